@@ -199,7 +199,7 @@ static void fail_meanwhile(void)
     fake.handlers->call_error(fake.user, 1, thread_number, CUDA_ERROR_INVALID_VALUE);
 }
 
-/* What the page says of a stream and of its event is the answer, for as long as patience lasts. */
+/* What the page says of a stream and of its event is the answer, for as long as its retry policy says. */
 static void test_the_page_answers_queries(void **state)
 {
     CUstream stream;

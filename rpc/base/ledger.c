@@ -119,7 +119,7 @@ static int no_entry(uint64_t server_id)
     return server_id ? -ENOENT : -EINVAL;
 }
 
-struct patience {
+struct retry_policy {
     unsigned count;
     uint64_t until_ms;
 };
@@ -127,35 +127,35 @@ struct patience {
 /* For the claims of others to be decided. */
 static bool wait_for_claims(void *user)
 {
-    struct patience *patience = user;
+    struct retry_policy *policy = user;
 
-    if (!patience->count)
-        patience->until_ms = flyt_clock_ms() + FLYT_LEDGER_PATIENCE_MS;
-    if (patience->count++ < YIELDS) {
+    if (!policy->count)
+        policy->until_ms = flyt_clock_ms() + FLYT_LEDGER_RETRY_MS;
+    if (policy->count++ < YIELDS) {
         sched_yield();
         return true;
     }
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-    return flyt_clock_ms() < patience->until_ms;
+    return flyt_clock_ms() < policy->until_ms;
 }
 
 static bool wait_briefly(void *user)
 {
-    struct patience *patience = user;
+    struct retry_policy *policy = user;
 
     sched_yield();
-    return patience->count++ < YIELDS;
+    return policy->count++ < YIELDS;
 }
 
 /* Takes so much more into the entry's word. 0 or -ENOMEM. */
 static int take(struct flyt_ledger *ledger, struct flyt_ledger_entry *entry, _Atomic(uint64_t) *to, uint64_t bytes)
 {
-    struct patience patience = {0};
+    struct retry_policy policy = {0};
 
     if (!bytes)
         return 0;
     pthread_mutex_lock(&ledger->claims);
-    bool is_granted = flyt_ledger_claim(ledger->shared, &entry->claimed_bytes, to, bytes, wait_for_claims, &patience);
+    bool is_granted = flyt_ledger_claim(ledger->shared, &entry->claimed_bytes, to, bytes, wait_for_claims, &policy);
     pthread_mutex_unlock(&ledger->claims);
     return is_granted ? 0 : -ENOMEM;
 }
@@ -210,12 +210,12 @@ int flyt_ledger_charge(struct flyt_ledger *ledger, uint64_t server_id, uint64_t 
 int flyt_ledger_charge_for(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
     struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
-    struct patience patience = {0};
+    struct retry_policy policy = {0};
 
     if (!entry)
         return no_entry(server_id);
     bool is_granted = !bytes || flyt_ledger_claim(ledger->shared, &ledger->shared->claimed_bytes, &entry->used_bytes,
-                                                  bytes, wait_briefly, &patience);
+                                                  bytes, wait_briefly, &policy);
     return is_granted ? 0 : -ENOMEM;
 }
 

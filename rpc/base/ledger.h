@@ -4,7 +4,7 @@
  *
  * One entry for each server, because a process may be killed at any instruction: what it has is one word, and the sum
  * is always computed anew, never stored. There is no lock, and nobody who stops, dies or writes rubbish stops others
- * for longer than FLYT_LEDGER_PATIENCE_MS: how several charge at once is in ledger_claim.h. What a dead server had is
+ * for longer than FLYT_LEDGER_RETRY_MS: how several charge at once is in ledger_claim.h. What a dead server had is
  * taken back by flyt_ledger_reclaim when the memory is known to be gone.
  *
  * The servers of one VM, and the node manager, can write all of it; those of other VMs have none of it. A server that
@@ -19,7 +19,7 @@
 
 enum {
     FLYT_LEDGER_ENTRIES_MAX = 124, /* servers of a VM on one GPU: more than MPS has clients */
-    FLYT_LEDGER_PATIENCE_MS = 100, /* so long the claim of one that does not go on is waited for: then it counts */
+    FLYT_LEDGER_RETRY_MS = 100,    /* so long the claim of one that does not go on is waited for: then it counts */
 };
 
 struct flyt_ledger;

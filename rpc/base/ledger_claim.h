@@ -13,7 +13,7 @@
  * Two claimants cannot both overlook the other: of two that were granted the one that announced last has seen the
  * other's claim, or what became of it (an entry's claim is read before what it has, and cleared after that was added
  * to). Who dies or stops in any step leaves words that are true: what it claims counts until it goes on or its entry is
- * reclaimed. Nobody waits for it longer than FLYT_LEDGER_PATIENCE_MS.
+ * reclaimed. Nobody waits for it longer than FLYT_LEDGER_RETRY_MS.
  */
 #ifndef FLYT_BASE_LEDGER_CLAIM_H
 #define FLYT_BASE_LEDGER_CLAIM_H

@@ -223,7 +223,7 @@ static void test_two_claim_at_once(void **state)
     assert_true(play_all(small_fits, 2, 4, check_one) > 1000);
     assert_true(play_all(both_fit, 2, 5, check_all) > 10000);
     play_all(none_fits, 2, 4, check_none);
-    /* Who looks again too soon, again and again, may lose patience; nobody has too much then. */
+    /* Who looks again too soon, again and again, may give up; nobody has too much then. */
     play.wait_steps = 1;
     assert_true(play_all(one_fits, 2, 4, check_nothing) > 1000);
 }

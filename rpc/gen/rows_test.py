@@ -454,7 +454,7 @@ class Results(unittest.TestCase):
         """What the stub makes of a status: it is the reply's, and only what no reply carries is an error of CUDA."""
         header = (ROOT / "cpu/server/core/call.h").read_text()
         function = re.search(r"static inline CUresult flyt_call_status.*?\n}\n", header, re.S)[0]
-        codes = "".join(re.findall(r"#define FLYT_CALL_(?:DEFERRED|PARKED).*\n", header))
+        codes = "".join(re.findall(r"#define FLYT_CALL_(?:STARTED|RETRY).*\n", header))
         self.assertEqual(run_c(STATUS_C.replace("FUNCTION", codes + function)), ["0 13", "0 0", "-1 7", "-2 7", "999", "0", "-2"])
 
     def test_refused(self):

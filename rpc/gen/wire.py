@@ -604,7 +604,7 @@ def serve_h(tables, banner):
     out = [banner, "#ifndef FLYT_GEN_SERVE_H", "#define FLYT_GEN_SERVE_H", '#include "flyt.h"',
            *[f"#include <{header}>" for header in headers], "", "struct flyt_call;"] + [f"struct flyt_{h};" for h in tables.handles] + [""]
     out.append("/* One handler per row, written in cpu/server. Objects are found and, but for those that may be none, never\n"
-               " * NULL; the result is the call's, or FLYT_CALL_DEFERRED where the reply is sent later (cpu/server/core/call.h). */")
+               " * NULL; the result is the call's, or FLYT_CALL_STARTED where the reply is sent later (cpu/server/core/call.h). */")
     out += [handler_prototype(p) + ";" for p in tables.procedures] + ["", "#endif", ""]
     return "\n".join(out)
 

@@ -20,7 +20,7 @@ struct flyt_connection;
 /* rpcgen's dispatch function, e.g. flyt_program_1. */
 typedef void (*flyt_dispatch_fn)(struct svc_req *request, SVCXPRT *xprt);
 
-/* A record as it came, without its record mark: what a parked call keeps. */
+/* A record as it came, without its record mark: what a deferred call keeps. */
 struct flyt_record {
     uint32_t xid;
     uint32_t procedure;

@@ -353,20 +353,20 @@ static void test_preloaded_handshake_is_answered(void **state)
     free_side(side);
 }
 
-/* ---- parked calls ---- */
+/* ---- deferred calls ---- */
 
-static struct flyt_record *parked;
+static struct flyt_record *deferred;
 
 static bool park_once(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
                       struct svc_req *req)
 {
-    if (parked)
+    if (deferred)
         return true;
-    parked = flyt_connection_record(link->connection);
+    deferred = flyt_connection_record(link->connection);
     return false;
 }
 
-static void test_parked_call_is_dispatched_again(void **state)
+static void test_deferred_call_is_dispatched_again(void **state)
 {
     flyt_device_memory_info_args args = {.device = 3};
     struct flyt_bytes call = make_call(FLYT_DEVICE_MEMORY_INFO, (xdrproc_t)xdr_flyt_device_memory_info_args, &args);
@@ -374,18 +374,18 @@ static void test_parked_call_is_dispatched_again(void **state)
     uint32_t words[64];
 
     side->peer.serve = park_once;
-    parked = NULL;
+    deferred = NULL;
     send_all(side, call.data, call.used);
     assert_int_equal(receive(side), 1);
     assert_int_equal(take_reply(side, words, 64), 0);
-    assert_non_null(parked);
-    assert_int_equal(parked->xid, 7);
-    assert_int_equal(parked->procedure, FLYT_DEVICE_MEMORY_INFO);
-    assert_int_equal(parked->bytes, call.used - 4);
-    flyt_connection_dispatch(side->link.connection, parked);
+    assert_non_null(deferred);
+    assert_int_equal(deferred->xid, 7);
+    assert_int_equal(deferred->procedure, FLYT_DEVICE_MEMORY_INFO);
+    assert_int_equal(deferred->bytes, call.used - 4);
+    flyt_connection_dispatch(side->link.connection, deferred);
     assert_true(take_reply(side, words, 64) > 6);
     assert_int_equal(words[0], 7);
-    free(parked);
+    free(deferred);
     flyt_bytes_fini(&call);
     free_side(side);
 }
@@ -534,7 +534,7 @@ int main(void)
         cmocka_unit_test(test_garbage_arguments_are_named_and_end_the_connection),
         cmocka_unit_test(test_truncated_megabytes_leave_no_memory),
         cmocka_unit_test(test_preloaded_handshake_is_answered),
-        cmocka_unit_test(test_parked_call_is_dispatched_again),
+        cmocka_unit_test(test_deferred_call_is_dispatched_again),
         cmocka_unit_test(test_chunks_cut_and_whole),
         cmocka_unit_test(test_sending_to_a_closed_peer),
         cmocka_unit_test(test_stock_rpcgen_client),

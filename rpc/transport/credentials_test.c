@@ -1,4 +1,4 @@
-/* The client's side of a challenge: right and wrong secrets, none at all, against a door that checks proofs. */
+/* The client's side of a challenge: right and wrong secrets, none at all, against a listener that checks proofs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "rpc/transport/listen.h"
 #include "rpc/transport/test_client.h"
 
-struct door {
+struct listener {
     struct flyt_greeter *greeter;
     char url[FLYT_URL_TEXT_BYTES];
     unsigned char secret[FLYT_TICKET_KEY_BYTES];
@@ -27,9 +27,9 @@ struct door {
 
 static void take_plain(void *user, int fd, const void *record, size_t bytes)
 {
-    struct door *door = user;
+    struct listener *listener = user;
 
-    if (atomic_load(&door->has_ended))
+    if (atomic_load(&listener->has_ended))
         flyt_handshake_refuse(fd, 0, FLYT_HANDSHAKE_NO_SESSION, "the session was ended");
     else
         flyt_handshake_refuse(fd, 0, FLYT_HANDSHAKE_DENIED, "no credentials");
@@ -43,32 +43,32 @@ static bool has_credentials(void *user, const flyt_handshake_args *args)
 
 static void take_answer(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
 {
-    struct door *door = user;
+    struct listener *listener = user;
     unsigned char proof[FLYT_TICKET_KEY_BYTES];
 
-    flyt_ticket_proof(door->secret, answer->challenge, answer->record_hash, proof);
+    flyt_ticket_proof(listener->secret, answer->challenge, answer->record_hash, proof);
     bool is_right = answer->args->proof.flyt_late_bytes_len == sizeof proof &&
                     flyt_equal_in_constant_time(proof, answer->args->proof.flyt_late_bytes_val, sizeof proof);
-    door->credentials_bytes = answer->args->credentials.credentials_len;
-    memcpy(door->credentials, answer->args->credentials.credentials_val, door->credentials_bytes);
+    listener->credentials_bytes = answer->args->credentials.credentials_len;
+    memcpy(listener->credentials, answer->args->credentials.credentials_val, listener->credentials_bytes);
     flyt_handshake_refuse(fd, answer->xid, FLYT_HANDSHAKE_BUSY, is_right ? "proved" : "not proved");
     close(fd);
 }
 
 static void *run(void *user)
 {
-    struct door *door = user;
+    struct listener *listener = user;
 
-    while (!atomic_load(&door->is_ending)) {
-        struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
+    while (!atomic_load(&listener->is_ending)) {
+        struct pollfd ready = {.fd = flyt_greeter_fd(listener->greeter), .events = POLLIN};
         if (poll(&ready, 1, 20) > 0)
-            flyt_greeter_process(door->greeter);
+            flyt_greeter_process(listener->greeter);
     }
     return NULL;
 }
 
 /* Opens a channel, which fails, and returns the sentence. */
-static void open_and_fail(const struct door *door, const struct flyt_channel_credentials *credentials, int code,
+static void open_and_fail(const struct listener *listener, const struct flyt_channel_credentials *credentials, int code,
                           const char *word)
 {
     struct test_client client;
@@ -76,7 +76,7 @@ static void open_and_fail(const struct door *door, const struct flyt_channel_cre
     struct flyt_channel *channel;
 
     test_client_init(&client);
-    client.config.url = door->url;
+    client.config.url = listener->url;
     client.config.credentials = credentials;
     assert_int_equal(flyt_channel_open(&client.config, &err, &channel), code);
     if (!strstr(err.text, word))
@@ -86,35 +86,35 @@ static void open_and_fail(const struct door *door, const struct flyt_channel_cre
 
 static void secrets_are_proved(void **state)
 {
-    struct door door = {.is_ending = false};
+    struct listener listener = {.is_ending = false};
     struct flyt_greeter_config config = {
-        .handshake = take_plain, .is_challenged = has_credentials, .answer = take_answer, .user = &door};
+        .handshake = take_plain, .is_challenged = has_credentials, .answer = take_answer, .user = &listener};
     struct flyt_channel_credentials credentials = {.data = "me", .bytes = 2};
     struct flyt_error err;
     pthread_t thread;
     int listen_fd;
 
-    memset(door.secret, 7, sizeof door.secret);
+    memset(listener.secret, 7, sizeof listener.secret);
     memset(credentials.secret, 7, sizeof credentials.secret);
-    assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &listen_fd, door.url), 0);
-    assert_int_equal(flyt_greeter_new(&config, &door.greeter), 0);
-    assert_int_equal(flyt_greeter_listen(door.greeter, listen_fd), 0);
-    assert_int_equal(pthread_create(&thread, NULL, run, &door), 0);
+    assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &listen_fd, listener.url), 0);
+    assert_int_equal(flyt_greeter_new(&config, &listener.greeter), 0);
+    assert_int_equal(flyt_greeter_listen(listener.greeter, listen_fd), 0);
+    assert_int_equal(pthread_create(&thread, NULL, run, &listener), 0);
 
-    open_and_fail(&door, &credentials, -EBUSY, ": proved");
-    assert_int_equal(door.credentials_bytes, 2);
-    assert_memory_equal(door.credentials, "me", 2);
+    open_and_fail(&listener, &credentials, -EBUSY, ": proved");
+    assert_int_equal(listener.credentials_bytes, 2);
+    assert_memory_equal(listener.credentials, "me", 2);
     credentials.secret[31] ^= 1;
-    open_and_fail(&door, &credentials, -EBUSY, "not proved");
-    open_and_fail(&door, NULL, -EACCES, "it wants credentials");
+    open_and_fail(&listener, &credentials, -EBUSY, "not proved");
+    open_and_fail(&listener, NULL, -EACCES, "it wants credentials");
     credentials.data = "-", credentials.bytes = 1;
-    open_and_fail(&door, &credentials, -EACCES, "no credentials");
-    atomic_store(&door.has_ended, true);
-    open_and_fail(&door, &credentials, -EACCES, "the session was ended");
+    open_and_fail(&listener, &credentials, -EACCES, "no credentials");
+    atomic_store(&listener.has_ended, true);
+    open_and_fail(&listener, &credentials, -EACCES, "the session was ended");
 
-    atomic_store(&door.is_ending, true);
+    atomic_store(&listener.is_ending, true);
     pthread_join(thread, NULL);
-    flyt_greeter_free(door.greeter);
+    flyt_greeter_free(listener.greeter);
     close(listen_fd);
 }
 

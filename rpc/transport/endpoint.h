@@ -89,12 +89,12 @@ int flyt_endpoint_expect_encryption(struct flyt_endpoint *plain, const unsigned 
 
 /* Where an endpoint in memory leads: `arrive` gets the other end, which is its own from then on, of every one that is
  * connected. Any thread. Outlives all of them. */
-struct flyt_memory_door {
+struct flyt_memory_listener {
     void (*arrive)(void *user, struct flyt_endpoint *endpoint);
     void *user;
 };
 /* 0 or -ENOMEM or another negative errno. */
-int flyt_endpoint_in_memory(const struct flyt_memory_door *door, struct flyt_endpoint **ret_endpoint);
+int flyt_endpoint_in_memory(const struct flyt_memory_listener *listener, struct flyt_endpoint **ret_endpoint);
 
 /*
  * Writes some of the parts, which are not empty, or what is pending; may_wait: until something could be written, or all

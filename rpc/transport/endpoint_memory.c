@@ -37,7 +37,7 @@ struct line {
 
 struct memory_endpoint {
     struct flyt_endpoint endpoint;
-    const struct flyt_memory_door *door;
+    const struct flyt_memory_listener *listener;
     struct line *line; /* NULL: it is not connected */
     unsigned end;
     bool is_duplicate;
@@ -309,19 +309,20 @@ static struct line *new_line(void)
     return line;
 }
 
-static struct memory_endpoint *new_end(const struct flyt_memory_door *door, struct line *line, unsigned end)
+static struct memory_endpoint *new_end(const struct flyt_memory_listener *listener, struct line *line, unsigned end)
 {
     struct memory_endpoint *self = malloc(sizeof *self);
 
     if (self)
-        *self = (struct memory_endpoint){.endpoint = {.ops = &operations}, .door = door, .line = line, .end = end};
+        *self =
+            (struct memory_endpoint){.endpoint = {.ops = &operations}, .listener = listener, .line = line, .end = end};
     return self;
 }
 
 static int connect_end(struct memory_endpoint *self)
 {
     struct line *line = new_line();
-    struct memory_endpoint *other = line ? new_end(self->door, line, 1) : NULL;
+    struct memory_endpoint *other = line ? new_end(self->listener, line, 1) : NULL;
 
     if (!other) {
         if (line)
@@ -329,14 +330,14 @@ static int connect_end(struct memory_endpoint *self)
         return -ENOMEM;
     }
     self->line = line;
-    self->door->arrive(self->door->user, &other->endpoint);
+    self->listener->arrive(self->listener->user, &other->endpoint);
     return 0;
 }
 
 static int duplicate(const struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_duplicate)
 {
     const struct memory_endpoint *self = (const struct memory_endpoint *)endpoint;
-    struct memory_endpoint *other = self->line ? new_end(self->door, self->line, self->end) : NULL;
+    struct memory_endpoint *other = self->line ? new_end(self->listener, self->line, self->end) : NULL;
 
     if (!other)
         return self->line ? -ENOMEM : -ENOTCONN;
@@ -350,7 +351,7 @@ static int duplicate(const struct flyt_endpoint *endpoint, struct flyt_endpoint 
 
 static int make_beside(struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_beside)
 {
-    struct memory_endpoint *self = new_end(of(endpoint)->door, NULL, 0);
+    struct memory_endpoint *self = new_end(of(endpoint)->listener, NULL, 0);
 
     if (!self)
         return -ENOMEM;
@@ -364,9 +365,9 @@ static int connect_beside(struct flyt_endpoint *beside, struct flyt_endpoint *en
     return connect_end(of(beside));
 }
 
-int flyt_endpoint_in_memory(const struct flyt_memory_door *door, struct flyt_endpoint **ret_endpoint)
+int flyt_endpoint_in_memory(const struct flyt_memory_listener *listener, struct flyt_endpoint **ret_endpoint)
 {
-    struct memory_endpoint *self = new_end(door, NULL, 0);
+    struct memory_endpoint *self = new_end(listener, NULL, 0);
     int status = self ? connect_end(self) : -ENOMEM;
 
     if (status) {

@@ -62,9 +62,9 @@ static void arrive(void *user, struct flyt_endpoint *endpoint)
 
 static void open_memory(struct line *line)
 {
-    const struct flyt_memory_door door = {arrive, line};
+    const struct flyt_memory_listener listener = {arrive, line};
 
-    assert_int_equal(flyt_endpoint_in_memory(&door, &line->ends[0]), 0);
+    assert_int_equal(flyt_endpoint_in_memory(&listener, &line->ends[0]), 0);
 }
 
 typedef void (*open_fn)(struct line *line);

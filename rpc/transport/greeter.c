@@ -28,17 +28,17 @@ enum {
     ADDRESS_BYTES = 16
 };
 
-/* Where guests come from: an IPv4 address, or the first half of an IPv6 address, because who has one has all that begin
- * like it. */
+/* Where pending connections come from: an IPv4 address, or the first half of an IPv6 address, because who has one has
+ * all that begin like it. */
 struct source {
     unsigned char address[ADDRESS_BYTES];
-    unsigned count; /* of guests from there; 0: free */
+    unsigned count; /* of pending connections from there; 0: free */
 };
 
 /* A connection whose first record is not complete. Read bytes are exactly those of the record: nothing behind it. */
-struct guest {
+struct pending {
     int fd;                    /* -1: free */
-    uint64_t since_ms, number; /* which no other guest had, and later ones have higher */
+    uint64_t since_ms, number; /* which no other pending connection had, and later ones have higher */
     struct source *source;     /* NULL: local */
     unsigned char *raw;        /* with record marks */
     size_t raw_bytes, capacity;
@@ -60,14 +60,14 @@ struct flyt_greeter {
     int epoll_fd, timer_fd;
     int listeners[LISTENERS_MAX];
     unsigned listener_count;
-    struct guest guests[FLYT_GREETER_CONNECTIONS_MAX];
+    struct pending pending[FLYT_GREETER_CONNECTIONS_MAX];
     struct source sources[FLYT_GREETER_CONNECTIONS_MAX];
-    unsigned guest_count;
+    unsigned pending_count;
     uint64_t number;
     bool is_paused; /* listeners are out of the epoll set */
 };
 
-/* What an event is about: the numbers of guests, then of listeners, then the timer. */
+/* What an event is about: the numbers of pending connections, then of listeners, then the timer. */
 enum { FIRST_LISTENER = FLYT_GREETER_CONNECTIONS_MAX, TIMER = FIRST_LISTENER + LISTENERS_MAX };
 
 static int watch(struct flyt_greeter *greeter, int fd, uint32_t number)
@@ -82,7 +82,7 @@ static void unwatch(struct flyt_greeter *greeter, int fd)
     epoll_ctl(greeter->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* The timer runs while there are guests. */
+/* The timer runs while there are pending connections. */
 static void set_timer(struct flyt_greeter *greeter, bool is_on)
 {
     struct itimerspec period = {.it_interval.tv_nsec = is_on ? TICK_MS * 1000000 : 0};
@@ -91,7 +91,7 @@ static void set_timer(struct flyt_greeter *greeter, bool is_on)
     timerfd_settime(greeter->timer_fd, 0, &period, NULL);
 }
 
-/* ---- guests ---- */
+/* ---- pending connections ---- */
 
 /* Further ones wait in the kernel's queue. */
 static void set_paused(struct flyt_greeter *greeter, bool is_paused)
@@ -115,44 +115,44 @@ static struct challenge *free_challenge(struct challenge *challenge)
     return NULL;
 }
 
-/* Forgets a guest. Returns its descriptor. */
-static int let_go(struct flyt_greeter *greeter, struct guest *guest)
+/* Forgets a pending connection. Returns its descriptor. */
+static int let_go(struct flyt_greeter *greeter, struct pending *pending)
 {
-    int fd = guest->fd;
+    int fd = pending->fd;
 
     unwatch(greeter, fd);
-    free(guest->raw);
-    free_challenge(guest->challenge);
-    if (guest->source)
-        guest->source->count--;
-    *guest = (struct guest){.fd = -1};
-    if (!--greeter->guest_count)
+    free(pending->raw);
+    free_challenge(pending->challenge);
+    if (pending->source)
+        pending->source->count--;
+    *pending = (struct pending){.fd = -1};
+    if (!--greeter->pending_count)
         set_timer(greeter, false);
     set_paused(greeter, false);
     return fd;
 }
 
-static void turn_away(struct flyt_greeter *greeter, struct guest *guest)
+static void turn_away(struct flyt_greeter *greeter, struct pending *pending)
 {
-    flyt_close(let_go(greeter, guest));
+    flyt_close(let_go(greeter, pending));
 }
 
-static void expect_record(struct guest *guest)
+static void expect_record(struct pending *pending)
 {
-    guest->raw_bytes = guest->mark_offset = guest->fragment_end = 0;
-    guest->fragment_count = 0;
-    guest->is_last = false;
+    pending->raw_bytes = pending->mark_offset = pending->fragment_end = 0;
+    pending->fragment_count = 0;
+    pending->is_last = false;
 }
 
 /* ---- whose turn it is where all places are taken ---- */
 
 static bool is_full(const struct flyt_greeter *greeter)
 {
-    return greeter->guest_count == FLYT_GREETER_CONNECTIONS_MAX;
+    return greeter->pending_count == FLYT_GREETER_CONNECTIONS_MAX;
 }
 
-/* The one that has these guests, or a free one for them: there is one as long as there is a place for the guest, and
- * otherwise where a source has two. NULL: the connection is local. */
+/* The one that has these pending connections, or a free one for them: there is one as long as there is a place for the
+ * pending connection, and otherwise where a source has two. NULL: the connection is local. */
 static struct source *find_source(struct flyt_greeter *greeter, const struct sockaddr_storage *from)
 {
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
@@ -189,44 +189,44 @@ static struct source *busiest_source(struct flyt_greeter *greeter)
     return busiest;
 }
 
-/* The guest of the busiest source that goes first: one that has not even begun before one that was challenged, the
- * oldest of them. NULL: no source has more than one. */
-static struct guest *find_victim(struct flyt_greeter *greeter)
+/* The pending connection of the busiest source that goes first: one that has not even begun before one that was
+ * challenged, the oldest of them. NULL: no source has more than one. */
+static struct pending *find_victim(struct flyt_greeter *greeter)
 {
     const struct source *busiest = busiest_source(greeter);
-    struct guest *victim = NULL;
+    struct pending *victim = NULL;
 
     if (busiest->count < 2)
         return NULL;
     for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
-        struct guest *guest = &greeter->guests[i];
-        if (guest->fd < 0 || guest->source != busiest)
+        struct pending *pending = &greeter->pending[i];
+        if (pending->fd < 0 || pending->source != busiest)
             continue;
-        bool has_begun = guest->challenge, victim_has_begun = victim && victim->challenge;
+        bool has_begun = pending->challenge, victim_has_begun = victim && victim->challenge;
         if (!victim || (victim_has_begun && !has_begun) ||
-            (victim_has_begun == has_begun && guest->number < victim->number))
-            victim = guest;
+            (victim_has_begun == has_begun && pending->number < victim->number))
+            victim = pending;
     }
     return victim;
 }
 
-static struct guest *admit(struct flyt_greeter *greeter, int fd, struct source *source)
+static struct pending *admit(struct flyt_greeter *greeter, int fd, struct source *source)
 {
-    struct guest *guest = greeter->guests;
+    struct pending *pending = greeter->pending;
 
-    while (guest->fd >= 0)
-        guest++;
-    if (watch(greeter, fd, (uint32_t)(guest - greeter->guests))) {
+    while (pending->fd >= 0)
+        pending++;
+    if (watch(greeter, fd, (uint32_t)(pending - greeter->pending))) {
         flyt_close(fd);
         return NULL;
     }
-    *guest = (struct guest){.fd = fd, .since_ms = flyt_clock_ms(), .number = ++greeter->number, .source = source};
+    *pending = (struct pending){.fd = fd, .since_ms = flyt_clock_ms(), .number = ++greeter->number, .source = source};
     if (source)
         source->count++;
-    expect_record(guest);
-    if (!greeter->guest_count++)
+    expect_record(pending);
+    if (!greeter->pending_count++)
         set_timer(greeter, true);
-    return guest;
+    return pending;
 }
 
 static void turn_away_late(struct flyt_greeter *greeter)
@@ -236,11 +236,11 @@ static void turn_away_late(struct flyt_greeter *greeter)
     uint64_t limit_ms = greeter->is_paused || is_full(greeter) ? HURRIED_TIME_MS : FLYT_GREETER_TIME_MS;
 
     for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
-        struct guest *guest = &greeter->guests[i];
-        if (guest->fd >= 0 && now_ms - guest->since_ms > limit_ms)
-            turn_away(greeter, guest);
+        struct pending *pending = &greeter->pending[i];
+        if (pending->fd >= 0 && now_ms - pending->since_ms > limit_ms)
+            turn_away(greeter, pending);
     }
-    if (!greeter->guest_count)
+    if (!greeter->pending_count)
         set_timer(greeter, false);
     set_paused(greeter, false);
 }
@@ -248,60 +248,62 @@ static void turn_away_late(struct flyt_greeter *greeter)
 /* ---- reading a record ---- */
 
 /* Takes a complete mark: where its fragment ends. False: too long, too many, or a tail that is no multiple of 4. */
-static bool take_mark(struct guest *guest)
+static bool take_mark(struct pending *pending)
 {
     uint32_t mark;
 
-    memcpy(&mark, guest->raw + guest->mark_offset, sizeof mark);
+    memcpy(&mark, pending->raw + pending->mark_offset, sizeof mark);
     mark = ntohl(mark);
-    guest->is_last = mark & 0x80000000u;
+    pending->is_last = mark & 0x80000000u;
     mark &= 0x7fffffffu;
-    guest->fragment_count++;
-    guest->fragment_end = guest->mark_offset + MARK_BYTES + mark;
-    size_t record_bytes = guest->fragment_end - guest->fragment_count * (size_t)MARK_BYTES;
-    return record_bytes <= FLYT_HANDSHAKE_BYTES_MAX && guest->fragment_count <= FLYT_GREETER_FRAGMENTS_MAX;
+    pending->fragment_count++;
+    pending->fragment_end = pending->mark_offset + MARK_BYTES + mark;
+    size_t record_bytes = pending->fragment_end - pending->fragment_count * (size_t)MARK_BYTES;
+    return record_bytes <= FLYT_HANDSHAKE_BYTES_MAX && pending->fragment_count <= FLYT_GREETER_FRAGMENTS_MAX;
 }
 
-static bool make_room(struct guest *guest, size_t bytes)
+static bool make_room(struct pending *pending, size_t bytes)
 {
-    if (bytes <= guest->capacity)
+    if (bytes <= pending->capacity)
         return true;
     size_t capacity = bytes < 1024 ? 1024 : bytes;
-    unsigned char *raw = realloc(guest->raw, capacity);
+    unsigned char *raw = realloc(pending->raw, capacity);
     if (!raw)
         return false;
-    guest->raw = raw;
-    guest->capacity = capacity;
+    pending->raw = raw;
+    pending->capacity = capacity;
     return true;
 }
 
-/* Reads what there is, never beyond the record. 1: it is complete, 0: more is to come, -1: the guest has to go. */
-static int read_record(struct guest *guest)
+/* Reads what there is, never beyond the record. 1: it is complete, 0: more is to come, -1: the pending connection has
+ * to go. */
+static int read_record(struct pending *pending)
 {
     for (;;) {
-        size_t wanted = guest->fragment_end ? guest->fragment_end : guest->mark_offset + MARK_BYTES;
-        if (wanted > guest->raw_bytes) {
-            if (!make_room(guest, wanted))
+        size_t wanted = pending->fragment_end ? pending->fragment_end : pending->mark_offset + MARK_BYTES;
+        if (wanted > pending->raw_bytes) {
+            if (!make_room(pending, wanted))
                 return -1;
-            ssize_t received = recv(guest->fd, guest->raw + guest->raw_bytes, wanted - guest->raw_bytes, MSG_DONTWAIT);
+            ssize_t received =
+                recv(pending->fd, pending->raw + pending->raw_bytes, wanted - pending->raw_bytes, MSG_DONTWAIT);
             if (received < 0 && errno == EINTR)
                 continue;
             if (received < 0 && errno == EAGAIN)
                 return 0;
             if (received <= 0)
                 return -1;
-            guest->raw_bytes += (size_t)received;
-            if (guest->raw_bytes < wanted)
+            pending->raw_bytes += (size_t)received;
+            if (pending->raw_bytes < wanted)
                 return 0;
         }
-        if (!guest->fragment_end) {
-            if (!take_mark(guest))
+        if (!pending->fragment_end) {
+            if (!take_mark(pending))
                 return -1;
-        } else if (guest->is_last) {
+        } else if (pending->is_last) {
             return 1;
         } else {
-            guest->mark_offset = guest->fragment_end;
-            guest->fragment_end = 0;
+            pending->mark_offset = pending->fragment_end;
+            pending->fragment_end = 0;
         }
     }
 }
@@ -309,23 +311,23 @@ static int read_record(struct guest *guest)
 /* ---- answering ---- */
 
 /* The record without its marks, in place of the raw bytes. Returns its length. */
-static size_t strip_marks(struct guest *guest)
+static size_t strip_marks(struct pending *pending)
 {
     size_t from = 0, to = 0;
 
-    for (unsigned i = 0; i < guest->fragment_count; i++) {
+    for (unsigned i = 0; i < pending->fragment_count; i++) {
         uint32_t mark;
-        memcpy(&mark, guest->raw + from, sizeof mark);
+        memcpy(&mark, pending->raw + from, sizeof mark);
         size_t bytes = ntohl(mark) & 0x7fffffffu;
-        memmove(guest->raw + to, guest->raw + from + MARK_BYTES, bytes);
+        memmove(pending->raw + to, pending->raw + from + MARK_BYTES, bytes);
         from += MARK_BYTES + bytes;
         to += bytes;
     }
     return to;
 }
 
-/* Sends a small reply at once; a guest that does not take it has to go. */
-static bool send_reply(struct guest *guest, struct rpc_msg *reply)
+/* Sends a small reply at once; a pending connection that does not take it has to go. */
+static bool send_reply(struct pending *pending, struct rpc_msg *reply)
 {
     struct flyt_bytes bytes = {.bytes_max = FLYT_HANDSHAKE_BYTES_MAX};
     bool is_sent = false;
@@ -339,7 +341,7 @@ static bool send_reply(struct guest *guest, struct rpc_msg *reply)
     if (xdr_replymsg(&xdrs, reply)) {
         uint32_t mark = htonl(0x80000000u | (uint32_t)(bytes.used - MARK_BYTES));
         memcpy(bytes.data, &mark, sizeof mark);
-        is_sent = send(guest->fd, bytes.data, bytes.used, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes.used;
+        is_sent = send(pending->fd, bytes.data, bytes.used, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes.used;
     }
     flyt_bytes_fini(&bytes);
     return is_sent;
@@ -375,45 +377,46 @@ static void fill_reply(struct flyt_greeter *greeter, const struct flyt_call_head
     }
 }
 
-static void hand_over(struct flyt_greeter *greeter, struct guest *guest, const void *raw, size_t raw_bytes)
+static void hand_over(struct flyt_greeter *greeter, struct pending *pending, const void *raw, size_t raw_bytes)
 {
-    int fd = let_go(greeter, guest);
+    int fd = let_go(greeter, pending);
 
     flyt_socket_tune(fd);
     greeter->config.handshake(greeter->config.user, fd, raw, raw_bytes);
 }
 
-/* Sends a challenge, or turns the guest away; takes over *args. */
-static void challenge(struct flyt_greeter *greeter, struct guest *guest, uint32_t xid, flyt_handshake_args *args,
+/* Sends a challenge, or turns the pending connection away; takes over *args. */
+static void challenge(struct flyt_greeter *greeter, struct pending *pending, uint32_t xid, flyt_handshake_args *args,
                       const void *raw, size_t raw_bytes)
 {
     struct challenge *sent = calloc(1, sizeof *sent);
 
     if (!sent) {
         xdr_free((xdrproc_t)xdr_flyt_handshake_args, args);
-        turn_away(greeter, guest);
+        turn_away(greeter, pending);
         return;
     }
     sent->args = *args;
-    guest->challenge = sent;
+    pending->challenge = sent;
     if (getrandom(sent->bytes, sizeof sent->bytes, 0) != (ssize_t)sizeof sent->bytes ||
-        flyt_handshake_hash(raw, raw_bytes, sent->record_hash) || flyt_handshake_challenge(guest->fd, xid, sent->bytes))
-        turn_away(greeter, guest);
+        flyt_handshake_hash(raw, raw_bytes, sent->record_hash) ||
+        flyt_handshake_challenge(pending->fd, xid, sent->bytes))
+        turn_away(greeter, pending);
     else
-        expect_record(guest);
+        expect_record(pending);
 }
 
 /* The second handshake. */
-static void take_answer(struct flyt_greeter *greeter, struct guest *guest, uint32_t xid,
+static void take_answer(struct flyt_greeter *greeter, struct pending *pending, uint32_t xid,
                         const flyt_handshake_args *args, const void *raw, size_t raw_bytes)
 {
-    struct challenge *sent = guest->challenge;
+    struct challenge *sent = pending->challenge;
     struct flyt_greeter_answer answer = {.xid = xid, .args = args};
     bool is_same = flyt_handshake_is_same(&sent->args, args);
 
     memcpy(answer.challenge, sent->bytes, sizeof answer.challenge);
     memcpy(answer.record_hash, sent->record_hash, sizeof answer.record_hash);
-    int fd = let_go(greeter, guest);
+    int fd = let_go(greeter, pending);
     if (!is_same) {
         flyt_handshake_refuse(fd, xid, FLYT_HANDSHAKE_DENIED, "the second handshake is not that of the first");
         flyt_close(fd);
@@ -423,78 +426,78 @@ static void take_answer(struct flyt_greeter *greeter, struct guest *guest, uint3
     greeter->config.answer(greeter->config.user, fd, &answer, raw, raw_bytes);
 }
 
-static void serve_handshake(struct flyt_greeter *greeter, struct guest *guest, const void *raw, size_t raw_bytes)
+static void serve_handshake(struct flyt_greeter *greeter, struct pending *pending, const void *raw, size_t raw_bytes)
 {
     flyt_handshake_args args;
     uint32_t xid;
 
     if (!greeter->config.is_challenged) {
-        hand_over(greeter, guest, raw, raw_bytes);
+        hand_over(greeter, pending, raw, raw_bytes);
         return;
     }
     if (flyt_handshake_decode(raw, raw_bytes, &xid, &args)) {
-        turn_away(greeter, guest);
+        turn_away(greeter, pending);
         return;
     }
-    if (!guest->challenge && greeter->config.is_challenged(greeter->config.user, &args)) {
-        challenge(greeter, guest, xid, &args, raw, raw_bytes);
+    if (!pending->challenge && greeter->config.is_challenged(greeter->config.user, &args)) {
+        challenge(greeter, pending, xid, &args, raw, raw_bytes);
         return;
     }
-    if (guest->challenge)
-        take_answer(greeter, guest, xid, &args, raw, raw_bytes);
+    if (pending->challenge)
+        take_answer(greeter, pending, xid, &args, raw, raw_bytes);
     else
-        hand_over(greeter, guest, raw, raw_bytes);
+        hand_over(greeter, pending, raw, raw_bytes);
     xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
 }
 
-/* A record is complete: hands the guest over or answers it. */
-static void serve(struct flyt_greeter *greeter, struct guest *guest)
+/* A record is complete: hands the pending connection over or answers it. */
+static void serve(struct flyt_greeter *greeter, struct pending *pending)
 {
     struct flyt_call_head head;
     struct rpc_msg reply;
     flyt_query_res query;
 
-    void *raw = malloc(guest->raw_bytes);
-    size_t raw_bytes = guest->raw_bytes;
+    void *raw = malloc(pending->raw_bytes);
+    size_t raw_bytes = pending->raw_bytes;
     if (!raw) {
-        turn_away(greeter, guest);
+        turn_away(greeter, pending);
         return;
     }
-    memcpy(raw, guest->raw, raw_bytes);
-    size_t record_bytes = strip_marks(guest);
-    bool is_call = record_bytes % 4 == 0 && !flyt_call_head_get(guest->raw, record_bytes, &head);
+    memcpy(raw, pending->raw, raw_bytes);
+    size_t record_bytes = strip_marks(pending);
+    bool is_call = record_bytes % 4 == 0 && !flyt_call_head_get(pending->raw, record_bytes, &head);
     bool is_ours = is_call && head.rpc_version == RPC_MSG_VERSION && head.program == FLYT_PROGRAM &&
                    head.version == FLYT_VERSION &&
                    (head.credential_flavor == AUTH_NONE || head.credential_flavor == AUTH_SYS);
     if (is_ours && head.procedure == FLYT_HANDSHAKE) {
-        serve_handshake(greeter, guest, raw, raw_bytes);
-    } else if (is_call && guest->answer_count++ < ANSWERS_MAX) {
+        serve_handshake(greeter, pending, raw, raw_bytes);
+    } else if (is_call && pending->answer_count++ < ANSWERS_MAX) {
         fill_reply(greeter, &head, &query, &reply);
-        expect_record(guest);
-        if (!send_reply(guest, &reply))
-            turn_away(greeter, guest);
+        expect_record(pending);
+        if (!send_reply(pending, &reply))
+            turn_away(greeter, pending);
     } else {
-        turn_away(greeter, guest);
+        turn_away(greeter, pending);
     }
     free(raw);
 }
 
-static void read_guest(struct flyt_greeter *greeter, struct guest *guest)
+static void read_pending(struct flyt_greeter *greeter, struct pending *pending)
 {
-    int status = read_record(guest);
+    int status = read_record(pending);
 
     if (status > 0)
-        serve(greeter, guest);
+        serve(greeter, pending);
     else if (status < 0)
-        turn_away(greeter, guest);
+        turn_away(greeter, pending);
 }
 
-static int accept_guests(struct flyt_greeter *greeter, int listen_fd)
+static int accept_pending(struct flyt_greeter *greeter, int listen_fd)
 {
     for (unsigned i = 0; i < ACCEPTS_MAX; i++) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t from_bytes = sizeof from;
-        struct guest *victim = is_full(greeter) ? find_victim(greeter) : NULL;
+        struct pending *victim = is_full(greeter) ? find_victim(greeter) : NULL;
         if (is_full(greeter) && !victim) {
             set_paused(greeter, true);
             return 0;
@@ -511,9 +514,9 @@ static int accept_guests(struct flyt_greeter *greeter, int listen_fd)
             return errno == EAGAIN ? 0 : -errno;
         if (victim)
             turn_away(greeter, victim);
-        struct guest *guest = admit(greeter, fd, find_source(greeter, &from));
-        if (guest)
-            read_guest(greeter, guest); /* most have spoken by the time they are accepted */
+        struct pending *pending = admit(greeter, fd, find_source(greeter, &from));
+        if (pending)
+            read_pending(greeter, pending); /* most have spoken by the time they are accepted */
     }
     return 0;
 }
@@ -536,9 +539,9 @@ int flyt_greeter_process(struct flyt_greeter *greeter)
                 continue;
             turn_away_late(greeter);
         } else if (number >= FIRST_LISTENER) {
-            status = accept_guests(greeter, greeter->listeners[number - FIRST_LISTENER]);
-        } else if (greeter->guests[number].fd >= 0) {
-            read_guest(greeter, &greeter->guests[number]);
+            status = accept_pending(greeter, greeter->listeners[number - FIRST_LISTENER]);
+        } else if (greeter->pending[number].fd >= 0) {
+            read_pending(greeter, &greeter->pending[number]);
         }
         if (status)
             return status;
@@ -573,7 +576,7 @@ int flyt_greeter_new(const struct flyt_greeter_config *config, struct flyt_greet
         return -ENOMEM;
     greeter->config = *config;
     for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++)
-        greeter->guests[i].fd = -1;
+        greeter->pending[i].fd = -1;
     greeter->timer_fd = -1;
     greeter->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (greeter->epoll_fd >= 0)
@@ -592,9 +595,9 @@ struct flyt_greeter *flyt_greeter_free(struct flyt_greeter *greeter)
     if (!greeter)
         return NULL;
     for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
-        flyt_close(greeter->guests[i].fd);
-        free(greeter->guests[i].raw);
-        free_challenge(greeter->guests[i].challenge);
+        flyt_close(greeter->pending[i].fd);
+        free(greeter->pending[i].raw);
+        free_challenge(greeter->pending[i].challenge);
     }
     flyt_close(greeter->timer_fd);
     flyt_close(greeter->epoll_fd);

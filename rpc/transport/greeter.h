@@ -1,7 +1,7 @@
 /*
- * The door of a server: accepts connections on its listening sockets and reads exactly the first calls of each, until
- * a handshake has come in full; that connection is then handed over together with the record. Null calls and queries
- * are answered here, so that rpcinfo and anyone's stock client can make them without a session. Without CUDA.
+ * The listener of a server: accepts connections on its listening sockets and reads exactly the first calls of each,
+ * until a handshake has come in full; that connection is then handed over together with the record. Null calls and
+ * queries are answered here, so that rpcinfo and anyone's stock client can make them without a session. Without CUDA.
  *
  * A connection that has not made its handshake is bounded in everything: FLYT_GREETER_TIME_MS of life, records of
  * FLYT_HANDSHAKE_BYTES_MAX, FLYT_GREETER_CONNECTIONS_MAX of them at once. While it is full, each may live a second,

@@ -1,4 +1,4 @@
-/* Tests of a server's door: listening, connecting, what happens before a handshake, and the handshake's helpers. */
+/* Tests of a server's listener: listening, connecting, what happens before a handshake, and the handshake's helpers. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -92,7 +92,7 @@ static void test_unix_socket_file(void **state)
 
 /* ---- the greeter ---- */
 
-struct door {
+struct listener {
     struct flyt_greeter *greeter;
     int listen_fd;
     char url[FLYT_URL_TEXT_BYTES];
@@ -107,18 +107,18 @@ struct door {
 
 static void fill_query(void *user, flyt_query_res *res)
 {
-    res->build = (char *)"door";
+    res->build = (char *)"listener";
     res->warm_count = 3;
 }
 
 static void take_handshake(void *user, int fd, const void *record, size_t bytes)
 {
-    struct door *door = user;
+    struct listener *listener = user;
 
-    door->handshakes++;
-    door->fd = fd;
-    memcpy(door->record, record, bytes);
-    door->bytes = bytes;
+    listener->handshakes++;
+    listener->fd = fd;
+    memcpy(listener->record, record, bytes);
+    listener->bytes = bytes;
 }
 
 /* Whoever has credentials is to prove them. */
@@ -129,12 +129,12 @@ static bool has_credentials(void *user, const flyt_handshake_args *args)
 
 static void take_answer(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
 {
-    struct door *door = user;
+    struct listener *listener = user;
 
     take_handshake(user, fd, record, bytes);
-    door->answers++;
-    door->answer = *answer;
-    door->proof =
+    listener->answers++;
+    listener->answer = *answer;
+    listener->proof =
         answer->args->proof.flyt_late_bytes_len ? (unsigned char)answer->args->proof.flyt_late_bytes_val[0] : 0;
 }
 
@@ -153,66 +153,67 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
     return 0;
 }
 
-static struct door *new_door_with(const char *url, bool is_challenging)
+static struct listener *new_listener_with(const char *url, bool is_challenging)
 {
-    struct door *door = calloc(1, sizeof *door);
+    struct listener *listener = calloc(1, sizeof *listener);
     struct flyt_greeter_config config = {.query = fill_query,
                                          .handshake = take_handshake,
                                          .is_challenged = is_challenging ? has_credentials : NULL,
                                          .answer = take_answer,
-                                         .user = door};
+                                         .user = listener};
     struct flyt_error err;
 
-    door->fd = -1;
-    assert_int_equal(flyt_listen(url, &err, &door->listen_fd, door->url), 0);
-    assert_int_equal(flyt_greeter_new(&config, &door->greeter), 0);
-    assert_int_equal(flyt_greeter_listen(door->greeter, door->listen_fd), 0);
-    return door;
+    listener->fd = -1;
+    assert_int_equal(flyt_listen(url, &err, &listener->listen_fd, listener->url), 0);
+    assert_int_equal(flyt_greeter_new(&config, &listener->greeter), 0);
+    assert_int_equal(flyt_greeter_listen(listener->greeter, listener->listen_fd), 0);
+    return listener;
 }
 
-static struct door *new_door(const char *url)
+static struct listener *new_listener(const char *url)
 {
-    return new_door_with(url, false);
+    return new_listener_with(url, false);
 }
 
-static void free_door(struct door *door)
+static void free_listener(struct listener *listener)
 {
-    assert_null(flyt_greeter_free(door->greeter));
-    close(door->listen_fd);
-    flyt_unlisten(door->url);
-    if (door->fd >= 0)
-        close(door->fd);
-    free(door);
+    assert_null(flyt_greeter_free(listener->greeter));
+    close(listener->listen_fd);
+    flyt_unlisten(listener->url);
+    if (listener->fd >= 0)
+        close(listener->fd);
+    free(listener);
 }
 
-static int connect_to(struct door *door)
+static int connect_to(struct listener *listener)
 {
     struct flyt_error err;
     int fd;
 
-    assert_int_equal(flyt_connect(door->url, 2000, &err, &fd), 0);
+    assert_int_equal(flyt_connect(listener->url, 2000, &err, &fd), 0);
     return fd;
 }
 
 /* Lets the greeter work until nothing happens for a moment. */
-static void settle(struct door *door)
+static void settle(struct listener *listener)
 {
-    struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
+    struct pollfd ready = {.fd = flyt_greeter_fd(listener->greeter), .events = POLLIN};
 
     while (poll(&ready, 1, 20) > 0)
-        assert_int_equal(flyt_greeter_process(door->greeter), 0);
+        assert_int_equal(flyt_greeter_process(listener->greeter), 0);
 }
 
 /* As soon as the client has an answer: many of these take no time worth mentioning. */
-static void until_answered(struct door *door, int fd)
+static void until_answered(struct listener *listener, int fd)
 {
-    struct pollfd ready[] = {{.fd = flyt_greeter_fd(door->greeter), .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+    struct pollfd ready[] = {{.fd = flyt_greeter_fd(listener->greeter), .events = POLLIN},
+                             {.fd = fd, .events = POLLIN}};
     uint64_t end_ms = flyt_clock_ms() + 60000;
 
     do {
         assert_true(flyt_clock_ms() < end_ms);
         poll(ready, 2, 100);
-        assert_int_equal(flyt_greeter_process(door->greeter), 0);
+        assert_int_equal(flyt_greeter_process(listener->greeter), 0);
     } while (!ready[1].revents);
 }
 
@@ -263,59 +264,59 @@ static void test_handshake_is_handed_over_whole(void **state)
     uint32_t xid;
 
     unix_url(url, sizeof url);
-    struct door *door = new_door(url);
-    int fd = connect_to(door);
+    struct listener *listener = new_listener(url);
+    int fd = connect_to(listener);
     for (size_t at = 0; at < call.used; at += 5000) { /* in pieces */
         size_t part = call.used - at < 5000 ? call.used - at : 5000;
-        assert_int_equal(door->handshakes, 0);
+        assert_int_equal(listener->handshakes, 0);
         assert_int_equal(send(fd, call.data + at, part, 0), part);
-        settle(door);
+        settle(listener);
     }
-    assert_int_equal(door->handshakes, 1);
-    assert_int_equal(door->bytes, call.used);
-    assert_memory_equal(door->record, call.data, call.used);
+    assert_int_equal(listener->handshakes, 1);
+    assert_int_equal(listener->bytes, call.used);
+    assert_memory_equal(listener->record, call.data, call.used);
     /* What follows the record is still in the socket. */
     assert_int_equal(send(fd, "behind", 6, 0), 6);
-    assert_int_equal(recv(door->fd, more, sizeof more, 0), 6);
-    assert_int_equal(flyt_handshake_decode(door->record, door->bytes, &xid, &args), 0);
+    assert_int_equal(recv(listener->fd, more, sizeof more, 0), 6);
+    assert_int_equal(flyt_handshake_decode(listener->record, listener->bytes, &xid, &args), 0);
     assert_int_equal(xid, 5);
     assert_int_equal(args.procedures.procedures_len, 3000);
     xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
     close(fd);
     flyt_bytes_fini(&call);
-    free_door(door);
+    free_listener(listener);
 }
 
-static void *run_door(void *argument)
+static void *run_listener(void *argument)
 {
-    struct door *door = argument;
+    struct listener *listener = argument;
 
-    while (!door->handshakes) {
-        struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
+    while (!listener->handshakes) {
+        struct pollfd ready = {.fd = flyt_greeter_fd(listener->greeter), .events = POLLIN};
         if (poll(&ready, 1, 10000) > 0)
-            flyt_greeter_process(door->greeter);
+            flyt_greeter_process(listener->greeter);
     }
-    flyt_handshake_refuse(door->fd, 0, FLYT_HANDSHAKE_BUSY, "too many");
+    flyt_handshake_refuse(listener->fd, 0, FLYT_HANDSHAKE_BUSY, "too many");
     return NULL;
 }
 
 static void test_stock_client_needs_no_session(void **state)
 {
-    struct door *door = new_door("tcp://127.0.0.1:0");
+    struct listener *listener = new_listener("tcp://127.0.0.1:0");
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     flyt_query_res query = {0};
     struct flyt_url url;
     pthread_t thread;
     int fd = RPC_ANYSOCK;
 
-    assert_int_equal(flyt_url_parse(door->url, NULL, &url), 0);
+    assert_int_equal(flyt_url_parse(listener->url, NULL, &url), 0);
     address.sin_port = htons(url.port);
-    pthread_create(&thread, NULL, run_door, door);
+    pthread_create(&thread, NULL, run_listener, listener);
     CLIENT *client = clnttcp_create(&address, FLYT_PROGRAM, FLYT_VERSION, &fd, 400, 400);
     assert_non_null(client);
     assert_int_equal(flyt_null_1(NULL, NULL, client), RPC_SUCCESS);
     assert_int_equal(flyt_query_1(NULL, &query, client), RPC_SUCCESS);
-    assert_string_equal(query.build, "door");
+    assert_string_equal(query.build, "listener");
     assert_int_equal(query.warm_count, 3);
     clnt_freeres(client, (xdrproc_t)xdr_flyt_query_res, (caddr_t)&query);
     flyt_session_barrier_args barrier = {0};
@@ -331,7 +332,7 @@ static void test_stock_client_needs_no_session(void **state)
     struct flyt_bytes call = make_handshake(10);
     memset(call.data + 4, 0, 4);
     struct flyt_error err;
-    assert_int_equal(flyt_connect(door->url, 2000, &err, &fd), 0);
+    assert_int_equal(flyt_connect(listener->url, 2000, &err, &fd), 0);
     assert_int_equal(send(fd, call.data, call.used, 0), call.used);
     unsigned char reply[200];
     ssize_t bytes = recv(fd, reply, sizeof reply, 0);
@@ -341,7 +342,7 @@ static void test_stock_client_needs_no_session(void **state)
     pthread_join(thread, NULL);
     close(fd);
     flyt_bytes_fini(&call);
-    free_door(door);
+    free_listener(listener);
 }
 
 static void test_bad_guests_are_turned_away(void **state)
@@ -360,41 +361,42 @@ static void test_bad_guests_are_turned_away(void **state)
     char url[100];
 
     unix_url(url, sizeof url);
-    struct door *door = new_door(url);
-    int patient = connect_to(door);
+    struct listener *listener = new_listener(url);
+    int patient = connect_to(listener);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        int fd = connect_to(door);
+        int fd = connect_to(listener);
         assert_int_equal(send(fd, cases[i].bytes, cases[i].count, 0), cases[i].count);
-        settle(door);
+        settle(listener);
         if (!is_closed(fd))
             fail_msg("case %zu is still there", i);
         close(fd);
     }
-    int silent = connect_to(door); /* comes and goes */
-    settle(door);
+    int silent = connect_to(listener); /* comes and goes */
+    settle(listener);
     close(silent);
-    settle(door);
+    settle(listener);
     assert_false(is_closed(patient));
     close(patient);
-    free_door(door);
+    free_listener(listener);
 }
 
-/* A handshake stays in the kernel's queue while silent ones fill the door; then they have to go. They have lived a
+/* A handshake stays in the kernel's queue while silent ones fill the listener; then they have to go. They have lived a
  * second before, and the first one came after begin_ms. */
-static void is_let_in_later(struct door *door, uint64_t begin_ms)
+static void is_let_in_later(struct listener *listener, uint64_t begin_ms)
 {
-    struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
-    bool is_early = door->handshakes != 0;
+    struct pollfd ready = {.fd = flyt_greeter_fd(listener->greeter), .events = POLLIN};
+    bool is_early = listener->handshakes != 0;
 
     if (flyt_clock_ms() < begin_ms + 1000) /* else they may have gone */
         assert_false(is_early);
     uint64_t rounds = 0;
-    while (!door->handshakes) {
-        assert_true(rounds++ < 80); /* of a tenth of a second: where the door is not full each lives for ten seconds */
+    while (!listener->handshakes) {
+        assert_true(rounds++ <
+                    80); /* of a tenth of a second: where the listener is not full each lives for ten seconds */
         poll(&ready, 1, 100);
-        assert_int_equal(flyt_greeter_process(door->greeter), 0);
+        assert_int_equal(flyt_greeter_process(listener->greeter), 0);
     }
-    assert_int_equal(door->handshakes, 1);
+    assert_int_equal(listener->handshakes, 1);
 }
 
 static void test_guests_are_few(void **state)
@@ -405,21 +407,21 @@ static void test_guests_are_few(void **state)
     int fds[MANY];
 
     unix_url(url, sizeof url);
-    struct door *door = new_door(url);
+    struct listener *listener = new_listener(url);
     uint64_t begin_ms = flyt_clock_ms();
     for (int i = 0; i < MANY; i++) {
-        fds[i] = connect_to(door);
+        fds[i] = connect_to(listener);
         if (i % 64 == 63) /* the kernel's queue holds few of them */
-            settle(door);
+            settle(listener);
     }
     assert_int_equal(send(fds[MANY - 1], call.data, call.used, 0), call.used);
-    settle(door);
-    is_let_in_later(door, begin_ms);
+    settle(listener);
+    is_let_in_later(listener, begin_ms);
     assert_true(is_closed(fds[0]));
     for (int i = 0; i < MANY; i++)
         close(fds[i]);
     flyt_bytes_fini(&call);
-    free_door(door);
+    free_listener(listener);
 }
 
 /* Reads the greeter's answer, which has come. False: it has closed the connection instead. */
@@ -439,13 +441,13 @@ static bool read_answer(int fd, flyt_handshake_res *ret_res)
 }
 
 /* Makes the first handshake of a connection, which is challenged. Returns the descriptor. */
-static int be_challenged(struct door *door, const struct flyt_bytes *call, unsigned char *ret_challenge)
+static int be_challenged(struct listener *listener, const struct flyt_bytes *call, unsigned char *ret_challenge)
 {
     flyt_handshake_res res;
-    int fd = connect_to(door);
+    int fd = connect_to(listener);
 
     assert_int_equal(send(fd, call->data, call->used, 0), call->used);
-    until_answered(door, fd);
+    until_answered(listener, fd);
     assert_true(read_answer(fd, &res));
     assert_int_equal(res.status, FLYT_HANDSHAKE_CHALLENGE);
     assert_int_equal(res.challenge.flyt_late_bytes_len, FLYT_CHALLENGE_BYTES);
@@ -461,32 +463,32 @@ static void test_challenge_and_answer(void **state)
     char url[100];
 
     unix_url(url, sizeof url);
-    struct door *door = new_door_with(url, true);
-    int fd = be_challenged(door, &call, challenge);
-    assert_int_equal(door->handshakes, 0);
+    struct listener *listener = new_listener_with(url, true);
+    int fd = be_challenged(listener, &call, challenge);
+    assert_int_equal(listener->handshakes, 0);
     flyt_sha256_of(call.data + 4, call.used - 4, hash);
     assert_int_equal(send(fd, second.data, 9, 0), 9);
-    settle(door);
+    settle(listener);
     assert_int_equal(send(fd, second.data + 9, second.used - 9, 0), second.used - 9);
-    settle(door);
-    assert_int_equal(door->answers, 1);
-    assert_memory_equal(door->answer.challenge, challenge, sizeof challenge);
-    assert_memory_equal(door->answer.record_hash, hash, sizeof hash);
-    assert_int_equal(door->answer.xid, 5);
-    assert_int_equal(door->proof, 'P');
-    assert_int_equal(door->bytes, second.used);
-    assert_memory_equal(door->record, second.data, second.used);
+    settle(listener);
+    assert_int_equal(listener->answers, 1);
+    assert_memory_equal(listener->answer.challenge, challenge, sizeof challenge);
+    assert_memory_equal(listener->answer.record_hash, hash, sizeof hash);
+    assert_int_equal(listener->answer.xid, 5);
+    assert_int_equal(listener->proof, 'P');
+    assert_int_equal(listener->bytes, second.used);
+    assert_memory_equal(listener->record, second.data, second.used);
     close(fd);
-    close(door->fd);
+    close(listener->fd);
     /* Another connection, another challenge. */
-    fd = be_challenged(door, &call, other);
+    fd = be_challenged(listener, &call, other);
     assert_memory_not_equal(challenge, other, sizeof other);
     close(fd);
-    settle(door);
-    door->fd = -1;
+    settle(listener);
+    listener->fd = -1;
     flyt_bytes_fini(&call);
     flyt_bytes_fini(&second);
-    free_door(door);
+    free_listener(listener);
 }
 
 static void test_answer_must_be_of_the_same_handshake(void **state)
@@ -498,11 +500,11 @@ static void test_answer_must_be_of_the_same_handshake(void **state)
     char url[100];
 
     unix_url(url, sizeof url);
-    struct door *door = new_door_with(url, true);
+    struct listener *listener = new_listener_with(url, true);
     for (unsigned i = 0; i < 2; i++) {
-        int fd = be_challenged(door, &call, challenge);
+        int fd = be_challenged(listener, &call, challenge);
         assert_int_equal(send(fd, others[i].data, others[i].used, 0), others[i].used);
-        settle(door);
+        settle(listener);
         assert_true(read_answer(fd, &res));
         assert_int_equal(res.status, FLYT_HANDSHAKE_DENIED);
         xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
@@ -510,19 +512,19 @@ static void test_answer_must_be_of_the_same_handshake(void **state)
         close(fd);
         flyt_bytes_fini(&others[i]);
     }
-    assert_int_equal(door->answers, 0);
-    assert_int_equal(door->handshakes, 0);
+    assert_int_equal(listener->answers, 0);
+    assert_int_equal(listener->handshakes, 0);
     /* Who has no credentials is not challenged. */
     struct flyt_bytes plain = make_handshake(10);
-    int fd = connect_to(door);
+    int fd = connect_to(listener);
     assert_int_equal(send(fd, plain.data, plain.used, 0), plain.used);
-    settle(door);
-    assert_int_equal(door->handshakes, 1);
-    assert_int_equal(door->answers, 0);
+    settle(listener);
+    assert_int_equal(listener->handshakes, 1);
+    assert_int_equal(listener->answers, 0);
     close(fd);
     flyt_bytes_fini(&plain);
     flyt_bytes_fini(&call);
-    free_door(door);
+    free_listener(listener);
 }
 
 /* Being challenged makes a connection live no longer than any other. */
@@ -535,25 +537,25 @@ static void test_challenged_guests_are_few(void **state)
     int fds[MANY];
 
     unix_url(url, sizeof url);
-    struct door *door = new_door_with(url, true);
+    struct listener *listener = new_listener_with(url, true);
     uint64_t begin_ms = flyt_clock_ms();
     for (int i = 0; i < MANY; i++)
-        fds[i] = be_challenged(door, &call, challenge);
-    int last = connect_to(door);
+        fds[i] = be_challenged(listener, &call, challenge);
+    int last = connect_to(listener);
     assert_int_equal(send(last, plain.data, plain.used, 0), plain.used);
-    settle(door);
-    is_let_in_later(door, begin_ms);
+    settle(listener);
+    is_let_in_later(listener, begin_ms);
     assert_true(is_closed(fds[0]));
     for (int i = 0; i < MANY; i++)
         close(fds[i]);
     close(last);
     flyt_bytes_fini(&call);
     flyt_bytes_fini(&plain);
-    free_door(door);
+    free_listener(listener);
 }
 
 /* A connection from a loopback address of this number, as from a machine of its own. */
-static int connect_from(struct door *door, unsigned number)
+static int connect_from(struct listener *listener, unsigned number)
 {
     struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001u + number)}, to = from;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
@@ -562,7 +564,7 @@ static int connect_from(struct door *door, unsigned number)
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
     assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons((uint16_t)atoi(strrchr(door->url, ':') + 1));
+    to.sin_port = htons((uint16_t)atoi(strrchr(listener->url, ':') + 1));
     assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     return fd;
 }
@@ -576,12 +578,12 @@ static void test_one_address_keeps_nobody_out(void **state)
     int fds[MANY], open_count = 0;
 
     assert_int_equal(__real_clock_gettime(CLOCK_MONOTONIC, &stands_at), 0);
-    struct door *door = new_door_with("tcp://127.0.0.1:0", true);
-    int quiet = connect_from(door, 7), challenged = be_challenged(door, &call, challenge);
+    struct listener *listener = new_listener_with("tcp://127.0.0.1:0", true);
+    int quiet = connect_from(listener, 7), challenged = be_challenged(listener, &call, challenge);
     for (int i = 0; i < MANY; i++) {
-        fds[i] = connect_from(door, 66);
+        fds[i] = connect_from(listener, 66);
         if (i % 64 == 63)
-            settle(door);
+            settle(listener);
     }
     /* Theirs are as many as there is room, the newest. */
     for (int i = 0; i < MANY; i++) {
@@ -590,17 +592,17 @@ static void test_one_address_keeps_nobody_out(void **state)
         assert_int_equal(is_open, i >= MANY - (FLYT_GREETER_CONNECTIONS_MAX - 2));
     }
     assert_int_equal(open_count, FLYT_GREETER_CONNECTIONS_MAX - 2);
-    int late = connect_from(door, 8);
+    int late = connect_from(listener, 8);
     assert_int_equal(send(late, plain.data, plain.used, 0), plain.used);
-    settle(door);
-    assert_int_equal(door->handshakes, 1);
+    settle(listener);
+    assert_int_equal(listener->handshakes, 1);
     assert_false(is_closed(quiet));
     assert_false(is_closed(challenged));
     /* Also who shares their address gets in: those that have not begun go first. */
-    int shares = connect_from(door, 66);
+    int shares = connect_from(listener, 66);
     assert_int_equal(send(shares, plain.data, plain.used, 0), plain.used);
-    settle(door);
-    assert_int_equal(door->handshakes, 2);
+    settle(listener);
+    assert_int_equal(listener->handshakes, 2);
     assert_false(is_closed(quiet));
     for (int i = 0; i < MANY; i++)
         close(fds[i]);
@@ -610,7 +612,7 @@ static void test_one_address_keeps_nobody_out(void **state)
     close(shares);
     flyt_bytes_fini(&call);
     flyt_bytes_fini(&plain);
-    free_door(door);
+    free_listener(listener);
     stands_at = (struct timespec){0};
 }
 
@@ -621,27 +623,27 @@ static void test_many_addresses_wait_for_each_other(void **state)
     struct flyt_bytes plain = make_handshake(10);
     int fds[MANY];
 
-    struct door *door = new_door("tcp://127.0.0.1:0");
+    struct listener *listener = new_listener("tcp://127.0.0.1:0");
     for (int i = 0; i < MANY; i++) {
-        fds[i] = connect_from(door, (unsigned)i + 10);
+        fds[i] = connect_from(listener, (unsigned)i + 10);
         if (i % 64 == 63)
-            settle(door);
+            settle(listener);
     }
-    int late = connect_from(door, 5);
+    int late = connect_from(listener, 5);
     assert_int_equal(send(late, plain.data, plain.used, 0), plain.used);
-    settle(door);
-    assert_int_equal(door->handshakes, 0);
+    settle(listener);
+    assert_int_equal(listener->handshakes, 0);
     for (int i = 0; i < MANY; i++)
         assert_false(is_closed(fds[i]));
     close(fds[3]);
-    settle(door);
-    assert_int_equal(door->handshakes, 1);
+    settle(listener);
+    assert_int_equal(listener->handshakes, 1);
     for (int i = 0; i < MANY; i++)
         if (i != 3)
             close(fds[i]);
     close(late);
     flyt_bytes_fini(&plain);
-    free_door(door);
+    free_listener(listener);
 }
 
 /* ---- the handshake's helpers ---- */

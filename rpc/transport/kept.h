@@ -7,7 +7,7 @@
  *
  * The queue holds the newest FLYT_KEPT_BYTES_MAX of memory and FLYT_KEPT_CALLS_MAX calls. Beyond that the oldest are
  * let go, and nobody is made to wait: the queue is then without a beginning until the other side has executed what was
- * let go (flyt_kept.gone says up to which number). One call that takes long to be executed (parked behind a host
+ * let go (flyt_kept.gone says up to which number). One call that takes long to be executed (deferred behind a host
  * function, say) holds back the number up to which all are executed, while the calls of other streams go on, as they
  * must: the host function may be waiting for just these.
  *

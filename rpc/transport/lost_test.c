@@ -37,7 +37,7 @@ enum { ARRIVALS_MAX = 8 };
 struct port {
     int listen_fd; /* -1: in memory */
     char url[FLYT_URL_TEXT_BYTES];
-    struct flyt_memory_door door;
+    struct flyt_memory_listener listener;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct flyt_endpoint *arrived[ARRIVALS_MAX]; /* in memory: those that nobody has accepted yet */
@@ -60,7 +60,7 @@ static int dial_port(void *user, const char *url, unsigned timeout_ms, struct fl
 {
     struct port *port = user;
 
-    return flyt_endpoint_in_memory(&port->door, ret_endpoint);
+    return flyt_endpoint_in_memory(&port->listener, ret_endpoint);
 }
 
 static void open_port(struct port *port)
@@ -68,7 +68,7 @@ static void open_port(struct port *port)
     struct flyt_error err;
     char url[100] = "tcp://127.0.0.1:0";
 
-    *port = (struct port){.listen_fd = -1, .url = "memory", .door = {.arrive = arrive, .user = port}};
+    *port = (struct port){.listen_fd = -1, .url = "memory", .listener = {.arrive = arrive, .user = port}};
     pthread_mutex_init(&port->mutex, NULL);
     pthread_cond_init(&port->changed, NULL);
     if (!strcmp(scheme, "memory"))

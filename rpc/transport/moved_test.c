@@ -20,7 +20,7 @@
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/progress_page.h"
 #include "rpc/transport/test_client.h"
-#include "rpc/transport/test_door.h"
+#include "rpc/transport/test_listener.h"
 #include "rpc/transport/test_peer.h"
 
 enum {
@@ -37,7 +37,7 @@ enum {
 struct stage {
     struct test_peer peers[PEERS]; /* it begins at the first one */
     struct test_client client;
-    struct test_door door; /* before the first one, where it is encrypted */
+    struct test_listener listener; /* before the first one, where it is encrypted */
     struct flyt_channel_handlers handlers;
     _Atomic(uint64_t) last; /* the last call that came, over all connections */
     _Atomic(uint64_t) stopped, stopped_at, all_sent, all_sent_at;
@@ -92,19 +92,19 @@ static void start(struct stage *stage, const char *scheme)
     for (unsigned i = 0; i < PEERS; i++)
         test_peer_start_on(&stage->peers[i], scheme);
     if (!strcmp(scheme, "tls")) {
-        test_door_open(&stage->door, &stage->peers[0]);
-        stage->client.config.credentials = &stage->door.credentials;
+        test_listener_open(&stage->listener, &stage->peers[0]);
+        stage->client.config.credentials = &stage->listener.credentials;
     }
     stage->client.config.dial = stage->peers[0].dial;
     stage->client.config.dial_user = &stage->peers[0];
-    test_client_open(&stage->client, stage->door.greeter ? stage->door.url : stage->peers[0].url);
+    test_client_open(&stage->client, stage->listener.greeter ? stage->listener.url : stage->peers[0].url);
 }
 
 static void stop(struct stage *stage)
 {
     flyt_channel_close(stage->client.channel);
-    if (stage->door.greeter)
-        test_door_shut(&stage->door);
+    if (stage->listener.greeter)
+        test_listener_shut(&stage->listener);
     for (unsigned i = 0; i < PEERS; i++)
         test_peer_stop(&stage->peers[i]);
     test_client_fini(&stage->client);

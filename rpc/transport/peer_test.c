@@ -21,7 +21,7 @@
 #include "rpc/transport/listen.h"
 
 /* Often enough that the kernel's own waiting (0.2 s until data is sent again) lies in between. */
-enum { PAUSE_MS = 50, PATIENCE = 1200 };
+enum { PAUSE_MS = 50, RETRIES_MAX = 1200 };
 
 static bool has_network;
 
@@ -81,7 +81,7 @@ static void fill(int fd)
 /* How many checks it takes until the peer counts as lost; 0: it never does. */
 static int checks_until_lost(struct flyt_vigil *peer, int fd)
 {
-    for (int i = 1; i <= PATIENCE; i++) {
+    for (int i = 1; i <= RETRIES_MAX; i++) {
         if (flyt_vigil_is_lost(peer, fd))
             return i;
         poll(NULL, 0, PAUSE_MS);

@@ -18,7 +18,7 @@ TEST_PEER_OBJS := $(call objs,rpc/transport/test_peer.c rpc/transport/test_value
 $(filter $(GEN)/%,$(RPC_GEN_OBJS)) $(GEN)/flyt_svc.o $(GEN)/flyt_test_svc.o $(GEN)/flyt_test_values.o $(GEN)/flyt_clnt.o: | $(WIRE)
 
 rpc_transport_tests := $(patsubst %.c,$(B)/%,$(wildcard rpc/transport/*_test.c))
-$(rpc_transport_tests): $(B)/%: $(B)/%.o $(B)/rpc/transport/test_client.o $(B)/rpc/transport/test_door.o $(TEST_PEER_OBJS) $(RPC_OBJS)
+$(rpc_transport_tests): $(B)/%: $(B)/%.o $(B)/rpc/transport/test_client.o $(B)/rpc/transport/test_listener.o $(TEST_PEER_OBJS) $(RPC_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) -lcmocka
 UNIT_TESTS += $(rpc_transport_tests)
 # Reads the wire by itself, with libcrypto, and asks OpenSSL for the secrets.

@@ -7,7 +7,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/transport/channel.h"
 
-enum { TEST_WAIT_MS = 120000 }; /* the patience of a loaded machine: what is waited for comes */
+enum { TEST_WAIT_MS = 120000 }; /* for a loaded machine: what is waited for comes */
 
 struct test_client {
     struct flyt_channel_config config; /* signatures and time-out may be set before opening */
@@ -18,8 +18,8 @@ struct test_client {
     /* What makes a session's objects again, in place of one call of each kind; NULL. As flyt_channel_handlers.resume.
      */
     int (*resume)(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err);
-    void *test;             /* the test's */
-    struct test_door *door; /* test_pair.h */
+    void *test;                     /* the test's */
+    struct test_listener *listener; /* test_pair.h */
     _Atomic(uint64_t) chunk_bytes, host_functions, lost_count, resume_count;
     pthread_mutex_t mutex;
     char notices[1024]; /* what was called, in order */

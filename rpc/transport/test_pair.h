@@ -4,28 +4,28 @@
 
 #include <string.h>
 #include "rpc/transport/test_client.h"
-#include "rpc/transport/test_door.h"
+#include "rpc/transport/test_listener.h"
 #include "rpc/transport/test_peer.h"
 
-/* Starts the peer as test_peer_start_on does, "tls" behind a door, and opens the channel. Fails the test where that is
- * not possible. */
+/* Starts the peer as test_peer_start_on does, "tls" behind a listener, and opens the channel. Fails the test where that
+ * is not possible. */
 static inline void test_pair_open(struct test_peer *peer, struct test_client *client, const char *scheme)
 {
     test_peer_start_on(peer, scheme);
     if (!strcmp(scheme, "tls")) {
-        client->door = test_door_new(peer);
-        client->config.credentials = &client->door->credentials;
+        client->listener = test_listener_new(peer);
+        client->config.credentials = &client->listener->credentials;
     }
     client->config.dial = peer->dial;
     client->config.dial_user = peer;
-    test_client_open(client, client->door ? client->door->url : peer->url);
+    test_client_open(client, client->listener ? client->listener->url : peer->url);
 }
 
 /* Closes the channel, where the test has not, and ends both. */
 static inline void test_pair_close(struct test_peer *peer, struct test_client *client)
 {
     flyt_channel_close(client->channel);
-    test_door_free(client->door);
+    test_listener_free(client->listener);
     test_peer_stop(peer);
     test_client_fini(client);
 }

@@ -434,7 +434,7 @@ static int dial_in_memory(void *user, const char *url, unsigned timeout_ms, stru
 
     if (atomic_load(&peer->is_deaf))
         return flyt_error_set(err, -ECONNREFUSED, "cannot connect to %s: nobody listens", url);
-    return flyt_endpoint_in_memory(&peer->memory_door, ret_endpoint);
+    return flyt_endpoint_in_memory(&peer->memory_listener, ret_endpoint);
 }
 
 static void make_memory(struct test_peer *peer)
@@ -460,7 +460,7 @@ void test_peer_start_on(struct test_peer *peer, const char *scheme)
     if (!strcmp(scheme, "memory")) {
         make_memory(peer);
         peer->dial = dial_in_memory;
-        peer->memory_door = (struct flyt_memory_door){.arrive = take_in_memory, .user = peer};
+        peer->memory_listener = (struct flyt_memory_listener){.arrive = take_in_memory, .user = peer};
         peer->listen_fd = -1;
         snprintf(peer->url, sizeof peer->url, "memory");
         return;

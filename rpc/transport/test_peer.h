@@ -78,7 +78,7 @@ struct test_peer {
 
     char url[FLYT_URL_TEXT_BYTES];
     flyt_channel_dial_fn dial; /* in memory: how a client gets to it, with the peer as user; NULL: by its URL */
-    struct flyt_memory_door memory_door;
+    struct flyt_memory_listener memory_listener;
     int listen_fd;         /* -1: in memory */
     _Atomic(bool) is_deaf; /* nobody gets to it in memory any more */
     pthread_t thread;

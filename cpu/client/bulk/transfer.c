@@ -305,7 +305,7 @@ void flyt_transfer_wait_range(uint64_t address, uint64_t bytes)
     pthread_mutex_unlock(&transfers.mutex);
 }
 
-/* ---- covers ---- */
+/* ---- pending_d2h ---- */
 
 static void prune_locked(struct flyt_pending_d2h *pending_d2h)
 {

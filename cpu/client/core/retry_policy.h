@@ -3,8 +3,8 @@
  * the server publishes what was asked about; for an id that it could not make, or never gave a place, the page would
  * say so for ever. So who goes on asking asks the server itself now and then, whose answer is always right.
  */
-#ifndef FLYT_CLIENT_PATIENCE_H
-#define FLYT_CLIENT_PATIENCE_H
+#ifndef FLYT_CLIENT_RETRY_POLICY_H
+#define FLYT_CLIENT_RETRY_POLICY_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/transport/channel.h"
 
-enum { FLYT_PATIENCE_MS = 10 };
+enum { FLYT_RETRY_POLICY_MS = 10 };
 
 /* Of one stream or event: since when the page has been saying "not complete" without the server having been asked, in
  * ns; 0: it has not. Any thread. */
@@ -26,7 +26,7 @@ static inline bool flyt_retry_policy_lasts(struct flyt_retry_policy *retry_polic
     uint64_t now_ns = flyt_clock_ns();
     uint64_t since_ns = atomic_load_explicit(&retry_policy->since_ns, memory_order_relaxed);
 
-    if (since_ns && now_ns - since_ns < FLYT_PATIENCE_MS * 1000000ull)
+    if (since_ns && now_ns - since_ns < FLYT_RETRY_POLICY_MS * 1000000ull)
         return true;
     atomic_store_explicit(&retry_policy->since_ns, now_ns, memory_order_relaxed);
     return !since_ns;

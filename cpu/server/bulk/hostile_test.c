@@ -28,7 +28,7 @@ enum {
 
 struct stage {
     struct fixture *self;
-    struct flyt_memory_door door;
+    struct flyt_memory_listener listener;
     struct flyt_endpoint *stream; /* NULL: over the main connection */
     uint64_t address;
 };
@@ -41,13 +41,13 @@ static void arrive(void *user, struct flyt_endpoint *endpoint)
 
 static void begin(struct stage *stage, bool has_stream)
 {
-    *stage = (struct stage){.self = make(), .door = {.arrive = arrive, .user = stage}};
+    *stage = (struct stage){.self = make(), .listener = {.arrive = arrive, .user = stage}};
     assert_int_equal(pthread_create(&stage->self->thread, NULL, serve, stage->self), 0);
     stage->address = alloc(stage->self, BYTES, CUDA_SUCCESS);
     create(stage->self, 0, CU_STREAM_NON_BLOCKING);
     barrier(stage->self);
     if (has_stream)
-        assert_int_equal(flyt_endpoint_in_memory(&stage->door, &stage->stream), 0);
+        assert_int_equal(flyt_endpoint_in_memory(&stage->listener, &stage->stream), 0);
 }
 
 /* What chunks before it were may have ended the session already. */

@@ -82,7 +82,7 @@ void flyt_staging_wake(struct flyt_staging *staging);
 void flyt_staging_release(struct flyt_staging *staging, struct flyt_buffer *buffer);
 /* Gives it back when the fence is reached; takes over the reference (NULL: at once). */
 void flyt_staging_release_after(struct flyt_staging *staging, struct flyt_buffer *buffer, struct flyt_fence *fence);
-/* Looks for moments reached. Returns whether buffers are missed that the GPU still uses: time will bring them. */
+/* Looks for fences reached. Returns whether buffers are missed that the GPU still uses: time will bring them. */
 bool flyt_staging_reap(struct flyt_staging *staging);
 
 #endif

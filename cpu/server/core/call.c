@@ -72,13 +72,13 @@ void flyt_call_count(struct flyt_call *call)
 
 bool_t flyt_call_end(struct flyt_call *call, CUresult result, int *ret_result, flyt_progress *ret_progress)
 {
-    if (result == FLYT_CALL_PARKED) {
+    if (result == FLYT_CALL_RETRY) {
         flyt_defer_add(call);
         return FALSE;
     }
     flyt_call_count(call);
     flyt_execution_end(call);
-    if (result == FLYT_CALL_DEFERRED)
+    if (result == FLYT_CALL_STARTED)
         return FALSE;
     flyt_progress_writer_write(call->session);
     flyt_execution_write(call->session);
@@ -91,12 +91,12 @@ bool_t flyt_call_end(struct flyt_call *call, CUresult result, int *ret_result, f
 bool_t flyt_call_end_oneway(struct flyt_call *call, CUresult result)
 {
     call->session->is_notice_due = true;
-    if (result == FLYT_CALL_PARKED) {
+    if (result == FLYT_CALL_RETRY) {
         flyt_defer_add(call);
         return FALSE;
     }
     flyt_call_count(call);
-    if (result != CUDA_SUCCESS && result != FLYT_CALL_DEFERRED)
+    if (result != CUDA_SUCCESS && result != FLYT_CALL_STARTED)
         flyt_session_call_error(call->session, call->sequence, call->thread, result);
     flyt_execution_end(call);
     return FALSE;

@@ -20,10 +20,13 @@
 #include "flyt_objects.h"
 #include "flyt_procedures.h"
 
-/* Outside of CUresult's values. Deferred: a job replies later (or, without a reply, goes on). Parked: nothing was done
- * yet; the call is kept and its handler called again when its stream can take it. */
-#define FLYT_CALL_DEFERRED ((CUresult)-1)
-#define FLYT_CALL_PARKED   ((CUresult)-2)
+/*
+ * What a handler says beside a result; outside of CUresult's values.
+ *   FLYT_CALL_STARTED  a job was started for the call (job.h): it replies later, or, without a reply, goes on by itself
+ *   FLYT_CALL_RETRY    nothing was done: the call is deferred (defer.h), and its handler called again
+ */
+#define FLYT_CALL_STARTED ((CUresult)-1)
+#define FLYT_CALL_RETRY   ((CUresult)-2)
 
 struct flyt_session;
 
@@ -58,11 +61,11 @@ bool_t flyt_call_end_oneway(struct flyt_call *call, CUresult result);
 /*
  * What a handler says whose table returns another type than CUDA's: its status goes into the reply beside the result,
  * which is then CUDA_SUCCESS, and a success of nothing but the session. Without a reply (ret_status NULL) a status that
- * is no success is CUDA_ERROR_UNKNOWN. Deferred and deferred calls stay that.
+ * is no success is CUDA_ERROR_UNKNOWN. STARTED and RETRY stay what they are.
  */
 static inline CUresult flyt_call_status(int status, int success, int *ret_status)
 {
-    if (status == (int)FLYT_CALL_DEFERRED || status == (int)FLYT_CALL_PARKED)
+    if (status == (int)FLYT_CALL_STARTED || status == (int)FLYT_CALL_RETRY)
         return (CUresult)status;
     if (!ret_status)
         return status == success ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;

@@ -71,7 +71,7 @@ void flyt_defer_add(struct flyt_call *call)
     }
     struct flyt_record *record = flyt_connection_record(session->connection);
     struct flyt_deferred *deferred = record ? calloc(1, sizeof *deferred) : NULL;
-    if (!deferred || defer->bytes + record->bytes > FLYT_PARK_BYTES_MAX) {
+    if (!deferred || defer->bytes + record->bytes > FLYT_DEFER_BYTES_MAX) {
         flyt_fail("session %s: no memory to keep a call that has to wait, deferred_calls=%zu deferred_bytes=%zu",
                   session->label, defer->count, defer->bytes);
         free(record);

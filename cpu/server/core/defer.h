@@ -11,8 +11,8 @@
  * A deferred call is dispatched again, with its sequence number, when nothing holds it any more; it may be deferred
  * again then, in its old place.
  */
-#ifndef FLYT_SERVER_PARK_H
-#define FLYT_SERVER_PARK_H
+#ifndef FLYT_SERVER_DEFER_H
+#define FLYT_SERVER_DEFER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ enum {
     FLYT_CALL_IDS_MAX = 8, /* no row of rpc/api names more: rpc/gen/rows.py checks it, and so does every stub */
     /* More bytes than this in deferred records end the session: credits keep a client that follows the rules far below.
      */
-    FLYT_PARK_BYTES_MAX = 1 << 30,
+    FLYT_DEFER_BYTES_MAX = 1 << 30,
 };
 
 /* An object of an `ordered` kind among a call's arguments: what calls may have to wait for each other by. */

@@ -64,7 +64,7 @@ CUresult flyt_device_make(struct flyt_device *device)
 
 void flyt_device_fini(struct flyt_device *device)
 {
-    flyt_stream_free(device->carrier);
+    flyt_stream_free(device->copy_stream);
     flyt_stream_free(device->scrub);
     unsigned count = 0;
     while ((*device->session->parts)[count])

@@ -38,8 +38,8 @@ struct flyt_device {
     struct flyt_stream *legacy;
     struct flyt_stream *streams_first; /* all of the device, those that have lost their ids included */
     unsigned stream_count, busy_count; /* of those: in session->busy_first */
-    struct flyt_stream *carrier; /* does what other devices' streams have to do here (submit.c); NULL: not needed yet */
-    struct flyt_stream *scrub;   /* clears new memory (scrub.h); NULL: not needed yet */
+    struct flyt_stream *copy_stream;   /* other devices' work here (submit.c); NULL: none yet */
+    struct flyt_stream *scrub;         /* clears new memory (scrub.h); NULL: not needed yet */
     /* Blocking streams that have got work since the legacy stream last waited for them (submit.c). */
     struct flyt_stream *dirty_first;
     /* What the legacy stream waits for: jobs that hold blocking streams, and deferred calls that name them. */

@@ -77,7 +77,7 @@ static void replace(struct fake_node *node, struct flyt_call_state want)
     expect_state(flyt_call_record_read(node->first->record), want);
     fake_server_start(node->second, fake_one_gpu);
     fake_server_give(node->second, node->first);
-    fake_door_grant_again(&node->door, node->second, node->first);
+    fake_listener_grant_again(&node->listener, node->second, node->first);
     assert_int_equal(fake_node_come_back(node), FLYT_HANDSHAKE_OK);
     assert_int_equal(FAKE_WIRE_CALL(&node->wire, FLYT_SESSION_LEFT_AT, session_left_at, &left, .thread = 1),
                      CUDA_SUCCESS);

@@ -7,8 +7,8 @@
  *
  * Only the submission thread uses fences.
  */
-#ifndef FLYT_SERVER_MOMENT_H
-#define FLYT_SERVER_MOMENT_H
+#ifndef FLYT_SERVER_FENCE_H
+#define FLYT_SERVER_FENCE_H
 
 #include <cuda.h>
 #include <stdbool.h>

@@ -70,7 +70,7 @@ CUresult flyt_job_on_worker(struct flyt_job *job, const struct flyt_job_ops *ops
     flyt_job_keep_unexecuted(job);
     if (flyt_job_run(job, run) != CUDA_ERROR_NOT_READY)
         job->result = CUDA_ERROR_OUT_OF_MEMORY;
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }
 
 CUresult flyt_job_after(struct flyt_job *job, const struct flyt_job_ops *ops, struct flyt_call *call,
@@ -79,7 +79,7 @@ CUresult flyt_job_after(struct flyt_job *job, const struct flyt_job_ops *ops, st
     job->after = *set;
     *set = (struct flyt_fence_set){0};
     flyt_job_start(job, ops, call, NULL);
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }
 
 struct flyt_call flyt_job_call(const struct flyt_job *job)

@@ -78,14 +78,14 @@ void flyt_job_keep_unexecuted(struct flyt_job *job);
  */
 
 /* For a call whose row names an executor: starts a job (see flyt_job_start) that keeps the call unexecuted, whose first
- * step runs there. FLYT_CALL_DEFERRED, also where no thread could be made, which ends the job. */
+ * step runs there. FLYT_CALL_STARTED, also where no thread could be made, which ends the job. */
 CUresult flyt_job_on_worker(struct flyt_job *job, const struct flyt_job_ops *ops, struct flyt_call *call,
                             flyt_job_run_fn run);
 /* One more such step of a job that advances. CUDA_ERROR_NOT_READY, or CUDA_ERROR_OUT_OF_MEMORY: no thread. */
 CUresult flyt_job_run(struct flyt_job *job, flyt_job_run_fn run);
 
-/* For a call whose work comes after work of the GPU: starts a job that waits for the moments first. Takes over *set,
- * which may be empty. FLYT_CALL_DEFERRED. */
+/* For a call whose work comes after work of the GPU: starts a job that waits for the fences first. Takes over *set,
+ * which may be empty. FLYT_CALL_STARTED. */
 CUresult flyt_job_after(struct flyt_job *job, const struct flyt_job_ops *ops, struct flyt_call *call,
                         struct flyt_fence_set *set);
 
@@ -100,7 +100,7 @@ void flyt_jobs_fini(struct flyt_session *session);
 
 /*
  * For handlers whose reply has a result and the progress only: replies when the fences are reached, after what
- * kernels printed. Takes over *set. FLYT_CALL_DEFERRED; or the result, where there is nothing to wait for.
+ * kernels printed. Takes over *set. FLYT_CALL_STARTED; or the result, where there is nothing to wait for.
  */
 CUresult flyt_job_reply_after(struct flyt_call *call, struct flyt_fence_set *set);
 

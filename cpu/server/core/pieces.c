@@ -33,13 +33,13 @@ static CUresult submit_round(struct flyt_pieces *self, struct flyt_stream *targe
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS && self->left && target->device->session->pieces_left)
         result = flyt_stream_submit(target, sequence, FLYT_SUBMIT_PIECE, self->device, submit_one, self);
-    return result == FLYT_CALL_PARKED ? CUDA_SUCCESS : result;
+    return result == FLYT_CALL_RETRY ? CUDA_SUCCESS : result;
 }
 
-/* On a carrier: the round is one operation of the stream's. */
-static CUresult submit_carried(void *user, struct flyt_stream *carrier)
+/* On a copy stream: the round is one operation of the stream's. */
+static CUresult submit_carried(void *user, struct flyt_stream *copy_stream)
 {
-    return submit_round(user, carrier, carrier->submitted_sequence);
+    return submit_round(user, copy_stream, copy_stream->submitted_sequence);
 }
 
 static CUresult submit(struct flyt_pieces *self, struct flyt_stream *stream, uint64_t sequence)
@@ -58,5 +58,5 @@ CUresult flyt_pieces_submit(struct flyt_pieces *self, struct flyt_stream *stream
     if (!*ret_needs_poll || (!self->is_few && !stream->device->session->pieces_left))
         return CUDA_ERROR_NOT_READY;
     CUresult result = submit(self, stream, sequence);
-    return result == FLYT_CALL_PARKED || (result == CUDA_SUCCESS && self->left) ? CUDA_ERROR_NOT_READY : result;
+    return result == FLYT_CALL_RETRY || (result == CUDA_SUCCESS && self->left) ? CUDA_ERROR_NOT_READY : result;
 }

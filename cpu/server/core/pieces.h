@@ -26,7 +26,7 @@ struct flyt_pieces {
     uint64_t left;              /* in the kind's own unit; 0: all is submitted */
     bool is_few;                /* it is a handful of driver calls: all at once, as one operation */
     /* Makes one driver call in this stream, and takes what that does from `left`. The driver's error. */
-    CUresult (*submit)(struct flyt_pieces *self, struct flyt_stream *carrier);
+    CUresult (*submit)(struct flyt_pieces *self, struct flyt_stream *copy_stream);
 };
 
 /* Whether any was submitted in this round, so that the next one can bring more at once. */

@@ -112,25 +112,25 @@ static CUresult keep_legacy_order(struct flyt_stream *stream)
 
 /* ---- work on another device ---- */
 
-static CUresult begin_carrier(struct flyt_stream *stream, struct flyt_device *device)
+static CUresult begin_copy_stream(struct flyt_stream *stream, struct flyt_device *device)
 {
     CUresult result = flyt_device_make(device);
-    if (result == CUDA_SUCCESS && !device->carrier)
-        result = flyt_stream_new(device, 0, CU_STREAM_NON_BLOCKING, 0, false, &device->carrier);
+    if (result == CUDA_SUCCESS && !device->copy_stream)
+        result = flyt_stream_new(device, 0, CU_STREAM_NON_BLOCKING, 0, false, &device->copy_stream);
     if (result == CUDA_SUCCESS)
-        result = flyt_order_wait_for(device->carrier, stream);
+        result = flyt_order_wait_for(device->copy_stream, stream);
     return result;
 }
 
-/* fn's operation goes to the device's carrier, between two waits. */
+/* fn's operation goes to the device's copy stream, between two waits. */
 static CUresult carry(struct flyt_stream *stream, struct flyt_device *device, flyt_submit_fn fn, void *user)
 {
-    CUresult result = begin_carrier(stream, device);
+    CUresult result = begin_copy_stream(stream, device);
     if (result != CUDA_SUCCESS)
         return result;
-    struct flyt_stream *carrier = device->carrier;
-    result = flyt_stream_submit(carrier, stream->submitted_sequence, FLYT_SUBMIT_ADDED, device, fn, user);
-    CUresult join = flyt_order_wait_for(stream, carrier);
+    struct flyt_stream *copy_stream = device->copy_stream;
+    result = flyt_stream_submit(copy_stream, stream->submitted_sequence, FLYT_SUBMIT_ADDED, device, fn, user);
+    CUresult join = flyt_order_wait_for(stream, copy_stream);
     CUresult back = flyt_device_use(stream->device);
     return result != CUDA_SUCCESS ? result : join != CUDA_SUCCESS ? join : back;
 }
@@ -141,11 +141,11 @@ static CUresult enter(struct flyt_stream *stream, enum flyt_submit_kind kind, st
 {
     const struct flyt_session *session = stream->device->session;
     if (kind & FLYT_SUBMIT_GATED && !flyt_time_slice_gate_may_submit(stream->device, device))
-        return FLYT_CALL_PARKED;
+        return FLYT_CALL_RETRY;
     if (kind & FLYT_SUBMIT_TAKEN && !flyt_stream_is_ready(stream))
-        return FLYT_CALL_PARKED;
+        return FLYT_CALL_RETRY;
     if (kind & FLYT_SUBMIT_BOUND && !flyt_stream_has_room(stream))
-        return FLYT_CALL_PARKED;
+        return FLYT_CALL_RETRY;
     if (session->fatal != CUDA_SUCCESS) /* as the look for room may have found */
         return session->fatal;
     CUresult result = flyt_device_use(stream->device);

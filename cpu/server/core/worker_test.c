@@ -12,7 +12,7 @@
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/worker.h"
 
-enum { PATIENCE_S = 60, STEP_US = 100 };
+enum { WAIT_S_MAX = 60, STEP_US = 100 };
 
 struct fixture {
     struct flyt_session session;
@@ -35,7 +35,7 @@ static void run(struct flyt_task *task)
 
 static void await(atomic_bool *is_so)
 {
-    time_t end = time(NULL) + PATIENCE_S;
+    time_t end = time(NULL) + WAIT_S_MAX;
     while (!atomic_load(is_so)) {
         assert_true(time(NULL) < end);
         usleep(STEP_US);

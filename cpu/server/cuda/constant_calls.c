@@ -77,7 +77,7 @@ CUresult flyt_serve_constant_write(struct flyt_call *call, const flyt_constant_w
     struct flyt_session *session = call->session;
     flyt_box box;
     CUresult result = find_part(call, library, args->name, args->device, args->offset_bytes, args->data.data_len, &box);
-    if (result == FLYT_CALL_PARKED)
+    if (result == FLYT_CALL_RETRY)
         return result;
     const struct flyt_constant_place *place = result == CUDA_SUCCESS ? flyt_constant_find(session, box.address) : NULL;
     bool is_kept = place && place->is_kept;
@@ -86,7 +86,7 @@ CUresult flyt_serve_constant_write(struct flyt_call *call, const flyt_constant_w
     else if (result == CUDA_SUCCESS)
         result = flyt_copy_in(call, stream, &box, args->data.data_val, args->data.data_len);
     /* It may hold anything now. */
-    if (result != FLYT_CALL_PARKED && (result != CUDA_SUCCESS || !is_kept))
+    if (result != FLYT_CALL_RETRY && (result != CUDA_SUCCESS || !is_kept))
         session->observer->used(session, FLYT_USE_CONTENTS);
     return result;
 }

@@ -27,7 +27,7 @@ static CUresult take_small(struct flyt_session *session, struct flyt_buffer **re
     if (result != CUDA_ERROR_NOT_READY)
         return result;
     session->is_retry_due = true;
-    return FLYT_CALL_PARKED;
+    return FLYT_CALL_RETRY;
 }
 
 /* Gives a buffer back when the GPU is done with what the stream has got so far. Where the driver does not tell when
@@ -196,7 +196,7 @@ struct small {
     size_t bytes;
 };
 
-/* FLYT_CALL_DEFERRED: the job has the buffer. */
+/* FLYT_CALL_STARTED: the job has the buffer. */
 static CUresult start_box(const struct small *small, struct flyt_stream *stream)
 {
     struct box_job *self = calloc(1, sizeof *self);
@@ -206,7 +206,7 @@ static CUresult start_box(const struct small *small, struct flyt_stream *stream)
     self->buffer = small->buffer;
     self->bytes = small->bytes;
     flyt_job_start(&self->job, &box_ops, small->call, stream);
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }
 
 static CUresult begin_small(void *user, struct flyt_stream *target)
@@ -217,7 +217,7 @@ static CUresult begin_small(void *user, struct flyt_stream *target)
     return self->copy.pieces.is_few ? flyt_pieces_submit_all(&self->copy.pieces, target) : start_box(self, target);
 }
 
-/* FLYT_CALL_DEFERRED; FLYT_CALL_PARKED: there is no buffer, or it was given back; else the caller has the buffer. */
+/* FLYT_CALL_STARTED; FLYT_CALL_RETRY: there is no buffer, or it was given back; else the caller has the buffer. */
 static CUresult submit_small(struct small *self, struct flyt_stream *stream)
 {
     CUresult result = take_small(self->call->session, &self->buffer);
@@ -227,7 +227,7 @@ static CUresult submit_small(struct small *self, struct flyt_stream *stream)
     result =
         flyt_stream_submit(stream, self->call->sequence, self->copy.pieces.is_few ? FLYT_SUBMIT_WORK : FLYT_SUBMIT_JOB,
                            self->copy.pieces.device, begin_small, self);
-    if (result == FLYT_CALL_PARKED)
+    if (result == FLYT_CALL_RETRY)
         flyt_staging_release(self->call->session->staging, self->buffer);
     return result;
 }
@@ -255,10 +255,10 @@ CUresult flyt_copy_in(struct flyt_call *call, struct flyt_stream *stream, const 
                                     &self.copy.pieces);
     } else {
         result = submit_small(&self, stream);
-        if (result != FLYT_CALL_PARKED && result != FLYT_CALL_DEFERRED)
+        if (result != FLYT_CALL_RETRY && result != FLYT_CALL_STARTED)
             release_after_all(stream, self.buffer);
     }
-    if (result != FLYT_CALL_PARKED)
+    if (result != FLYT_CALL_RETRY)
         flyt_session_count(&call->session->in_bytes, bytes);
     return result;
 }
@@ -444,7 +444,7 @@ static CUresult start_in(void *user, struct flyt_stream *stream)
     flyt_session_count(&session->in_bytes, self->bytes);
     flyt_job_start(&self->job, &in_ops, start->call, stream);
     in_reach(self); /* for the data that comes right behind; in_advance asks again and looks at the answer */
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }
 
 CUresult flyt_serve_copy_in_transfer(struct flyt_call *call, const flyt_copy_in_transfer_args *args,
@@ -457,7 +457,7 @@ CUresult flyt_serve_copy_in_transfer(struct flyt_call *call, const flyt_copy_in_
         return refuse_in(call, args, result);
     flyt_constant_note_written(call->session, start.box.address);
     result = flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_JOB, start.device, start_in, &start);
-    return result == FLYT_CALL_PARKED || result == FLYT_CALL_DEFERRED ? result : refuse_in(call, args, result);
+    return result == FLYT_CALL_RETRY || result == FLYT_CALL_STARTED ? result : refuse_in(call, args, result);
 }
 
 /* ---- device to host, in the reply ---- */
@@ -477,13 +477,13 @@ CUresult flyt_copy_out(struct flyt_call *call, struct flyt_stream *stream, const
     struct small self = {.call = call, .bytes = bytes};
     self.copy = flyt_box_copy_begin(device, &box, NULL, 0, bytes, false);
     result = submit_small(&self, stream);
-    if (result == FLYT_CALL_PARKED || result == FLYT_CALL_DEFERRED)
+    if (result == FLYT_CALL_RETRY || result == FLYT_CALL_STARTED)
         return result;
     if (result == CUDA_SUCCESS)
         result = start_out_reply(call, stream, self.buffer, bytes);
     else
         release_after_all(stream, self.buffer);
-    return result == CUDA_SUCCESS ? FLYT_CALL_DEFERRED : result;
+    return result == CUDA_SUCCESS ? FLYT_CALL_STARTED : result;
 }
 
 CUresult flyt_serve_copy_out(struct flyt_call *call, const flyt_copy_out_args *args, struct flyt_stream *stream,
@@ -601,7 +601,7 @@ static CUresult start_out(void *user, struct flyt_stream *stream)
     self->transfer_id = start->transfer_id;
     flyt_session_count(&start->call->session->out_bytes, self->bytes);
     flyt_job_start(&self->job, &out_ops, start->call, stream);
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }
 
 CUresult flyt_serve_copy_out_transfer(struct flyt_call *call, const flyt_copy_out_transfer_args *args,
@@ -612,7 +612,7 @@ CUresult flyt_serve_copy_out_transfer(struct flyt_call *call, const flyt_copy_ou
     CUresult result = check_transfer(&start, &args->src);
     if (result == CUDA_SUCCESS)
         result = flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_JOB, start.device, start_out, &start);
-    if (result != FLYT_CALL_PARKED && result != FLYT_CALL_DEFERRED)
+    if (result != FLYT_CALL_RETRY && result != FLYT_CALL_STARTED)
         flyt_transfers_fail(call->session, args->transfer_id, (int)result);
     return result;
 }

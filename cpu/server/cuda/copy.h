@@ -60,7 +60,7 @@ struct flyt_box_copy flyt_box_copy_begin(struct flyt_device *device, const flyt_
 
 /*
  * Copies packed `data` of data_bytes into the box, in the stream's order: what copy_in does. The data has been read
- * when it returns. CUDA_SUCCESS; FLYT_CALL_PARKED: later; FLYT_CALL_DEFERRED: a job submits it, piece by piece;
+ * when it returns. CUDA_SUCCESS; FLYT_CALL_RETRY: later; FLYT_CALL_STARTED: a job submits it, piece by piece;
  * CUDA_ERROR_INVALID_VALUE: the box, or data of another length or of more than FLYT_INLINE_BYTES_MAX; the driver's
  * error.
  */
@@ -68,8 +68,8 @@ CUresult flyt_copy_in(struct flyt_call *call, struct flyt_stream *stream, const 
                       uint64_t data_bytes);
 
 /*
- * Reads the box, in the stream's order, and answers the call with it, packed, as copy_out does. FLYT_CALL_DEFERRED: the
- * answer comes later; CUDA_SUCCESS: the box is empty; FLYT_CALL_PARKED: later; CUDA_ERROR_INVALID_VALUE: the box, or
+ * Reads the box, in the stream's order, and answers the call with it, packed, as copy_out does. FLYT_CALL_STARTED: the
+ * answer comes later; CUDA_SUCCESS: the box is empty; FLYT_CALL_RETRY: later; CUDA_ERROR_INVALID_VALUE: the box, or
  * more than FLYT_INLINE_BYTES_MAX; CUDA_ERROR_OUT_OF_MEMORY; the driver's error.
  */
 CUresult flyt_copy_out(struct flyt_call *call, struct flyt_stream *stream, const flyt_box *src);

@@ -135,11 +135,11 @@ struct fill {
     uint32_t value;
 };
 
-static CUresult fill_slice(struct flyt_pieces *pieces, struct flyt_stream *carrier)
+static CUresult fill_slice(struct flyt_pieces *pieces, struct flyt_stream *copy_stream)
 {
     struct fill *self = (struct fill *)pieces;
     uint64_t slice = self->box.depth - pieces->left--;
-    return set_slice(carrier, &self->box, self->box.address + slice * self->box.slice_bytes, self->element_bytes,
+    return set_slice(copy_stream, &self->box, self->box.address + slice * self->box.slice_bytes, self->element_bytes,
                      self->value);
 }
 
@@ -171,7 +171,7 @@ static CUresult start_fill(void *user, struct flyt_stream *stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
     self->fill = start->fill;
     flyt_job_start(&self->job, &fill_ops, start->call, stream);
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }
 
 CUresult flyt_serve_memory_set(struct flyt_call *call, const flyt_memory_set_args *args, struct flyt_stream *stream)

@@ -142,7 +142,7 @@ CUresult flyt_serve_device_limit_set(struct flyt_call *call, const flyt_device_l
     result = leave_primary(device, result);
     /* Memory is still to be given back. */
     call->session->is_retry_due |= is_early;
-    return is_early ? FLYT_CALL_PARKED : result;
+    return is_early ? FLYT_CALL_RETRY : result;
 }
 
 CUresult flyt_serve_device_cache_config_set(struct flyt_call *call, const flyt_device_cache_config_set_args *args)
@@ -224,7 +224,7 @@ CUresult flyt_serve_session_barrier(struct flyt_call *call, const flyt_session_b
     if (flyt_jobs_unexecuted(call->session, false) >= call->sequence)
         return CUDA_SUCCESS;
     /* Jobs that hold no stream (modules being loaded) are earlier calls too; the end of each brings a new scan. */
-    return FLYT_CALL_PARKED;
+    return FLYT_CALL_RETRY;
 }
 
 /* ---- reset ---- */

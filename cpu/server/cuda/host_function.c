@@ -67,7 +67,7 @@ static CUresult start(void *user, struct flyt_stream *stream)
     self->function_id = launch->args->function_id;
     self->is_callback = launch->args->is_callback;
     flyt_job_start(&self->job, &function_ops, launch->call, stream);
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }
 
 CUresult flyt_serve_host_function_launch(struct flyt_call *call, const flyt_host_function_launch_args *args,

@@ -270,7 +270,7 @@ static CUresult reserve(struct flyt_device *device, struct flyt_kernel *kernel, 
         result = flyt_reserve_kernel(device, kernel);
     if (result == CUDA_ERROR_NOT_READY) {
         device->session->is_retry_due = true;
-        return FLYT_CALL_PARKED;
+        return FLYT_CALL_RETRY;
     }
     if (result == CUDA_SUCCESS)
         kernel->reserved_mask |= 1u << device->ordinal;

@@ -582,7 +582,7 @@ CUresult flyt_serve_memory_alloc(struct flyt_call *call, const flyt_memory_alloc
     self->device = device;
     self->bytes = args->bytes;
     flyt_job_start(&self->job, &alloc_ops, call, NULL);
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }
 
 CUresult flyt_serve_memory_free(struct flyt_call *call, const flyt_memory_free_args *args)

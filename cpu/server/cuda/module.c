@@ -154,7 +154,7 @@ CUresult flyt_serve_image_store(struct flyt_call *call, const flyt_image_store_a
     memcpy(self->hash, args->image_hash, sizeof self->hash);
     flyt_job_start(&self->job, &store_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }
 
 /* ---- loading ---- */
@@ -484,7 +484,7 @@ CUresult flyt_library_use(struct flyt_call *call, struct flyt_library *library, 
     }
     if (result == CUDA_ERROR_NOT_READY) {
         call->session->is_retry_due = true;
-        return FLYT_CALL_PARKED;
+        return FLYT_CALL_RETRY;
     }
     if (result == CUDA_SUCCESS)
         *ret_device = device;

@@ -71,7 +71,7 @@ CUresult flyt_serve_stream_destroy(struct flyt_call *call, const flyt_stream_des
     if (stream->is_legacy)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->job)
-        return FLYT_CALL_PARKED;
+        return FLYT_CALL_RETRY;
     /* Streams that the stream's work holds back wait for its markers' fences, which live on. But what is busy when it
      * goes must still be waited for by the legacy stream and by memory that is freed: so it goes when it is idle. */
     if (!flyt_stream_poll(stream) && flyt_stream_query(stream) == CUDA_ERROR_NOT_READY) {
@@ -135,7 +135,7 @@ CUresult flyt_serve_stream_wait_event(struct flyt_call *call, const flyt_stream_
     if (!fence || fence->result == CUDA_SUCCESS)
         return CUDA_SUCCESS;
     if (!fence->is_recorded)
-        return FLYT_CALL_PARKED;
+        return FLYT_CALL_RETRY;
     return flyt_submit_wait(stream, call->sequence, FLYT_SUBMIT_FREE, fence);
 }
 

@@ -40,7 +40,7 @@ struct child {
     struct flyt_session session;
     struct flyt_manager manager;
     struct flyt_watch watch;
-    struct flyt_adopted_extents given; /* before the session */
+    struct flyt_adopted_extents adopted; /* before the session */
     int link_fd;
     struct flyt_manager_link_message message;
 };
@@ -168,12 +168,12 @@ static int open_session(struct child *child, const int *fds, struct flyt_error *
         session->manager = &child->manager;
     }
     steps->ledgers_ns = flyt_clock_ns();
-    int status = flyt_prepare_check(session, &child->given, granted, err);
+    int status = flyt_prepare_check(session, &child->adopted, granted, err);
     if (status == 0)
         status = flyt_grant_take(session, granted, err);
     steps->contexts_ns = flyt_clock_ns();
     if (status == 0)
-        status = flyt_adopted_extents_map(&child->given, session, granted, err);
+        status = flyt_adopted_extents_map(&child->adopted, session, granted, err);
     steps->extents_ns = flyt_clock_ns();
     if (status == 0 && session->manager)
         flyt_execution_open(session);
@@ -197,9 +197,9 @@ static int take_folder(struct child *child, int fd)
 static int await_next(struct child *child)
 {
     child->link_fd = flyt_close(child->link_fd);
-    if (!flyt_await_may(&child->session) || child->given.err.code)
+    if (!flyt_await_may(&child->session) || child->adopted.err.code)
         return -EPIPE;
-    return flyt_await(&child->session, &child->given, &child->message, FLYT_AWAIT_MS, FLYT_AWAIT_ANSWER_MS,
+    return flyt_await(&child->session, &child->adopted, &child->message, FLYT_AWAIT_MS, FLYT_AWAIT_ANSWER_MS,
                       &child->link_fd);
 }
 
@@ -219,16 +219,16 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
             return status;
         flyt_debug("message came before a session kind=%u", message->kind);
         if (message->kind == FLYT_MANAGER_LINK_RESUME)
-            flyt_adopted_extents_begin(&child->given, &message->resume);
+            flyt_adopted_extents_begin(&child->adopted, &message->resume);
         else if (message->kind == FLYT_MANAGER_LINK_GIVE)
-            flyt_adopted_extents_take(&child->given, &child->driver, &message->extent, fds[0]);
+            flyt_adopted_extents_take(&child->adopted, &child->driver, &message->extent, fds[0]);
         else if (message->kind == FLYT_MANAGER_LINK_FOLDER)
             status = take_folder(child, fds[0]);
         else if (message->kind == FLYT_MANAGER_LINK_EXTENT_CREDITED)
             status = 0; /* of what was received and is gone again: it has not been charged here */
         else if (flyt_prepare_takes(message->kind))
-            status =
-                flyt_prepare_take(&child->session, &child->given, &child->message, fds, *ret_fd_count, child->link_fd);
+            status = flyt_prepare_take(&child->session, &child->adopted, &child->message, fds, *ret_fd_count,
+                                       child->link_fd);
         else
             return 0;
         if (status)
@@ -255,7 +255,7 @@ static int accept_client(struct child *child)
         status = flyt_attach_endpoint(&child->session, fds[0], child->message.session.channel_key, &err, &endpoint);
     for (unsigned i = is_session; i < fd_count; i++)
         flyt_close(fds[i]); /* ledgers are mapped by now */
-    flyt_adopted_extents_free(&child->given);
+    flyt_adopted_extents_free(&child->adopted);
     if (!is_session)
         return -EBADMSG;
     if (child->options->gpu >= 0 && child->message.session.client_lost_s)

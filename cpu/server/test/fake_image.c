@@ -118,7 +118,7 @@ void fake_image_leave(struct fake_image *self)
     fake_server_kill(self->node.first);
     fake_server_forget(self->node.first);
     fake_server_send(self->node.second, FLYT_MANAGER_LINK_RESUME, &resume, sizeof resume, NULL);
-    fake_door_grant_again(&self->node.door, self->node.second, self->node.first);
+    fake_listener_grant_again(&self->node.listener, self->node.second, self->node.first);
 }
 
 void fake_image_come_back(struct fake_image *self)

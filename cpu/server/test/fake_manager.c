@@ -450,29 +450,29 @@ int32_t fake_server_await_state(struct fake_server *server, uint64_t move_id, un
     return server->prepared.outcome;
 }
 
-/* ---- the door ---- */
+/* ---- the listener ---- */
 
-static void hand_over(struct fake_door *door, int fd, const flyt_handshake_args *args, const unsigned char *key,
+static void hand_over(struct fake_listener *listener, int fd, const flyt_handshake_args *args, const unsigned char *key,
                       const void *record, size_t bytes)
 {
     struct flyt_manager_link_message *message = calloc(1, sizeof *message);
-    struct fake_server *server = door->server;
+    struct fake_server *server = listener->server;
     int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX] = {fd};
     unsigned fd_count = 1;
     message->kind = FLYT_MANAGER_LINK_DATA;
-    if (args->kind != FLYT_CONNECTION_DATA && door->take_back_id) {
+    if (args->kind != FLYT_CONNECTION_DATA && listener->take_back_id) {
         message->kind = FLYT_MANAGER_LINK_TAKE_BACK;
-        message->stop.move_id = door->take_back_id;
+        message->stop.move_id = listener->take_back_id;
         memcpy(message->stop.channel_key, key, FLYT_KEY_BYTES);
     } else if (args->kind != FLYT_CONNECTION_DATA) {
         message->kind = FLYT_MANAGER_LINK_SESSION;
-        message->session = door->session;
+        message->session = listener->session;
         memcpy(message->session.channel_key, key, FLYT_KEY_BYTES);
-        for (unsigned i = 0; i < door->session.ledger_count; i++)
+        for (unsigned i = 0; i < listener->session.ledger_count; i++)
             fds[fd_count++] = flyt_ledger_fd(server->ledgers[i]);
     } else {
         memcpy(message->stream.channel_key, key, FLYT_KEY_BYTES);
-        atomic_fetch_add(&door->stream_count, 1);
+        atomic_fetch_add(&listener->stream_count, 1);
     }
     message->data_bytes = (uint32_t)bytes;
     memcpy(message->data, record, bytes);
@@ -496,54 +496,54 @@ static void take_plain(void *user, int fd, const void *record, size_t bytes)
 
 static bool is_challenged(void *user, const flyt_handshake_args *args)
 {
-    return ((struct fake_door *)user)->is_challenging;
+    return ((struct fake_listener *)user)->is_challenging;
 }
 
 static void take_answer(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
 {
-    struct fake_door *door = user;
+    struct fake_listener *listener = user;
     unsigned char key[FLYT_KEY_BYTES];
-    flyt_ticket_channel_key(door->secret, answer->challenge, answer->record_hash, key);
-    hand_over(door, fd, answer->args, key, record, bytes);
+    flyt_ticket_channel_key(listener->secret, answer->challenge, answer->record_hash, key);
+    hand_over(listener, fd, answer->args, key, record, bytes);
 }
 
-static void *run_door(void *user)
+static void *run_listener(void *user)
 {
-    struct fake_door *door = user;
-    while (!atomic_load(&door->is_ending)) {
-        struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
+    struct fake_listener *listener = user;
+    while (!atomic_load(&listener->is_ending)) {
+        struct pollfd ready = {.fd = flyt_greeter_fd(listener->greeter), .events = POLLIN};
         if (poll(&ready, 1, 20) > 0)
-            flyt_greeter_process(door->greeter);
+            flyt_greeter_process(listener->greeter);
     }
     return NULL;
 }
 
-void fake_door_open(struct fake_door *door)
+void fake_listener_open(struct fake_listener *listener)
 {
     const struct flyt_greeter_config config = {
-        .handshake = take_plain, .is_challenged = is_challenged, .answer = take_answer, .user = door};
+        .handshake = take_plain, .is_challenged = is_challenged, .answer = take_answer, .user = listener};
     struct flyt_error err;
-    assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &door->listen_fd, door->url), 0);
-    assert_int_equal(flyt_greeter_new(&config, &door->greeter), 0);
-    assert_int_equal(flyt_greeter_listen(door->greeter, door->listen_fd), 0);
-    assert_int_equal(pthread_create(&door->thread, NULL, run_door, door), 0);
+    assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &listener->listen_fd, listener->url), 0);
+    assert_int_equal(flyt_greeter_new(&config, &listener->greeter), 0);
+    assert_int_equal(flyt_greeter_listen(listener->greeter, listener->listen_fd), 0);
+    assert_int_equal(pthread_create(&listener->thread, NULL, run_listener, listener), 0);
 }
 
-void fake_door_close(struct fake_door *door)
+void fake_listener_close(struct fake_listener *listener)
 {
-    atomic_store(&door->is_ending, true);
-    pthread_join(door->thread, NULL);
-    flyt_greeter_free(door->greeter);
-    close(door->listen_fd);
+    atomic_store(&listener->is_ending, true);
+    pthread_join(listener->thread, NULL);
+    flyt_greeter_free(listener->greeter);
+    close(listener->listen_fd);
 }
 
-void fake_door_grant_again(struct fake_door *door, struct fake_server *server, struct fake_server *before)
+void fake_listener_grant_again(struct fake_listener *listener, struct fake_server *server, struct fake_server *before)
 {
     uint64_t bytes = 0;
-    door->server = server;
+    listener->server = server;
     server->server_id = before->server_id + 1000;
     server->ledgers[0] = before->ledgers[0];
-    door->session.server_id = server->server_id;
+    listener->session.server_id = server->server_id;
     for (unsigned i = 0; i < server->extent_count; i++)
         bytes += server->extents[i].bytes;
     assert_int_equal(flyt_ledger_reclaim(server->ledgers[0], before->server_id, NULL), 0);
@@ -551,24 +551,24 @@ void fake_door_grant_again(struct fake_door *door, struct fake_server *server, s
     assert_int_equal(flyt_ledger_charge(server->ledgers[0], server->server_id, bytes), 0);
 }
 
-void fake_door_grant(struct fake_door *door, struct fake_server *server, struct flyt_ledger *ledger,
-                     uint64_t limit_bytes)
+void fake_listener_grant(struct fake_listener *listener, struct fake_server *server, struct flyt_ledger *ledger,
+                         uint64_t limit_bytes)
 {
     static uint64_t last_id = 40;
-    door->server = server;
+    listener->server = server;
     server->server_id = ++last_id;
     server->ledgers[0] = ledger;
-    door->session = (struct flyt_manager_link_session){.session_id = last_id + 1000,
-                                                       .server_id = last_id,
-                                                       .allocation_id = 7,
-                                                       .slot_count = 1,
-                                                       .ledger_count = 1,
-                                                       .group_size = 8,
-                                                       .client_lost_s = 60,
-                                                       .slots = {{.memory_bytes = limit_bytes, .sm_count = 24}}};
-    memset(door->session.rejoin_secret, 0x5a, sizeof door->session.rejoin_secret);
-    memset(door->session.token, (int)last_id, sizeof door->session.token);
+    listener->session = (struct flyt_manager_link_session){.session_id = last_id + 1000,
+                                                           .server_id = last_id,
+                                                           .allocation_id = 7,
+                                                           .slot_count = 1,
+                                                           .ledger_count = 1,
+                                                           .group_size = 8,
+                                                           .client_lost_s = 60,
+                                                           .slots = {{.memory_bytes = limit_bytes, .sm_count = 24}}};
+    memset(listener->session.rejoin_secret, 0x5a, sizeof listener->session.rejoin_secret);
+    memset(listener->session.token, (int)last_id, sizeof listener->session.token);
     for (unsigned i = 0; i < 3; i++)
-        flyt_manager_link_add_group(door->session.slots[0].groups, 2 * i + 1);
+        flyt_manager_link_add_group(listener->session.slots[0].groups, 2 * i + 1);
     assert_int_equal(flyt_ledger_join(ledger, server->server_id), 0);
 }

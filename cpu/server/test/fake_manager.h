@@ -68,7 +68,7 @@ struct fake_server {
 };
 
 /* Where programs come: hands each to the server that is next, with what `session` says. */
-struct fake_door {
+struct fake_listener {
     struct flyt_greeter *greeter;
     int listen_fd;
     char url[FLYT_URL_TEXT_BYTES];
@@ -130,12 +130,12 @@ void fake_server_wait(struct fake_server *server, const unsigned *number, unsign
 void fake_server_wait_true(struct fake_server *server, const bool *what);
 
 /* A session of one slot on software GPU 0 with this limit, in `ledger`. */
-void fake_door_grant(struct fake_door *door, struct fake_server *server, struct flyt_ledger *ledger,
-                     uint64_t limit_bytes);
+void fake_listener_grant(struct fake_listener *listener, struct fake_server *server, struct flyt_ledger *ledger,
+                         uint64_t limit_bytes);
 /* The same session, in its ledger, for the server that goes on with it (fake_server_give): in the place of the one
  * before. */
-void fake_door_grant_again(struct fake_door *door, struct fake_server *server, struct fake_server *before);
-void fake_door_open(struct fake_door *door);
-void fake_door_close(struct fake_door *door);
+void fake_listener_grant_again(struct fake_listener *listener, struct fake_server *server, struct fake_server *before);
+void fake_listener_open(struct fake_listener *listener);
+void fake_listener_close(struct fake_listener *listener);
 
 #endif

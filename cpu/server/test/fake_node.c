@@ -45,14 +45,14 @@ void fake_node_init(struct fake_node *node)
     node->wire.fd = -1;
     node->first = &node->servers[0];
     node->second = &node->servers[1];
-    fake_door_open(&node->door);
+    fake_listener_open(&node->listener);
 }
 
 void fake_node_fini(struct fake_node *node)
 {
     for (unsigned i = 0; i < FAKE_NODE_SERVERS; i++)
         fake_server_abandon(&node->servers[i]);
-    fake_door_close(&node->door);
+    fake_listener_close(&node->listener);
     node->ledger = flyt_ledger_close(node->ledger);
 }
 
@@ -78,22 +78,23 @@ void fake_node_begin(struct fake_node *node, const char *const *arguments, uint6
     fake_server_start(node->first, arguments);
     assert_true(node->first->is_ready);
     assert_int_equal(flyt_ledger_new(limit_bytes, &node->ledger), 0);
-    fake_door_grant(&node->door, node->first, node->ledger, limit_bytes);
+    fake_listener_grant(&node->listener, node->first, node->ledger, limit_bytes);
 }
 
 void fake_node_let_rejoin(struct fake_node *node)
 {
-    snprintf(node->door.session.rejoin_path, sizeof node->door.session.rejoin_path, "%s/link", getenv("FAKE_FOLDER"));
+    snprintf(node->listener.session.rejoin_path, sizeof node->listener.session.rejoin_path, "%s/link",
+             getenv("FAKE_FOLDER"));
 }
 
 void fake_node_connect(struct fake_node *node)
 {
-    assert_int_equal(fake_wire_open(&node->wire, node->door.url, FLYT_CONNECTION_SESSION, NULL), FLYT_HANDSHAKE_OK);
+    assert_int_equal(fake_wire_open(&node->wire, node->listener.url, FLYT_CONNECTION_SESSION, NULL), FLYT_HANDSHAKE_OK);
 }
 
 flyt_handshake_status fake_node_come_back(struct fake_node *node)
 {
-    return fake_wire_open(&node->wire, node->door.url, FLYT_CONNECTION_RESUME, node->door.session.token);
+    return fake_wire_open(&node->wire, node->listener.url, FLYT_CONNECTION_RESUME, node->listener.session.token);
 }
 
 void fake_node_finish(struct fake_node *node, struct fake_server *server)
@@ -120,14 +121,14 @@ void fake_node_next(struct fake_node *node)
 
 void fake_node_hand_to_second(struct fake_node *node)
 {
-    node->door.server = node->second;
+    node->listener.server = node->second;
     node->second->ledgers[0] = node->ledger;
 }
 
 void fake_node_expect_refusal(struct fake_node *node, struct fake_server *server, flyt_connection_kind kind,
                               const void *token, flyt_handshake_status status, const char *words)
 {
-    assert_int_equal(fake_wire_open(&node->wire, node->door.url, kind, token), status);
+    assert_int_equal(fake_wire_open(&node->wire, node->listener.url, kind, token), status);
     if (!strstr(node->wire.refusal, words))
         fail_msg("'%s' does not say '%s'", node->wire.refusal, words);
     fake_server_wait_true(server, &server->is_returned);
@@ -140,7 +141,7 @@ void fake_node_expect_refusal(struct fake_node *node, struct fake_server *server
 
 void fake_node_prepare(struct fake_node *node, struct fake_server *server)
 {
-    struct flyt_manager_link_session session = node->door.session;
+    struct flyt_manager_link_session session = node->listener.session;
     unsigned before = server->prepared_count;
     memset(session.token, 0, sizeof session.token);
     memset(session.rejoin_secret, 0, sizeof session.rejoin_secret);

@@ -11,12 +11,12 @@
 
 enum { FAKE_NODE_SERVERS = 4 };
 
-#define FAKE_NODE_LONG_US 600000000ull /* a loaded machine's patience: STOP never takes so long here */
+#define FAKE_NODE_LONG_US 600000000ull /* for a loaded machine: STOP never takes so long here */
 
 extern const char *const fake_one_gpu[], *const fake_two_gpus[]; /* arguments of a server: GPUs of 256 MiB */
 
 struct fake_node {
-    struct fake_door door;
+    struct fake_listener listener;
     /* Where the session is, and where it goes next. */
     struct fake_server servers[FAKE_NODE_SERVERS], *first, *second;
     struct fake_wire wire;
@@ -32,7 +32,7 @@ struct fake_node {
 int fake_node_begin_all(void **state);
 int fake_node_end_all(void **state);
 
-/* *node is zeroed before; its door is open then. Of fini: servers that were started have ended. */
+/* *node is zeroed before; its listener is open then. Of fini: servers that were started have ended. */
 void fake_node_init(struct fake_node *node);
 void fake_node_fini(struct fake_node *node);
 /* A test's fixture of so many bytes, zeroed but for its struct fake_node, with which it begins and which is

@@ -184,6 +184,6 @@ void fake_prepare_expect(struct fake_server *server, int fd, int want, const cha
 void fake_prepare_refuse(struct fake_prepare *self, const char *words)
 {
     fake_node_hand_to_second(&self->node);
-    fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.door.session.token,
+    fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.listener.session.token,
                              FLYT_HANDSHAKE_NO_DEVICE, words);
 }

@@ -19,7 +19,7 @@ enum {
     BLOCKS_MAX = 24,
     PAGE = FLYT_PAGE_BYTES,
     GROUP_SIZE = 8,
-    PATIENCE = 1000 * 1000, /* rounds of a loop that pauses */
+    RETRIES_MAX = 1000 * 1000, /* rounds of a loop that pauses */
 };
 
 /* As the node manager knows it. */
@@ -96,8 +96,8 @@ void fake_session_end_copying(void);
 /* Until the condition holds: what is waited for comes, however slow the machine is. */
 #define ADVANCE_UNTIL(condition)                                                                                       \
     do {                                                                                                               \
-        unsigned patience_ = PATIENCE;                                                                                 \
-        while (!(condition) && patience_--) {                                                                          \
+        unsigned retries_ = RETRIES_MAX;                                                                               \
+        while (!(condition) && retries_--) {                                                                           \
             fake_session_advance();                                                                                    \
             usleep(20);                                                                                                \
         }                                                                                                              \

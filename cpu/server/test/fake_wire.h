@@ -1,6 +1,6 @@
 /*
- * For tests: a program that speaks the wire's format by itself over a socket to a door (fake_manager.h), one call at a
- * time. Functions fail the running test where something is not as it should be.
+ * For tests: a program that speaks the wire's format by itself over a socket to a listener (fake_manager.h), one call
+ * at a time. Functions fail the running test where something is not as it should be.
  */
 #ifndef FLYT_SERVER_FAKE_WIRE_H
 #define FLYT_SERVER_FAKE_WIRE_H

@@ -144,7 +144,7 @@ static void leave(struct fixture *self, uint64_t move_id)
     self->mirror_count = 0;
     from->extent_count = 0;
     fake_server_send(to, FLYT_MANAGER_LINK_RESUME, &resume, sizeof resume, NULL);
-    fake_door_grant_again(&self->node.door, to, from);
+    fake_listener_grant_again(&self->node.listener, to, from);
     fake_node_next(&self->node);
 }
 

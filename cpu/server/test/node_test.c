@@ -26,7 +26,7 @@
 enum { MIB = 1 << 20, SERVERS = 8 };
 
 struct fixture {
-    struct fake_door door;
+    struct fake_listener listener;
     struct fake_server server;
     struct test_client client;
     struct flyt_ledger *ledger;
@@ -95,7 +95,7 @@ static int set_up(void **state)
 {
     struct fixture *self = calloc(1, sizeof *self);
     assert_non_null(self);
-    fake_door_open(&self->door);
+    fake_listener_open(&self->listener);
     test_client_init(&self->client);
     *state = self;
     return 0;
@@ -104,7 +104,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *self = *state;
-    fake_door_close(&self->door);
+    fake_listener_close(&self->listener);
     test_client_fini(&self->client);
     flyt_ledger_close(self->ledger);
     free(self);
@@ -117,7 +117,7 @@ static void begin(struct fixture *self, uint64_t limit_bytes)
     fake_server_start(&self->server, fake_one_gpu);
     assert_true(self->server.is_ready);
     assert_int_equal(flyt_ledger_new(limit_bytes, &self->ledger), 0);
-    fake_door_grant(&self->door, &self->server, self->ledger, limit_bytes);
+    fake_listener_grant(&self->listener, &self->server, self->ledger, limit_bytes);
 }
 
 static void finish(struct fixture *self)
@@ -145,16 +145,16 @@ static void a_session_has_the_slots_of_its_allocation(void **state)
 
     assert_int_equal(flyt_ledger_new(64 * MIB, &self->ledger), 0);
     assert_int_equal(flyt_ledger_new(32 * MIB, &second), 0);
-    fake_door_grant(&self->door, &self->server, self->ledger, 64 * MIB);
+    fake_listener_grant(&self->listener, &self->server, self->ledger, 64 * MIB);
     assert_int_equal(flyt_ledger_join(second, self->server.server_id), 0);
     self->server.ledgers[1] = second;
-    self->door.session.slot_count = self->door.session.ledger_count = 2;
-    self->door.session.slots[1].device_index = 1;
-    self->door.session.slots[1].gpu_index = 1;
-    self->door.session.slots[1].sm_count = 132;
+    self->listener.session.slot_count = self->listener.session.ledger_count = 2;
+    self->listener.session.slots[1].device_index = 1;
+    self->listener.session.slots[1].gpu_index = 1;
+    self->listener.session.slots[1].sm_count = 132;
     for (unsigned i = 0; i < 16; i++)
-        flyt_manager_link_add_group(self->door.session.slots[1].groups, i);
-    test_client_open(&self->client, self->door.url);
+        flyt_manager_link_add_group(self->listener.session.slots[1].groups, i);
+    test_client_open(&self->client, self->listener.url);
     assert_int_equal(flyt_channel_info(self->client.channel)->device_count, 2);
     info(&self->client, 0, &free_bytes, &total_bytes);
     assert_int_equal(total_bytes, 64 * MIB);
@@ -182,7 +182,7 @@ static void the_limit_holds(void **state)
     struct fixture *self = *state;
     uint64_t addresses[4], address, free_bytes, total_bytes;
     begin(self, 16 * MIB);
-    test_client_open(&self->client, self->door.url);
+    test_client_open(&self->client, self->listener.url);
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(alloc(&self->client, 4 * MIB, &addresses[i]), CUDA_SUCCESS);
     assert_int_equal(used(self), 16 * MIB);
@@ -209,7 +209,7 @@ static void memory_waits_for_the_node_manager(void **state)
     struct fixture *self = *state;
     uint64_t address;
     begin(self, 8 * MIB);
-    test_client_open(&self->client, self->door.url);
+    test_client_open(&self->client, self->listener.url);
     assert_int_equal(alloc(&self->client, 6 * MIB, &address), CUDA_SUCCESS);
     fake_server_wait(&self->server, &self->server.extents_told, 1);
     assert_int_equal(self->server.extents[0].bytes, 6 * MIB);
@@ -229,7 +229,7 @@ static void a_lost_credit_is_asked_for_again(void **state)
     struct fixture *self = *state;
     uint64_t kept, freed, address;
     begin(self, 10 * MIB);
-    test_client_open(&self->client, self->door.url);
+    test_client_open(&self->client, self->listener.url);
     assert_int_equal(alloc(&self->client, 2 * MIB, &kept), CUDA_SUCCESS);
     assert_int_equal(alloc(&self->client, 6 * MIB, &freed), CUDA_SUCCESS);
     fake_server_wait(&self->server, &self->server.extents_told, 2);
@@ -251,7 +251,7 @@ static void a_limit_below_use_is_refused_or_sinks(void **state)
     uint64_t kept, freed, address, used_bytes;
     struct flyt_manager_link_limit limit = {.memory_bytes = 8 * MIB, .revision = 5};
     begin(self, 32 * MIB);
-    test_client_open(&self->client, self->door.url);
+    test_client_open(&self->client, self->listener.url);
     assert_int_equal(alloc(&self->client, 6 * MIB, &kept), CUDA_SUCCESS);
     assert_int_equal(alloc(&self->client, 10 * MIB, &freed), CUDA_SUCCESS);
     assert_int_equal(alloc(&self->client, 4 * MIB, &address), CUDA_SUCCESS);
@@ -284,7 +284,7 @@ static void a_limit_below_use_is_refused_or_sinks(void **state)
 
 struct crowd_member {
     struct fake_server server;
-    struct fake_door door;
+    struct fake_listener listener;
     struct test_client client;
     unsigned count;
     pthread_t thread;
@@ -314,10 +314,10 @@ static void many_servers_never_pass_the_limit(void **state)
     assert_int_equal(flyt_ledger_new(100 * MIB, &self->ledger), 0);
     for (unsigned i = 0; i < SERVERS; i++) {
         fake_server_start(&crowd[i].server, fake_one_gpu);
-        fake_door_open(&crowd[i].door);
-        fake_door_grant(&crowd[i].door, &crowd[i].server, self->ledger, 100 * MIB);
+        fake_listener_open(&crowd[i].listener);
+        fake_listener_grant(&crowd[i].listener, &crowd[i].server, self->ledger, 100 * MIB);
         test_client_init(&crowd[i].client);
-        test_client_open(&crowd[i].client, crowd[i].door.url);
+        test_client_open(&crowd[i].client, crowd[i].listener.url);
     }
     for (unsigned i = 0; i < SERVERS; i++)
         assert_int_equal(pthread_create(&crowd[i].thread, NULL, take_all, &crowd[i]), 0);
@@ -332,7 +332,7 @@ static void many_servers_never_pass_the_limit(void **state)
     for (unsigned i = 0; i < SERVERS; i++) {
         flyt_channel_close(crowd[i].client.channel);
         assert_int_equal(fake_server_end(&crowd[i].server), 0);
-        fake_door_close(&crowd[i].door);
+        fake_listener_close(&crowd[i].listener);
         test_client_fini(&crowd[i].client);
     }
     free(crowd);
@@ -342,7 +342,7 @@ static void a_killed_session_tells_its_program_why(void **state)
 {
     struct fixture *self = *state;
     begin(self, 16 * MIB);
-    test_client_open(&self->client, self->door.url);
+    test_client_open(&self->client, self->listener.url);
     fake_server_send(&self->server, FLYT_MANAGER_LINK_KILL, NULL, 0, "an operator has ended it");
     test_client_wait(&self->client, &self->client.lost_count, 1);
     assert_non_null(strstr(self->client.notices, "fatal 709 an operator has ended it; "));
@@ -357,7 +357,7 @@ static void use_is_reported(void **state)
     struct fixture *self = *state;
     uint64_t address;
     begin(self, 16 * MIB);
-    test_client_open(&self->client, self->door.url);
+    test_client_open(&self->client, self->listener.url);
     assert_int_equal(alloc(&self->client, 4 * MIB, &address), CUDA_SUCCESS);
     set(&self->client, address, 4 * MIB, 1);
     finish(self);
@@ -380,10 +380,10 @@ static int accept_rejoin(struct fixture *self, int listen_fd, uint64_t extent_co
     assert_int_equal(flyt_manager_link_receive(fd, message, fds, &fd_count), 0);
     const struct flyt_manager_link_rejoin *rejoin = &message->rejoin;
     assert_int_equal(message->kind, FLYT_MANAGER_LINK_REJOIN);
-    assert_int_equal(rejoin->session.session_id, self->door.session.session_id);
-    assert_int_equal(rejoin->session.server_id, self->door.session.server_id);
-    assert_memory_equal(rejoin->session.rejoin_secret, self->door.session.rejoin_secret, 32);
-    assert_memory_equal(rejoin->session.token, self->door.session.token, FLYT_TOKEN_BYTES);
+    assert_int_equal(rejoin->session.session_id, self->listener.session.session_id);
+    assert_int_equal(rejoin->session.server_id, self->listener.session.server_id);
+    assert_memory_equal(rejoin->session.rejoin_secret, self->listener.session.rejoin_secret, 32);
+    assert_memory_equal(rejoin->session.token, self->listener.session.token, FLYT_TOKEN_BYTES);
     assert_int_equal(rejoin->client_pid, getpid());
     assert_string_equal(rejoin->program, "node_test");
     assert_int_equal(strncmp(rejoin->client_address, "127.0.0.1:", 10), 0);
@@ -406,8 +406,8 @@ static void a_session_outlives_the_node_manager(void **state)
     char path[64];
     snprintf(path, sizeof path, "%s/link", getenv("FAKE_FOLDER"));
     begin(self, 16 * MIB);
-    snprintf(self->door.session.rejoin_path, sizeof self->door.session.rejoin_path, "%s", path);
-    test_client_open(&self->client, self->door.url);
+    snprintf(self->listener.session.rejoin_path, sizeof self->listener.session.rejoin_path, "%s", path);
+    test_client_open(&self->client, self->listener.url);
     assert_int_equal(alloc(&self->client, 4 * MIB, &first), CUDA_SUCCESS);
     fake_server_wait(&self->server, &self->server.extents_told, 1);
     fake_server_leave(&self->server);
@@ -456,7 +456,7 @@ static void memory_outlives_its_server(void **state)
     struct fixture *self = *state;
     uint64_t address;
     begin(self, 16 * MIB);
-    test_client_open(&self->client, self->door.url);
+    test_client_open(&self->client, self->listener.url);
     assert_int_equal(alloc(&self->client, 4 * MIB, &address), CUDA_SUCCESS);
     set(&self->client, address + 1000, 3 * MIB, 0xab);
     fake_server_wait(&self->server, &self->server.extents_told, 1);
@@ -487,8 +487,8 @@ static void a_server_that_cannot_be_says_why(void **state)
     /* The program hears what is wrong with its session, in clear. */
     struct flyt_error err = {0};
     begin(self, 16 * MIB);
-    self->door.session.slots[0].gpu_index = 3;
-    self->client.config.url = self->door.url;
+    self->listener.session.slots[0].gpu_index = 3;
+    self->client.config.url = self->listener.url;
     assert_int_equal(flyt_channel_open(&self->client.config, &err, &self->client.channel), -ENODEV);
     assert_non_null(strstr(err.text, "no such GPU"));
     fake_server_wait_true(&self->server, &self->server.is_returned);
@@ -499,7 +499,7 @@ static void a_server_that_cannot_be_says_why(void **state)
 static void expect_refusal(struct fixture *self, const char *words)
 {
     struct flyt_error err = {0};
-    self->client.config.url = self->door.url;
+    self->client.config.url = self->listener.url;
     assert_true(flyt_channel_open(&self->client.config, &err, &self->client.channel) < 0);
     if (!strstr(err.text, words))
         fail_msg("'%s' does not say '%s'", err.text, words);
@@ -513,22 +513,22 @@ static void sms_that_are_not_the_nodes_are_refused(void **state)
 {
     struct fixture *self = *state;
     begin(self, 16 * MIB);
-    self->door.session.slots[0].sm_count = 22;
+    self->listener.session.slots[0].sm_count = 22;
     expect_refusal(self, "those of this allocation have 24 SMs there, and 22 as the node knows them");
     begin(self, 16 * MIB);
-    memset(self->door.session.slots[0].groups, 0, sizeof self->door.session.slots[0].groups);
+    memset(self->listener.session.slots[0].groups, 0, sizeof self->listener.session.slots[0].groups);
     expect_refusal(self, "has no SM groups");
     begin(self, 16 * MIB);
-    self->door.session.slots[0].sm_count = 0;
+    self->listener.session.slots[0].sm_count = 0;
     expect_refusal(self, "has no SM groups");
     begin(self, 16 * MIB);
-    flyt_manager_link_add_group(self->door.session.slots[0].groups, 16);
+    flyt_manager_link_add_group(self->listener.session.slots[0].groups, 16);
     expect_refusal(self, "the driver's SM groups are not the node's");
     /* Of another group size than the server was started for: the slot's counts. */
     begin(self, 16 * MIB);
-    self->door.session.slots[0].flags = 2 << FLYT_MANAGER_LINK_GROUP_SIZE_SHIFT;
-    self->door.session.slots[0].sm_count = 6;
-    test_client_open(&self->client, self->door.url);
+    self->listener.session.slots[0].flags = 2 << FLYT_MANAGER_LINK_GROUP_SIZE_SHIFT;
+    self->listener.session.slots[0].sm_count = 6;
+    test_client_open(&self->client, self->listener.url);
     finish(self);
 }
 
@@ -547,17 +547,17 @@ static void without_green_contexts_there_is_no_server(void **state)
 static struct flyt_channel_credentials credentials(const struct fixture *self)
 {
     struct flyt_channel_credentials made = {.data = "ticket", .bytes = 6, .is_encrypted = true};
-    memcpy(made.secret, self->door.secret, sizeof made.secret);
+    memcpy(made.secret, self->listener.secret, sizeof made.secret);
     return made;
 }
 
 static void begin_encrypted(struct fixture *self)
 {
     begin(self, 64 * MIB);
-    memset(self->door.secret, 9, sizeof self->door.secret);
-    self->door.is_challenging = true;
-    self->door.session.is_encrypted = 1;
-    self->client.config.url = self->door.url;
+    memset(self->listener.secret, 9, sizeof self->listener.secret);
+    self->listener.is_challenging = true;
+    self->listener.session.is_encrypted = 1;
+    self->client.config.url = self->listener.url;
 }
 
 static void an_encrypted_session_serves_as_any(void **state)
@@ -568,7 +568,7 @@ static void an_encrypted_session_serves_as_any(void **state)
     begin_encrypted(self);
     struct flyt_channel_credentials own = credentials(self);
     self->client.config.credentials = &own;
-    test_client_open(&self->client, self->door.url);
+    test_client_open(&self->client, self->listener.url);
     assert_int_equal(alloc(&self->client, 8 * MIB, &address), CUDA_SUCCESS);
     set(&self->client, address, 8 * MIB, 0x11);
     for (unsigned i = 0; i < 8 * MIB; i++)
@@ -582,7 +582,7 @@ static void an_encrypted_session_serves_as_any(void **state)
     assert_int_equal(flyt_channel_send_data(self->client.channel, 1, data, 8 * MIB), FLYT_CHANNEL_OK);
     set(&self->client, address, 1, 0x22); /* waits for what came before */
     data[0] = 0x22;
-    assert_true(atomic_load(&self->door.stream_count) > 0);
+    assert_true(atomic_load(&self->listener.stream_count) > 0);
     fake_server_wait(&self->server, &self->server.extents_told, 1);
     unsigned char *memory = mmap(NULL, 8 * MIB, PROT_READ, MAP_SHARED, self->server.extents[0].fd, 0);
     assert_true(memory != MAP_FAILED);
@@ -596,7 +596,7 @@ static void an_encrypted_session_serves_as_any(void **state)
     free(data);
 }
 
-/* Who holds another secret is no end of the session; a door that let him pass would not help him. */
+/* Who holds another secret is no end of the session; a listener that let him pass would not help him. */
 static void another_secret_opens_nothing(void **state)
 {
     struct fixture *self = *state;
@@ -618,14 +618,14 @@ static void clear_refusals_are_heard_and_clear_welcomes_are_not(void **state)
     begin_encrypted(self);
     struct flyt_channel_credentials own = credentials(self);
     self->client.config.credentials = &own;
-    self->door.session.slots[0].gpu_index = 3;
+    self->listener.session.slots[0].gpu_index = 3;
     assert_int_equal(flyt_channel_open(&self->client.config, &err, &self->client.channel), -ENODEV);
     assert_non_null(strstr(err.text, "no such GPU"));
     assert_int_equal(fake_server_end(&self->server), 0);
 
     flyt_ledger_close(self->ledger);
     begin_encrypted(self);
-    self->door.session.is_encrypted = 0;
+    self->listener.session.is_encrypted = 0;
     assert_int_equal(flyt_channel_open(&self->client.config, &err, &self->client.channel), -EPROTO);
     assert_non_null(strstr(err.text, "in clear"));
     assert_int_equal(fake_server_end(&self->server), 0);
@@ -633,8 +633,8 @@ static void clear_refusals_are_heard_and_clear_welcomes_are_not(void **state)
     /* Without a challenge there is no key. */
     flyt_ledger_close(self->ledger);
     begin_encrypted(self);
-    self->door.is_challenging = false;
-    self->door.session.is_encrypted = 0;
+    self->listener.is_challenging = false;
+    self->listener.session.is_encrypted = 0;
     assert_int_equal(flyt_channel_open(&self->client.config, &err, &self->client.channel), -EPROTO);
     assert_int_equal(fake_server_end(&self->server), 0);
 }
@@ -747,7 +747,7 @@ static void sms_change_under_a_program(void **state)
     uint64_t streams[STREAMS + 1] = {0}, from[STREAMS + 1], to[STREAMS + 1];
     long rss_kib = 0, threads = 0;
     begin(self, 64 * MIB);
-    test_client_open(client, self->door.url);
+    test_client_open(client, self->listener.url);
     assert_int_equal(sms(client), 24);
     streams[STREAMS] = legacy;
     for (unsigned i = 0; i <= STREAMS; i++) {

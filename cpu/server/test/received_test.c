@@ -882,8 +882,8 @@ static void take_rejoin(struct fake_image *self, const struct link *link, int li
     assert_int_equal(rejoin->extent_count, self->node.first->extent_count);
     assert_memory_equal(session->token, link->awaited.token, sizeof session->token);
     assert_memory_equal(session->rejoin_secret, link->awaited.rejoin_secret, sizeof session->rejoin_secret);
-    assert_int_equal(session->session_id, self->node.door.session.session_id);
-    assert_int_equal(session->server_id, self->node.door.session.server_id);
+    assert_int_equal(session->session_id, self->node.listener.session.session_id);
+    assert_int_equal(session->server_id, self->node.listener.session.server_id);
     free(message);
     fake_server_listen(self->node.second, fd);
 }
@@ -898,7 +898,7 @@ static void a_session_that_arrived_outlives_the_node_manager(void **state)
     arrive_to_stay(self, &link);
     const struct flyt_manager_link_prepared before = server->prepared;
     const struct flyt_manager_link_resume resume = fake_server_resume(server);
-    int listen_fd = flyt_manager_link_listen(self->node.door.session.rejoin_path);
+    int listen_fd = flyt_manager_link_listen(self->node.listener.session.rejoin_path);
     for (unsigned i = 0; i < 2; i++) {
         const struct flyt_manager_link_welcome welcome = {.send_extents = !i};
         if (i)
@@ -915,8 +915,8 @@ static void a_session_that_arrived_outlives_the_node_manager(void **state)
         assert_memory_equal(&server->prepared, &before, sizeof before);
     }
     close(listen_fd);
-    unlink(self->node.door.session.rejoin_path);
-    *self->node.door.session.rejoin_path = 0;
+    unlink(self->node.listener.session.rejoin_path);
+    *self->node.listener.session.rejoin_path = 0;
     fake_image_compare(self);
     fake_image_leave(self);
     fake_image_come_back(self);
@@ -932,13 +932,13 @@ static void a_session_that_arrived_in_vain_ends(void **state)
     struct link link;
     open_link(&link, 1, false);
     arrive_to_stay(self, &link);
-    int listen_fd = flyt_manager_link_listen(self->node.door.session.rejoin_path);
+    int listen_fd = flyt_manager_link_listen(self->node.listener.session.rejoin_path);
     fake_server_leave(self->node.second);
     take_rejoin(self, &link, listen_fd);
     fake_server_send(self->node.second, FLYT_MANAGER_LINK_GO, NULL, 0, "nobody knows it");
     assert_int_equal(fake_server_end(self->node.second), 0);
     close(listen_fd);
-    unlink(self->node.door.session.rejoin_path);
+    unlink(self->node.listener.session.rejoin_path);
     fake_node_go_on(&self->node, MOVE_ID);
     fake_image_work(self);
     fake_node_finish(&self->node, self->node.first);

@@ -115,7 +115,7 @@ static uint64_t stop(struct fixture *self)
 static void leave(struct fixture *self)
 {
     fake_node_leave(&self->node, MOVE_ID);
-    self->node.door.take_back_id = MOVE_ID;
+    self->node.listener.take_back_id = MOVE_ID;
 }
 
 static void come_back(struct fixture *self)
@@ -213,7 +213,7 @@ static void the_next_node_manager_finds_it(void **state)
     stop(self);
     leave(self);
     fake_server_leave(self->node.first);
-    int listen_fd = flyt_manager_link_listen(self->node.door.session.rejoin_path);
+    int listen_fd = flyt_manager_link_listen(self->node.listener.session.rejoin_path);
     assert_true(listen_fd >= 0);
     struct pollfd ready = {.fd = listen_fd, .events = POLLIN};
     assert_int_equal(poll(&ready, 1, 60000), 1);
@@ -221,7 +221,7 @@ static void the_next_node_manager_finds_it(void **state)
     assert_int_equal(flyt_manager_link_receive(fd, message, fds, &fd_count), 0);
     assert_int_equal(message->kind, FLYT_MANAGER_LINK_REJOIN);
     assert_int_equal(message->rejoin.left_move_id, MOVE_ID);
-    assert_int_equal(message->rejoin.session.session_id, self->node.door.session.session_id);
+    assert_int_equal(message->rejoin.session.session_id, self->node.listener.session.session_id);
     assert_int_equal(strncmp(message->rejoin.client_address, "127.0.0.1:", 10), 0);
     while (fd_count)
         close(fds[--fd_count]);
@@ -290,7 +290,7 @@ static void go_away_and_back(struct fixture *self, unsigned times)
     fake_server_wait(self->node.first, &self->node.first->stopped_count, stopped_count + 1);
     fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_MANAGER_LINK_MOVE_STOPPED);
     assert_int_equal(self->node.first->stopped.outcome, 0);
-    self->node.door.take_back_id = MOVE_ID;
+    self->node.listener.take_back_id = MOVE_ID;
     fake_server_send_move(self->node.first, FLYT_MANAGER_LINK_LEAVE, MOVE_ID, 0);
     fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_MANAGER_LINK_MOVE_OVER);
     assert_int_equal(atomic_load(&self->client.resume_count), times);
@@ -304,12 +304,12 @@ static void an_encrypted_channel_comes_back(void **state)
     flyt_memory_alloc_res res = {0};
     unsigned char *data = malloc(8 * MIB);
     assert_non_null(data);
-    memset(self->node.door.secret, 9, sizeof self->node.door.secret);
-    memcpy(own.secret, self->node.door.secret, sizeof own.secret);
-    self->node.door.is_challenging = true;
-    self->node.door.session.is_encrypted = 1;
+    memset(self->node.listener.secret, 9, sizeof self->node.listener.secret);
+    memcpy(own.secret, self->node.listener.secret, sizeof own.secret);
+    self->node.listener.is_challenging = true;
+    self->node.listener.session.is_encrypted = 1;
     self->client.config.credentials = &own;
-    test_client_open(&self->client, self->node.door.url);
+    test_client_open(&self->client, self->node.listener.url);
     assert_int_equal(flyt_channel_call(self->client.channel, FLYT_MEMORY_ALLOC, (xdrproc_t)xdr_flyt_memory_alloc_args,
                                        &alloc, (xdrproc_t)xdr_flyt_memory_alloc_res, &res),
                      FLYT_CHANNEL_OK);
@@ -317,10 +317,10 @@ static void an_encrypted_channel_comes_back(void **state)
     self->address = res.address;
     fake_server_wait(self->node.first, &self->node.first->extents_told, 1);
     for (unsigned i = 0; i < 3; i++) {
-        unsigned stream_count = atomic_load(&self->node.door.stream_count);
+        unsigned stream_count = atomic_load(&self->node.listener.stream_count);
         fill_data(data, i);
         copy_in(self, 100 + i, data);
-        assert_true(atomic_load(&self->node.door.stream_count) > stream_count); /* anew each time */
+        assert_true(atomic_load(&self->node.listener.stream_count) > stream_count); /* anew each time */
         go_away_and_back(self, i + 1);
         expect_copied(self, data);
     }

@@ -130,7 +130,7 @@ static void replace(struct fixture *self)
     fake_server_start(self->node.second, fake_one_gpu);
     assert_true(self->node.second->is_ready);
     fake_server_give(self->node.second, self->node.first);
-    fake_door_grant_again(&self->node.door, self->node.second, self->node.first);
+    fake_listener_grant_again(&self->node.listener, self->node.second, self->node.first);
 }
 
 /* The same, but that the second one has the memory already when the first one is killed. */
@@ -143,7 +143,7 @@ static void replace_ahead(struct fixture *self)
     fake_server_kill(self->node.first);
     fake_wire_close(&self->node.wire);
     fake_server_give(self->node.second, self->node.first);
-    fake_door_grant_again(&self->node.door, self->node.second, self->node.first);
+    fake_listener_grant_again(&self->node.listener, self->node.second, self->node.first);
 }
 
 static bool overlaps(const struct fixture *self, uint64_t address, uint64_t bytes)
@@ -171,7 +171,7 @@ static void memory_goes_on(void **state)
     assert_int_equal(held(self->node.second), all_bytes);
     assert_int_equal(fake_node_come_back(&self->node), FLYT_HANDSHAKE_OK);
     assert_int_equal(wire->session_id, session_id);
-    assert_memory_equal(wire->token, self->node.door.session.token, FLYT_TOKEN_BYTES);
+    assert_memory_equal(wire->token, self->node.listener.session.token, FLYT_TOKEN_BYTES);
     assert_true(wire->features & FLYT_FEATURE_RESUME);
     await_heard(self->node.second, "about to go on");
     assert_int_equal(fake_program_resume_begin(wire), CUDA_SUCCESS);
@@ -375,7 +375,7 @@ static void a_client_of_another_session_is_refused(void **state)
 
     fake_server_start(self->node.second, fake_one_gpu);
     fake_node_hand_to_second(&self->node);
-    fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.door.session.token,
+    fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.listener.session.token,
                              FLYT_HANDSHAKE_NO_SESSION, "no session that goes on here");
 }
 
@@ -709,8 +709,8 @@ static void what_was_announced_ahead_has_to_hold(void **state)
             fake_server_send(self->node.second, FLYT_MANAGER_LINK_RESUME, &cases[i].second, sizeof cases[i].second,
                              NULL);
         fake_node_hand_to_second(&self->node);
-        fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.door.session.token,
-                                 FLYT_HANDSHAKE_NO_DEVICE, cases[i].words);
+        fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME,
+                                 self->node.listener.session.token, FLYT_HANDSHAKE_NO_DEVICE, cases[i].words);
     }
     fake_server_forget(self->node.first);
 }
@@ -758,8 +758,8 @@ static void memory_that_cannot_be_is_refused(void **state)
         for (unsigned k = 0; k < 2; k++)
             fake_server_give_one(self->node.second, &gifts[i].extents[k], self->node.first->extents[k].fd);
         fake_node_hand_to_second(&self->node);
-        fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.door.session.token,
-                                 FLYT_HANDSHAKE_NO_DEVICE, gifts[i].words);
+        fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME,
+                                 self->node.listener.session.token, FLYT_HANDSHAKE_NO_DEVICE, gifts[i].words);
     }
     /* A descriptor of something else; and nothing announced at all. */
     int other_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -768,7 +768,7 @@ static void memory_that_cannot_be_is_refused(void **state)
     fake_server_send(self->node.second, FLYT_MANAGER_LINK_RESUME, &resume, sizeof resume, NULL);
     fake_server_give_one(self->node.second, &gifts[0].extents[0], other_fd);
     fake_node_hand_to_second(&self->node);
-    fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.door.session.token,
+    fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.listener.session.token,
                              FLYT_HANDSHAKE_NO_DEVICE, "cannot be taken over");
     fake_server_start(self->node.second, fake_one_gpu);
     fake_server_give_one(self->node.second, &gifts[0].extents[0], self->node.first->extents[0].fd);

@@ -15,7 +15,7 @@
 
 #include "cpu/server/move/common/pinned.h"
 
-enum { PIECES = 4, PATIENCE_MS = 60000 };
+enum { PIECES = 4, WAIT_MS_MAX = 60000 };
 static const size_t PIECE_BYTES = 2 << 20;
 
 static struct {
@@ -80,7 +80,7 @@ static void *take(struct flyt_pinned *pinned, bool may_wait)
 {
     CUresult result = CUDA_ERROR_NOT_READY;
     void *piece = NULL;
-    for (unsigned i = 0; result == CUDA_ERROR_NOT_READY && i < PATIENCE_MS; i++) {
+    for (unsigned i = 0; result == CUDA_ERROR_NOT_READY && i < WAIT_MS_MAX; i++) {
         result = flyt_pinned_take(pinned, may_wait, &piece);
         if (result == CUDA_ERROR_NOT_READY)
             usleep(1000);
@@ -114,7 +114,7 @@ static void one_piece_is_touched_ahead(void **state)
 {
     struct flyt_pinned *pinned = begin();
     unsigned char *piece = take(pinned, true);
-    for (unsigned i = 0; atomic_load(&calls.kicks) < 2 && i < PATIENCE_MS; i++)
+    for (unsigned i = 0; atomic_load(&calls.kicks) < 2 && i < WAIT_MS_MAX; i++)
         usleep(1000);
     assert_int_equal(resident_bytes(piece + PIECE_BYTES, PIECE_BYTES), PIECE_BYTES);
     assert_int_equal(resident_bytes(piece + 2 * PIECE_BYTES, PIECE_BYTES), 0);

@@ -12,33 +12,33 @@
 
 enum { ROOM_FIRST = 64 };
 
-static bool is_announced(const struct flyt_adopted_extents *given, const struct flyt_manager_link_resume *resume)
+static bool is_announced(const struct flyt_adopted_extents *adopted, const struct flyt_manager_link_resume *resume)
 {
-    return given->resume.is_ahead && !resume->is_ahead && given->resume.extent_count == resume->extent_count &&
-           given->resume.last_extent_id == resume->last_extent_id;
+    return adopted->resume.is_ahead && !resume->is_ahead && adopted->resume.extent_count == resume->extent_count &&
+           adopted->resume.last_extent_id == resume->last_extent_id;
 }
 
-void flyt_adopted_extents_begin(struct flyt_adopted_extents *given, const struct flyt_manager_link_resume *resume)
+void flyt_adopted_extents_begin(struct flyt_adopted_extents *adopted, const struct flyt_manager_link_resume *resume)
 {
-    if (given->is_resume && !is_announced(given, resume) && !given->err.code)
-        flyt_error_set(&given->err, -EPROTO, "the node manager says twice that a session goes on");
-    if (given->is_prepared != (resume->is_made != 0) && !given->err.code)
-        flyt_error_set(&given->err, -EPROTO, "the node manager says that the session's memory was %s",
+    if (adopted->is_resume && !is_announced(adopted, resume) && !adopted->err.code)
+        flyt_error_set(&adopted->err, -EPROTO, "the node manager says twice that a session goes on");
+    if (adopted->is_prepared != (resume->is_made != 0) && !adopted->err.code)
+        flyt_error_set(&adopted->err, -EPROTO, "the node manager says that the session's memory was %s",
                        resume->is_made ? "made, and has made none" : "not made, and has made some");
-    given->is_resume = true;
-    given->resume = *resume;
+    adopted->is_resume = true;
+    adopted->resume = *resume;
 }
 
 /* What can be told without the slots. */
-int flyt_adopted_extents_check(const struct flyt_adopted_extents *given, const struct flyt_manager_link_extent *extent,
-                               struct flyt_error *err)
+int flyt_adopted_extents_check(const struct flyt_adopted_extents *adopted,
+                               const struct flyt_manager_link_extent *extent, struct flyt_error *err)
 {
     const unsigned long long id = extent->extent_id;
-    if (given->is_prepared ? given->is_resume || given->count >= FLYT_MANAGER_LINK_EXTENTS_MAX
-                           : !given->is_resume || given->count >= given->resume.extent_count)
+    if (adopted->is_prepared ? adopted->is_resume || adopted->count >= FLYT_MANAGER_LINK_EXTENTS_MAX
+                             : !adopted->is_resume || adopted->count >= adopted->resume.extent_count)
         return flyt_error_set(err, -EPROTO, "the node manager gives memory that it has not announced, extent_id=%llu",
                               id);
-    if (!id || (!given->is_prepared && id > given->resume.last_extent_id))
+    if (!id || (!adopted->is_prepared && id > adopted->resume.last_extent_id))
         return flyt_error_set(err, -EPROTO, "the node manager gives memory under an id that cannot be, extent_id=%llu",
                               id);
     if (!extent->bytes || extent->bytes % FLYT_GRANULE_BYTES || extent->address % FLYT_GRANULE_BYTES ||
@@ -50,34 +50,34 @@ int flyt_adopted_extents_check(const struct flyt_adopted_extents *given, const s
     return 0;
 }
 
-static int make_room(struct flyt_adopted_extents *given)
+static int make_room(struct flyt_adopted_extents *adopted)
 {
-    if (given->count < given->room)
+    if (adopted->count < adopted->room)
         return 0;
-    size_t room = given->room ? 2 * given->room : ROOM_FIRST;
-    struct flyt_adopted_extent *extents = reallocarray(given->extents, room, sizeof *extents);
+    size_t room = adopted->room ? 2 * adopted->room : ROOM_FIRST;
+    struct flyt_adopted_extent *extents = reallocarray(adopted->extents, room, sizeof *extents);
     if (!extents)
         return -ENOMEM;
-    given->extents = extents;
-    given->room = room;
+    adopted->extents = extents;
+    adopted->room = room;
     return 0;
 }
 
-int flyt_adopted_extents_add(struct flyt_adopted_extents *given, const struct flyt_manager_link_extent *extent,
+int flyt_adopted_extents_add(struct flyt_adopted_extents *adopted, const struct flyt_manager_link_extent *extent,
                              CUmemGenericAllocationHandle handle)
 {
-    for (size_t i = 0; i < given->count; i++)
-        if (given->extents[i].extent.extent_id == extent->extent_id)
+    for (size_t i = 0; i < adopted->count; i++)
+        if (adopted->extents[i].extent.extent_id == extent->extent_id)
             return -EEXIST;
-    if (make_room(given) != 0)
+    if (make_room(adopted) != 0)
         return -ENOMEM;
-    given->extents[given->count++] = (struct flyt_adopted_extent){.extent = *extent, .handle = handle};
+    adopted->extents[adopted->count++] = (struct flyt_adopted_extent){.extent = *extent, .handle = handle};
     return 0;
 }
 
-CUresult flyt_adopted_extents_place(struct flyt_adopted_extents *given, struct flyt_session *session)
+CUresult flyt_adopted_extents_place(struct flyt_adopted_extents *adopted, struct flyt_session *session)
 {
-    struct flyt_adopted_extent *last = &given->extents[given->count - 1];
+    struct flyt_adopted_extent *last = &adopted->extents[adopted->count - 1];
     const struct flyt_manager_link_extent *extent = &last->extent;
     struct flyt_device *device = &session->devices[flyt_window_device(extent->address)];
     session->current_device = NULL;
@@ -95,26 +95,27 @@ CUresult flyt_adopted_extents_place(struct flyt_adopted_extents *given, struct f
     return result;
 }
 
-void flyt_adopted_extents_drop(struct flyt_adopted_extents *given, const struct flyt_driver *driver, uint64_t extent_id)
+void flyt_adopted_extents_drop(struct flyt_adopted_extents *adopted, const struct flyt_driver *driver,
+                               uint64_t extent_id)
 {
     size_t i = 0;
-    while (i < given->count && given->extents[i].extent.extent_id != extent_id)
+    while (i < adopted->count && adopted->extents[i].extent.extent_id != extent_id)
         i++;
-    if (i == given->count)
+    if (i == adopted->count)
         return;
-    if (given->extents[i].is_placed)
-        driver->cuMemUnmap(given->extents[i].extent.address, given->extents[i].extent.bytes);
-    driver->cuMemRelease(given->extents[i].handle);
-    given->extents[i] = given->extents[--given->count];
+    if (adopted->extents[i].is_placed)
+        driver->cuMemUnmap(adopted->extents[i].extent.address, adopted->extents[i].extent.bytes);
+    driver->cuMemRelease(adopted->extents[i].handle);
+    adopted->extents[i] = adopted->extents[--adopted->count];
 }
 
-void flyt_adopted_extents_take(struct flyt_adopted_extents *given, const struct flyt_driver *driver,
+void flyt_adopted_extents_take(struct flyt_adopted_extents *adopted, const struct flyt_driver *driver,
                                const struct flyt_manager_link_extent *extent, int fd)
 {
     struct flyt_error err = {0};
     CUmemGenericAllocationHandle handle = 0;
-    int status = flyt_adopted_extents_check(given, extent, &err);
-    if (status == 0 && make_room(given) != 0)
+    int status = flyt_adopted_extents_check(adopted, extent, &err);
+    if (status == 0 && make_room(adopted) != 0)
         status = flyt_error_set(&err, -ENOMEM, "out of host memory");
     if (status == 0) {
         CUresult result = driver->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
@@ -126,15 +127,15 @@ void flyt_adopted_extents_take(struct flyt_adopted_extents *given, const struct 
     }
     flyt_close(fd);
     if (status == 0)
-        given->extents[given->count++] = (struct flyt_adopted_extent){.extent = *extent, .handle = handle};
-    else if (!given->err.code)
-        given->err = err;
+        adopted->extents[adopted->count++] = (struct flyt_adopted_extent){.extent = *extent, .handle = handle};
+    else if (!adopted->err.code)
+        adopted->err = err;
 }
 
 static int map_one(struct flyt_session *session, const struct flyt_manager_link_session *granted,
-                   const struct flyt_adopted_extent *given, struct flyt_error *err)
+                   const struct flyt_adopted_extent *adopted, struct flyt_error *err)
 {
-    const struct flyt_manager_link_extent *extent = &given->extent;
+    const struct flyt_manager_link_extent *extent = &adopted->extent;
     const unsigned long long id = extent->extent_id;
     if (extent->slot >= granted->slot_count)
         return flyt_error_set(err, -EPROTO, "memory was given of a slot that the allocation has not, extent_id=%llu",
@@ -142,8 +143,8 @@ static int map_one(struct flyt_session *session, const struct flyt_manager_link_
     unsigned ordinal = granted->slots[extent->slot].device_index;
     if (flyt_window_device(extent->address) != (int)ordinal)
         return flyt_error_set(err, -EPROTO, "memory was given outside of its device's window, extent_id=%llu", id);
-    CUresult result = flyt_memory_adopt(&session->devices[ordinal], id, extent->address, extent->bytes, given->handle,
-                                        given->is_placed);
+    CUresult result = flyt_memory_adopt(&session->devices[ordinal], id, extent->address, extent->bytes, adopted->handle,
+                                        adopted->is_placed);
     if (result == CUDA_ERROR_INVALID_VALUE)
         return flyt_error_set(err, -EPROTO,
                               "memory was given where other memory is, or not as large as it is, "
@@ -164,33 +165,33 @@ static int compare_ids(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-int flyt_adopted_extents_map(struct flyt_adopted_extents *given, struct flyt_session *session,
+int flyt_adopted_extents_map(struct flyt_adopted_extents *adopted, struct flyt_session *session,
                              const struct flyt_manager_link_session *granted, struct flyt_error *err)
 {
-    if (given->err.code) {
-        *err = given->err;
-        return given->err.code;
+    if (adopted->err.code) {
+        *err = adopted->err;
+        return adopted->err.code;
     }
-    if (!given->is_resume)
+    if (!adopted->is_resume)
         return 0;
-    if (given->resume.is_ahead)
+    if (adopted->resume.is_ahead)
         return flyt_error_set(err, -EPROTO,
                               "the node manager has not said that the process that had the session has ended");
-    if (given->count != given->resume.extent_count)
+    if (adopted->count != adopted->resume.extent_count)
         return flyt_error_set(err, -EPROTO, "%s%zu of the session's %llu pieces of memory were given",
-                              given->count < given->resume.extent_count ? "only " : "", given->count,
-                              (unsigned long long)given->resume.extent_count);
-    if (given->count)
-        qsort(given->extents, given->count, sizeof *given->extents, compare_ids);
-    for (size_t i = 0; i < given->count; i++) {
-        if (i && compare_ids(&given->extents[i - 1], &given->extents[i]) == 0)
+                              adopted->count < adopted->resume.extent_count ? "only " : "", adopted->count,
+                              (unsigned long long)adopted->resume.extent_count);
+    if (adopted->count)
+        qsort(adopted->extents, adopted->count, sizeof *adopted->extents, compare_ids);
+    for (size_t i = 0; i < adopted->count; i++) {
+        if (i && compare_ids(&adopted->extents[i - 1], &adopted->extents[i]) == 0)
             return flyt_error_set(err, -EPROTO, "memory was given twice under one id, extent_id=%llu",
-                                  (unsigned long long)given->extents[i].extent.extent_id);
-        if (given->extents[i].extent.extent_id > given->resume.last_extent_id)
+                                  (unsigned long long)adopted->extents[i].extent.extent_id);
+        if (adopted->extents[i].extent.extent_id > adopted->resume.last_extent_id)
             return flyt_error_set(err, -EPROTO,
                                   "the node manager gives memory under an id that cannot be, extent_id=%llu",
-                                  (unsigned long long)given->extents[i].extent.extent_id);
-        int status = map_one(session, granted, &given->extents[i], err);
+                                  (unsigned long long)adopted->extents[i].extent.extent_id);
+        int status = map_one(session, granted, &adopted->extents[i], err);
         if (status)
             return status;
     }
@@ -200,14 +201,14 @@ int flyt_adopted_extents_map(struct flyt_adopted_extents *given, struct flyt_ses
             return flyt_error_set(err, -ENOMEM, "device %u cannot access the session's memory, cuda_result=%d", i,
                                   (int)result);
     }
-    session->manager->last_extent_id = given->resume.last_extent_id;
+    session->manager->last_extent_id = adopted->resume.last_extent_id;
     /* What the process before had reserved for its driver (reserve.h) went with it. */
     for (unsigned i = 0; i < granted->ledger_count; i++) {
         int status = flyt_ledger_reserve(session->manager->ledgers[i], granted->server_id, 0);
         if (status)
             return flyt_error_set(err, status, "the allocation's memory ledgers cannot be used: %s", strerror(-status));
     }
-    const struct flyt_manager_link_resume *before = &given->resume;
+    const struct flyt_manager_link_resume *before = &adopted->resume;
     session->execution.has_before = before->has_record;
     session->execution.before =
         (struct flyt_call_state){before->begun, before->executed, before->completed, before->error_count};
@@ -216,8 +217,8 @@ int flyt_adopted_extents_map(struct flyt_adopted_extents *given, struct flyt_ses
     return 0;
 }
 
-void flyt_adopted_extents_free(struct flyt_adopted_extents *given)
+void flyt_adopted_extents_free(struct flyt_adopted_extents *adopted)
 {
-    free(given->extents);
-    *given = (struct flyt_adopted_extents){0};
+    free(adopted->extents);
+    *adopted = (struct flyt_adopted_extents){0};
 }

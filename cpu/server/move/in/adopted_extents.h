@@ -38,29 +38,29 @@ struct flyt_adopted_extents {
 };
 
 /* RESUME came: once, or a second time after one that was ahead. */
-void flyt_adopted_extents_begin(struct flyt_adopted_extents *given, const struct flyt_manager_link_resume *resume);
+void flyt_adopted_extents_begin(struct flyt_adopted_extents *adopted, const struct flyt_manager_link_resume *resume);
 /* Whether such an extent may come now. 0 or a negative errno with a sentence. */
-int flyt_adopted_extents_check(const struct flyt_adopted_extents *given, const struct flyt_manager_link_extent *extent,
-                               struct flyt_error *err);
+int flyt_adopted_extents_check(const struct flyt_adopted_extents *adopted,
+                               const struct flyt_manager_link_extent *extent, struct flyt_error *err);
 /* An extent was made here, whose handle is the list's now. 0; -EEXIST: there is one of its id; -ENOMEM. */
-int flyt_adopted_extents_add(struct flyt_adopted_extents *given, const struct flyt_manager_link_extent *extent,
+int flyt_adopted_extents_add(struct flyt_adopted_extents *adopted, const struct flyt_manager_link_extent *extent,
                              CUmemGenericAllocationHandle handle);
 /* Maps the extent, which was added last, where it will be, and lets its device access it: what is copied there can be
  * looked at, and its mapping needs no time when the session comes. The driver's error; it is as it was then. */
-CUresult flyt_adopted_extents_place(struct flyt_adopted_extents *given, struct flyt_session *session);
+CUresult flyt_adopted_extents_place(struct flyt_adopted_extents *adopted, struct flyt_session *session);
 /* Lets go of an extent that was given or made. Nothing where there is none of this id. */
-void flyt_adopted_extents_drop(struct flyt_adopted_extents *given, const struct flyt_driver *driver,
+void flyt_adopted_extents_drop(struct flyt_adopted_extents *adopted, const struct flyt_driver *driver,
                                uint64_t extent_id);
 /* GIVE came; fd (-1: none) is closed. */
-void flyt_adopted_extents_take(struct flyt_adopted_extents *given, const struct flyt_driver *driver,
+void flyt_adopted_extents_take(struct flyt_adopted_extents *adopted, const struct flyt_driver *driver,
                                const struct flyt_manager_link_extent *extent, int fd);
 /*
  * SESSION came, and the session has its devices and its manager: the extents become memory of its devices, and the
  * session waits for a client that resumes it. Nothing where nothing was given. 0, or a negative errno with a sentence.
  */
-int flyt_adopted_extents_map(struct flyt_adopted_extents *given, struct flyt_session *session,
+int flyt_adopted_extents_map(struct flyt_adopted_extents *adopted, struct flyt_session *session,
                              const struct flyt_manager_link_session *granted, struct flyt_error *err);
 /* Frees the list; memory that was not mapped is let go of by the process's end. */
-void flyt_adopted_extents_free(struct flyt_adopted_extents *given);
+void flyt_adopted_extents_free(struct flyt_adopted_extents *adopted);
 
 #endif

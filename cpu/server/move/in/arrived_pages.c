@@ -120,13 +120,13 @@ int flyt_arrived_pages_begin(struct flyt_session *session, const void *key, stru
 }
 
 /* Whether the pages are of one extent, which was made here. Most are told in the order in which extents were made. */
-static bool is_there(struct flyt_arrived_pages *self, const struct flyt_adopted_extents *given, uint64_t address,
+static bool is_there(struct flyt_arrived_pages *self, const struct flyt_adopted_extents *adopted, uint64_t address,
                      uint64_t bytes)
 {
-    for (size_t i = 0; i < given->count; i++) {
-        const size_t n = (self->found + i) % given->count;
-        const struct flyt_manager_link_extent *extent = &given->extents[n].extent;
-        if (!given->extents[n].is_placed || address - extent->address >= extent->bytes)
+    for (size_t i = 0; i < adopted->count; i++) {
+        const size_t n = (self->found + i) % adopted->count;
+        const struct flyt_manager_link_extent *extent = &adopted->extents[n].extent;
+        if (!adopted->extents[n].is_placed || address - extent->address >= extent->bytes)
             continue;
         self->found = n;
         return bytes <= extent->bytes - (address - extent->address);
@@ -208,12 +208,13 @@ static uint64_t add(struct waiting *waiting, uint64_t address, uint64_t page_cou
     return count;
 }
 
-int flyt_arrived_pages_compare(struct flyt_session *session, const struct flyt_adopted_extents *given, uint64_t address,
-                               uint64_t page_count, const struct flyt_page_hash *hashes, struct flyt_error *err)
+int flyt_arrived_pages_compare(struct flyt_session *session, const struct flyt_adopted_extents *adopted,
+                               uint64_t address, uint64_t page_count, const struct flyt_page_hash *hashes,
+                               struct flyt_error *err)
 {
     struct flyt_arrived_pages *self = session->prepare->arrived;
     const unsigned ordinal = (unsigned)flyt_window_device(address);
-    if (!self || !is_there(self, given, address, page_count * FLYT_PAGE_BYTES))
+    if (!self || !is_there(self, adopted, address, page_count * FLYT_PAGE_BYTES))
         return flyt_error_set(err, -EBADMSG, "the state tells of %llu pages of memory that was not made here",
                               (unsigned long long)page_count);
     int status = use_page_reader(session, ordinal, err);
@@ -230,7 +231,7 @@ int flyt_arrived_pages_compare(struct flyt_session *session, const struct flyt_a
     return status;
 }
 
-int flyt_arrived_pages_end(struct flyt_session *session, const struct flyt_adopted_extents *given,
+int flyt_arrived_pages_end(struct flyt_session *session, const struct flyt_adopted_extents *adopted,
                            struct flyt_error *err)
 {
     const struct flyt_arrived_pages *self = session->prepare->arrived;
@@ -240,8 +241,8 @@ int flyt_arrived_pages_end(struct flyt_session *session, const struct flyt_adopt
     int status = compare_rest(session, err);
     if (status)
         return status;
-    for (size_t i = 0; i < given->count; i++)
-        page_count += given->extents[i].extent.bytes / FLYT_PAGE_BYTES;
+    for (size_t i = 0; i < adopted->count; i++)
+        page_count += adopted->extents[i].extent.bytes / FLYT_PAGE_BYTES;
     return self->compared_count == page_count
                ? 0
                : flyt_error_set(err, -EIO,

@@ -33,11 +33,12 @@ void flyt_arrived_pages_make_page_reader(struct flyt_session *session, unsigned 
 int flyt_arrived_pages_begin(struct flyt_session *session, const void *key, struct flyt_error *err);
 /* The hashes of page_count pages from the address on, which are of one extent; behind flyt_arrived_pages_begin. They
  * are kept until there are as many as fit into a launch on the GPU, and compared then, or at the end. */
-int flyt_arrived_pages_compare(struct flyt_session *session, const struct flyt_adopted_extents *given, uint64_t address,
-                               uint64_t page_count, const struct flyt_page_hash *hashes, struct flyt_error *err);
+int flyt_arrived_pages_compare(struct flyt_session *session, const struct flyt_adopted_extents *adopted,
+                               uint64_t address, uint64_t page_count, const struct flyt_page_hash *hashes,
+                               struct flyt_error *err);
 /* All of the state has come, which had no memory of its own: whether the hashes, if there was a key (an older server
  * tells none), were those of all pages. */
-int flyt_arrived_pages_end(struct flyt_session *session, const struct flyt_adopted_extents *given,
+int flyt_arrived_pages_end(struct flyt_session *session, const struct flyt_adopted_extents *adopted,
                            struct flyt_error *err);
 
 /* Frees everything. Nothing where there is nothing. */

@@ -36,7 +36,7 @@ bool flyt_await_may(const struct flyt_session *session)
 }
 
 /* Other servers of the VM bring its ledgers; this one gets them with SESSION, and its tokens. */
-static int send_rejoin(const struct flyt_session *session, const struct flyt_adopted_extents *given,
+static int send_rejoin(const struct flyt_session *session, const struct flyt_adopted_extents *adopted,
                        struct flyt_manager_link_message *message, int fd)
 {
     const struct flyt_prepare *prepare = session->prepare;
@@ -47,7 +47,7 @@ static int send_rejoin(const struct flyt_session *session, const struct flyt_ado
     *rejoin = (struct flyt_manager_link_rejoin){.version = FLYT_MANAGER_LINK_VERSION,
                                                 .client_pid = awaited->client_pid,
                                                 .started_ms = awaited->started_ms,
-                                                .extent_count = given->count,
+                                                .extent_count = adopted->count,
                                                 .session = prepare->granted,
                                                 .received_move_id = prepare->received_move_id};
     memcpy(rejoin->session.token, awaited->token, sizeof awaited->token);
@@ -92,12 +92,12 @@ static int hear_answer(struct flyt_manager_link_message *message, int fd, uint64
 }
 
 /* 0; -ECANCELED; or it is to be tried again. */
-static int try_once(struct flyt_session *session, struct flyt_adopted_extents *given,
+static int try_once(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                     struct flyt_manager_link_message *message, uint64_t deadline_ms, int fd)
 {
     const struct timeval limit = {.tv_sec = FLYT_MANAGER_SEND_MS / 1000}, none = {0};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    int status = send_rejoin(session, given, message, fd);
+    int status = send_rejoin(session, adopted, message, fd);
     if (status == 0)
         status = hear_answer(message, fd, deadline_ms);
     if (status == 0 && message->kind != FLYT_MANAGER_LINK_WELCOME) {
@@ -105,12 +105,12 @@ static int try_once(struct flyt_session *session, struct flyt_adopted_extents *g
         return -ECANCELED;
     }
     if (status == 0)
-        status = flyt_prepare_tell_again(session, given, message, message->welcome.send_extents != 0, fd);
+        status = flyt_prepare_tell_again(session, adopted, message, message->welcome.send_extents != 0, fd);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none); /* as the link was */
     return status;
 }
 
-int flyt_await(struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_await(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                struct flyt_manager_link_message *message, uint64_t away_ms, uint64_t answer_ms, int *ret_link_fd)
 {
     uint64_t left_ms = away_ms; /* the pauses are the time without a node manager */
@@ -118,8 +118,8 @@ int flyt_await(struct flyt_session *session, struct flyt_adopted_extents *given,
     flyt_grant_name(session, &session->prepare->granted);
     flyt_warn("session %s: the node manager is away, and the program has not come", session->label);
     /* RESUME may have come, and SESSION behind it was lost. */
-    given->is_resume = false;
-    given->resume = (struct flyt_manager_link_resume){0};
+    adopted->is_resume = false;
+    adopted->resume = (struct flyt_manager_link_resume){0};
     while (left_ms && status != -ETIMEDOUT) {
         uint64_t pause_ms = flyt_await_pause_ms();
         if (pause_ms > left_ms)
@@ -130,7 +130,7 @@ int flyt_await(struct flyt_session *session, struct flyt_adopted_extents *given,
         if (fd < 0)
             continue;
         fd = flyt_descriptor_move_up(fd);
-        status = try_once(session, given, message, flyt_clock_ms() + answer_ms, fd);
+        status = try_once(session, adopted, message, flyt_clock_ms() + answer_ms, fd);
         if (status == 0) {
             flyt_info("session %s: the node manager is back", session->label);
             *ret_link_fd = fd;

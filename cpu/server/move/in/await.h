@@ -35,7 +35,7 @@ bool flyt_await_may(const struct flyt_session *session);
  * to. 0: *ret_link_fd is the link to it, the caller's; -ECANCELED: it does not want the session; -ETIMEDOUT: there was
  * none, or it has not answered.
  */
-int flyt_await(struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_await(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                struct flyt_manager_link_message *message, uint64_t away_ms, uint64_t answer_ms, int *ret_link_fd);
 
 #endif

@@ -24,7 +24,7 @@ enum { MOVE_ID = 7, SHORT_MS = 300, LONG_MS = 600000 };
 struct fixture {
     struct flyt_session session;
     struct flyt_prepare prepare;
-    struct flyt_adopted_extents given;
+    struct flyt_adopted_extents adopted;
     struct flyt_manager_link_message message; /* the server's */
     char folder[64];
     int listen_fd;
@@ -52,7 +52,7 @@ static int set_up(void **state)
                                      .awaited = {.client_pid = 99}};
     snprintf(prepare->granted.rejoin_path, sizeof prepare->granted.rejoin_path, "%s/link", self->folder);
     memset(prepare->awaited.rejoin_secret, 0x5a, sizeof prepare->awaited.rejoin_secret);
-    self->given =
+    self->adopted =
         (struct flyt_adopted_extents){.is_prepared = true, .is_resume = true, .resume = {.last_extent_id = 1}};
     *state = self;
     return 0;
@@ -91,11 +91,13 @@ static void it_does_not_wait_for_ever(void **state)
 {
     struct fixture *self = *state;
     int link_fd = -1;
-    assert_int_equal(flyt_await(&self->session, &self->given, &self->message, SHORT_MS, LONG_MS, &link_fd), -ETIMEDOUT);
+    assert_int_equal(flyt_await(&self->session, &self->adopted, &self->message, SHORT_MS, LONG_MS, &link_fd),
+                     -ETIMEDOUT);
     /* There is one, which never answers. */
     self->listen_fd = flyt_manager_link_listen(self->session.prepare->granted.rejoin_path);
     assert_true(self->listen_fd >= 0);
-    assert_int_equal(flyt_await(&self->session, &self->given, &self->message, LONG_MS, SHORT_MS, &link_fd), -ETIMEDOUT);
+    assert_int_equal(flyt_await(&self->session, &self->adopted, &self->message, LONG_MS, SHORT_MS, &link_fd),
+                     -ETIMEDOUT);
     assert_int_equal(link_fd, -1);
 }
 
@@ -146,7 +148,7 @@ static void it_finds_the_next_one(void **state)
         int link_fd = -1;
         self->answer = answers[i];
         assert_int_equal(pthread_create(&self->thread, NULL, play_node_managers, self), 0);
-        int status = flyt_await(&self->session, &self->given, &self->message, LONG_MS, LONG_MS, &link_fd);
+        int status = flyt_await(&self->session, &self->adopted, &self->message, LONG_MS, LONG_MS, &link_fd);
         assert_int_equal(pthread_join(self->thread, NULL), 0);
         assert_int_equal(status, i ? -ECANCELED : 0);
         assert_true((link_fd >= 0) == !i);
@@ -156,7 +158,7 @@ static void it_finds_the_next_one(void **state)
             assert_true(prepared->move_id == MOVE_ID && prepared->sequence == 17 && !prepared->outcome);
             assert_true(prepared->has_stopped == 1 && prepared->error_count == 3);
         }
-        assert_false(self->given.is_resume); /* it comes once more */
+        assert_false(self->adopted.is_resume); /* it comes once more */
         flyt_close(link_fd);
     }
 }
@@ -171,7 +173,7 @@ static void it_hears_one_that_takes_long(void **state)
     self->is_slow = true;
     self->answer = FLYT_MANAGER_LINK_WELCOME;
     assert_int_equal(pthread_create(&self->thread, NULL, play_node_managers, self), 0);
-    int status = flyt_await(&self->session, &self->given, &self->message, SHORT_MS, LONG_MS, &link_fd);
+    int status = flyt_await(&self->session, &self->adopted, &self->message, SHORT_MS, LONG_MS, &link_fd);
     assert_int_equal(pthread_join(self->thread, NULL), 0);
     assert_int_equal(status, 0);
     assert_true(link_fd >= 0);

@@ -33,7 +33,7 @@ struct module {
 
 struct load {
     struct flyt_session *session;
-    struct flyt_adopted_extents *given;
+    struct flyt_adopted_extents *adopted;
     struct flyt_error *err;
     struct flyt_checkpoint_reader *reader;
     unsigned char *piece; /* the session's (prepare.h) */
@@ -334,7 +334,7 @@ static int take_hashes(struct load *self, const struct flyt_checkpoint_record *r
         return flyt_error_set(self->err, -EBADMSG, "%s has memory, and tells of other memory", image_name);
     int status = flyt_checkpoint_place(self->reader, self->piece, self->err);
     return status ? status
-                  : flyt_arrived_pages_compare(self->session, self->given, hashes->address, hashes->page_count,
+                  : flyt_arrived_pages_compare(self->session, self->adopted, hashes->address, hashes->page_count,
                                                (const struct flyt_page_hash *)self->piece, self->err);
 }
 
@@ -513,7 +513,7 @@ static int load_all(struct load *self, int fd, bool is_file)
     if (!status)
         status = flyt_load_memory_settle(&self->memory, self->err);
     if (!status && !self->memory.is_begun && !self->receiving)
-        status = flyt_arrived_pages_end(self->session, self->given, self->err);
+        status = flyt_arrived_pages_end(self->session, self->adopted, self->err);
     return status ? status : settle_events(self);
 }
 
@@ -529,10 +529,11 @@ static void end_load(struct load *self, bool keeps_extents)
     free(self->variables);
 }
 
-int flyt_load_state(struct flyt_session *session, struct flyt_adopted_extents *given, int fd, uint64_t *ret_sequence,
+int flyt_load_state(struct flyt_session *session, struct flyt_adopted_extents *adopted, int fd, uint64_t *ret_sequence,
                     struct flyt_error *err)
 {
-    struct load self = {.session = session, .given = given, .err = err, .memory = {.session = session, .given = given}};
+    struct load self = {
+        .session = session, .adopted = adopted, .err = err, .memory = {.session = session, .adopted = adopted}};
     struct stat file;
     int status = load_all(&self, fd, fstat(fd, &file) == 0 && S_ISREG(file.st_mode));
     end_load(&self, !status);
@@ -541,26 +542,26 @@ int flyt_load_state(struct flyt_session *session, struct flyt_adopted_extents *g
     return status;
 }
 
-int flyt_load_trial(struct flyt_session *session, struct flyt_adopted_extents *given, int fd, struct flyt_error *err)
+int flyt_load_trial(struct flyt_session *session, struct flyt_adopted_extents *adopted, int fd, struct flyt_error *err)
 {
     struct load self = {.session = session,
-                        .given = given,
+                        .adopted = adopted,
                         .err = err,
                         .is_trial = true,
-                        .memory = {.session = session, .given = given}};
+                        .memory = {.session = session, .adopted = adopted}};
     int status = load_all(&self, fd, true);
     end_load(&self, false);
     return status;
 }
 
-int flyt_load_stream(struct flyt_session *session, struct flyt_adopted_extents *given, struct flyt_receiving *receiving,
-                     const struct flyt_load_teller *teller, struct flyt_error *err)
+int flyt_load_stream(struct flyt_session *session, struct flyt_adopted_extents *adopted,
+                     struct flyt_receiving *receiving, const struct flyt_load_teller *teller, struct flyt_error *err)
 {
     struct load self = {.session = session,
-                        .given = given,
+                        .adopted = adopted,
                         .err = err,
                         .receiving = receiving,
-                        .memory = {.session = session, .given = given, .teller = teller}};
+                        .memory = {.session = session, .adopted = adopted, .teller = teller}};
     receiving->memory = &self.memory;
     int status = load_all(&self, -1, false);
     if (!status) {

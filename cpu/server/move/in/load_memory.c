@@ -32,10 +32,10 @@ static int link_broken(struct flyt_error *err, int status)
 
 static struct flyt_adopted_extent *find(const struct flyt_load_memory *memory, uint64_t address)
 {
-    struct flyt_adopted_extents *given = memory->given;
-    for (size_t i = 0; i < given->count; i++)
-        if (address - given->extents[i].extent.address < given->extents[i].extent.bytes)
-            return &given->extents[i];
+    struct flyt_adopted_extents *adopted = memory->adopted;
+    for (size_t i = 0; i < adopted->count; i++)
+        if (address - adopted->extents[i].extent.address < adopted->extents[i].extent.bytes)
+            return &adopted->extents[i];
     return NULL;
 }
 
@@ -77,11 +77,11 @@ int flyt_load_memory_make(struct flyt_load_memory *memory, uint64_t address, uin
     int slot = slot_of(session, flyt_window_device(address));
     if (slot < 0)
         return flyt_error_set(err, -EBADMSG, "the image has memory of a device that the allocation has not");
-    if (!memory->is_begun && memory->given->count)
+    if (!memory->is_begun && memory->adopted->count)
         return flyt_error_set(err, -EPROTO, "the image has memory, and other memory was made before it came");
     extent.slot = (uint32_t)slot;
     CUmemGenericAllocationHandle handle;
-    int status = flyt_prepare_make(session, memory->given, &extent, &handle);
+    int status = flyt_prepare_make(session, memory->adopted, &extent, &handle);
     if (status)
         return flyt_error_set(err, status, "memory of the image cannot be made, bytes=%llu: %s",
                               (unsigned long long)bytes, strerror(-status));
@@ -90,7 +90,7 @@ int flyt_load_memory_make(struct flyt_load_memory *memory, uint64_t address, uin
     CUresult result = map(memory, &extent, handle);
     if (result == CUDA_SUCCESS)
         return memory->teller ? link_broken(err, memory->teller->made(memory->teller->user, &extent, handle)) : 0;
-    flyt_adopted_extents_drop(memory->given, session->driver, extent.extent_id);
+    flyt_adopted_extents_drop(memory->adopted, session->driver, extent.extent_id);
     return driver_failed(err, "memory of the image cannot be mapped", result);
 }
 
@@ -105,22 +105,22 @@ static CUresult wait(struct flyt_load_memory *memory, unsigned ordinal)
     return result;
 }
 
-static void unmap(const struct flyt_load_memory *memory, const struct flyt_adopted_extent *given)
+static void unmap(const struct flyt_load_memory *memory, const struct flyt_adopted_extent *adopted)
 {
-    memory->session->driver->cuMemUnmap(given->extent.address, given->extent.bytes);
+    memory->session->driver->cuMemUnmap(adopted->extent.address, adopted->extent.bytes);
 }
 
 int flyt_load_memory_drop(struct flyt_load_memory *memory, uint64_t address, struct flyt_error *err)
 {
-    struct flyt_adopted_extent *given = find(memory, address);
-    if (!given) /* the reader has checked that there is one */
+    struct flyt_adopted_extent *adopted = find(memory, address);
+    if (!adopted) /* the reader has checked that there is one */
         return flyt_error_set(err, -EBADMSG, "the image takes back memory that it has not");
     CUresult result = wait(memory, ordinal_of(address));
     if (result != CUDA_SUCCESS)
         return driver_failed(err, "pages of the image cannot be put to their place", result);
-    const struct flyt_manager_link_extent extent = given->extent;
-    unmap(memory, given);
-    flyt_adopted_extents_drop(memory->given, memory->session->driver, extent.extent_id);
+    const struct flyt_manager_link_extent extent = adopted->extent;
+    unmap(memory, adopted);
+    flyt_adopted_extents_drop(memory->adopted, memory->session->driver, extent.extent_id);
     return memory->teller ? link_broken(err, memory->teller->gone(memory->teller->user, &extent)) : 0;
 }
 
@@ -148,10 +148,10 @@ CUresult flyt_load_memory_put(const struct flyt_load_memory *memory, uint64_t ad
     const struct flyt_driver *driver = memory->session->driver;
     CUresult result = CUDA_SUCCESS;
     while (bytes && result == CUDA_SUCCESS) {
-        const struct flyt_adopted_extent *given = find(memory, address);
-        if (!given)
+        const struct flyt_adopted_extent *adopted = find(memory, address);
+        if (!adopted)
             return CUDA_ERROR_INVALID_VALUE; /* the reader has checked that there is one */
-        uint64_t part = given->extent.address + given->extent.bytes - address;
+        uint64_t part = adopted->extent.address + adopted->extent.bytes - address;
         if (part > bytes)
             part = bytes;
         result = pages ? driver->cuMemcpyHtoDAsync(address, pages, part, cu_stream)
@@ -213,10 +213,10 @@ void flyt_load_memory_end(struct flyt_load_memory *memory, bool keeps_extents)
     const struct flyt_driver *driver = memory->session->driver;
     struct flyt_error err;
     flyt_load_memory_settle(memory, &err); /* what has failed was told */
-    for (size_t i = 0; memory->is_begun && i < memory->given->count; i++)
-        unmap(memory, &memory->given->extents[i]);
-    while (memory->is_begun && !keeps_extents && memory->given->count)
-        flyt_adopted_extents_drop(memory->given, driver, memory->given->extents[0].extent.extent_id);
+    for (size_t i = 0; memory->is_begun && i < memory->adopted->count; i++)
+        unmap(memory, &memory->adopted->extents[i]);
+    while (memory->is_begun && !keeps_extents && memory->adopted->count)
+        flyt_adopted_extents_drop(memory->adopted, driver, memory->adopted->extents[0].extent.extent_id);
     for (unsigned i = 0; i < FLYT_LOAD_BUFFERS; i++)
         if (memory->buffers[i].pages)
             driver->cuMemFreeHost(memory->buffers[i].pages);

@@ -38,7 +38,7 @@ struct flyt_load_buffer {
 /* All zero but the first ones, to begin with. */
 struct flyt_load_memory {
     struct flyt_session *session;
-    struct flyt_adopted_extents *given;
+    struct flyt_adopted_extents *adopted;
     const struct flyt_load_teller *teller; /* NULL: extents are told when all is there */
     bool is_begun;                         /* an extent was made; before the first one there were none */
     uint64_t last_extent_id;

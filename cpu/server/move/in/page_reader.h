@@ -6,8 +6,8 @@
  * Before there is a session: none of it is charged to the VM, and it goes before the session comes. One thread at a
  * time for a device.
  */
-#ifndef FLYT_SERVER_LOOKER_H
-#define FLYT_SERVER_LOOKER_H
+#ifndef FLYT_SERVER_PAGE_READER_H
+#define FLYT_SERVER_PAGE_READER_H
 
 #include <cuda.h>
 #include <stdbool.h>

@@ -24,11 +24,11 @@ bool flyt_prepare_takes(uint32_t kind)
 }
 
 /* Answers with PREPARED; what has failed is kept. */
-static int answer(struct flyt_adopted_extents *given, struct flyt_manager_link_message *message, int link_fd,
+static int answer(struct flyt_adopted_extents *adopted, struct flyt_manager_link_message *message, int link_fd,
                   uint64_t move_id, const struct flyt_prepare *state, const struct flyt_error *err)
 {
-    if (err->code && !given->err.code)
-        given->err = *err;
+    if (err->code && !adopted->err.code)
+        adopted->err = *err;
     message->kind = FLYT_MANAGER_LINK_PREPARED;
     message->prepared = (struct flyt_manager_link_prepared){.move_id = move_id, .outcome = err->code};
     if (state && !err->code) {
@@ -51,23 +51,23 @@ static void make_piece(struct flyt_prepare *self)
         memset(self->piece, 1, FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
 }
 
-static int begin(struct flyt_session *session, struct flyt_adopted_extents *given,
+static int begin(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                  struct flyt_manager_link_message *message, int link_fd)
 {
     struct flyt_prepare *self = session->prepare;
     struct flyt_error err = {0};
-    if (given->err.code)
-        err = given->err;
-    else if (self->is_begun || given->is_resume)
+    if (adopted->err.code)
+        err = adopted->err;
+    else if (self->is_begun || adopted->is_resume)
         flyt_error_set(&err, -EPROTO, "the node manager prepares a session twice, or behind what it is to have");
     else
         flyt_grant_prepare(session, &message->session, &err);
     if (!err.code) {
-        self->is_begun = given->is_prepared = true;
+        self->is_begun = adopted->is_prepared = true;
         make_piece(self);
         self->granted = message->session;
     }
-    return answer(given, message, link_fd, 0, 0, &err);
+    return answer(adopted, message, link_fd, 0, 0, &err);
 }
 
 /* ---- MAKE, UNMAKE ---- */
@@ -89,20 +89,20 @@ static int export_extent(const struct flyt_session *session, CUmemGenericAllocat
  * program stops before all is. So it also comes behind the libraries that there are by then and before those that the
  * program loads later, as it does where the program runs, and these come to lie where they did.
  */
-static int make_extent(struct flyt_session *session, struct flyt_adopted_extents *given,
+static int make_extent(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                        const struct flyt_manager_link_extent *extent, int *ret_fd)
 {
     CUmemGenericAllocationHandle handle;
-    int status = flyt_prepare_make(session, given, extent, &handle);
+    int status = flyt_prepare_make(session, adopted, extent, &handle);
     if (status)
         return status;
-    status = error_of(flyt_adopted_extents_place(given, session));
+    status = error_of(flyt_adopted_extents_place(adopted, session));
     if (!status)
         flyt_arrived_pages_make_page_reader(session, (unsigned)flyt_window_device(extent->address));
     if (!status)
         status = export_extent(session, handle, ret_fd);
     if (status)
-        flyt_adopted_extents_drop(given, session->driver, extent->extent_id);
+        flyt_adopted_extents_drop(adopted, session->driver, extent->extent_id);
     return status;
 }
 
@@ -115,12 +115,12 @@ static int tell_made(struct flyt_manager_link_message *message, int link_fd, con
     return flyt_tell(link_fd, message, &fd, fd >= 0, FLYT_TELL_MS);
 }
 
-static int make(struct flyt_session *session, struct flyt_adopted_extents *given,
+static int make(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                 struct flyt_manager_link_message *message, int link_fd)
 {
     struct flyt_manager_link_made made = {.extent = message->extent};
     flyt_auto_close int fd = -1;
-    made.outcome = make_extent(session, given, &made.extent, &fd);
+    made.outcome = make_extent(session, adopted, &made.extent, &fd);
     if (made.outcome)
         flyt_info("memory of a session that is to go on here is not made, bytes=%llu: %s",
                   (unsigned long long)made.extent.bytes, strerror(-made.outcome));
@@ -128,14 +128,14 @@ static int make(struct flyt_session *session, struct flyt_adopted_extents *given
 }
 
 /* What an image has brought, all of it. 0, or the link is broken. */
-static int tell_all_made(const struct flyt_session *session, const struct flyt_adopted_extents *given,
+static int tell_all_made(const struct flyt_session *session, const struct flyt_adopted_extents *adopted,
                          struct flyt_manager_link_message *message, int link_fd, struct flyt_error *err)
 {
     int status = 0;
-    for (size_t i = 0; i < given->count && !status && !err->code; i++) {
-        const struct flyt_manager_link_made made = {.extent = given->extents[i].extent};
+    for (size_t i = 0; i < adopted->count && !status && !err->code; i++) {
+        const struct flyt_manager_link_made made = {.extent = adopted->extents[i].extent};
         flyt_auto_close int fd = -1;
-        if (export_extent(session, given->extents[i].handle, &fd) != 0)
+        if (export_extent(session, adopted->extents[i].handle, &fd) != 0)
             flyt_error_set(err, -EIO, "the memory of an image cannot be shared with the node manager");
         else
             status = tell_made(message, link_fd, &made, fd);
@@ -168,58 +168,58 @@ static void take_library(struct flyt_session *session, const struct flyt_manager
 
 /* ---- STATE ---- */
 
-static int take_state(struct flyt_session *session, struct flyt_adopted_extents *given,
+static int take_state(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                       struct flyt_manager_link_message *message, int fd, int link_fd)
 {
     const uint64_t move_id = message->stop.move_id; /* the message is used for others */
     struct flyt_error err = {0};
-    const size_t before = given->count;
+    const size_t before = adopted->count;
     uint64_t sequence = 0;
     int status = 0;
     session->prepare->has_state = session->prepare->has_stopped = false;
     session->prepare->has_counts = session->prepare->has_settings = false;
-    if (given->err.code)
-        err = given->err;
+    if (adopted->err.code)
+        err = adopted->err;
     else if (!session->prepare->is_begun)
         flyt_error_set(&err, -EPROTO, "the node manager brings the state of a session that was not prepared");
     else if (flyt_fault_point("prepare.state") == FLYT_FAULT_ERROR)
         flyt_error_set(&err, -EIO, "the state is not taken: a test wants that");
     else
-        flyt_load_state(session, given, fd, &sequence, &err);
+        flyt_load_state(session, adopted, fd, &sequence, &err);
     if (!err.code && !before)
-        status = tell_all_made(session, given, message, link_fd, &err);
+        status = tell_all_made(session, adopted, message, link_fd, &err);
     if (status)
         return status;
     session->prepare->has_state = !err.code;
     session->prepare->sequence = sequence;
-    status = answer(given, message, link_fd, move_id, session->prepare, &err);
+    status = answer(adopted, message, link_fd, move_id, session->prepare, &err);
     flyt_arrived_pages_free(session); /* a program stands still until the answer is there */
     return status;
 }
 
 /* has_state stays false: SESSION would be refused. */
-static int take_trial(struct flyt_session *session, struct flyt_adopted_extents *given,
+static int take_trial(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                       struct flyt_manager_link_message *message, int fd, int link_fd)
 {
     struct flyt_error err = {0};
     session->prepare->has_state = false;
-    if (given->err.code)
-        err = given->err;
-    else if (!session->prepare->is_begun || given->count)
+    if (adopted->err.code)
+        err = adopted->err;
+    else if (!session->prepare->is_begun || adopted->count)
         flyt_error_set(&err, -EPROTO,
                        "the node manager has an image tried at a server that was not prepared, or has memory");
     else if (flyt_fault_point("prepare.trial") == FLYT_FAULT_ERROR)
         flyt_error_set(&err, -EIO, "the image is not tried: a test wants that");
     else
-        flyt_load_trial(session, given, fd, &err);
-    return answer(given, message, link_fd, message->stop.move_id, NULL, &err);
+        flyt_load_trial(session, adopted, fd, &err);
+    return answer(adopted, message, link_fd, message->stop.move_id, NULL, &err);
 }
 
 /* ---- RECEIVE ---- */
 
 struct telling {
     struct flyt_session *session;
-    struct flyt_adopted_extents *given;
+    struct flyt_adopted_extents *adopted;
     struct flyt_manager_link_message *message;
     uint64_t move_id;
     int link_fd;
@@ -250,15 +250,15 @@ static int tell_done(void *user, uint64_t sequence)
     telling->session->prepare->has_state = true;
     telling->session->prepare->sequence = sequence;
     telling->session->prepare->received_move_id = telling->move_id;
-    return answer(telling->given, telling->message, telling->link_fd, telling->move_id, telling->session->prepare,
+    return answer(telling->adopted, telling->message, telling->link_fd, telling->move_id, telling->session->prepare,
                   &none);
 }
 
-static int take_receive(struct flyt_session *session, struct flyt_adopted_extents *given,
+static int take_receive(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                         struct flyt_manager_link_message *message, const int *fds, int link_fd)
 {
     struct flyt_manager_link_receive order = message->receive;
-    struct telling telling = {session, given, message, order.move_id, link_fd};
+    struct telling telling = {session, adopted, message, order.move_id, link_fd};
     const struct flyt_load_teller teller = {tell_one_made, tell_one_gone, tell_done, &telling};
     struct flyt_error err = {0};
     session->prepare->has_state = session->prepare->has_stopped = false;
@@ -266,57 +266,57 @@ static int take_receive(struct flyt_session *session, struct flyt_adopted_extent
     session->prepare->received_move_id = 0;
     session->prepare->awaited = order.awaited;
     explicit_bzero(&message->receive, sizeof message->receive);
-    if (given->err.code)
-        err = given->err;
-    else if (!session->prepare->is_begun || given->count)
+    if (adopted->err.code)
+        err = adopted->err;
+    else if (!session->prepare->is_begun || adopted->count)
         flyt_error_set(&err, -EPROTO,
                        "the node manager has a session received that was not prepared, or has memory already");
     if (err.code)
         flyt_receive_not(session, &order, fds, &err);
     else
-        flyt_receive(session, given, &order, fds, link_fd, &teller, &err);
+        flyt_receive(session, adopted, &order, fds, link_fd, &teller, &err);
     explicit_bzero(&order, sizeof order);
     if (!err.code)
         return 0; /* it was told */
     session->prepare->has_state = false;
-    return answer(given, message, link_fd, telling.move_id, 0, &err);
+    return answer(adopted, message, link_fd, telling.move_id, 0, &err);
 }
 
-int flyt_prepare_tell_again(const struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_prepare_tell_again(const struct flyt_session *session, struct flyt_adopted_extents *adopted,
                             struct flyt_manager_link_message *message, bool has_extents, int link_fd)
 {
     const struct flyt_prepare *self = session->prepare;
     struct flyt_error err = {0};
-    int status = has_extents ? tell_all_made(session, given, message, link_fd, &err) : 0;
+    int status = has_extents ? tell_all_made(session, adopted, message, link_fd, &err) : 0;
     if (status == 0 && err.code)
         status = err.code;
-    return status ? status : answer(given, message, link_fd, self->received_move_id, self, &err);
+    return status ? status : answer(adopted, message, link_fd, self->received_move_id, self, &err);
 }
 
-int flyt_prepare_take(struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_prepare_take(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                       struct flyt_manager_link_message *message, const int *fds, unsigned fd_count, int link_fd)
 {
     int status = 0;
     switch (message->kind) {
     case FLYT_MANAGER_LINK_PREPARE:
-        status = begin(session, given, message, link_fd);
+        status = begin(session, adopted, message, link_fd);
         break;
     case FLYT_MANAGER_LINK_MAKE:
-        status = make(session, given, message, link_fd);
+        status = make(session, adopted, message, link_fd);
         break;
     case FLYT_MANAGER_LINK_UNMAKE:
-        flyt_adopted_extents_drop(given, session->driver, message->extent.extent_id);
+        flyt_adopted_extents_drop(adopted, session->driver, message->extent.extent_id);
         break;
     case FLYT_MANAGER_LINK_LIBRARY:
         take_library(session, message);
         break;
     case FLYT_MANAGER_LINK_TRY:
-        status = take_trial(session, given, message, fds[0], link_fd);
+        status = take_trial(session, adopted, message, fds[0], link_fd);
         break;
     case FLYT_MANAGER_LINK_RECEIVE:
-        return take_receive(session, given, message, fds, link_fd); /* which takes them over */
+        return take_receive(session, adopted, message, fds, link_fd); /* which takes them over */
     default:
-        status = take_state(session, given, message, fds[0], link_fd);
+        status = take_state(session, adopted, message, fds[0], link_fd);
     }
     for (unsigned i = 0; i < fd_count; i++)
         flyt_close(fds[i]);
@@ -325,13 +325,13 @@ int flyt_prepare_take(struct flyt_session *session, struct flyt_adopted_extents 
 
 /* ---- SESSION, and the program ---- */
 
-int flyt_prepare_check(const struct flyt_session *session, const struct flyt_adopted_extents *given,
+int flyt_prepare_check(const struct flyt_session *session, const struct flyt_adopted_extents *adopted,
                        const struct flyt_manager_link_session *granted, struct flyt_error *err)
 {
     const struct flyt_prepare *self = session->prepare;
-    if (!self->is_begun || given->err.code)
+    if (!self->is_begun || adopted->err.code)
         return 0; /* flyt_adopted_extents_map refuses it */
-    if (!given->is_resume || !self->has_state)
+    if (!adopted->is_resume || !self->has_state)
         return flyt_error_set(err, -EPROTO, "the session was prepared, but its state has not come");
     if (granted->slot_count != self->granted.slot_count)
         return flyt_error_set(err, -EPROTO, "the session was prepared for %u devices, and is to have %u",

@@ -57,15 +57,15 @@ bool flyt_prepare_takes(uint32_t kind);
  * *message is written to. fds: the descriptors that came with it, fd_count of them, which are closed. 0 or a negative
  * errno: the link is broken.
  */
-int flyt_prepare_take(struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_prepare_take(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                       struct flyt_manager_link_message *message, const int *fds, unsigned fd_count, int link_fd);
 /* Another node manager is told what was answered to RECEIVE (await.h): MADE for each extent, where it wants them, and
  * PREPARED. 0 or a negative errno: the link is broken, or memory cannot be shared. */
-int flyt_prepare_tell_again(const struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_prepare_tell_again(const struct flyt_session *session, struct flyt_adopted_extents *adopted,
                             struct flyt_manager_link_message *message, bool has_extents, int link_fd);
 /* SESSION came, and RESUME before it: whether they are what was prepared. 0, where nothing was, too; or a negative
  * errno with a sentence. */
-int flyt_prepare_check(const struct flyt_session *session, const struct flyt_adopted_extents *given,
+int flyt_prepare_check(const struct flyt_session *session, const struct flyt_adopted_extents *adopted,
                        const struct flyt_manager_link_session *granted, struct flyt_error *err);
 
 /* What the state had of an event. NULL: nothing. */

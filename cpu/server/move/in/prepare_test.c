@@ -77,7 +77,7 @@ static int make_image(uint64_t first_address, uint64_t second_address, uint64_t 
 static void hand_over(struct fake_prepare *self, const struct flyt_manager_link_resume *resume)
 {
     fake_server_send(self->node.second, FLYT_MANAGER_LINK_RESUME, resume, sizeof *resume, NULL);
-    fake_door_grant_again(&self->node.door, self->node.second, self->node.first);
+    fake_listener_grant_again(&self->node.listener, self->node.second, self->node.first);
 }
 
 /* The first server ends without its program, whose memory stays where the test needs it. */
@@ -659,10 +659,10 @@ static void devices_that_are_others(void **state)
     fake_prepare_end_image(writer);
     fake_prepare_expect(self->node.second, fd, 0, NULL);
     fake_server_send(self->node.second, FLYT_MANAGER_LINK_RESUME, &resume, sizeof resume, NULL);
-    self->node.door.session.slots[0].gpu_index = 1;
+    self->node.listener.session.slots[0].gpu_index = 1;
     fake_prepare_refuse(self, "was prepared on another GPU");
     fake_server_start(self->node.second, fake_two_gpus);
-    self->node.door.session.slots[0].gpu_index = 2;
+    self->node.listener.session.slots[0].gpu_index = 2;
     fake_node_prepare(&self->node, self->node.second);
     assert_int_equal(self->node.second->prepared.outcome, -ENODEV);
     assert_non_null(strstr(self->node.second->prepared_sentence, "no such GPU"));
@@ -676,9 +676,9 @@ static void variables_of_two_devices(void **state)
 {
     struct fake_prepare *self = *state;
     fake_prepare_begin(self);
-    self->node.door.session.slot_count = 2;
-    self->node.door.session.slots[1] = self->node.door.session.slots[0];
-    self->node.door.session.slots[1].gpu_index = self->node.door.session.slots[1].device_index = 1;
+    self->node.listener.session.slot_count = 2;
+    self->node.listener.session.slots[1] = self->node.listener.session.slots[0];
+    self->node.listener.session.slots[1].gpu_index = self->node.listener.session.slots[1].device_index = 1;
     for (unsigned wrong = 0; wrong < 3; wrong++) {
         int fd;
         fake_server_start(self->node.second, fake_two_gpus);

@@ -16,7 +16,7 @@
 /* ---- memory ---- */
 
 /* 0 and what makes it, or a negative errno. */
-static int check_extent(const struct flyt_session *session, const struct flyt_adopted_extents *given,
+static int check_extent(const struct flyt_session *session, const struct flyt_adopted_extents *adopted,
                         const struct flyt_manager_link_extent *extent, CUmemAllocationProp *ret_properties)
 {
     const struct flyt_prepare *self = session->prepare;
@@ -24,7 +24,7 @@ static int check_extent(const struct flyt_session *session, const struct flyt_ad
     if (!self->is_begun || extent->slot >= self->granted.slot_count)
         return -EPROTO;
     unsigned ordinal = self->granted.slots[extent->slot].device_index;
-    int status = flyt_adopted_extents_check(given, extent, &err);
+    int status = flyt_adopted_extents_check(adopted, extent, &err);
     if (status)
         return status;
     if (flyt_window_device(extent->address) != (int)ordinal)
@@ -42,13 +42,13 @@ static int error_of(CUresult result)
     return result == CUDA_SUCCESS ? 0 : result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
 }
 
-int flyt_prepare_make(const struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_prepare_make(const struct flyt_session *session, struct flyt_adopted_extents *adopted,
                       const struct flyt_manager_link_extent *extent, CUmemGenericAllocationHandle *ret_handle)
 {
     const struct flyt_driver *driver = session->driver;
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp properties;
-    int status = check_extent(session, given, extent, &properties);
+    int status = check_extent(session, adopted, extent, &properties);
     if (!status && flyt_fault_point("prepare.make") == FLYT_FAULT_ERROR)
         status = -EIO;
     if (status)
@@ -56,7 +56,7 @@ int flyt_prepare_make(const struct flyt_session *session, struct flyt_adopted_ex
     status = error_of(driver->cuMemCreate(&handle, extent->bytes, &properties, 0));
     if (status)
         return status;
-    status = flyt_adopted_extents_add(given, extent, handle);
+    status = flyt_adopted_extents_add(adopted, extent, handle);
     if (status)
         driver->cuMemRelease(handle);
     else

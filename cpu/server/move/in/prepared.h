@@ -13,9 +13,9 @@ struct flyt_adopted_extents;
 struct flyt_library;
 struct flyt_session;
 
-/* Memory for an extent, as MAKE has it, which is in `given` then. 0 and its handle; -ENOMEM; -EPROTO: it cannot be;
+/* Memory for an extent, as MAKE has it, which is in `adopted` then. 0 and its handle; -ENOMEM; -EPROTO: it cannot be;
  * -EEXIST: there is one of its id; -EIO. */
-int flyt_prepare_make(const struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_prepare_make(const struct flyt_session *session, struct flyt_adopted_extents *adopted,
                       const struct flyt_manager_link_extent *extent, CUmemGenericAllocationHandle *ret_handle);
 
 /* Loads a library ahead, as LIBRARY has it, with arguments of library_load as XDR: 0 also where the driver does not

@@ -94,7 +94,7 @@ static struct flyt_receiving *new_receiving(struct flyt_session *session, const 
 }
 
 /* Receives all of it; the threads have ended then. */
-static int receive(struct flyt_receiving *receiving, struct flyt_adopted_extents *given,
+static int receive(struct flyt_receiving *receiving, struct flyt_adopted_extents *adopted,
                    const struct flyt_load_teller *teller, struct flyt_error *err)
 {
     int status = 0;
@@ -103,14 +103,14 @@ static int receive(struct flyt_receiving *receiving, struct flyt_adopted_extents
     if (!status)
         status = start_threads(receiving, err);
     if (!status)
-        flyt_load_stream(receiving->session, given, receiving, teller, err);
+        flyt_load_stream(receiving->session, adopted, receiving, teller, err);
     flyt_receiving_stop(receiving, err); /* where it came to nothing */
     if (receiving->err.code)
         *err = receiving->err; /* that was first */
     return err->code;
 }
 
-int flyt_receive(struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_receive(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                  const struct flyt_manager_link_receive *order, const int *fds, int link_fd,
                  const struct flyt_load_teller *teller, struct flyt_error *err)
 {
@@ -123,7 +123,7 @@ int flyt_receive(struct flyt_session *session, struct flyt_adopted_extents *give
         return flyt_error_set(err, -ENOMEM, "no memory, or no descriptor, for receiving from another node");
     }
     if (open_connections(receiving, order, fds, err) == 0)
-        receive(receiving, given, teller, err);
+        receive(receiving, adopted, teller, err);
     flyt_receiving_tell(receiving, err);
     free_receiving(receiving);
     return err->code;

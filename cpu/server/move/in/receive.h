@@ -14,7 +14,7 @@ struct flyt_session;
  * flyt_load_state fails with; also -ETIMEDOUT; -ECANCELED: the node manager has gone; -EIO: contents are not what was
  * sent.
  */
-int flyt_receive(struct flyt_session *session, struct flyt_adopted_extents *given,
+int flyt_receive(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                  const struct flyt_manager_link_receive *order, const int *fds, int link_fd,
                  const struct flyt_load_teller *teller, struct flyt_error *err);
 

@@ -237,5 +237,5 @@ CUresult flyt_serve_session_resume_end(struct flyt_call *call, const flyt_sessio
     session->resume.steps.end_ns = flyt_clock_ns();
     session->resume.steps.last_call = call->sequence - 1;
     flyt_job_start(&self->job, &end_ops, call, NULL);
-    return FLYT_CALL_DEFERRED;
+    return FLYT_CALL_STARTED;
 }

@@ -478,7 +478,7 @@ static void a_busy_program_is_spared(void **state)
     assert_ok(flyt_stream_submit(device->legacy, 1, FLYT_SUBMIT_WORK, device, set_some, &self.blocks[0]));
     assert_int_equal(device->busy_count, 1);
     uint64_t copied = 0;
-    for (unsigned i = 0; i < PATIENCE && !copied; i++) {
+    for (unsigned i = 0; i < RETRIES_MAX && !copied; i++) {
         fake_ns++; /* not so long as the pause */
         flyt_copying_advance(&self.session);
         copied = fake_session_state().copied_bytes;
@@ -521,11 +521,11 @@ static void a_look_of_before_proves_nothing(void **state)
         usleep(10);
     }
     fake_ns += 1000000000;
-    for (unsigned i = 0; i < PATIENCE && !device->copying_count; i++)
+    for (unsigned i = 0; i < RETRIES_MAX && !device->copying_count; i++)
         flyt_copying_advance(&self.session);
     assert_int_equal(device->copying_count, 1);
     device->time_slice_gate.is_closed = true;
-    for (unsigned i = 0; i < PATIENCE && device->copying_count; i++) {
+    for (unsigned i = 0; i < RETRIES_MAX && device->copying_count; i++) {
         flyt_copying_advance(&self.session);
         usleep(10);
     }

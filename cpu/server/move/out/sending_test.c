@@ -16,7 +16,7 @@
 #include "cpu/server/move/out/writing.h"
 #include "rpc/base/descriptors.h"
 
-enum { STREAMS = 2, PATIENCE_MS = 60000, SHORT_MS = 300 };
+enum { STREAMS = 2, WAIT_MS_MAX = 60000, SHORT_MS = 300 };
 
 static int ends[1 + STREAMS]; /* the other side's */
 static struct flyt_writing *writing;
@@ -58,7 +58,7 @@ static void close_all(void)
 static void expect_failure(int want, const char *words)
 {
     struct flyt_error err = {0};
-    for (unsigned i = 0; flyt_writing_advance(writing, &err) == 0 && i < PATIENCE_MS; i++)
+    for (unsigned i = 0; flyt_writing_advance(writing, &err) == 0 && i < WAIT_MS_MAX; i++)
         usleep(1000);
     if (err.code != want || !strstr(err.text, words))
         fail_msg("%d '%s', not %d '%s'", err.code, err.text, want, words);
@@ -114,7 +114,7 @@ static void a_server_that_says_nothing_is_lost(void **state)
 static void a_server_that_is_there_is_waited_for(void **state)
 {
     struct flyt_error err = {0};
-    open_with(PATIENCE_MS);
+    open_with(WAIT_MS_MAX);
     for (unsigned i = 0; i < 5; i++) {
         say(&(struct flyt_answer){.is_final = false});
         assert_int_equal(flyt_writing_advance(writing, &err), 0);
@@ -145,7 +145,7 @@ static void await_piece(void)
     const unsigned before = writing->piece_count;
     writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
     writing->free = NULL;
-    for (unsigned i = 0; !flyt_writing_has_piece(writing, false) && i < PATIENCE_MS; i++)
+    for (unsigned i = 0; !flyt_writing_has_piece(writing, false) && i < WAIT_MS_MAX; i++)
         usleep(1000);
     assert_int_equal(writing->piece_count, before + 1);
     assert_non_null(writing->free);
@@ -181,7 +181,7 @@ static void pieces_are_made_ahead(void **state)
     writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
     flyt_writing_make_ahead(writing, FLYT_WRITING_PIECE_PAGES);
     assert_int_equal(writing->piece_count, 1);
-    for (unsigned i = 0; writing->piece_count == 1 && i < PATIENCE_MS; i++) {
+    for (unsigned i = 0; writing->piece_count == 1 && i < WAIT_MS_MAX; i++) {
         flyt_writing_make_ahead(writing, FLYT_WRITING_PIECE_PAGES + 1);
         usleep(1000);
     }
@@ -189,7 +189,7 @@ static void pieces_are_made_ahead(void **state)
     writing->made_ns = self.session.clock_ns(); /* just now */
     flyt_writing_make_ahead(writing, UINT64_MAX / FLYT_PAGE_BYTES);
     assert_int_equal(writing->piece_count, 2);
-    for (unsigned i = 0; writing->piece_count < writing->pieces_max && i < PATIENCE_MS; i++) {
+    for (unsigned i = 0; writing->piece_count < writing->pieces_max && i < WAIT_MS_MAX; i++) {
         writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
         flyt_writing_make_ahead(writing, UINT64_MAX / FLYT_PAGE_BYTES);
         usleep(1000);

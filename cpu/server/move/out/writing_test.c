@@ -671,7 +671,7 @@ static void a_fetch_holds_back_nothing(void **state)
     self.driver.cuEventQuery = query;
     begin(new_file());
     assert_ok(flyt_stream_submit(device->legacy, 1, FLYT_SUBMIT_WORK, device, set_some, &address));
-    for (unsigned i = 0; i < PATIENCE && !(held && device->copying_count == 2); i++) {
+    for (unsigned i = 0; i < RETRIES_MAX && !(held && device->copying_count == 2); i++) {
         fake_ns += 10000; /* pauses pass */
         flyt_copying_advance(&self.session);
         usleep(20);
