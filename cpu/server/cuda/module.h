@@ -51,14 +51,14 @@ struct flyt_kernel *flyt_library_kernel(struct flyt_library *library, uint32_t i
 
 /*
  * Before the driver is asked about a kernel or a variable on a device: it puts the library there then. The device's
- * context is current and what the library takes is charged. CUDA_SUCCESS; FLYT_CALL_PARKED: later, when memory has been
+ * context is current and what the library takes is charged. CUDA_SUCCESS; FLYT_CALL_RETRY: later, when memory has been
  * given back; CUDA_ERROR_OUT_OF_MEMORY: beyond the limit; CUDA_ERROR_INVALID_DEVICE; or the driver's error.
  */
 CUresult flyt_library_use(struct flyt_call *call, struct flyt_library *library, uint32_t ordinal,
                           struct flyt_device **ret_device);
 
 /*
- * Where a variable of the library is on a device, and its size. CUDA_SUCCESS; FLYT_CALL_PARKED: later;
+ * Where a variable of the library is on a device, and its size. CUDA_SUCCESS; FLYT_CALL_RETRY: later;
  * CUDA_ERROR_NOT_FOUND: it has none of that name; or the driver's error.
  */
 CUresult flyt_library_find_variable(struct flyt_call *call, struct flyt_library *library, const char *name,

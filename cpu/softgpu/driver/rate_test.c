@@ -11,7 +11,7 @@
 
 #include "cpu/softgpu/driver/green_test.h"
 
-enum { SM_RATE = 1000000, PATIENCE_S = 600, THREADS = 64, SLACK_US = 2500 };
+enum { SM_RATE = 1000000, WAIT_S_MAX = 600, THREADS = 64, SLACK_US = 2500 };
 
 static CUlibrary library;
 static char folder[] = "/tmp/flyt-soft-account-XXXXXX";
@@ -60,7 +60,7 @@ static void speed_is_that_of_the_sms(void **state)
     struct test_green one = test_green_new(1, 1), two = test_green_new(4, 2);
     CUdeviceptr word = test_words(1);
     double best[4] = {0};
-    const time_t until_s = time(NULL) + PATIENCE_S;
+    const time_t until_s = time(NULL) + WAIT_S_MAX;
 
     while (time(NULL) < until_s) {
         struct flyt_soft_account before[2] = {test_account(one.ctx), test_account(two.ctx)}, after[2];
