@@ -88,13 +88,16 @@ void flyt_programs_fini(struct flyt_client_manager *manager);
 void flyt_programs_notify(struct flyt_client_manager *manager, uint64_t revision, const char *text);
 /* Tells the cluster manager how many there are, soon. */
 void flyt_programs_report(struct flyt_client_manager *manager);
-/* A JSON array of them, of many the last ones: an answer has its bounds. cJSON_Delete. */
+/* A JSON array of them, of many the last ones: an answer has its bounds. cJSON_Delete. Where there is no memory
+ * (flyt_json_failures, control/base/json_memory.h) it lacks something, or is NULL. */
 struct cJSON *flyt_programs_json(const struct flyt_client_manager *manager);
 
 /* ---- status.c ---- */
 
 int flyt_status_init(struct flyt_client_manager *manager, struct flyt_error *err);
 void flyt_status_fini(struct flyt_client_manager *manager);
+/* What is shown; malloc'ed. NULL: no memory for all of it. */
+char *flyt_status_json(const struct flyt_client_manager *manager);
 /* Serves FLYT_LOCAL_STATUS. */
 void flyt_status_serve(struct flyt_client_manager *manager, struct flyt_call *call);
 /* A program was answered after so long. */

@@ -14,6 +14,7 @@
 
 #include "control/base/enrol.h"
 #include "control/client/client.h"
+#include "control/base/json_memory.h"
 #include "rpc/base/log.h"
 
 #define AT(field) offsetof(struct flyt_client_settings, field)
@@ -273,5 +274,6 @@ int main(int argc, char **argv)
         .stop = stop,
         .user = &manager,
     };
+    flyt_json_watch_memory(NULL);
     return flyt_daemon_run(&config, argc, argv);
 }

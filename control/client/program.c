@@ -406,7 +406,8 @@ struct cJSON *flyt_programs_json(const struct flyt_client_manager *manager)
         cJSON_AddNumberToObject(object, "pid", (double)identity->pid);
         cJSON_AddNumberToObject(object, "uid", (double)identity->uid);
         cJSON_AddNumberToObject(object, "since_ms", (double)p->since_ms);
-        cJSON_AddItemToArray(array, object);
+        if (!cJSON_AddItemToArray(array, object))
+            cJSON_Delete(object);
     }
     return array;
 }

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "control/client/client.h"
+#include "control/base/json_memory.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 
@@ -90,6 +91,24 @@ void flyt_status_measured(const char *procedure, bool is_served, uint64_t took_u
                         (double)took_us / 1e6);
 }
 
+/* ---- what is shown ---- */
+
+static void add(cJSON *object, const char *name, cJSON *item)
+{
+    if (!cJSON_AddItemToObject(object, name, item))
+        cJSON_Delete(item);
+}
+
+static cJSON *device_json(const flyt_slot *slot)
+{
+    cJSON *device = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(device, "gpu", slot->gpu_uuid);
+    cJSON_AddNumberToObject(device, "sms", slot->sm_count);
+    cJSON_AddNumberToObject(device, "memory_bytes", (double)slot->memory_bytes);
+    return device;
+}
+
 static cJSON *allocation_json(const flyt_grant *grant)
 {
     char id[17];
@@ -101,24 +120,19 @@ static cJSON *allocation_json(const flyt_grant *grant)
     cJSON_AddNumberToObject(object, "generation", grant->allocation.generation);
     cJSON_AddBoolToObject(object, "encrypted", grant->allocation.is_encrypted);
     cJSON *urls = cJSON_AddArrayToObject(object, "data_urls");
-    for (unsigned i = 0; i < grant->data_urls.data_urls_len; i++)
+    for (unsigned i = 0; urls && i < grant->data_urls.data_urls_len; i++)
         cJSON_AddItemToArray(urls, cJSON_CreateString(grant->data_urls.data_urls_val[i]));
     cJSON *devices = cJSON_AddArrayToObject(object, "devices");
-    for (unsigned i = 0; i < grant->allocation.slots.slots_len; i++) {
-        const flyt_slot *slot = &grant->allocation.slots.slots_val[i];
-        cJSON *device = cJSON_CreateObject();
-        cJSON_AddStringToObject(device, "gpu", slot->gpu_uuid);
-        cJSON_AddNumberToObject(device, "sms", slot->sm_count);
-        cJSON_AddNumberToObject(device, "memory_bytes", (double)slot->memory_bytes);
-        cJSON_AddItemToArray(devices, device);
-    }
+    for (unsigned i = 0; devices && i < grant->allocation.slots.slots_len; i++)
+        cJSON_AddItemToArray(devices, device_json(&grant->allocation.slots.slots_val[i]));
     return object;
 }
 
-void flyt_status_serve(struct flyt_client_manager *manager, struct flyt_call *call)
+char *flyt_status_json(const struct flyt_client_manager *manager)
 {
-    flyt_local_status_res res = {.outcome = {.text = (char *)""}};
+    uint64_t failures = flyt_json_failures();
     cJSON *object = cJSON_CreateObject();
+
     cJSON_AddStringToObject(object, "vm_ip", manager->settings->vm_ip);
     cJSON_AddStringToObject(object, "build", flyt_build_name);
     cJSON_AddStringToObject(object, "manager", flyt_uplink_address(manager->uplink));
@@ -126,12 +140,22 @@ void flyt_status_serve(struct flyt_client_manager *manager, struct flyt_call *ca
     cJSON_AddStringToObject(object, "cause", flyt_uplink_cause(manager->uplink));
     cJSON_AddNumberToObject(object, "uptime_ms", (double)(flyt_clock_ms() - manager->started_ms));
     cJSON_AddNumberToObject(object, "certificate_expires_s", manager->tls ? (double)flyt_tls_expires(manager->tls) : 0);
-    cJSON_AddItemToObject(object, "allocation",
-                          manager->grant_count ? allocation_json(&manager->grants[0]) : cJSON_CreateNull());
+    add(object, "allocation", manager->grant_count ? allocation_json(&manager->grants[0]) : cJSON_CreateNull());
     cJSON_AddNumberToObject(object, "program_count", manager->program_count);
-    cJSON_AddItemToObject(object, "programs", flyt_programs_json(manager));
+    add(object, "programs", flyt_programs_json(manager));
     char *text = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);
+    if (flyt_json_failures() == failures)
+        return text;
+    free(text); /* a member may be missing */
+    return NULL;
+}
+
+void flyt_status_serve(struct flyt_client_manager *manager, struct flyt_call *call)
+{
+    flyt_local_status_res res = {.outcome = {.text = (char *)""}};
+    char *text = flyt_status_json(manager);
+
     res.json.json_val = text;
     res.json.json_len = text ? (u_int)strlen(text) : 0;
     if (!text)

@@ -571,6 +571,8 @@ void flyt_lead_stop(struct flyt_cluster *cluster);
  * keeper goes, then flyt_lead_free. */
 bool flyt_lead_release(struct flyt_cluster *cluster, uint64_t timeout_ms);
 void flyt_lead_free(struct flyt_cluster *cluster);
+/* A copy of a GPU's document with this epoch. NULL: no memory for all of it. Any thread. */
+cJSON *flyt_lead_raised(const cJSON *document, uint64_t epoch);
 /* A higher epoch is in the store: somebody else leads. */
 void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *why);
 /* A node says that it has seen a higher epoch. Whether another one leads is looked up in the store; where this one

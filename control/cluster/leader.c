@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/base/json_memory.h"
 #include "control/base/worker.h"
 #include "control/cluster/claims.h"
 #include "control/cluster/cluster.h"
@@ -99,23 +100,33 @@ struct loading {
     uint64_t start_ms, raised_ms, read_ms; /* monotonic */
 };
 
+cJSON *flyt_lead_raised(const cJSON *document, uint64_t epoch)
+{
+    uint64_t failures = flyt_json_failures();
+    cJSON *raised = cJSON_Duplicate(document, true), *number = cJSON_CreateNumber((double)epoch);
+
+    cJSON_DeleteItemFromObjectCaseSensitive(raised, "epoch");
+    if (!cJSON_AddItemToObject(raised, "epoch", number))
+        cJSON_Delete(number);
+    if (flyt_json_failures() == failures)
+        return raised;
+    cJSON_Delete(raised); /* a member may be missing */
+    return NULL;
+}
+
 /* A document that the raising of all has passed over: without a revision, written meanwhile, or where the raising was
  * cut. */
 static enum flyt_store_result raise_one(struct flyt_store *store, struct loading *loading, const cJSON *seen)
 {
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(seen, "_id");
-    cJSON *document = cJSON_Duplicate(seen, true), *epoch = cJSON_CreateNumber((double)loading->epoch);
+    cJSON *document = flyt_lead_raised(seen, loading->epoch);
     enum flyt_store_result result = FLYT_STORE_UNAVAILABLE;
 
-    if (!document || !epoch || !cJSON_IsString(id)) {
-        cJSON_Delete(epoch);
+    if (!document || !cJSON_IsString(id))
         flyt_error_set(&loading->err, -ENOMEM, "no memory");
-    } else {
-        cJSON_DeleteItemFromObjectCaseSensitive(document, "epoch");
-        cJSON_AddItemToObject(document, "epoch", epoch);
+    else
         result =
             flyt_store_put(store, "gpus", id->valuestring, number_of(seen, "revision"), seen, document, &loading->err);
-    }
     cJSON_Delete(document);
     return result == FLYT_STORE_NOT_FOUND || result == FLYT_STORE_CONFLICT || result == FLYT_STORE_UNKNOWN
                ? FLYT_STORE_OK

@@ -20,7 +20,7 @@ $(B)/control/cluster/keep_test: $(B)/control/cluster/keep_test.o $(B)/control/cl
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lcmocka
 UNIT_TESTS += $(B)/control/cluster/keep_test
 
-cluster_whole_tests := $(addprefix $(B)/control/cluster/,event_test migration_document_test)
+cluster_whole_tests := $(addprefix $(B)/control/cluster/,event_test leader_test migration_document_test)
 $(cluster_whole_tests): $(B)/%: $(B)/%.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm -lcmocka
 UNIT_TESTS += $(cluster_whole_tests)
