@@ -589,6 +589,20 @@ static void test_dates_contact_by_what_was_answered(void **state)
     boss->is_slow = false;
 }
 
+/* What no leader can have come to is not carried out, and orders after it are. */
+static void test_revisions_that_cannot_be(void **state)
+{
+    struct boss *boss = *state;
+
+    assert_int_equal(apply(boss, UINT64_MAX), FLYT_STATUS_INVALID);
+    assert_null(flyt_node_allocation_find(&boss->test->node, 0x77));
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    assert_int_equal(apply(boss, UINT64_MAX), FLYT_STATUS_INVALID);
+    assert_int_equal(apply(boss, FLYT_NODE_REVISION_MAX + 1), FLYT_STATUS_INVALID);
+    assert_int_equal(flyt_node_allocation_find(&boss->test->node, 0x77)->now.revision, 1);
+    assert_int_equal(apply(boss, FLYT_NODE_REVISION_MAX), FLYT_STATUS_OK);
+}
+
 /* What an order has removed. */
 static flyt_status take_away(struct boss *boss)
 {
@@ -1058,6 +1072,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_keeps_contact_beside_the_loop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_dates_contact_by_what_was_answered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_says_nothing_that_is_not_saved, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_revisions_that_cannot_be, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_follows_nobody_who_is_not_saved, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_follows_who_leads_anew, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_group_size, set_up, tear_down),

@@ -157,5 +157,32 @@ def again_and_again():
         expect(len(texts) == 3 and all("too often" in t for t in texts), "events", texts)
 
 
+@scenario
+def revisions_that_cannot_be():
+    """A node that says of its allocation what no manager can have ordered, as it registers and as it answers: it is not
+    believed, an event tells once, other VMs notice nothing, and the operator takes the allocation away."""
+    with cluster() as c:
+        revision = c.vm(VM, 16)["revision"]
+        mine, = c.node.allocations.values()
+        for number, impossible in enumerate((2 ** 64 - 1, 2 ** 53 + 1), 1):
+            mine.revision = impossible
+            c.node.drop()
+            c.node.connect()
+            texts = within(60, lambda: len(events(c, "allocation.impossible")) >= number and
+                           [e["text"] for e in events(c, "allocation.impossible")], "an event tells")
+            expect("at revision %d" % impossible in texts[-1] and "flytctl allocation kill" in texts[-1], "events", texts)
+            c.node.refusal = ("STALE", "the node has a later revision")
+            expect(c.ctl_run("resize", VM, "--sm", "8").status != 0, "a resize is refused")
+            beats = c.node.beats
+            within(60, lambda: c.node.beats > beats + 3, "it is heard")
+            expect_equal(len(events(c, "allocation.impossible")), number, "events")
+            expect(c.row(VM)["revision"] < revision + 100, "the manager's own revision", c.row(VM))
+            c.node.refusal = None
+        c.vm("10.0.0.8", 16)
+        c.ctl("allocation", "kill", c.row(VM)["id"])
+        within(60, lambda: not c.rows(VM), "it is taken away")
+        expect_equal(mine.id in c.node.allocations, False, "the node has it no more")
+
+
 if __name__ == "__main__":
     main()
