@@ -103,12 +103,12 @@ demo: bootstrap
 
 test: bootstrap
 	+@$(call built,all test-apps bench-programs)
-	+@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
+	+@$(call built,SANITIZE=address$(comma)undefined server client control unit-tests)
 	@tests/run $(B) $(B)-address-undefined
 
 soak: bootstrap
 	+@$(call built,all unit-tests test-apps bench-programs)
-	+@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
+	+@$(call built,SANITIZE=address$(comma)undefined server client control unit-tests)
 	+@$(call built,SANITIZE=thread $(THREAD_TESTS:%=$(B)-thread/%))
 	@for test in $(THREAD_TESTS:%=$(B)-thread/%); do TSAN_OPTIONS=halt_on_error=1 $$test || exit 1; done
 	@FLYT_SOAK=1 tests/run $(B) $(B)-address-undefined

@@ -23,13 +23,19 @@ import netns
 from supervisor import Supervisor
 
 MANAGER_PORT = 9402
-PROGRAMS = ("flyt-cluster-manager", "flyt-node-manager", "flyt-client-manager", "flytctl", "flyt-server")
+DAEMONS = ("flyt-cluster-manager", "flyt-node-manager", "flyt-client-manager", "flyt-server")
+PROGRAMS = (*DAEMONS, "flytctl")
 
 # A namespace's own /run, with a VM's folder as /run/flyt; then the command.
 VM_SHELL = 'mount -t tmpfs flyt-run /run && mkdir /run/flyt && mount --bind "$0" /run/flyt && exec "$@"'
 
 # Quicker than in real life; what is late is waited for: on a busy machine a daemon has been seen to get nothing for 15 s.
 QUICK_CLUSTER = {"heartbeat_s": 0.5, "node_lost_s": 60, "order_timeout_s": 60, "desired_poll_s": 0.5}
+
+
+# FLYT_DAEMON_BUILD=build-address-undefined takes daemons and servers of another build.
+DAEMON_BUILD = os.path.join(harness.ROOT, os.environ.get("FLYT_DAEMON_BUILD", harness.BUILD))
+REPORT = re.compile(r"ERROR: \w+Sanitizer|: runtime error: ")
 
 
 def setting_text(value):
@@ -98,6 +104,15 @@ class System:
         if kind:
             self.print_logs()
         self.close()
+        if not kind:
+            self.is_clean()
+
+    def is_clean(self):
+        """No sanitizer has found anything in a daemon, or in a server: these write into their node manager's log."""
+        for name in self.daemons():
+            log = self.log(name)
+            report = REPORT.search(log)
+            harness.expect(not report, "a sanitizer's report in the log of", name, report and log[report.start():][:6000])
 
     def close(self):
         if self.supervisor:
@@ -149,7 +164,7 @@ class System:
         return []
 
     def program(self, name):
-        return os.path.join(harness.BUILD, "bin", name)
+        return os.path.join(DAEMON_BUILD if name in DAEMONS else harness.BUILD, "bin", name)
 
     # ---- bringing up ----
 
