@@ -108,7 +108,7 @@ void flyt_programs_report(struct flyt_client_manager *manager);
 /* Their pids, at most `room`; returns how many. The rest of each use is 0. */
 unsigned flyt_programs_list(const struct flyt_client_manager *manager, flyt_program_use *ret_uses, unsigned room);
 /* A JSON array of them, of many the last ones: an answer has its bounds. cJSON_Delete. Where there is no memory
- * (flyt_json_failures, control/store/json.h) it lacks something, or is NULL. */
+ * (flyt_json_failures, control/base/json_memory.h) it lacks something, or is NULL. */
 struct cJSON *flyt_programs_json(const struct flyt_client_manager *manager);
 
 /* ---- status.c ---- */

@@ -14,7 +14,7 @@
 
 #include "control/base/enrol.h"
 #include "control/client/client.h"
-#include "control/store/json.h"
+#include "control/base/json_memory.h"
 #include "rpc/base/log.h"
 
 #define AT(field) offsetof(struct flyt_client_settings, field)

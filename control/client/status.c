@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "control/client/client.h"
-#include "control/store/json.h"
+#include "control/base/json_memory.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 

@@ -4,10 +4,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include <cjson/cJSON.h>
 #include <cmocka.h>
 
 #include "control/client/client.h"
-#include "control/store/json.h"
+#include "control/base/json_memory.h"
 
 const char *__wrap_flyt_uplink_address(const struct flyt_uplink *uplink);
 const char *__wrap_flyt_uplink_cause(const struct flyt_uplink *uplink);

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/base/json_memory.h"
 #include "control/cluster/migration.h"
 #include "control/cluster/saving.h"
-#include "control/store/json.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 

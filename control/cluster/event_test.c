@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
+#include "control/base/json_memory.h"
 #include "control/cluster/cluster.h"
-#include "control/store/json.h"
 
 static _Thread_local unsigned left_count;
 

@@ -1,3 +1,4 @@
+#include "control/base/json_memory.h"
 #include "control/cluster/keep.h"
 
 #include <errno.h>
@@ -6,7 +7,6 @@
 #include <sys/queue.h>
 
 #include "control/base/worker.h"
-#include "control/store/json.h"
 #include "control/store/lease.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"

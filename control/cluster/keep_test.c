@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/base/json_memory.h"
 #include "control/cluster/keep.h"
-#include "control/store/json.h"
 
 enum { DOCUMENTS = 400, AWAITED = 40 };
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/base/json_memory.h"
 #include "control/base/worker.h"
 #include "control/cluster/claims.h"
 #include "control/cluster/cluster.h"

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "control/base/json_memory.h"
 #include "control/cluster/cluster.h"
 #include "control/store/json.h"
 

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control/base/json_memory.h"
 #include "control/cluster/migration.h"
 #include "control/cluster/saving.h"
-#include "control/store/json.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"

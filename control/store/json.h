@@ -16,20 +16,6 @@
 #define FLYT_JSON_INTEGER_MAX 9007199254740992.0
 
 /*
- * cJSON_Add… and cJSON_Create… that find no memory leave a member out, and the document looks whole. From
- * flyt_json_watch_memory on, cJSON's failed allocations are counted for each thread; whoever makes a document compares
- * the count before and after. For the process, before other threads; `allocate` NULL: malloc.
- *
- * The counts are the one writable state of the process that is nobody's: cJSON's allocator has no argument to say for
- * whom it works. Each thread has its own, so that none hears of another one's failures.
- */
-void flyt_json_watch_memory(void *(*allocate)(size_t bytes));
-/* How many of this thread have failed. */
-uint64_t flyt_json_failures(void);
-/* Whether one of this thread has since this was asked last. */
-bool flyt_json_take_failure(void);
-
-/*
  * The text of a value on one line: integers up to 2^53 as integers, other numbers with 17 digits. skip_store_members:
  * without the "_id" and "revision" of the outermost object. Malloc'ed. -EINVAL and a sentence: a number that is not
  * finite, text that is not UTF-8, an item that is no JSON; -E2BIG: nested deeper than FLYT_STORE_DEPTH_MAX, longer than
