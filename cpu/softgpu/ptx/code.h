@@ -60,6 +60,12 @@ struct ptx_insn {
     uint8_t base;   /* of what keeps or has kept: which of the warp's bases */
 };
 
+/* How many instructions hold the operands of one that has `count`: see flyt_ptx_lower_emit_wide. */
+static inline unsigned ptx_wide_parts(unsigned count)
+{
+    return (count + PTX_OPS_MAX - 1) / PTX_OPS_MAX;
+}
+
 /* A function or kernel, compiled. */
 struct ptx_code {
     const char *name;

@@ -8,7 +8,7 @@
 #include "cpu/softgpu/ptx/warp.h"
 
 /* ptx_flow.c: prefixes, branches, calls. */
-ptx_exec_fn flyt_ptx_exec_guard, flyt_ptx_exec_rounded;
+ptx_exec_fn flyt_ptx_exec_guard, flyt_ptx_exec_rounded, flyt_ptx_exec_operands;
 ptx_exec_fn flyt_ptx_exec_fall, flyt_ptx_exec_jump, flyt_ptx_exec_branch, flyt_ptx_exec_branch_table;
 ptx_exec_fn flyt_ptx_exec_call, flyt_ptx_exec_ret, flyt_ptx_exec_exit, flyt_ptx_exec_trap, flyt_ptx_exec_builtin;
 ptx_exec_fn flyt_ptx_exec_alloca, flyt_ptx_exec_stack_save, flyt_ptx_exec_stack_restore;
@@ -51,6 +51,16 @@ ptx_exec_fn *flyt_ptx_atomic_find(const char *key);
 ptx_exec_fn flyt_ptx_exec_shuffle, flyt_ptx_exec_vote, flyt_ptx_exec_match, flyt_ptx_exec_activemask;
 ptx_exec_fn flyt_ptx_exec_warp_barrier, flyt_ptx_exec_barrier, flyt_ptx_exec_redux, flyt_ptx_exec_elect;
 ptx_exec_fn flyt_ptx_exec_nanosleep;
+
+/*
+ * For instructions that the whole warp executes at once: false where lanes that have not exited are still elsewhere;
+ * those in w->mask then wait for them here, and *ret_next is what the instruction returns.
+ */
+bool flyt_ptx_warp_gather(struct ptx_warp *w, const struct ptx_insn *in, const struct ptx_insn **ret_next);
+
+/* fragment.c: matrices between memory and registers. */
+ptx_exec_fn flyt_ptx_exec_load_matrix, flyt_ptx_exec_store_matrix, flyt_ptx_exec_turn_matrix;
+ptx_exec_fn flyt_ptx_exec_load_fragment, flyt_ptx_exec_store_fragment;
 
 enum ptx_shuffle { PTX_SHUFFLE_UP, PTX_SHUFFLE_DOWN, PTX_SHUFFLE_BFLY, PTX_SHUFFLE_IDX };
 enum ptx_vote { PTX_VOTE_ALL, PTX_VOTE_ANY, PTX_VOTE_UNI, PTX_VOTE_BALLOT };

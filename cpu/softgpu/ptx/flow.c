@@ -30,6 +30,13 @@ const struct ptx_insn *flyt_ptx_exec_rounded(struct ptx_warp *w, const struct pt
     return next;
 }
 
+/* Holds operands of the instruction before it, which passes over it; lanes that did not execute that one come here. */
+const struct ptx_insn *flyt_ptx_exec_operands(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    (void)w;
+    return in + 1;
+}
+
 /* The block goes on into the next one. */
 const struct ptx_insn *flyt_ptx_exec_fall(struct ptx_warp *w, const struct ptx_insn *in)
 {

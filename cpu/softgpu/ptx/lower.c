@@ -85,6 +85,28 @@ struct ptx_vinsn *flyt_ptx_lower_emit_guarded(struct ptx_lower *lower, ptx_exec_
     return vinsn;
 }
 
+struct ptx_vinsn *flyt_ptx_lower_emit_wide(struct ptx_lower *lower, ptx_exec_fn *exec, const struct ptx_vop *ops,
+                                           unsigned source_count, unsigned result_count)
+{
+    unsigned count = source_count + result_count, part_count = ptx_wide_parts(count);
+    size_t first;
+
+    flyt_ptx_lower_emit_guarded(lower, exec);
+    first = lower->vinsn_count - 1;
+    if (lower->statement->has_guard)
+        lower->vinsns[first - 1].aux = (uint16_t)part_count;
+    for (unsigned part = 1; part < part_count; part++)
+        flyt_ptx_lower_emit(lower, flyt_ptx_exec_operands)->is_conditional = lower->statement->has_guard;
+    for (unsigned i = 0; i < count; i++) {
+        struct ptx_vinsn *vinsn = &lower->vinsns[first + i / PTX_OPS_MAX];
+
+        vinsn->op[i % PTX_OPS_MAX] = ops[i];
+        if (i >= source_count)
+            vinsn->definitions |= (uint8_t)(1 << i % PTX_OPS_MAX);
+    }
+    return &lower->vinsns[first];
+}
+
 const struct ptx_op_row *flyt_ptx_lower_row(struct ptx_lower *lower, const char *key)
 {
     const struct ptx_op_row *row = flyt_ptx_map_find(&lower->ops, key);

@@ -114,6 +114,13 @@ void flyt_ptx_lower_finish(struct ptx_lower *lower, const struct ptx_operand *op
 struct ptx_vinsn *flyt_ptx_lower_emit(struct ptx_lower *lower, ptx_exec_fn *exec);
 /* Adds an instruction under the statement's guard. */
 struct ptx_vinsn *flyt_ptx_lower_emit_guarded(struct ptx_lower *lower, ptx_exec_fn *exec);
+/*
+ * The same for one with more operands than an instruction holds: sources first, then results. Those that do not fit
+ * into op[] are in the op[] of instructions behind it, which do nothing: see ptx_wide_operand. The instruction must
+ * read all sources before it writes a result, as they may share places. Returns the one that executes.
+ */
+struct ptx_vinsn *flyt_ptx_lower_emit_wide(struct ptx_lower *lower, ptx_exec_fn *exec, const struct ptx_vop *ops,
+                                           unsigned source_count, unsigned result_count);
 /* The row of a regular instruction; refused when there is none. */
 const struct ptx_op_row *flyt_ptx_lower_row(struct ptx_lower *lower, const char *key);
 /* Adds a regular instruction by key: d = op(a, b). b may be PTX_VOP_NONE. Guarded as asked. */
@@ -153,7 +160,7 @@ struct ptx_lowering {
 };
 /* Each ends with a NULL operation. */
 extern const struct ptx_lowering flyt_ptx_memory_lowerings[], flyt_ptx_flow_lowerings[], flyt_ptx_video_lowerings[],
-    flyt_ptx_mbarrier_lowerings[];
+    flyt_ptx_matrix_lowerings[], flyt_ptx_mbarrier_lowerings[];
 
 /* Loads and stores behind one with the same base use what it finds out: sets base and flags of lower->vinsns. */
 void flyt_ptx_bases_share(struct ptx_lower *lower);

@@ -3,7 +3,8 @@
 /* The files of arithmetic, each once per instruction set. */
 #define FILES(X, isa)                                                                                                  \
     X(integer, isa)                                                                                                    \
-    X(bits, isa) X(float, isa) X(compare, isa) X(half, isa) X(convert, isa) X(convert_float, isa) X(access, isa)
+    X(bits, isa)                                                                                                       \
+    X(float, isa) X(compare, isa) X(half, isa) X(convert, isa) X(convert_float, isa) X(access, isa) X(matrix, isa)
 #define DECLARE(name, isa) extern const struct ptx_op_table flyt_ptx_ops_##name##_##isa;
 #define LIST(name, isa)    &flyt_ptx_ops_##name##_##isa,
 

@@ -48,6 +48,16 @@ static bool gather(struct ptx_warp *w, const struct ptx_insn *in, uint32_t op, c
     return true;
 }
 
+bool flyt_ptx_warp_gather(struct ptx_warp *w, const struct ptx_insn *in, const struct ptx_insn **ret_next)
+{
+    if (w->mask == w->live || w->is_forced) {
+        w->is_forced = false;
+        return true;
+    }
+    *ret_next = flyt_ptx_warp_wait(w, in);
+    return false;
+}
+
 /* The members of `lane` that are here: all, unless it was forced. Itself only where its mask names it. */
 static uint32_t partners(const struct ptx_warp *w, const uint32_t *members, unsigned lane)
 {

@@ -191,6 +191,12 @@ static inline void *ptx_lanes(const struct ptx_warp *w, uint32_t op)
     return w->base[op & 1] + op;
 }
 
+/* The lanes of operand i of an instruction that may have more than PTX_OPS_MAX. */
+static inline void *ptx_wide_operand(const struct ptx_warp *w, const struct ptx_insn *in, unsigned i)
+{
+    return ptx_lanes(w, in[i / PTX_OPS_MAX].op[i % PTX_OPS_MAX]);
+}
+
 /* The lanes of an operand that is written. */
 static inline void *ptx_register(const struct ptx_warp *w, uint32_t op)
 {
