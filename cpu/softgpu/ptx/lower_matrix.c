@@ -146,7 +146,8 @@ static struct words parse_words(struct ptx_lower *lower, unsigned first, bool is
             !(is_product ? take_manner(&words, modifier) : flyt_ptx_lower_take_space(modifier, &words.space)))
             flyt_ptx_lower_unsupported(lower);
     }
-    if (!is_together || !words.shape)
+    if (!is_together || !words.shape ||
+        (words.space != PTX_SPACE_GENERIC && words.space != PTX_SPACE_GLOBAL && words.space != PTX_SPACE_SHARED))
         flyt_ptx_lower_unsupported(lower);
     return words;
 }

@@ -750,6 +750,8 @@ static void others_are_refused_by_name(void **state)
         "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e2m1.f32 {%r1,%r1,%r1,%r1}, {%r1,%r1,%r1,%r1}, "
         "{%r1,%r1}, {%r1,%r1,%r1,%r1};",
         "wmma.load.a.sync.aligned.col.m8n8k32.global.s4 {%r1}, [%rd1];",
+        "wmma.load.a.sync.aligned.row.m8n8k32.local.s4 {%r1}, [%rd1];",
+        "wmma.load.c.sync.aligned.row.m16n16k16.global.f16 {%r1,%r1,%r1,%r1}, [%rd1], %r1, %r1;",
         "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1,%r2}, [%r1];",
         "wgmma.fence.sync.aligned;",
     };
