@@ -28,7 +28,7 @@ static void refusals_name_the_cause(void **state)
         {".version 8.0\n.target sm_100\n.address_size 64\n", CUDA_ERROR_NO_BINARY_FOR_GPU, "sm_100"},
         {BODY("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f2}];"), CUDA_ERROR_NOT_SUPPORTED,
          "line 6: tex.2d.v4.f32.f32"},
-        {BODY("wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r1}, [%rd1];"), CUDA_ERROR_NOT_SUPPORTED, "wmma.load"},
+        {BODY("wgmma.fence.sync.aligned;"), CUDA_ERROR_NOT_SUPPORTED, "wgmma.fence.sync.aligned"},
         {BODY("frobnicate.u32 %r1, %r2;"), CUDA_ERROR_INVALID_PTX, "frobnicate.u32"},
         {BODY("add.s32 %r1, %r2;"), CUDA_ERROR_INVALID_PTX, "operands"},
         {BODY("add.s32 %r1, %r2, %nothing;"), CUDA_ERROR_INVALID_PTX, "%nothing"},
