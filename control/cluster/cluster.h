@@ -83,6 +83,15 @@ struct flyt_card {
     unsigned held_count, held_room;
 };
 
+/* The GPU time of each session in a report. */
+struct flyt_times {
+    struct {
+        uint64_t id, gpu_time_us;
+    } * items;
+    unsigned count;
+    uint64_t ms; /* monotonic: when it came; 0: there is none */
+};
+
 struct flyt_node {
     const char *key; /* name */
     struct flyt_cluster *cluster;
@@ -102,14 +111,13 @@ struct flyt_node {
     struct flyt_card **cards; /* parallel to place.gpus */
     struct flyt_session_use *sessions;
     unsigned session_count;
-    struct flyt_session_use *sessions_before; /* of the report before; their strings are not kept */
-    unsigned before_count;
-    uint64_t sessions_ms, before_ms; /* monotonic: when they came; 0: never */
-    char *driver_version;            /* NULL: not known */
-    unsigned cuda_version;           /* 0: not known */
-    flyt_needs_args needs;           /* of its sessions; owned */
-    uint64_t doubted_epoch;          /* that it claims, and nobody believes; told once */
-    unsigned shown_held_count;       /* for view.c, while it shows a page of nodes */
+    uint64_t sessions_ms;         /* monotonic: when they came */
+    struct flyt_times earlier[2]; /* of reports before, the older one first: what use is compared with */
+    char *driver_version;         /* NULL: not known */
+    unsigned cuda_version;        /* 0: not known */
+    flyt_needs_args needs;        /* of its sessions; owned */
+    uint64_t doubted_epoch;       /* that it claims, and nobody believes; told once */
+    unsigned shown_held_count;    /* for view.c, while it shows a page of nodes */
     struct flyt_kept *kept;
 };
 

@@ -101,21 +101,29 @@ static void free_sessions(struct flyt_node *node)
     node->session_count = 0;
 }
 
-/* The report before this one's is what use is compared with. */
-static void keep_sessions(struct flyt_node *node)
+/*
+ * Use is compared with a report that is older than this. Node managers hear of GPU time from their servers once a
+ * second: two reports that are less apart may both have the same word, or one of them two.
+ */
+enum { EARLIER_MS = 1500 };
+
+static void keep_times(struct flyt_node *node)
 {
-    free(node->sessions_before);
-    node->sessions_before = node->sessions;
-    node->before_count = node->session_count;
-    node->before_ms = node->sessions_ms;
-    for (unsigned i = 0; i < node->before_count; i++) {
-        flyt_session_use *use = &node->sessions_before[i];
-        const flyt_session_use kept = {.id = use->id, .gpu_time_us = use->gpu_time_us};
-        xdr_free((xdrproc_t)xdr_flyt_session_use, (char *)use);
-        *use = kept;
+    struct flyt_times *older = &node->earlier[0], *newer = &node->earlier[1];
+
+    if (newer->ms && node->sessions_ms - newer->ms < EARLIER_MS)
+        return;
+    free(older->items);
+    *older = *newer;
+    *newer = (struct flyt_times){.items = calloc(node->session_count + 1, sizeof *newer->items)};
+    if (!newer->items)
+        return; /* it is not known for a while */
+    newer->ms = node->sessions_ms;
+    newer->count = node->session_count;
+    for (unsigned i = 0; i < newer->count; i++) {
+        newer->items[i].id = node->sessions[i].id;
+        newer->items[i].gpu_time_us = node->sessions[i].gpu_time_us;
     }
-    node->sessions = NULL;
-    node->session_count = 0;
 }
 
 void flyt_node_free(struct flyt_node *node)
@@ -124,7 +132,8 @@ void flyt_node_free(struct flyt_node *node)
         return;
     flyt_kept_free(node->kept);
     free_sessions(node);
-    free(node->sessions_before);
+    free(node->earlier[0].items);
+    free(node->earlier[1].items);
     free(node->driver_version);
     xdr_free((xdrproc_t)xdr_flyt_needs_args, &node->needs);
     for (unsigned i = 0; i < node->data_url_count; i++)
@@ -323,12 +332,13 @@ static void take_uses(struct flyt_node *node, const flyt_allocation_use *uses, u
 /* Takes the decoded list over. */
 static void take_sessions(struct flyt_node *node, struct flyt_session_use **list, u_int *count)
 {
-    keep_sessions(node);
+    free_sessions(node);
     node->sessions_ms = flyt_clock_ms();
     node->sessions = *list;
     node->session_count = *count;
     *list = NULL;
     *count = 0;
+    keep_times(node);
 }
 
 static const flyt_allocation *find_wire(const flyt_register_args *args, uint64_t id)

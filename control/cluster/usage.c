@@ -25,22 +25,20 @@ static flyt_device_use use_of_part(const struct flyt_held *held, const struct fl
 }
 
 /*
- * The GPU time that it had between the two reports. 0 where it was not in the first one, or counts anew since: what it
+ * The GPU time that it has had since the earlier report. 0 where it was not in that one, or counts anew since: what it
  * had is then of a time that nobody knows. The same program is mostly in the same place of both.
  */
-static uint64_t time_between(const struct flyt_node *node, unsigned place, const flyt_session_use *session)
+static uint64_t time_since(const struct flyt_times *earlier, unsigned place, const flyt_session_use *session)
 {
-    const flyt_session_use *before = NULL;
+    unsigned i = place < earlier->count && earlier->items[place].id == session->id ? place : 0;
 
-    if (place < node->before_count && node->sessions_before[place].id == session->id)
-        before = &node->sessions_before[place];
-    for (unsigned i = 0; i < node->before_count && !before; i++)
-        if (node->sessions_before[i].id == session->id)
-            before = &node->sessions_before[i];
-    return before && before->gpu_time_us < session->gpu_time_us ? session->gpu_time_us - before->gpu_time_us : 0;
+    while (i < earlier->count && earlier->items[i].id != session->id)
+        i++;
+    bool is_known = i < earlier->count && earlier->items[i].gpu_time_us < session->gpu_time_us;
+    return is_known ? session->gpu_time_us - earlier->items[i].gpu_time_us : 0;
 }
 
-/* Its programs, and the GPU time that they had together between the last two reports. 0 or -1: no memory. */
+/* Its programs, and the GPU time that they had together since the earlier report. 0 or -1: no memory. */
 static int list_programs(const struct flyt_node *node, const struct flyt_held *held, flyt_vm_usage_res *res,
                          uint64_t *ret_busy_us)
 {
@@ -54,7 +52,7 @@ static int list_programs(const struct flyt_node *node, const struct flyt_held *h
         if (session->allocation_id != held->id)
             continue;
         programs[count++] = (flyt_program_use){session->client_pid, session->memory_bytes};
-        *ret_busy_us += time_between(node, i, session);
+        *ret_busy_us += time_since(&node->earlier[0], i, session);
     }
     res->programs.programs_val = programs;
     res->programs.programs_len = count;
@@ -64,7 +62,7 @@ static int list_programs(const struct flyt_node *node, const struct flyt_held *h
 /* Nodes count a program's time on all its devices together: of one device it is known where there is no other. */
 static void tell_busy(const struct flyt_node *node, flyt_vm_usage_res *res, uint64_t busy_us)
 {
-    uint64_t span_us = node->before_ms ? (node->sessions_ms - node->before_ms) * 1000 : 0;
+    const uint64_t before_ms = node->earlier[0].ms, span_us = before_ms ? (node->sessions_ms - before_ms) * 1000 : 0;
 
     if (res->devices.devices_len != 1 || !span_us)
         return;
