@@ -398,7 +398,7 @@ static void lower_function(struct compile *compile, struct ptx_function *functio
     lower->vinsn_count = lower->vinsn_capacity = 0;
     lower->labels = (struct ptx_map){0};
     flyt_ptx_lower_function(lower);
-    flyt_ptx_bases_share(lower);
+    flyt_ptx_lower_share_bases(lower);
     flyt_ptx_slots_assign(lower);
 }
 

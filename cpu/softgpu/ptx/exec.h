@@ -51,6 +51,8 @@ ptx_exec_fn *flyt_ptx_atomic_find(const char *key);
 ptx_exec_fn flyt_ptx_exec_shuffle, flyt_ptx_exec_vote, flyt_ptx_exec_match, flyt_ptx_exec_activemask;
 ptx_exec_fn flyt_ptx_exec_warp_barrier, flyt_ptx_exec_barrier, flyt_ptx_exec_redux, flyt_ptx_exec_elect;
 ptx_exec_fn flyt_ptx_exec_nanosleep;
+ptx_exec_fn flyt_ptx_exec_mbarrier_init, flyt_ptx_exec_mbarrier_invalidate, flyt_ptx_exec_mbarrier_arrive;
+ptx_exec_fn flyt_ptx_exec_mbarrier_bytes, flyt_ptx_exec_mbarrier_wait;
 
 /*
  * For instructions that the whole warp executes at once: false where lanes that have not exited are still elsewhere;
@@ -58,9 +60,15 @@ ptx_exec_fn flyt_ptx_exec_nanosleep;
  */
 bool flyt_ptx_warp_gather(struct ptx_warp *w, const struct ptx_insn *in, const struct ptx_insn **ret_next);
 
-/* fragment.c: matrices between memory and registers. */
-ptx_exec_fn flyt_ptx_exec_load_matrix, flyt_ptx_exec_store_matrix, flyt_ptx_exec_turn_matrix;
-ptx_exec_fn flyt_ptx_exec_load_fragment, flyt_ptx_exec_store_fragment;
+/* What an mbarrier instruction does besides its arrival; in its extra. */
+enum ptx_mbarrier {
+    PTX_MBARRIER_DROPS = 1,   /* the following phases wait for as many fewer */
+    PTX_MBARRIER_EXPECTS = 2, /* op[3] bytes more are to come */
+    PTX_MBARRIER_PARITY = 4,  /* op[2] is the parity of a phase, not a state */
+    PTX_MBARRIER_TRIES = 8,   /* try_wait: others may run meanwhile */
+};
+
+enum { PTX_MBARRIER_PENDING = 0xfffff }; /* of a state: the arrivals that were still awaited */
 
 enum ptx_shuffle { PTX_SHUFFLE_UP, PTX_SHUFFLE_DOWN, PTX_SHUFFLE_BFLY, PTX_SHUFFLE_IDX };
 enum ptx_vote { PTX_VOTE_ALL, PTX_VOTE_ANY, PTX_VOTE_UNI, PTX_VOTE_BALLOT };

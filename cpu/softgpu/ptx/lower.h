@@ -1,8 +1,8 @@
 /*
- * Lowering: turns the statements of one function into instructions over virtual registers. lower.c has what all
- * instructions share and the regular ones, lower_memory.c loads, stores, atomics and addresses,
- * lower_flow.c branches, calls and what a warp does together, video.c the video instructions. slots.c then
- * gives the registers their places; before that, bases.c finds accesses with a common base.
+ * Lowering: turns the statements of one function into instructions over virtual registers. ptx_lower.c has what all
+ * instructions share and the regular ones, ptx_lower_memory.c loads, stores, atomics and addresses,
+ * ptx_lower_flow.c branches, calls and what a warp does together, ptx_video.c the video instructions. ptx_slots.c then
+ * gives the registers their places; before that, ptx_lower_memory.c finds accesses with a common base.
  */
 #ifndef FLYT_SOFTGPU_PTX_LOWER_H
 #define FLYT_SOFTGPU_PTX_LOWER_H
@@ -150,7 +150,7 @@ bool flyt_ptx_lower_take_space(const char *modifier, enum ptx_space *space);
 const struct ptx_operand *flyt_ptx_lower_vector(struct ptx_lower *lower, const struct ptx_operand *operand,
                                                 unsigned count);
 
-/* cp.async.mbarrier.arrive: mbarrier.c. */
+/* cp.async.mbarrier.arrive: lower_flow.c. */
 void flyt_ptx_lower_copies_arrive(struct ptx_lower *lower);
 
 /* An instruction that is not regular: its operation and what lowers it. */
@@ -160,10 +160,10 @@ struct ptx_lowering {
 };
 /* Each ends with a NULL operation. */
 extern const struct ptx_lowering flyt_ptx_memory_lowerings[], flyt_ptx_flow_lowerings[], flyt_ptx_video_lowerings[],
-    flyt_ptx_matrix_lowerings[], flyt_ptx_mbarrier_lowerings[];
+    flyt_ptx_matrix_lowerings[];
 
 /* Loads and stores behind one with the same base use what it finds out: sets base and flags of lower->vinsns. */
-void flyt_ptx_bases_share(struct ptx_lower *lower);
+void flyt_ptx_lower_share_bases(struct ptx_lower *lower);
 
 /* ---- slots.c ---- */
 

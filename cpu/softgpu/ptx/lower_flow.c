@@ -435,6 +435,187 @@ static void lower_hint(struct ptx_lower *lower)
     flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_prefetch);
 }
 
+/* ---- mbarrier ---- */
+
+static bool is_one_of(const char *word, const char *const *words)
+{
+    for (; *words; words++)
+        if (!strcmp(word, *words))
+            return true;
+    return false;
+}
+
+/*
+ * The address in an operand. The modifiers from `first` on are the space, order and scope, those in `flags`, and at the
+ * end b64; others refuse the instruction.
+ */
+static struct ptx_place take_mbarrier(struct ptx_lower *lower, unsigned first, const char *const *flags,
+                                      unsigned operand)
+{
+    static const char *const orders[] = {"release", "acquire", "relaxed", "cta", "cluster", NULL};
+    const struct ptx_statement *statement = lower->statement;
+    unsigned last = statement->modifier_count - 1;
+    enum ptx_space space = PTX_SPACE_GENERIC;
+    struct ptx_place place;
+
+    for (unsigned i = first; i < last; i++)
+        if (!flyt_ptx_lower_take_space(statement->modifiers[i], &space) &&
+            !is_one_of(statement->modifiers[i], orders) && !is_one_of(statement->modifiers[i], flags))
+            flyt_ptx_lower_unsupported(lower);
+    if (last < first || strcmp(statement->modifiers[last], "b64") ||
+        (space != PTX_SPACE_GENERIC && space != PTX_SPACE_SHARED))
+        flyt_ptx_lower_unsupported(lower);
+    place = flyt_ptx_lower_place(lower, flyt_ptx_lower_operand(lower, operand), space, 8, false);
+    if (place.is_fixed)
+        flyt_ptx_lower_invalid(lower, "an address of shared memory is expected");
+    return place;
+}
+
+static struct ptx_vinsn *emit_mbarrier(struct ptx_lower *lower, ptx_exec_fn *exec, const struct ptx_place *place)
+{
+    struct ptx_vinsn *vinsn = flyt_ptx_lower_emit_guarded(lower, exec);
+
+    vinsn->op[1] = place->base;
+    vinsn->imm = place->offset;
+    vinsn->aux = (uint16_t)place->space;
+    return vinsn;
+}
+
+/* A 32-bit source, or `missing` where the instruction has no such operand. */
+static struct ptx_vop take_number(struct ptx_lower *lower, unsigned operand, uint32_t missing)
+{
+    return operand < lower->statement->operand_count
+               ? flyt_ptx_lower_source(lower, &lower->statement->operands[operand], 4, false, false)
+               : flyt_ptx_lower_constant(lower, missing, 4);
+}
+
+static void want_operands(struct ptx_lower *lower, unsigned least, unsigned most)
+{
+    if (lower->statement->operand_count < least || lower->statement->operand_count > most)
+        flyt_ptx_lower_invalid(lower, "wrong number of operands");
+}
+
+static void lower_mbarrier_init(struct ptx_lower *lower)
+{
+    struct ptx_place place = take_mbarrier(lower, 2, (const char *const[]){NULL}, 0);
+    struct ptx_vop count;
+
+    want_operands(lower, 2, 2);
+    count = take_number(lower, 1, 0);
+    emit_mbarrier(lower, flyt_ptx_exec_mbarrier_init, &place)->op[2] = count;
+}
+
+static void lower_mbarrier_invalidate(struct ptx_lower *lower)
+{
+    struct ptx_place place = take_mbarrier(lower, 2, (const char *const[]){NULL}, 0);
+
+    want_operands(lower, 1, 1);
+    emit_mbarrier(lower, flyt_ptx_exec_mbarrier_invalidate, &place);
+}
+
+/* arrive and arrive_drop: state, [address][, count], or with expect_tx [address], bytes. */
+static void lower_mbarrier_arrive(struct ptx_lower *lower)
+{
+    struct ptx_place place = take_mbarrier(lower, 2, (const char *const[]){"noComplete", "expect_tx", NULL}, 1);
+    bool expects = flyt_ptx_lower_has(lower, "expect_tx");
+    const struct ptx_operand *target = flyt_ptx_lower_operand(lower, 0);
+    struct ptx_vop number, state = {0};
+    struct ptx_vinsn *vinsn;
+
+    want_operands(lower, expects ? 3 : 2, 3);
+    number = take_number(lower, 2, 1);
+    if (target->kind != PTX_OPERAND_SINK)
+        state = flyt_ptx_lower_exact_destination(lower, target, 8);
+    vinsn = emit_mbarrier(lower, flyt_ptx_exec_mbarrier_arrive, &place);
+    vinsn->op[0] = state;
+    vinsn->op[2] = expects ? flyt_ptx_lower_constant(lower, 1, 4) : number;
+    vinsn->op[3] = expects ? number : (struct ptx_vop){0};
+    vinsn->definitions = state.kind == PTX_VOP_VREG;
+    vinsn->extra = (uint8_t)((expects ? PTX_MBARRIER_EXPECTS : 0) |
+                             (!strcmp(lower->statement->modifiers[1], "arrive_drop") ? PTX_MBARRIER_DROPS : 0));
+}
+
+/* expect_tx and complete_tx: [address], bytes. */
+static void lower_mbarrier_bytes(struct ptx_lower *lower)
+{
+    struct ptx_place place = take_mbarrier(lower, 2, (const char *const[]){NULL}, 0);
+    struct ptx_vinsn *vinsn;
+    struct ptx_vop bytes;
+
+    want_operands(lower, 2, 2);
+    bytes = take_number(lower, 1, 0);
+    vinsn = emit_mbarrier(lower, flyt_ptx_exec_mbarrier_bytes, &place);
+    vinsn->op[2] = bytes;
+    vinsn->extra = !strcmp(lower->statement->modifiers[1], "expect_tx") ? PTX_MBARRIER_EXPECTS : 0;
+}
+
+/* test_wait and try_wait: p, [address], state or parity[, time]. The time is that of a wait which need not be made. */
+static void lower_mbarrier_wait(struct ptx_lower *lower)
+{
+    struct ptx_place place = take_mbarrier(lower, 2, (const char *const[]){"parity", NULL}, 1);
+    bool is_parity = flyt_ptx_lower_has(lower, "parity"), is_try = !strcmp(lower->statement->modifiers[1], "try_wait");
+    struct ptx_vop phase;
+    struct ptx_vinsn *vinsn;
+
+    want_operands(lower, 3, is_try ? 4 : 3);
+    phase = flyt_ptx_lower_source(lower, &lower->statement->operands[2], is_parity ? 4 : 8, false, false);
+    vinsn = emit_mbarrier(lower, flyt_ptx_exec_mbarrier_wait, &place);
+    vinsn->op[0] = flyt_ptx_lower_exact_destination(lower, &lower->statement->operands[0], 0);
+    vinsn->op[2] = phase;
+    vinsn->definitions = 1;
+    vinsn->extra = (uint8_t)((is_parity ? PTX_MBARRIER_PARITY : 0) | (is_try ? PTX_MBARRIER_TRIES : 0));
+    vinsn->may_wait = true;
+}
+
+/* pending_count.b64 count, state: the low bits of a state. */
+static void lower_mbarrier_pending(struct ptx_lower *lower)
+{
+    const struct ptx_operand *target = flyt_ptx_lower_operand(lower, 0);
+    struct ptx_vop state = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 1), 8, false, false);
+    struct ptx_vop low = flyt_ptx_lower_resize(lower, state, 8, 4, false);
+
+    if (strcmp(lower->statement->text, "mbarrier.pending_count.b64"))
+        flyt_ptx_lower_unsupported(lower);
+    flyt_ptx_lower_emit_op(lower, "and.b32", flyt_ptx_lower_exact_destination(lower, target, 4), low,
+                           flyt_ptx_lower_constant(lower, PTX_MBARRIER_PENDING, 4), true);
+}
+
+/*
+ * cp.async.mbarrier.arrive: copies have been made when their instruction is over, so it arrives at once. But with
+ * .noinc the phase first waits for one arrival more, for this one.
+ */
+void flyt_ptx_lower_copies_arrive(struct ptx_lower *lower)
+{
+    struct ptx_place place = take_mbarrier(lower, 4, (const char *const[]){"noinc", NULL}, 0);
+    struct ptx_vop count = flyt_ptx_lower_constant(lower, flyt_ptx_lower_has(lower, "noinc"), 4);
+
+    want_operands(lower, 1, 1);
+    emit_mbarrier(lower, flyt_ptx_exec_mbarrier_arrive, &place)->op[2] = count;
+}
+
+static void lower_mbarrier(struct ptx_lower *lower)
+{
+    static const struct ptx_lowering operations[] = {
+        {"init", lower_mbarrier_init},
+        {"inval", lower_mbarrier_invalidate},
+        {"arrive", lower_mbarrier_arrive},
+        {"arrive_drop", lower_mbarrier_arrive},
+        {"expect_tx", lower_mbarrier_bytes},
+        {"complete_tx", lower_mbarrier_bytes},
+        {"test_wait", lower_mbarrier_wait},
+        {"try_wait", lower_mbarrier_wait},
+        {"pending_count", lower_mbarrier_pending},
+    };
+    const char *operation = lower->statement->modifier_count > 1 ? lower->statement->modifiers[1] : "";
+
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        if (!strcmp(operation, operations[i].operation)) {
+            operations[i].lower(lower);
+            return;
+        }
+    flyt_ptx_lower_unsupported(lower);
+}
+
 const struct ptx_lowering flyt_ptx_flow_lowerings[] = {
     {"bra", lower_bra},
     {"brx", lower_brx},
@@ -453,6 +634,7 @@ const struct ptx_lowering flyt_ptx_flow_lowerings[] = {
     {"elect", lower_elect},
     {"bar", lower_barrier},
     {"barrier", lower_barrier},
+    {"mbarrier", lower_mbarrier},
     {"nanosleep", lower_nanosleep},
     {"griddepcontrol", lower_hint},
     {"setmaxnreg", lower_hint},

@@ -355,8 +355,9 @@ static void lower_fragment(struct ptx_lower *lower, bool is_store)
         take_sources(lower, 1, count, count, fragment.element, ops + 2);
     else
         take_results(lower, 0, count, fragment.element, ops + 2);
-    vinsn = flyt_ptx_lower_emit_wide(lower, is_store ? flyt_ptx_exec_store_fragment : flyt_ptx_exec_load_fragment, ops,
-                                     is_store ? 2 + count : 2, is_store ? 0 : count);
+    vinsn = flyt_ptx_lower_emit_wide(lower,
+                                     flyt_ptx_lower_row(lower, is_store ? "$fragment.store" : "$fragment.load")->exec,
+                                     ops, is_store ? 2 + count : 2, is_store ? 0 : count);
     memcpy(&vinsn->imm, &fragment, sizeof fragment);
     vinsn->aux = (uint16_t)words.space;
 }
@@ -413,8 +414,8 @@ static void lower_matrices(struct ptx_lower *lower)
         take_sources(lower, 1, count, count, PTX_ELEMENT_F16, ops + 1);
     else
         take_results(lower, 0, count, PTX_ELEMENT_F16, ops + 1);
-    vinsn = flyt_ptx_lower_emit_wide(lower, is_store ? flyt_ptx_exec_store_matrix : flyt_ptx_exec_load_matrix, ops,
-                                     is_store ? 1 + count : 1, is_store ? 0 : count);
+    vinsn = flyt_ptx_lower_emit_wide(lower, flyt_ptx_lower_row(lower, is_store ? "$rows.store" : "$rows.load")->exec,
+                                     ops, is_store ? 1 + count : 1, is_store ? 0 : count);
     vinsn->aux = (uint16_t)space;
     vinsn->extra = (uint8_t)count;
     vinsn->imm = is_turned;
@@ -428,7 +429,7 @@ static void lower_movmatrix(struct ptx_lower *lower)
         flyt_ptx_lower_unsupported(lower);
     take_sources(lower, 1, 1, 1, PTX_ELEMENT_F16, &ops[1]);
     take_results(lower, 0, 1, PTX_ELEMENT_F16, &ops[0]);
-    memcpy(flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_turn_matrix)->op, ops, sizeof ops);
+    memcpy(flyt_ptx_lower_emit_guarded(lower, flyt_ptx_lower_row(lower, "$rows.turn")->exec)->op, ops, sizeof ops);
     lower->vinsns[lower->vinsn_count - 1].definitions = 1;
 }
 

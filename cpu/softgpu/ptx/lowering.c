@@ -480,8 +480,7 @@ void flyt_ptx_lower_function(struct ptx_lower *lower)
         if (statement->modifiers[0][0] != 'v' || !lower_from(lower, flyt_ptx_video_lowerings)) {
             refuse_parts(lower);
             if (!lower_from(lower, own_lowerings) && !lower_from(lower, flyt_ptx_memory_lowerings) &&
-                !lower_from(lower, flyt_ptx_flow_lowerings) && !lower_from(lower, flyt_ptx_matrix_lowerings) &&
-                !lower_from(lower, flyt_ptx_mbarrier_lowerings))
+                !lower_from(lower, flyt_ptx_flow_lowerings) && !lower_from(lower, flyt_ptx_matrix_lowerings))
                 lower_regular(lower);
         }
         if (lower->vinsn_count > first)

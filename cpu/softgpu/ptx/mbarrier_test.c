@@ -56,20 +56,32 @@ static void check_words(const uint32_t *wanted, unsigned count)
 
 static void phases_end_with_their_last_arrival(void **state)
 {
-    static const char kernel[] =
-        KERNEL("mbarrier.init.shared.b64 [%r2], 3;\n"                                /* phase 0 */
-               "mbarrier.arrive.shared.b64 %rd10, [%r2];\n" TEST_STATE("%rd10", "0") /* no */
-               "mbarrier.pending_count.b64 %r10, %rd10;\n" PUT("%r10", "4")          /* 3 before it */
-               "mbarrier.arrive.b64 %rd11, [%rd2];\n" TEST_PARITY("0", "8")          /* no */
-               TEST_PARITY("1", "12")                                                /* the one before is over */
-               "mbarrier.pending_count.b64 %r10, %rd11;\n" PUT("%r10", "16")         /* 2 */
-               "mbarrier.arrive.release.cta.shared::cta.b64 _, [%r2], 1;\n" TEST_STATE("%rd11", "20") /* yes */
-               TEST_PARITY("0", "24") TEST_PARITY("1", "28")                                          /* yes, no */
-               "mbarrier.arrive.noComplete.shared.b64 %rd12, [%r2], 2;\n" TEST_STATE("%rd12", "32")   /* no */
-               "mbarrier.arrive_drop.shared.b64 _, [%r2];\n" TEST_STATE("%rd12", "36") /* yes; two from now on */
-               "mbarrier.arrive.shared.b64 %rd13, [%r2], 2;\n"
-               "mbarrier.pending_count.b64 %r10, %rd13;\n" PUT("%r10", "40")    /* 2 */
-               TEST_STATE("%rd13", "44") "mbarrier.inval.shared.b64 [%r2];\n"); /* yes */
+    // clang-format off
+    static const char kernel[] = KERNEL(
+        "mbarrier.init.shared.b64 [%r2], 3;\n" /* phase 0 */
+        "mbarrier.arrive.shared.b64 %rd10, [%r2];\n"
+        TEST_STATE("%rd10", "0")               /* no */
+        "mbarrier.pending_count.b64 %r10, %rd10;\n"
+        PUT("%r10", "4")                       /* 3 before it */
+        "mbarrier.arrive.b64 %rd11, [%rd2];\n"
+        TEST_PARITY("0", "8")                  /* no */
+        TEST_PARITY("1", "12")                 /* the one before is over */
+        "mbarrier.pending_count.b64 %r10, %rd11;\n"
+        PUT("%r10", "16")                      /* 2 */
+        "mbarrier.arrive.release.cta.shared::cta.b64 _, [%r2], 1;\n"
+        TEST_STATE("%rd11", "20")              /* yes */
+        TEST_PARITY("0", "24")                 /* yes */
+        TEST_PARITY("1", "28")                 /* no */
+        "mbarrier.arrive.noComplete.shared.b64 %rd12, [%r2], 2;\n"
+        TEST_STATE("%rd12", "32")              /* no */
+        "mbarrier.arrive_drop.shared.b64 _, [%r2];\n"
+        TEST_STATE("%rd12", "36")              /* yes; two from now on */
+        "mbarrier.arrive.shared.b64 %rd13, [%r2], 2;\n"
+        "mbarrier.pending_count.b64 %r10, %rd13;\n"
+        PUT("%r10", "40")                      /* 2 */
+        TEST_STATE("%rd13", "44")              /* yes */
+        "mbarrier.inval.shared.b64 [%r2];\n");
+    // clang-format on
     static const uint32_t wanted[] = {0, 3, 0, 1, 2, 1, 1, 0, 0, 1, 2, 1};
 
     (void)state;
@@ -79,30 +91,26 @@ static void phases_end_with_their_last_arrival(void **state)
 
 static void bytes_that_are_awaited_hold_a_phase(void **state)
 {
+    // clang-format off
     static const char kernel[] = KERNEL(
         "mbarrier.init.shared.b64 [%r2], 1;\n"
-        "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 %rd10, [%r2], "
-        "%r4;\n" TEST_STATE("%rd10", "0") "mbarrier.complete_tx.relaxed.cta.shared::"
-                                          "cta.b64 [%r2], 100;\n" TEST_STATE(
-                                              "%rd10", "4") "mbarrier.complete_tx.relaxed.cta."
-                                                            "shared::cta.b64 [%r2], "
-                                                            "412;\n" TEST_STATE(
-                                                                "%rd10", "8") "mbarrier."
-                                                                              "expect_tx."
-                                                                              "relaxed."
-                                                                              "cta."
-                                                                              "shared::"
-                                                                              "cta.b64 "
-                                                                              "[%r2], "
-                                                                              "16;"
-                                                                              "\n" TEST_PARITY("1", "12") /* phase 1 */
-        "mbarrier.arrive.shared.b64 _, [%r2];\n" TEST_PARITY(
-            "1", "16") "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 "
-                       "[%r2], 16;\n" TEST_PARITY("1", "20")
-        /* bytes may come before they are awaited */
-        "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r2], 8;\n" TEST_PARITY(
-            "0", "24") "mbarrier.arrive.expect_tx.shared.b64 _, [%r2], "
-                       "8;\n" TEST_PARITY("0", "28"));
+        "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 %rd10, [%r2], %r4;\n"
+        TEST_STATE("%rd10", "0")
+        "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r2], 100;\n"
+        TEST_STATE("%rd10", "4")
+        "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r2], 412;\n"
+        TEST_STATE("%rd10", "8") /* phase 1 */
+        "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r2], 16;\n"
+        TEST_PARITY("1", "12")
+        "mbarrier.arrive.shared.b64 _, [%r2];\n"
+        TEST_PARITY("1", "16")
+        "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%r2], 16;\n"
+        TEST_PARITY("1", "20") /* phase 2: bytes may come before they are awaited */
+        "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r2], 8;\n"
+        TEST_PARITY("0", "24")
+        "mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 8;\n"
+        TEST_PARITY("0", "28"));
+    // clang-format on
     static const uint32_t wanted[] = {0, 0, 1, 0, 0, 1, 0, 1};
 
     (void)state;
@@ -174,15 +182,14 @@ static void barriers_at_bad_addresses_are_faults(void **state)
 
 /* ---- cp.async ---- */
 
+/* Thread i copies at 16 i, in shared memory (%r10), which is all ones, and in `in` (%rd11); %p1 is true of odd ones. */
 #define COPY(instruction)                                                                                              \
-    KERNEL(                                                                                                            \
-        "mul.lo.u32 %r10, %r1, 16; add.u32 %r10, %r10, %r3; mul.wide.u32 %rd10, %r1, 16; add.u64 %rd11, %rd3, "        \
-        "%rd10;\n"                                                                                                     \
-        "mov.u32 %r11, -1; st.shared.u32 [%r10], %r11; st.shared.u32 [%r10+4], %r11; st.shared.u32 [%r10+8], %r11;\n"  \
-        "st.shared.u32 [%r10+12], %r11; and.b32 %r12, %r1, 1; setp.eq.u32 %p1, %r12, 1; mov.u64 %rd12, "               \
-        "0;\n" instruction "\ncp.async.commit_group; cp.async.wait_group 0; cp.async.wait_all;\n"                      \
-        "ld.shared.v4.u32 {%r20,%r21,%r22,%r23}, [%r10]; add.u64 %rd10, %rd10, %rd1;\n"                                \
-        "st.global.v4.u32 [%rd10], {%r20,%r21,%r22,%r23};\n")
+    KERNEL("mul.lo.u32 %r10, %r1, 16; add.u32 %r10, %r10, %r3; mul.wide.u32 %rd10, %r1, 16;\n"                         \
+           "add.u64 %rd11, %rd3, %rd10; mov.u64 %rd12, 0; and.b32 %r12, %r1, 1; setp.eq.u32 %p1, %r12, 1;\n"           \
+           "mov.u32 %r11, -1; st.shared.v4.u32 [%r10], {%r11,%r11,%r11,%r11};\n" instruction                           \
+           "\ncp.async.commit_group; cp.async.wait_group 0; cp.async.wait_all;\n"                                      \
+           "ld.shared.v4.u32 {%r20,%r21,%r22,%r23}, [%r10]; add.u64 %rd10, %rd10, %rd1;\n"                             \
+           "st.global.v4.u32 [%rd10], {%r20,%r21,%r22,%r23};\n")
 
 /* `bytes` are written, of which `read` come from memory; the rest of sixteen is as it was. */
 static void check_copies(unsigned bytes, unsigned read, bool odd_ignores)
@@ -254,21 +261,18 @@ static void copies_at_bad_addresses_are_faults(void **state)
 /* Without .noinc the arrival is one more than the phase waits for; with it, it is one of those. */
 static void copies_arrive_at_barriers(void **state)
 {
+    // clang-format off
     static const char kernel[] = KERNEL(
         "mbarrier.init.shared.b64 [%r2], 2;\n"
-        "cp.async.ca.shared.global [%r3], [%rd3], 4; cp.async.mbarrier.arrive.b64 [%rd2];\n" TEST_PARITY(
-            "0",
-            "0") "mbarrier.arrive.shared.b64 _, [%r2];\n" TEST_PARITY("0",
-                                                                      "4") "cp.async.mbarrier.arrive.noinc.shared::cta."
-                                                                           "b64 [%r2];\n" TEST_PARITY(
-                                                                               "0", "8") "ld.shared."
-                                                                                         "u32 %r10, "
-                                                                                         "[%r3];"
-                                                                                         "\n" PUT("%r"
-                                                                                                  "1"
-                                                                                                  "0",
-                                                                                                  "1"
-                                                                                                  "2"));
+        "cp.async.ca.shared.global [%r3], [%rd3], 4; cp.async.mbarrier.arrive.b64 [%rd2];\n"
+        TEST_PARITY("0", "0")
+        "mbarrier.arrive.shared.b64 _, [%r2];\n"
+        TEST_PARITY("0", "4")
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r2];\n"
+        TEST_PARITY("0", "8")
+        "ld.shared.u32 %r10, [%r3];\n"
+        PUT("%r10", "12"));
+    // clang-format on
     uint32_t first;
 
     (void)state;

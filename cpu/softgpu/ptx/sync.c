@@ -383,3 +383,157 @@ const struct ptx_insn *flyt_ptx_exec_barrier(struct ptx_warp *w, const struct pt
         return in + 1;
     return w->group_count == 1 && w->groups[0].state == PTX_GROUP_RUNNABLE ? in + 1 : flyt_ptx_warp_switch(w);
 }
+
+/*
+ * ---- mbarrier: a barrier in eight bytes of shared memory ----
+ *
+ * PTX leaves to the machine what they hold; here, from the lowest bit on: arrivals that the phase still waits for (20
+ * bits), arrivals of each phase (20), bytes that are still to come (22, signed), and in the highest bit the phase's
+ * parity. That is also the state that an arrival gives. A block belongs to one worker thread at a time, and its cluster
+ * is itself: no two threads are at a barrier at once.
+ */
+
+enum { COUNT_BITS = 20, BYTES_BITS = 22 };
+_Static_assert(PTX_MBARRIER_PENDING == (1 << COUNT_BITS) - 1, "the pending count is a state's low bits");
+
+#define COUNT_MASK ((uint32_t)PTX_MBARRIER_PENDING)
+#define BYTES_MASK ((1u << BYTES_BITS) - 1)
+
+struct mbarrier {
+    uint32_t pending, expected; /* arrivals */
+    uint32_t bytes;             /* modulo 2^BYTES_BITS */
+    uint64_t phase;             /* 0 or 1 */
+};
+
+static struct mbarrier unpack(uint64_t bits)
+{
+    return (struct mbarrier){bits & COUNT_MASK, bits >> COUNT_BITS & COUNT_MASK, bits >> 2 * COUNT_BITS & BYTES_MASK,
+                             bits >> 63};
+}
+
+static uint64_t pack(const struct mbarrier *barrier)
+{
+    return barrier->phase << 63 | (uint64_t)(barrier->bytes & BYTES_MASK) << 2 * COUNT_BITS |
+           (uint64_t)(barrier->expected & COUNT_MASK) << COUNT_BITS | (barrier->pending & COUNT_MASK);
+}
+
+/* The phase ends when nothing is missing; the next one begins. */
+static void end_phase(struct mbarrier *barrier)
+{
+    if ((barrier->pending & COUNT_MASK) || (barrier->bytes & BYTES_MASK))
+        return;
+    barrier->phase ^= 1;
+    barrier->pending = barrier->expected;
+}
+
+/* The lane's barrier: op[1] and imm are its address, aux the space. NULL after a fault. */
+static uint64_t *find_mbarrier(struct ptx_warp *w, const struct ptx_insn *in, unsigned lane)
+{
+    const uint64_t *base = ptx_lanes(w, in->op[1]);
+
+    return (uint64_t *)(void *)flyt_ptx_shared_address(w, lane, in->aux, base[lane] + (uint64_t)in->imm, 8, true);
+}
+
+/* ---- their instructions: lanes one after the other ---- */
+
+/* op[2] arrivals of each phase. */
+const struct ptx_insn *flyt_ptx_exec_mbarrier_init(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    const uint32_t *counts = ptx_lanes(w, in->op[2]);
+
+    PTX_EACH_LANE(lane, w->mask)
+    {
+        struct mbarrier fresh = {.pending = counts[lane], .expected = counts[lane]};
+        uint64_t *at = find_mbarrier(w, in, lane);
+
+        if (!at)
+            return NULL;
+        *at = pack(&fresh);
+    }
+    return in + 1;
+}
+
+/* The memory may be used for something else. */
+const struct ptx_insn *flyt_ptx_exec_mbarrier_invalidate(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    PTX_EACH_LANE(lane, w->mask)
+    {
+        uint64_t *at = find_mbarrier(w, in, lane);
+
+        if (!at)
+            return NULL;
+        *at = 0;
+    }
+    return in + 1;
+}
+
+/* op[0] the state before, or none; op[2] arrivals; op[3] bytes, or none; extra enum ptx_mbarrier. */
+const struct ptx_insn *flyt_ptx_exec_mbarrier_arrive(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    uint64_t *states = in->op[0] == PTX_NO_OP ? NULL : ptx_register(w, in->op[0]);
+    const uint32_t *counts = ptx_lanes(w, in->op[2]),
+                   *bytes = in->extra & PTX_MBARRIER_EXPECTS ? ptx_lanes(w, in->op[3]) : NULL;
+
+    PTX_EACH_LANE(lane, w->mask)
+    {
+        uint64_t *at = find_mbarrier(w, in, lane);
+        struct mbarrier barrier;
+
+        if (!at)
+            return NULL;
+        barrier = unpack(*at);
+        if (bytes)
+            barrier.bytes += bytes[lane];
+        if (in->extra & PTX_MBARRIER_DROPS)
+            barrier.expected -= counts[lane];
+        barrier.pending -= counts[lane];
+        if (states)
+            states[lane] = *at;
+        end_phase(&barrier);
+        *at = pack(&barrier);
+    }
+    return in + 1;
+}
+
+/* op[2] bytes: more are to come (PTX_MBARRIER_EXPECTS), or they have come. */
+const struct ptx_insn *flyt_ptx_exec_mbarrier_bytes(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    const uint32_t *bytes = ptx_lanes(w, in->op[2]);
+
+    PTX_EACH_LANE(lane, w->mask)
+    {
+        uint64_t *at = find_mbarrier(w, in, lane);
+        struct mbarrier barrier;
+
+        if (!at)
+            return NULL;
+        barrier = unpack(*at);
+        barrier.bytes += in->extra & PTX_MBARRIER_EXPECTS ? bytes[lane] : 0 - bytes[lane];
+        if (!(in->extra & PTX_MBARRIER_EXPECTS))
+            end_phase(&barrier);
+        *at = pack(&barrier);
+    }
+    return in + 1;
+}
+
+/* op[0] whether the phase that op[2] tells is over: by a state of it, or by its parity; extra enum ptx_mbarrier. */
+const struct ptx_insn *flyt_ptx_exec_mbarrier_wait(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    const uint64_t *states = ptx_lanes(w, in->op[2]);
+    const uint32_t *parities = ptx_lanes(w, in->op[2]);
+    uint32_t truth = 0;
+
+    PTX_EACH_LANE(lane, w->mask)
+    {
+        uint64_t *at = find_mbarrier(w, in, lane), phase;
+
+        if (!at)
+            return NULL;
+        phase = in->extra & PTX_MBARRIER_PARITY ? parities[lane] & 1 : states[lane] >> 63;
+        truth |= (uint32_t)(*at >> 63 != phase) << lane;
+    }
+    if (in->extra & PTX_MBARRIER_TRIES && !truth)
+        w->spins += 16; /* as nanosleep */
+    ptx_set_pred(w, in->op[0], truth);
+    return in + 1;
+}
