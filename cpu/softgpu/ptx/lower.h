@@ -1,8 +1,8 @@
 /*
- * Lowering: turns the statements of one function into instructions over virtual registers. ptx_lower.c has what all
- * instructions share and the regular ones, ptx_lower_memory.c loads, stores, atomics and addresses,
- * ptx_lower_flow.c branches, calls and what a warp does together, ptx_video.c the video instructions. ptx_slots.c then
- * gives the registers their places; before that, ptx_lower_memory.c finds accesses with a common base.
+ * Lowering: turns the statements of one function into instructions over virtual registers. lower.c has what all
+ * instructions share and the regular ones, lower_memory.c loads, stores, atomics and addresses,
+ * lower_flow.c branches, calls and what a warp does together, video.c the video instructions. slots.c then
+ * gives the registers their places; before that, lower_memory.c finds accesses with a common base.
  */
 #ifndef FLYT_SOFTGPU_PTX_LOWER_H
 #define FLYT_SOFTGPU_PTX_LOWER_H
