@@ -13,6 +13,6 @@ UNIT_TESTS += $(B)/control/client/client_test
 
 # Without a cluster manager that it could tell of.
 $(B)/control/client/status_test: private LDFLAGS += -Wl,--wrap=flyt_uplink_address,--wrap=flyt_uplink_cause,--wrap=flyt_uplink_is_up
-$(B)/control/client/status_test: $(B)/control/client/status_test.o $(filter-out %/main.o,$(client_manager_objs)) $(CONTROL_OBJS) $(BUILD_NAME)
+$(B)/control/client/status_test: $(B)/control/client/status_test.o $(filter-out %/main.o,$(client_manager_objs)) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lcmocka
 UNIT_TESTS += $(B)/control/client/status_test

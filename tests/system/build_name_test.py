@@ -8,7 +8,7 @@ import subprocess
 import harness
 from harness import expect, expect_equal, main, scenario
 
-PROGRAMS = ("flyt-server", "flyt-cluster-manager", "flyt-node-manager", "flyt-client-manager", "flytctl")
+PROGRAMS = ("flyt-server", "flyt-cluster-manager", "flyt-node-manager", "flyt-client-manager", "flytctl", "flyt-smi")
 LIBRARY = "libflyt-client.so.1"
 HOLDER = "gen/flyt_build_name.c"
 
