@@ -55,7 +55,7 @@
 #include "rpc/transport/message.h"
 #include "rpc/transport/output.h"
 #include "rpc/transport/progress_page.h"
-#include "rpc/transport/region.h"
+#include "rpc/base/region.h"
 #include "rpc/transport/resume_rule.h"
 
 enum {

@@ -18,6 +18,9 @@
 /* In the handshake's answer, beside FLYT_FEATURE_PROGRESS_PAGE: when this server is no more, the session may go on at
  * another one, by a connection of kind FLYT_CONNECTION_RESUME with its token. */
 enum { FLYT_FEATURE_RESUME = 2 };
+/* The descriptor of a region (rpc/base/region.h) comes with the answer, behind that of the progress page; only for a
+ * client that says FLYT_CLIENT_TAKES_REGION. */
+enum { FLYT_FEATURE_REGION = 4 };
 
 /*
  * Decodes the arguments of a handshake call. 0: *ret_args is filled, to be freed with

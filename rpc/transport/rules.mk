@@ -4,8 +4,8 @@ TRANSPORT_OBJS := $(call objs,$(filter-out %_test.c %_bench.c rpc/transport/test
 RPC_GEN_OBJS := $(GEN)/flyt_xdr.o $(GEN)/flyt_signatures.o $(GEN)/flyt_procedures.o $(B)/rpc/transport/xdr_string.o $(B)/rpc/transport/xdr_late.o
 RPC_OBJS := $(BASE_OBJS) $(TRANSPORT_OBJS) $(RPC_GEN_OBJS)
 RPC_LIBS := -ltirpc
-# What needs neither a channel nor a connection: blocking sockets, heads of messages, regions.
-SOCKET_OBJS := $(call objs,rpc/transport/listen.c rpc/transport/message.c rpc/transport/region.c rpc/transport/xdr_buffer.c)
+# What needs neither a channel nor a connection: blocking sockets and heads of messages.
+SOCKET_OBJS := $(call objs,rpc/transport/listen.c rpc/transport/message.c rpc/transport/xdr_buffer.c)
 
 $(GEN)/flyt_xdr.o: CPPFLAGS += -Dxdr_string=flyt_xdr_string
 $(GEN)/flyt_xdr.o: rpc/transport/rules.mk

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include "cpu/client/core/instance.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/region.h"
+#include "rpc/base/region.h"
 
 struct piece {
     uint64_t offset_bytes, bytes;

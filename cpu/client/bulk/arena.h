@@ -1,5 +1,5 @@
 /*
- * Memory out of the region that the program shares with its server (rpc/transport/region.h): whole pages, which the
+ * Memory out of the region that the program shares with its server (rpc/base/region.h): whole pages, which the
  * program has as pinned memory. There is none where the server is on another host. Any thread.
  */
 #ifndef FLYT_CLIENT_ARENA_H

@@ -7,7 +7,7 @@
 #define FLYT_CLIENT_FAKE_CHANNEL_H
 
 #include "rpc/transport/channel.h"
-#include "rpc/transport/region.h"
+#include "rpc/base/region.h"
 
 struct fake_channel {
     /* Every call; it fails where this sets is_lost. `res` is NULL for one-way calls, else zeroed; `data` is where a

@@ -12,7 +12,7 @@
 #include "cpu/client/cuda/constant_copy.h"
 #include "cpu/client/cuda/function_queue.h"
 #include "cpu/client/cuda/stream_record.h"
-#include "rpc/transport/region.h"
+#include "rpc/base/region.h"
 
 static flyt_box box_of(const struct flyt_copy *copy, const struct flyt_copy_side *side)
 {

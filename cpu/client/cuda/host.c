@@ -9,7 +9,7 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/region.h"
+#include "rpc/base/region.h"
 
 /* ---- memory that the GPU reaches ---- */
 

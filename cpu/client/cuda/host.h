@@ -1,5 +1,5 @@
 /*
- * Pinned host memory. Where program and server share a region (rpc/transport/region.h), what is allocated here are
+ * Pinned host memory. Where program and server share a region (rpc/base/region.h), what is allocated here are
  * pages of it that the server has page-locked: copies leave them to the GPU. Elsewhere, and for what is registered, it
  * is ordinary memory of the program that is remembered as pinned, so that copies may read it late and asynchronous
  * copies from the device may write it after the call has returned; it is not locked, and no device reaches it. Mapped

@@ -1,5 +1,5 @@
 /*
- * The region of a session whose client is on this host (rpc/transport/region.h), and which of its pages are
+ * The region of a session whose client is on this host (rpc/base/region.h), and which of its pages are
  * page-locked: the GPU copies from and to these alone. A session that a node manager could move has none.
  *
  * Locking and unlocking take the driver long, so that threads of the worker do it; everything here is the submission
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rpc/transport/region.h"
+#include "rpc/base/region.h"
 
 struct flyt_session;
 

@@ -1,4 +1,4 @@
-#include "rpc/transport/region.h"
+#include "rpc/base/region.h"
 
 #include <errno.h>
 #include <fcntl.h>

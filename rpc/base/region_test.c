@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "rpc/transport/region.h"
+#include "rpc/base/region.h"
 
 static void both_ends_see_the_same(void **state)
 {

@@ -1,24 +1,20 @@
 /*
- * Regions: host memory that both ends of a channel can name, where they are on one host. A copy then names a place in
- * the region, and no byte of it travels.
+ * Regions: host memory that two processes of one host can name. A copy then names a place in the region, and no byte of
+ * it travels.
  *
- * The server makes the region in a memfd whose length nobody can change, announces FLYT_FEATURE_REGION in its answer to
- * a session's handshake and sends the descriptor with it, behind that of the progress page; only to a client that says
- * FLYT_CLIENT_TAKES_REGION. Both ends map it where they like, for reading and writing: what the other end writes there
- * is never believed. The file is as long as the host's memory, and takes memory where something was written.
+ * One of them makes the region in a memfd whose length nobody can change, and sends the descriptor. Both map it where
+ * they like, for reading and writing: what the other one writes there is never believed. The file is as long as the
+ * host's memory, and takes memory where something was written.
  *
  * Functions keep no state; any thread.
  */
-#ifndef FLYT_TRANSPORT_REGION_H
-#define FLYT_TRANSPORT_REGION_H
+#ifndef FLYT_BASE_REGION_H
+#define FLYT_BASE_REGION_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum {
-    FLYT_FEATURE_REGION = 4,
-    FLYT_REGION_ID = 1 /* of the one that there is */
-};
+enum { FLYT_REGION_ID = 1 /* of the one that there is */ };
 
 /* All zero: there is none. */
 struct flyt_region {
@@ -34,10 +30,10 @@ struct flyt_region_span {
     uint64_t pitch_bytes, slice_bytes;
 };
 
-/* The server's side: a region as long as the host's memory, and a descriptor to be sent, which the caller closes. 0, or
+/* Who makes it: a region as long as the host's memory, and a descriptor to be sent, which the caller closes. 0, or
  * a negative errno of memfd_create(2), ftruncate(2), fcntl(2) or mmap(2). */
 int flyt_region_new(struct flyt_region *ret_region, int *ret_fd);
-/* The client's: maps what came as fd, which stays the caller's. 0; -EINVAL: no memfd, an empty one, or one without the
+/* The other one: maps what came as fd, which stays the caller's. 0; -EINVAL: no memfd, an empty one, or one without the
  * seals; or a negative errno of fstat(2) or mmap(2). */
 int flyt_region_map(int fd, struct flyt_region *ret_region);
 /* Unmaps either; there may be none. */
