@@ -1,7 +1,7 @@
 # flyt-server. It links no CUDA library: the driver is loaded at run time (driver.c).
 
 server_sources := $(filter-out %_test.c cpu/server/test/%,$(wildcard cpu/server/*/*.c cpu/server/*/*/*.c))
-server_objs := $(call objs,$(server_sources)) $(IMAGE_OBJS) $(FATBIN_OBJS) $(GEN)/flyt_serve.o $(GEN)/flyt_objects.o $(GEN)/flyt_objects_all.o $(GEN)/flyt_driver_rows.o $(GEN)/flyt_svc.o
+server_objs := $(call objs,$(server_sources)) $(IMAGE_OBJS) $(FATBIN_OBJS) $(GEN)/flyt_serve.o $(GEN)/flyt_objects.o $(GEN)/flyt_objects_all.o $(GEN)/flyt_driver_rows.o $(GEN)/flyt_svc.o $(LIBRARY_SERVER_OBJS)
 
 # Kernels of the server's own, as text: PTX through the C preprocessor, whose macros it uses, as a string.
 server_kernels := $(patsubst cpu/server/move/%.ptx,$(GEN)/flyt_%_ptx.h,$(wildcard cpu/server/move/*.ptx))

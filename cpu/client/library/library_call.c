@@ -1,0 +1,403 @@
+#include "cpu/client/library/library_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "cpu/client/core/answer.h"
+#include "cpu/client/core/instance.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/library/answers.h"
+#include "cpu/client/library/object.h"
+#include "rpc/base/log.h"
+
+enum { STACK_BYTES = 2048 };
+
+FLYT_ANSWER_CALL(libobject_new, FLYT_LIBOBJECT_NEW)
+
+/* What a code of CUDA's is in the library's own. */
+static int status_of(const struct flyt_lib *library, CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return library->success;
+    case CUDA_ERROR_NOT_SUPPORTED:
+        return library->refused;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return library->memory;
+    case CUDA_ERROR_INVALID_VALUE:
+        return library->invalid;
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_NOT_INITIALIZED:
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_DEINITIALIZED:
+        return library->handle;
+    default:
+        return library->failed;
+    }
+}
+
+static void fail(struct flyt_lib_call *call, int status)
+{
+    if (call->status == call->row->library->success)
+        call->status = status;
+}
+
+static bool is_well(const struct flyt_lib_call *call)
+{
+    return call->status == call->row->library->success;
+}
+
+int flyt_lib_refuse(const struct flyt_lib *library, const char *name)
+{
+    flyt_not_supported(name);
+    return library->refused;
+}
+
+/* ---- the library at the node ---- */
+
+static int open_library(const struct flyt_lib *library)
+{
+    flyt_library_open_args args = {
+        .thread = flyt_thread_number(), .name = (char *)(uintptr_t)library->name, .client_version = library->version};
+    flyt_library_open_res res = {0};
+    int status = flyt_call_library_open(flyt_client.channel, &args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "library_open");
+    if (result)
+        flyt_warn("%s is not there for this program: %s", library->soname, res.text && *res.text ? res.text : "no reason was given");
+    xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&res);
+    return status_of(library, result);
+}
+
+/* Asked once; a library that is not there stays away. */
+static int find_library(const struct flyt_lib *library)
+{
+    struct flyt_lib_use *use = library->use;
+    if (!atomic_load_explicit(&use->is_known, memory_order_acquire)) {
+        pthread_mutex_lock(&use->mutex);
+        if (!atomic_load_explicit(&use->is_known, memory_order_relaxed)) {
+            use->code = open_library(library);
+            atomic_store_explicit(&use->is_known, 1, memory_order_release);
+        }
+        pthread_mutex_unlock(&use->mutex);
+    }
+    return use->code;
+}
+
+void flyt_lib_begin(struct flyt_lib_call *call)
+{
+    const struct flyt_lib *library = call->row->library;
+    call->status = library->success;
+    CUresult result = flyt_client_enter_fast();
+    if (!result && flyt_context_get(&call->context_id, &call->device)) {
+        result = flyt_runtime_enter();
+        if (!result)
+            result = flyt_context_get(&call->context_id, &call->device);
+    }
+    call->status = result ? status_of(library, result) : find_library(library);
+}
+
+/* ---- parameters ---- */
+
+void flyt_lib_object(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind)
+{
+    if (!is_well(call))
+        return;
+    struct flyt_lib_object *object = flyt_lib_find(handle, kind);
+    if (!object) {
+        fail(call, kind->library->handle);
+        return;
+    }
+    if (!call->object_count) {
+        call->context_id = object->context_id;
+        call->device = object->device;
+        if (kind->has_stream && !call->has_stream)
+            call->stream = object->stream;
+    }
+    call->objects[call->object_count++] = object;
+}
+
+void flyt_lib_end(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind)
+{
+    call->is_end = true;
+    flyt_lib_object(call, handle, kind);
+}
+
+void flyt_lib_new(struct flyt_lib_call *call, void *ret_handle, const struct flyt_lib_kind *kind)
+{
+    call->made = kind;
+    call->ret_made = ret_handle;
+    if (!ret_handle)
+        fail(call, kind->library->invalid);
+}
+
+void flyt_lib_stream(struct flyt_lib_call *call, void *stream)
+{
+    call->has_stream = true;
+    call->stream = stream;
+}
+
+int flyt_lib_mode(const struct flyt_lib_call *call, unsigned place)
+{
+    int mode = 0;
+    if (place < call->object_count && call->objects[place]->kind->mode_at >= 0)
+        memcpy(&mode, call->objects[place]->state + call->objects[place]->kind->mode_at, sizeof mode);
+    return mode;
+}
+
+void flyt_lib_scalar(struct flyt_lib_call *call, struct flyt_lib_scalar *scalar, const void *address, int mode,
+                     size_t bytes, enum flyt_lib_use_of_scalar use)
+{
+    scalar->bytes = (uint32_t)bytes;
+    scalar->place = !address ? FLYT_LIB_NULL : mode ? FLYT_LIB_DEVICE : FLYT_LIB_HOST;
+    if (bytes > sizeof scalar->value) {
+        fail(call, call->row->library->invalid);
+    } else if (scalar->place == FLYT_LIB_DEVICE) {
+        scalar->address = (uint64_t)(uintptr_t)address;
+    } else if (scalar->place == FLYT_LIB_HOST) {
+        if (use != FLYT_LIB_RESULT)
+            memcpy(scalar->value, address, bytes);
+        if (use != FLYT_LIB_SCALAR)
+            flyt_lib_out(call, (void *)(uintptr_t)address, bytes, false);
+    }
+}
+
+uint32_t flyt_lib_in(struct flyt_lib_call *call, const void *data, size_t bytes, bool is_optional)
+{
+    if (!data && is_optional)
+        return 0;
+    if ((!data && bytes) || bytes > FLYT_LIBCALL_BYTES_MAX || call->in_count == FLYT_LIB_ARRAYS_MAX) {
+        fail(call, call->row->library->invalid);
+        return 0;
+    }
+    call->in[call->in_count].data = data;
+    call->in[call->in_count++].bytes = bytes;
+    return (uint32_t)bytes;
+}
+
+uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t bytes, bool is_optional)
+{
+    if (!data && is_optional)
+        return 0;
+    if ((!data && bytes) || bytes > FLYT_LIBCALL_BYTES_MAX || call->out_count == FLYT_LIB_ARRAYS_MAX) {
+        fail(call, call->row->library->invalid);
+        return 0;
+    }
+    call->waits = true;
+    call->out[call->out_count].data = data;
+    call->out[call->out_count++].bytes = bytes;
+    return (uint32_t)bytes;
+}
+
+/* ---- what is sent ---- */
+
+/* An object of another library's has no settings here. */
+static size_t state_bytes(const struct flyt_lib_call *call, unsigned place)
+{
+    const struct flyt_lib_kind *kind = call->objects[place]->kind;
+    return kind->library == call->row->library ? kind->state_bytes : 0;
+}
+
+static size_t whole_bytes(const struct flyt_lib_call *call)
+{
+    size_t bytes = flyt_lib_align(call->row->bytes);
+    for (unsigned i = 0; i < call->object_count; i++)
+        bytes += flyt_lib_align(state_bytes(call, i));
+    for (unsigned i = 0; i < call->in_count; i++)
+        bytes += flyt_lib_align(call->in[i].bytes);
+    return bytes;
+}
+
+static unsigned char *append(unsigned char *to, const void *data, size_t bytes)
+{
+    memcpy(to, data, bytes);
+    memset(to + bytes, 0, flyt_lib_align(bytes) - bytes);
+    return to + flyt_lib_align(bytes);
+}
+
+static void compose(const struct flyt_lib_call *call, unsigned char *to)
+{
+    to = append(to, call->arguments, call->row->bytes);
+    for (unsigned i = 0; i < call->object_count; i++)
+        to = append(to, call->objects[i]->state, state_bytes(call, i));
+    for (unsigned i = 0; i < call->in_count; i++)
+        to = append(to, call->in[i].data, call->in[i].bytes);
+}
+
+static struct flyt_lib_key key_of(const struct flyt_lib_call *call)
+{
+    const struct flyt_lib_row *row = call->row;
+    struct flyt_lib_key key = {{row->id, (uint64_t)(unsigned)call->device}};
+    flyt_lib_key_add(&key, call->arguments, row->key_bytes);
+    for (unsigned i = 0; i < row->value_count; i++)
+        flyt_lib_key_add(&key, (const char *)call->arguments + row->values[i].at, row->values[i].key_bytes);
+    for (unsigned i = 0; i < call->in_count; i++)
+        flyt_lib_key_add(&key, call->in[i].data, call->in[i].bytes);
+    for (unsigned i = 0; i < call->object_count && row->flags & FLYT_LIB_CACHED; i++)
+        flyt_lib_key_add(&key, call->objects[i]->state, state_bytes(call, i));
+    return key;
+}
+
+static size_t result_bytes(const struct flyt_lib_call *call)
+{
+    size_t bytes = 0;
+    for (unsigned i = 0; i < call->out_count; i++)
+        bytes += flyt_lib_align(call->out[i].bytes);
+    return bytes;
+}
+
+static int take_results(struct flyt_lib_call *call, const void *results, size_t bytes)
+{
+    const unsigned char *from = results;
+    if (bytes != result_bytes(call))
+        return call->row->library->failed;
+    for (unsigned i = 0; i < call->out_count; i++) {
+        memcpy(call->out[i].data, from, call->out[i].bytes);
+        from += flyt_lib_align(call->out[i].bytes);
+    }
+    return call->row->library->success;
+}
+
+/* ---- sending ---- */
+
+struct sending {
+    struct flyt_stream *stream;
+    uint64_t ids[FLYT_LIB_OBJECTS_MAX];
+    unsigned char *data;
+    size_t bytes;
+};
+
+static int ask(struct flyt_lib_call *call, const struct sending *self, const struct flyt_lib_key *key)
+{
+    const struct flyt_lib *library = call->row->library;
+    flyt_libcall_ask_args args = {.thread = flyt_thread_number(),
+                                  .stream_id = self->stream->stream_id,
+                                  .objects = {call->object_count, (uint64_t *)(uintptr_t)self->ids},
+                                  .row = call->row->id,
+                                  .arguments = {(u_int)self->bytes, (char *)self->data}};
+    flyt_libcall_ask_res res = {0};
+    CUresult result = flyt_stream_begin(self->stream);
+    if (result)
+        return status_of(library, result);
+    int sent = flyt_call_libcall_ask(flyt_client.channel, &args, &res);
+    result = flyt_client_reply(sent, res.result, call->row->name);
+    int status = result ? status_of(library, result) : res.status;
+    if (status == library->success)
+        status = take_results(call, res.results.results_val, res.results.results_len);
+    if (status == library->success && call->row->flags & FLYT_LIB_CACHED)
+        flyt_lib_answer_keep(key, res.results.results_val, res.results.results_len);
+    else if (status == library->success)
+        flyt_lib_note_success(key);
+    xdr_free((xdrproc_t)xdr_flyt_libcall_ask_res, (char *)&res);
+    return status;
+}
+
+static int send_oneway(const struct flyt_lib_call *call, const struct sending *self)
+{
+    flyt_libcall_stream_args args = {.thread = flyt_thread_number(),
+                                     .stream_id = self->stream->stream_id,
+                                     .objects = {call->object_count, (uint64_t *)(uintptr_t)self->ids},
+                                     .row = call->row->id,
+                                     .arguments = {(u_int)self->bytes, (char *)self->data}};
+    uint64_t sequence;
+    CUresult result = flyt_stream_begin(self->stream);
+    if (!result) {
+        result = flyt_client_status(flyt_send_libcall_stream(flyt_client.channel, &args, &sequence), "libcall_stream");
+        if (!result)
+            flyt_stream_sent(self->stream, sequence);
+    }
+    return status_of(call->row->library, result);
+}
+
+/* An answer that was kept; false: it has to be asked for. */
+static bool find_answer(struct flyt_lib_call *call, const struct flyt_lib_key *key)
+{
+    unsigned char *results = malloc(result_bytes(call) + 1);
+    bool is_found = results && flyt_lib_answer_find(key, results, result_bytes(call));
+    if (is_found)
+        take_results(call, results, result_bytes(call));
+    free(results);
+    return is_found;
+}
+
+static int send_call(struct flyt_lib_call *call, struct sending *self)
+{
+    const struct flyt_lib *library = call->row->library;
+    struct flyt_lib_key key = key_of(call);
+    CUresult result = flyt_stream_get_in(call->context_id, call->device, call->stream, &self->stream);
+    if (result)
+        return status_of(library, result);
+    for (unsigned i = 0; i < call->object_count; i++)
+        self->ids[i] = call->objects[i]->record.minted_id;
+    if (call->row->flags & FLYT_LIB_CACHED && find_answer(call, &key))
+        return library->success;
+    bool may_go = call->row->flags & FLYT_LIB_IN_STREAM && !call->waits &&
+                  (call->row->flags & FLYT_LIB_TRUSTED || flyt_lib_has_succeeded(&key));
+    return may_go ? send_oneway(call, self) : ask(call, self, &key);
+}
+
+static int make_object(struct flyt_lib_call *call, const struct sending *self)
+{
+    const struct flyt_lib *library = call->row->library;
+    void *copy = malloc(self->bytes + 1);
+    struct flyt_lib_object *object = NULL;
+    if (copy) {
+        memcpy(copy, self->data, self->bytes);
+        object = flyt_lib_object_new(call->made, call->context_id, call->device, call->row->id, copy, self->bytes);
+    }
+    if (!object) {
+        free(copy);
+        return library->memory;
+    }
+    flyt_libobject_new_args args = {.thread = flyt_thread_number(),
+                                    .object_id = object->record.minted_id,
+                                    .device = (unsigned)call->device,
+                                    .row = call->row->id,
+                                    .arguments = {(u_int)self->bytes, (char *)self->data}};
+    flyt_libobject_new_res res = {0};
+    int sent = call_libobject_new(&args, &res);
+    CUresult result = flyt_client_reply(sent, res.result, call->row->name);
+    int status = result ? status_of(library, result) : res.status;
+    if (status == library->success)
+        status = take_results(call, res.results.results_val, res.results.results_len);
+    if (status == library->success)
+        flyt_lib_object_publish(object, call->ret_made);
+    else
+        flyt_lib_object_free(object);
+    flyt_answer_end();
+    xdr_free((xdrproc_t)xdr_flyt_libobject_new_res, (char *)&res);
+    return status;
+}
+
+static int end_object(struct flyt_lib_call *call)
+{
+    const struct flyt_lib *library = call->row->library;
+    struct flyt_lib_object *object = call->objects[0];
+    flyt_libobject_end_args args = {
+        .thread = flyt_thread_number(), .object_id = object->record.minted_id, .row = call->row->id};
+    flyt_libobject_end_res res = {0};
+    int sent = flyt_call_libobject_end(flyt_client.channel, &args, &res);
+    CUresult result = flyt_client_reply(sent, res.result, call->row->name);
+    flyt_lib_object_drop(object);
+    return result ? status_of(library, result) : res.status;
+}
+
+int flyt_lib_finish(struct flyt_lib_call *call)
+{
+    unsigned char stack[STACK_BYTES] __attribute__((aligned(8)));
+    const struct flyt_lib *library = call->row->library;
+    if (!is_well(call))
+        return call->status;
+    if (call->is_end)
+        return end_object(call);
+    struct sending self = {.bytes = whole_bytes(call)};
+    if (self.bytes > FLYT_LIBCALL_BYTES_MAX || result_bytes(call) > FLYT_LIBCALL_BYTES_MAX)
+        return library->invalid;
+    self.data = self.bytes <= sizeof stack ? stack : malloc(self.bytes);
+    if (!self.data)
+        return library->memory;
+    compose(call, self.data);
+    int status = call->made ? make_object(call, &self) : send_call(call, &self);
+    if (self.data != stack)
+        free(self.data);
+    return status;
+}

@@ -1,0 +1,157 @@
+/*
+ * What the replaced libraries of NVIDIA's (libcublas and the rest) are made of. Their entry points are generated from the
+ * rows (rpc/library): each puts its parameters into a call with these functions, and ends with flyt_lib_finish.
+ *
+ * All results are the library's own status codes. A function that finds something wrong notes it in the call; what
+ * follows does nothing then, and flyt_lib_finish returns it.
+ */
+#ifndef FLYT_CLIENT_LIBRARY_CALL_H
+#define FLYT_CLIENT_LIBRARY_CALL_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "cpu/client/core/api.h"
+#include "rpc/library/library.h"
+
+#define FLYT_LIB_ENTRY __attribute__((visibility("default")))
+
+struct flyt_lib_object;
+struct flyt_stream;
+
+/* How a program uses a library: `code` is the library's answer to everything where the node does not have it. */
+struct flyt_lib_use {
+    pthread_mutex_t mutex;
+    _Atomic int is_known;
+    int code;
+};
+
+struct flyt_lib {
+    const char *name, *soname;
+    uint32_t version; /* major × 1000 + minor */
+    int success, refused, failed, handle, invalid, memory;
+    struct flyt_lib_use *use;
+};
+
+/* Handles of one type. */
+struct flyt_lib_kind {
+    const char *name;
+    const struct flyt_lib *library;
+    const char *also; /* the kind of another library for which these may stand, too; NULL: none */
+    unsigned number;
+    bool is_small;   /* a handle is a C int */
+    bool has_stream;
+    unsigned state_bytes;
+    const void *defaults;
+    int mode_at; /* where in the state the pointer mode is, an int: 0 for the host, else the device; negative: nowhere */
+};
+
+/* An attribute of a descriptor. */
+struct flyt_lib_attribute {
+    unsigned number, at, bytes;
+};
+
+/* Descriptors of one type, which live in the program's memory. They begin with struct flyt_lib_value_head. */
+struct flyt_lib_value_kind {
+    unsigned bytes, room, count;
+    const struct flyt_lib_attribute *attributes;
+    const void *defaults;
+    uint32_t magic;
+};
+
+enum flyt_lib_flag {
+    FLYT_LIB_IN_STREAM = 1 << 0,
+    FLYT_LIB_ASKS = 1 << 1,
+    FLYT_LIB_CACHED = 1 << 2,
+    FLYT_LIB_WAITS = 1 << 3,
+    FLYT_LIB_TRUSTED = 1 << 4,
+};
+
+enum { FLYT_LIB_VALUES_MAX = 8, FLYT_LIB_ARRAYS_MAX = 12 };
+
+/* What is known of a call of one name. */
+struct flyt_lib_row {
+    const struct flyt_lib *library;
+    const char *name;
+    uint32_t id;
+    unsigned flags;
+    unsigned bytes, key_bytes; /* of its arguments; of these what makes two calls alike */
+    unsigned value_count;
+    struct {
+        unsigned at, key_bytes;
+    } values[FLYT_LIB_VALUES_MAX];
+};
+
+/* One call, on its caller's stack. */
+struct flyt_lib_call {
+    const struct flyt_lib_row *row;
+    void *arguments;
+    int status;
+    bool waits; /* something that the program's memory gets */
+    bool has_stream;
+    void *stream; /* CUstream */
+    int device;
+    uint64_t context_id;
+    unsigned object_count, in_count, out_count;
+    struct flyt_lib_object *objects[FLYT_LIB_OBJECTS_MAX];
+    struct {
+        const void *data;
+        size_t bytes;
+    } in[FLYT_LIB_ARRAYS_MAX];
+    struct {
+        void *data;
+        size_t bytes;
+    } out[FLYT_LIB_ARRAYS_MAX];
+    const struct flyt_lib_kind *made; /* the object that the call makes, */
+    void *ret_made;                   /* and where its handle goes */
+    bool is_end;
+};
+
+enum flyt_lib_use_of_scalar { FLYT_LIB_SCALAR, FLYT_LIB_RESULT, FLYT_LIB_UPDATE };
+
+/* Finds the library at the node, and the calling thread's context. */
+FLYT_API void flyt_lib_begin(struct flyt_lib_call *call);
+/* The call names an object; the first one's device and stream are the call's. */
+FLYT_API void flyt_lib_object(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind);
+FLYT_API void flyt_lib_end(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind);
+FLYT_API void flyt_lib_new(struct flyt_lib_call *call, void *ret_handle, const struct flyt_lib_kind *kind);
+FLYT_API void flyt_lib_stream(struct flyt_lib_call *call, void *stream);
+/* The pointer mode of the call's object at `place`. */
+FLYT_API int flyt_lib_mode(const struct flyt_lib_call *call, unsigned place);
+/* A number of `bytes` bytes that is where `mode` says. */
+FLYT_API void flyt_lib_scalar(struct flyt_lib_call *call, struct flyt_lib_scalar *scalar, const void *address, int mode,
+                              size_t bytes, enum flyt_lib_use_of_scalar use);
+/* Host memory that the call reads, or writes: the bytes as the arguments have them, 0 for NULL. */
+FLYT_API uint32_t flyt_lib_in(struct flyt_lib_call *call, const void *data, size_t bytes, bool is_optional);
+FLYT_API uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t bytes, bool is_optional);
+/* Copies a descriptor into the arguments. */
+FLYT_API void flyt_lib_value(struct flyt_lib_call *call, void *to, const void *value,
+                             const struct flyt_lib_value_kind *kind);
+FLYT_API int flyt_lib_finish(struct flyt_lib_call *call);
+
+/* Says that a function is not forwarded, once, and returns the library's code for that. */
+FLYT_API int flyt_lib_refuse(const struct flyt_lib *library, const char *name);
+
+/* ---- objects' settings, which the client keeps ---- */
+
+/* NULL: the handle is none of the kind. */
+FLYT_API struct flyt_lib_object *flyt_lib_find(uint64_t handle, const struct flyt_lib_kind *kind);
+FLYT_API void *flyt_lib_state(struct flyt_lib_object *object);
+FLYT_API void flyt_lib_set_stream(struct flyt_lib_object *object, void *stream);
+FLYT_API void *flyt_lib_get_stream(const struct flyt_lib_object *object);
+
+/* ---- descriptors ---- */
+
+/* Makes a descriptor of its default values: in `room` of so many bytes, or, where that is NULL, in memory of its own.
+ * NULL: no memory, or not enough room. */
+FLYT_API void *flyt_lib_make(const struct flyt_lib_value_kind *kind, void *room, size_t bytes);
+FLYT_API int flyt_lib_unmake(const struct flyt_lib *library, const struct flyt_lib_value_kind *kind, void *value);
+FLYT_API int flyt_lib_attribute_set(const struct flyt_lib *library, const struct flyt_lib_value_kind *kind, void *value,
+                                    int number, const void *from, size_t bytes);
+FLYT_API int flyt_lib_attribute_get(const struct flyt_lib *library, const struct flyt_lib_value_kind *kind,
+                                    const void *value, int number, void *to, size_t bytes, void *ret_written);
+
+#endif

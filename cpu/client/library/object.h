@@ -1,0 +1,37 @@
+/* The objects of NVIDIA's libraries that the program has: handles and plans, with the settings that were made. A small
+ * handle is the number of its record. */
+#ifndef FLYT_CLIENT_LIBRARY_OBJECT_H
+#define FLYT_CLIENT_LIBRARY_OBJECT_H
+
+#include <cuda.h>
+#include "cpu/client/core/table.h"
+#include "cpu/client/library/library_call.h"
+
+struct flyt_restore;
+
+struct flyt_lib_object {
+    struct flyt_record record;
+    const struct flyt_lib_kind *kind;
+    uint64_t context_id;
+    int device;
+    void *stream; /* CUstream */
+    unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
+    uint32_t row; /* what made it, and from what: */
+    void *arguments;
+    size_t argument_bytes;
+};
+
+/* An object of the kind, not published; NULL: no memory. Takes over `arguments`. */
+struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, uint64_t context_id, int device, uint32_t row,
+                                            void *arguments, size_t bytes);
+void flyt_lib_object_publish(struct flyt_lib_object *object, void *ret_handle);
+/* The program has it no more. */
+void flyt_lib_object_drop(struct flyt_lib_object *object);
+/* One that never was published. */
+void flyt_lib_object_free(struct flyt_lib_object *object);
+
+/* For the table of parts (records/parts.c). */
+void flyt_lib_objects_clear(uint64_t context_id, bool is_on_server);
+int flyt_lib_objects_restore(struct flyt_restore *restore);
+
+#endif

@@ -1,0 +1,391 @@
+/* The handlers of the rows in rpc/api/libcall.api. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/server/core/call.h"
+#include "cpu/server/core/device.h"
+#include "cpu/server/core/partition.h"
+#include "cpu/server/core/session.h"
+#include "cpu/server/core/submit.h"
+#include "cpu/server/library/library.h"
+#include "flyt_serve.h"
+#include "rpc/base/error.h"
+#include "rpc/base/log.h"
+
+/* ---- a library ---- */
+
+struct open_job {
+    struct flyt_job job;
+    struct flyt_server_library *library;
+    uint32_t version; /* the client's */
+    struct flyt_error err;
+    flyt_library_open_res res;
+};
+
+/* The node's version has what the client's has: as in NVIDIA's own rules, the same major version and no older minor one. */
+static CUresult check_version(struct open_job *self)
+{
+    const struct flyt_server_library *library = self->library;
+    if (library->version / 1000 == self->version / 1000 && library->version >= self->version)
+        return CUDA_SUCCESS;
+    flyt_error_set(&self->err, -ENOTSUP, "the node's %s is version %u.%u, and this program's is %u.%u", library->soname,
+                   library->version / 1000, library->version % 1000, self->version / 1000, self->version % 1000);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult open_run(struct flyt_job *job)
+{
+    struct open_job *self = (struct open_job *)job;
+    const struct flyt_session *session = job->session;
+    CUresult result = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (flyt_server_library_load(self->library, session->driver->is_soft, &self->err))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return check_version(self);
+}
+
+static void open_finish(struct flyt_job *job, CUresult result)
+{
+    struct open_job *self = (struct open_job *)job;
+    self->res.node_version = self->library->version;
+    self->res.text = self->err.text;
+    flyt_job_reply_with(job, result, &self->res, sizeof self->res);
+}
+
+static const struct flyt_job_ops open_ops = {.finish = open_finish};
+
+CUresult flyt_serve_library_open(struct flyt_call *call, const flyt_library_open_args *args, flyt_library_open_res *res)
+{
+    struct flyt_server_library *library = flyt_server_library_find(args->name);
+    if (!library) {
+        res->text = strdup("this server does not know the library");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    struct open_job *self = calloc(1, sizeof *self);
+    if (!self)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    self->library = library;
+    self->version = args->client_version;
+    return flyt_job_on_worker(&self->job, &open_ops, call, open_run);
+}
+
+/* ---- what all calls have ---- */
+
+/* Results at the end of the arguments' memory. */
+struct work {
+    struct flyt_libcall call;
+    struct flyt_device *device;
+    int status;
+};
+
+static bool may_stand_for(const struct flyt_libobject *object, const struct flyt_server_kind *kind)
+{
+    return object->kind == kind || (object->kind->also && !strcmp(object->kind->also, kind->name));
+}
+
+/* A copy of the call's arguments, which go when its handler returns, with room for results. */
+static CUresult prepare(struct work *work, uint32_t row, const char *arguments, size_t bytes,
+                        struct flyt_libobject *const *objects, unsigned object_count, bool has_results)
+{
+    struct flyt_libcall *call = &work->call;
+    call->row = flyt_server_library_row(row, &call->library);
+    if (!call->row || !(call->function = flyt_server_library_row_function(call->library, call->row)))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    size_t wanted = flyt_lib_align(call->row->bytes);
+    if (object_count != call->row->object_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < object_count; i++) {
+        if (!objects[i] || !may_stand_for(objects[i], &call->library->kinds[call->row->kinds[i]]))
+            return CUDA_ERROR_INVALID_HANDLE;
+        call->objects[i] = objects[i];
+        if (objects[i]->library == call->library)
+            wanted += flyt_lib_align(objects[i]->kind->state_bytes);
+    }
+    if (bytes < wanted || bytes % 8)
+        return CUDA_ERROR_INVALID_VALUE;
+    call->bytes = bytes;
+    call->result_capacity = has_results ? FLYT_LIBCALL_BYTES_MAX : 0;
+    call->arguments = malloc(bytes + call->result_capacity + 8);
+    if (!call->arguments)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(call->arguments, arguments, bytes);
+    call->results = call->arguments + bytes;
+    return CUDA_SUCCESS;
+}
+
+static bool is_success(const struct work *work)
+{
+    return work->status == work->call.library->success;
+}
+
+/* A call that nobody waits for has failed: its thread hears of it by CUDA's code, and the log by the library's. */
+static CUresult untold(const struct flyt_session *session, const struct work *work)
+{
+    if (is_success(work))
+        return CUDA_SUCCESS;
+    flyt_warn("session %s: %s failed, status=%d", session->label, work->call.row->name, work->status);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- calls of a thread's ---- */
+
+struct thread_job {
+    struct flyt_job job;
+    struct work work;
+    struct flyt_stream *stream;
+    struct flyt_libobject *object; /* that is made or ended */
+    bool has_run;
+};
+
+/* With the context that the submission thread has current, too: the libraries keep what they have in it. */
+static CUresult thread_run(struct flyt_job *job)
+{
+    struct thread_job *self = (struct thread_job *)job;
+    const struct flyt_device *device = self->work.device;
+    CUresult result = job->session->driver->cuCtxSetCurrent(device->partition->cu_context);
+    if (result == CUDA_SUCCESS)
+        self->work.status = flyt_libcall_run(&self->work.call);
+    return result;
+}
+
+/* Nothing, but an operation: what the library has given the stream is counted with it. */
+static CUresult nothing(void *user, struct flyt_stream *target)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult thread_advance(struct flyt_job *job)
+{
+    struct thread_job *self = (struct thread_job *)job;
+    if (!self->has_run) {
+        self->has_run = true;
+        return flyt_job_run(job, thread_run);
+    }
+    return self->stream ? flyt_stream_submit(self->stream, job->sequence, FLYT_SUBMIT_ADDED, self->stream->device, nothing, NULL)
+                        : CUDA_SUCCESS;
+}
+
+static void thread_free(struct flyt_job *job)
+{
+    struct thread_job *self = (struct thread_job *)job;
+    free(self->work.call.arguments);
+    free(self->object);
+    free(self);
+}
+
+static void ask_finish(struct flyt_job *job, CUresult result)
+{
+    struct thread_job *self = (struct thread_job *)job;
+    flyt_libcall_ask_res res = {.status = self->work.status};
+    res.results.results_val = (char *)self->work.call.results;
+    res.results.results_len = is_success(&self->work) ? (u_int)self->work.call.result_bytes : 0;
+    flyt_job_reply_with(job, result, &res, sizeof res);
+}
+
+static void oneway_finish(struct flyt_job *job, CUresult result)
+{
+    const struct thread_job *self = (struct thread_job *)job;
+    if (result == CUDA_SUCCESS)
+        result = untold(job->session, &self->work);
+    if (result != CUDA_SUCCESS)
+        flyt_session_call_error(job->session, job->sequence, job->thread, result);
+}
+
+static const struct flyt_job_ops ask_ops = {thread_advance, ask_finish, thread_free};
+static const struct flyt_job_ops oneway_ops = {thread_advance, oneway_finish, thread_free};
+
+/* ---- calls in a stream ---- */
+
+struct in_stream {
+    struct work work;
+    struct flyt_call *call;
+    bool is_asked;
+};
+
+static CUresult run_now(void *user, struct flyt_stream *target)
+{
+    struct in_stream *self = user;
+    self->work.call.cu_stream = target->cu_stream;
+    self->work.status = flyt_libcall_run(&self->work.call);
+    return CUDA_SUCCESS;
+}
+
+/* Hands the call to a thread, which holds the stream. */
+static CUresult start_thread(void *user, struct flyt_stream *target)
+{
+    struct in_stream *self = user;
+    struct thread_job *thread = calloc(1, sizeof *thread);
+    if (!thread)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    thread->work = self->work;
+    thread->work.call.cu_stream = target->cu_stream;
+    thread->work.device = target->device;
+    thread->stream = target;
+    self->work.call.arguments = NULL;
+    flyt_job_start(&thread->job, self->is_asked ? &ask_ops : &oneway_ops, self->call, target);
+    return FLYT_CALL_STARTED;
+}
+
+CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_stream_args *args, struct flyt_stream *stream,
+                                   struct flyt_libobject *const *objects, unsigned objects_count)
+{
+    struct in_stream self = {.call = call};
+    CUresult result = prepare(&self.work, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
+                              objects_count, false);
+    if (result == CUDA_SUCCESS) {
+        bool waits = self.work.call.row->flags & FLYT_LIBCALL_WAITS;
+        self.work.status = self.work.call.library->success;
+        result = flyt_stream_submit(stream, call->sequence, waits ? FLYT_SUBMIT_JOB : FLYT_SUBMIT_WORK, stream->device,
+                                    waits ? start_thread : run_now, &self);
+        if (result == CUDA_SUCCESS)
+            result = untold(call->session, &self.work);
+    }
+    free(self.work.call.arguments);
+    return result;
+}
+
+static CUresult give(const struct in_stream *self, flyt_libcall_ask_res *res)
+{
+    res->status = self->work.status;
+    if (!is_success(&self->work) || !self->work.call.result_bytes)
+        return CUDA_SUCCESS;
+    res->results.results_val = malloc(self->work.call.result_bytes);
+    if (!res->results.results_val)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(res->results.results_val, self->work.call.results, self->work.call.result_bytes);
+    res->results.results_len = (u_int)self->work.call.result_bytes;
+    return CUDA_SUCCESS;
+}
+
+/* A question takes no place in the stream. */
+static CUresult ask_aside(struct in_stream *self, struct flyt_stream *stream)
+{
+    CUresult result = flyt_device_use(stream->device);
+    return result == CUDA_SUCCESS ? run_now(self, stream) : result;
+}
+
+CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_args *args, struct flyt_stream *stream,
+                                struct flyt_libobject *const *objects, unsigned objects_count, flyt_libcall_ask_res *res)
+{
+    struct in_stream self = {.call = call, .is_asked = true};
+    CUresult result = prepare(&self.work, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
+                              objects_count, true);
+    if (result == CUDA_SUCCESS) {
+        unsigned flags = self.work.call.row->flags;
+        if (flags & (FLYT_LIBCALL_WAITS | FLYT_LIBCALL_ANSWERS))
+            result = flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_JOB, stream->device, start_thread, &self);
+        else if (flags & FLYT_LIBCALL_IN_STREAM)
+            result = flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_WORK, stream->device, run_now, &self);
+        else
+            result = ask_aside(&self, stream);
+        if (result == CUDA_SUCCESS)
+            result = give(&self, res);
+    }
+    free(self.work.call.arguments);
+    return result;
+}
+
+/* ---- objects ---- */
+
+static void new_finish(struct flyt_job *job, CUresult result)
+{
+    struct thread_job *self = (struct thread_job *)job;
+    flyt_libobject_new_res res = {.status = self->work.status};
+    if (result == CUDA_SUCCESS && is_success(&self->work)) {
+        self->object->real = self->work.call.made;
+        result = flyt_session_insert(job->session, &self->object->object, FLYT_ID_LIBOBJECT);
+        if (result == CUDA_SUCCESS)
+            self->object = NULL;
+        res.results.results_val = (char *)self->work.call.results;
+        res.results.results_len = (u_int)self->work.call.result_bytes;
+    }
+    flyt_job_reply_with(job, result, &res, sizeof res);
+}
+
+static const struct flyt_job_ops new_ops = {thread_advance, new_finish, thread_free};
+
+static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args *args, struct thread_job *self,
+                          struct flyt_device *device)
+{
+    CUresult result =
+        prepare(&self->work, args->row, args->arguments.arguments_val, args->arguments.arguments_len, NULL, 0, true);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!(self->work.call.row->flags & FLYT_LIBCALL_NEW))
+        return CUDA_ERROR_INVALID_VALUE;
+    self->object = calloc(1, sizeof *self->object);
+    if (!self->object)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const struct flyt_server_kind *kind = &self->work.call.library->kinds[self->work.call.row->made];
+    self->object->object.id = args->object_id;
+    self->object->library = self->work.call.library;
+    self->object->kind = kind;
+    self->object->device = self->work.device = device;
+    memcpy(self->object->state, kind->defaults, kind->state_bytes);
+    flyt_job_start(&self->job, &new_ops, call, NULL);
+    flyt_job_keep_unexecuted(&self->job);
+    return FLYT_CALL_STARTED;
+}
+
+CUresult flyt_serve_libobject_new(struct flyt_call *call, const flyt_libobject_new_args *args, flyt_libobject_new_res *res)
+{
+    struct flyt_device *device;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct thread_job *self = calloc(1, sizeof *self);
+    if (!self)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = start_new(call, args, self, device);
+    if (result != FLYT_CALL_STARTED)
+        thread_free(&self->job);
+    return result;
+}
+
+static void end_finish(struct flyt_job *job, CUresult result)
+{
+    const struct thread_job *self = (struct thread_job *)job;
+    flyt_libobject_end_res res = {.status = self->work.status};
+    flyt_job_reply_with(job, result, &res, sizeof res);
+}
+
+static const struct flyt_job_ops end_ops = {thread_advance, end_finish, thread_free};
+
+CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_end_args *args, struct flyt_libobject *object,
+                                  flyt_libobject_end_res *res)
+{
+    struct thread_job *self = calloc(1, sizeof *self);
+    unsigned char *arguments = calloc(1, FLYT_LIB_STATE_BYTES + 64);
+    if (!self || !arguments) {
+        free(self);
+        free(arguments);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(arguments, object->state, sizeof object->state); /* as it is set already; its row has no arguments */
+    CUresult result = prepare(&self->work, args->row, (char *)arguments, FLYT_LIB_STATE_BYTES + 64, &object, 1, false);
+    free(arguments);
+    if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_END))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS) {
+        thread_free(&self->job);
+        return result;
+    }
+    self->work.device = object->device;
+    self->work.call.cu_stream = object->cu_stream;
+    self->object = object;
+    flyt_object_remove(&call->session->objects, &object->object);
+    flyt_job_start(&self->job, &end_ops, call, NULL);
+    flyt_job_keep_unexecuted(&self->job);
+    return FLYT_CALL_STARTED;
+}
+
+/* Its end at the library is the process's, or the device's. */
+void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device *device)
+{
+    if (device && object->device != device)
+        return;
+    flyt_object_remove(&object->device->session->objects, &object->object);
+    free(object);
+}

@@ -1,0 +1,139 @@
+/*
+ * NVIDIA's libraries on the server: what is generated from the rows (rpc/library) for each, and what that calls.
+ *
+ * A library is the node's own file, never one from a client; it is loaded when a client first asks for it. A call goes
+ * to it with the arguments as they came, the real handles of its objects, and the driver's stream of its stream; before
+ * that its objects are given the settings that came with the call.
+ */
+#ifndef FLYT_SERVER_LIBRARY_H
+#define FLYT_SERVER_LIBRARY_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/server/core/object.h"
+#include "rpc/library/library.h"
+
+struct flyt_device;
+struct flyt_libcall;
+struct flyt_server_library;
+
+/* ---- what is generated ---- */
+
+struct flyt_server_kind {
+    const char *name, *also; /* also: the kind of another library for which these may stand; NULL: none */
+    bool is_small;
+    unsigned state_bytes;
+    const void *defaults;
+    /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
+     * stream. The library's status. */
+    int (*apply)(struct flyt_server_library *library, void *real, const void *want, void *have, bool is_streamed);
+    const char *stream_setter, *mode_setter; /* NULL: none */
+};
+
+struct flyt_server_attribute {
+    unsigned number, at, bytes;
+};
+
+struct flyt_server_value {
+    int (*create)(void *function, const void *value, void *made);
+    const char *create_name, *attribute_name, *destroy_name;
+    const struct flyt_server_attribute *attributes;
+    unsigned count;
+    uint32_t magic;
+    const void *defaults; /* what differs from them is set */
+};
+
+enum { FLYT_LIBCALL_WAITS = 1, FLYT_LIBCALL_NEW = 2, FLYT_LIBCALL_END = 4, FLYT_LIBCALL_IN_STREAM = 8, FLYT_LIBCALL_ANSWERS = 16 };
+
+struct flyt_server_row {
+    uint32_t id;
+    const char *name;
+    int (*run)(struct flyt_libcall *call);
+    unsigned bytes, object_count;
+    unsigned char kinds[FLYT_LIB_OBJECTS_MAX], made, flags;
+};
+
+struct flyt_server_library {
+    const char *name, *soname, *property; /* property: the function that tells the version */
+    const struct flyt_server_row *rows;   /* by rising id */
+    unsigned row_count;
+    const struct flyt_server_kind *kinds;
+    unsigned kind_count;
+    int success, refused, failed, handle, invalid, memory;
+    /* At run time: */
+    pthread_mutex_t mutex;
+    void *file;
+    uint32_t version;
+    void **functions; /* of the rows, looked up when first called */
+};
+
+/* ---- objects ---- */
+
+struct flyt_libobject {
+    struct flyt_object object;
+    struct flyt_server_library *library;
+    const struct flyt_server_kind *kind;
+    struct flyt_device *device;
+    void *real; /* the library's handle, or its number */
+    /* What the library has been told: */
+    unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
+    CUstream cu_stream;
+    int mode;
+};
+
+/* ---- a call ---- */
+
+enum { FLYT_LIBCALL_VALUES_MAX = 8 };
+
+struct flyt_libcall {
+    struct flyt_server_library *library;
+    const struct flyt_server_row *row;
+    void *function;
+    unsigned char *arguments; /* at a multiple of 8 */
+    size_t bytes, in_at;      /* in_at: where the next array is that the call reads */
+    struct flyt_libobject *objects[FLYT_LIB_OBJECTS_MAX];
+    CUstream cu_stream;
+    void *made; /* by a call that makes an object */
+    unsigned char *results;
+    size_t result_bytes, result_capacity;
+    int status; /* not success: the arguments are not what the row says */
+    struct {
+        void *real;
+        const struct flyt_server_value *kind;
+    } values[FLYT_LIBCALL_VALUES_MAX];
+    unsigned value_count;
+};
+
+/* ---- what the generated functions call ---- */
+
+void *flyt_libcall_in(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);
+/* Read and written: the client gets what is there after the call. */
+void *flyt_libcall_inout(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);
+void *flyt_libcall_out(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);
+/* is_written: the library may write it, and the client then gets it. */
+void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes, bool is_written);
+void flyt_libcall_mode(struct flyt_libcall *call, unsigned place, int mode);
+void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind);
+/* NULL: the library lacks it. */
+void *flyt_server_library_function(struct flyt_server_library *library, const char *name);
+
+/* ---- in this folder ---- */
+
+/* The row of a number, in any library that is loaded; NULL: unknown. */
+const struct flyt_server_row *flyt_server_library_row(uint32_t id, struct flyt_server_library **ret_library);
+/* The library of a name; NULL: there is none. */
+struct flyt_server_library *flyt_server_library_find(const char *name);
+/* Loads it, unless that has happened. 0, or a negative errno and a sentence. From any thread. */
+struct flyt_error;
+int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, struct flyt_error *err);
+/* The function of one of the library's rows; NULL: its file lacks it. */
+void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row);
+
+/* Gives the call's objects the settings that came with it and its stream, and calls the library. Its status. */
+int flyt_libcall_run(struct flyt_libcall *call);
+
+#endif

@@ -1,0 +1,133 @@
+/* The files of NVIDIA's libraries on the node. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cpu/server/library/library.h"
+#include "rpc/base/error.h"
+#include "rpc/base/log.h"
+
+extern struct flyt_server_library flyt_server_library_cublas, flyt_server_library_cublaslt;
+
+static struct flyt_server_library *const libraries[] = {&flyt_server_library_cublas, &flyt_server_library_cublaslt};
+enum { LIBRARIES = sizeof libraries / sizeof libraries[0] };
+
+struct flyt_server_library *flyt_server_library_find(const char *name)
+{
+    for (unsigned i = 0; i < LIBRARIES; i++)
+        if (!strcmp(libraries[i]->name, name))
+            return libraries[i];
+    return NULL;
+}
+
+const struct flyt_server_row *flyt_server_library_row(uint32_t id, struct flyt_server_library **ret_library)
+{
+    for (unsigned i = 0; i < LIBRARIES; i++) {
+        unsigned low = 0, high = libraries[i]->file ? libraries[i]->row_count : 0;
+        while (low < high) {
+            unsigned middle = (low + high) / 2;
+            if (libraries[i]->rows[middle].id < id)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low < libraries[i]->row_count && libraries[i]->file && libraries[i]->rows[low].id == id) {
+            *ret_library = libraries[i];
+            return &libraries[i]->rows[low];
+        }
+    }
+    return NULL;
+}
+
+void *flyt_server_library_function(struct flyt_server_library *library, const char *name)
+{
+    return library->file ? dlsym(library->file, name) : NULL;
+}
+
+void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row)
+{
+    void **place = &library->functions[row - library->rows];
+    if (!*place)
+        *place = dlsym(library->file, row->name);
+    return *place;
+}
+
+/* ---- loading ---- */
+
+static void *open_file(const char *path)
+{
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* The software GPU's are all in one file, beside it. */
+static void *open_soft(char *ret_path, size_t bytes)
+{
+    char program[4096];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length < 0)
+        return NULL;
+    program[length] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash)
+        *slash = '\0';
+    snprintf(ret_path, bytes, "%s/../lib/libflyt-softgpu-libraries.so", program);
+    return open_file(ret_path);
+}
+
+/* In the operator's folders, or, where none are named, where the loader looks. */
+static void *open_nvidia(const char *soname, char *ret_path, size_t bytes)
+{
+    const char *folders = getenv("FLYT_LIBRARIES");
+    if (!folders || !*folders) {
+        snprintf(ret_path, bytes, "%s", soname);
+        return open_file(ret_path);
+    }
+    for (const char *folder = folders; *folder;) {
+        size_t length = strcspn(folder, ":");
+        snprintf(ret_path, bytes, "%.*s/%s", (int)length, folder, soname);
+        void *file = length ? open_file(ret_path) : NULL;
+        if (file)
+            return file;
+        folder += length + (folder[length] == ':');
+    }
+    return NULL;
+}
+
+/* libraryPropertyType: 0 is the major version, 1 the minor one. */
+static uint32_t version_of(const struct flyt_server_library *library)
+{
+    int (*tell)(int, int *) = (int (*)(int, int *))dlsym(library->file, library->property);
+    int major = 0, minor = 0;
+    if (!tell || tell(0, &major) || tell(1, &minor))
+        return 0;
+    return (uint32_t)(major * 1000 + minor);
+}
+
+int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, struct flyt_error *err)
+{
+    char path[4200] = "";
+    int status = 0;
+    pthread_mutex_lock(&library->mutex);
+    if (!library->file) {
+        void **functions = calloc(library->row_count, sizeof *functions);
+        void *file = functions ? is_soft ? open_soft(path, sizeof path) : open_nvidia(library->soname, path, sizeof path) : NULL;
+        if (!functions) {
+            status = flyt_error_set(err, -ENOMEM, "out of host memory");
+        } else if (!file) {
+            const char *why = dlerror();
+            status = flyt_error_set(err, -ENOENT, "the node has no %s: %s", library->soname, why ? why : "not found");
+            free(functions);
+        } else {
+            library->functions = functions;
+            library->file = file;
+            library->version = version_of(library);
+            flyt_info("library %s: loaded, file=%s version=%u.%u", library->name, path, library->version / 1000,
+                      library->version % 1000);
+        }
+    }
+    pthread_mutex_unlock(&library->mutex);
+    return status;
+}

@@ -1,0 +1,190 @@
+/* One call of one of NVIDIA's libraries: its objects' settings, its arguments, its results. */
+#include <stdint.h>
+#include <string.h>
+
+#include "cpu/server/library/library.h"
+
+static void fail(struct flyt_libcall *call, int status)
+{
+    if (call->status == call->library->success)
+        call->status = status;
+}
+
+void *flyt_libcall_in(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes)
+{
+    if (!bytes)
+        return NULL;
+    size_t at = call->in_at;
+    if (bytes != wanted_bytes || flyt_lib_align(bytes) > call->bytes - at) {
+        fail(call, call->library->invalid);
+        return NULL;
+    }
+    call->in_at += flyt_lib_align(bytes);
+    return call->arguments + at;
+}
+
+static void *add_result(struct flyt_libcall *call, size_t bytes)
+{
+    if (flyt_lib_align(bytes) > call->result_capacity - call->result_bytes) {
+        fail(call, call->library->invalid);
+        return NULL;
+    }
+    void *place = call->results + call->result_bytes;
+    call->result_bytes += flyt_lib_align(bytes);
+    memset(place, 0, flyt_lib_align(bytes));
+    return place;
+}
+
+void *flyt_libcall_out(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes)
+{
+    if (!bytes)
+        return NULL;
+    if (bytes == wanted_bytes)
+        return add_result(call, bytes);
+    fail(call, call->library->invalid);
+    return NULL;
+}
+
+void *flyt_libcall_inout(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes)
+{
+    const void *from = flyt_libcall_in(call, bytes, wanted_bytes);
+    void *result = from ? add_result(call, bytes) : NULL;
+    if (result)
+        memcpy(result, from, bytes);
+    return result;
+}
+
+void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes, bool is_written)
+{
+    if (scalar->place == FLYT_LIB_NULL)
+        return NULL;
+    if (scalar->place == FLYT_LIB_DEVICE)
+        return (void *)(uintptr_t)scalar->address;
+    if (bytes > sizeof scalar->value) {
+        fail(call, call->library->invalid);
+        return NULL;
+    }
+    if (!is_written)
+        return (void *)(uintptr_t)scalar->value;
+    void *result = add_result(call, bytes);
+    if (result)
+        memcpy(result, scalar->value, bytes);
+    return result;
+}
+
+static void *handle_of(const struct flyt_libobject *object)
+{
+    return object->real;
+}
+
+/* Calls a function of one handle and one further argument. */
+static int set(const struct flyt_libobject *object, const char *name, void *pointer, int number, bool is_pointer)
+{
+    void *function = flyt_server_library_function(object->library, name);
+    int small = (int)(intptr_t)object->real;
+    if (!function)
+        return object->library->refused;
+    if (object->kind->is_small)
+        return is_pointer ? ((int (*)(int, void *))function)(small, pointer) : ((int (*)(int, int))function)(small, number);
+    return is_pointer ? ((int (*)(void *, void *))function)(handle_of(object), pointer)
+                      : ((int (*)(void *, int))function)(handle_of(object), number);
+}
+
+void flyt_libcall_mode(struct flyt_libcall *call, unsigned place, int mode)
+{
+    struct flyt_libobject *object = call->objects[place];
+    if (object->mode == mode)
+        return;
+    int status = set(object, object->kind->mode_setter, NULL, mode, false);
+    if (status == call->library->success)
+        object->mode = mode;
+    else
+        fail(call, status);
+}
+
+/* ---- descriptors ---- */
+
+static int set_attributes(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind, void *real)
+{
+    int (*setter)(void *, int, const void *, size_t) = NULL;
+    int status = call->library->success;
+    for (unsigned i = 0; i < kind->count && status == call->library->success; i++) {
+        const struct flyt_server_attribute *attribute = &kind->attributes[i];
+        const char *given = (const char *)value + attribute->at;
+        if (!memcmp(given, (const char *)kind->defaults + attribute->at, attribute->bytes))
+            continue;
+        if (!setter)
+            setter = (int (*)(void *, int, const void *, size_t))flyt_server_library_function(call->library,
+                                                                                              kind->attribute_name);
+        if (!setter)
+            return call->library->refused;
+        status = setter(real, (int)attribute->number, given, attribute->bytes);
+    }
+    return status;
+}
+
+void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind)
+{
+    const struct flyt_lib_value_head *head = value;
+    if (!head->magic) /* none was given */
+        return NULL;
+    void *create = flyt_server_library_function(call->library, kind->create_name), *real = NULL;
+    if (head->magic != kind->magic || !create || call->value_count == FLYT_LIBCALL_VALUES_MAX) {
+        fail(call, call->library->invalid);
+        return NULL;
+    }
+    int status = kind->create(create, value, &real);
+    if (status == call->library->success) {
+        call->values[call->value_count].real = real;
+        call->values[call->value_count++].kind = kind;
+        status = set_attributes(call, value, kind, real);
+    }
+    if (status != call->library->success)
+        fail(call, status);
+    return real;
+}
+
+static void end_values(struct flyt_libcall *call)
+{
+    while (call->value_count) {
+        const struct flyt_server_value *kind = call->values[--call->value_count].kind;
+        void *destroy = flyt_server_library_function(call->library, kind->destroy_name);
+        if (destroy)
+            ((int (*)(void *))destroy)(call->values[call->value_count].real);
+    }
+}
+
+/* ---- objects ---- */
+
+static int prepare_object(struct flyt_libcall *call, struct flyt_libobject *object, const void *state)
+{
+    const struct flyt_server_kind *kind = object->kind;
+    bool is_streamed = kind->stream_setter && object->cu_stream != call->cu_stream;
+    if (is_streamed) {
+        int status = set(object, kind->stream_setter, call->cu_stream, 0, true);
+        if (status != call->library->success)
+            return status;
+        object->cu_stream = call->cu_stream;
+    }
+    if (!is_streamed && !memcmp(state, object->state, kind->state_bytes))
+        return call->library->success;
+    return kind->apply(object->library, object->real, state, object->state, is_streamed);
+}
+
+int flyt_libcall_run(struct flyt_libcall *call)
+{
+    size_t at = flyt_lib_align(call->row->bytes);
+    call->status = call->library->success;
+    for (unsigned i = 0; i < call->row->object_count; i++) {
+        if (call->objects[i]->library != call->library) /* it stands for one of this library's, without settings */
+            continue;
+        int status = prepare_object(call, call->objects[i], call->arguments + at);
+        if (status != call->library->success)
+            return status;
+        at += flyt_lib_align(call->objects[i]->kind->state_bytes);
+    }
+    call->in_at = at;
+    int status = call->row->run(call);
+    end_values(call);
+    return status;
+}

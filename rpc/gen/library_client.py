@@ -1,0 +1,218 @@
+"""The client's side of a library: entry points with NVIDIA's names, which put their arguments where the rows say."""
+import re
+
+import library_shared as shared
+from library_rows import ADDRESSES, BY_MODE, HOST, NUMBERS, mode_object
+
+
+def c_type(library, one):
+    """The type of a parameter as the binary interface has it."""
+    word, place = one.kind.split()[0], library.object_of(one)
+    if one.kind in NUMBERS:
+        return NUMBERS[one.kind][0]
+    if place:
+        plain = "int" if place.is_small else "void *"
+        return plain if word not in ("new",) else ("int *" if place.is_small else "void **")
+    return "const void *" if one.kind in ("in", "in*", "unread", "scalar", "hin", "hin?") else "void *"
+
+
+def prototype(library, call):
+    names = [f"{c_type(library, one)} {one.name}".replace("* ", "*") for one in call.parameters]
+    return f"FLYT_LIB_ENTRY int {call.symbol}({', '.join(names) or 'void'})"
+
+
+def flags(call):
+    names = {"stream": "FLYT_LIB_IN_STREAM", "sync": "FLYT_LIB_ASKS", "cached": "FLYT_LIB_CACHED", "new": "FLYT_LIB_ASKS",
+             "end": "FLYT_LIB_ASKS"}
+    out = [names[call.kind]]
+    if "waits" in call.words:
+        out.append("FLYT_LIB_WAITS")
+    if "trusted" in call.words:
+        out.append("FLYT_LIB_TRUSTED")
+    return " | ".join(out)
+
+
+def formula(call):
+    """Makes a formula over parameters one over what the call has of them: descriptors are in its arguments."""
+    values = {one.name for one in call.parameters if one.kind.startswith("val ")}
+    return lambda text: re.sub(r"[A-Za-z_]\w*", lambda found: f"sent.{found[0]}" if found[0] in values else found[0], text)
+
+
+def put(library, call, one):
+    """Statements that put a parameter into the call."""
+    word = one.kind.split()[0].rstrip("?")
+    name = one.name
+    if library.object_of(one):
+        if word == "new":
+            return [f"    flyt_lib_new(&call, {name}, &kind_{library.object_of(one).name});"]
+        how = "(uint64_t)(unsigned)" if library.object_of(one).is_small else "(uint64_t)(uintptr_t)"
+        function = "end" if word == "end" else "object"
+        return [f"    flyt_lib_{function}(&call, {how}{name}, &kind_{library.object_of(one).name});"]
+    if one.kind in NUMBERS:
+        return [f"    sent.{name} = {name};"]
+    if one.kind in ADDRESSES:
+        return [f"    sent.{name} = (uint64_t)(uintptr_t){name};"]
+    if one.kind == "stream":
+        return [f"    flyt_lib_stream(&call, {name});"]
+    if word == "val":
+        return [f"    flyt_lib_value(&call, &sent.{name}, {name}, &value_{one.type});"]
+    optional = "true" if one.is_optional else "false"
+    if word in BY_MODE:
+        size = f"(size_t)({formula(call)(one.extent)}) * {shared.element_bytes(one.type, formula(call))}"
+        mode = formula(call)(one.by) if one.by else "sent.pointer_mode"
+        return [f"    flyt_lib_scalar(&call, &sent.{name}, {name}, {mode}, {size}, FLYT_LIB_{word.upper()});"]
+    lines, size = [], shared.extent_bytes(one, formula(call))
+    if word in ("hin", "hinout"):
+        lines.append(f"    sent.{name}_bytes = flyt_lib_in(&call, {name}, {size}, {optional});")
+    if word in ("hout", "hinout"):
+        lines.append(f"    sent.{name}_bytes = flyt_lib_out(&call, {name}, {size}, {optional});")
+    return lines
+
+
+def sent_body(library, call):
+    mode = mode_object(library, call) if shared.needs_mode(call) else None
+    objects = [p for p in call.parameters if library.object_of(p)]
+    rest = [p for p in call.parameters if not library.object_of(p)]
+    lines = [f"    struct flyt_args_{call.symbol} sent;", "    memset(&sent, 0, sizeof sent);",
+             f"    struct flyt_lib_call call = {{.row = &row_{call.symbol}, .arguments = &sent}};"]
+    lines.append("    flyt_lib_begin(&call);")
+    for one in objects:
+        lines += put(library, call, one)
+    if mode:
+        lines.append(f"    sent.pointer_mode = flyt_lib_mode(&call, {mode[0]});")
+    for one in sorted(rest, key=lambda one: not one.kind.startswith("val ")):
+        lines += put(library, call, one)
+    lines.append("    return flyt_lib_finish(&call);")
+    return lines
+
+
+def row_c(library, call):
+    values = [p for p in call.parameters if p.kind.startswith("val ")]
+    key_ends = ", ".join(f"{{offsetof(struct flyt_args_{call.symbol}, {p.name}), offsetof(struct flyt_value_{p.type}, key_end)}}"
+                         for p in values)
+    more = f", .value_count = {len(values)}, .values = {{{key_ends}}}" if values else ""
+    return (f"static const struct flyt_lib_row row_{call.symbol} = {{.library = &this_library, .name = \"{call.symbol}\", .id = {call.id:#x}u, "
+            f".flags = {flags(call)}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
+            f".key_bytes = offsetof(struct flyt_args_{call.symbol}, key_end){more}}};")
+
+
+def setting(library, call):
+    """(object's parameter, [(field, parameter)]) of a call of class set or get."""
+    by_name = {one.name: one for one in call.parameters}
+    pairs = [argument.split("=") for argument in call.arguments]
+    handle = next(one for one in call.parameters if library.object_of(one))
+    return handle, [(name, by_name[parameter]) for name, parameter in pairs]
+
+
+def set_or_get_body(library, call):
+    handle, pairs = setting(library, call)
+    kind = library.object_of(handle)
+    how = "(uint64_t)(unsigned)" if kind.is_small else "(uint64_t)(uintptr_t)"
+    lines = [f"    struct flyt_lib_object *object = flyt_lib_find({how}{handle.name}, &kind_{kind.name});",
+             "    if (!object)", f"        return {library.codes['handle']};"]
+    if call.kind == "get":
+        for name, one in pairs:
+            lines += [f"    if (!{one.name})", f"        return {library.codes['invalid']};"]
+        lines.append(f"    const struct flyt_state_{kind.name} *state = flyt_lib_state(object);")
+    for name, one in pairs:
+        if name == "stream" and call.kind == "set":
+            lines.append(f"    flyt_lib_set_stream(object, {one.name});")
+        elif name == "stream":
+            lines.append(f"    *(void **){one.name} = flyt_lib_get_stream(object);")
+        elif call.kind == "get":
+            field = next(f for f in kind.fields if f.name == name)
+            lines.append(f"    memcpy({one.name}, &state->{name}, sizeof({NUMBERS[field.type][0]}));")
+    stored = [(name, one) for name, one in pairs if name != "stream"]
+    if call.kind == "set" and stored:
+        lines.append(f"    struct flyt_state_{kind.name} *state = flyt_lib_state(object);")
+        for name, one in stored:
+            field = next(f for f in kind.fields if f.name == name)
+            cast = f"({NUMBERS[field.type][0]})" + ("(uintptr_t)" if c_type(library, one).endswith("*") else "")
+            lines.append(f"    state->{name} = {cast}{one.name};")
+    elif call.kind == "get":
+        lines.append("    (void)state;")
+    return lines + [f"    return {library.codes['success']};"]
+
+
+def value_body(library, call):
+    """Of a call that works on a descriptor: its parameters have the places that cublasLt gives them."""
+    names = [one.name for one in call.parameters]
+    if call.kind == "attributes":
+        word, value = call.arguments
+        return [f"    return flyt_lib_attribute_{word}(&this_library, &value_{value}, {', '.join(names)});"]
+    if call.kind == "unmake":
+        return [f"    return flyt_lib_unmake(&this_library, &value_{call.arguments[0]}, {names[0]});"]
+    value = library.values[call.arguments[0]]
+    room = ", ".join(call.arguments[1:]) or "NULL, 0"
+    lines = [f"    struct flyt_value_{value.name} *value = flyt_lib_make(&value_{value.name}, {room});",
+             "    if (!value)", f"        return {library.codes['memory']};"]
+    numbers = {one.name: one for one in value.fields}
+    given = [one for one in call.parameters if one.kind in NUMBERS]
+    for name, one in zip(value.create[1:], [p for p in given if p.name not in call.arguments[1:]]):
+        lines.append(f"    value->{name} = ({NUMBERS[numbers[name].type][0]}){one.name};")
+    if len(call.arguments) == 1:
+        lines.append(f"    *(void **){call.parameters[0].name} = value;")
+    return lines + [f"    return {library.codes['success']};"]
+
+
+def entry_c(library, call):
+    if call.kind == "none":
+        return f"FLYT_LIB_ENTRY int {call.symbol}(void)\n{{\n    return flyt_lib_refuse(&this_library, \"{call.symbol}\");\n}}"
+    if call.is_sent:
+        head, body = row_c(library, call) + "\n", sent_body(library, call)
+    elif call.kind in ("set", "get"):
+        head, body = "", set_or_get_body(library, call)
+    else:
+        head, body = "", value_body(library, call)
+    return f"{head}{prototype(library, call)}\n{{\n" + "\n".join(body) + "\n}"
+
+
+def kind_c(library, one):
+    defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
+    mode = f", .mode_at = offsetof(struct flyt_state_{one.name}, {one.mode_field})" if one.mode_field else ", .mode_at = -1"
+    return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n"
+            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .is_small = {'true' if one.is_small else 'false'}, "
+            f".state_bytes = sizeof(struct flyt_state_{one.name}), .defaults = &defaults_{one.name}{mode}, "
+            f".has_stream = {'true' if one.stream_setter else 'false'}}};\n"
+            f"#define kind_{one.name} flyt_lib_kind_{library.name}_{one.name}")
+
+
+def value_c(value):
+    fields = "\n".join(f"    {{{f.number}, offsetof(struct flyt_value_{value.name}, {f.name}), {f.bytes}}}," for f in value.fields)
+    defaults = ", ".join(f".{f.name} = {f.default}" for f in value.fields if f.default != "0")
+    return (f"static const struct flyt_lib_attribute attributes_{value.name}[] = {{\n{fields}\n}};\n"
+            f"static const struct flyt_value_{value.name} defaults_{value.name} = {{{defaults or '0'}}};\n"
+            f"static const struct flyt_lib_value_kind value_{value.name} = {{.bytes = sizeof(struct flyt_value_{value.name}), "
+            f".room = {value.bytes}, .count = {len(value.fields)}, .attributes = attributes_{value.name}, .defaults = &defaults_{value.name}, "
+            f".magic = 0x{abs(hash_of(value.name)):08x}u}};")
+
+
+def quoted(text):
+    return f'"{text}"' if text else "NULL"
+
+
+def hash_of(text):
+    out = 2166136261
+    for one in text.encode():
+        out = (out ^ one) * 16777619 & 0xffffffff
+    return out
+
+
+def library_c(library):
+    codes = ", ".join(f".{name} = {number}" for name, number in library.codes.items())
+    return (f"#define this_library flyt_lib_{library.name}\n"
+            f"const struct flyt_lib this_library = {{.name = \"{library.name}\", .soname = \"{library.soname}\", {codes}, .version = {library.version}, .use = &flyt_lib_use_of_{library.name}}};")
+
+
+def source(library, banner):
+    out = [banner, "#include <string.h>", '#include "cpu/client/library/library_call.h"', f'#include "flyt_lib_{library.name}.h"', "",
+           f"struct flyt_lib_use flyt_lib_use_of_{library.name} = {{.mutex = PTHREAD_MUTEX_INITIALIZER}};", library_c(library)]
+    out += [kind_c(library, one) for one in library.objects.values()]
+    out += [value_c(one) for one in library.values.values()]
+    out += [entry_c(library, call) for call in library.calls if call.kind != "hand"]
+    return "\n\n".join(out) + "\n"
+
+
+def version_script(library, banner):
+    names = "\n".join(f"    {call.symbol};" for call in sorted(library.calls, key=lambda call: call.symbol))
+    return f"{banner}\n{library.soname} {{\nglobal:\n{names}\nlocal:\n    *;\n}};\n"

@@ -1,0 +1,322 @@
+"""Rows of NVIDIA's libraries (rpc/library/*.rows): reads them, checks them, and makes each set in braces several calls.
+
+rpc/library/GRAMMAR.md says what stands in a file.
+"""
+import hashlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CODES = ("success", "refused", "failed", "handle", "invalid", "memory")
+# a number's name -> type in C, bytes
+NUMBERS = {"s32": ("int32_t", 4), "u32": ("uint32_t", 4), "s64": ("int64_t", 8), "u64": ("uint64_t", 8), "f32": ("float", 4),
+           "f64": ("double", 8), "c32": ("struct flyt_c32", 8), "c64": ("struct flyt_c64", 16), "size": ("size_t", 8),
+           "enum": ("int", 4), "address": ("uint64_t", 8), "s8": ("int8_t", 1), "char": ("char", 1), "f16": ("uint16_t", 2)}
+LETTERS = {"S": "f32", "D": "f64", "C": "c32", "Z": "c64", "H": "f16", "I": "s32"}
+REAL = {"f32": "f32", "f64": "f64", "c32": "f32", "c64": "f64", "f16": "f16"}
+ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
+BY_MODE = {"scalar", "result", "update"}
+HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
+CLASSES = {"stream", "sync", "cached", "new", "end", "set", "get", "attributes", "make", "unmake", "hand", "none"}
+WORDS = {"waits", "trusted"}
+OBJECTS_MAX = 4
+
+
+class RowError(Exception):
+    """A line that breaks the grammar."""
+
+
+@dataclass
+class Field:
+    """Of an object's state, or of a descriptor."""
+    name: str
+    type: str
+    count: int = 1
+    default: str = "0"
+    number: int = -1
+
+    @property
+    def bytes(self):
+        return NUMBERS[self.type][1] * self.count
+
+
+@dataclass
+class Object:
+    """A kind of handles."""
+    name: str
+    number: int
+    is_small: bool
+    also: str = ""      # the kind of another library for which these may stand
+    fields: list = field(default_factory=list)
+    stream_setter: str = ""
+    mode_setter: str = ""
+    mode_field: str = ""
+    applies: list = field(default_factory=list)     # (setter, [field], is streamed)
+
+
+@dataclass
+class Value:
+    """A kind of descriptors."""
+    name: str
+    bytes: int
+    create: list = field(default_factory=list)
+    attribute: str = ""
+    destroy: str = ""
+    fields: list = field(default_factory=list)
+
+
+@dataclass
+class Parameter:
+    """One of a call: its name, what kind it is, of what type, and of how many elements (a formula in C)."""
+    name: str
+    kind: str
+    type: str = ""
+    extent: str = "1"
+    by: str = ""       # the descriptor's field that is the pointer mode
+
+    @property
+    def is_optional(self):
+        return self.kind.endswith("?")
+
+
+@dataclass
+class Call:
+    """One symbol."""
+    symbol: str
+    kind: str
+    arguments: list
+    parameters: list
+    words: set
+    reason: str
+    place: str
+    id: int = 0
+
+    @property
+    def is_sent(self):
+        return self.kind in ("stream", "sync", "cached", "new", "end")
+
+    def of(self, *kinds):
+        return [one for one in self.parameters if one.kind.rstrip("?") in kinds]
+
+
+@dataclass
+class Library:
+    """One file of rows."""
+    name: str
+    soname: str
+    header: str
+    version: int       # major × 1000 + minor: that of the replaced library
+    property: str      # the function that tells the real one's
+    codes: dict = field(default_factory=dict)
+    objects: dict = field(default_factory=dict)
+    values: dict = field(default_factory=dict)
+    calls: list = field(default_factory=list)
+
+    def object_of(self, parameter):
+        """The Object of a parameter that is a handle, or None."""
+        return self.objects.get(parameter.kind.split()[-1])
+
+
+def lines_of(path):
+    """(place, indent, words as text) of each line, those that go on joined."""
+    whole, place = "", ""
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        line = line.split("#")[0].rstrip()
+        place = place if whole else f"{path}:{number}"
+        whole += line[:-1] + " " if line.endswith("\\") else line
+        if not line.endswith("\\"):
+            if whole.strip():
+                yield place, len(whole) - len(whole.lstrip()), whole.strip()
+            whole = ""
+
+
+def split(text, by=","):
+    """Parts of text that the character separates outside of parentheses."""
+    out, depth, start = [], 0, 0
+    for place, one in enumerate(text + by):
+        depth += (one == "(") - (one == ")")
+        if one == by and not depth:
+            out.append(text[start:place].strip())
+            start = place + 1
+    return [one for one in out if one]
+
+
+def parse_parameter(library, text, place):
+    name, *words = split(text, " ")
+    if not words:
+        raise RowError(f"{place}: expected NAME KIND: {text}")
+    kind, rest = words[0], words[1:]
+    if kind in ("new", "end", "val"):
+        table = library.values if kind == "val" else library.objects
+        if len(rest) != 1 or rest[0] not in table:
+            raise RowError(f"{place}: {kind} of what is declared above: {text}")
+        return Parameter(name, f"{kind} {rest[0]}", rest[0])
+    if kind in library.objects or kind in NUMBERS or kind in ADDRESSES or kind == "stream":
+        if rest:
+            raise RowError(f"{place}: nothing follows {kind}: {text}")
+        return Parameter(name, kind)
+    by = ""
+    if kind in BY_MODE and "by" in rest:
+        rest, by = rest[:rest.index("by")], " ".join(rest[rest.index("by") + 1:])
+    if kind in BY_MODE or kind in HOST:
+        if not 1 <= len(rest) <= 2:
+            raise RowError(f"{place}: expected {kind} TYPE [N]: {text}")
+        if rest[0] not in NUMBERS and not re.fullmatch(r"(bytes|type|scale)\(.*\)", rest[0]):
+            raise RowError(f"{place}: unknown type {rest[0]}: {text}")
+        return Parameter(name, kind, rest[0], rest[1] if len(rest) > 1 else "1", by)
+    raise RowError(f"{place}: unknown kind {kind}: {text}")
+
+
+def variants(symbol, place):
+    """(symbol, {letter of a type: its number's name}) for each choice of the sets in braces."""
+    found = re.search(r"\{([TN])(?::([^}]*))?\}", symbol)
+    if not found:
+        if "{" in symbol:
+            raise RowError(f"{place}: unknown set in {symbol}")
+        yield symbol, {}
+        return
+    if found[1] == "N":
+        choices = [("", {"N": "s32"}), ("_64", {"N": "s64"})]
+    else:
+        letters = [one.strip() for one in (found[2] or "S,D,C,Z").split(",")]
+        # Of two letters the first is the result's or the scalar's: Cs, Zd scale by a real number; Sc, Dz tell a real one.
+        choices = []
+        for letter in letters:
+            main = max((LETTERS[one.upper()] for one in letter), key=lambda kind: NUMBERS[kind][1])
+            choices.append((letter, {"T": main, "R": REAL[main]}))
+    for text, types in choices:
+        for rest, more in variants(symbol[:found.start()] + text + symbol[found.end():], place):
+            yield rest, {**types, **more}
+
+
+def apply_types(text, types):
+    return re.sub(r"\b[TNR]\b", lambda found: types.get(found[0], found[0]), text)
+
+
+def row_id(library, symbol, parameters, words):
+    text = f"{library.name} {symbol} " + ", ".join(f"{p.name} {p.kind} {p.type} {p.extent} {p.by}" for p in parameters)
+    return int.from_bytes(hashlib.sha256((text + " " + " ".join(sorted(words))).encode()).digest()[:4], "little")
+
+
+class Reader:
+    """Reads one file."""
+
+    def __init__(self, path):
+        self.path, self.library, self.open, self.pending = path, None, None, None
+
+    def read(self):
+        for place, indent, text in lines_of(self.path):
+            try:
+                (self.inner if indent else self.outer)(place, text)
+            except (ValueError, KeyError, IndexError) as error:
+                raise RowError(f"{place}: cannot be understood: {text} ({error})") from error
+        self.end_call()
+        self.check()
+        return self.library
+
+    def outer(self, place, text):
+        self.end_call()
+        word, _, rest = text.partition(" ")
+        if word == "library":
+            name, soname, _, header, _, version, _, tells = rest.split()
+            major, minor = version.split(".")
+            self.library = Library(name, soname, header, int(major) * 1000 + int(minor), tells)
+        elif word == "codes":
+            words = rest.split()
+            self.library.codes = {words[i]: int(words[i + 1]) for i in range(0, len(words), 2)}
+        elif word == "object":
+            name, *small = rest.split()
+            also = small[1] if small[:1] == ["also"] else ""
+            self.open = self.library.objects[name] = Object(name, len(self.library.objects), small == ["small"], also)
+        elif word == "value":
+            name, _, size = rest.split()
+            self.open = self.library.values[name] = Value(name, int(size))
+        elif word == "call":
+            symbol, kind, *arguments = rest.split(":")[0].split() if re.search(r" (hand|none):", rest) else rest.split()
+            if kind not in CLASSES:
+                raise RowError(f"{place}: unknown class {kind}")
+            self.pending = [place, symbol, kind, arguments, rest.partition(":")[2].strip() if kind in ("hand", "none") else "", []]
+        elif word == "refuse":
+            reason, _, symbols = rest.partition(":")
+            for symbol in symbols.split():
+                for one, _ in variants(symbol, place):
+                    self.library.calls.append(Call(one, "none", [], [], set(), reason, place))
+        else:
+            raise RowError(f"{place}: unknown word {word}")
+
+    def inner(self, place, text):
+        if self.pending:
+            self.pending[5].append(text)
+        elif isinstance(self.open, Object):
+            self.object_line(text)
+        elif isinstance(self.open, Value):
+            self.value_line(text)
+        else:
+            raise RowError(f"{place}: belongs to nothing")
+
+    def object_line(self, text):
+        words = text.split()
+        one = self.open
+        if words[0] == "state":
+            one.fields.append(Field(words[2], words[1], default=words[4] if len(words) > 3 else "0"))
+        elif words[0] == "stream":
+            one.stream_setter = words[1]
+        elif words[0] == "mode":
+            one.mode_setter, one.mode_field = words[1:3]
+        elif words[0] == "apply":
+            one.applies.append((words[1], [w for w in words[2:] if w != "streamed"], words[-1] == "streamed"))
+        else:
+            raise ValueError(words[0])
+
+    def value_line(self, text):
+        words = text.split()
+        one = self.open
+        if words[0] in ("create", "attribute", "destroy"):
+            setattr(one, words[0], words[1:] if words[0] == "create" else words[1])
+            return
+        default = words.index("=") if "=" in words else len(words)
+        count = int(words[3]) if default > 3 else 1
+        one.fields.append(Field(words[1], words[2], count, words[default + 1] if default < len(words) else "0", int(words[0])))
+
+    def end_call(self):
+        if not self.pending:
+            self.open = None
+            return
+        place, symbol, kind, arguments, reason, lines = self.pending
+        self.pending = None
+        words = {line for line in lines if line in WORDS}
+        text = " ".join(line for line in lines if line not in WORDS)
+        for one, types in variants(symbol, place):
+            parameters = [parse_parameter(self.library, apply_types(part, types), place) for part in split(text)]
+            call = Call(one, kind, [apply_types(a, types) for a in arguments], parameters, words, reason, place)
+            call.id = row_id(self.library, one, parameters, words)
+            self.library.calls.append(call)
+
+    def check(self):
+        library, seen, ids = self.library, {}, {}
+        missing = [code for code in CODES if code not in library.codes]
+        if missing:
+            raise RowError(f"{self.path}: no codes for {' '.join(missing)}")
+        for call in library.calls:
+            if call.symbol in seen:
+                raise RowError(f"{call.place}: {call.symbol} stands there twice ({seen[call.symbol]})")
+            seen[call.symbol] = call.place
+            if call.is_sent and ids.setdefault(call.id, call) is not call:
+                raise RowError(f"{call.place}: {call.symbol} has the number of {ids[call.id].symbol}")
+            if sum(1 for p in call.parameters if library.object_of(p)) > OBJECTS_MAX:
+                raise RowError(f"{call.place}: more than {OBJECTS_MAX} objects")
+            if any(not one.by for one in call.of(*BY_MODE)) and not mode_object(library, call):
+                raise RowError(f"{call.place}: no object with a pointer mode")
+
+
+def mode_object(library, call):
+    """The first object of the call that has a pointer mode, with its place among the call's objects; or None."""
+    objects = [library.object_of(p) for p in call.parameters if library.object_of(p)]
+    for place, one in enumerate(objects):
+        if one.mode_field:
+            return place, one
+    return None
+
+
+def load(path):
+    return Reader(path).read()

@@ -1,0 +1,150 @@
+"""The server's side of a library: for each call a function that gives NVIDIA's library the arguments which came."""
+import re
+
+import library_shared as shared
+from library_client import hash_of, quoted
+from library_rows import ADDRESSES, BY_MODE, HOST, NUMBERS, mode_object
+
+
+def of_arguments(call):
+    """Makes a formula over parameters one over the arguments that came."""
+    names = {one.name for one in call.parameters if one.kind in NUMBERS or one.kind.startswith("val ")}
+    return lambda formula: re.sub(r"[A-Za-z_]\w*", lambda found: f"sent->{found[0]}" if found[0] in names else found[0], formula)
+
+
+def c_type(library, one):
+    if one.kind in NUMBERS:
+        return NUMBERS[one.kind][0]
+    kind = library.object_of(one)
+    if kind and kind.is_small and not one.kind.startswith("new "):
+        return "int"
+    return "void *"
+
+
+def argument(library, call, one, places):
+    """(statements before the call, the expression) of a parameter."""
+    word = one.kind.split()[0].rstrip("?")
+    kind = library.object_of(one)
+    if kind and word == "new":
+        return [], "&call->made"
+    if kind:
+        real = f"call->objects[{places[one.name]}]->real"
+        return [], f"(int)(intptr_t){real}" if kind.is_small else real
+    if one.kind in NUMBERS:
+        return [], f"sent->{one.name}"
+    if one.kind in ADDRESSES:
+        return [], f"(void *)(uintptr_t)sent->{one.name}"
+    if one.kind == "stream":
+        return [], "call->cu_stream"
+    if word == "val":
+        return [f"    void *const {one.name} = flyt_libcall_value(call, &sent->{one.name}, &value_{one.type});"], one.name
+    if word in BY_MODE:
+        size = f"(size_t)({of_arguments(call)(one.extent)}) * {shared.element_bytes(one.type, of_arguments(call))}"
+        return [f"    void *const {one.name} = flyt_libcall_scalar(call, &sent->{one.name}, {size}, {'false' if word == 'scalar' else 'true'});"], one.name
+    size = shared.extent_bytes(one, of_arguments(call))
+    function = word[1:]
+    return [f"    void *const {one.name} = flyt_libcall_{function}(call, sent->{one.name}_bytes, {size});"], one.name
+
+
+def run_c(library, call):
+    objects = [p.name for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
+    places = {name: place for place, name in enumerate(objects)}
+    before, arguments, types = [], [], []
+    for one in call.parameters:
+        statements, expression = argument(library, call, one, places)
+        before += statements
+        arguments.append(expression)
+        types.append(c_type(library, one))
+    mode = mode_object(library, call) if shared.needs_mode(call) else None
+    lines = [f"    const struct flyt_args_{call.symbol} *sent = (const void *)call->arguments;", "    (void)sent;"]
+    if mode:
+        lines.append(f"    flyt_libcall_mode(call, {mode[0]}, sent->pointer_mode);")
+    lines += before
+    if before or mode:
+        lines += ["    if (call->status)", "        return call->status;"]
+    lines.append(f"    return ((int (*)({', '.join(types) or 'void'}))call->function)({', '.join(arguments)});")
+    return f"static int run_{call.symbol}(struct flyt_libcall *call)\n{{\n" + "\n".join(lines) + "\n}"
+
+
+def row_c(library, call):
+    kinds = [library.object_of(p).number for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
+    new = [library.object_of(p).number for p in call.parameters if p.kind.startswith("new ")]
+    words = ["FLYT_LIBCALL_WAITS"] if "waits" in call.words else []
+    words += ["FLYT_LIBCALL_IN_STREAM"] if call.kind == "stream" else []
+    words += ["FLYT_LIBCALL_ANSWERS"] if call.kind == "stream" and call.of("result", "update", "hout", "hinout") else []
+    words += ["FLYT_LIBCALL_NEW"] if call.kind == "new" else ["FLYT_LIBCALL_END"] if call.kind == "end" else []
+    text = ", ".join(map(str, kinds)) or "0"
+    return (f"    {{.id = {call.id:#x}u, .name = \"{call.symbol}\", .run = run_{call.symbol}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
+            f".object_count = {len(kinds)}, .kinds = {{{text}}}, .made = {new[0] if new else 0}, .flags = {' | '.join(words) or '0'}}},")
+
+
+def apply_c(library, one):
+    """Gives the library what an object is to have and has not."""
+    handle = "(int)(intptr_t)real" if one.is_small else "real"
+    handle_type = "int" if one.is_small else "void *"
+    state = f"struct flyt_state_{one.name}"
+    lines = [f"static int apply_{one.name}(struct flyt_server_library *self, void *real, const void *wanted, void *present, bool is_streamed)\n{{",
+             f"    const {state} *want = wanted;", f"    {state} *have = present;",
+             "    (void)self, (void)real, (void)want, (void)have, (void)is_streamed;"]
+    by_name = {f.name: f for f in one.fields}
+    for setter, names, streamed in one.applies:
+        differs = " || ".join(f"want->{name} != have->{name}" for name in names)
+        again = f"(is_streamed && want->{names[0]}) || " if streamed else ""
+        types = ", ".join([handle_type] + [NUMBERS[by_name[name].type][0] for name in names])
+        values = ", ".join([handle] + [f"want->{name}" for name in names])
+        lines += [f"    if ({again}{differs}) {{", f"        void *function = flyt_server_library_function(self, \"{setter}\");",
+                  f"        int status = function ? ((int (*)({types}))function)({values}) : {library.codes['refused']};",
+                  f"        if (status != {library.codes['success']})", "            return status;"]
+        lines += [f"        have->{name} = want->{name};" for name in names]
+        lines.append("    }")
+    lines += [f"    return {library.codes['success']};", "}"]
+    return "\n".join(lines)
+
+
+def kind_c(library, one):
+    defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
+    return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n" + apply_c(library, one),
+            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .is_small = {'true' if one.is_small else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
+            f".defaults = &defaults_{one.name}, .apply = apply_{one.name}, .stream_setter = {quoted(one.stream_setter)}, "
+            f".mode_setter = {quoted(one.mode_setter)}}},")
+
+
+def defaults(value):
+    return ", ".join(f".{f.name} = {f.default}" for f in value.fields if f.default != "0") or "0"
+
+
+def value_c(library, value):
+    """How a descriptor is made for a call: its `create` function gets the fields that it names."""
+    by_name = {f.name: f for f in value.fields}
+    fields = "\n".join(f"    {{{f.number}, offsetof(struct flyt_value_{value.name}, {f.name}), {f.bytes}}},"
+                       for f in value.fields if f.name not in value.create)
+    types = ", ".join(["void *"] + [NUMBERS[by_name[name].type][0] for name in value.create[1:]])
+    values = ", ".join(["made"] + [f"value->{name}" for name in value.create[1:]])
+    return (f"static int create_{value.name}(void *function, const void *from, void *made)\n{{\n"
+            f"    const struct flyt_value_{value.name} *value = from;\n    (void)value;\n"
+            f"    return ((int (*)({types}))function)({values});\n}}\n"
+            f"static const struct flyt_value_{value.name} defaults_{value.name} = {{{defaults(value)}}};\n"
+            f"static const struct flyt_server_attribute attributes_{value.name}[] = {{\n{fields}\n}};\n"
+            f"static const struct flyt_server_value value_{value.name} = {{.create = create_{value.name}, .create_name = \"{value.create[0]}\", "
+            f".attribute_name = {quoted(value.attribute)}, .destroy_name = \"{value.destroy}\", "
+            f".attributes = attributes_{value.name}, .count = sizeof attributes_{value.name} / sizeof attributes_{value.name}[0], "
+            f".magic = 0x{hash_of(value.name):08x}u, .defaults = &defaults_{value.name}}};")
+
+
+def source(library, banner):
+    sent = sorted((call for call in library.calls if call.is_sent), key=lambda call: call.id)
+    kinds = [kind_c(library, one) for one in library.objects.values()]
+    codes = ", ".join(f".{name} = {number}" for name, number in library.codes.items())
+    out = [banner, '#include "cpu/server/library/library.h"', f'#include "flyt_lib_{library.name}.h"']
+    out += [text for text, _ in kinds]
+    out += [value_c(library, one) for one in library.values.values()]
+    out += [run_c(library, call) for call in sent]
+    out.append("static const struct flyt_server_row rows[] = {\n" + "\n".join(row_c(library, call) for call in sent) + "\n};")
+    out.append("static const struct flyt_server_kind kinds[] = {\n" + "\n".join(text for _, text in kinds) + "\n};")
+    out.append(f"struct flyt_server_library flyt_server_library_{library.name} = {{.name = \"{library.name}\", .soname = \"{library.soname}\", .property = \"{library.property}\", .mutex = PTHREAD_MUTEX_INITIALIZER, "
+               f".rows = rows, .row_count = sizeof rows / sizeof rows[0], .kinds = kinds, "
+               f".kind_count = sizeof kinds / sizeof kinds[0], {codes}}};")
+    return "\n\n".join(out) + "\n"
+
+
+__all__ = ["source", "HOST"]
