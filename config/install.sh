@@ -76,6 +76,7 @@ cluster)
 node)
     put 755 "$B/bin/flyt-node-manager" "$B/bin/flyt-server" "$root$PREFIX/bin/"
     put 755 "$B/lib/libflyt-softgpu.so" "$root$PREFIX/lib/flyt/"
+    put 755 "$B/lib/libflyt-softgpu-libraries.so" "$root$PREFIX/lib/flyt/"
     units flyt-node-manager.service flyt-node-manager.socket flyt-mps.service
     manual flyt-node-manager node.conf flyt-node.conf flyt-server
     ;;

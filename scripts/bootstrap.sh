@@ -3,7 +3,7 @@
 # missing; where it cannot install, it says exactly what to type. Run by `make demo` and `make test`.
 set -eu
 
-packages="gcc g++ make python3 pkg-config libtirpc-dev rpcsvc-proto libsystemd-dev libconfig-dev libcjson-dev libsqlite3-dev libmongoc-dev libmicrohttpd-dev libssl-dev openssl libcmocka-dev libzstd-dev liblz4-dev patchelf util-linux procps iproute2 rpcbind"
+packages="gcc g++ make python3 pkg-config libtirpc-dev rpcsvc-proto libsystemd-dev libconfig-dev libcjson-dev libsqlite3-dev libmongoc-dev libmicrohttpd-dev libssl-dev openssl libcmocka-dev libopenblas0 libfftw3-double3 libfftw3-single3 libzstd-dev liblz4-dev patchelf util-linux procps iproute2 rpcbind"
 cuda=${CUDA_PATH:-/usr/local/cuda}
 
 if ! [ -x "$cuda/bin/nvcc" ] || ! [ -e "$cuda/include/cuda.h" ]; then

@@ -33,3 +33,5 @@ $(B)/cpu/softgpu/driver/samples/text.ptx: $(softgpu_sample_source)
 	$(call softgpu_nvcc,-ptx -arch=compute_75)
 
 $(B)/cpu/softgpu/driver/image_test: | $(softgpu_samples)
+
+include cpu/softgpu/library/rules.mk
