@@ -311,6 +311,7 @@ int main()
     epilogue((cublasLtHandle_t)handle); // NVIDIA allows that
     CHECK_BLAS(cublasLtDestroy(light));
     CHECK_BLAS(cublasDestroy(handle));
-    EXPECT(cublasDestroy(handle) == CUBLAS_STATUS_NOT_INITIALIZED || getenv("FLYT_TEST_FORWARDED") == NULL);
+    if (getenv("FLYT_TEST_FORWARDED")) // natively, a handle that is ended twice ends the program
+        EXPECT(cublasDestroy(handle) == CUBLAS_STATUS_NOT_INITIALIZED);
     return 0;
 }
