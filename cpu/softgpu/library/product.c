@@ -125,9 +125,9 @@ static bool run_integers(const struct flyt_soft_product *p, const void *a, const
     bool has_memory = rows && column;
 
     for (int i = 0; i < p->m && has_memory; i++)
-        load_line(rows + (size_t)i * depth, p->a_type, a, p->lda, p->transa != 'N', i, p->k);
+        load_line(rows + (size_t)i * depth, p->a_type, a, p->lda, p->transa == 'T' || p->transa == 'C', i, p->k);
     for (int j = 0; j < p->n && has_memory; j++) {
-        load_line(column, p->b_type, b, p->ldb, p->transb == 'N', j, p->k);
+        load_line(column, p->b_type, b, p->ldb, p->transb == 'N' || p->transb == 'R', j, p->k);
         for (int i = 0; i < p->m; i++) {
             const int16_t *row = rows + (size_t)i * depth;
             uint32_t total = 0; /* overflow wraps */
