@@ -7,6 +7,7 @@ import harness
 from cluster import System
 from harness import expect_equal, main, scenario
 from steady import Steady, add_vm, allocation, is_idle
+from survivor import its_server_is_killed
 
 ROUNDS, STEPS = 6, 40
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
@@ -68,6 +69,20 @@ def what_they_come_to_is_the_same_after_moves():
         expect_equal((result.status, result.err), (0, ""), result)
         expect_equal(seen, wanted, "the losses")
         is_idle(system)
+
+
+@scenario
+def what_they_come_to_is_the_same_when_servers_die():
+    with whole_system() as system:
+        wanted = undisturbed(system)
+        is_idle(system)
+        program, seen = Descent(system, 0), []
+        for round_ in range(ROUNDS):
+            seen.append(program.steps())
+            if round_ < 2:
+                its_server_is_killed(system)
+        expect_equal(program.ends().status, 0)
+        expect_equal(seen, wanted, "the losses")
 
 
 @scenario
