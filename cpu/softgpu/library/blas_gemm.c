@@ -123,9 +123,8 @@ static cublasStatus_t choose(struct flyt_soft_blas *call)
             combinations[i].ab != call->types[1] || combinations[i].c != call->types[2])
             continue;
         call->scale_type = combinations[i].scale;
-        if (call->scale_type == CUDA_R_32I)
-            return CUBLAS_STATUS_SUCCESS;
-        call->letter = call->scale_type == CUDA_R_16F ? FLYT_SOFT_S : letters[call->scale_type];
+        call->letter =
+            call->scale_type == CUDA_R_16F || call->scale_type == CUDA_R_32I ? FLYT_SOFT_S : letters[call->scale_type];
         return flyt_soft_blas_routine(call, FLYT_SOFT_GEMM);
     }
     return CUBLAS_STATUS_NOT_SUPPORTED;

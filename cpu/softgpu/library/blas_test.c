@@ -86,6 +86,31 @@ static void products_of_all_types(void **state)
     check_gemm_ex(CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I, CUDA_R_32I, 5, 7, 9);
 }
 
+/* The largest integers, over more than one block: exact, as sums of integers are. */
+static void large_integers_are_exact(void **state)
+{
+    int m = 3, n = 2, k = 2500, one = 1, zero = 0;
+    struct test_vector a = test_vector_new(CUDA_R_8I, (size_t)(m * k)), b = test_vector_new(CUDA_R_8I, (size_t)(k * n));
+    struct test_vector c = test_vector_new(CUDA_R_32I, (size_t)(m * n));
+    test_number *expected = test_copy(&c);
+
+    for (int i = 0; i < m * k; i++)
+        a.value[i] = i % 1000 ? -128 : 127;
+    for (int i = 0; i < k * n; i++)
+        b.value[i] = i % 777 ? -128 : 1;
+    test_upload(&a);
+    test_upload(&b);
+    test_product('T', 'N', m, n, k, 1, a.value, k, b.value, k, 0, expected, m);
+    assert_ok(cublasGemmEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, m, n, k, &one, (void *)a.device, CUDA_R_8I, k,
+                           (void *)b.device, CUDA_R_8I, k, &zero, (void *)c.device, CUDA_R_32I, m, CUBLAS_COMPUTE_32I,
+                           CUBLAS_GEMM_DEFAULT));
+    test_compare(&c, expected, 0);
+    free(expected);
+    test_vector_free(&a);
+    test_vector_free(&b);
+    test_vector_free(&c);
+}
+
 /* More than one block of each dimension. */
 static void large_products_of_halves(void **state)
 {
@@ -723,6 +748,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_all_types),
         cmocka_unit_test(large_products_of_halves),
+        cmocka_unit_test(large_integers_are_exact),
         cmocka_unit_test(batches),
         cmocka_unit_test(vectors_of_halves),
         cmocka_unit_test(vectors),
