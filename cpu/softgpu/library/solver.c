@@ -184,8 +184,9 @@ static CUresult run(void *record)
 {
     const struct flyt_soft_solver *call = record;
     uint64_t pivots = (uint64_t)call->pivot_count;
+    uint64_t infos = call->has_single_info ? 1 : (uint64_t)call->batch_count;
 
-    if ((call->info && !flyt_soft_work_reaches(call->info, (uint64_t)call->batch_count * sizeof(int))) ||
+    if ((call->info && !flyt_soft_work_reaches(call->info, infos * sizeof(int))) ||
         (call->pivots && !flyt_soft_work_reaches(call->pivots, pivots * sizeof(int))) ||
         (call->wide_pivots && !flyt_soft_work_reaches(call->wide_pivots, pivots * sizeof(int64_t))))
         return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -198,7 +199,7 @@ static CUresult run(void *record)
         if (!call->kernel(&one, &info))
             return CUDA_ERROR_OUT_OF_MEMORY;
         if (call->info)
-            call->info[member] = info;
+            call->info[call->has_single_info ? 0 : member] = info;
     }
     return CUDA_SUCCESS;
 }

@@ -44,9 +44,10 @@ struct flyt_soft_solver {
     int *pivots;                               /* in device memory, or: */
     int64_t *wide_pivots;
     int pivot_count;
-    int *info;           /* one for each member */
-    int64_t batch_count; /* 0 stands for 1 */
-    bool is_empty;       /* a batch of none */
+    int *info;            /* one for each member, or: */
+    bool has_single_info; /* one for all */
+    int64_t batch_count;  /* 0 stands for 1 */
+    bool is_empty;        /* a batch of none */
 };
 
 /* Describes an operand: a matrix of `rows` × `columns`, or a vector with 1 column; numbers of its letter, or real ones.

@@ -133,6 +133,7 @@ static cusolverStatus_t cholesky(cusolverDnHandle_t handle, enum flyt_soft_lette
         .diag = diag == CUBLAS_DIAG_UNIT ? 'U' : 'N',
         .info = info,
         .is_array = is_array,
+        .has_single_info = kernel == kernel_potrs, /* tells of the arguments alone */
         .batch_count = batch_count,
         .is_empty = batch_count == 0,
     };
@@ -318,7 +319,7 @@ static cusolverStatus_t sytrf(cusolverDnHandle_t handle, enum flyt_soft_letter l
     {                                                                                                                  \
         return nrhs < 0 ? CUSOLVER_STATUS_INVALID_VALUE                                                                \
                         : cholesky(handle, FLYT_SOFT_##letter_, FLYT_SOFT_POTRS, kernel_potrs, uplo,                   \
-                                   CUBLAS_DIAG_NON_UNIT, n, A, lda, nrhs, B, ldb, NULL, batchSize, true);              \
+                                   CUBLAS_DIAG_NON_UNIT, n, A, lda, nrhs, B, ldb, d_info, batchSize, true);            \
     }                                                                                                                  \
     FLYT_SOFT_CUSOLVER cusolverDn##letter_##getrf_bufferSize(cusolverDnHandle_t handle, int m, int n, T_ *A, int lda,  \
                                                              int *Lwork)                                               \
