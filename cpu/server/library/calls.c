@@ -99,6 +99,8 @@ static CUresult prepare(struct work *work, uint32_t row, const char *arguments, 
     for (unsigned i = 0; i < object_count; i++) {
         if (!objects[i] || !may_stand_for(objects[i], &call->library->kinds[call->row->kinds[i]]))
             return CUDA_ERROR_INVALID_HANDLE;
+        if (objects[i]->is_taken)
+            return FLYT_CALL_RETRY;
         call->objects[i] = objects[i];
         if (objects[i]->library == call->library)
             wanted += flyt_lib_align(objects[i]->kind->state_bytes);
@@ -175,9 +177,16 @@ static void thread_free(struct flyt_job *job)
     free(self);
 }
 
+static void take_objects(struct flyt_libcall *call, bool is_taken)
+{
+    for (unsigned i = 0; i < call->row->object_count; i++)
+        call->objects[i]->is_taken = is_taken;
+}
+
 static void ask_finish(struct flyt_job *job, CUresult result)
 {
     struct thread_job *self = (struct thread_job *)job;
+    take_objects(&self->work.call, false);
     flyt_libcall_ask_res res = {.status = self->work.status};
     res.results.results_val = (char *)self->work.call.results;
     res.results.results_len = is_success(&self->work) ? (u_int)self->work.call.result_bytes : 0;
@@ -186,7 +195,8 @@ static void ask_finish(struct flyt_job *job, CUresult result)
 
 static void oneway_finish(struct flyt_job *job, CUresult result)
 {
-    const struct thread_job *self = (struct thread_job *)job;
+    struct thread_job *self = (struct thread_job *)job;
+    take_objects(&self->work.call, false);
     if (result == CUDA_SUCCESS)
         result = untold(job->session, &self->work);
     if (result != CUDA_SUCCESS)
@@ -224,6 +234,7 @@ static CUresult start_thread(void *user, struct flyt_stream *target)
     thread->work.device = target->device;
     thread->stream = target;
     self->work.call.arguments = NULL;
+    take_objects(&thread->work.call, true);
     flyt_job_start(&thread->job, self->is_asked ? &ask_ops : &oneway_ops, self->call, target);
     return FLYT_CALL_STARTED;
 }

@@ -83,6 +83,7 @@ struct flyt_libobject {
     unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
     CUstream cu_stream;
     int mode;
+    bool is_taken; /* by a call that a thread makes: others that name it wait, for its stream and settings are that one's */
 };
 
 /* ---- a call ---- */
