@@ -17,7 +17,7 @@ REAL = {"f32": "f32", "f64": "f64", "c32": "f32", "c64": "f64", "f16": "f16"}
 ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
 BY_MODE = {"scalar", "result", "update"}
 HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
-CLASSES = {"stream", "sync", "cached", "new", "end", "set", "get", "attributes", "make", "unmake", "hand", "none"}
+CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "hand", "none"}
 WORDS = {"waits", "trusted"}
 OBJECTS_MAX = 4
 
@@ -46,6 +46,7 @@ class Object:
     name: str
     number: int
     is_small: bool
+    is_apart: bool = False   # what one has done says nothing of another
     also: str = ""      # the kind of another library for which these may stand
     fields: list = field(default_factory=list)
     stream_setter: str = ""
@@ -93,7 +94,7 @@ class Call:
 
     @property
     def is_sent(self):
-        return self.kind in ("stream", "sync", "cached", "new", "end")
+        return self.kind in ("stream", "sync", "cached", "more", "new", "end")
 
     def of(self, *kinds):
         return [one for one in self.parameters if one.kind.rstrip("?") in kinds]
@@ -155,6 +156,10 @@ def parse_parameter(library, text, place):
         if rest:
             raise RowError(f"{place}: nothing follows {kind}: {text}")
         return Parameter(name, kind)
+    if kind == "scratch":
+        if len(rest) != 1:
+            raise RowError(f"{place}: expected scratch N: {text}")
+        return Parameter(name, kind, "", rest[0])
     by = ""
     if kind in BY_MODE and "by" in rest:
         rest, by = rest[:rest.index("by")], " ".join(rest[rest.index("by") + 1:])
@@ -225,9 +230,14 @@ class Reader:
             words = rest.split()
             self.library.codes = {words[i]: int(words[i + 1]) for i in range(0, len(words), 2)}
         elif word == "object":
-            name, *small = rest.split()
-            also = small[1] if small[:1] == ["also"] else ""
-            self.open = self.library.objects[name] = Object(name, len(self.library.objects), small == ["small"], also)
+            name, *words = rest.split()
+            self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words)
+            if "also" in words:
+                at = words.index("also")
+                self.open.also = words[at + 1]
+                del words[at:at + 2]
+            if set(words) - {"small", "apart"}:
+                raise RowError(f"{place}: expected object NAME [small] [apart] [also NAME]: {text}")
         elif word == "value":
             name, _, size = rest.split()
             self.open = self.library.values[name] = Value(name, int(size))
@@ -303,7 +313,10 @@ class Reader:
             seen[call.symbol] = call.place
             if call.is_sent and ids.setdefault(call.id, call) is not call:
                 raise RowError(f"{call.place}: {call.symbol} has the number of {ids[call.id].symbol}")
-            if sum(1 for p in call.parameters if library.object_of(p)) > OBJECTS_MAX:
+            count = sum(1 for p in call.parameters if library.object_of(p))
+            if call.kind == "more" and count != 1:
+                raise RowError(f"{call.place}: {call.symbol} is to be done again with the one object that it names, and names {count}")
+            if count > OBJECTS_MAX:
                 raise RowError(f"{call.place}: more than {OBJECTS_MAX} objects")
             if any(not one.by for one in call.of(*BY_MODE)) and not mode_object(library, call):
                 raise RowError(f"{call.place}: no object with a pointer mode")

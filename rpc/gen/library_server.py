@@ -36,6 +36,8 @@ def argument(library, call, one, places):
         return [], f"(void *)(uintptr_t)sent->{one.name}"
     if one.kind == "stream":
         return [], "call->cu_stream"
+    if word == "scratch":
+        return [f"    void *const {one.name} = flyt_libcall_scratch(call, sent->{one.name}_bytes);"], one.name
     if word == "val":
         return [f"    void *const {one.name} = flyt_libcall_value(call, &sent->{one.name}, &value_{one.type});"], one.name
     if word in BY_MODE:
@@ -70,7 +72,7 @@ def row_c(library, call):
     kinds = [library.object_of(p).number for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
     new = [library.object_of(p).number for p in call.parameters if p.kind.startswith("new ")]
     words = ["FLYT_LIBCALL_WAITS"] if "waits" in call.words else []
-    words += ["FLYT_LIBCALL_IN_STREAM"] if call.kind == "stream" else []
+    words += ["FLYT_LIBCALL_IN_STREAM"] if call.kind in ("stream", "more") else []
     words += ["FLYT_LIBCALL_ANSWERS"] if call.kind == "stream" and call.of("result", "update", "hout", "hinout") else []
     words += ["FLYT_LIBCALL_NEW"] if call.kind == "new" else ["FLYT_LIBCALL_END"] if call.kind == "end" else []
     text = ", ".join(map(str, kinds)) or "0"

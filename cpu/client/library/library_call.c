@@ -13,6 +13,7 @@
 enum { STACK_BYTES = 2048 };
 
 FLYT_ANSWER_CALL(libobject_new, FLYT_LIBOBJECT_NEW)
+FLYT_ANSWER_CALL(libcall_ask, FLYT_LIBCALL_ASK)
 
 /* What a code of CUDA's is in the library's own. */
 static int status_of(const struct flyt_lib *library, CUresult result)
@@ -232,8 +233,12 @@ static struct flyt_lib_key key_of(const struct flyt_lib_call *call)
         flyt_lib_key_add(&key, (const char *)call->arguments + row->values[i].at, row->values[i].key_bytes);
     for (unsigned i = 0; i < call->in_count; i++)
         flyt_lib_key_add(&key, call->in[i].data, call->in[i].bytes);
-    for (unsigned i = 0; i < call->object_count && row->flags & FLYT_LIB_CACHED; i++)
-        flyt_lib_key_add(&key, call->objects[i]->state, state_bytes(call, i));
+    for (unsigned i = 0; i < call->object_count; i++) {
+        if (row->flags & FLYT_LIB_CACHED)
+            flyt_lib_key_add(&key, call->objects[i]->state, state_bytes(call, i));
+        if (call->objects[i]->kind->is_apart)
+            flyt_lib_key_add(&key, &call->objects[i]->record.minted_id, sizeof call->objects[i]->record.minted_id);
+    }
     return key;
 }
 
@@ -278,11 +283,17 @@ static int ask(struct flyt_lib_call *call, const struct sending *self, const str
     CUresult result = flyt_stream_begin(self->stream);
     if (result)
         return status_of(library, result);
-    int sent = flyt_call_libcall_ask(flyt_client.channel, &args, &res);
+    bool is_kept = call->row->flags & FLYT_LIB_MORE;
+    int sent = is_kept ? call_libcall_ask(&args, &res) : flyt_call_libcall_ask(flyt_client.channel, &args, &res);
     result = flyt_client_reply(sent, res.result, call->row->name);
     int status = result ? status_of(library, result) : res.status;
     if (status == library->success)
         status = take_results(call, res.results.results_val, res.results.results_len);
+    if (status == library->success && is_kept &&
+        !flyt_lib_object_add(call->objects[0], call->row->id, self->data, self->bytes))
+        status = library->memory;
+    if (is_kept)
+        flyt_answer_end();
     if (status == library->success && call->row->flags & FLYT_LIB_CACHED)
         flyt_lib_answer_keep(key, res.results.results_val, res.results.results_len);
     else if (status == library->success)

@@ -43,6 +43,7 @@ struct flyt_lib_kind {
     const char *also; /* the kind of another library for which these may stand, too; NULL: none */
     unsigned number;
     bool is_small;   /* a handle is a C int */
+    bool is_apart;   /* what succeeded with one is new with another */
     bool has_stream;
     unsigned state_bytes;
     const void *defaults;
@@ -68,6 +69,7 @@ enum flyt_lib_flag {
     FLYT_LIB_CACHED = 1 << 2,
     FLYT_LIB_WAITS = 1 << 3,
     FLYT_LIB_TRUSTED = 1 << 4,
+    FLYT_LIB_MORE = 1 << 5, /* it makes its object further, and is done again where that is made again */
 };
 
 enum { FLYT_LIB_VALUES_MAX = 8, FLYT_LIB_ARRAYS_MAX = 12 };
