@@ -46,6 +46,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "client_slots", .kind = FLYT_SETTING_NUMBER, .offset = AT(client_slots), .fallback = "48", .minimum = 2, .maximum = 124, .help = "servers of a GPU, warm ones included (MPS has 48)"},
     {.path = "group_size", .kind = FLYT_SETTING_NUMBER, .offset = AT(group_size), .fallback = "8", .minimum = 2, .maximum = 8, .help = "SMs of a group, 2 or 8, where none was set since"},
     {.path = "scrub", .kind = FLYT_SETTING_BOOL, .offset = AT(is_scrubbing), .fallback = "true", .help = "device memory is cleared before a program gets it; false: the driver is trusted to do that"},
+    {.path = "libraries", .kind = FLYT_SETTING_STRING, .offset = AT(libraries), .fallback = "", .help = "folders of NVIDIA's libraries (libcublas.so.13 and others) for servers, by colons; empty: where the loader finds them"},
     {.path = "vm.sessions", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_sessions_max), .fallback = "48", .minimum = 1, .maximum = 4096, .is_live = true, .help = "sessions of a VM at once"},
     {.path = "vm.attach_rate", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_rate), .fallback = "20", .minimum = 1, .maximum = 100000, .is_live = true, .help = "programs of a VM that may begin in a second"},
     {.path = "vm.attach_burst", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_burst), .fallback = "64", .minimum = 1, .maximum = 100000, .is_live = true, .help = "and at once"},
@@ -118,6 +119,8 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         return flyt_error_set(err, -EINVAL, "cgroup is %.200s, expected the path of a folder", settings->cgroup);
     if (settings->group_size != 2 && settings->group_size != 8)
         return flyt_error_set(err, -EINVAL, "group_size is 2 or 8");
+    if (settings->libraries && strlen(settings->libraries) > FLYT_NODE_LIBRARIES_BYTES_MAX)
+        return flyt_error_set(err, -EINVAL, "libraries: more than %d bytes", FLYT_NODE_LIBRARIES_BYTES_MAX);
     if (settings->name && strlen(settings->name) > FLYT_NAME_BYTES_MAX)
         return flyt_error_set(err, -EINVAL, "name is longer than %d bytes", FLYT_NAME_BYTES_MAX);
     if (!settings->state_dir || strlen(settings->state_dir) + sizeof "/link.sock" > FLYT_MANAGER_LINK_PATH_BYTES)

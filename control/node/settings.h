@@ -8,6 +8,8 @@
 
 enum flyt_node_mps_mode { FLYT_NODE_MPS_OFF, FLYT_NODE_MPS_WATCH, FLYT_NODE_MPS_START };
 
+enum { FLYT_NODE_LIBRARIES_BYTES_MAX = 500 }; /* a server gets them as one argument */
+
 struct flyt_node_settings {
     char *name; /* NULL: the host's */
     struct flyt_strings managers;
@@ -26,6 +28,7 @@ struct flyt_node_settings {
     uint64_t warm, starts_max, client_slots, group_size;
     struct flyt_range server_uids; /* last 0: servers are the node manager's user */
     bool is_scrubbing;             /* servers clear the memory that they get */
+    char *libraries;               /* folders of NVIDIA's libraries, by colons; NULL: where the loader looks */
     char *cgroup; /* NULL: where the service manager has started us, if that is a group to be shared out */
     uint64_t vm_memory_host_bytes, vm_cpu_pct, vm_pids; /* of all servers of a VM; 0: no bound */
     uint64_t vm_sessions_max, vm_attach_rate, vm_attach_burst, vm_image_bytes_max;

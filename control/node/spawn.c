@@ -115,6 +115,10 @@ static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, s
     add_number(start, "--group-size", gpu->group_size);
     if (!settings->is_scrubbing)
         add_argument(start, "--no-scrub");
+    if (settings->libraries) {
+        add_argument(start, "--libraries");
+        add_argument(start, settings->libraries);
+    }
     if (gpu->is_software) {
         add_number(start, "--soft", node->gpus.count);
         add_number(start, "--soft-sms", settings->software_sms);

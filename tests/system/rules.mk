@@ -7,6 +7,11 @@ $(B)/tests/system/%: tests/system/programs/%.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart $(if $(filter static_%,$*),static,shared) -o $@ $<
 
+# It calls cuBLAS.
+$(B)/tests/system/descent: tests/system/programs/descent.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -lcublas
+
 # A library of somebody's that brings the static runtime.
 $(B)/tests/system/libstatic_plugin.so: tests/apps/parts/plugin.cu | toolkit
 	@mkdir -p $(@D)

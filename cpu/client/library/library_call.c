@@ -4,13 +4,14 @@
 #include <string.h>
 #include "cpu/client/core/answer.h"
 #include "cpu/client/core/instance.h"
+#include "cpu/client/core/restore_call.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/library/answers.h"
 #include "cpu/client/library/object.h"
 #include "rpc/base/log.h"
 
-enum { STACK_BYTES = 2048 };
+enum { STACK_BYTES = 2048, FLYT_LIBS_MAX = 16 };
 
 FLYT_ANSWER_CALL(libobject_new, FLYT_LIBOBJECT_NEW)
 FLYT_ANSWER_CALL(libcall_ask, FLYT_LIBCALL_ASK)
@@ -56,6 +57,44 @@ int flyt_lib_refuse(const struct flyt_lib *library, const char *name)
 
 /* ---- the library at the node ---- */
 
+/* Those that this program has opened: another server has to open them, too. */
+static struct {
+    pthread_mutex_t mutex;
+    const struct flyt_lib *list[FLYT_LIBS_MAX];
+    unsigned count;
+} opened = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void note_opened(const struct flyt_lib *library)
+{
+    pthread_mutex_lock(&opened.mutex);
+    if (opened.count < FLYT_LIBS_MAX)
+        opened.list[opened.count++] = library;
+    pthread_mutex_unlock(&opened.mutex);
+}
+
+static int open_again(struct flyt_restore *restore, const struct flyt_lib *library)
+{
+    flyt_library_open_args args = {
+        .thread = FLYT_RESTORE_THREAD, .name = (char *)(uintptr_t)library->name, .client_version = library->version};
+    flyt_library_open_res res = {0};
+    int sent = flyt_call_library_open(restore->fresh, &args, &res);
+    int status = flyt_restore_answered(restore, sent, res.result, "%s (%s)", library->soname,
+                                       res.text && *res.text ? res.text : "as far as the program has used it");
+    xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&res);
+    return status;
+}
+
+int flyt_libs_restore(struct flyt_restore *restore)
+{
+    int status = 0;
+    flyt_lib_answers_forget();
+    pthread_mutex_lock(&opened.mutex);
+    for (unsigned i = 0; i < opened.count && !status; i++)
+        status = open_again(restore, opened.list[i]);
+    pthread_mutex_unlock(&opened.mutex);
+    return status ? status : flyt_lib_objects_restore(restore);
+}
+
 static int open_library(const struct flyt_lib *library)
 {
     flyt_library_open_args args = {
@@ -65,6 +104,8 @@ static int open_library(const struct flyt_lib *library)
     CUresult result = flyt_client_reply(status, res.result, "library_open");
     if (result)
         flyt_warn("%s is not there for this program: %s", library->soname, res.text && *res.text ? res.text : "no reason was given");
+    else
+        note_opened(library);
     xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&res);
     return status_of(library, result);
 }

@@ -45,5 +45,7 @@ void flyt_lib_object_free(struct flyt_lib_object *object);
 /* For the table of parts (records/parts.c). */
 void flyt_lib_objects_clear(uint64_t context_id, bool is_on_server);
 int flyt_lib_objects_restore(struct flyt_restore *restore);
+/* The same of all that the program has of NVIDIA's libraries: the libraries are opened first (library_call.c). */
+int flyt_libs_restore(struct flyt_restore *restore);
 
 #endif

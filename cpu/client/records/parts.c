@@ -9,7 +9,6 @@
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/library.h"
 #include "cpu/client/cuda/stream_record.h"
-#include "cpu/client/library/answers.h"
 #include "cpu/client/library/object.h"
 #include "cpu/client/records/library_restore.h"
 #include "cpu/client/records/restore.h"
@@ -37,7 +36,7 @@ static const struct flyt_part parts[] = {
      .stay = flyt_stream_stay},
     {.context_end = flyt_event_clear, .restore = flyt_event_restore},
     {.context_end = flyt_rows_clear, .restore = flyt_rows_restore},
-    {.context_end = flyt_lib_objects_clear, .restore = flyt_lib_objects_restore},
+    {.context_end = flyt_lib_objects_clear, .restore = flyt_libs_restore},
     {.init = flyt_host_param_init, .explain = flyt_host_param_tell},
 };
 

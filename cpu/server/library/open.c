@@ -99,6 +99,14 @@ static void *open_nvidia(const char *soname, char *ret_path, size_t bytes)
     return NULL;
 }
 
+static void *open_of_node(const struct flyt_server_library *library, bool is_soft, char *ret_path, size_t bytes)
+{
+    const char *folders = getenv("FLYT_LIBRARIES");
+    if (is_soft && (!folders || !*folders))
+        return open_soft(ret_path, bytes);
+    return open_nvidia(library->soname, ret_path, bytes);
+}
+
 /* libraryPropertyType: 0 is the major version, 1 the minor one. */
 static uint32_t version_of(const struct flyt_server_library *library)
 {
@@ -116,12 +124,12 @@ int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, 
     pthread_mutex_lock(&library->mutex);
     if (!library->file) {
         void **functions = calloc(library->row_count, sizeof *functions);
-        void *file = functions ? is_soft ? open_soft(path, sizeof path) : open_nvidia(library->soname, path, sizeof path) : NULL;
+        void *file = functions ? open_of_node(library, is_soft, path, sizeof path) : NULL;
         if (!functions) {
             status = flyt_error_set(err, -ENOMEM, "out of host memory");
         } else if (!file) {
             const char *why = dlerror();
-            status = flyt_error_set(err, -ENOENT, "the node has no %s: %s", library->soname, why ? why : "not found");
+            status = flyt_error_set(err, -ENOENT, "the node has no %s: %.300s", library->soname, why ? why : "not found");
             free(functions);
         } else {
             library->functions = functions;

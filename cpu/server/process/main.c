@@ -80,6 +80,8 @@ static const char usage[] =
     "too\n"
     "  --soft-sm-rate N    thread-instructions per second of each of its SMs (default 0: no limit)\n"
     "  --rpcbind           registers the first tcp port with this machine's rpcbind, for tools that look there\n"
+    "  --libraries FOLDERS folders of NVIDIA's libraries (libcublas.so.13 and others), by colons (otherwise where the\n"
+    "                      loader finds them)\n"
     "  --no-scrub          new device memory is not cleared: the driver is trusted to hand out clean memory\n"
     "  --help              this text\n"
     "  --version           the version\n"
@@ -179,6 +181,8 @@ static int take_option(struct options *options, int option, const char *value)
     case 'r':
         options->is_registering = true;
         return 0;
+    case 'L': /* server processes inherit it */
+        return setenv("FLYT_LIBRARIES", value, 1) ? complain("--libraries cannot be kept: %s", strerror(errno)) : 0;
     case 'N':
         options->child.is_trusting = true;
         return 0;
@@ -205,6 +209,7 @@ static int parse(int argc, char **argv, struct options *options)
         {"soft-sms", required_argument, NULL, 'S'},
         {"soft-memory", required_argument, NULL, 'M'},
         {"soft-cc", required_argument, NULL, 'C'},
+        {"libraries", required_argument, NULL, 'L'},
         {"no-scrub", no_argument, NULL, 'N'},
         {"serve", required_argument, NULL, 'c'},
         {"gpu", required_argument, NULL, 'g'},

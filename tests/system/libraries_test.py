@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Programs that call NVIDIA's libraries (programs/descent.cu) move with their VM, and outlive their server: what they come to
+is, bit by bit, what they come to without that. Where the node has no such library they are told so, once."""
+import os
+
+import harness
+from cluster import System
+from harness import expect_equal, main, scenario
+from steady import Steady, add_vm, allocation, is_idle
+from survivor import its_server_is_killed
+
+ROUNDS, STEPS = 6, 40
+PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
+
+
+class Descent(Steady):
+    def __init__(self, system, i):
+        self.system, self.name = system, "the program that calls cuBLAS in VM %d" % i
+        self.process = system.start_in_vm(i, harness.helper("descent"))
+        self._said = b""
+        self.wait_ready()
+
+    def steps(self):
+        return self.ask("steps %d" % STEPS)[0]
+
+    def ends(self):
+        self.say("end")
+        return harness.finish(self.process)
+
+
+def whole_system(**options):
+    system = System(vms=1, gpus=2, sms=64, memory="1G", **options)
+    try:
+        add_vm(system, 0, "--name", "alice", "--sessions", 8, sm=16, memory="512M")
+    except BaseException:
+        system.print_logs()
+        system.close()
+        raise
+    return system
+
+
+def undisturbed(system):
+    program = Descent(system, 0)
+    losses = [program.steps() for _ in range(ROUNDS)]
+    result = program.ends()
+    expect_equal((result.status, result.err), (0, ""), result)
+    expect_equal(len(set(losses)), ROUNDS, "each round of steps changes the loss")
+    return losses
+
+
+def moves(system, way):
+    gpus = {g["uuid"]: "%s:%d" % (g["node"], g["index"]) for g in system.flytctl("gpus")}
+    here = gpus[allocation(system, 0)["gpu"]]
+    target = here if way == "same" else next(name for name in gpus.values() if name != here)
+    moved = system.flytctl_run("migrate", "alice", "--to", target, *PATIENCE, *(["--force"] if way == "same" else []), timeout=300)
+    expect_equal(moved.status, 0, "the move to", target, moved)
+
+
+@scenario
+def what_they_come_to_is_the_same_after_moves():
+    with whole_system() as system:
+        wanted = undisturbed(system)
+        program, seen = Descent(system, 0), []
+        for round_ in range(ROUNDS):
+            seen.append(program.steps())
+            if round_ < ROUNDS - 1:
+                moves(system, "other" if round_ % 2 else "same")
+        result = program.ends()
+        expect_equal((result.status, result.err), (0, ""), result)
+        expect_equal(seen, wanted, "the losses")
+        is_idle(system)
+
+
+@scenario
+def what_they_come_to_is_the_same_when_servers_die():
+    with whole_system() as system:
+        wanted = undisturbed(system)
+        is_idle(system)
+        program, seen = Descent(system, 0), []
+        for round_ in range(ROUNDS):
+            seen.append(program.steps())
+            if round_ < 2:
+                its_server_is_killed(system)
+        expect_equal(program.ends().status, 0)
+        expect_equal(seen, wanted, "the losses")
+
+
+@scenario
+def a_node_without_the_library():
+    nowhere = os.path.join(harness.WORK, "nowhere")
+    with whole_system(node={"libraries": nowhere}) as system:
+        result = harness.finish(system.start_in_vm(0, harness.helper("descent")))
+        expect_equal((result.status, result.out), (7, "error CUBLAS_STATUS_NOT_SUPPORTED\n"), result)
+        expect_equal(result.err.count("libcublas.so.13 is not there for this program: the node has no libcublas.so.13"), 1, result)
+
+
+if __name__ == "__main__":
+    main()
