@@ -27,8 +27,9 @@ def flags(call):
     out = [names[call.kind]]
     if "waits" in call.words:
         out.append("FLYT_LIB_WAITS")
-    if "trusted" in call.words:
-        out.append("FLYT_LIB_TRUSTED")
+    out += [f"FLYT_LIB_{word.upper()}" for word in ("trusted", "draws", "restarts") if word in call.words]
+    if call.kind == "more" and call.arguments:
+        out.append("FLYT_LIB_LAST")
     return " | ".join(out)
 
 

@@ -18,7 +18,7 @@ ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
 BY_MODE = {"scalar", "result", "update"}
 HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
 CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "hand", "none"}
-WORDS = {"waits", "trusted"}
+WORDS = {"waits", "trusted", "draws", "restarts"}
 OBJECTS_MAX = 4
 
 
@@ -316,6 +316,10 @@ class Reader:
             count = sum(1 for p in call.parameters if library.object_of(p))
             if call.kind == "more" and count != 1:
                 raise RowError(f"{call.place}: {call.symbol} is to be done again with the one object that it names, and names {count}")
+            if call.kind == "more" and call.arguments not in ([], ["last"]):
+                raise RowError(f"{call.place}: expected more [last]: {' '.join(call.arguments)}")
+            if call.words & {"draws", "restarts"} and not count:
+                raise RowError(f"{call.place}: {call.symbol} names no object from which it draws")
             if count > OBJECTS_MAX:
                 raise RowError(f"{call.place}: more than {OBJECTS_MAX} objects")
             if any(not one.by for one in call.of(*BY_MODE)) and not mode_object(library, call):

@@ -331,8 +331,10 @@ static int ask(struct flyt_lib_call *call, const struct sending *self, const str
     if (status == library->success)
         status = take_results(call, res.results.results_val, res.results.results_len);
     if (status == library->success && is_kept &&
-        !flyt_lib_object_add(call->objects[0], call->row->id, self->data, self->bytes))
+        !flyt_lib_object_add(call->objects[0], call->row->id, self->data, self->bytes, call->row->flags & FLYT_LIB_LAST))
         status = library->memory;
+    if (status == library->success && call->row->flags & FLYT_LIB_RESTARTS)
+        call->objects[0]->is_drawn = false;
     if (is_kept)
         flyt_answer_end();
     if (status == library->success && call->row->flags & FLYT_LIB_CACHED)
@@ -382,6 +384,8 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
         self->ids[i] = call->objects[i]->record.minted_id;
     if (call->row->flags & FLYT_LIB_CACHED && find_answer(call, &key))
         return library->success;
+    if (call->row->flags & FLYT_LIB_DRAWS)
+        call->objects[0]->is_drawn = true;
     bool may_go = call->row->flags & FLYT_LIB_IN_STREAM && !call->waits &&
                   (call->row->flags & FLYT_LIB_TRUSTED || flyt_lib_has_succeeded(&key));
     return may_go ? send_oneway(call, self) : ask(call, self, &key);

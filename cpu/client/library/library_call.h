@@ -70,6 +70,9 @@ enum flyt_lib_flag {
     FLYT_LIB_WAITS = 1 << 3,
     FLYT_LIB_TRUSTED = 1 << 4,
     FLYT_LIB_MORE = 1 << 5, /* it makes its object further, and is done again where that is made again */
+    FLYT_LIB_LAST = 1 << 6,     /* of such calls the last one alone */
+    FLYT_LIB_DRAWS = 1 << 7,    /* its object goes on to where no call can bring it again, */
+    FLYT_LIB_RESTARTS = 1 << 8, /* and is at a beginning after this */
 };
 
 enum { FLYT_LIB_VALUES_MAX = 8, FLYT_LIB_ARRAYS_MAX = 12 };

@@ -46,12 +46,13 @@ struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, ui
     object->arguments = arguments;
     object->argument_bytes = bytes;
     object->further = NULL;
+    object->is_drawn = false;
     memset(object->state, 0, sizeof object->state);
     memcpy(object->state, kind->defaults, kind->state_bytes);
     return object;
 }
 
-bool flyt_lib_object_add(struct flyt_lib_object *object, uint32_t row, const void *arguments, size_t bytes)
+bool flyt_lib_object_add(struct flyt_lib_object *object, uint32_t row, const void *arguments, size_t bytes, bool is_last)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     struct flyt_lib_further *fresh = malloc(sizeof *fresh + bytes);
@@ -61,13 +62,17 @@ bool flyt_lib_object_add(struct flyt_lib_object *object, uint32_t row, const voi
     memcpy(fresh->arguments, arguments, bytes);
     pthread_mutex_lock(&mutex);
     struct flyt_lib_further **place = &object->further;
-    while (*place && ((*place)->next || (*place)->row != row || (*place)->bytes != bytes ||
-                      memcmp((*place)->arguments, arguments, bytes)))
-        place = &(*place)->next;
-    if (*place)
-        free(fresh);
-    else
-        *place = fresh;
+    while (*place) {
+        struct flyt_lib_further *one = *place;
+        bool is_same = !one->next && one->bytes == bytes && !memcmp(one->arguments, arguments, bytes);
+        if (one->row == row && (is_last || is_same)) {
+            *place = one->next;
+            free(one);
+        } else {
+            place = &one->next;
+        }
+    }
+    *place = fresh;
     pthread_mutex_unlock(&mutex);
     return true;
 }
@@ -151,7 +156,9 @@ int flyt_lib_objects_restore(struct flyt_restore *restore)
     const struct flyt_lib_object *object;
     int status = 0;
     while (!status && (object = flyt_table_next(&object_table, &slot))) {
-        status = make_again(restore, object);
+        status = object->is_drawn ? flyt_restore_answered(restore, 0, CUDA_ERROR_NOT_SUPPORTED, "a %s of %s from which was drawn",
+                                                          object->kind->name, object->kind->library->name)
+                                  : make_again(restore, object);
         for (struct flyt_lib_further *one = object->further; one && !status; one = one->next)
             status = make_further(restore, object, one);
     }
