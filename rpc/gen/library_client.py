@@ -48,6 +48,8 @@ def put(library, call, one):
             return [f"    flyt_lib_new(&call, {name}, &kind_{library.object_of(one).name});"]
         how = "(uint64_t)(unsigned)" if library.object_of(one).is_small else "(uint64_t)(uintptr_t)"
         function = "end" if word == "end" else "object"
+        if one.is_optional:
+            return [f"    flyt_lib_object_optional(&call, {how}{name}, &kind_{library.object_of(one).name});"]
         return [f"    flyt_lib_{function}(&call, {how}{name}, &kind_{library.object_of(one).name});"]
     if one.kind in NUMBERS:
         return [f"    sent.{name} = {name};"]

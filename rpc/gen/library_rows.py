@@ -115,7 +115,7 @@ class Library:
 
     def object_of(self, parameter):
         """The Object of a parameter that is a handle, or None."""
-        return self.objects.get(parameter.kind.split()[-1])
+        return self.objects.get(parameter.kind.split()[-1].rstrip("?"))
 
 
 def lines_of(path):
@@ -152,7 +152,7 @@ def parse_parameter(library, text, place):
         if len(rest) != 1 or rest[0] not in table:
             raise RowError(f"{place}: {kind} of what is declared above: {text}")
         return Parameter(name, f"{kind} {rest[0]}", rest[0])
-    if kind in library.objects or kind in NUMBERS or kind in ADDRESSES or kind == "stream":
+    if kind.rstrip("?") in library.objects or kind in NUMBERS or kind in ADDRESSES or kind == "stream":
         if rest:
             raise RowError(f"{place}: nothing follows {kind}: {text}")
         return Parameter(name, kind)
@@ -187,7 +187,10 @@ def variants(symbol, place):
         # Of two letters the first is the result's or the scalar's: Cs, Zd scale by a real number; Sc, Dz tell a real one.
         choices = []
         for letter in letters:
-            main = max((LETTERS[one.upper()] for one in letter), key=lambda kind: NUMBERS[kind][1])
+            known = [LETTERS[one.upper()] for one in letter if one.upper() in LETTERS]
+            if not known:
+                raise RowError(f"{place}: no type of {letter} is known: {symbol}")
+            main = max(known, key=lambda kind: NUMBERS[kind][1])
             choices.append((letter, {"T": main, "R": REAL[main]}))
     for text, types in choices:
         for rest, more in variants(symbol[:found.start()] + text + symbol[found.end():], place):
@@ -318,6 +321,10 @@ class Reader:
                 raise RowError(f"{call.place}: {call.symbol} is to be done again with the one object that it names, and names {count}")
             if call.kind == "more" and call.arguments not in ([], ["last"]):
                 raise RowError(f"{call.place}: expected more [last]: {' '.join(call.arguments)}")
+            if call.kind in ("set", "get", "more", "new", "end") and any(library.object_of(p) and p.is_optional for p in call.parameters):
+                raise RowError(f"{call.place}: {call.symbol} is nothing without its object")
+            if sum(1 for p in call.parameters if library.object_of(p) and p.is_optional) > 1:
+                raise RowError(f"{call.place}: {call.symbol} has more than one object that may be missing")
             if call.words & {"draws", "restarts"} and not count:
                 raise RowError(f"{call.place}: {call.symbol} names no object from which it draws")
             if count > OBJECTS_MAX:

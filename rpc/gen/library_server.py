@@ -28,7 +28,8 @@ def argument(library, call, one, places):
     if kind and word == "new":
         return [], "&call->made"
     if kind:
-        real = f"call->objects[{places[one.name]}]->real"
+        place = f"call->objects[{places[one.name]}]"
+        real = f"({place} ? {place}->real : NULL)" if one.is_optional else f"{place}->real"
         return [], f"(int)(intptr_t){real}" if kind.is_small else real
     if one.kind in NUMBERS:
         return [], f"sent->{one.name}"
@@ -70,6 +71,8 @@ def run_c(library, call):
 
 def row_c(library, call):
     kinds = [library.object_of(p).number for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
+    optional = sum(1 << place for place, p in enumerate(p for p in call.parameters if library.object_of(p) and not p.kind.startswith("new "))
+                   if p.is_optional)
     new = [library.object_of(p).number for p in call.parameters if p.kind.startswith("new ")]
     words = ["FLYT_LIBCALL_WAITS"] if "waits" in call.words else []
     words += ["FLYT_LIBCALL_IN_STREAM"] if call.kind in ("stream", "more") else []
@@ -77,7 +80,7 @@ def row_c(library, call):
     words += ["FLYT_LIBCALL_NEW"] if call.kind == "new" else ["FLYT_LIBCALL_END"] if call.kind == "end" else []
     text = ", ".join(map(str, kinds)) or "0"
     return (f"    {{.id = {call.id:#x}u, .name = \"{call.symbol}\", .run = run_{call.symbol}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
-            f".object_count = {len(kinds)}, .kinds = {{{text}}}, .made = {new[0] if new else 0}, .flags = {' | '.join(words) or '0'}}},")
+            f".object_count = {len(kinds)}, .kinds = {{{text}}}, .optional = {optional}, .made = {new[0] if new else 0}, .flags = {' | '.join(words) or '0'}}},")
 
 
 def apply_c(library, one):

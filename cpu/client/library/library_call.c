@@ -158,6 +158,14 @@ void flyt_lib_object(struct flyt_lib_call *call, uint64_t handle, const struct f
     call->objects[call->object_count++] = object;
 }
 
+void flyt_lib_object_optional(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind)
+{
+    if (handle)
+        flyt_lib_object(call, handle, kind);
+    else if (is_well(call))
+        call->objects[call->object_count++] = NULL;
+}
+
 void flyt_lib_end(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind)
 {
     call->is_end = true;
@@ -181,7 +189,7 @@ void flyt_lib_stream(struct flyt_lib_call *call, void *stream)
 int flyt_lib_mode(const struct flyt_lib_call *call, unsigned place)
 {
     int mode = 0;
-    if (place < call->object_count && call->objects[place]->kind->mode_at >= 0)
+    if (place < call->object_count && call->objects[place] && call->objects[place]->kind->mode_at >= 0)
         memcpy(&mode, call->objects[place]->state + call->objects[place]->kind->mode_at, sizeof mode);
     return mode;
 }
@@ -232,9 +240,11 @@ uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t bytes, bool
 
 /* ---- what is sent ---- */
 
-/* An object of another library's has no settings here. */
+/* An object of another library's has no settings here, and none has none. */
 static size_t state_bytes(const struct flyt_lib_call *call, unsigned place)
 {
+    if (!call->objects[place])
+        return 0;
     const struct flyt_lib_kind *kind = call->objects[place]->kind;
     return kind->library == call->row->library ? kind->state_bytes : 0;
 }
@@ -260,7 +270,8 @@ static void compose(const struct flyt_lib_call *call, unsigned char *to)
 {
     to = append(to, call->arguments, call->row->bytes);
     for (unsigned i = 0; i < call->object_count; i++)
-        to = append(to, call->objects[i]->state, state_bytes(call, i));
+        if (call->objects[i])
+            to = append(to, call->objects[i]->state, state_bytes(call, i));
     for (unsigned i = 0; i < call->in_count; i++)
         to = append(to, call->in[i].data, call->in[i].bytes);
 }
@@ -275,6 +286,8 @@ static struct flyt_lib_key key_of(const struct flyt_lib_call *call)
     for (unsigned i = 0; i < call->in_count; i++)
         flyt_lib_key_add(&key, call->in[i].data, call->in[i].bytes);
     for (unsigned i = 0; i < call->object_count; i++) {
+        if (!call->objects[i])
+            continue;
         if (row->flags & FLYT_LIB_CACHED)
             flyt_lib_key_add(&key, call->objects[i]->state, state_bytes(call, i));
         if (call->objects[i]->kind->is_apart)
@@ -307,7 +320,8 @@ static int take_results(struct flyt_lib_call *call, const void *results, size_t 
 
 struct sending {
     struct flyt_stream *stream;
-    uint64_t ids[FLYT_LIB_OBJECTS_MAX];
+    uint64_t ids[FLYT_LIB_OBJECTS_MAX]; /* of those objects that there are */
+    unsigned id_count;
     unsigned char *data;
     size_t bytes;
 };
@@ -317,7 +331,7 @@ static int ask(struct flyt_lib_call *call, const struct sending *self, const str
     const struct flyt_lib *library = call->row->library;
     flyt_libcall_ask_args args = {.thread = flyt_thread_number(),
                                   .stream_id = self->stream->stream_id,
-                                  .objects = {call->object_count, (uint64_t *)(uintptr_t)self->ids},
+                                  .objects = {self->id_count, (uint64_t *)(uintptr_t)self->ids},
                                   .row = call->row->id,
                                   .arguments = {(u_int)self->bytes, (char *)self->data}};
     flyt_libcall_ask_res res = {0};
@@ -349,7 +363,7 @@ static int send_oneway(const struct flyt_lib_call *call, const struct sending *s
 {
     flyt_libcall_stream_args args = {.thread = flyt_thread_number(),
                                      .stream_id = self->stream->stream_id,
-                                     .objects = {call->object_count, (uint64_t *)(uintptr_t)self->ids},
+                                     .objects = {self->id_count, (uint64_t *)(uintptr_t)self->ids},
                                      .row = call->row->id,
                                      .arguments = {(u_int)self->bytes, (char *)self->data}};
     uint64_t sequence;
@@ -381,7 +395,8 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
     if (result)
         return status_of(library, result);
     for (unsigned i = 0; i < call->object_count; i++)
-        self->ids[i] = call->objects[i]->record.minted_id;
+        if (call->objects[i])
+            self->ids[self->id_count++] = call->objects[i]->record.minted_id;
     if (call->row->flags & FLYT_LIB_CACHED && find_answer(call, &key))
         return library->success;
     if (call->row->flags & FLYT_LIB_DRAWS)

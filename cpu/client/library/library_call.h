@@ -121,6 +121,8 @@ enum flyt_lib_use_of_scalar { FLYT_LIB_SCALAR, FLYT_LIB_RESULT, FLYT_LIB_UPDATE 
 FLYT_API void flyt_lib_begin(struct flyt_lib_call *call);
 /* The call names an object; the first one's device and stream are the call's. */
 FLYT_API void flyt_lib_object(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind);
+/* The same, or none for 0. */
+FLYT_API void flyt_lib_object_optional(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind);
 FLYT_API void flyt_lib_end(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind);
 FLYT_API void flyt_lib_new(struct flyt_lib_call *call, void *ret_handle, const struct flyt_lib_kind *kind);
 FLYT_API void flyt_lib_stream(struct flyt_lib_call *call, void *stream);

@@ -54,7 +54,7 @@ struct flyt_server_row {
     const char *name;
     int (*run)(struct flyt_libcall *call);
     unsigned bytes, object_count;
-    unsigned char kinds[FLYT_LIB_OBJECTS_MAX], made, flags;
+    unsigned char kinds[FLYT_LIB_OBJECTS_MAX], optional, made, flags; /* optional: a bit for the object that may be missing */
 };
 
 struct flyt_server_library {

@@ -191,7 +191,7 @@ int flyt_libcall_run(struct flyt_libcall *call)
     size_t at = flyt_lib_align(call->row->bytes);
     call->status = call->library->success;
     for (unsigned i = 0; i < call->row->object_count; i++) {
-        if (call->objects[i]->library != call->library) /* it stands for one of this library's, without settings */
+        if (!call->objects[i] || call->objects[i]->library != call->library) /* none; it stands for one of this library's, without settings */
             continue;
         int status = prepare_object(call, call->objects[i], call->arguments + at);
         if (status != call->library->success)
