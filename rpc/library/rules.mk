@@ -9,5 +9,14 @@ $(LIBRARIES:%=$(GEN)/library_%.stamp): $(GEN)/library_%.stamp: rpc/library/%.row
 $(foreach name,$(LIBRARIES),$(eval $(GEN)/flyt_lib_$(name).h $(GEN)/flyt_lib_$(name)_client.c $(GEN)/flyt_lib_$(name)_server.c: $(GEN)/library_$(name).stamp ;))
 GENERATED += $(LIBRARIES:%=$(GEN)/flyt_lib_%.h)
 
+# All of them: FLYT_LIBRARIES(X) is X(NAME) for each.
+$(GEN)/flyt_libraries.h: $(LIBRARIES:%=rpc/library/%.rows) rpc/library/rules.mk
+	@mkdir -p $(GEN)
+	printf '/* Made by rpc/library/rules.mk from the names of rpc/library. */\n#define FLYT_LIBRARIES(X)$(foreach name,$(LIBRARIES), X($(name)))\n' >$@
+GENERATED += $(GEN)/flyt_libraries.h
+
+# A library's file is named as NVIDIA's.
+$(foreach name,$(LIBRARIES),$(eval LIBRARY_FILE_$(name) := $(shell sed -n 's/^library [^ ]* \([^ ]*\).*/\1/p' rpc/library/$(name).rows)))
+
 # What flyt-server has of them.
 LIBRARY_SERVER_OBJS := $(LIBRARIES:%=$(GEN)/flyt_lib_%_server.o)

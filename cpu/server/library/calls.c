@@ -94,16 +94,20 @@ static CUresult prepare(struct work *work, uint32_t row, const char *arguments, 
     if (!call->row || !(call->function = flyt_server_library_row_function(call->library, call->row)))
         return CUDA_ERROR_NOT_SUPPORTED;
     size_t wanted = flyt_lib_align(call->row->bytes);
-    if (object_count != call->row->object_count)
+    unsigned missing = call->row->optional && object_count + 1 == call->row->object_count;
+    if (object_count + missing != call->row->object_count)
         return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < object_count; i++) {
-        if (!objects[i] || !may_stand_for(objects[i], &call->library->kinds[call->row->kinds[i]]))
+    for (unsigned i = 0, next = 0; i < call->row->object_count; i++) {
+        if (missing && call->row->optional == 1u << i)
+            continue;
+        struct flyt_libobject *object = objects[next++];
+        if (!object || !may_stand_for(object, &call->library->kinds[call->row->kinds[i]]))
             return CUDA_ERROR_INVALID_HANDLE;
-        if (objects[i]->is_taken)
+        if (object->is_taken)
             return FLYT_CALL_RETRY;
-        call->objects[i] = objects[i];
-        if (objects[i]->library == call->library)
-            wanted += flyt_lib_align(objects[i]->kind->state_bytes);
+        call->objects[i] = object;
+        if (object->library == call->library)
+            wanted += flyt_lib_align(object->kind->state_bytes);
     }
     if (bytes < wanted || bytes % 8)
         return CUDA_ERROR_INVALID_VALUE;
@@ -180,7 +184,8 @@ static void thread_free(struct flyt_job *job)
 static void take_objects(struct flyt_libcall *call, bool is_taken)
 {
     for (unsigned i = 0; i < call->row->object_count; i++)
-        call->objects[i]->is_taken = is_taken;
+        if (call->objects[i])
+            call->objects[i]->is_taken = is_taken;
 }
 
 static void ask_finish(struct flyt_job *job, CUresult result)
