@@ -6,8 +6,9 @@
 
 static unsigned all_of(const char *text, unsigned count)
 {
-    flyt_warn("CUDA_VISIBLE_DEVICES=%.100s is not followed: numbers from 0 on, in their order, are; all %u devices are visible", text,
-              count);
+    flyt_warn("CUDA_VISIBLE_DEVICES=%.100s is not followed: numbers from 0 on, in their order, are; all %u devices are "
+              "visible",
+              text, count);
     return count;
 }
 
@@ -24,7 +25,8 @@ unsigned flyt_visible_devices(const char *text, unsigned count)
         if (end == at || number < 0 || number >= (long)count)
             return visible; /* no device: the list ends here */
         if (number != (long)visible)
-            return number < (long)visible ? 0 : all_of(text, count); /* one that is named twice makes the list invalid */
+            return number < (long)visible ? 0
+                                          : all_of(text, count); /* one that is named twice makes the list invalid */
         visible++;
         at = end;
         if (*at != ',')

@@ -1,5 +1,5 @@
-/* Calls of a library of the test's own over a channel without a server: what is awaited and what is not, what travels, what
- * wrong answers, handles and descriptors come to. */
+/* Calls of a library of the test's own over a channel without a server: what is awaited and what is not, what travels,
+ * what wrong answers, handles and descriptors come to. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,18 @@
 #include "cpu/client/library/library_call.h"
 #include "flyt.h"
 
-enum { FINE = 0, REFUSED = 15, FAILED = 13, HANDLE = 1, INVALID = 7, MEMORY = 3, ROW_NEW = 11, ROW_END, ROW_WORK, ROW_SIZE };
+enum {
+    FINE = 0,
+    REFUSED = 15,
+    FAILED = 13,
+    HANDLE = 1,
+    INVALID = 7,
+    MEMORY = 3,
+    ROW_NEW = 11,
+    ROW_END,
+    ROW_WORK,
+    ROW_SIZE
+};
 
 struct state {
     int32_t mode, level;
@@ -30,8 +41,12 @@ static const struct state defaults = {.level = 5};
 static const struct descriptor value_defaults = {.count = 1};
 static const struct flyt_lib_attribute attributes[] = {{1, offsetof(struct descriptor, order), 4},
                                                        {70, offsetof(struct descriptor, count), 4}};
-static const struct flyt_lib_value_kind value_kind = {
-    .bytes = sizeof(struct descriptor), .room = 64, .count = 2, .attributes = attributes, .defaults = &value_defaults, .magic = 77};
+static const struct flyt_lib_value_kind value_kind = {.bytes = sizeof(struct descriptor),
+                                                      .room = 64,
+                                                      .count = 2,
+                                                      .attributes = attributes,
+                                                      .defaults = &value_defaults,
+                                                      .magic = 77};
 static struct flyt_lib_use use = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 static const struct flyt_lib library = {.name = "test",
                                         .soname = "libtest.so.1",
@@ -94,7 +109,8 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
 
 static int create(void **ret_handle)
 {
-    static const struct flyt_lib_row row = {.library = &library, .name = "testCreate", .id = ROW_NEW, .flags = FLYT_LIB_ASKS};
+    static const struct flyt_lib_row row = {
+        .library = &library, .name = "testCreate", .id = ROW_NEW, .flags = FLYT_LIB_ASKS};
     char nothing[1];
     struct flyt_lib_call call = {.row = &row, .arguments = nothing};
     flyt_lib_begin(&call);
@@ -104,7 +120,8 @@ static int create(void **ret_handle)
 
 static int destroy(void *handle)
 {
-    static const struct flyt_lib_row row = {.library = &library, .name = "testDestroy", .id = ROW_END, .flags = FLYT_LIB_ASKS};
+    static const struct flyt_lib_row row = {
+        .library = &library, .name = "testDestroy", .id = ROW_END, .flags = FLYT_LIB_ASKS};
     char nothing[1];
     struct flyt_lib_call call = {.row = &row, .arguments = nothing};
     flyt_lib_begin(&call);
@@ -112,8 +129,8 @@ static int destroy(void *handle)
     return flyt_lib_finish(&call);
 }
 
-static int call_row(const struct flyt_lib_row *row, void *handle, int n, const float *alpha, uint64_t address, const void *array,
-                    size_t array_bytes, void *out, size_t out_bytes)
+static int call_row(const struct flyt_lib_row *row, void *handle, int n, const float *alpha, uint64_t address,
+                    const void *array, size_t array_bytes, void *out, size_t out_bytes)
 {
     struct arguments sent;
     memset(&sent, 0, sizeof sent);
@@ -221,7 +238,8 @@ static void settings_and_arrays_travel(void **state)
     assert_int_equal(((const struct state *)(server.arguments + sizeof(struct arguments)))->level, 6);
     assert_memory_equal(server.arguments + sizeof(struct arguments) + sizeof(struct state), "abcd\0\0\0", 8);
     settings->mode = 1;
-    assert_int_equal(call_row(&work_row, handle, 4, (const float *)(uintptr_t)0x200000000400, 1, NULL, 0, NULL, 0), FINE);
+    assert_int_equal(call_row(&work_row, handle, 4, (const float *)(uintptr_t)0x200000000400, 1, NULL, 0, NULL, 0),
+                     FINE);
     assert_int_equal(arguments->alpha.place, FLYT_LIB_DEVICE);
     assert_int_equal(arguments->alpha.address, 0x200000000400);
     assert_int_equal(destroy(handle), FINE);
@@ -319,9 +337,9 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_library_is_opened_once),      cmocka_unit_test(what_has_succeeded_is_not_awaited_again),
-        cmocka_unit_test(settings_and_arrays_travel),    cmocka_unit_test(answers_are_kept),
-        cmocka_unit_test(wrong_handles_are_refused),     cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(a_library_is_opened_once),     cmocka_unit_test(what_has_succeeded_is_not_awaited_again),
+        cmocka_unit_test(settings_and_arrays_travel),   cmocka_unit_test(answers_are_kept),
+        cmocka_unit_test(wrong_handles_are_refused),    cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(descriptors_hold_what_is_set),
     };
     setenv("FLYT_SERVER", "tcp://127.0.0.1:1", 1);

@@ -1,5 +1,5 @@
-/* What a call's arguments may say: arrays within what came, of the sizes that the row's formulas give, results within their
- * room; and what an object is told before a call. Over a library of the test's own. */
+/* What a call's arguments may say: arrays within what came, of the sizes that the row's formulas give, results within
+ * their room; and what an object is told before a call. Over a library of the test's own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,8 @@ static int apply(struct flyt_server_library *library, void *real, const void *wa
 
 static const struct flyt_server_kind kind = {.name = "test", .state_bytes = sizeof(struct state), .apply = apply};
 static const struct flyt_server_row row = {.name = "testWork", .run = run, .bytes = ARGUMENTS, .object_count = 1};
-static struct flyt_server_library library = {.name = "test", .kinds = &kind, .kind_count = 1, .refused = 15, .invalid = INVALID};
+static struct flyt_server_library library = {
+    .name = "test", .kinds = &kind, .kind_count = 1, .refused = 15, .invalid = INVALID};
 
 static struct flyt_libobject object;
 static unsigned char arguments[ARGUMENTS + sizeof(struct state) + 64] __attribute__((aligned(8))), results[64];
