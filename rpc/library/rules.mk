@@ -20,3 +20,9 @@ $(foreach name,$(LIBRARIES),$(eval LIBRARY_FILE_$(name) := $(shell sed -n 's/^li
 
 # What flyt-server has of them.
 LIBRARY_SERVER_OBJS := $(LIBRARIES:%=$(GEN)/flyt_lib_%_server.o)
+
+# How each function is answered, by library.
+$(GEN)/libraries.md: rpc/gen/library_coverage.py rpc/gen/library_rows.py $(LIBRARIES:%=rpc/library/%.rows)
+	@mkdir -p $(GEN)
+	$(PYTHON) -B rpc/gen/library_coverage.py $@ $(LIBRARIES:%=rpc/library/%.rows)
+ALL += $(GEN)/libraries.md
