@@ -1,7 +1,7 @@
 # Rows of NVIDIA's libraries -> $(GEN): what client and server share, the client's entry points, what the server calls.
 
 LIBRARIES := $(patsubst rpc/library/%.rows,%,$(sort $(wildcard rpc/library/*.rows)))
-LIBRARY_MAKERS := $(filter-out %_test.py,$(wildcard rpc/gen/library*.py)) rpc/gen/generate.py
+LIBRARY_MAKERS := $(filter-out %_test.py %_check.py %_propose.py %_header.py,$(wildcard rpc/gen/library*.py)) rpc/gen/generate.py
 
 $(LIBRARIES:%=$(GEN)/library_%.stamp): $(GEN)/library_%.stamp: rpc/library/%.rows $(LIBRARY_MAKERS)
 	@mkdir -p $(GEN)
