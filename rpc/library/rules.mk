@@ -20,3 +20,8 @@ $(foreach name,$(LIBRARIES),$(eval LIBRARY_FILE_$(name) := $(shell sed -n 's/^li
 
 # What flyt-server has of them.
 LIBRARY_SERVER_OBJS := $(LIBRARIES:%=$(GEN)/flyt_lib_%_server.o)
+
+$(B)/rpc/gen/library_rows_test: rpc/gen/library_rows_test.py $(LIBRARY_MAKERS) $(LIBRARIES:%=rpc/library/%.rows)
+	@mkdir -p $(@D)
+	printf '#!/bin/sh\nexec $(PYTHON) -B $(CURDIR)/rpc/gen/library_rows_test.py\n' >$@ && chmod +x $@
+UNIT_TESTS += $(B)/rpc/gen/library_rows_test
