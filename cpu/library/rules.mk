@@ -17,3 +17,12 @@ $(B)/lib/$(2): $(GEN)/flyt_lib_$(1)_client.o $(call objs,$(wildcard cpu/library/
 CLIENT += $(B)/lib/$(2)
 endef
 $(foreach name,$(LIBRARIES),$(eval $(call replaced_library,$(name),$(LIBRARY_FILE_$(name)))))
+
+# Rows and exports against the toolkit's header and library.
+define library_check
+$(B)/rpc/gen/library_check_$(1): rpc/library/$(1).rows rpc/gen/library_check.py $(LIBRARY_MAKERS) $(B)/lib/$(2) cpu/library/rules.mk
+	@mkdir -p $$(@D)
+	printf '#!/bin/sh\ncd $(CURDIR) || exit 1\nexec $(PYTHON) -B rpc/gen/library_check.py %s %s %s\n' rpc/library/$(1).rows $(B)/lib/$(2) $(CUDA_PATH) >$$@ && chmod +x $$@
+UNIT_TESTS += $(B)/rpc/gen/library_check_$(1)
+endef
+$(foreach name,$(LIBRARIES),$(eval $(call library_check,$(name),$(LIBRARY_FILE_$(name)))))

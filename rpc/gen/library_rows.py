@@ -323,6 +323,11 @@ class Reader:
                 raise RowError(f"{call.place}: expected more [last]: {' '.join(call.arguments)}")
             if call.kind in ("set", "get", "more", "new", "end") and any(library.object_of(p) and p.is_optional for p in call.parameters):
                 raise RowError(f"{call.place}: {call.symbol} is nothing without its object")
+            for word in ("new", "end"):
+                if sum(1 for p in call.parameters if p.kind.startswith(word + " ")) != (call.kind == word):
+                    raise RowError(f"{call.place}: {call.symbol} is {call.kind}, and has another number of parameters that are `{word}`")
+            if call.kind in ("set", "get"):
+                self.check_setting(call)
             if sum(1 for p in call.parameters if library.object_of(p) and p.is_optional) > 1:
                 raise RowError(f"{call.place}: {call.symbol} has more than one object that may be missing")
             if call.words & {"draws", "restarts"} and not count:
@@ -331,6 +336,19 @@ class Reader:
                 raise RowError(f"{call.place}: more than {OBJECTS_MAX} objects")
             if any(not one.by for one in call.of(*BY_MODE)) and not mode_object(library, call):
                 raise RowError(f"{call.place}: no object with a pointer mode")
+
+
+    def check_setting(self, call):
+        """What it sets or tells are fields of its object and parameters of its own."""
+        objects = [self.library.object_of(p) for p in call.parameters if self.library.object_of(p)]
+        if not objects or not call.arguments:
+            raise RowError(f"{call.place}: {call.symbol} has no object, or nothing that it would {call.kind}")
+        fields = {one.name for one in objects[0].fields} | ({"stream"} if objects[0].stream_setter else set())
+        names = {one.name for one in call.parameters}
+        for argument in call.arguments:
+            name, _, parameter = argument.partition("=")
+            if name not in fields or parameter not in names:
+                raise RowError(f"{call.place}: expected FIELD=PARAMETER, of a {objects[0].name} and of {call.symbol}: {argument}")
 
 
 def mode_object(library, call):

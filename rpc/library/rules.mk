@@ -1,7 +1,7 @@
 # Rows of NVIDIA's libraries -> $(GEN): what client and server share, the client's entry points, what the server calls.
 
 LIBRARIES := $(patsubst rpc/library/%.rows,%,$(sort $(wildcard rpc/library/*.rows)))
-LIBRARY_MAKERS := $(filter-out %_test.py,$(wildcard rpc/gen/library*.py)) rpc/gen/generate.py
+LIBRARY_MAKERS := $(filter-out %_test.py %_check.py %_propose.py %_header.py,$(wildcard rpc/gen/library*.py)) rpc/gen/generate.py
 
 $(LIBRARIES:%=$(GEN)/library_%.stamp): $(GEN)/library_%.stamp: rpc/library/%.rows $(LIBRARY_MAKERS)
 	@mkdir -p $(GEN)
@@ -26,3 +26,7 @@ $(GEN)/libraries.md: rpc/gen/library_coverage.py rpc/gen/library_rows.py $(LIBRA
 	@mkdir -p $(GEN)
 	$(PYTHON) -B rpc/gen/library_coverage.py $@ $(LIBRARIES:%=rpc/library/%.rows)
 ALL += $(GEN)/libraries.md
+$(B)/rpc/gen/library_rows_test: rpc/gen/library_rows_test.py $(LIBRARY_MAKERS) $(LIBRARIES:%=rpc/library/%.rows)
+	@mkdir -p $(@D)
+	printf '#!/bin/sh\nexec $(PYTHON) -B $(CURDIR)/rpc/gen/library_rows_test.py\n' >$@ && chmod +x $@
+UNIT_TESTS += $(B)/rpc/gen/library_rows_test

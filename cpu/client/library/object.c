@@ -5,6 +5,7 @@
 #include <string.h>
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/restore_call.h"
+#include "rpc/base/log.h"
 
 static struct flyt_table object_table = FLYT_TABLE_INIT(FLYT_ID_LIBOBJECT, struct flyt_lib_object, 1);
 
@@ -132,6 +133,14 @@ static int make_again(struct flyt_restore *restore, const struct flyt_lib_object
     return status;
 }
 
+static int stand_against(struct flyt_restore *restore, const struct flyt_lib_object *object)
+{
+    flyt_warn("this program cannot go to another server now: where a %s of %s is in its numbers is known to its server alone",
+              object->kind->name, object->kind->library->name);
+    return flyt_restore_answered(restore, 0, CUDA_ERROR_NOT_SUPPORTED, "a %s of %s from which was drawn", object->kind->name,
+                                 object->kind->library->name);
+}
+
 static int make_further(struct flyt_restore *restore, const struct flyt_lib_object *object, struct flyt_lib_further *further)
 {
     uint64_t id = object->record.minted_id;
@@ -156,9 +165,7 @@ int flyt_lib_objects_restore(struct flyt_restore *restore)
     const struct flyt_lib_object *object;
     int status = 0;
     while (!status && (object = flyt_table_next(&object_table, &slot))) {
-        status = object->is_drawn ? flyt_restore_answered(restore, 0, CUDA_ERROR_NOT_SUPPORTED, "a %s of %s from which was drawn",
-                                                          object->kind->name, object->kind->library->name)
-                                  : make_again(restore, object);
+        status = object->is_drawn ? stand_against(restore, object) : make_again(restore, object);
         for (struct flyt_lib_further *one = object->further; one && !status; one = one->next)
             status = make_further(restore, object, one);
     }
