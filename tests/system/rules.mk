@@ -111,6 +111,21 @@ $(OLDER)/lib/libflyt-client.so.1: $(OLDER_OWN) $(B)/lib/libflyt-client.so.1 $(B)
 	cp $(B)/lib/libcudart.so.13 $(B)/lib/libcuda.so.1 $(@D)/
 test-apps: $(OLDER)/lib/libflyt-client.so.1
 
+# For each of NVIDIA's libraries one that writes down what it is called with, and a program that calls each of its rows.
+RECORDED := $(B)/tests/system/recorded
+recorded_flags := -D_GNU_SOURCE -std=gnu11 -w -fPIC -I. -I$(GEN) -I$(CUDA_PATH)/include
+define recorded_library
+$(RECORDED)/$(1)_caller.c: rpc/library/$(1).rows rpc/gen/library_recorder.py $(LIBRARY_MAKERS)
+	@mkdir -p $(RECORDED)/lib
+	$(PYTHON) -B rpc/gen/library_recorder.py $(RECORDED) $$<
+$(RECORDED)/lib/$(2): $(RECORDED)/$(1)_caller.c rpc/gen/test/library_record.h rpc/library/library.h
+	$(CC) $(recorded_flags) -shared -fvisibility=hidden -Wl,-soname,$(2) -o $$@ $(RECORDED)/$(1)_recorder.c
+$(RECORDED)/$(1): $(RECORDED)/$(1)_caller.c rpc/gen/test/library_record.h rpc/library/library.h $(B)/lib/$(2) $(B)/lib/libcudart.so.13
+	$(CC) $(recorded_flags) -o $$@ $$< -L$(B)/lib -l:$(2) -l:libcudart.so.13 -Wl,-rpath-link,$(B)/lib
+SYSTEM_PROGRAMS += $(RECORDED)/lib/$(2) $(RECORDED)/$(1)
+endef
+$(foreach name,$(LIBRARIES),$(eval $(call recorded_library,$(name),$(LIBRARY_FILE_$(name)))))
+
 # The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Makes, from the rows of one of NVIDIA's libraries, a library with its names that writes down what it is called with
+(NAME_recorder.c), and a program that calls each row once or more and writes down what has to come (NAME_caller.c).
+
+usage: library_recorder.py OUTPUT_FOLDER NAME.rows
+"""
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import library_client  # noqa: E402
+import library_rows  # noqa: E402
+import library_shared as shared  # noqa: E402
+from library_rows import ADDRESSES, BY_MODE, HOST, NUMBERS, mode_object  # noqa: E402
+
+OUT_SEED, IN_SEED = 0x5A5A, 0
+
+
+def derived(call, one, bits):
+    digest = hashlib.sha256(f"{call.symbol} {one.name}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") & ((1 << bits) - 1)
+
+
+def formulas(call):
+    """The text of all extents and types of a call."""
+    return [text for one in call.parameters for text in (one.extent, one.type) if text and text != "1"]
+
+
+def depends_on_descriptor(call, one):
+    values = {p.name for p in call.parameters if p.kind.startswith("val ")}
+    return bool(one.by) or bool(values & set(re.findall(r"[A-Za-z_]\w*", one.type + " " + one.extent)) and one.kind.split()[0].rstrip("?") in BY_MODE | HOST)
+
+
+def number_of(call, one):
+    """A value as text in C: small where the size of something depends on it, a type's number where it is one."""
+    text = " ".join(formulas(call))
+    if re.search(rf"\bscale\({one.name}\b", text):
+        return "68"
+    if re.search(rf"\b(type|scale)\([^)]*\b{one.name}\b", text):
+        return "0"
+    if re.search(rf"\b{one.name}\b", text):
+        return str(2 + derived(call, one, 2))
+    if one.kind in ("f32", "f64"):
+        return f"{derived(call, one, 20)} / 64.0"
+    if one.kind in ("c32", "c64"):
+        return f"{{{derived(call, one, 20)} / 64.0, -3}}"
+    bits = {1: 6, 2: 14, 4: 30, 8: 60, 16: 60}[NUMBERS[one.kind][1]]
+    return f"{derived(call, one, bits)}" + ("ll" if bits > 30 else "")
+
+
+def size_of(one):
+    return f"(size_t)({one.extent}) * {shared.element_bytes(one.type)}"
+
+
+def seed(call, place, is_out):
+    return f"{(call.id + place * 7919 + (OUT_SEED if is_out else IN_SEED)) & 0xffffffff:#x}u"
+
+
+def recorded(library, call, number, mode):
+    """Statements that write a call down. `number`: an object parameter's number as text; `mode`: whether numbers by the
+    pointer mode are on the device, as text."""
+    lines = [f'    static _Thread_local struct record record;\n    record.at = (size_t)sprintf(record.text, "{call.symbol}");']
+    for one in call.parameters:
+        word, name = one.kind.split()[0].rstrip("?"), one.name
+        if library.object_of(one):
+            if word != "new":
+                lines.append(f'    record_word(&record, "{name}", \'#\', {number(one)});')
+        elif one.kind in NUMBERS:
+            lines.append(f'    record_bytes(&record, "{name}", &{name}, sizeof {name});')
+        elif one.kind in ADDRESSES:
+            lines.append(f'    record_word(&record, "{name}", \'@\', (uint64_t)(uintptr_t){name});')
+        elif word == "val":
+            lines.append(f'    record_word(&record, "{name}", \'v\', {name} != NULL);')
+        elif depends_on_descriptor(call, one) or word == "stream":
+            continue
+        elif word == "scratch":
+            lines.append(f'    record_word(&record, "{name}", \'s\', {name} ? (uint64_t)({one.extent}) : 0);')
+        elif word in BY_MODE:
+            if word == "result":
+                lines.append(f'    record_word(&record, "{name}", \'@\', {mode} ? (uint64_t)(uintptr_t){name} : 0);')
+            else:
+                lines += [f"    if ({mode})", f'        record_word(&record, "{name}", \'@\', (uint64_t)(uintptr_t){name});', "    else",
+                          f'        record_bytes(&record, "{name}", {name}, {size_of(one)});']
+        elif word in ("hin", "hinout"):
+            lines.append(f'    record_bytes(&record, "{name}", {name}, {size_of(one)});')
+        else:
+            lines.append(f'    record_word(&record, "{name}", \'o\', {name} != NULL);')
+    return lines
+
+
+def written(call):
+    """(place, parameter, is by mode) of what a call writes into host memory."""
+    for place, one in enumerate(call.parameters):
+        word = one.kind.split()[0].rstrip("?")
+        if word in ("hout", "hinout", "result", "update") and not depends_on_descriptor(call, one):
+            yield place, one, word in BY_MODE
+
+
+# ---- the library ----
+
+def recorder_function(library, call):
+    def number(one):
+        kind = library.object_of(one)
+        return f"(uint64_t){one.name}" if kind.is_small else f"number_of({one.name})"
+    mode = mode_object(library, call)
+    objects = [one for one in call.parameters if library.object_of(one)]
+    mode_text = f"modes[number_of({objects[mode[0]].name})]" if mode and shared.needs_mode(call) else "0"
+    lines = recorded(library, call, number, mode_text)
+    for place, one, by_mode in written(call):
+        lines += [f"    if (!({mode_text if by_mode else '0'}))", f"        fill({one.name}, {size_of(one)}, {seed(call, place, True)});"]
+    for one in call.parameters:
+        if one.kind == "scratch":
+            lines.append(f"    memset({one.name}, 1, {one.name} ? (size_t)({one.extent}) : 0);")
+        if one.kind.startswith("new "):
+            made = f"*{one.name} = (int)++made_count;" if library.object_of(one).is_small else f"*{one.name} = (void *)(uintptr_t)(OBJECTS + ++made_count);"
+            lines += [f"    {made}", f'    record_word(&record, "{one.name}", \'#\', made_count);']
+    text = library_client.prototype(library, call).replace("const void *", "void *")
+    return f"{text}\n{{\n" + "\n".join(lines) + f'\n    record_end(&record, "FLYT_RECORD");\n    return {library.codes["success"]};\n}}'
+
+
+def recorder_setters(library):
+    """What the server calls of itself."""
+    out, done = [], set()
+    for one in library.objects.values():
+        handle = "int handle" if one.is_small else "void *handle"
+        for name in [one.stream_setter] + [setter for setter, _, _ in one.applies]:
+            if name and name not in done:
+                out.append(f"FLYT_LIB_ENTRY int {name}(void)\n{{\n    return {library.codes['success']};\n}}")
+                done.add(name)
+        if one.mode_setter:
+            out.append(f"FLYT_LIB_ENTRY int {one.mode_setter}({handle}, int mode)\n{{\n    modes[number_of(handle)] = mode;\n    return {library.codes['success']};\n}}")
+    return out
+
+
+def recorder(library, banner):
+    major, minor = divmod(library.version, 1000)
+    calls = [call for call in library.calls if call.is_sent]
+    out = [banner, '#include "rpc/gen/test/library_record.h"', '#define FLYT_LIB_ENTRY __attribute__((visibility("default")))',
+           "enum { OBJECTS = 0x1000, OBJECTS_MAX = 4096 };", "static unsigned made_count;\nstatic int modes[OBJECTS_MAX];",
+           "static inline uint64_t number_of(const void *handle)\n{\n    return handle ? (uint64_t)(uintptr_t)handle - OBJECTS : 0;\n}",
+           f"FLYT_LIB_ENTRY int {library.property}(int type, int *value)\n{{\n    *value = type == 0 ? {major} : type == 1 ? {minor} : 0;\n    return 0;\n}}"]
+    out += recorder_setters(library) + [recorder_function(library, call) for call in calls]
+    return "\n\n".join(out) + "\n"
+
+
+# ---- the program ----
+
+def caller_value(library, call, place, one):
+    """(statements, the argument) of a parameter."""
+    word, name, kind = one.kind.split()[0].rstrip("?"), one.name, library.object_of(one)
+    if kind:
+        if word == "new":
+            return [f"    {'int ' if kind.is_small else 'void *'}{name} = 0;"], f"&{name}"
+        c_type = "int " if kind.is_small else "void *"
+        value = f"has_all ? object_{kind.name} : 0" if one.is_optional else f"object_{kind.name}"
+        return [f"    {c_type}{name} = {value};"], name
+    if one.kind in NUMBERS:
+        return [f"    {NUMBERS[one.kind][0]} {name} = {number_of(call, one)};"], name
+    if one.kind in ADDRESSES:
+        return [f"    void *{name} = (void *)(uintptr_t){derived(call, one, 44)}ull;"], name
+    if word in ("val", "stream"):
+        return [f"    void *{name} = NULL;"], name
+    lines = [f"    static unsigned char {name}_bytes[4096];", f"    void *{name} = {name}_bytes;"]
+    if depends_on_descriptor(call, one) or word == "scratch":
+        return lines, name
+    if word in BY_MODE:
+        return lines + ["    if (is_on_device)", f"        {name} = (void *)(uintptr_t){derived(call, one, 44)}ull;", "    else",
+                        f"        fill({name}_bytes, {size_of(one)}, {seed(call, place, False)});"], name
+    return lines + [f"    fill({name}_bytes, {size_of(one)}, {seed(call, place, False)});"], name
+
+
+def caller_function(library, call):
+    values = [(one, caller_value(library, call, place, one)) for place, one in enumerate(call.parameters)]
+    # Numbers first: sizes depend on them.
+    ordered = sorted(values, key=lambda pair: pair[0].kind not in NUMBERS)
+    lines = ["    (void)is_on_device, (void)has_all;"] + [text for _, (statements, _) in ordered for text in statements]
+
+    def number(one):
+        kind = library.object_of(one)
+        return f"has_all ? number_{kind.name} : 0" if one.is_optional else f"number_{kind.name}"
+    if call.kind == "end":
+        kind = library.object_of(call.parameters[0])
+        first = maker(library, kind)
+        lines = [f"    call_{first.symbol}(0, 0, 1);"] + lines
+    news = [one for one in call.parameters if one.kind.startswith("new ")]
+    expected = recorded(library, call, number, "is_on_device")
+    lines += ["    if (is_expected) {"] + ["    " + line for text in expected for line in text.split("\n")]
+    lines += [f'        record_word(&record, "{one.name}", \'#\', ++made_count);' for one in news]
+    lines += ['        record_end(&record, "FLYT_EXPECTED");', "    }"]
+    arguments = ", ".join(argument for _, (_, argument) in values)
+    lines.append(f'    check({call.symbol}({arguments}), {library.codes["success"]}, "{call.symbol}");')
+    for place, one, by_mode in written(call):
+        lines += [f"    if (!({'is_on_device' if by_mode else '0'}) && !is_filled({one.name}_bytes, {size_of(one)}, {seed(call, place, True)}))",
+                  f'        wrong("{call.symbol}", "{one.name}");']
+    for one in news:
+        kind = library.object_of(one)
+        lines += [f"    object_{kind.name} = {one.name};", f"    number_{kind.name} = made_count;"]
+    if call.kind == "end": # the others go on with one that there is
+        lines += [f"    call_{maker(library, library.object_of(call.parameters[0])).symbol}(0, 0, 1);"]
+    return f"static void call_{call.symbol}(int is_on_device, int has_all, int is_expected)\n{{\n" + "\n".join(lines) + "\n}"
+
+
+def maker(library, kind):
+    return next(call for call in library.calls if call.kind == "new" and any(p.kind == f"new {kind.name}" for p in call.parameters))
+
+
+def caller(library, banner):
+    calls = [call for call in library.calls if call.is_sent]
+    calls.sort(key=lambda call: call.kind != "new")
+    out = [banner, '#include "rpc/gen/test/library_record.h"', "extern int cudaDeviceSynchronize(void);",
+           "static unsigned made_count, wrong_count;",
+           "static void check(int status, int wanted, const char *name)\n{\n    if (status != wanted) {\n"
+           '        printf("%s: status %d, expected %d\\n", name, status, wanted);\n        wrong_count++;\n    }\n}',
+           "static void wrong(const char *name, const char *parameter)\n{\n"
+           '    printf("%s: %s is not what the library wrote\\n", name, parameter);\n    wrong_count++;\n}']
+    for kind in library.objects.values():
+        out.append(f"static {'int ' if kind.is_small else 'void *'}object_{kind.name};\nstatic unsigned number_{kind.name};")
+    out += [library_client.prototype(library, call).replace("FLYT_LIB_ENTRY", "extern").replace("const void *", "void *") + ";" for call in calls]
+    refused = [call for call in library.calls if call.kind == "none"]
+    out += [f"extern int {call.symbol}();" for call in refused]
+    modes = {one.mode_setter: one for one in library.objects.values() if one.mode_setter}
+    out += [f"extern int {name}({'int' if one.is_small else 'void *'}, int);" for name, one in modes.items()]
+    out += [caller_function(library, call) for call in calls]
+    main = [f"    call_{maker(library, kind).symbol}(0, 0, 1);" for kind in library.objects.values()]
+    for call in calls:
+        main.append(f"    call_{call.symbol}(0, 1, 1);")
+        if call.kind in ("stream", "cached"): # sent without waiting; from what was answered
+            main.append(f"    call_{call.symbol}(0, 1, {0 if call.kind == 'cached' else 1});")
+        if any(library.object_of(p) and p.is_optional for p in call.parameters):
+            main.append(f"    call_{call.symbol}(0, 0, 1);")
+        mode = mode_object(library, call)
+        if mode and shared.needs_mode(call):
+            setter, name = mode[1].mode_setter, mode[1].name
+            main += [f"    {setter}(object_{name}, 1);", f"    call_{call.symbol}(1, 1, 1);", f"    {setter}(object_{name}, 0);"]
+    main += [f'    check({call.symbol}(), {library.codes["refused"]}, "{call.symbol}");' for call in refused]
+    main += ['    check(cudaDeviceSynchronize(), 0, "cudaDeviceSynchronize");', "    return wrong_count ? 1 : 0;"]
+    out.append("int main(void)\n{\n" + "\n".join(main) + "\n}")
+    return "\n\n".join(out) + "\n"
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    out, path = Path(sys.argv[1]), sys.argv[2]
+    library = library_rows.load(path)
+    banner = f"/* Made from {path} by rpc/gen/library_recorder.py: edit that. */"
+    (out / f"{library.name}_recorder.c").write_text(recorder(library, banner), encoding="utf-8")
+    (out / f"{library.name}_caller.c").write_text(caller(library, banner), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
