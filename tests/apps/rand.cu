@@ -54,7 +54,9 @@ static void test_type(curandRngType_t type)
     expect_spread(first, 0.5, sqrt(1 / 12.0), "uniform");
     CHECK_RAND(curandGenerateUniform(generator, numbers, N));
     EXPECT(from_device(numbers, N) != first);
-    CHECK_RAND(curandSetPseudoRandomGeneratorSeed(generator, 1234)); // as it is already: from the beginning
+    // The same seed does not go back by itself.
+    CHECK_RAND(curandSetPseudoRandomGeneratorSeed(generator, 1234));
+    CHECK_RAND(curandSetGeneratorOffset(generator, 0));
     CHECK_RAND(curandGenerateUniform(generator, numbers, N));
     EXPECT(from_device(numbers, N) == first);
 
