@@ -137,7 +137,7 @@ def recorder_setters(library):
 def recorder(library, banner):
     major, minor = divmod(library.version, 1000)
     calls = [call for call in library.calls if call.is_sent]
-    out = [banner, '#include "rpc/gen/test/library_record.h"', '#define FLYT_LIB_ENTRY __attribute__((visibility("default")))',
+    out = [banner, '#include "tests/system/programs/library_record.h"', '#define FLYT_LIB_ENTRY __attribute__((visibility("default")))',
            "enum { OBJECTS = 0x1000, OBJECTS_MAX = 4096 };", "static unsigned made_count;\nstatic int modes[OBJECTS_MAX];",
            "static inline uint64_t number_of(const void *handle)\n{\n    return handle ? (uint64_t)(uintptr_t)handle - OBJECTS : 0;\n}",
            f"FLYT_LIB_ENTRY int {library.property}(int type, int *value)\n{{\n    *value = type == 0 ? {major} : type == 1 ? {minor} : 0;\n    return 0;\n}}"]
@@ -209,7 +209,7 @@ def maker(library, kind):
 def caller(library, banner):
     calls = [call for call in library.calls if call.is_sent]
     calls.sort(key=lambda call: call.kind != "new")
-    out = [banner, '#include "rpc/gen/test/library_record.h"', "extern int cudaDeviceSynchronize(void);",
+    out = [banner, '#include "tests/system/programs/library_record.h"', "extern int cudaDeviceSynchronize(void);",
            "static unsigned made_count, wrong_count;",
            "static void check(int status, int wanted, const char *name)\n{\n    if (status != wanted) {\n"
            '        printf("%s: status %d, expected %d\\n", name, status, wanted);\n        wrong_count++;\n    }\n}',

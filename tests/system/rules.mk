@@ -118,9 +118,9 @@ define recorded_library
 $(RECORDED)/$(1)_caller.c: rpc/library/$(1).rows rpc/gen/library_recorder.py $(LIBRARY_MAKERS)
 	@mkdir -p $(RECORDED)/lib
 	$(PYTHON) -B rpc/gen/library_recorder.py $(RECORDED) $$<
-$(RECORDED)/lib/$(2): $(RECORDED)/$(1)_caller.c rpc/gen/test/library_record.h rpc/library/library.h
+$(RECORDED)/lib/$(2): $(RECORDED)/$(1)_caller.c tests/system/programs/library_record.h rpc/library/library.h
 	$(CC) $(recorded_flags) -shared -fvisibility=hidden -Wl,-soname,$(2) -o $$@ $(RECORDED)/$(1)_recorder.c
-$(RECORDED)/$(1): $(RECORDED)/$(1)_caller.c rpc/gen/test/library_record.h rpc/library/library.h $(B)/lib/$(2) $(B)/lib/libcudart.so.13
+$(RECORDED)/$(1): $(RECORDED)/$(1)_caller.c tests/system/programs/library_record.h rpc/library/library.h $(B)/lib/$(2) $(B)/lib/libcudart.so.13
 	$(CC) $(recorded_flags) -o $$@ $$< -L$(B)/lib -l:$(2) -l:libcudart.so.13 -Wl,-rpath-link,$(B)/lib
 SYSTEM_PROGRAMS += $(RECORDED)/lib/$(2) $(RECORDED)/$(1)
 endef

@@ -33,8 +33,8 @@ void *flyt_lib_get_stream(const struct flyt_lib_object *object)
     return object->stream;
 }
 
-struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, uint64_t context_id, int device, uint32_t row,
-                                            void *arguments, size_t bytes)
+struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, uint64_t context_id, int device,
+                                            uint32_t row, void *arguments, size_t bytes)
 {
     struct flyt_lib_object *object = flyt_table_new(&object_table);
     if (!object)
@@ -53,7 +53,8 @@ struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, ui
     return object;
 }
 
-bool flyt_lib_object_add(struct flyt_lib_object *object, uint32_t row, const void *arguments, size_t bytes, bool is_last)
+bool flyt_lib_object_add(struct flyt_lib_object *object, uint32_t row, const void *arguments, size_t bytes,
+                         bool is_last)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     struct flyt_lib_further *fresh = malloc(sizeof *fresh + bytes);
@@ -128,20 +129,23 @@ static int make_again(struct flyt_restore *restore, const struct flyt_lib_object
     int result = res.result;
     if (!result && res.status != object->kind->library->success)
         result = CUDA_ERROR_UNKNOWN;
-    status = flyt_restore_answered(restore, status, result, "a %s of %s", object->kind->name, object->kind->library->name);
+    status =
+        flyt_restore_answered(restore, status, result, "a %s of %s", object->kind->name, object->kind->library->name);
     xdr_free((xdrproc_t)xdr_flyt_libobject_new_res, (char *)&res);
     return status;
 }
 
 static int stand_against(struct flyt_restore *restore, const struct flyt_lib_object *object)
 {
-    flyt_warn("this program cannot go to another server now: where a %s of %s is in its numbers is known to its server alone",
-              object->kind->name, object->kind->library->name);
-    return flyt_restore_answered(restore, 0, CUDA_ERROR_NOT_SUPPORTED, "a %s of %s from which was drawn", object->kind->name,
-                                 object->kind->library->name);
+    flyt_warn(
+        "this program cannot go to another server now: where a %s of %s is in its numbers is known to its server alone",
+        object->kind->name, object->kind->library->name);
+    return flyt_restore_answered(restore, 0, CUDA_ERROR_NOT_SUPPORTED, "a %s of %s from which was drawn",
+                                 object->kind->name, object->kind->library->name);
 }
 
-static int make_further(struct flyt_restore *restore, const struct flyt_lib_object *object, struct flyt_lib_further *further)
+static int make_further(struct flyt_restore *restore, const struct flyt_lib_object *object,
+                        struct flyt_lib_further *further)
 {
     uint64_t id = object->record.minted_id;
     flyt_libcall_ask_args args = {.thread = FLYT_RESTORE_THREAD,
@@ -154,7 +158,8 @@ static int make_further(struct flyt_restore *restore, const struct flyt_lib_obje
     int result = res.result;
     if (!result && res.status != object->kind->library->success)
         result = CUDA_ERROR_UNKNOWN;
-    status = flyt_restore_answered(restore, status, result, "a %s of %s", object->kind->name, object->kind->library->name);
+    status =
+        flyt_restore_answered(restore, status, result, "a %s of %s", object->kind->name, object->kind->library->name);
     xdr_free((xdrproc_t)xdr_flyt_libcall_ask_res, (char *)&res);
     return status;
 }

@@ -69,7 +69,8 @@ void *flyt_libcall_scratch(struct flyt_libcall *call, uint64_t bytes)
     return call->scratch;
 }
 
-void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes, bool is_written)
+void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes,
+                          bool is_written)
 {
     if (scalar->place == FLYT_LIB_NULL)
         return NULL;
@@ -100,7 +101,8 @@ static int set(const struct flyt_libobject *object, const char *name, void *poin
     if (!function)
         return object->library->refused;
     if (object->kind->is_small)
-        return is_pointer ? ((int (*)(int, void *))function)(small, pointer) : ((int (*)(int, int))function)(small, number);
+        return is_pointer ? ((int (*)(int, void *))function)(small, pointer)
+                          : ((int (*)(int, int))function)(small, number);
     return is_pointer ? ((int (*)(void *, void *))function)(handle_of(object), pointer)
                       : ((int (*)(void *, int))function)(handle_of(object), number);
 }
@@ -119,7 +121,8 @@ void flyt_libcall_mode(struct flyt_libcall *call, unsigned place, int mode)
 
 /* ---- descriptors ---- */
 
-static int set_attributes(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind, void *real)
+static int set_attributes(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind,
+                          void *real)
 {
     int (*setter)(void *, int, const void *, size_t) = NULL;
     int status = call->library->success;
@@ -191,7 +194,8 @@ int flyt_libcall_run(struct flyt_libcall *call)
     size_t at = flyt_lib_align(call->row->bytes);
     call->status = call->library->success;
     for (unsigned i = 0; i < call->row->object_count; i++) {
-        if (!call->objects[i] || call->objects[i]->library != call->library) /* none; it stands for one of this library's, without settings */
+        if (!call->objects[i] || call->objects[i]->library !=
+                                     call->library) /* none; it stands for one of this library's, without settings */
             continue;
         int status = prepare_object(call, call->objects[i], call->arguments + at);
         if (status != call->library->success)

@@ -1,5 +1,6 @@
-/* A call of one of NVIDIA's libraries as a line of text, for those who make it and those who get it (library_recorder.py):
- * its name, and behind each parameter's what it is: bytes, an address, the number of an object. */
+/* A call of one of NVIDIA's libraries as a line of text, for those who make it and those who get it
+ * (library_recorder.py): its name, and behind each parameter's what it is: bytes, an address, the number of an object.
+ */
 #ifndef FLYT_LIBRARY_RECORD_H
 #define FLYT_LIBRARY_RECORD_H
 
