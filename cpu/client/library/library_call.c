@@ -1,5 +1,6 @@
 #include "cpu/client/library/library_call.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cpu/client/core/answer.h"
@@ -10,6 +11,7 @@
 #include "cpu/client/library/answers.h"
 #include "cpu/client/library/object.h"
 #include "rpc/base/log.h"
+#include "rpc/library/environment.h"
 
 enum { STACK_BYTES = 2048, FLYT_LIBS_MAX = 16 };
 
@@ -72,10 +74,26 @@ static void note_opened(const struct flyt_lib *library)
     pthread_mutex_unlock(&opened.mutex);
 }
 
+/* What the node's library is to find in its environment, as the program has it now. */
+static void put_environment(char *ret_lines, size_t room)
+{
+    size_t used = 0;
+    *ret_lines = '\0';
+    for (unsigned i = 0; i < FLYT_LIB_ENVIRONMENT_NAMES; i++) {
+        const char *value = getenv(flyt_lib_environment_names[i]);
+        if (value && flyt_lib_is_value(value, strlen(value)) && used < room)
+            used += (size_t)snprintf(ret_lines + used, room - used, "%s=%s\n", flyt_lib_environment_names[i], value);
+    }
+}
+
 static int open_again(struct flyt_restore *restore, const struct flyt_lib *library)
 {
-    flyt_library_open_args args = {
-        .thread = FLYT_RESTORE_THREAD, .name = (char *)(uintptr_t)library->name, .client_version = library->version};
+    char environment[FLYT_STRING_BYTES_MAX];
+    put_environment(environment, sizeof environment);
+    flyt_library_open_args args = {.thread = FLYT_RESTORE_THREAD,
+                                   .name = (char *)(uintptr_t)library->name,
+                                   .client_version = library->version,
+                                   .environment = environment};
     flyt_library_open_res res = {0};
     int sent = flyt_call_library_open(restore->fresh, &args, &res);
     int status = flyt_restore_answered(restore, sent, res.result, "%s (%s)", library->soname,
@@ -97,8 +115,12 @@ int flyt_libs_restore(struct flyt_restore *restore)
 
 static int open_library(const struct flyt_lib *library)
 {
-    flyt_library_open_args args = {
-        .thread = flyt_thread_number(), .name = (char *)(uintptr_t)library->name, .client_version = library->version};
+    char environment[FLYT_STRING_BYTES_MAX];
+    put_environment(environment, sizeof environment);
+    flyt_library_open_args args = {.thread = flyt_thread_number(),
+                                   .name = (char *)(uintptr_t)library->name,
+                                   .client_version = library->version,
+                                   .environment = environment};
     flyt_library_open_res res = {0};
     int status = flyt_call_library_open(flyt_client.channel, &args, &res);
     CUresult result = flyt_client_reply(status, res.result, "library_open");

@@ -86,6 +86,7 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
     if (procedure == FLYT_LIBRARY_OPEN) {
         assert_string_equal(((const flyt_library_open_args *)args)->name, "test");
         assert_int_equal(((const flyt_library_open_args *)args)->client_version, 1002);
+        assert_string_equal(((const flyt_library_open_args *)args)->environment, "NVIDIA_TF32_OVERRIDE=0\n");
         ((flyt_library_open_res *)res)->result = server.open_result;
         ((flyt_library_open_res *)res)->text = strdup("it is not");
     }
@@ -343,5 +344,7 @@ int main(void)
         cmocka_unit_test(descriptors_hold_what_is_set),
     };
     setenv("FLYT_SERVER", "tcp://127.0.0.1:1", 1);
+    setenv("NVIDIA_TF32_OVERRIDE", "0", 1);
+    setenv("CUBLAS_WORKSPACE_CONFIG", "/etc/passwd", 1); /* no path is told */
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

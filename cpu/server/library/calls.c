@@ -1,5 +1,6 @@
 /* The handlers of the rows in rpc/api/libcall.api. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "flyt_serve.h"
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
+#include "rpc/library/environment.h"
 
 /* ---- a library ---- */
 
@@ -56,6 +58,30 @@ static void open_finish(struct flyt_job *job, CUresult result)
 
 static const struct flyt_job_ops open_ops = {.finish = open_finish};
 
+static bool is_known_name(const char *name, size_t bytes)
+{
+    for (unsigned i = 0; i < FLYT_LIB_ENVIRONMENT_NAMES; i++)
+        if (strlen(flyt_lib_environment_names[i]) == bytes && !memcmp(flyt_lib_environment_names[i], name, bytes))
+            return true;
+    return false;
+}
+
+/* Takes what the program's environment says to NVIDIA's libraries into the server's own: this process is that program's
+ * alone. Before the first library is loaded, for they read it then. */
+static void take_environment(const char *lines)
+{
+    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1) {
+        const char *equals = memchr(lines, '=', (size_t)(end - lines));
+        char name[64], value[FLYT_LIB_VALUE_BYTES_MAX + 1];
+        if (!equals || !is_known_name(lines, (size_t)(equals - lines)) ||
+            !flyt_lib_is_value(equals + 1, (size_t)(end - equals - 1)))
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(equals - lines), lines);
+        snprintf(value, sizeof value, "%.*s", (int)(end - equals - 1), equals + 1);
+        setenv(name, value, 1);
+    }
+}
+
 CUresult flyt_serve_library_open(struct flyt_call *call, const flyt_library_open_args *args, flyt_library_open_res *res)
 {
     struct flyt_server_library *library = flyt_server_library_find(args->name);
@@ -66,6 +92,7 @@ CUresult flyt_serve_library_open(struct flyt_call *call, const flyt_library_open
     struct open_job *self = calloc(1, sizeof *self);
     if (!self)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    take_environment(args->environment);
     self->library = library;
     self->version = args->client_version;
     return flyt_job_on_worker(&self->job, &open_ops, call, open_run);
