@@ -17,8 +17,8 @@ REAL = {"f32": "f32", "f64": "f64", "c32": "f32", "c64": "f64", "f16": "f16"}
 ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
 BY_MODE = {"scalar", "result", "update"}
 HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
-CLASSES = {"stream", "sync", "cached", "new", "end", "set", "get", "attributes", "make", "unmake", "hand", "none"}
-WORDS = {"waits", "trusted"}
+CLASSES = {"stream", "sync", "cached", "new", "end", "set", "get", "attributes", "make", "unmake", "fill", "tell", "hand", "none"}
+WORDS = {"waits", "trusted", "served", "finds"}
 OBJECTS_MAX = 4
 
 
@@ -62,6 +62,8 @@ class Value:
     create: list = field(default_factory=list)
     attribute: str = ""
     destroy: str = ""
+    is_filled: bool = False    # by hand, on the server
+    has_list: bool = False
     fields: list = field(default_factory=list)
 
 
@@ -161,7 +163,7 @@ def parse_parameter(library, text, place):
     if kind in BY_MODE or kind in HOST:
         if not 1 <= len(rest) <= 2:
             raise RowError(f"{place}: expected {kind} TYPE [N]: {text}")
-        if rest[0] not in NUMBERS and not re.fullmatch(r"(bytes|type|scale)\(.*\)", rest[0]):
+        if rest[0] not in NUMBERS and not re.fullmatch(r"(bytes|type|scale|real)\(.*\)", rest[0]):
             raise RowError(f"{place}: unknown type {rest[0]}: {text}")
         return Parameter(name, kind, rest[0], rest[1] if len(rest) > 1 else "1", by)
     raise RowError(f"{place}: unknown kind {kind}: {text}")
@@ -271,6 +273,9 @@ class Reader:
     def value_line(self, text):
         words = text.split()
         one = self.open
+        if words in (["filled"], ["list"]):
+            setattr(one, "is_filled" if words == ["filled"] else "has_list", True)
+            return
         if words[0] in ("create", "attribute", "destroy"):
             setattr(one, words[0], words[1:] if words[0] == "create" else words[1])
             return

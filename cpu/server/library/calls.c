@@ -86,10 +86,11 @@ static bool may_stand_for(const struct flyt_libobject *object, const struct flyt
 }
 
 /* A copy of the call's arguments, which go when its handler returns, with room for results. */
-static CUresult prepare(struct work *work, uint32_t row, const char *arguments, size_t bytes,
+static CUresult prepare(struct work *work, struct flyt_session *session, uint32_t row, const char *arguments, size_t bytes,
                         struct flyt_libobject *const *objects, unsigned object_count, bool has_results)
 {
     struct flyt_libcall *call = &work->call;
+    call->session = session;
     call->row = flyt_server_library_row(row, &call->library);
     if (!call->row || !(call->function = flyt_server_library_row_function(call->library, call->row)))
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -112,7 +113,8 @@ static CUresult prepare(struct work *work, uint32_t row, const char *arguments, 
         return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(call->arguments, arguments, bytes);
     call->results = call->arguments + bytes;
-    return CUDA_SUCCESS;
+    call->in_at = wanted;
+    return call->row->resolve ? call->row->resolve(call) : CUDA_SUCCESS;
 }
 
 static bool is_success(const struct work *work)
@@ -232,7 +234,7 @@ CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_st
                                    struct flyt_libobject *const *objects, unsigned objects_count)
 {
     struct in_stream self = {.call = call};
-    CUresult result = prepare(&self.work, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
+    CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
                               objects_count, false);
     if (result == CUDA_SUCCESS) {
         bool waits = self.work.call.row->flags & FLYT_LIBCALL_WAITS;
@@ -270,7 +272,7 @@ CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_a
                                 struct flyt_libobject *const *objects, unsigned objects_count, flyt_libcall_ask_res *res)
 {
     struct in_stream self = {.call = call, .is_asked = true};
-    CUresult result = prepare(&self.work, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
+    CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
                               objects_count, true);
     if (result == CUDA_SUCCESS) {
         unsigned flags = self.work.call.row->flags;
@@ -310,7 +312,7 @@ static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args 
                           struct flyt_device *device)
 {
     CUresult result =
-        prepare(&self->work, args->row, args->arguments.arguments_val, args->arguments.arguments_len, NULL, 0, true);
+        prepare(&self->work, call->session, args->row, args->arguments.arguments_val, args->arguments.arguments_len, NULL, 0, true);
     if (result != CUDA_SUCCESS)
         return result;
     if (!(self->work.call.row->flags & FLYT_LIBCALL_NEW))
@@ -364,7 +366,7 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(arguments, object->state, sizeof object->state); /* as it is set already; its row has no arguments */
-    CUresult result = prepare(&self->work, args->row, (char *)arguments, FLYT_LIB_STATE_BYTES + 64, &object, 1, false);
+    CUresult result = prepare(&self->work, call->session, args->row, (char *)arguments, FLYT_LIB_STATE_BYTES + 64, &object, 1, false);
     free(arguments);
     if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_END))
         result = CUDA_ERROR_INVALID_VALUE;
@@ -379,6 +381,22 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     flyt_job_start(&self->job, &end_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
     return FLYT_CALL_STARTED;
+}
+
+CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobject_forget_args *args, struct flyt_libobject *object)
+{
+    struct flyt_server_library *library;
+    const struct flyt_server_row *row = flyt_server_library_row(args->row, &library);
+    void *function = row ? flyt_server_library_row_function(library, row) : NULL;
+    if (!function || library != object->library || !(row->flags & FLYT_LIBCALL_END) || row->object_count != 1 ||
+        &library->kinds[row->kinds[0]] != object->kind)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_device_use(object->device);
+    if (result == CUDA_SUCCESS)
+        ((int (*)(void *))function)(object->real);
+    flyt_object_remove(&call->session->objects, &object->object);
+    free(object);
+    return result;
 }
 
 /* Its end at the library is the process's, or the device's. */

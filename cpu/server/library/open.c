@@ -10,9 +10,10 @@
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
 
-extern struct flyt_server_library flyt_server_library_cublas, flyt_server_library_cublaslt;
+extern struct flyt_server_library flyt_server_library_cublas, flyt_server_library_cublaslt, flyt_server_library_cudnn;
 
-static struct flyt_server_library *const libraries[] = {&flyt_server_library_cublas, &flyt_server_library_cublaslt};
+static struct flyt_server_library *const libraries[] = {&flyt_server_library_cublas, &flyt_server_library_cublaslt,
+                                                      &flyt_server_library_cudnn};
 enum { LIBRARIES = sizeof libraries / sizeof libraries[0] };
 
 struct flyt_server_library *flyt_server_library_find(const char *name)
@@ -44,7 +45,18 @@ const struct flyt_server_row *flyt_server_library_row(uint32_t id, struct flyt_s
 
 void *flyt_server_library_function(struct flyt_server_library *library, const char *name)
 {
-    return library->file ? dlsym(library->file, name) : NULL;
+    if (!library->file)
+        return NULL;
+    struct flyt_server_name *place = &library->names[((uintptr_t)name >> 3) % FLYT_SERVER_NAMES];
+    const char *known = NULL;
+    if (atomic_compare_exchange_strong(&place->name, &known, name) || known != name) {
+        void *function = dlsym(library->file, name);
+        if (!known)
+            atomic_store_explicit(&place->function, function, memory_order_release);
+        return function;
+    }
+    void *function = atomic_load_explicit(&place->function, memory_order_acquire);
+    return function ? function : dlsym(library->file, name); /* another thread is about to write it */
 }
 
 void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row)
