@@ -290,12 +290,16 @@ static int make_empty(struct descriptor *self)
     return flyt_lib_finish(&call);
 }
 
+/* `elements` has room for *ret_count elements alone, which may be less than what is requested. */
 static int ask(struct descriptor *self, int name, int type, int64_t requested, int64_t *ret_count, const uint64_t *ids, void *elements)
 {
     struct flyt_args_cudnnBackendGetAttribute sent;
     memset(&sent, 0, sizeof sent);
     struct flyt_lib_call call = {.row = &flyt_lib_row_cudnnBackendGetAttribute, .arguments = &sent};
-    size_t bytes = (size_t)requested * flyt_cudnn_element_bytes(type);
+    size_t element = flyt_cudnn_element_bytes(type), bytes = (size_t)requested * element;
+    void *answer = ids || !bytes ? NULL : malloc(bytes);
+    if (!ids && bytes && !answer)
+        return NO_MEMORY;
     flyt_lib_begin(&call);
     flyt_lib_object(&call, (uint64_t)(uintptr_t)self->object, &flyt_lib_kind_cudnn_backend);
     sent.name = name;
@@ -303,15 +307,24 @@ static int ask(struct descriptor *self, int name, int type, int64_t requested, i
     sent.requested = requested;
     sent.ids_bytes = flyt_lib_in(&call, ids, ids ? bytes : 0, true);
     sent.count_bytes = flyt_lib_out(&call, ret_count, sizeof *ret_count, false);
-    sent.elements_bytes = flyt_lib_out(&call, ids || !bytes ? NULL : elements, bytes, true);
-    return flyt_lib_finish(&call);
+    sent.elements_bytes = flyt_lib_out(&call, answer, bytes, true);
+    int status = flyt_lib_finish(&call);
+    if (!status && answer && *ret_count > 0)
+        memcpy(elements, answer, (size_t)(*ret_count < requested ? *ret_count : requested) * element);
+    free(answer);
+    return status;
 }
 
-/* The attribute's descriptors go into those that the program has made. */
+/* The attribute's descriptors go into those that the program has made, which may be as many as there are, and fewer than
+ * it requests. */
 static int ask_descriptors(struct descriptor *self, int name, int64_t requested, int64_t *ret_count, void **descs)
 {
+    int status = requested > 1 ? ask(self, name, FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, ret_count, NULL, NULL) : SUCCESS;
+    if (!status && requested > 1 && *ret_count < requested)
+        requested = *ret_count;
     uint64_t *ids = calloc((size_t)requested + 1, sizeof *ids);
-    int status = ids ? SUCCESS : NO_MEMORY;
+    if (!ids)
+        return NO_MEMORY;
     for (int64_t i = 0; i < requested && !status; i++) {
         struct descriptor *other = valid(descs[i]);
         status = other ? make_empty(other) : INVALID;
