@@ -90,8 +90,10 @@ static size_t data_bytes(int type)
 
 static bool note_tensor(struct descriptor *self)
 {
-    const struct attribute *flag = find(self, FLYT_CUDNN_TENSOR_IS_BY_VALUE), *id = find(self, FLYT_CUDNN_TENSOR_UNIQUE_ID),
-                           *type = find(self, FLYT_CUDNN_TENSOR_DATA_TYPE), *dims = find(self, FLYT_CUDNN_TENSOR_DIMENSIONS);
+    const struct attribute *flag = find(self, FLYT_CUDNN_TENSOR_IS_BY_VALUE),
+                           *id = find(self, FLYT_CUDNN_TENSOR_UNIQUE_ID),
+                           *type = find(self, FLYT_CUDNN_TENSOR_DATA_TYPE),
+                           *dims = find(self, FLYT_CUDNN_TENSOR_DIMENSIONS);
     if (!flag || !flag->bytes || !*(const bool *)flag->elements || !id || id->bytes < 8 || !type || type->bytes < 4)
         return true;
     struct by_value value = {.bytes = data_bytes(*(const int *)type->elements)};
@@ -192,7 +194,8 @@ FLYT_LIB_ENTRY int cudnnBackendDestroyDescriptor(void *desc)
     if (!self)
         return desc ? INVALID : SUCCESS;
     if (self->object)
-        flyt_lib_forget(&flyt_lib_row_cudnnBackendDestroyDescriptor, (uint64_t)(uintptr_t)self->object, &flyt_lib_kind_cudnn_backend);
+        flyt_lib_forget(&flyt_lib_row_cudnnBackendDestroyDescriptor, (uint64_t)(uintptr_t)self->object,
+                        &flyt_lib_kind_cudnn_backend);
     for (size_t i = 0; i < self->attribute_count; i++)
         free(self->attributes[i].elements);
     free(self->attributes);
@@ -291,7 +294,8 @@ static int make_empty(struct descriptor *self)
 }
 
 /* `elements` has room for *ret_count elements alone, which may be less than what is requested. */
-static int ask(struct descriptor *self, int name, int type, int64_t requested, int64_t *ret_count, const uint64_t *ids, void *elements)
+static int ask(struct descriptor *self, int name, int type, int64_t requested, int64_t *ret_count, const uint64_t *ids,
+               void *elements)
 {
     struct flyt_args_cudnnBackendGetAttribute sent;
     memset(&sent, 0, sizeof sent);
@@ -315,11 +319,12 @@ static int ask(struct descriptor *self, int name, int type, int64_t requested, i
     return status;
 }
 
-/* The attribute's descriptors go into those that the program has made, which may be as many as there are, and fewer than
- * it requests. */
+/* The attribute's descriptors go into those that the program has made, which may be as many as there are, and fewer
+ * than it requests. */
 static int ask_descriptors(struct descriptor *self, int name, int64_t requested, int64_t *ret_count, void **descs)
 {
-    int status = requested > 1 ? ask(self, name, FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, ret_count, NULL, NULL) : SUCCESS;
+    int status =
+        requested > 1 ? ask(self, name, FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, ret_count, NULL, NULL) : SUCCESS;
     if (!status && requested > 1 && *ret_count < requested)
         requested = *ret_count;
     uint64_t *ids = calloc((size_t)requested + 1, sizeof *ids);
@@ -343,10 +348,12 @@ static int ask_descriptors(struct descriptor *self, int name, int64_t requested,
     return status;
 }
 
-FLYT_LIB_ENTRY int cudnnBackendGetAttribute(void *desc, int name, int type, int64_t requested, int64_t *ret_count, void *elements)
+FLYT_LIB_ENTRY int cudnnBackendGetAttribute(void *desc, int name, int type, int64_t requested, int64_t *ret_count,
+                                            void *elements)
 {
     struct descriptor *self = valid(desc);
-    if (!self || requested < 0 || !flyt_cudnn_element_bytes(type) || (size_t)requested > LIST_BYTES_MAX / flyt_cudnn_element_bytes(type))
+    if (!self || requested < 0 || !flyt_cudnn_element_bytes(type) ||
+        (size_t)requested > LIST_BYTES_MAX / flyt_cudnn_element_bytes(type))
         return INVALID;
     const struct attribute *one = find(self, name);
     bool is_descriptor = type == FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR;
@@ -355,8 +362,9 @@ FLYT_LIB_ENTRY int cudnnBackendGetAttribute(void *desc, int name, int type, int6
     if (!self->is_final || !self->object)
         return NOT_FINALIZED;
     int64_t count = 0;
-    int status = is_descriptor && requested && elements ? ask_descriptors(self, name, requested, &count, elements)
-                                                        : ask(self, name, type, elements ? requested : 0, &count, NULL, elements);
+    int status = is_descriptor && requested && elements
+                     ? ask_descriptors(self, name, requested, &count, elements)
+                     : ask(self, name, type, elements ? requested : 0, &count, NULL, elements);
     if (!status && ret_count)
         *ret_count = count;
     return status;
@@ -364,10 +372,23 @@ FLYT_LIB_ENTRY int cudnnBackendGetAttribute(void *desc, int name, int type, int6
 
 /* ---- executing ---- */
 
-/* The bytes of the tensors by value that the pack has. */
+/* The data pointers of the list, which has them; its memory may move with the next attribute. */
+static uint64_t *pointers_of(const struct list *list)
+{
+    size_t at = 0;
+    void *elements;
+    const struct flyt_cudnn_attribute *one;
+    while ((one = flyt_cudnn_list_next(list->data, list->bytes, &at, &elements)))
+        if (one->name == FLYT_CUDNN_PACK_DATA_POINTERS)
+            return elements;
+    return NULL;
+}
+
+/* The bytes of the tensors by value that the pack has, in the place of addresses. */
 static int put_values(const struct descriptor *plan, const struct descriptor *pack, struct list *list)
 {
-    const struct attribute *ids = find(pack, FLYT_CUDNN_PACK_UNIQUE_IDS), *pointers = find(pack, FLYT_CUDNN_PACK_DATA_POINTERS);
+    const struct attribute *ids = find(pack, FLYT_CUDNN_PACK_UNIQUE_IDS),
+                           *pointers = find(pack, FLYT_CUDNN_PACK_DATA_POINTERS);
     if (!ids || !pointers || !plan->value_count)
         return SUCCESS;
     for (int64_t i = 0; i < ids->count && i < pointers->count; i++)
@@ -379,6 +400,7 @@ static int put_values(const struct descriptor *plan, const struct descriptor *pa
             if (!to || !from)
                 return to ? IS_NULL : NO_MEMORY;
             memcpy(to, from, plan->values[k].bytes);
+            pointers_of(list)[i] = 0;
         }
     return SUCCESS;
 }

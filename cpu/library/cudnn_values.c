@@ -7,9 +7,9 @@
 extern const struct flyt_lib flyt_lib_cudnn;
 extern const struct flyt_lib_kind flyt_lib_kind_cudnn_cudnn;
 extern const struct flyt_lib_row flyt_lib_row_cudnnSetDropoutDescriptor, flyt_lib_row_cudnnGetRNNWeightParams;
-extern const struct flyt_lib_value_kind flyt_lib_value_cudnn_tensor, flyt_lib_value_cudnn_filter, flyt_lib_value_cudnn_convolution,
-    flyt_lib_value_cudnn_pooling, flyt_lib_value_cudnn_activation, flyt_lib_value_cudnn_dropout, flyt_lib_value_cudnn_rnn,
-    flyt_lib_value_cudnn_rnndata, flyt_lib_value_cudnn_ctc;
+extern const struct flyt_lib_value_kind flyt_lib_value_cudnn_tensor, flyt_lib_value_cudnn_filter,
+    flyt_lib_value_cudnn_convolution, flyt_lib_value_cudnn_pooling, flyt_lib_value_cudnn_activation,
+    flyt_lib_value_cudnn_dropout, flyt_lib_value_cudnn_rnn, flyt_lib_value_cudnn_rnndata, flyt_lib_value_cudnn_ctc;
 
 #define VALID(name, desc) struct flyt_value_##name *value = flyt_lib_valid(&flyt_lib_value_cudnn_##name, desc)
 
@@ -57,13 +57,15 @@ FLYT_LIB_ENTRY int cudnnSetTensor4dDescriptor(void *desc, int format, int data_t
     return cudnnSetTensorNdDescriptorEx(desc, format, data_type, 4, (const int[]){n, c, h, w});
 }
 
-FLYT_LIB_ENTRY int cudnnSetTensor4dDescriptorEx(void *desc, int data_type, int n, int c, int h, int w, int n_stride, int c_stride,
-                                                int h_stride, int w_stride)
+FLYT_LIB_ENTRY int cudnnSetTensor4dDescriptorEx(void *desc, int data_type, int n, int c, int h, int w, int n_stride,
+                                                int c_stride, int h_stride, int w_stride)
 {
-    return set_tensor(desc, data_type, 4, (const int[]){n, c, h, w}, (const int[]){n_stride, c_stride, h_stride, w_stride});
+    return set_tensor(desc, data_type, 4, (const int[]){n, c, h, w},
+                      (const int[]){n_stride, c_stride, h_stride, w_stride});
 }
 
-FLYT_LIB_ENTRY int cudnnGetTensorNdDescriptor(const void *desc, int requested, int *data_type, int *dims, int *sizes, int *strides)
+FLYT_LIB_ENTRY int cudnnGetTensorNdDescriptor(const void *desc, int requested, int *data_type, int *dims, int *sizes,
+                                              int *strides)
 {
     const VALID(tensor, desc);
     if (!value || requested < 0)
@@ -88,8 +90,8 @@ static void tell(const int *numbers, int *const *places)
             *places[i] = numbers[i];
 }
 
-FLYT_LIB_ENTRY int cudnnGetTensor4dDescriptor(const void *desc, int *data_type, int *n, int *c, int *h, int *w, int *n_stride,
-                                              int *c_stride, int *h_stride, int *w_stride)
+FLYT_LIB_ENTRY int cudnnGetTensor4dDescriptor(const void *desc, int *data_type, int *n, int *c, int *h, int *w,
+                                              int *n_stride, int *c_stride, int *h_stride, int *w_stride)
 {
     const VALID(tensor, desc);
     if (!value || value->dims != 4)
@@ -113,7 +115,8 @@ FLYT_LIB_ENTRY int cudnnSetFilter4dDescriptor(void *desc, int data_type, int for
     return SUCCESS;
 }
 
-FLYT_LIB_ENTRY int cudnnGetFilterNdDescriptor(const void *desc, int requested, int *data_type, int *format, int *dims, int *sizes)
+FLYT_LIB_ENTRY int cudnnGetFilterNdDescriptor(const void *desc, int requested, int *data_type, int *format, int *dims,
+                                              int *sizes)
 {
     const VALID(filter, desc);
     if (!value || requested < 0)
@@ -129,7 +132,8 @@ FLYT_LIB_ENTRY int cudnnGetFilterNdDescriptor(const void *desc, int requested, i
     return SUCCESS;
 }
 
-FLYT_LIB_ENTRY int cudnnGetFilter4dDescriptor(const void *desc, int *data_type, int *format, int *k, int *c, int *h, int *w)
+FLYT_LIB_ENTRY int cudnnGetFilter4dDescriptor(const void *desc, int *data_type, int *format, int *k, int *c, int *h,
+                                              int *w)
 {
     const VALID(filter, desc);
     if (!value || value->dims != 4)
@@ -144,8 +148,8 @@ FLYT_LIB_ENTRY int cudnnGetFilter4dDescriptor(const void *desc, int *data_type, 
 
 /* ---- what two dimensions have names for ---- */
 
-FLYT_LIB_ENTRY int cudnnSetConvolution2dDescriptor(void *desc, int pad_h, int pad_w, int u, int v, int dilation_h, int dilation_w,
-                                                   int mode, int compute_type)
+FLYT_LIB_ENTRY int cudnnSetConvolution2dDescriptor(void *desc, int pad_h, int pad_w, int u, int v, int dilation_h,
+                                                   int dilation_w, int mode, int compute_type)
 {
     VALID(convolution, desc);
     if (!value)
@@ -159,8 +163,8 @@ FLYT_LIB_ENTRY int cudnnSetConvolution2dDescriptor(void *desc, int pad_h, int pa
     return SUCCESS;
 }
 
-FLYT_LIB_ENTRY int cudnnSetPooling2dDescriptor(void *desc, int mode, int nan_option, int window_h, int window_w, int pad_h, int pad_w,
-                                               int stride_h, int stride_w)
+FLYT_LIB_ENTRY int cudnnSetPooling2dDescriptor(void *desc, int mode, int nan_option, int window_h, int window_w,
+                                               int pad_h, int pad_w, int stride_h, int stride_w)
 {
     VALID(pooling, desc);
     if (!value)
@@ -199,8 +203,8 @@ static int keep_dropout(void *desc, float rate, void *states, size_t states_byte
     return SUCCESS;
 }
 
-FLYT_LIB_ENTRY int cudnnRestoreDropoutDescriptor(void *desc, void *handle, float rate, void *states, size_t states_bytes,
-                                                 unsigned long long seed)
+FLYT_LIB_ENTRY int cudnnRestoreDropoutDescriptor(void *desc, void *handle, float rate, void *states,
+                                                 size_t states_bytes, unsigned long long seed)
 {
     (void)handle;
     return keep_dropout(desc, rate, states, states_bytes, seed);
@@ -225,10 +229,10 @@ FLYT_LIB_ENTRY int cudnnSetDropoutDescriptor(void *desc, void *handle, float rat
 
 /* ---- recurrent networks ---- */
 
-FLYT_LIB_ENTRY int cudnnSetRNNDescriptor_v8(void *desc, int algorithm, int cell_mode, int bias_mode, int direction_mode, int input_mode,
-                                            int data_type, int math_precision, int math_type, int32_t input_size,
-                                            int32_t hidden_size, int32_t projection_size, int32_t layers, void *dropout_desc,
-                                            uint32_t flags)
+FLYT_LIB_ENTRY int cudnnSetRNNDescriptor_v8(void *desc, int algorithm, int cell_mode, int bias_mode, int direction_mode,
+                                            int input_mode, int data_type, int math_precision, int math_type,
+                                            int32_t input_size, int32_t hidden_size, int32_t projection_size,
+                                            int32_t layers, void *dropout_desc, uint32_t flags)
 {
     VALID(rnn, desc);
     const struct flyt_value_dropout *dropout = flyt_lib_valid(&flyt_lib_value_cudnn_dropout, dropout_desc);
@@ -283,7 +287,8 @@ FLYT_LIB_ENTRY int cudnnSetRNNDataDescriptor(void *desc, int data_type, int layo
 }
 
 /* The place in the weights is asked for once; the address follows from it. */
-static int give_param(const struct flyt_cudnn_rnn_params *params, unsigned place, const char *weights, void *desc, void **ret_address)
+static int give_param(const struct flyt_cudnn_rnn_params *params, unsigned place, const char *weights, void *desc,
+                      void **ret_address)
 {
     if (!desc || !ret_address)
         return SUCCESS;
@@ -291,11 +296,13 @@ static int give_param(const struct flyt_cudnn_rnn_params *params, unsigned place
     if (!params->is_there[place])
         return SUCCESS;
     *ret_address = (void *)(uintptr_t)((uint64_t)(uintptr_t)weights + params->offset[place]);
-    return set_tensor(desc, params->data_type[place], params->dims[place], params->sizes[place], params->strides[place]);
+    return set_tensor(desc, params->data_type[place], params->dims[place], params->sizes[place],
+                      params->strides[place]);
 }
 
-FLYT_LIB_ENTRY int cudnnGetRNNWeightParams(void *handle, void *rnn, int32_t layer, size_t weight_bytes, const void *weights,
-                                           int32_t matrix, void *matrix_desc, void **ret_matrix, void *bias_desc, void **ret_bias)
+FLYT_LIB_ENTRY int cudnnGetRNNWeightParams(void *handle, void *rnn, int32_t layer, size_t weight_bytes,
+                                           const void *weights, int32_t matrix, void *matrix_desc, void **ret_matrix,
+                                           void *bias_desc, void **ret_bias)
 {
     struct flyt_args_cudnnGetRNNWeightParams sent;
     struct flyt_cudnn_rnn_params params;
@@ -339,12 +346,14 @@ FLYT_LIB_ENTRY int cudnnSetCTCLossDescriptorEx(void *desc, int compute_type, int
     return set_ctc(desc, 1, compute_type, normalization, gradient_mode, 0);
 }
 
-FLYT_LIB_ENTRY int cudnnSetCTCLossDescriptor_v8(void *desc, int compute_type, int normalization, int gradient_mode, int longest_label)
+FLYT_LIB_ENTRY int cudnnSetCTCLossDescriptor_v8(void *desc, int compute_type, int normalization, int gradient_mode,
+                                                int longest_label)
 {
     return set_ctc(desc, 8, compute_type, normalization, gradient_mode, longest_label);
 }
 
-FLYT_LIB_ENTRY int cudnnSetCTCLossDescriptor_v9(void *desc, int compute_type, int normalization, int gradient_mode, int longest_label)
+FLYT_LIB_ENTRY int cudnnSetCTCLossDescriptor_v9(void *desc, int compute_type, int normalization, int gradient_mode,
+                                                int longest_label)
 {
     return set_ctc(desc, 9, compute_type, normalization, gradient_mode, longest_label);
 }

@@ -202,7 +202,7 @@ def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     mode = f", .mode_at = offsetof(struct flyt_state_{one.name}, {one.mode_field})" if one.mode_field else ", .mode_at = -1"
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n"
-            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .is_small = {'true' if one.is_small else 'false'}, "
+            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, "
             f".state_bytes = sizeof(struct flyt_state_{one.name}), .defaults = &defaults_{one.name}{mode}, "
             f".has_stream = {'true' if one.stream_setter else 'false'}}};\n"
             f"#define kind_{one.name} flyt_lib_kind_{library.name}_{one.name}")

@@ -46,6 +46,7 @@ class Object:
     name: str
     number: int
     is_small: bool
+    stays: str = ""     # what it is called, where it stands against moving
     also: str = ""      # the kind of another library for which these may stand
     fields: list = field(default_factory=list)
     stream_setter: str = ""
@@ -229,7 +230,7 @@ class Reader:
         elif word == "object":
             name, *small = rest.split()
             also = small[1] if small[:1] == ["also"] else ""
-            self.open = self.library.objects[name] = Object(name, len(self.library.objects), small == ["small"], also)
+            self.open = self.library.objects[name] = Object(name, len(self.library.objects), small == ["small"], also=also)
         elif word == "value":
             name, _, size = rest.split()
             self.open = self.library.values[name] = Value(name, int(size))
@@ -261,6 +262,8 @@ class Reader:
         one = self.open
         if words[0] == "state":
             one.fields.append(Field(words[2], words[1], default=words[4] if len(words) > 3 else "0"))
+        elif words[0] == "stays":
+            one.stays = " ".join(words[1:])
         elif words[0] == "stream":
             one.stream_setter = words[1]
         elif words[0] == "mode":

@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* cudnnBackendAttributeType_t, cudnnBackendDescriptorType_t and cudnnBackendAttributeName_t, as far as they are told apart. */
+/* cudnnBackendAttributeType_t, cudnnBackendDescriptorType_t and cudnnBackendAttributeName_t, as far as they are told
+ * apart. */
 enum {
     FLYT_CUDNN_TYPE_HANDLE = 0,
     FLYT_CUDNN_TYPE_BOOLEAN = 2,
@@ -68,7 +69,8 @@ static inline bool flyt_cudnn_is_object(int type)
 
 /* The attribute at *at, which goes behind it, and its elements; NULL at the end, and, with *at not there, where the
  * bytes are no list. */
-static inline struct flyt_cudnn_attribute *flyt_cudnn_list_next(void *list, size_t bytes, size_t *at, void **ret_elements)
+static inline struct flyt_cudnn_attribute *flyt_cudnn_list_next(void *list, size_t bytes, size_t *at,
+                                                                void **ret_elements)
 {
     if (bytes - *at < sizeof(struct flyt_cudnn_attribute))
         return NULL;

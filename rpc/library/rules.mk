@@ -11,3 +11,8 @@ GENERATED += $(LIBRARIES:%=$(GEN)/flyt_lib_%.h)
 
 # What flyt-server has of them.
 LIBRARY_SERVER_OBJS := $(LIBRARIES:%=$(GEN)/flyt_lib_%_server.o)
+
+rpc_library_tests := $(patsubst %.c,$(B)/%,$(wildcard rpc/library/*_test.c))
+$(rpc_library_tests): $(B)/%: $(B)/%.o
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka
+UNIT_TESTS += $(rpc_library_tests)

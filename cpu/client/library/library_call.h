@@ -41,6 +41,7 @@ struct flyt_lib_kind {
     const char *name;
     const struct flyt_lib *library;
     const char *also; /* the kind of another library for which these may stand, too; NULL: none */
+    const char *stays; /* what one is called that is not made again at another server; NULL: it is */
     unsigned number;
     bool is_small;   /* a handle is a C int */
     bool has_stream;

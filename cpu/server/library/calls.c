@@ -5,6 +5,7 @@
 
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/device.h"
+#include "cpu/server/core/observer.h"
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
@@ -129,6 +130,13 @@ static CUresult untold(const struct flyt_session *session, const struct work *wo
         return CUDA_SUCCESS;
     flyt_warn("session %s: %s failed, status=%d", session->label, work->call.row->name, work->status);
     return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Tells of an object that stands against moving. */
+static void note_staying(struct flyt_session *session, const struct flyt_libobject *object, bool is_more)
+{
+    if (object->kind->stays && session->observer)
+        session->observer->staying(session, is_more);
 }
 
 /* ---- calls of a thread's ---- */
@@ -298,8 +306,10 @@ static void new_finish(struct flyt_job *job, CUresult result)
     if (result == CUDA_SUCCESS && is_success(&self->work)) {
         self->object->real = self->work.call.made;
         result = flyt_session_insert(job->session, &self->object->object, FLYT_ID_LIBOBJECT);
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
+            note_staying(job->session, self->object, true);
             self->object = NULL;
+        }
         res.results.results_val = (char *)self->work.call.results;
         res.results.results_len = (u_int)self->work.call.result_bytes;
     }
@@ -377,6 +387,7 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     self->work.device = object->device;
     self->work.call.cu_stream = object->cu_stream;
     self->object = object;
+    note_staying(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
     flyt_job_start(&self->job, &end_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
@@ -394,6 +405,7 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     CUresult result = flyt_device_use(object->device);
     if (result == CUDA_SUCCESS)
         ((int (*)(void *))function)(object->real);
+    note_staying(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
     free(object);
     return result;
@@ -404,6 +416,7 @@ void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device
 {
     if (device && object->device != device)
         return;
+    note_staying(object->device->session, object, false);
     flyt_object_remove(&object->device->session->objects, &object->object);
     free(object);
 }

@@ -7,6 +7,7 @@
 #include "cpu/server/library/library.h"
 #include "flyt_lib_cudnn.h"
 #include "flyt_objects.h"
+#include "rpc/base/id.h"
 #include "rpc/library/cudnn_list.h"
 
 typedef int (*create_fn)(int type, void **ret_descriptor);
@@ -29,6 +30,16 @@ static CUresult find_objects(struct flyt_libcall *call, uint64_t *ids, size_t co
     return CUDA_SUCCESS;
 }
 
+/* Addresses are the session's device memory or none: the library reads what a tensor by value names itself, and that is
+ * nothing of this process's but the bytes that came. */
+static bool are_on_device(const uint64_t *addresses, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (addresses[i] && flyt_window_device(addresses[i]) < 0)
+            return false;
+    return true;
+}
+
 CUresult flyt_server_resolve_cudnnBackendFinalize(struct flyt_libcall *call);
 CUresult flyt_server_resolve_cudnnBackendFinalize(struct flyt_libcall *call)
 {
@@ -43,6 +54,8 @@ CUresult flyt_server_resolve_cudnnBackendFinalize(struct flyt_libcall *call)
            (one = flyt_cudnn_list_next(call->arguments + call->in_at, sent->list_bytes, &at, &elements)))
         if (flyt_cudnn_is_object(one->type))
             result = find_objects(call, elements, (size_t)one->count);
+        else if (one->type == FLYT_CUDNN_TYPE_VOID_PTR && !are_on_device(elements, one->count))
+            result = CUDA_ERROR_INVALID_VALUE;
     return result == CUDA_SUCCESS && at != sent->list_bytes ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
@@ -81,7 +94,8 @@ static int set_all(struct flyt_libcall *call, void *real, void *list, size_t byt
 static int make(struct flyt_libcall *call, int type, void *list, size_t bytes, void **ret_real)
 {
     create_fn create = FUNCTION(call, create_fn, "cudnnBackendCreateDescriptor");
-    one_fn finalize = FUNCTION(call, one_fn, "cudnnBackendFinalize"), destroy = FUNCTION(call, one_fn, "cudnnBackendDestroyDescriptor");
+    one_fn finalize = FUNCTION(call, one_fn, "cudnnBackendFinalize"),
+           destroy = FUNCTION(call, one_fn, "cudnnBackendDestroyDescriptor");
     void *real = NULL;
     if (!create || !finalize || !destroy)
         return call->library->refused;
@@ -122,13 +136,17 @@ int flyt_server_run_cudnnBackendGetAttribute(struct flyt_libcall *call)
     int64_t *count = flyt_libcall_out(call, sent->count_bytes, sizeof *count);
     void *written = flyt_libcall_out(call, sent->elements_bytes, sent->elements_bytes);
     size_t room = flyt_cudnn_element_bytes(sent->type) * (size_t)sent->requested;
-    if (call->status || sent->requested < 0 || sent->requested > 1 << 16 || sent->ids_bytes + sent->elements_bytes < room)
+    if (call->status || sent->requested < 0 || sent->requested > 1 << 16 ||
+        (elements ? sent->ids_bytes : sent->elements_bytes) < room ||
+        (elements != NULL) != (sent->type == FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR && sent->requested > 0))
         return call->status ? call->status : call->library->invalid;
-    int (*get)(void *, int, int, int64_t, int64_t *, void *) = (int (*)(void *, int, int, int64_t, int64_t *, void *))call->function;
+    int (*get)(void *, int, int, int64_t, int64_t *, void *) =
+        (int (*)(void *, int, int, int64_t, int64_t *, void *))call->function;
     return get(call->objects[0]->real, sent->name, sent->type, sent->requested, count, elements ? elements : written);
 }
 
-/* Lets the data pointers of tensors by value name the bytes that came with the call. */
+/* Lets the data pointers of tensors by value name the bytes that came with the call: what else they are is looked at
+ * before, so the client sends none there. */
 static int point_to_values(const struct flyt_libcall *call, void *list, size_t bytes)
 {
     uint64_t *pointers = NULL;
@@ -137,6 +155,8 @@ static int point_to_values(const struct flyt_libcall *call, void *list, size_t b
     void *elements;
     const struct flyt_cudnn_attribute *one;
     while ((one = flyt_cudnn_list_next(list, bytes, &at, &elements))) {
+        if (one->type == FLYT_CUDNN_TYPE_VOID_PTR && !are_on_device(elements, one->count))
+            return call->library->invalid;
         if (one->name == FLYT_CUDNN_PACK_DATA_POINTERS && one->type == FLYT_CUDNN_TYPE_VOID_PTR) {
             pointers = elements;
             pointer_count = one->count;

@@ -6,15 +6,18 @@
 #include "flyt_lib_cudnn.h"
 #include "rpc/library/cudnn_list.h"
 
-extern const struct flyt_server_value flyt_server_value_cudnn_dropout, flyt_server_value_cudnn_rnn, flyt_server_value_cudnn_tensor;
+extern const struct flyt_server_value flyt_server_value_cudnn_dropout, flyt_server_value_cudnn_rnn,
+    flyt_server_value_cudnn_tensor;
 
 /* Calls a setter of the library's by its prototype. What was never set is left as it was made. */
-#define FILLER(name) int flyt_server_fill_cudnn_##name(struct flyt_libcall *call, const void *from, const void *list, void *real)
-#define FILL(name) \
-    FILLER(name);  \
+#define FILLER(name)                                                                                                   \
+    int flyt_server_fill_cudnn_##name(struct flyt_libcall *call, const void *from, const void *list, void *real)
+#define FILL(name)                                                                                                     \
+    FILLER(name);                                                                                                      \
     FILLER(name)
 #define VALUE(name) const struct flyt_value_##name *value = from
-#define SET(setter, types, ...) (find(call, setter) ? ((int (*)types)find(call, setter))(__VA_ARGS__) : call->library->refused)
+#define SET(setter, types, ...)                                                                                        \
+    (find(call, setter) ? ((int(*) types)find(call, setter))(__VA_ARGS__) : call->library->refused)
 
 static void *find(const struct flyt_libcall *call, const char *name)
 {
@@ -27,8 +30,8 @@ FILL(tensor)
     (void)list;
     if (!value->dims)
         return call->library->success;
-    return SET("cudnnSetTensorNdDescriptor", (void *, int, int, const int *, const int *), real, value->data_type, value->dims,
-               value->sizes, value->strides);
+    return SET("cudnnSetTensorNdDescriptor", (void *, int, int, const int *, const int *), real, value->data_type,
+               value->dims, value->sizes, value->strides);
 }
 
 FILL(filter)
@@ -37,8 +40,8 @@ FILL(filter)
     (void)list;
     if (!value->dims)
         return call->library->success;
-    return SET("cudnnSetFilterNdDescriptor", (void *, int, int, int, const int *), real, value->data_type, value->format,
-               value->dims, value->sizes);
+    return SET("cudnnSetFilterNdDescriptor", (void *, int, int, int, const int *), real, value->data_type,
+               value->format, value->dims, value->sizes);
 }
 
 FILL(convolution)
@@ -47,8 +50,9 @@ FILL(convolution)
     (void)list;
     int status = call->library->success;
     if (value->dims)
-        status = SET("cudnnSetConvolutionNdDescriptor", (void *, int, const int *, const int *, const int *, int, int), real,
-                     value->dims, value->padding, value->strides, value->dilation, value->mode, value->compute_type);
+        status =
+            SET("cudnnSetConvolutionNdDescriptor", (void *, int, const int *, const int *, const int *, int, int), real,
+                value->dims, value->padding, value->strides, value->dilation, value->mode, value->compute_type);
     if (!status && value->group_count != 1)
         status = SET("cudnnSetConvolutionGroupCount", (void *, int), real, value->group_count);
     if (!status && value->math_type)
@@ -64,8 +68,8 @@ FILL(pooling)
     (void)list;
     if (!value->dims)
         return call->library->success;
-    return SET("cudnnSetPoolingNdDescriptor", (void *, int, int, int, const int *, const int *, const int *), real, value->mode,
-               value->nan_option, value->dims, value->window, value->padding, value->strides);
+    return SET("cudnnSetPoolingNdDescriptor", (void *, int, int, int, const int *, const int *, const int *), real,
+               value->mode, value->nan_option, value->dims, value->window, value->padding, value->strides);
 }
 
 FILL(activation)
@@ -83,23 +87,24 @@ FILL(lrn)
 {
     VALUE(lrn);
     (void)list;
-    return SET("cudnnSetLRNDescriptor", (void *, unsigned, double, double, double), real, value->n, value->alpha, value->beta,
-               value->k);
+    return SET("cudnnSetLRNDescriptor", (void *, unsigned, double, double, double), real, value->n, value->alpha,
+               value->beta, value->k);
 }
 
 FILL(op)
 {
     VALUE(op);
     (void)list;
-    return SET("cudnnSetOpTensorDescriptor", (void *, int, int, int), real, value->op, value->compute_type, value->nan_option);
+    return SET("cudnnSetOpTensorDescriptor", (void *, int, int, int), real, value->op, value->compute_type,
+               value->nan_option);
 }
 
 FILL(reduce)
 {
     VALUE(reduce);
     (void)list;
-    return SET("cudnnSetReduceTensorDescriptor", (void *, int, int, int, int, int), real, value->op, value->compute_type,
-               value->nan_option, value->indices, value->indices_type);
+    return SET("cudnnSetReduceTensorDescriptor", (void *, int, int, int, int, int), real, value->op,
+               value->compute_type, value->nan_option, value->indices, value->indices_type);
 }
 
 /* With the call's handle. Without states nothing is written to the device, so that setting is as good as restoring. */
@@ -109,9 +114,10 @@ FILL(dropout)
     (void)list;
     if (!value->is_set)
         return call->library->success;
-    const char *setter = value->is_new || !value->states ? "cudnnSetDropoutDescriptor" : "cudnnRestoreDropoutDescriptor";
-    return SET(setter, (void *, void *, float, void *, size_t, unsigned long long), real, call->objects[0]->real, value->rate,
-               (void *)(uintptr_t)value->states, value->states_bytes, value->seed);
+    const char *setter =
+        value->is_new || !value->states ? "cudnnSetDropoutDescriptor" : "cudnnRestoreDropoutDescriptor";
+    return SET(setter, (void *, void *, float, void *, size_t, unsigned long long), real, call->objects[0]->real,
+               value->rate, (void *)(uintptr_t)value->states, value->states_bytes, value->seed);
 }
 
 /* The call is the descriptor's making. */
@@ -136,11 +142,12 @@ FILL(rnn)
     void *made = flyt_libcall_value(call, &dropout, &flyt_server_value_cudnn_dropout);
     if (call->status)
         return call->status;
-    int status = SET("cudnnSetRNNDescriptor_v8",
-                     (void *, int, int, int, int, int, int, int, int, int32_t, int32_t, int32_t, int32_t, void *, uint32_t), real,
-                     value->algorithm, value->cell_mode, value->bias_mode, value->direction_mode, value->input_mode,
-                     value->data_type, value->math_precision, value->math_type, value->input_size, value->hidden_size,
-                     value->projection_size, value->layers, made, value->flags);
+    int status =
+        SET("cudnnSetRNNDescriptor_v8",
+            (void *, int, int, int, int, int, int, int, int, int32_t, int32_t, int32_t, int32_t, void *, uint32_t),
+            real, value->algorithm, value->cell_mode, value->bias_mode, value->direction_mode, value->input_mode,
+            value->data_type, value->math_precision, value->math_type, value->input_size, value->hidden_size,
+            value->projection_size, value->layers, made, value->flags);
     if (!status && value->clip_mode)
         status = SET("cudnnRNNSetClip_v9", (void *, int, double, double), real, value->clip_mode, value->clip_left,
                      value->clip_right);
@@ -153,8 +160,9 @@ FILL(rnndata)
     if (value->batch <= 0 || value->list_bytes != (size_t)value->batch * sizeof(int))
         return call->library->invalid;
     uint64_t padding = value->padding;
-    return SET("cudnnSetRNNDataDescriptor", (void *, int, int, int, int, int, const int *, void *), real, value->data_type,
-               value->layout, value->longest, value->batch, value->vector, list, value->has_padding ? &padding : NULL);
+    return SET("cudnnSetRNNDataDescriptor", (void *, int, int, int, int, int, const int *, void *), real,
+               value->data_type, value->layout, value->longest, value->batch, value->vector, list,
+               value->has_padding ? &padding : NULL);
 }
 
 FILL(spatial)
@@ -172,14 +180,14 @@ FILL(ctc)
     (void)list;
     switch (value->setter) {
     case 9:
-        return SET("cudnnSetCTCLossDescriptor_v9", (void *, int, int, int, int), real, value->compute_type, value->normalization,
-                   value->gradient_mode, value->longest_label);
+        return SET("cudnnSetCTCLossDescriptor_v9", (void *, int, int, int, int), real, value->compute_type,
+                   value->normalization, value->gradient_mode, value->longest_label);
     case 8:
-        return SET("cudnnSetCTCLossDescriptor_v8", (void *, int, int, int, int), real, value->compute_type, value->normalization,
-                   value->gradient_mode, value->longest_label);
+        return SET("cudnnSetCTCLossDescriptor_v8", (void *, int, int, int, int), real, value->compute_type,
+                   value->normalization, value->gradient_mode, value->longest_label);
     case 1:
-        return SET("cudnnSetCTCLossDescriptorEx", (void *, int, int, int), real, value->compute_type, value->normalization,
-                   value->gradient_mode);
+        return SET("cudnnSetCTCLossDescriptorEx", (void *, int, int, int), real, value->compute_type,
+                   value->normalization, value->gradient_mode);
     default:
         return SET("cudnnSetCTCLossDescriptor", (void *, int), real, value->compute_type);
     }
@@ -194,7 +202,8 @@ static int tell_tensor(struct flyt_libcall *call, void *desc, struct flyt_value_
 {
     int (*get)(void *, int, int *, int *, int *, int *) =
         (int (*)(void *, int, int *, int *, int *, int *))find(call, "cudnnGetTensorNdDescriptor");
-    return get ? get(desc, 8, &ret_value->data_type, &ret_value->dims, ret_value->sizes, ret_value->strides) : call->library->refused;
+    return get ? get(desc, 8, &ret_value->data_type, &ret_value->dims, ret_value->sizes, ret_value->strides)
+               : call->library->refused;
 }
 
 int flyt_server_run_cudnnGetRNNWeightParams(struct flyt_libcall *call);

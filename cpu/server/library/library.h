@@ -27,7 +27,7 @@ struct flyt_session;
 
 struct flyt_server_kind {
     const char *name, *also; /* also: the kind of another library for which these may stand; NULL: none */
-    bool is_small;
+    bool is_small, stays; /* stays: it is not made again at another server, and so stands against moving */
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
