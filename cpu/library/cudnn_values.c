@@ -6,7 +6,8 @@
 
 extern const struct flyt_lib flyt_lib_cudnn;
 extern const struct flyt_lib_kind flyt_lib_kind_cudnn_cudnn;
-extern const struct flyt_lib_row flyt_lib_row_cudnnSetDropoutDescriptor, flyt_lib_row_cudnnGetRNNWeightParams;
+extern const struct flyt_lib_row flyt_lib_row_cudnnSetDropoutDescriptor, flyt_lib_row_cudnnGetRNNWeightParams,
+    flyt_lib_row_cudnnCTCLoss, flyt_lib_row_cudnnGetCTCLossWorkspaceSize;
 extern const struct flyt_lib_value_kind flyt_lib_value_cudnn_tensor, flyt_lib_value_cudnn_filter,
     flyt_lib_value_cudnn_convolution, flyt_lib_value_cudnn_pooling, flyt_lib_value_cudnn_activation,
     flyt_lib_value_cudnn_dropout, flyt_lib_value_cudnn_rnn, flyt_lib_value_cudnn_rnndata, flyt_lib_value_cudnn_ctc;
@@ -356,4 +357,73 @@ FLYT_LIB_ENTRY int cudnnSetCTCLossDescriptor_v9(void *desc, int compute_type, in
                                                 int longest_label)
 {
     return set_ctc(desc, 9, compute_type, normalization, gradient_mode, longest_label);
+}
+
+/* ---- CTC loss with labels in host memory ---- */
+
+struct labels {
+    const int *labels, *label_lengths, *input_lengths;
+};
+
+/* Puts the three arrays of a batch into the call; they are as long as the tensor of probabilities says. */
+static void put_labels(struct flyt_lib_call *call, const void *probs_desc, const struct labels *from,
+                       uint32_t *ret_bytes)
+{
+    const struct flyt_value_tensor *probs = flyt_lib_valid(&flyt_lib_value_cudnn_tensor, probs_desc);
+    int batch = probs && probs->dims == 3 && probs->sizes[1] > 0 && from->label_lengths ? probs->sizes[1] : 0;
+    size_t count = 0;
+    for (int i = 0; i < batch; i++)
+        count += from->label_lengths[i] > 0 ? (size_t)from->label_lengths[i] : 0;
+    ret_bytes[0] = flyt_lib_in(call, from->labels, count * sizeof(int), false);
+    ret_bytes[1] = flyt_lib_in(call, from->label_lengths, (size_t)batch * sizeof(int), false);
+    ret_bytes[2] = flyt_lib_in(call, from->input_lengths, (size_t)batch * sizeof(int), false);
+}
+
+FLYT_LIB_ENTRY int cudnnCTCLoss(void *handle, const void *probs_desc, const void *probs, const int *labels,
+                                const int *label_lengths, const int *input_lengths, void *costs,
+                                const void *gradients_desc, void *gradients, int algorithm, void *ctc, void *workspace,
+                                size_t workspace_bytes)
+{
+    struct flyt_args_cudnnCTCLoss sent;
+    uint32_t bytes[3];
+    memset(&sent, 0, sizeof sent);
+    struct flyt_lib_call call = {.row = &flyt_lib_row_cudnnCTCLoss, .arguments = &sent};
+    flyt_lib_begin(&call);
+    flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &flyt_lib_kind_cudnn_cudnn);
+    flyt_lib_value(&call, &sent.probsDesc, probs_desc, &flyt_lib_value_cudnn_tensor);
+    flyt_lib_value(&call, &sent.gradientsDesc, gradients_desc, &flyt_lib_value_cudnn_tensor);
+    flyt_lib_value(&call, &sent.ctcLossDesc, ctc, &flyt_lib_value_cudnn_ctc);
+    put_labels(&call, probs_desc, &(struct labels){labels, label_lengths, input_lengths}, bytes);
+    sent.labels_bytes = bytes[0];
+    sent.labelLengths_bytes = bytes[1];
+    sent.inputLengths_bytes = bytes[2];
+    sent.probs = (uint64_t)(uintptr_t)probs;
+    sent.costs = (uint64_t)(uintptr_t)costs;
+    sent.gradients = (uint64_t)(uintptr_t)gradients;
+    sent.algo = algorithm;
+    sent.workspace = (uint64_t)(uintptr_t)workspace;
+    sent.workSpaceSizeInBytes = workspace_bytes;
+    return flyt_lib_finish(&call);
+}
+
+FLYT_LIB_ENTRY int cudnnGetCTCLossWorkspaceSize(void *handle, const void *probs_desc, const void *gradients_desc,
+                                                const int *labels, const int *label_lengths, const int *input_lengths,
+                                                int algorithm, void *ctc, size_t *ret_bytes)
+{
+    struct flyt_args_cudnnGetCTCLossWorkspaceSize sent;
+    uint32_t bytes[3];
+    memset(&sent, 0, sizeof sent);
+    struct flyt_lib_call call = {.row = &flyt_lib_row_cudnnGetCTCLossWorkspaceSize, .arguments = &sent};
+    flyt_lib_begin(&call);
+    flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &flyt_lib_kind_cudnn_cudnn);
+    flyt_lib_value(&call, &sent.probsDesc, probs_desc, &flyt_lib_value_cudnn_tensor);
+    flyt_lib_value(&call, &sent.gradientsDesc, gradients_desc, &flyt_lib_value_cudnn_tensor);
+    flyt_lib_value(&call, &sent.ctcLossDesc, ctc, &flyt_lib_value_cudnn_ctc);
+    put_labels(&call, probs_desc, &(struct labels){labels, label_lengths, input_lengths}, bytes);
+    sent.labels_bytes = bytes[0];
+    sent.labelLengths_bytes = bytes[1];
+    sent.inputLengths_bytes = bytes[2];
+    sent.algo = algorithm;
+    sent.sizeInBytes_bytes = flyt_lib_out(&call, ret_bytes, sizeof *ret_bytes, false);
+    return flyt_lib_finish(&call);
 }

@@ -7,7 +7,7 @@
 #include "rpc/library/cudnn_list.h"
 
 extern const struct flyt_server_value flyt_server_value_cudnn_dropout, flyt_server_value_cudnn_rnn,
-    flyt_server_value_cudnn_tensor;
+    flyt_server_value_cudnn_tensor, flyt_server_value_cudnn_ctc;
 
 /* Calls a setter of the library's by its prototype. What was never set is left as it was made. */
 #define FILLER(name)                                                                                                   \
@@ -235,4 +235,61 @@ int flyt_server_run_cudnnGetRNNWeightParams(struct flyt_libcall *call)
         memcpy(params->strides[i], value.strides, sizeof value.strides);
     }
     return status;
+}
+
+/* ---- CTC loss with labels in host memory ---- */
+
+struct labels {
+    const int *labels, *label_lengths, *input_lengths;
+};
+
+/* The arrays are as long as the tensor of probabilities and the lengths say: that is what the library reads. */
+static void take_labels(struct flyt_libcall *call, const struct flyt_value_tensor *probs, const uint32_t *bytes,
+                        struct labels *ret)
+{
+    size_t batch = probs->dims == 3 && probs->sizes[1] > 0 ? (size_t)probs->sizes[1] : 0, count = 0;
+    ret->labels = flyt_libcall_in(call, bytes[0], bytes[0]);
+    ret->label_lengths = flyt_libcall_in(call, bytes[1], batch * sizeof(int));
+    ret->input_lengths = flyt_libcall_in(call, bytes[2], batch * sizeof(int));
+    for (size_t i = 0; i < batch && !call->status && ret->label_lengths; i++)
+        count += ret->label_lengths[i] > 0 ? (size_t)ret->label_lengths[i] : 0;
+    if (!call->status && (!batch || !ret->label_lengths || !ret->input_lengths || count * sizeof(int) != bytes[0]))
+        call->status = call->library->invalid;
+}
+
+int flyt_server_run_cudnnCTCLoss(struct flyt_libcall *call);
+int flyt_server_run_cudnnCTCLoss(struct flyt_libcall *call)
+{
+    const struct flyt_args_cudnnCTCLoss *sent = (const void *)call->arguments;
+    void *probs = flyt_libcall_value(call, &sent->probsDesc, &flyt_server_value_cudnn_tensor);
+    void *gradients = flyt_libcall_value(call, &sent->gradientsDesc, &flyt_server_value_cudnn_tensor);
+    void *ctc = flyt_libcall_value(call, &sent->ctcLossDesc, &flyt_server_value_cudnn_ctc);
+    struct labels host;
+    take_labels(call, &sent->probsDesc,
+                (const uint32_t[]){sent->labels_bytes, sent->labelLengths_bytes, sent->inputLengths_bytes}, &host);
+    if (call->status)
+        return call->status;
+    return ((int (*)(void *, void *, void *, const int *, const int *, const int *, void *, void *, void *, int, void *,
+                     void *, size_t))call->function)(
+        call->objects[0]->real, probs, (void *)(uintptr_t)sent->probs, host.labels, host.label_lengths,
+        host.input_lengths, (void *)(uintptr_t)sent->costs, gradients, (void *)(uintptr_t)sent->gradients, sent->algo,
+        ctc, (void *)(uintptr_t)sent->workspace, sent->workSpaceSizeInBytes);
+}
+
+int flyt_server_run_cudnnGetCTCLossWorkspaceSize(struct flyt_libcall *call);
+int flyt_server_run_cudnnGetCTCLossWorkspaceSize(struct flyt_libcall *call)
+{
+    const struct flyt_args_cudnnGetCTCLossWorkspaceSize *sent = (const void *)call->arguments;
+    void *probs = flyt_libcall_value(call, &sent->probsDesc, &flyt_server_value_cudnn_tensor);
+    void *gradients = flyt_libcall_value(call, &sent->gradientsDesc, &flyt_server_value_cudnn_tensor);
+    void *ctc = flyt_libcall_value(call, &sent->ctcLossDesc, &flyt_server_value_cudnn_ctc);
+    struct labels host;
+    take_labels(call, &sent->probsDesc,
+                (const uint32_t[]){sent->labels_bytes, sent->labelLengths_bytes, sent->inputLengths_bytes}, &host);
+    size_t *bytes = flyt_libcall_out(call, sent->sizeInBytes_bytes, sizeof *bytes);
+    if (call->status)
+        return call->status;
+    return ((int (*)(void *, void *, void *, const int *, const int *, const int *, int, void *,
+                     size_t *))call->function)(call->objects[0]->real, probs, gradients, host.labels,
+                                               host.label_lengths, host.input_lengths, sent->algo, ctc, bytes);
 }
