@@ -9,7 +9,7 @@ LIBRARY_SHARE_cublaslt := cpu/library/status.c
 
 # $(1): the library; $(2): its file.
 define replaced_library
-$(B)/lib/$(2): $(GEN)/flyt_lib_$(1)_client.o $(call objs,$(wildcard cpu/library/$(1).c) $(LIBRARY_SHARE_$(1))) $(B)/lib/libflyt-client.so.1
+$(B)/lib/$(2): $(GEN)/flyt_lib_$(1)_client.o $(call objs,$(wildcard cpu/library/$(1).c cpu/library/$(1)_*.c) $(LIBRARY_SHARE_$(1))) $(B)/lib/libflyt-client.so.1
 	@mkdir -p $$(@D)
 	$$(CC) -shared $$(LDFLAGS) -Wl,-soname,$(2) -Wl,--version-script=$(GEN)/$(firstword $(subst .so, ,$(2))).map \
 		-Wl,-Bsymbolic-functions $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -Wl,-rpath,'$$$$ORIGIN' -o $$@ $$(filter %.o,$$^) \

@@ -91,12 +91,13 @@ def sent_body(library, call):
     return lines
 
 
-def row_c(library, call):
+def row_c(library, call, storage="static "):
     values = [p for p in call.parameters if p.kind.startswith("val ")]
     key_ends = ", ".join(f"{{offsetof(struct flyt_args_{call.symbol}, {p.name}), offsetof(struct flyt_value_{p.type}, key_end)}}"
                          for p in values)
     more = f", .value_count = {len(values)}, .values = {{{key_ends}}}" if values else ""
-    return (f"static const struct flyt_lib_row row_{call.symbol} = {{.library = &this_library, .name = \"{call.symbol}\", .id = {call.id:#x}u, "
+    name = f"row_{call.symbol}" if storage else f"flyt_lib_row_{call.symbol}"
+    return (f"{storage}const struct flyt_lib_row {name} = {{.library = &this_library, .name = \"{call.symbol}\", .id = {call.id:#x}u, "
             f".flags = {flags(call)}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
             f".key_bytes = offsetof(struct flyt_args_{call.symbol}, key_end){more}}};")
 
@@ -139,6 +140,32 @@ def set_or_get_body(library, call):
     return lines + [f"    return {library.codes['success']};"]
 
 
+def fill_or_tell_body(library, call):
+    """Of a call that sets fields of a descriptor, or tells them: its first parameter is the descriptor."""
+    value, by_name = library.values[call.arguments[0]], {one.name: one for one in call.parameters}
+    fields, desc = {one.name: one for one in value.fields}, call.parameters[0].name
+    const = "const " if call.kind == "tell" else ""
+    lines = [f"    {const}struct flyt_value_{value.name} *value = flyt_lib_valid(&value_{value.name}, {desc});"]
+    checks = ["!value"]
+    pairs = [(fields[name], by_name[parameter]) for name, parameter in (one.split("=") for one in call.arguments[1:])]
+    for field, one in pairs:
+        if call.kind == "tell":
+            checks.append(f"!{one.name}")
+        elif one.kind == "hin":
+            checks.append(f"!{one.name} || {one.extent} < 0 || {one.extent} > {field.count}")
+    lines += [f"    if ({' || '.join(checks)})", f"        return {library.codes['invalid']};"]
+    for field, one in pairs:
+        if call.kind == "tell":
+            lines.append(f"    memcpy({one.name}, &value->{field.name}, sizeof value->{field.name});")
+        elif one.kind == "hin":
+            lines += [f"    memset(value->{field.name}, 0, sizeof value->{field.name});",
+                      f"    memcpy(value->{field.name}, {one.name}, (size_t){one.extent} * {shared.element_bytes(one.type)});"]
+        else:
+            cast = f"({NUMBERS[field.type][0]})" + ("(uintptr_t)" if c_type(library, one).endswith("*") else "")
+            lines.append(f"    value->{field.name} = {cast}{one.name};")
+    return lines + [f"    return {library.codes['success']};"]
+
+
 def value_body(library, call):
     """Of a call that works on a descriptor: its parameters have the places that cublasLt gives them."""
     names = [one.name for one in call.parameters]
@@ -163,10 +190,14 @@ def value_body(library, call):
 def entry_c(library, call):
     if call.kind == "none":
         return f"FLYT_LIB_ENTRY int {call.symbol}(void)\n{{\n    return flyt_lib_refuse(&this_library, \"{call.symbol}\");\n}}"
+    if "served" in call.words:
+        return row_c(library, call, storage="")
     if call.is_sent:
         head, body = row_c(library, call) + "\n", sent_body(library, call)
     elif call.kind in ("set", "get"):
         head, body = "", set_or_get_body(library, call)
+    elif call.kind in ("fill", "tell"):
+        head, body = "", fill_or_tell_body(library, call)
     else:
         head, body = "", value_body(library, call)
     return f"{head}{prototype(library, call)}\n{{\n" + "\n".join(body) + "\n}"
@@ -176,20 +207,22 @@ def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     mode = f", .mode_at = offsetof(struct flyt_state_{one.name}, {one.mode_field})" if one.mode_field else ", .mode_at = -1"
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n"
-            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .is_small = {'true' if one.is_small else 'false'}, .is_apart = {'true' if one.is_apart else 'false'}, "
+            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .is_apart = {'true' if one.is_apart else 'false'}, "
             f".state_bytes = sizeof(struct flyt_state_{one.name}), .defaults = &defaults_{one.name}{mode}, "
             f".has_stream = {'true' if one.stream_setter else 'false'}}};\n"
             f"#define kind_{one.name} flyt_lib_kind_{library.name}_{one.name}")
 
 
-def value_c(value):
+def value_c(library, value):
     fields = "\n".join(f"    {{{f.number}, offsetof(struct flyt_value_{value.name}, {f.name}), {f.bytes}}}," for f in value.fields)
     defaults = ", ".join(f".{f.name} = {f.default}" for f in value.fields if f.default != "0")
     return (f"static const struct flyt_lib_attribute attributes_{value.name}[] = {{\n{fields}\n}};\n"
             f"static const struct flyt_value_{value.name} defaults_{value.name} = {{{defaults or '0'}}};\n"
-            f"static const struct flyt_lib_value_kind value_{value.name} = {{.bytes = sizeof(struct flyt_value_{value.name}), "
+            f"#define value_{value.name} flyt_lib_value_{library}_{value.name}\n"
+            f"extern const struct flyt_lib_value_kind value_{value.name};\n"
+            f"const struct flyt_lib_value_kind value_{value.name} = {{.bytes = sizeof(struct flyt_value_{value.name}), "
             f".room = {value.bytes}, .count = {len(value.fields)}, .attributes = attributes_{value.name}, .defaults = &defaults_{value.name}, "
-            f".magic = 0x{abs(hash_of(value.name)):08x}u}};")
+            f"{'.has_list = true, ' if value.has_list else ''}.magic = 0x{abs(hash_of(value.name)):08x}u}};")
 
 
 def quoted(text):
@@ -213,7 +246,7 @@ def source(library, banner):
     out = [banner, "#include <string.h>", '#include "cpu/client/library/library_call.h"', f'#include "flyt_lib_{library.name}.h"', "",
            f"struct flyt_lib_use flyt_lib_use_of_{library.name} = {{.mutex = PTHREAD_MUTEX_INITIALIZER}};", library_c(library)]
     out += [kind_c(library, one) for one in library.objects.values()]
-    out += [value_c(one) for one in library.values.values()]
+    out += [value_c(library.name, one) for one in library.values.values()]
     out += [entry_c(library, call) for call in library.calls if call.kind != "hand"]
     return "\n\n".join(out) + "\n"
 

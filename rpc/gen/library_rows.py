@@ -17,8 +17,8 @@ REAL = {"f32": "f32", "f64": "f64", "c32": "f32", "c64": "f64", "f16": "f16"}
 ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
 BY_MODE = {"scalar", "result", "update"}
 HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
-CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "hand", "none"}
-WORDS = {"waits", "trusted", "draws", "restarts"}
+CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "fill", "tell", "hand", "none"}
+WORDS = {"waits", "trusted", "draws", "restarts", "served", "finds"}
 OBJECTS_MAX = 4
 
 
@@ -47,6 +47,7 @@ class Object:
     number: int
     is_small: bool
     is_apart: bool = False   # what one has done says nothing of another
+    stays: str = ""     # what it is called, where it stands against moving
     also: str = ""      # the kind of another library for which these may stand
     fields: list = field(default_factory=list)
     stream_setter: str = ""
@@ -63,6 +64,8 @@ class Value:
     create: list = field(default_factory=list)
     attribute: str = ""
     destroy: str = ""
+    is_filled: bool = False    # by hand, on the server
+    has_list: bool = False
     fields: list = field(default_factory=list)
 
 
@@ -166,7 +169,7 @@ def parse_parameter(library, text, place):
     if kind in BY_MODE or kind in HOST:
         if not 1 <= len(rest) <= 2:
             raise RowError(f"{place}: expected {kind} TYPE [N]: {text}")
-        if rest[0] not in NUMBERS and not re.fullmatch(r"(bytes|type|scale)\(.*\)", rest[0]):
+        if rest[0] not in NUMBERS and not re.fullmatch(r"(bytes|type|scale|real)\(.*\)", rest[0]):
             raise RowError(f"{place}: unknown type {rest[0]}: {text}")
         return Parameter(name, kind, rest[0], rest[1] if len(rest) > 1 else "1", by)
     raise RowError(f"{place}: unknown kind {kind}: {text}")
@@ -272,6 +275,8 @@ class Reader:
         one = self.open
         if words[0] == "state":
             one.fields.append(Field(words[2], words[1], default=words[4] if len(words) > 3 else "0"))
+        elif words[0] == "stays":
+            one.stays = " ".join(words[1:])
         elif words[0] == "stream":
             one.stream_setter = words[1]
         elif words[0] == "mode":
@@ -284,6 +289,9 @@ class Reader:
     def value_line(self, text):
         words = text.split()
         one = self.open
+        if words in (["filled"], ["list"]):
+            setattr(one, "is_filled" if words == ["filled"] else "has_list", True)
+            return
         if words[0] in ("create", "attribute", "destroy"):
             setattr(one, words[0], words[1:] if words[0] == "create" else words[1])
             return

@@ -50,12 +50,15 @@ def argument(library, call, one, places):
 
 
 def run_c(library, call):
+    if "served" in call.words:
+        finds = f"\nCUresult flyt_server_resolve_{call.symbol}(struct flyt_libcall *call);" if "finds" in call.words else ""
+        return f"int flyt_server_run_{call.symbol}(struct flyt_libcall *call);{finds}"
     objects = [p.name for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
     places = {name: place for place, name in enumerate(objects)}
     before, arguments, types = [], [], []
     for one in call.parameters:
         statements, expression = argument(library, call, one, places)
-        before += statements
+        before = statements + before if one.kind.startswith("val ") else before + statements
         arguments.append(expression)
         types.append(c_type(library, one))
     mode = mode_object(library, call) if shared.needs_mode(call) else None
@@ -79,7 +82,10 @@ def row_c(library, call):
     words += ["FLYT_LIBCALL_ANSWERS"] if call.kind == "stream" and call.of("result", "update", "hout", "hinout") else []
     words += ["FLYT_LIBCALL_NEW"] if call.kind == "new" else ["FLYT_LIBCALL_END"] if call.kind == "end" else []
     text = ", ".join(map(str, kinds)) or "0"
-    return (f"    {{.id = {call.id:#x}u, .name = \"{call.symbol}\", .run = run_{call.symbol}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
+    is_served = "served" in call.words
+    run = f"flyt_server_run_{call.symbol}" if is_served else f"run_{call.symbol}"
+    run += f", .resolve = flyt_server_resolve_{call.symbol}" if "finds" in call.words else ""
+    return (f"    {{.id = {call.id:#x}u, .name = \"{call.symbol}\", .run = {run}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
             f".object_count = {len(kinds)}, .kinds = {{{text}}}, .optional = {optional}, .made = {new[0] if new else 0}, .flags = {' | '.join(words) or '0'}}},")
 
 
@@ -109,7 +115,7 @@ def apply_c(library, one):
 def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n" + apply_c(library, one),
-            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .is_small = {'true' if one.is_small else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
+            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
             f".defaults = &defaults_{one.name}, .apply = apply_{one.name}, .stream_setter = {quoted(one.stream_setter)}, "
             f".mode_setter = {quoted(one.mode_setter)}}},")
 
@@ -125,15 +131,22 @@ def value_c(library, value):
                        for f in value.fields if f.name not in value.create)
     types = ", ".join(["void *"] + [NUMBERS[by_name[name].type][0] for name in value.create[1:]])
     values = ", ".join(["made"] + [f"value->{name}" for name in value.create[1:]])
-    return (f"static int create_{value.name}(void *function, const void *from, void *made)\n{{\n"
+    name = f"flyt_server_value_{library.name}_{value.name}"
+    filled = f"flyt_server_fill_{library.name}_{value.name}" if value.is_filled else ""
+    before = f"int {filled}(struct flyt_libcall *call, const void *value, const void *list, void *real);\n" if filled else ""
+    if filled:
+        fields = ""
+    more = (f", .fill = {filled}" if filled else "") + (
+        f", .list_at = offsetof(struct flyt_value_{value.name}, list_bytes)" if value.has_list else "")
+    return (f"{before}static int create_{value.name}(void *function, const void *from, void *made)\n{{\n"
             f"    const struct flyt_value_{value.name} *value = from;\n    (void)value;\n"
             f"    return ((int (*)({types}))function)({values});\n}}\n"
             f"static const struct flyt_value_{value.name} defaults_{value.name} = {{{defaults(value)}}};\n"
-            f"static const struct flyt_server_attribute attributes_{value.name}[] = {{\n{fields}\n}};\n"
-            f"static const struct flyt_server_value value_{value.name} = {{.create = create_{value.name}, .create_name = \"{value.create[0]}\", "
+            + (f"static const struct flyt_server_attribute attributes_{value.name}[] = {{\n{fields}\n}};\n" if fields else "") +
+            f"#define value_{value.name} {name}\nextern const struct flyt_server_value {name};\nconst struct flyt_server_value {name} = {{.create = create_{value.name}, .create_name = \"{value.create[0]}\", "
             f".attribute_name = {quoted(value.attribute)}, .destroy_name = \"{value.destroy}\", "
-            f".attributes = attributes_{value.name}, .count = sizeof attributes_{value.name} / sizeof attributes_{value.name}[0], "
-            f".magic = 0x{hash_of(value.name):08x}u, .defaults = &defaults_{value.name}}};")
+            + (f".attributes = attributes_{value.name}, .count = sizeof attributes_{value.name} / sizeof attributes_{value.name}[0], " if fields else "") +
+            f".magic = 0x{hash_of(value.name):08x}u, .defaults = &defaults_{value.name}{more}}};")
 
 
 def source(library, banner):

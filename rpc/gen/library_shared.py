@@ -55,7 +55,7 @@ def value_struct(value):
     addresses = [one for one in value.fields if one.type == "address"]
     return (f"struct flyt_value_{value.name} {{\n    struct flyt_lib_value_head head;\n"
             f"{fields_c(plain)}\n    uint64_t key_end[0];\n{fields_c(addresses)}\n}};\n"
-            f"_Static_assert(sizeof(struct flyt_value_{value.name}) <= {value.bytes}, \"it lives in the program's bytes\");")
+            f"_Static_assert(sizeof(struct flyt_value_{value.name}) + {16 if value.has_list else 0} <= {value.bytes}, \"it lives in the program's bytes\");")
 
 
 def object_struct(one):

@@ -85,6 +85,12 @@ static inline size_t flyt_lib_type_bytes(int type)
     }
 }
 
+/* Bytes of the scalars of cuDNN's calls, by the cudnnDataType_t of what they scale: CUDNN_DATA_DOUBLE has such ones, too. */
+static inline size_t flyt_lib_real_bytes(int type)
+{
+    return type == 1 ? 8 : 4;
+}
+
 /* Bytes of alpha and beta of a product that is computed as cublasComputeType_t `compute`, whose result is of `type`:
  * cuBLAS's table of cublasGemmEx. 0: unknown. */
 static inline size_t flyt_lib_scale_bytes(int compute, int type)

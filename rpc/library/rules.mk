@@ -30,3 +30,7 @@ $(B)/rpc/gen/library_rows_test: rpc/gen/library_rows_test.py $(LIBRARY_MAKERS) $
 	@mkdir -p $(@D)
 	printf '#!/bin/sh\nexec $(PYTHON) -B $(CURDIR)/rpc/gen/library_rows_test.py\n' >$@ && chmod +x $@
 UNIT_TESTS += $(B)/rpc/gen/library_rows_test
+rpc_library_tests := $(patsubst %.c,$(B)/%,$(wildcard rpc/library/*_test.c))
+$(rpc_library_tests): $(B)/%: $(B)/%.o
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka
+UNIT_TESTS += $(rpc_library_tests)

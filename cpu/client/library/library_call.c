@@ -246,6 +246,15 @@ uint32_t flyt_lib_in(struct flyt_lib_call *call, const void *data, size_t bytes,
     return (uint32_t)bytes;
 }
 
+uint32_t flyt_lib_in_aside(struct flyt_lib_call *call, const void *data, size_t bytes)
+{
+    unsigned place = call->in_count;
+    uint32_t sent = flyt_lib_in(call, data, bytes, false);
+    if (call->in_count > place)
+        call->in[place].is_aside = true;
+    return sent;
+}
+
 uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t bytes, bool is_optional)
 {
     if (!data && is_optional)
@@ -306,7 +315,8 @@ static struct flyt_lib_key key_of(const struct flyt_lib_call *call)
     for (unsigned i = 0; i < row->value_count; i++)
         flyt_lib_key_add(&key, (const char *)call->arguments + row->values[i].at, row->values[i].key_bytes);
     for (unsigned i = 0; i < call->in_count; i++)
-        flyt_lib_key_add(&key, call->in[i].data, call->in[i].bytes);
+        if (!call->in[i].is_aside)
+            flyt_lib_key_add(&key, call->in[i].data, call->in[i].bytes);
     for (unsigned i = 0; i < call->object_count; i++) {
         if (!call->objects[i])
             continue;
@@ -472,6 +482,18 @@ static int end_object(struct flyt_lib_call *call)
     CUresult result = flyt_client_reply(sent, res.result, call->row->name);
     flyt_lib_object_drop(object);
     return result ? status_of(library, result) : res.status;
+}
+
+void flyt_lib_forget(const struct flyt_lib_row *row, uint64_t handle, const struct flyt_lib_kind *kind)
+{
+    struct flyt_lib_object *object = flyt_lib_find(handle, kind);
+    if (!object)
+        return;
+    flyt_libobject_forget_args args = {
+        .thread = flyt_thread_number(), .object_id = object->record.minted_id, .row = row->id};
+    uint64_t sequence;
+    flyt_client_status(flyt_send_libobject_forget(flyt_client.channel, &args, &sequence), "libobject_forget");
+    flyt_lib_object_drop(object);
 }
 
 int flyt_lib_finish(struct flyt_lib_call *call)

@@ -41,6 +41,7 @@ struct flyt_lib_kind {
     const char *name;
     const struct flyt_lib *library;
     const char *also; /* the kind of another library for which these may stand, too; NULL: none */
+    const char *stays; /* what one is called that is not made again at another server; NULL: it is */
     unsigned number;
     bool is_small;   /* a handle is a C int */
     bool is_apart;   /* what succeeded with one is new with another */
@@ -61,6 +62,13 @@ struct flyt_lib_value_kind {
     const struct flyt_lib_attribute *attributes;
     const void *defaults;
     uint32_t magic;
+    bool has_list; /* one array of any length besides, which travels with the calls: struct flyt_lib_list */
+};
+
+/* At the end of such a descriptor's memory. */
+struct flyt_lib_list {
+    void *data;
+    size_t bytes;
 };
 
 enum flyt_lib_flag {
@@ -105,6 +113,7 @@ struct flyt_lib_call {
     struct {
         const void *data;
         size_t bytes;
+        bool is_aside; /* no part of what makes two calls alike */
     } in[FLYT_LIB_ARRAYS_MAX];
     struct {
         void *data;
@@ -133,11 +142,16 @@ FLYT_API void flyt_lib_scalar(struct flyt_lib_call *call, struct flyt_lib_scalar
                               size_t bytes, enum flyt_lib_use_of_scalar use);
 /* Host memory that the call reads, or writes: the bytes as the arguments have them, 0 for NULL. */
 FLYT_API uint32_t flyt_lib_in(struct flyt_lib_call *call, const void *data, size_t bytes, bool is_optional);
+/* The same of bytes that do not make two calls differ: addresses, say. */
+FLYT_API uint32_t flyt_lib_in_aside(struct flyt_lib_call *call, const void *data, size_t bytes);
 FLYT_API uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t bytes, bool is_optional);
 /* Copies a descriptor into the arguments. */
 FLYT_API void flyt_lib_value(struct flyt_lib_call *call, void *to, const void *value,
                              const struct flyt_lib_value_kind *kind);
 FLYT_API int flyt_lib_finish(struct flyt_lib_call *call);
+
+/* Ends an object without waiting: the row's call is made when what names the object has been executed. */
+FLYT_API void flyt_lib_forget(const struct flyt_lib_row *row, uint64_t handle, const struct flyt_lib_kind *kind);
 
 /* Says that a function is not forwarded, once, and returns the library's code for that. */
 FLYT_API int flyt_lib_refuse(const struct flyt_lib *library, const char *name);
@@ -156,6 +170,10 @@ FLYT_API void *flyt_lib_get_stream(const struct flyt_lib_object *object);
  * NULL: no memory, or not enough room. */
 FLYT_API void *flyt_lib_make(const struct flyt_lib_value_kind *kind, void *room, size_t bytes);
 FLYT_API int flyt_lib_unmake(const struct flyt_lib *library, const struct flyt_lib_value_kind *kind, void *value);
+/* The descriptor, or NULL where it is none of the kind. */
+FLYT_API void *flyt_lib_valid(const struct flyt_lib_value_kind *kind, const void *value);
+/* Gives a descriptor its array. false: no memory. */
+FLYT_API bool flyt_lib_list_set(const struct flyt_lib_value_kind *kind, void *value, const void *data, size_t bytes);
 FLYT_API int flyt_lib_attribute_set(const struct flyt_lib *library, const struct flyt_lib_value_kind *kind, void *value,
                                     int number, const void *from, size_t bytes);
 FLYT_API int flyt_lib_attribute_get(const struct flyt_lib *library, const struct flyt_lib_value_kind *kind,

@@ -119,6 +119,8 @@ void flyt_lib_objects_clear(uint64_t context_id, bool is_on_server)
 
 static int make_again(struct flyt_restore *restore, const struct flyt_lib_object *object)
 {
+    if (object->kind->stays)
+        return flyt_restore_answered(restore, 0, CUDA_ERROR_NOT_SUPPORTED, "%s", object->kind->stays);
     flyt_libobject_new_args args = {.thread = FLYT_RESTORE_THREAD,
                                     .object_id = object->record.minted_id,
                                     .device = (unsigned)object->device,

@@ -16,10 +16,35 @@ void *flyt_lib_make(const struct flyt_lib_value_kind *kind, void *room, size_t b
     struct flyt_lib_value_head *head = room ? room : malloc(kind->room);
     if (!head)
         return NULL;
+    if (!room)
+        memset(head, 0, kind->room);
     memcpy(head, kind->defaults, kind->bytes);
     head->magic = kind->magic;
     head->is_owned = !room;
     return head;
+}
+
+static struct flyt_lib_list *list_of(const struct flyt_lib_value_kind *kind, const void *value)
+{
+    return (struct flyt_lib_list *)((uintptr_t)value + kind->room - sizeof(struct flyt_lib_list));
+}
+
+void *flyt_lib_valid(const struct flyt_lib_value_kind *kind, const void *value)
+{
+    return is_value(kind, value) ? (void *)(uintptr_t)value : NULL;
+}
+
+bool flyt_lib_list_set(const struct flyt_lib_value_kind *kind, void *value, const void *data, size_t bytes)
+{
+    struct flyt_lib_list *list = list_of(kind, value);
+    void *copy = malloc(bytes + 1);
+    if (!copy)
+        return false;
+    if (bytes)
+        memcpy(copy, data, bytes);
+    free(list->data);
+    *list = (struct flyt_lib_list){copy, bytes};
+    return true;
 }
 
 int flyt_lib_unmake(const struct flyt_lib *library, const struct flyt_lib_value_kind *kind, void *value)
@@ -28,6 +53,8 @@ int flyt_lib_unmake(const struct flyt_lib *library, const struct flyt_lib_value_
     if (!is_value(kind, value))
         return library->invalid;
     head->magic = 0;
+    if (kind->has_list)
+        free(list_of(kind, value)->data);
     if (head->is_owned)
         free(head);
     return library->success;
@@ -76,4 +103,6 @@ void flyt_lib_value(struct flyt_lib_call *call, void *to, const void *value, con
     }
     memcpy(to, value, kind->bytes);
     ((struct flyt_lib_value_head *)to)->is_owned = 0;
+    if (kind->has_list)
+        flyt_lib_in(call, list_of(kind, value)->data, list_of(kind, value)->bytes, true);
 }

@@ -47,6 +47,8 @@ struct flyt_observer {
     void (*name_asked)(struct flyt_library *library, const char *name);
     void (*address_used)(struct flyt_session *session, uint64_t address);
     void (*used)(struct flyt_session *session, enum flyt_use use);
+    /* One more object, or one less, of a library of NVIDIA's that no other server could make again. */
+    void (*staying)(struct flyt_session *session, bool is_more);
     /* What is known of an event of before, in a session that goes on here; NULL: nothing. */
     const struct flyt_state_event *(*event_before)(const struct flyt_session *session, uint64_t event_id);
 };

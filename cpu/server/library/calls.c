@@ -6,6 +6,7 @@
 
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/device.h"
+#include "cpu/server/core/observer.h"
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
@@ -113,10 +114,11 @@ static bool may_stand_for(const struct flyt_libobject *object, const struct flyt
 }
 
 /* A copy of the call's arguments, which go when its handler returns, with room for results. */
-static CUresult prepare(struct work *work, uint32_t row, const char *arguments, size_t bytes,
+static CUresult prepare(struct work *work, struct flyt_session *session, uint32_t row, const char *arguments, size_t bytes,
                         struct flyt_libobject *const *objects, unsigned object_count, bool has_results)
 {
     struct flyt_libcall *call = &work->call;
+    call->session = session;
     call->row = flyt_server_library_row(row, &call->library);
     if (!call->row || !(call->function = flyt_server_library_row_function(call->library, call->row)))
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -145,7 +147,8 @@ static CUresult prepare(struct work *work, uint32_t row, const char *arguments, 
         return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(call->arguments, arguments, bytes);
     call->results = call->arguments + bytes;
-    return CUDA_SUCCESS;
+    call->in_at = wanted;
+    return call->row->resolve ? call->row->resolve(call) : CUDA_SUCCESS;
 }
 
 static bool is_success(const struct work *work)
@@ -160,6 +163,13 @@ static CUresult untold(const struct flyt_session *session, const struct work *wo
         return CUDA_SUCCESS;
     flyt_warn("session %s: %s failed, status=%d", session->label, work->call.row->name, work->status);
     return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Tells of an object that stands against moving. */
+static void note_staying(struct flyt_session *session, const struct flyt_libobject *object, bool is_more)
+{
+    if (object->kind->stays && session->observer)
+        session->observer->staying(session, is_more);
 }
 
 /* ---- calls of a thread's ---- */
@@ -275,7 +285,7 @@ CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_st
                                    struct flyt_libobject *const *objects, unsigned objects_count)
 {
     struct in_stream self = {.call = call};
-    CUresult result = prepare(&self.work, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
+    CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
                               objects_count, false);
     if (result == CUDA_SUCCESS) {
         bool waits = self.work.call.row->flags & FLYT_LIBCALL_WAITS;
@@ -313,7 +323,7 @@ CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_a
                                 struct flyt_libobject *const *objects, unsigned objects_count, flyt_libcall_ask_res *res)
 {
     struct in_stream self = {.call = call, .is_asked = true};
-    CUresult result = prepare(&self.work, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
+    CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
                               objects_count, true);
     if (result == CUDA_SUCCESS) {
         unsigned flags = self.work.call.row->flags;
@@ -339,8 +349,10 @@ static void new_finish(struct flyt_job *job, CUresult result)
     if (result == CUDA_SUCCESS && is_success(&self->work)) {
         self->object->real = self->work.call.made;
         result = flyt_session_insert(job->session, &self->object->object, FLYT_ID_LIBOBJECT);
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
+            note_staying(job->session, self->object, true);
             self->object = NULL;
+        }
         res.results.results_val = (char *)self->work.call.results;
         res.results.results_len = (u_int)self->work.call.result_bytes;
     }
@@ -353,7 +365,7 @@ static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args 
                           struct flyt_device *device)
 {
     CUresult result =
-        prepare(&self->work, args->row, args->arguments.arguments_val, args->arguments.arguments_len, NULL, 0, true);
+        prepare(&self->work, call->session, args->row, args->arguments.arguments_val, args->arguments.arguments_len, NULL, 0, true);
     if (result != CUDA_SUCCESS)
         return result;
     if (!(self->work.call.row->flags & FLYT_LIBCALL_NEW))
@@ -407,7 +419,7 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(arguments, object->state, sizeof object->state); /* as it is set already; its row has no arguments */
-    CUresult result = prepare(&self->work, args->row, (char *)arguments, FLYT_LIB_STATE_BYTES + 64, &object, 1, false);
+    CUresult result = prepare(&self->work, call->session, args->row, (char *)arguments, FLYT_LIB_STATE_BYTES + 64, &object, 1, false);
     free(arguments);
     if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_END))
         result = CUDA_ERROR_INVALID_VALUE;
@@ -418,10 +430,28 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     self->work.device = object->device;
     self->work.call.cu_stream = object->cu_stream;
     self->object = object;
+    note_staying(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
     flyt_job_start(&self->job, &end_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
     return FLYT_CALL_STARTED;
+}
+
+CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobject_forget_args *args, struct flyt_libobject *object)
+{
+    struct flyt_server_library *library;
+    const struct flyt_server_row *row = flyt_server_library_row(args->row, &library);
+    void *function = row ? flyt_server_library_row_function(library, row) : NULL;
+    if (!function || library != object->library || !(row->flags & FLYT_LIBCALL_END) || row->object_count != 1 ||
+        &library->kinds[row->kinds[0]] != object->kind)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_device_use(object->device);
+    if (result == CUDA_SUCCESS)
+        ((int (*)(void *))function)(object->real);
+    note_staying(call->session, object, false);
+    flyt_object_remove(&call->session->objects, &object->object);
+    free(object);
+    return result;
 }
 
 /* Its end at the library is the process's, or the device's. */
@@ -429,6 +459,7 @@ void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device
 {
     if (device && object->device != device)
         return;
+    note_staying(object->device->session, object, false);
     flyt_object_remove(&object->device->session->objects, &object->object);
     free(object);
 }

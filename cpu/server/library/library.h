@@ -10,6 +10,7 @@
 
 #include <cuda.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,12 +21,13 @@
 struct flyt_device;
 struct flyt_libcall;
 struct flyt_server_library;
+struct flyt_session;
 
 /* ---- what is generated ---- */
 
 struct flyt_server_kind {
     const char *name, *also; /* also: the kind of another library for which these may stand; NULL: none */
-    bool is_small;
+    bool is_small, stays; /* stays: it is not made again at another server, and so stands against moving */
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
@@ -45,6 +47,10 @@ struct flyt_server_value {
     unsigned count;
     uint32_t magic;
     const void *defaults; /* what differs from them is set */
+    /* By hand, instead of attributes: gives `real` what `value` says. `list`: the descriptor's array, or NULL. The
+     * library's status. */
+    int (*fill)(struct flyt_libcall *call, const void *value, const void *list, void *real);
+    unsigned list_at; /* where in the value the array's length is, an uint32_t in bytes; 0: it has none */
 };
 
 enum { FLYT_LIBCALL_WAITS = 1, FLYT_LIBCALL_NEW = 2, FLYT_LIBCALL_END = 4, FLYT_LIBCALL_IN_STREAM = 8, FLYT_LIBCALL_ANSWERS = 16 };
@@ -53,9 +59,18 @@ struct flyt_server_row {
     uint32_t id;
     const char *name;
     int (*run)(struct flyt_libcall *call);
+    /* Of rows that say `finds`: finds the objects whose ids are in the arguments, on the submission thread. */
+    CUresult (*resolve)(struct flyt_libcall *call);
     unsigned bytes, object_count;
     unsigned char kinds[FLYT_LIB_OBJECTS_MAX], optional, made, flags; /* optional: a bit for the object that may be missing */
 };
+
+/* A function that was looked up: by the address of its name, which is a constant. A slot is never given to another. */
+struct flyt_server_name {
+    _Atomic(const char *) name;
+    _Atomic(void *) function;
+};
+enum { FLYT_SERVER_NAMES = 256 };
 
 struct flyt_server_library {
     const char *name, *soname, *property; /* property: the function that tells the version */
@@ -69,6 +84,7 @@ struct flyt_server_library {
     void *file;
     uint32_t version;
     void **functions; /* of the rows, looked up when first called */
+    struct flyt_server_name names[FLYT_SERVER_NAMES];
 };
 
 /* ---- objects ---- */
@@ -88,9 +104,10 @@ struct flyt_libobject {
 
 /* ---- a call ---- */
 
-enum { FLYT_LIBCALL_VALUES_MAX = 8 };
+enum { FLYT_LIBCALL_VALUES_MAX = 12 };
 
 struct flyt_libcall {
+    struct flyt_session *session;
     struct flyt_server_library *library;
     const struct flyt_server_row *row;
     void *function;

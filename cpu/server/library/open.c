@@ -45,19 +45,6 @@ const struct flyt_server_row *flyt_server_library_row(uint32_t id, struct flyt_s
     return NULL;
 }
 
-void *flyt_server_library_function(struct flyt_server_library *library, const char *name)
-{
-    return library->file ? dlsym(library->file, name) : NULL;
-}
-
-void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row)
-{
-    void **place = &library->functions[row - library->rows];
-    if (!*place)
-        *place = dlsym(library->file, row->name);
-    return *place;
-}
-
 /* ---- loading ---- */
 
 static void *open_file(const char *path)

@@ -141,6 +141,15 @@ static int set_attributes(struct flyt_libcall *call, const void *value, const st
     return status;
 }
 
+static int fill_value(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind, void *real)
+{
+    uint32_t bytes = 0;
+    if (kind->list_at)
+        memcpy(&bytes, (const char *)value + kind->list_at, sizeof bytes);
+    const void *list = flyt_libcall_in(call, bytes, bytes);
+    return call->status == call->library->success ? kind->fill(call, value, list, real) : call->status;
+}
+
 void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind)
 {
     const struct flyt_lib_value_head *head = value;
@@ -155,7 +164,7 @@ void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const str
     if (status == call->library->success) {
         call->values[call->value_count].real = real;
         call->values[call->value_count++].kind = kind;
-        status = set_attributes(call, value, kind, real);
+        status = kind->fill ? fill_value(call, value, kind, real) : set_attributes(call, value, kind, real);
     }
     if (status != call->library->success)
         fail(call, status);

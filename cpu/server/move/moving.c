@@ -41,7 +41,13 @@ static void used(struct flyt_session *session, enum flyt_use use)
     flyt_replaceable_note(session, reasons[use]);
 }
 
+static void staying(struct flyt_session *session, bool is_more)
+{
+    flyt_replaceable_count_staying(session, is_more);
+}
+
 static const struct flyt_observer observer = {
+    .staying = staying,
     .extent_leaving = flyt_copying_let_go,
     .memory_leaving = flyt_copying_let_go_all,
     .holds_sms = flyt_copying_holds_sms,

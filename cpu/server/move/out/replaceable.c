@@ -21,6 +21,7 @@ static const char *const sentences[FLYT_REASONS] = {
     [FLYT_REASON_CONTENTS] =
         "a constant was copied to or from by its address (asynchronously, or within device memory)",
     [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant, or copies by one",
+    [FLYT_REASON_STAYING] = "the program has a cuDNN execution plan, or another object that cannot be made again",
 };
 
 void flyt_replaceable_init(struct flyt_replaceable *replaceable)
@@ -88,6 +89,12 @@ void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state)
     change_image(session, state, -1u);
 }
 
+void flyt_replaceable_count_staying(struct flyt_session *session, bool is_more)
+{
+    session->replaceable->counts[FLYT_REASON_STAYING] += is_more ? 1 : -1u;
+    tell(session);
+}
+
 bool flyt_replaceable_is_coming(const struct flyt_session *session)
 {
     const char *why = atomic_load(&session->replaceable->why);
@@ -97,7 +104,7 @@ bool flyt_replaceable_is_coming(const struct flyt_session *session)
 const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, int *ret_status)
 {
     static const enum flyt_replaceable_reason reasons[] = {FLYT_REASON_CLIENT, FLYT_REASON_RESUMING, FLYT_REASON_FAULT,
-                                                           FLYT_REASON_HEAP, FLYT_REASON_UNKNOWN};
+                                                           FLYT_REASON_HEAP, FLYT_REASON_UNKNOWN, FLYT_REASON_STAYING};
     const struct flyt_replaceable *self = session->replaceable;
     *ret_status = -EBUSY;
     if (!self->is_begun)

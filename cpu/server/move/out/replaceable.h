@@ -28,6 +28,7 @@ enum flyt_replaceable_reason {
     FLYT_REASON_CONTENTS, /* a constant was copied to or from by its address (constant.h); for ever, also when the
                              library has gone */
     FLYT_REASON_ADDRESS,  /* the program has an address of a library's variable or constant, or has used one */
+    FLYT_REASON_STAYING,  /* a library of NVIDIA's has an object that cannot be made again */
     FLYT_REASONS
 };
 
@@ -47,6 +48,8 @@ void flyt_replaceable_note(struct flyt_session *session, enum flyt_replaceable_r
 /* A library with this state (enum flyt_image_state) was loaded; and is no more. */
 void flyt_replaceable_add_image(struct flyt_session *session, unsigned state);
 void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state);
+/* One more object that cannot be made again, or one less. */
+void flyt_replaceable_count_staying(struct flyt_session *session, bool is_more);
 
 /* Whether that is because its client is not there yet, or makes its objects again. Any thread. */
 bool flyt_replaceable_is_coming(const struct flyt_session *session);

@@ -1,0 +1,190 @@
+/* cuDNN's graph interface. A descriptor is made when the client finalizes it, from the whole list of its attributes
+ * (rpc/library/cudnn_list.h), or empty, to be filled by another one's attribute. A variant pack lives for one call. */
+#include <stdint.h>
+#include <string.h>
+
+#include "cpu/server/core/session.h"
+#include "cpu/server/library/library.h"
+#include "flyt_lib_cudnn.h"
+#include "flyt_objects.h"
+#include "rpc/base/id.h"
+#include "rpc/library/cudnn_list.h"
+
+typedef int (*create_fn)(int type, void **ret_descriptor);
+typedef int (*set_fn)(void *descriptor, int name, int type, int64_t count, const void *elements);
+typedef int (*one_fn)(void *descriptor);
+
+#define FUNCTION(call, type, name) ((type)flyt_server_library_function((call)->library, name))
+
+/* ---- objects whose ids came ---- */
+
+/* Puts the library's own handles in the place of ids; 0 is none. */
+static CUresult find_objects(struct flyt_libcall *call, uint64_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct flyt_libobject *object = ids[i] ? flyt_session_find_libobject(call->session, ids[i]) : NULL;
+        if (ids[i] && (!object || object->library != call->library))
+            return CUDA_ERROR_INVALID_HANDLE;
+        ids[i] = object ? (uint64_t)(uintptr_t)object->real : 0;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Addresses are the session's device memory or none: the library reads what a tensor by value names itself, and that is
+ * nothing of this process's but the bytes that came. */
+static bool are_on_device(const uint64_t *addresses, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (addresses[i] && flyt_window_device(addresses[i]) < 0)
+            return false;
+    return true;
+}
+
+CUresult flyt_server_resolve_cudnnBackendFinalize(struct flyt_libcall *call);
+CUresult flyt_server_resolve_cudnnBackendFinalize(struct flyt_libcall *call)
+{
+    const struct flyt_args_cudnnBackendFinalize *sent = (const void *)call->arguments;
+    if (sent->list_bytes > call->bytes - call->in_at)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t at = 0;
+    void *elements;
+    const struct flyt_cudnn_attribute *one;
+    CUresult result = CUDA_SUCCESS;
+    while (result == CUDA_SUCCESS &&
+           (one = flyt_cudnn_list_next(call->arguments + call->in_at, sent->list_bytes, &at, &elements)))
+        if (flyt_cudnn_is_object(one->type))
+            result = find_objects(call, elements, (size_t)one->count);
+        else if (one->type == FLYT_CUDNN_TYPE_VOID_PTR && !are_on_device(elements, one->count))
+            result = CUDA_ERROR_INVALID_VALUE;
+    return result == CUDA_SUCCESS && at != sent->list_bytes ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+CUresult flyt_server_resolve_cudnnBackendGetAttribute(struct flyt_libcall *call);
+CUresult flyt_server_resolve_cudnnBackendGetAttribute(struct flyt_libcall *call)
+{
+    const struct flyt_args_cudnnBackendGetAttribute *sent = (const void *)call->arguments;
+    if (sent->ids_bytes % 8 || sent->ids_bytes > call->bytes - call->in_at)
+        return CUDA_ERROR_INVALID_VALUE;
+    return find_objects(call, (uint64_t *)(void *)(call->arguments + call->in_at), sent->ids_bytes / 8);
+}
+
+/* ---- making descriptors ---- */
+
+int flyt_server_run_cudnnBackendCreateDescriptor(struct flyt_libcall *call);
+int flyt_server_run_cudnnBackendCreateDescriptor(struct flyt_libcall *call)
+{
+    const struct flyt_args_cudnnBackendCreateDescriptor *sent = (const void *)call->arguments;
+    return ((create_fn)call->function)(sent->type, &call->made);
+}
+
+static int set_all(struct flyt_libcall *call, void *real, void *list, size_t bytes)
+{
+    set_fn set = FUNCTION(call, set_fn, "cudnnBackendSetAttribute");
+    int status = set ? call->library->success : call->library->refused;
+    size_t at = 0;
+    void *elements;
+    const struct flyt_cudnn_attribute *one;
+    while (status == call->library->success && (one = flyt_cudnn_list_next(list, bytes, &at, &elements)))
+        if (one->name != FLYT_CUDNN_PACK_VALUE)
+            status = set(real, one->name, one->type, one->count, elements);
+    return status;
+}
+
+/* A finalized descriptor of the attributes. */
+static int make(struct flyt_libcall *call, int type, void *list, size_t bytes, void **ret_real)
+{
+    create_fn create = FUNCTION(call, create_fn, "cudnnBackendCreateDescriptor");
+    one_fn finalize = FUNCTION(call, one_fn, "cudnnBackendFinalize"),
+           destroy = FUNCTION(call, one_fn, "cudnnBackendDestroyDescriptor");
+    void *real = NULL;
+    if (!create || !finalize || !destroy)
+        return call->library->refused;
+    int status = create(type, &real);
+    if (status != call->library->success)
+        return status;
+    status = set_all(call, real, list, bytes);
+    if (status == call->library->success)
+        status = finalize(real);
+    if (status == call->library->success)
+        *ret_real = real;
+    else
+        destroy(real);
+    return status;
+}
+
+int flyt_server_run_cudnnBackendFinalize(struct flyt_libcall *call);
+int flyt_server_run_cudnnBackendFinalize(struct flyt_libcall *call)
+{
+    const struct flyt_args_cudnnBackendFinalize *sent = (const void *)call->arguments;
+    void *list = flyt_libcall_in(call, sent->list_bytes, sent->list_bytes);
+    return call->status ? call->status : make(call, sent->type, list, sent->list_bytes, &call->made);
+}
+
+int flyt_server_run_cudnnBackendDestroyDescriptor(struct flyt_libcall *call);
+int flyt_server_run_cudnnBackendDestroyDescriptor(struct flyt_libcall *call)
+{
+    return ((one_fn)call->function)(call->objects[0]->real);
+}
+
+/* ---- using them ---- */
+
+int flyt_server_run_cudnnBackendGetAttribute(struct flyt_libcall *call);
+int flyt_server_run_cudnnBackendGetAttribute(struct flyt_libcall *call)
+{
+    const struct flyt_args_cudnnBackendGetAttribute *sent = (const void *)call->arguments;
+    void *elements = flyt_libcall_in(call, sent->ids_bytes, sent->ids_bytes);
+    int64_t *count = flyt_libcall_out(call, sent->count_bytes, sizeof *count);
+    void *written = flyt_libcall_out(call, sent->elements_bytes, sent->elements_bytes);
+    size_t room = flyt_cudnn_element_bytes(sent->type) * (size_t)sent->requested;
+    if (call->status || sent->requested < 0 || sent->requested > 1 << 16 ||
+        (elements ? sent->ids_bytes : sent->elements_bytes) < room ||
+        (elements != NULL) != (sent->type == FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR && sent->requested > 0))
+        return call->status ? call->status : call->library->invalid;
+    int (*get)(void *, int, int, int64_t, int64_t *, void *) =
+        (int (*)(void *, int, int, int64_t, int64_t *, void *))call->function;
+    return get(call->objects[0]->real, sent->name, sent->type, sent->requested, count, elements ? elements : written);
+}
+
+/* Lets the data pointers of tensors by value name the bytes that came with the call: what else they are is looked at
+ * before, so the client sends none there. */
+static int point_to_values(const struct flyt_libcall *call, void *list, size_t bytes)
+{
+    uint64_t *pointers = NULL;
+    int64_t pointer_count = 0;
+    size_t at = 0;
+    void *elements;
+    const struct flyt_cudnn_attribute *one;
+    while ((one = flyt_cudnn_list_next(list, bytes, &at, &elements))) {
+        if (one->type == FLYT_CUDNN_TYPE_VOID_PTR && !are_on_device(elements, one->count))
+            return call->library->invalid;
+        if (one->name == FLYT_CUDNN_PACK_DATA_POINTERS && one->type == FLYT_CUDNN_TYPE_VOID_PTR) {
+            pointers = elements;
+            pointer_count = one->count;
+        } else if (one->name == FLYT_CUDNN_PACK_VALUE) {
+            if (one->count >= pointer_count)
+                return call->library->invalid;
+            pointers[one->count] = (uint64_t)(uintptr_t)elements;
+        } else if (flyt_cudnn_is_object(one->type)) {
+            return call->library->invalid;
+        }
+    }
+    return at == bytes ? call->library->success : call->library->invalid;
+}
+
+int flyt_server_run_cudnnBackendExecute(struct flyt_libcall *call);
+int flyt_server_run_cudnnBackendExecute(struct flyt_libcall *call)
+{
+    const struct flyt_args_cudnnBackendExecute *sent = (const void *)call->arguments;
+    void *list = flyt_libcall_in(call, sent->list_bytes, sent->list_bytes), *pack;
+    one_fn destroy = FUNCTION(call, one_fn, "cudnnBackendDestroyDescriptor");
+    if (call->status || !destroy)
+        return call->status ? call->status : call->library->refused;
+    int status = point_to_values(call, list, sent->list_bytes);
+    if (status == call->library->success)
+        status = make(call, FLYT_CUDNN_VARIANT_PACK, list, sent->list_bytes, &pack);
+    if (status != call->library->success)
+        return status;
+    status = ((int (*)(void *, void *, void *))call->function)(call->objects[0]->real, call->objects[1]->real, pack);
+    destroy(pack);
+    return status;
+}
