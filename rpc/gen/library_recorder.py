@@ -240,11 +240,21 @@ def caller(library, banner):
     return "\n\n".join(out) + "\n"
 
 
+def leave_out_served(library):
+    """What is served by hand has no prototype in the rows; and without it, objects that only it makes are not there."""
+    calls = [call for call in library.calls if "served" not in call.words]
+    made = {p.type for call in calls for p in call.parameters if p.kind.startswith("new ")}
+    gone = {one.name for one in library.objects.values() if one.name not in made}
+    library.calls = [call for call in calls if not any(library.object_of(p) and library.object_of(p).name in gone for p in call.parameters)]
+    library.objects = {name: one for name, one in library.objects.items() if name not in gone}
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     out, path = Path(sys.argv[1]), sys.argv[2]
     library = library_rows.load(path)
+    leave_out_served(library)
     banner = f"/* Made from {path} by rpc/gen/library_recorder.py: edit that. */"
     (out / f"{library.name}_recorder.c").write_text(recorder(library, banner), encoding="utf-8")
     (out / f"{library.name}_caller.c").write_text(caller(library, banner), encoding="utf-8")
