@@ -85,7 +85,7 @@ clean:
 
 # ---- what a person types ----
 
-.PHONY: demo test soak gpu-test bench bundle install install-client-lib restore-client-lib man format lint help bootstrap
+.PHONY: demo test soak gpu-test torch-test bench bundle install install-client-lib restore-client-lib man format lint help bootstrap
 
 bootstrap:
 	@CUDA_PATH=$(CUDA_PATH) sh scripts/bootstrap.sh
@@ -131,6 +131,9 @@ gpu-test: bundle
 	@for test in tests/system/*_gpu_test.py; do \
 	    echo "== $$test"; FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 python3 $$test || [ $$? = 77 ] || exit 1; done
 
+torch-test: bundle
+	@tests/torch/run $(B)/bundle/flyt || [ $$? = 77 ]
+
 bench: all bench-programs
 	@sh tests/bench/run $(B)
 	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/textbook.py
@@ -171,6 +174,7 @@ help:
 	@echo 'make soak                the same, and those that take long'
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
 	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the software GPU; the control plane; moves and images'
+	@echo 'make torch-test          PyTorch natively and through Flyt, on this machine'"'"'s GPU, with its own PyTorch'
 	@echo 'make bundle              one folder that runs anywhere: $(B)/bundle/flyt'
 	@echo 'make install             into PREFIX=$(PREFIX) (DESTDIR is honoured): what direct mode needs'
 	@echo 'make install-cluster     what the machine of the cluster manager needs: programs, units, /etc/flyt/cluster.conf'

@@ -108,8 +108,8 @@ static int status_of(CUresult result)
 }
 
 /* `rows` × `columns` elements, whose columns begin `from_step` and `to_step` elements after each other. */
-static int copy(enum direction direction, int64_t rows, int64_t columns, int64_t bytes, const void *from, int64_t from_step,
-                void *to, int64_t to_step, void *stream, bool is_async)
+static int copy(enum direction direction, int64_t rows, int64_t columns, int64_t bytes, const void *from,
+                int64_t from_step, void *to, int64_t to_step, void *stream, bool is_async)
 {
     if (rows < 0 || columns < 0 || bytes <= 0 || from_step <= 0 || to_step <= 0)
         return flyt_lib_cublas.invalid;
@@ -118,21 +118,20 @@ static int copy(enum direction direction, int64_t rows, int64_t columns, int64_t
     CUresult result = flyt_runtime_enter();
     if (result)
         return status_of(result);
-    const struct flyt_copy box = {
-        .dst = {direction == TO_DEVICE ? FLYT_PLACE_DEVICE : FLYT_PLACE_HOST, (uint64_t)(uintptr_t)to,
-                (uint64_t)(to_step * bytes), 0},
-        .src = {direction == TO_DEVICE ? FLYT_PLACE_HOST : FLYT_PLACE_DEVICE, (uint64_t)(uintptr_t)from,
-                (uint64_t)(from_step * bytes), 0},
-        .width_bytes = (uint64_t)(rows * bytes),
-        .height = (uint64_t)columns,
-        .depth = 1};
+    const struct flyt_copy box = {.dst = {direction == TO_DEVICE ? FLYT_PLACE_DEVICE : FLYT_PLACE_HOST,
+                                          (uint64_t)(uintptr_t)to, (uint64_t)(to_step * bytes), 0},
+                                  .src = {direction == TO_DEVICE ? FLYT_PLACE_HOST : FLYT_PLACE_DEVICE,
+                                          (uint64_t)(uintptr_t)from, (uint64_t)(from_step * bytes), 0},
+                                  .width_bytes = (uint64_t)(rows * bytes),
+                                  .height = (uint64_t)columns,
+                                  .depth = 1};
     return status_of(flyt_copy(&box, stream, is_async));
 }
 
 /* Each in its four forms. A vector with a step is a matrix of one row. */
 #define COPIES(word, direction, twin, number)                                                                          \
-    FLYT_LIB_ENTRY int cublas##word##Vector##twin(number n, number bytes, const void *from, number from_step, void *to, \
-                                                  number to_step)                                                      \
+    FLYT_LIB_ENTRY int cublas##word##Vector##twin(number n, number bytes, const void *from, number from_step,          \
+                                                  void *to, number to_step)                                            \
     {                                                                                                                  \
         return copy(direction, 1, n, bytes, from, from_step, to, to_step, NULL, false);                                \
     }                                                                                                                  \

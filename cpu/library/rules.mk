@@ -3,14 +3,13 @@
 # Entry points have NVIDIA's prototypes, whose headers are not needed to build them.
 cpu_library_CFLAGS := -Wno-missing-prototypes
 
-# A library's file is named as NVIDIA's: LIBRARY_FILE_NAME.
-LIBRARY_FILE_cublas := libcublas.so.13
-LIBRARY_FILE_cublaslt := libcublasLt.so.13
-LIBRARY_FILE_cudnn := libcudnn.so.9
+# What libraries share.
+LIBRARY_SHARE_cublas := cpu/library/status.c
+LIBRARY_SHARE_cublaslt := cpu/library/status.c
 
 # $(1): the library; $(2): its file.
 define replaced_library
-$(B)/lib/$(2): $(GEN)/flyt_lib_$(1)_client.o $(call objs,$(wildcard cpu/library/$(1).c cpu/library/$(1)_*.c) cpu/library/status.c) $(B)/lib/libflyt-client.so.1
+$(B)/lib/$(2): $(GEN)/flyt_lib_$(1)_client.o $(call objs,$(wildcard cpu/library/$(1).c cpu/library/$(1)_*.c) $(LIBRARY_SHARE_$(1))) $(B)/lib/libflyt-client.so.1
 	@mkdir -p $$(@D)
 	$$(CC) -shared $$(LDFLAGS) -Wl,-soname,$(2) -Wl,--version-script=$(GEN)/$(firstword $(subst .so, ,$(2))).map \
 		-Wl,-Bsymbolic-functions $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -Wl,-rpath,'$$$$ORIGIN' -o $$@ $$(filter %.o,$$^) \
@@ -18,3 +17,12 @@ $(B)/lib/$(2): $(GEN)/flyt_lib_$(1)_client.o $(call objs,$(wildcard cpu/library/
 CLIENT += $(B)/lib/$(2)
 endef
 $(foreach name,$(LIBRARIES),$(eval $(call replaced_library,$(name),$(LIBRARY_FILE_$(name)))))
+
+# Rows and exports against the toolkit's header and library.
+define library_check
+$(B)/rpc/gen/library_check_$(1): rpc/library/$(1).rows rpc/gen/library_check.py $(LIBRARY_MAKERS) $(B)/lib/$(2) cpu/library/rules.mk
+	@mkdir -p $$(@D)
+	printf '#!/bin/sh\ncd $(CURDIR) || exit 1\nexec $(PYTHON) -B rpc/gen/library_check.py %s %s %s\n' rpc/library/$(1).rows $(B)/lib/$(2) $(CUDA_PATH) >$$@ && chmod +x $$@
+UNIT_TESTS += $(B)/rpc/gen/library_check_$(1)
+endef
+$(foreach name,$(LIBRARIES),$(eval $(call library_check,$(name),$(LIBRARY_FILE_$(name)))))

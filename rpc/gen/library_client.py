@@ -22,13 +22,14 @@ def prototype(library, call):
 
 
 def flags(call):
-    names = {"stream": "FLYT_LIB_IN_STREAM", "sync": "FLYT_LIB_ASKS", "cached": "FLYT_LIB_CACHED", "new": "FLYT_LIB_ASKS",
+    names = {"stream": "FLYT_LIB_IN_STREAM", "sync": "FLYT_LIB_ASKS", "cached": "FLYT_LIB_CACHED", "more": "FLYT_LIB_ASKS | FLYT_LIB_MORE", "new": "FLYT_LIB_ASKS",
              "end": "FLYT_LIB_ASKS"}
     out = [names[call.kind]]
     if "waits" in call.words:
         out.append("FLYT_LIB_WAITS")
-    if "trusted" in call.words:
-        out.append("FLYT_LIB_TRUSTED")
+    out += [f"FLYT_LIB_{word.upper()}" for word in ("trusted", "draws", "restarts") if word in call.words]
+    if call.kind == "more" and call.arguments:
+        out.append("FLYT_LIB_LAST")
     return " | ".join(out)
 
 
@@ -47,6 +48,8 @@ def put(library, call, one):
             return [f"    flyt_lib_new(&call, {name}, &kind_{library.object_of(one).name});"]
         how = "(uint64_t)(unsigned)" if library.object_of(one).is_small else "(uint64_t)(uintptr_t)"
         function = "end" if word == "end" else "object"
+        if one.is_optional:
+            return [f"    flyt_lib_object_optional(&call, {how}{name}, &kind_{library.object_of(one).name});"]
         return [f"    flyt_lib_{function}(&call, {how}{name}, &kind_{library.object_of(one).name});"]
     if one.kind in NUMBERS:
         return [f"    sent.{name} = {name};"]
@@ -54,6 +57,8 @@ def put(library, call, one):
         return [f"    sent.{name} = (uint64_t)(uintptr_t){name};"]
     if one.kind == "stream":
         return [f"    flyt_lib_stream(&call, {name});"]
+    if word == "scratch":
+        return [f"    sent.{name}_bytes = {name} ? (size_t)({formula(call)(one.extent)}) : 0;"]
     if word == "val":
         return [f"    flyt_lib_value(&call, &sent.{name}, {name}, &value_{one.type});"]
     optional = "true" if one.is_optional else "false"
@@ -202,7 +207,7 @@ def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     mode = f", .mode_at = offsetof(struct flyt_state_{one.name}, {one.mode_field})" if one.mode_field else ", .mode_at = -1"
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n"
-            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, "
+            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .is_apart = {'true' if one.is_apart else 'false'}, "
             f".state_bytes = sizeof(struct flyt_state_{one.name}), .defaults = &defaults_{one.name}{mode}, "
             f".has_stream = {'true' if one.stream_setter else 'false'}}};\n"
             f"#define kind_{one.name} flyt_lib_kind_{library.name}_{one.name}")

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import library_header  # noqa: E402
 
-PLAIN = {"int": "s32", "int32_t": "s32", "unsigned int": "u32", "unsigned": "u32", "int64_t": "s64", "long long": "s64", "size_t": "size",
+PLAIN = {"int": "s32", "cusolver_int_t": "s32", "signed char": "s8", "int32_t": "s32", "unsigned int": "u32", "unsigned": "u32", "int64_t": "s64", "long long": "s64", "size_t": "size",
          "unsigned long long": "u64", "float": "f32", "double": "f64", "cuComplex": "c32", "cuDoubleComplex": "c64", "char": "char",
          "const char": "char", "long long int": "s64", "const int": "s32", "const size_t": "size", "cufftHandle": "cufft",
          "cufftComplex": "c32", "cufftDoubleComplex": "c64", "cufftReal": "f32", "cufftDoubleReal": "f64", "__half": "f16"}

@@ -17,8 +17,8 @@ REAL = {"f32": "f32", "f64": "f64", "c32": "f32", "c64": "f64", "f16": "f16"}
 ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
 BY_MODE = {"scalar", "result", "update"}
 HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
-CLASSES = {"stream", "sync", "cached", "new", "end", "set", "get", "attributes", "make", "unmake", "fill", "tell", "hand", "none"}
-WORDS = {"waits", "trusted", "served", "finds"}
+CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "fill", "tell", "hand", "none"}
+WORDS = {"waits", "trusted", "draws", "restarts", "served", "finds"}
 OBJECTS_MAX = 4
 
 
@@ -46,6 +46,7 @@ class Object:
     name: str
     number: int
     is_small: bool
+    is_apart: bool = False   # what one has done says nothing of another
     stays: str = ""     # what it is called, where it stands against moving
     also: str = ""      # the kind of another library for which these may stand
     fields: list = field(default_factory=list)
@@ -96,7 +97,7 @@ class Call:
 
     @property
     def is_sent(self):
-        return self.kind in ("stream", "sync", "cached", "new", "end")
+        return self.kind in ("stream", "sync", "cached", "more", "new", "end")
 
     def of(self, *kinds):
         return [one for one in self.parameters if one.kind.rstrip("?") in kinds]
@@ -117,7 +118,7 @@ class Library:
 
     def object_of(self, parameter):
         """The Object of a parameter that is a handle, or None."""
-        return self.objects.get(parameter.kind.split()[-1])
+        return self.objects.get(parameter.kind.split()[-1].rstrip("?"))
 
 
 def lines_of(path):
@@ -154,10 +155,14 @@ def parse_parameter(library, text, place):
         if len(rest) != 1 or rest[0] not in table:
             raise RowError(f"{place}: {kind} of what is declared above: {text}")
         return Parameter(name, f"{kind} {rest[0]}", rest[0])
-    if kind in library.objects or kind in NUMBERS or kind in ADDRESSES or kind == "stream":
+    if kind.rstrip("?") in library.objects or kind in NUMBERS or kind in ADDRESSES or kind == "stream":
         if rest:
             raise RowError(f"{place}: nothing follows {kind}: {text}")
         return Parameter(name, kind)
+    if kind == "scratch":
+        if len(rest) != 1:
+            raise RowError(f"{place}: expected scratch N: {text}")
+        return Parameter(name, kind, "", rest[0])
     by = ""
     if kind in BY_MODE and "by" in rest:
         rest, by = rest[:rest.index("by")], " ".join(rest[rest.index("by") + 1:])
@@ -185,7 +190,10 @@ def variants(symbol, place):
         # Of two letters the first is the result's or the scalar's: Cs, Zd scale by a real number; Sc, Dz tell a real one.
         choices = []
         for letter in letters:
-            main = max((LETTERS[one.upper()] for one in letter), key=lambda kind: NUMBERS[kind][1])
+            known = [LETTERS[one.upper()] for one in letter if one.upper() in LETTERS]
+            if not known:
+                raise RowError(f"{place}: no type of {letter} is known: {symbol}")
+            main = max(known, key=lambda kind: NUMBERS[kind][1])
             choices.append((letter, {"T": main, "R": REAL[main]}))
     for text, types in choices:
         for rest, more in variants(symbol[:found.start()] + text + symbol[found.end():], place):
@@ -228,9 +236,14 @@ class Reader:
             words = rest.split()
             self.library.codes = {words[i]: int(words[i + 1]) for i in range(0, len(words), 2)}
         elif word == "object":
-            name, *small = rest.split()
-            also = small[1] if small[:1] == ["also"] else ""
-            self.open = self.library.objects[name] = Object(name, len(self.library.objects), small == ["small"], also=also)
+            name, *words = rest.split()
+            self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words)
+            if "also" in words:
+                at = words.index("also")
+                self.open.also = words[at + 1]
+                del words[at:at + 2]
+            if set(words) - {"small", "apart"}:
+                raise RowError(f"{place}: expected object NAME [small] [apart] [also NAME]: {text}")
         elif word == "value":
             name, _, size = rest.split()
             self.open = self.library.values[name] = Value(name, int(size))
@@ -311,10 +324,39 @@ class Reader:
             seen[call.symbol] = call.place
             if call.is_sent and ids.setdefault(call.id, call) is not call:
                 raise RowError(f"{call.place}: {call.symbol} has the number of {ids[call.id].symbol}")
-            if sum(1 for p in call.parameters if library.object_of(p)) > OBJECTS_MAX:
+            count = sum(1 for p in call.parameters if library.object_of(p))
+            if call.kind == "more" and count != 1:
+                raise RowError(f"{call.place}: {call.symbol} is to be done again with the one object that it names, and names {count}")
+            if call.kind == "more" and call.arguments not in ([], ["last"]):
+                raise RowError(f"{call.place}: expected more [last]: {' '.join(call.arguments)}")
+            if call.kind in ("set", "get", "more", "new", "end") and any(library.object_of(p) and p.is_optional for p in call.parameters):
+                raise RowError(f"{call.place}: {call.symbol} is nothing without its object")
+            for word in ("new", "end"):
+                if sum(1 for p in call.parameters if p.kind.startswith(word + " ")) != (call.kind == word):
+                    raise RowError(f"{call.place}: {call.symbol} is {call.kind}, and has another number of parameters that are `{word}`")
+            if call.kind in ("set", "get"):
+                self.check_setting(call)
+            if sum(1 for p in call.parameters if library.object_of(p) and p.is_optional) > 1:
+                raise RowError(f"{call.place}: {call.symbol} has more than one object that may be missing")
+            if call.words & {"draws", "restarts"} and not count:
+                raise RowError(f"{call.place}: {call.symbol} names no object from which it draws")
+            if count > OBJECTS_MAX:
                 raise RowError(f"{call.place}: more than {OBJECTS_MAX} objects")
             if any(not one.by for one in call.of(*BY_MODE)) and not mode_object(library, call):
                 raise RowError(f"{call.place}: no object with a pointer mode")
+
+
+    def check_setting(self, call):
+        """What it sets or tells are fields of its object and parameters of its own."""
+        objects = [self.library.object_of(p) for p in call.parameters if self.library.object_of(p)]
+        if not objects or not call.arguments:
+            raise RowError(f"{call.place}: {call.symbol} has no object, or nothing that it would {call.kind}")
+        fields = {one.name for one in objects[0].fields} | ({"stream"} if objects[0].stream_setter else set())
+        names = {one.name for one in call.parameters}
+        for argument in call.arguments:
+            name, _, parameter = argument.partition("=")
+            if name not in fields or parameter not in names:
+                raise RowError(f"{call.place}: expected FIELD=PARAMETER, of a {objects[0].name} and of {call.symbol}: {argument}")
 
 
 def mode_object(library, call):

@@ -28,7 +28,8 @@ def argument(library, call, one, places):
     if kind and word == "new":
         return [], "&call->made"
     if kind:
-        real = f"call->objects[{places[one.name]}]->real"
+        place = f"call->objects[{places[one.name]}]"
+        real = f"({place} ? {place}->real : NULL)" if one.is_optional else f"{place}->real"
         return [], f"(int)(intptr_t){real}" if kind.is_small else real
     if one.kind in NUMBERS:
         return [], f"sent->{one.name}"
@@ -36,6 +37,8 @@ def argument(library, call, one, places):
         return [], f"(void *)(uintptr_t)sent->{one.name}"
     if one.kind == "stream":
         return [], "call->cu_stream"
+    if word == "scratch":
+        return [f"    void *const {one.name} = flyt_libcall_scratch(call, sent->{one.name}_bytes);"], one.name
     if word == "val":
         return [f"    void *const {one.name} = flyt_libcall_value(call, &sent->{one.name}, &value_{one.type});"], one.name
     if word in BY_MODE:
@@ -71,9 +74,11 @@ def run_c(library, call):
 
 def row_c(library, call):
     kinds = [library.object_of(p).number for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
+    optional = sum(1 << place for place, p in enumerate(p for p in call.parameters if library.object_of(p) and not p.kind.startswith("new "))
+                   if p.is_optional)
     new = [library.object_of(p).number for p in call.parameters if p.kind.startswith("new ")]
     words = ["FLYT_LIBCALL_WAITS"] if "waits" in call.words else []
-    words += ["FLYT_LIBCALL_IN_STREAM"] if call.kind == "stream" else []
+    words += ["FLYT_LIBCALL_IN_STREAM"] if call.kind in ("stream", "more") else []
     words += ["FLYT_LIBCALL_ANSWERS"] if call.kind == "stream" and call.of("result", "update", "hout", "hinout") else []
     words += ["FLYT_LIBCALL_NEW"] if call.kind == "new" else ["FLYT_LIBCALL_END"] if call.kind == "end" else []
     text = ", ".join(map(str, kinds)) or "0"
@@ -81,7 +86,7 @@ def row_c(library, call):
     run = f"flyt_server_run_{call.symbol}" if is_served else f"run_{call.symbol}"
     run += f", .resolve = flyt_server_resolve_{call.symbol}" if "finds" in call.words else ""
     return (f"    {{.id = {call.id:#x}u, .name = \"{call.symbol}\", .run = {run}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
-            f".object_count = {len(kinds)}, .kinds = {{{text}}}, .made = {new[0] if new else 0}, .flags = {' | '.join(words) or '0'}}},")
+            f".object_count = {len(kinds)}, .kinds = {{{text}}}, .optional = {optional}, .made = {new[0] if new else 0}, .flags = {' | '.join(words) or '0'}}},")
 
 
 def apply_c(library, one):

@@ -18,6 +18,8 @@ def key_fields(library, call):
             fields.append((NUMBERS[one.kind][0], one.name, min(8, NUMBERS[one.kind][1])))
         elif one.kind.split()[0] in HOST:
             fields.append(("uint32_t", f"{one.name}_bytes", 4))
+        elif one.kind == "scratch":
+            fields.append(("uint64_t", f"{one.name}_bytes", 8))
     if needs_mode(call):
         fields.append(("int32_t", "pointer_mode", 4))
     return by_size(fields)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Programs that call NVIDIA's libraries (programs/descent.cu) move with their VM, and outlive their server: what they come to
+"""Programs that call NVIDIA's libraries (programs/descent.cu, programs/spectrum.cu) move with their VM, and outlive their server: what they come to
 is, bit by bit, what they come to without that. Where the node has no such library they are told so, once."""
 import os
 
 import harness
 from cluster import System
-from harness import expect_equal, main, scenario
+from harness import expect, expect_equal, main, scenario
 from steady import Steady, add_vm, allocation, is_idle
 from survivor import its_server_is_killed
 
@@ -13,10 +13,10 @@ ROUNDS, STEPS = 6, 40
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
 
 
-class Descent(Steady):
-    def __init__(self, system, i):
-        self.system, self.name = system, "the program that calls cuBLAS in VM %d" % i
-        self.process = system.start_in_vm(i, harness.helper("descent"))
+class Program(Steady):
+    def __init__(self, system, i, helper):
+        self.system, self.name = system, "%s in VM %d" % (helper, i)
+        self.process = system.start_in_vm(i, harness.helper(helper))
         self._said = b""
         self.wait_ready()
 
@@ -39,44 +39,68 @@ def whole_system(**options):
     return system
 
 
-def undisturbed(system):
-    program = Descent(system, 0)
+def undisturbed(system, helper):
+    program = Program(system, 0, helper)
     losses = [program.steps() for _ in range(ROUNDS)]
     result = program.ends()
     expect_equal((result.status, result.err), (0, ""), result)
-    expect_equal(len(set(losses)), ROUNDS, "each round of steps changes the loss")
+    expect_equal(len(set(losses)), ROUNDS, "each round of steps changes what it comes to")
     return losses
 
 
-def moves(system, way):
+def move(system, way):
     gpus = {g["uuid"]: "%s:%d" % (g["node"], g["index"]) for g in system.flytctl("gpus")}
     here = gpus[allocation(system, 0)["gpu"]]
     target = here if way == "same" else next(name for name in gpus.values() if name != here)
-    moved = system.flytctl_run("migrate", "alice", "--to", target, *PATIENCE, *(["--force"] if way == "same" else []), timeout=300)
-    expect_equal(moved.status, 0, "the move to", target, moved)
+    return system.flytctl_run("migrate", "alice", "--to", target, *PATIENCE, *(["--force"] if way == "same" else []), timeout=300)
+
+
+def stays_the_same_after_moves(helper):
+    with whole_system() as system:
+        wanted = undisturbed(system, helper)
+        program, seen = Program(system, 0, helper), []
+        for round_ in range(ROUNDS):
+            seen.append(program.steps())
+            if round_ < ROUNDS - 1:
+                moved = move(system, "other" if round_ % 2 else "same")
+                expect_equal(moved.status, 0, "the move", moved)
+        result = program.ends()
+        expect_equal((result.status, result.err), (0, ""), result)
+        expect_equal(seen, wanted, "what it came to")
+        is_idle(system)
 
 
 @scenario
 def what_they_come_to_is_the_same_after_moves():
+    stays_the_same_after_moves("descent")
+
+
+@scenario
+def plans_made_in_parts_and_generators_move():
+    stays_the_same_after_moves("spectrum")
+
+
+@scenario
+def a_generator_in_the_middle_stands_against_a_move():
     with whole_system() as system:
-        wanted = undisturbed(system)
-        program, seen = Descent(system, 0), []
-        for round_ in range(ROUNDS):
-            seen.append(program.steps())
-            if round_ < ROUNDS - 1:
-                moves(system, "other" if round_ % 2 else "same")
+        program = Program(system, 0, "spectrum")
+        program.ask("draw")
+        moved = move(system, "same")
+        expect(moved.status != 0 and "stays where it is" in moved.err, moved)
+        program.ask("seed")
+        moved = move(system, "same")
+        expect_equal(moved.status, 0, "the move", moved)
         result = program.ends()
-        expect_equal((result.status, result.err), (0, ""), result)
-        expect_equal(seen, wanted, "the losses")
-        is_idle(system)
+        expect_equal(result.status, 0)
+        expect("cannot go to another server now: where a generator of curand is" in result.err, result)
 
 
 @scenario
 def what_they_come_to_is_the_same_when_servers_die():
     with whole_system() as system:
-        wanted = undisturbed(system)
+        wanted = undisturbed(system, "descent")
         is_idle(system)
-        program, seen = Descent(system, 0), []
+        program, seen = Program(system, 0, "descent"), []
         for round_ in range(ROUNDS):
             seen.append(program.steps())
             if round_ < 2:

@@ -12,6 +12,11 @@ $(B)/tests/system/descent: tests/system/programs/descent.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -o $@ $< -lcublas
 
+# It calls cuFFT and cuRAND.
+$(B)/tests/system/spectrum: tests/system/programs/spectrum.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -lcufft -lcurand
+
 # A library of somebody's that brings the static runtime.
 $(B)/tests/system/libstatic_plugin.so: tests/apps/parts/plugin.cu | toolkit
 	@mkdir -p $(@D)

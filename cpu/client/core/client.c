@@ -15,6 +15,7 @@
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/core/stats.h"
 #include "cpu/client/core/thread.h"
+#include "cpu/client/core/visible.h"
 #include "rpc/api/fatal.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -222,8 +223,9 @@ static CUresult open_locked(void)
         return connect_failed(error, err.text);
     const struct flyt_channel_info *info = flyt_channel_info(flyt_client.channel);
     flyt_client.device_count = info->device_count < FLYT_DEVICES_MAX ? info->device_count : FLYT_DEVICES_MAX;
+    flyt_client.device_count = flyt_visible_devices(getenv("CUDA_VISIBLE_DEVICES"), flyt_client.device_count);
     flyt_client.start_ns = flyt_clock_ns();
-    return CUDA_SUCCESS;
+    return flyt_client.device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
 static CUresult connect_client(void)

@@ -1,5 +1,5 @@
-/* What is known of calls of NVIDIA's libraries that were awaited: which ones have succeeded, so that their like need not be
- * awaited; and the answers of calls that are asked once. Both by a digest of what makes two calls alike. */
+/* What is known of calls of NVIDIA's libraries that were awaited: which ones have succeeded, so that their like need
+ * not be awaited; and the answers of calls that are asked once. Both by a digest of what makes two calls alike. */
 #ifndef FLYT_CLIENT_LIBRARY_ANSWERS_H
 #define FLYT_CLIENT_LIBRARY_ANSWERS_H
 

@@ -1,5 +1,6 @@
 #include "cpu/client/library/library_call.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cpu/client/core/answer.h"
@@ -10,10 +11,12 @@
 #include "cpu/client/library/answers.h"
 #include "cpu/client/library/object.h"
 #include "rpc/base/log.h"
+#include "rpc/library/environment.h"
 
 enum { STACK_BYTES = 2048, FLYT_LIBS_MAX = 16 };
 
 FLYT_ANSWER_CALL(libobject_new, FLYT_LIBOBJECT_NEW)
+FLYT_ANSWER_CALL(libcall_ask, FLYT_LIBCALL_ASK)
 
 /* What a code of CUDA's is in the library's own. */
 static int status_of(const struct flyt_lib *library, CUresult result)
@@ -71,10 +74,26 @@ static void note_opened(const struct flyt_lib *library)
     pthread_mutex_unlock(&opened.mutex);
 }
 
+/* What the node's library is to find in its environment, as the program has it now. */
+static void put_environment(char *ret_lines, size_t room)
+{
+    size_t used = 0;
+    *ret_lines = '\0';
+    for (unsigned i = 0; i < FLYT_LIB_ENVIRONMENT_NAMES; i++) {
+        const char *value = getenv(flyt_lib_environment_names[i]);
+        if (value && flyt_lib_is_value(value, strlen(value)) && used < room)
+            used += (size_t)snprintf(ret_lines + used, room - used, "%s=%s\n", flyt_lib_environment_names[i], value);
+    }
+}
+
 static int open_again(struct flyt_restore *restore, const struct flyt_lib *library)
 {
-    flyt_library_open_args args = {
-        .thread = FLYT_RESTORE_THREAD, .name = (char *)(uintptr_t)library->name, .client_version = library->version};
+    char environment[FLYT_STRING_BYTES_MAX];
+    put_environment(environment, sizeof environment);
+    flyt_library_open_args args = {.thread = FLYT_RESTORE_THREAD,
+                                   .name = (char *)(uintptr_t)library->name,
+                                   .client_version = library->version,
+                                   .environment = environment};
     flyt_library_open_res res = {0};
     int sent = flyt_call_library_open(restore->fresh, &args, &res);
     int status = flyt_restore_answered(restore, sent, res.result, "%s (%s)", library->soname,
@@ -96,8 +115,12 @@ int flyt_libs_restore(struct flyt_restore *restore)
 
 static int open_library(const struct flyt_lib *library)
 {
-    flyt_library_open_args args = {
-        .thread = flyt_thread_number(), .name = (char *)(uintptr_t)library->name, .client_version = library->version};
+    char environment[FLYT_STRING_BYTES_MAX];
+    put_environment(environment, sizeof environment);
+    flyt_library_open_args args = {.thread = flyt_thread_number(),
+                                   .name = (char *)(uintptr_t)library->name,
+                                   .client_version = library->version,
+                                   .environment = environment};
     flyt_library_open_res res = {0};
     int status = flyt_call_library_open(flyt_client.channel, &args, &res);
     CUresult result = flyt_client_reply(status, res.result, "library_open");
@@ -157,6 +180,14 @@ void flyt_lib_object(struct flyt_lib_call *call, uint64_t handle, const struct f
     call->objects[call->object_count++] = object;
 }
 
+void flyt_lib_object_optional(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind)
+{
+    if (handle)
+        flyt_lib_object(call, handle, kind);
+    else if (is_well(call))
+        call->objects[call->object_count++] = NULL;
+}
+
 void flyt_lib_end(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind)
 {
     call->is_end = true;
@@ -180,7 +211,7 @@ void flyt_lib_stream(struct flyt_lib_call *call, void *stream)
 int flyt_lib_mode(const struct flyt_lib_call *call, unsigned place)
 {
     int mode = 0;
-    if (place < call->object_count && call->objects[place]->kind->mode_at >= 0)
+    if (place < call->object_count && call->objects[place] && call->objects[place]->kind->mode_at >= 0)
         memcpy(&mode, call->objects[place]->state + call->objects[place]->kind->mode_at, sizeof mode);
     return mode;
 }
@@ -240,9 +271,11 @@ uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t bytes, bool
 
 /* ---- what is sent ---- */
 
-/* An object of another library's has no settings here. */
+/* An object of another library's has no settings here, and none has none. */
 static size_t state_bytes(const struct flyt_lib_call *call, unsigned place)
 {
+    if (!call->objects[place])
+        return 0;
     const struct flyt_lib_kind *kind = call->objects[place]->kind;
     return kind->library == call->row->library ? kind->state_bytes : 0;
 }
@@ -268,7 +301,8 @@ static void compose(const struct flyt_lib_call *call, unsigned char *to)
 {
     to = append(to, call->arguments, call->row->bytes);
     for (unsigned i = 0; i < call->object_count; i++)
-        to = append(to, call->objects[i]->state, state_bytes(call, i));
+        if (call->objects[i])
+            to = append(to, call->objects[i]->state, state_bytes(call, i));
     for (unsigned i = 0; i < call->in_count; i++)
         to = append(to, call->in[i].data, call->in[i].bytes);
 }
@@ -283,8 +317,14 @@ static struct flyt_lib_key key_of(const struct flyt_lib_call *call)
     for (unsigned i = 0; i < call->in_count; i++)
         if (!call->in[i].is_aside)
             flyt_lib_key_add(&key, call->in[i].data, call->in[i].bytes);
-    for (unsigned i = 0; i < call->object_count && row->flags & FLYT_LIB_CACHED; i++)
-        flyt_lib_key_add(&key, call->objects[i]->state, state_bytes(call, i));
+    for (unsigned i = 0; i < call->object_count; i++) {
+        if (!call->objects[i])
+            continue;
+        if (row->flags & FLYT_LIB_CACHED)
+            flyt_lib_key_add(&key, call->objects[i]->state, state_bytes(call, i));
+        if (call->objects[i]->kind->is_apart)
+            flyt_lib_key_add(&key, &call->objects[i]->record.minted_id, sizeof call->objects[i]->record.minted_id);
+    }
     return key;
 }
 
@@ -312,7 +352,8 @@ static int take_results(struct flyt_lib_call *call, const void *results, size_t 
 
 struct sending {
     struct flyt_stream *stream;
-    uint64_t ids[FLYT_LIB_OBJECTS_MAX];
+    uint64_t ids[FLYT_LIB_OBJECTS_MAX]; /* of those objects that there are */
+    unsigned id_count;
     unsigned char *data;
     size_t bytes;
 };
@@ -322,18 +363,26 @@ static int ask(struct flyt_lib_call *call, const struct sending *self, const str
     const struct flyt_lib *library = call->row->library;
     flyt_libcall_ask_args args = {.thread = flyt_thread_number(),
                                   .stream_id = self->stream->stream_id,
-                                  .objects = {call->object_count, (uint64_t *)(uintptr_t)self->ids},
+                                  .objects = {self->id_count, (uint64_t *)(uintptr_t)self->ids},
                                   .row = call->row->id,
                                   .arguments = {(u_int)self->bytes, (char *)self->data}};
     flyt_libcall_ask_res res = {0};
     CUresult result = flyt_stream_begin(self->stream);
     if (result)
         return status_of(library, result);
-    int sent = flyt_call_libcall_ask(flyt_client.channel, &args, &res);
+    bool is_kept = call->row->flags & FLYT_LIB_MORE;
+    int sent = is_kept ? call_libcall_ask(&args, &res) : flyt_call_libcall_ask(flyt_client.channel, &args, &res);
     result = flyt_client_reply(sent, res.result, call->row->name);
     int status = result ? status_of(library, result) : res.status;
     if (status == library->success)
         status = take_results(call, res.results.results_val, res.results.results_len);
+    if (status == library->success && is_kept &&
+        !flyt_lib_object_add(call->objects[0], call->row->id, self->data, self->bytes, call->row->flags & FLYT_LIB_LAST))
+        status = library->memory;
+    if (status == library->success && call->row->flags & FLYT_LIB_RESTARTS)
+        call->objects[0]->is_drawn = false;
+    if (is_kept)
+        flyt_answer_end();
     if (status == library->success && call->row->flags & FLYT_LIB_CACHED)
         flyt_lib_answer_keep(key, res.results.results_val, res.results.results_len);
     else if (status == library->success)
@@ -346,7 +395,7 @@ static int send_oneway(const struct flyt_lib_call *call, const struct sending *s
 {
     flyt_libcall_stream_args args = {.thread = flyt_thread_number(),
                                      .stream_id = self->stream->stream_id,
-                                     .objects = {call->object_count, (uint64_t *)(uintptr_t)self->ids},
+                                     .objects = {self->id_count, (uint64_t *)(uintptr_t)self->ids},
                                      .row = call->row->id,
                                      .arguments = {(u_int)self->bytes, (char *)self->data}};
     uint64_t sequence;
@@ -378,9 +427,12 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
     if (result)
         return status_of(library, result);
     for (unsigned i = 0; i < call->object_count; i++)
-        self->ids[i] = call->objects[i]->record.minted_id;
+        if (call->objects[i])
+            self->ids[self->id_count++] = call->objects[i]->record.minted_id;
     if (call->row->flags & FLYT_LIB_CACHED && find_answer(call, &key))
         return library->success;
+    if (call->row->flags & FLYT_LIB_DRAWS)
+        call->objects[0]->is_drawn = true;
     bool may_go = call->row->flags & FLYT_LIB_IN_STREAM && !call->waits &&
                   (call->row->flags & FLYT_LIB_TRUSTED || flyt_lib_has_succeeded(&key));
     return may_go ? send_oneway(call, self) : ask(call, self, &key);

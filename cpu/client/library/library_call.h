@@ -44,6 +44,7 @@ struct flyt_lib_kind {
     const char *stays; /* what one is called that is not made again at another server; NULL: it is */
     unsigned number;
     bool is_small;   /* a handle is a C int */
+    bool is_apart;   /* what succeeded with one is new with another */
     bool has_stream;
     unsigned state_bytes;
     const void *defaults;
@@ -76,6 +77,10 @@ enum flyt_lib_flag {
     FLYT_LIB_CACHED = 1 << 2,
     FLYT_LIB_WAITS = 1 << 3,
     FLYT_LIB_TRUSTED = 1 << 4,
+    FLYT_LIB_MORE = 1 << 5, /* it makes its object further, and is done again where that is made again */
+    FLYT_LIB_LAST = 1 << 6,     /* of such calls the last one alone */
+    FLYT_LIB_DRAWS = 1 << 7,    /* its object goes on to where no call can bring it again, */
+    FLYT_LIB_RESTARTS = 1 << 8, /* and is at a beginning after this */
 };
 
 enum { FLYT_LIB_VALUES_MAX = 8, FLYT_LIB_ARRAYS_MAX = 12 };
@@ -125,6 +130,8 @@ enum flyt_lib_use_of_scalar { FLYT_LIB_SCALAR, FLYT_LIB_RESULT, FLYT_LIB_UPDATE 
 FLYT_API void flyt_lib_begin(struct flyt_lib_call *call);
 /* The call names an object; the first one's device and stream are the call's. */
 FLYT_API void flyt_lib_object(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind);
+/* The same, or none for 0. */
+FLYT_API void flyt_lib_object_optional(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind);
 FLYT_API void flyt_lib_end(struct flyt_lib_call *call, uint64_t handle, const struct flyt_lib_kind *kind);
 FLYT_API void flyt_lib_new(struct flyt_lib_call *call, void *ret_handle, const struct flyt_lib_kind *kind);
 FLYT_API void flyt_lib_stream(struct flyt_lib_call *call, void *stream);

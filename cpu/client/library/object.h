@@ -9,6 +9,14 @@
 
 struct flyt_restore;
 
+/* A call that made an object further. */
+struct flyt_lib_further {
+    struct flyt_lib_further *next;
+    uint32_t row;
+    size_t bytes;
+    unsigned char arguments[];
+};
+
 struct flyt_lib_object {
     struct flyt_record record;
     const struct flyt_lib_kind *kind;
@@ -19,12 +27,17 @@ struct flyt_lib_object {
     uint32_t row; /* what made it, and from what: */
     void *arguments;
     size_t argument_bytes;
+    struct flyt_lib_further *further; /* in their order */
+    _Atomic bool is_drawn;            /* it has gone on to where no call can bring it again */
 };
 
 /* An object of the kind, not published; NULL: no memory. Takes over `arguments`. */
 struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, uint64_t context_id, int device, uint32_t row,
                                             void *arguments, size_t bytes);
 void flyt_lib_object_publish(struct flyt_lib_object *object, void *ret_handle);
+/* Notes a call that made the object further, for where it is made again, after those before it. One of the same bytes as
+ * the last is that; is_last: earlier ones of its row go. false: no memory. */
+bool flyt_lib_object_add(struct flyt_lib_object *object, uint32_t row, const void *arguments, size_t bytes, bool is_last);
 /* The program has it no more. */
 void flyt_lib_object_drop(struct flyt_lib_object *object);
 /* One that never was published. */

@@ -1,5 +1,6 @@
 /* The handlers of the rows in rpc/api/libcall.api. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "flyt_serve.h"
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
+#include "rpc/library/environment.h"
 
 /* ---- a library ---- */
 
@@ -57,6 +59,30 @@ static void open_finish(struct flyt_job *job, CUresult result)
 
 static const struct flyt_job_ops open_ops = {.finish = open_finish};
 
+static bool is_known_name(const char *name, size_t bytes)
+{
+    for (unsigned i = 0; i < FLYT_LIB_ENVIRONMENT_NAMES; i++)
+        if (strlen(flyt_lib_environment_names[i]) == bytes && !memcmp(flyt_lib_environment_names[i], name, bytes))
+            return true;
+    return false;
+}
+
+/* Takes what the program's environment says to NVIDIA's libraries into the server's own: this process is that program's
+ * alone. Before the first library is loaded, for they read it then. */
+static void take_environment(const char *lines)
+{
+    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1) {
+        const char *equals = memchr(lines, '=', (size_t)(end - lines));
+        char name[64], value[FLYT_LIB_VALUE_BYTES_MAX + 1];
+        if (!equals || !is_known_name(lines, (size_t)(equals - lines)) ||
+            !flyt_lib_is_value(equals + 1, (size_t)(end - equals - 1)))
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(equals - lines), lines);
+        snprintf(value, sizeof value, "%.*s", (int)(end - equals - 1), equals + 1);
+        setenv(name, value, 1);
+    }
+}
+
 CUresult flyt_serve_library_open(struct flyt_call *call, const flyt_library_open_args *args, flyt_library_open_res *res)
 {
     struct flyt_server_library *library = flyt_server_library_find(args->name);
@@ -67,6 +93,7 @@ CUresult flyt_serve_library_open(struct flyt_call *call, const flyt_library_open
     struct open_job *self = calloc(1, sizeof *self);
     if (!self)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    take_environment(args->environment);
     self->library = library;
     self->version = args->client_version;
     return flyt_job_on_worker(&self->job, &open_ops, call, open_run);
@@ -96,14 +123,20 @@ static CUresult prepare(struct work *work, struct flyt_session *session, uint32_
     if (!call->row || !(call->function = flyt_server_library_row_function(call->library, call->row)))
         return CUDA_ERROR_NOT_SUPPORTED;
     size_t wanted = flyt_lib_align(call->row->bytes);
-    if (object_count != call->row->object_count)
+    unsigned missing = call->row->optional && object_count + 1 == call->row->object_count;
+    if (object_count + missing != call->row->object_count)
         return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < object_count; i++) {
-        if (!objects[i] || !may_stand_for(objects[i], &call->library->kinds[call->row->kinds[i]]))
+    for (unsigned i = 0, next = 0; i < call->row->object_count; i++) {
+        if (missing && call->row->optional == 1u << i)
+            continue;
+        struct flyt_libobject *object = objects[next++];
+        if (!object || !may_stand_for(object, &call->library->kinds[call->row->kinds[i]]))
             return CUDA_ERROR_INVALID_HANDLE;
-        call->objects[i] = objects[i];
-        if (objects[i]->library == call->library)
-            wanted += flyt_lib_align(objects[i]->kind->state_bytes);
+        if (object->is_taken)
+            return FLYT_CALL_RETRY;
+        call->objects[i] = object;
+        if (object->library == call->library)
+            wanted += flyt_lib_align(object->kind->state_bytes);
     }
     if (bytes < wanted || bytes % 8)
         return CUDA_ERROR_INVALID_VALUE;
@@ -185,9 +218,17 @@ static void thread_free(struct flyt_job *job)
     free(self);
 }
 
+static void take_objects(struct flyt_libcall *call, bool is_taken)
+{
+    for (unsigned i = 0; i < call->row->object_count; i++)
+        if (call->objects[i])
+            call->objects[i]->is_taken = is_taken;
+}
+
 static void ask_finish(struct flyt_job *job, CUresult result)
 {
     struct thread_job *self = (struct thread_job *)job;
+    take_objects(&self->work.call, false);
     flyt_libcall_ask_res res = {.status = self->work.status};
     res.results.results_val = (char *)self->work.call.results;
     res.results.results_len = is_success(&self->work) ? (u_int)self->work.call.result_bytes : 0;
@@ -196,7 +237,8 @@ static void ask_finish(struct flyt_job *job, CUresult result)
 
 static void oneway_finish(struct flyt_job *job, CUresult result)
 {
-    const struct thread_job *self = (struct thread_job *)job;
+    struct thread_job *self = (struct thread_job *)job;
+    take_objects(&self->work.call, false);
     if (result == CUDA_SUCCESS)
         result = untold(job->session, &self->work);
     if (result != CUDA_SUCCESS)
@@ -234,6 +276,7 @@ static CUresult start_thread(void *user, struct flyt_stream *target)
     thread->work.device = target->device;
     thread->stream = target;
     self->work.call.arguments = NULL;
+    take_objects(&thread->work.call, true);
     flyt_job_start(&thread->job, self->is_asked ? &ask_ops : &oneway_ops, self->call, target);
     return FLYT_CALL_STARTED;
 }
@@ -402,6 +445,8 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     if (!function || library != object->library || !(row->flags & FLYT_LIBCALL_END) || row->object_count != 1 ||
         &library->kinds[row->kinds[0]] != object->kind)
         return CUDA_ERROR_INVALID_VALUE;
+    if (object->is_taken) /* by a thread's call */
+        return FLYT_CALL_RETRY;
     CUresult result = flyt_device_use(object->device);
     if (result == CUDA_SUCCESS)
         ((int (*)(void *))function)(object->real);

@@ -62,7 +62,7 @@ struct flyt_server_row {
     /* Of rows that say `finds`: finds the objects whose ids are in the arguments, on the submission thread. */
     CUresult (*resolve)(struct flyt_libcall *call);
     unsigned bytes, object_count;
-    unsigned char kinds[FLYT_LIB_OBJECTS_MAX], made, flags;
+    unsigned char kinds[FLYT_LIB_OBJECTS_MAX], optional, made, flags; /* optional: a bit for the object that may be missing */
 };
 
 /* A function that was looked up: by the address of its name, which is a constant. A slot is never given to another. */
@@ -99,6 +99,7 @@ struct flyt_libobject {
     unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
     CUstream cu_stream;
     int mode;
+    bool is_taken; /* by a call that a thread makes: others that name it wait, for its stream and settings are that one's */
 };
 
 /* ---- a call ---- */
@@ -123,6 +124,7 @@ struct flyt_libcall {
         const struct flyt_server_value *kind;
     } values[FLYT_LIBCALL_VALUES_MAX];
     unsigned value_count;
+    void *scratch; /* one at most */
 };
 
 /* ---- what the generated functions call ---- */
@@ -131,6 +133,8 @@ void *flyt_libcall_in(struct flyt_libcall *call, uint32_t bytes, size_t wanted_b
 /* Read and written: the client gets what is there after the call. */
 void *flyt_libcall_inout(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);
 void *flyt_libcall_out(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);
+/* Memory of the server's until the library's function returns, in the place of the program's. */
+void *flyt_libcall_scratch(struct flyt_libcall *call, uint64_t bytes);
 /* is_written: the library may write it, and the client then gets it. */
 void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes, bool is_written);
 void flyt_libcall_mode(struct flyt_libcall *call, unsigned place, int mode);

@@ -7,13 +7,15 @@
 #include <unistd.h>
 
 #include "cpu/server/library/library.h"
+#include "flyt_libraries.h"
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
 
-extern struct flyt_server_library flyt_server_library_cublas, flyt_server_library_cublaslt, flyt_server_library_cudnn;
+#define DECLARE(name) extern struct flyt_server_library flyt_server_library_##name;
+FLYT_LIBRARIES(DECLARE)
 
-static struct flyt_server_library *const libraries[] = {&flyt_server_library_cublas, &flyt_server_library_cublaslt,
-                                                      &flyt_server_library_cudnn};
+#define PLACE(name) &flyt_server_library_##name,
+static struct flyt_server_library *const libraries[] = {FLYT_LIBRARIES(PLACE)};
 enum { LIBRARIES = sizeof libraries / sizeof libraries[0] };
 
 struct flyt_server_library *flyt_server_library_find(const char *name)

@@ -1,5 +1,6 @@
 /* One call of one of NVIDIA's libraries: its objects' settings, its arguments, its results. */
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/server/library/library.h"
@@ -52,6 +53,20 @@ void *flyt_libcall_inout(struct flyt_libcall *call, uint32_t bytes, size_t wante
     if (result)
         memcpy(result, from, bytes);
     return result;
+}
+
+/* As much as the largest matrices need that are handled on the host. */
+#define SCRATCH_BYTES_MAX ((uint64_t)1 << 30)
+
+void *flyt_libcall_scratch(struct flyt_libcall *call, uint64_t bytes)
+{
+    if (!bytes)
+        return NULL;
+    if (bytes > SCRATCH_BYTES_MAX || call->scratch)
+        fail(call, call->library->invalid);
+    else if (!(call->scratch = malloc(bytes)))
+        fail(call, call->library->memory);
+    return call->scratch;
 }
 
 void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes, bool is_written)
@@ -185,7 +200,7 @@ int flyt_libcall_run(struct flyt_libcall *call)
     size_t at = flyt_lib_align(call->row->bytes);
     call->status = call->library->success;
     for (unsigned i = 0; i < call->row->object_count; i++) {
-        if (call->objects[i]->library != call->library) /* it stands for one of this library's, without settings */
+        if (!call->objects[i] || call->objects[i]->library != call->library) /* none; it stands for one of this library's, without settings */
             continue;
         int status = prepare_object(call, call->objects[i], call->arguments + at);
         if (status != call->library->success)
@@ -195,5 +210,7 @@ int flyt_libcall_run(struct flyt_libcall *call)
     call->in_at = at;
     int status = call->row->run(call);
     end_values(call);
+    free(call->scratch);
+    call->scratch = NULL;
     return status;
 }

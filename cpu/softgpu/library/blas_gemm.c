@@ -123,9 +123,8 @@ static cublasStatus_t choose(struct flyt_soft_blas *call)
             combinations[i].ab != call->types[1] || combinations[i].c != call->types[2])
             continue;
         call->scale_type = combinations[i].scale;
-        if (call->scale_type == CUDA_R_32I)
-            return CUBLAS_STATUS_SUCCESS;
-        call->letter = call->scale_type == CUDA_R_16F ? FLYT_SOFT_S : letters[call->scale_type];
+        call->letter =
+            call->scale_type == CUDA_R_16F || call->scale_type == CUDA_R_32I ? FLYT_SOFT_S : letters[call->scale_type];
         return flyt_soft_blas_routine(call, FLYT_SOFT_GEMM);
     }
     return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -236,6 +235,53 @@ HALF_PROTOTYPES(int, )
 HALF_PROTOTYPES(int64_t, _64)
 BOTH(PLAIN, cublasHgemm, uint16_t, CUDA_R_16F, CUBLAS_COMPUTE_16F)
 BOTH(BATCHED, cublasHgemm, uint16_t, CUDA_R_16F, CUBLAS_COMPUTE_16F)
+
+/* ---- gemv of 16-bit floats: transposed, a product of a row and a matrix, so that increments are leading dimensions
+ * ---- */
+
+static cublasStatus_t gemv(cublasHandle_t handle, cublasOperation_t trans, int64_t m, int64_t n, const float *alpha,
+                           struct matrix a, struct matrix x, const float *beta, struct matrix y, int64_t batch_count,
+                           bool is_array)
+{
+    bool is_plain = trans == CUBLAS_OP_N;
+
+    if (!handle)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    if ((unsigned)trans > CUBLAS_OP_C || a.leading < m || a.leading < 1 || x.leading == 0 || y.leading == 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (x.leading < 0 || y.leading < 0)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return gemm(handle, CUBLAS_OP_N, is_plain ? CUBLAS_OP_T : CUBLAS_OP_N, 1, is_plain ? m : n, is_plain ? n : m, alpha,
+                x, a, beta, y, batch_count, is_array, CUBLAS_COMPUTE_32F);
+}
+
+#define GEMV(name_, type_, Y_, y_type_, I_, suffix_)                                                                   \
+    FLYT_SOFT_CUBLAS name_##Batched##suffix_(cublasHandle_t, cublasOperation_t, I_, I_, const float *,                 \
+                                             const uint16_t *const[], I_, const uint16_t *const[], I_, const float *,  \
+                                             Y_ *const[], I_, I_);                                                     \
+    FLYT_SOFT_CUBLAS name_##StridedBatched##suffix_(cublasHandle_t, cublasOperation_t, I_, I_, const float *,          \
+                                                    const uint16_t *, I_, long long int, const uint16_t *, I_,         \
+                                                    long long int, const float *, Y_ *, I_, long long int, I_);        \
+    FLYT_SOFT_CUBLAS name_##Batched##suffix_(cublasHandle_t handle, cublasOperation_t trans, I_ m, I_ n,               \
+                                             const float *alpha, const uint16_t *const Aarray[], I_ lda,               \
+                                             const uint16_t *const xarray[], I_ incx, const float *beta,               \
+                                             Y_ *const yarray[], I_ incy, I_ batchCount)                               \
+    {                                                                                                                  \
+        return gemv(handle, trans, m, n, alpha, MATRIX(Aarray, type_, lda, 0), MATRIX(xarray, type_, incx, 0), beta,   \
+                    MATRIX(yarray, y_type_, incy, 0), batchCount, true);                                               \
+    }                                                                                                                  \
+    FLYT_SOFT_CUBLAS name_##StridedBatched##suffix_(                                                                   \
+        cublasHandle_t handle, cublasOperation_t trans, I_ m, I_ n, const float *alpha, const uint16_t *A, I_ lda,     \
+        long long int strideA, const uint16_t *x, I_ incx, long long int stridex, const float *beta, Y_ *y, I_ incy,   \
+        long long int stridey, I_ batchCount)                                                                          \
+    {                                                                                                                  \
+        return gemv(handle, trans, m, n, alpha, MATRIX(A, type_, lda, strideA), MATRIX(x, type_, incx, stridex), beta, \
+                    MATRIX(y, y_type_, incy, stridey), batchCount, false);                                             \
+    }
+BOTH(GEMV, cublasHSHgemv, CUDA_R_16F, uint16_t, CUDA_R_16F)
+BOTH(GEMV, cublasHSSgemv, CUDA_R_16F, float, CUDA_R_32F)
+BOTH(GEMV, cublasTSTgemv, CUDA_R_16BF, uint16_t, CUDA_R_16BF)
+BOTH(GEMV, cublasTSSgemv, CUDA_R_16BF, float, CUDA_R_32F)
 
 /* ---- with types as arguments ---- */
 

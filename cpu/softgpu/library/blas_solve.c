@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cpu/softgpu/library/blas.h"
-#include "cpu/softgpu/library/number.h"
+#include "cpu/softgpu/library/solver.h"
 
 enum { PANEL = 64, INVERSE_MAX = 32 };
 
@@ -17,34 +17,6 @@ static void copy_matrix(void *to, int64_t to_leading, const void *from, int64_t 
     for (int64_t j = 0; j < columns; j++)
         memmove((char *)to + j * to_leading * bytes, (const char *)from + j * from_leading * bytes,
                 (size_t)rows * bytes);
-}
-
-/* LU without exchanging rows, which LAPACK does not have. The first pivot that is 0, counted from 1; 0: none. */
-static int factor_in_order(cudaDataType type, void *a, int64_t lda, int n)
-{
-    unsigned bytes = flyt_soft_number_bytes(type);
-    int info = 0;
-
-#define AT(i_, j_) ((char *)a + ((int64_t)(i_) + (int64_t)(j_)*lda) * bytes)
-    for (int k = 0; k < n; k++) {
-        double _Complex pivot = flyt_soft_number_get(type, AT(k, k));
-
-        if (pivot == 0) {
-            info = info ? info : k + 1;
-            continue;
-        }
-        for (int i = k + 1; i < n; i++)
-            flyt_soft_number_put(type, AT(i, k), flyt_soft_number_get(type, AT(i, k)) / pivot);
-        for (int j = k + 1; j < n; j++) {
-            double _Complex top = flyt_soft_number_get(type, AT(k, j));
-
-            for (int i = k + 1; i < n; i++)
-                flyt_soft_number_put(type, AT(i, j),
-                                     flyt_soft_number_get(type, AT(i, j)) - flyt_soft_number_get(type, AT(i, k)) * top);
-        }
-    }
-#undef AT
-    return info;
 }
 
 /* The member's pivots; where there are none, those that exchange nothing, which the caller frees. */
@@ -73,7 +45,7 @@ static bool kernel_getrf(const struct flyt_soft_blas *c, void *const at[], int64
     if (c->pivots)
         FORTRAN(c->fn, &c->n, &c->n, at[0], &c->lda, c->pivots + member * c->n, &info);
     else
-        info = factor_in_order(flyt_soft_letter_type(c->letter), at[0], c->lda, c->n);
+        info = flyt_soft_factor_in_order(flyt_soft_letter_type(c->letter), at[0], c->lda, c->n, c->n);
     c->infos[member] = info;
     return true;
 }

@@ -86,6 +86,31 @@ static void products_of_all_types(void **state)
     check_gemm_ex(CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I, CUDA_R_32I, 5, 7, 9);
 }
 
+/* The largest integers, over more than one block: exact, as sums of integers are. */
+static void large_integers_are_exact(void **state)
+{
+    int m = 3, n = 2, k = 2500, one = 1, zero = 0;
+    struct test_vector a = test_vector_new(CUDA_R_8I, (size_t)(m * k)), b = test_vector_new(CUDA_R_8I, (size_t)(k * n));
+    struct test_vector c = test_vector_new(CUDA_R_32I, (size_t)(m * n));
+    test_number *expected = test_copy(&c);
+
+    for (int i = 0; i < m * k; i++)
+        a.value[i] = i % 1000 ? -128 : 127;
+    for (int i = 0; i < k * n; i++)
+        b.value[i] = i % 777 ? -128 : 1;
+    test_upload(&a);
+    test_upload(&b);
+    test_product('T', 'N', m, n, k, 1, a.value, k, b.value, k, 0, expected, m);
+    assert_ok(cublasGemmEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, m, n, k, &one, (void *)a.device, CUDA_R_8I, k,
+                           (void *)b.device, CUDA_R_8I, k, &zero, (void *)c.device, CUDA_R_32I, m, CUBLAS_COMPUTE_32I,
+                           CUBLAS_GEMM_DEFAULT));
+    test_compare(&c, expected, 0);
+    free(expected);
+    test_vector_free(&a);
+    test_vector_free(&b);
+    test_vector_free(&c);
+}
+
 /* More than one block of each dimension. */
 static void large_products_of_halves(void **state)
 {
@@ -151,6 +176,43 @@ static void batches(void **state)
         test_vector_free(&a);
         test_vector_free(&b);
         test_vector_free(&c);
+    }
+}
+
+/* The header declares it for C++ alone. */
+cublasStatus_t cublasHSSgemvStridedBatched(cublasHandle_t, cublasOperation_t, int, int, const float *, const uint16_t *,
+                                           int, long long, const uint16_t *, int, long long, const float *, float *,
+                                           int, long long, int);
+
+static void vectors_of_halves(void **state)
+{
+    enum { M = 5, N = 7, COUNT = 3 };
+
+    for (unsigned t = 0; t < 3; t++) {
+        bool is_plain = operations[t].op == CUBLAS_OP_N;
+        int from = is_plain ? N : M, to = is_plain ? M : N;
+        struct test_vector a = test_vector_new(CUDA_R_16F, M * N * COUNT);
+        struct test_vector x = test_vector_new(CUDA_R_16F, (size_t)(2 * from * COUNT));
+        struct test_vector y = test_vector_new(CUDA_R_32F, (size_t)(3 * to * COUNT));
+        test_number *expected = test_copy(&y);
+        float alpha = 2, beta = -1;
+
+        for (int i = 0; i < to * COUNT; i++) {
+            test_number sum = 0;
+
+            for (int l = 0; l < from; l++)
+                sum += test_op(a.value + i / to * M * N, M, operations[t].letter, i % to, l) *
+                       x.value[(i / to * from + l) * 2];
+            expected[3 * i] = 2 * sum - expected[3 * i];
+        }
+        assert_ok(cublasHSSgemvStridedBatched(handle, operations[t].op, M, N, &alpha, (void *)a.device, M, M * N,
+                                              (void *)x.device, 2, 2 * from, &beta, (void *)y.device, 3, 3 * to,
+                                              COUNT));
+        test_compare(&y, expected, 1e-5);
+        free(expected);
+        test_vector_free(&a);
+        test_vector_free(&x);
+        test_vector_free(&y);
     }
 }
 
@@ -620,6 +682,54 @@ static void what_is_wrong_is_refused(void **state)
     test_vector_free(&a);
 }
 
+/* Handles of several streams work at the same time; each stream's products follow each other. */
+static void streams_side_by_side(void **state)
+{
+    enum { STREAMS = 4, SIDE = 96, STEPS = 12 };
+    struct test_vector a[STREAMS], b[STREAMS], c[STREAMS];
+    test_number *expected[STREAMS];
+    cublasHandle_t handles[STREAMS];
+    CUstream streams[STREAMS];
+    double alpha = 1. / SIDE, beta = 0;
+
+    for (int i = 0; i < STREAMS; i++) {
+        assert_ok(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        assert_ok(cublasCreate_v2(&handles[i]));
+        assert_ok(cublasSetStream_v2(handles[i], streams[i]));
+        a[i] = test_vector_new(CUDA_R_64F, SIDE * SIDE);
+        b[i] = test_vector_new(CUDA_R_64F, SIDE * SIDE);
+        c[i] = test_vector_new(CUDA_R_64F, SIDE * SIDE);
+        expected[i] = test_copy(&b[i]);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < STREAMS; i++) {
+            CUdeviceptr from = step % 2 ? c[i].device : b[i].device, to = step % 2 ? b[i].device : c[i].device;
+
+            assert_ok(cublasDgemm_v2(handles[i], CUBLAS_OP_N, CUBLAS_OP_N, SIDE, SIDE, SIDE, &alpha,
+                                     (double *)a[i].device, SIDE, (double *)from, SIDE, &beta, (double *)to, SIDE));
+        }
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        test_number *next = calloc(SIDE * SIDE, sizeof(*next)), *spare;
+
+        for (int step = 0; step < STEPS; step++) {
+            test_product('N', 'N', SIDE, SIDE, SIDE, alpha, a[i].value, SIDE, expected[i], SIDE, 0, next, SIDE);
+            spare = expected[i];
+            expected[i] = next;
+            next = spare;
+        }
+        assert_ok(cuStreamSynchronize(streams[i]));
+        test_compare(&b[i], expected[i], 1e-12);
+        free(next);
+        free(expected[i]);
+        assert_ok(cublasDestroy_v2(handles[i]));
+        assert_ok(cuStreamDestroy(streams[i]));
+        test_vector_free(&a[i]);
+        test_vector_free(&b[i]);
+        test_vector_free(&c[i]);
+    }
+}
+
 /* As a kernel that reaches nowhere: the device is broken from here on, so this is the last test. */
 static void an_address_of_nothing_is_a_fault(void **state)
 {
@@ -630,6 +740,7 @@ static void an_address_of_nothing_is_a_fault(void **state)
     assert_int_equal(cuStreamSynchronize(test_stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_int_equal(cublasSaxpy_v2(handle, 1, &one, p, 1, p, 1), CUBLAS_STATUS_EXECUTION_FAILED);
     assert_ok(cublasDestroy_v2(handle));
+    free(a.value);
 }
 
 int main(void)
@@ -637,7 +748,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_all_types),
         cmocka_unit_test(large_products_of_halves),
+        cmocka_unit_test(large_integers_are_exact),
         cmocka_unit_test(batches),
+        cmocka_unit_test(vectors_of_halves),
         cmocka_unit_test(vectors),
         cmocka_unit_test(rotations),
         cmocka_unit_test(matrix_times_vector),
@@ -646,6 +759,7 @@ int main(void)
         cmocka_unit_test(symmetric_updates),
         cmocka_unit_test(factored_systems),
         cmocka_unit_test(scalars_of_the_device),
+        cmocka_unit_test(streams_side_by_side),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(an_address_of_nothing_is_a_fault),
     };

@@ -6,9 +6,14 @@
 #ifndef FLYT_SOFTGPU_LIBRARY_NUMBER_H
 #define FLYT_SOFTGPU_LIBRARY_NUMBER_H
 
+#include <complex.h>
 #include <library_types.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#ifndef CMPLX /* clang with glibc's header */
+#define CMPLX(re_, im_) __builtin_complex((double)(re_), (double)(im_))
+#endif
 
 enum { FLYT_SOFT_BLOCK = 256 };
 

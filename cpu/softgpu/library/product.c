@@ -40,8 +40,10 @@ bool flyt_soft_product_init(struct flyt_soft_product *product)
 {
     enum flyt_soft_letter letter;
 
-    if (product->sum_type == CUDA_R_32I)
-        return is_int8(product->a_type) && is_int8(product->b_type);
+    if (product->sum_type == CUDA_R_32I) {
+        product->gemm = flyt_soft_routine(FLYT_SOFT_GEMM, FLYT_SOFT_S);
+        return product->gemm && is_int8(product->a_type) && is_int8(product->b_type);
+    }
     if (!letter_of(product->sum_type, &letter))
         return false;
     if (product->sum_type == CUDA_R_32F ? !is_small(product->a_type) || !is_small(product->b_type)
@@ -51,7 +53,7 @@ bool flyt_soft_product_init(struct flyt_soft_product *product)
     return product->gemm != NULL;
 }
 
-/* ---- in floats ---- */
+/* ---- in blocks of floats ---- */
 
 /*
  * A block of op(X), rows from `row` and columns from `column`, as floats, column by column with `rows` in each. What is
@@ -78,67 +80,54 @@ static void load_block(float *to, cudaDataType type, const void *x, int leading,
     }
 }
 
-static bool run_floats(const struct flyt_soft_product *p, const void *a, const void *b, float *sum)
+/*
+ * What a block of the product, of `depth`, is added to. Products of 8-bit integers are exact in floats, and so are sums
+ * of as many as EXACT_DEPTH of them (2^24), whatever their order; sums of those are made of integers, which wrap.
+ */
+enum { EXACT_DEPTH = 1024, EXACT_DEPTH_UNSIGNED = 256 };
+
+static void add_integers(int32_t *to, int to_leading, const float *from, int rows, int columns)
+{
+    for (int j = 0; j < columns; j++)
+        for (int i = 0; i < rows; i++)
+            to[(size_t)j * (size_t)to_leading + (size_t)i] =
+                (int32_t)((uint32_t)to[(size_t)j * (size_t)to_leading + (size_t)i] +
+                          (uint32_t)(int32_t)from[(size_t)j * (size_t)rows + (size_t)i]);
+}
+
+static bool run_blocks(const struct flyt_soft_product *p, const void *a, const void *b, void *sum)
 {
     const float one = 1, zero = 0;
+    bool is_integer = p->sum_type == CUDA_R_32I, is_signed = p->a_type == CUDA_R_8I && p->b_type == CUDA_R_8I;
+    int depth_max = !is_integer ? BLOCK_DEPTH : is_signed ? EXACT_DEPTH : EXACT_DEPTH_UNSIGNED;
     float *a_block = malloc(sizeof(float) * BLOCK_ROWS * BLOCK_DEPTH);
     float *b_block = malloc(sizeof(float) * BLOCK_DEPTH * BLOCK_COLUMNS);
-    bool has_memory = a_block && b_block;
+    float *part = malloc(sizeof(float) * BLOCK_ROWS * BLOCK_COLUMNS);
+    bool has_memory = a_block && b_block && part;
 
+    if (is_integer)
+        memset(sum, 0, (size_t)p->m * (size_t)p->n * sizeof(int32_t));
     for (int j = 0; j < p->n && has_memory; j += BLOCK_COLUMNS) {
-        for (int l = 0; l < p->k; l += BLOCK_DEPTH) {
-            int columns = smaller(p->n - j, BLOCK_COLUMNS), depth = smaller(p->k - l, BLOCK_DEPTH);
+        for (int l = 0; l < p->k; l += depth_max) {
+            int columns = smaller(p->n - j, BLOCK_COLUMNS), depth = smaller(p->k - l, depth_max);
 
             load_block(b_block, p->b_type, b, p->ldb, p->transb, l, j, depth, columns);
             for (int i = 0; i < p->m; i += BLOCK_ROWS) {
                 int rows = smaller(p->m - i, BLOCK_ROWS);
+                size_t at = (size_t)j * (size_t)p->m + (size_t)i;
 
                 load_block(a_block, p->a_type, a, p->lda, p->transa, i, l, rows, depth);
                 FORTRAN(p->gemm, "N", "N", &rows, &columns, &depth, &one, a_block, &rows, b_block, &depth,
-                        l == 0 ? &zero : &one, sum + (size_t)j * (size_t)p->m + (size_t)i, &p->m);
+                        is_integer || l == 0 ? &zero : &one, is_integer ? part : (float *)sum + at,
+                        is_integer ? &rows : &p->m);
+                if (is_integer)
+                    add_integers((int32_t *)sum + at, p->m, part, rows, columns);
             }
         }
     }
     free(a_block);
     free(b_block);
-    return has_memory;
-}
-
-/* ---- in integers ---- */
-
-/* Line `line` along k of an operand, as 16-bit integers. */
-static void load_line(int16_t *to, cudaDataType type, const void *x, int leading, bool is_along, int64_t line, int k)
-{
-    const int8_t *s = x;
-    const uint8_t *u = x;
-    int64_t start = is_along ? line * leading : line, step = is_along ? 1 : leading;
-
-    for (int l = 0; l < k; l++)
-        to[l] = type == CUDA_R_8I ? s[start + l * step] : u[start + l * step];
-}
-
-static bool run_integers(const struct flyt_soft_product *p, const void *a, const void *b, int32_t *sum)
-{
-    size_t depth = (size_t)p->k;
-    int16_t *rows = malloc(sizeof(int16_t) * (depth ? depth : 1) * (size_t)p->m);
-    int16_t *column = malloc(sizeof(int16_t) * (depth ? depth : 1));
-    bool has_memory = rows && column;
-
-    for (int i = 0; i < p->m && has_memory; i++)
-        load_line(rows + (size_t)i * depth, p->a_type, a, p->lda, p->transa == 'T' || p->transa == 'C', i, p->k);
-    for (int j = 0; j < p->n && has_memory; j++) {
-        load_line(column, p->b_type, b, p->ldb, p->transb == 'N' || p->transb == 'R', j, p->k);
-        for (int i = 0; i < p->m; i++) {
-            const int16_t *row = rows + (size_t)i * depth;
-            uint32_t total = 0; /* overflow wraps */
-
-            for (size_t l = 0; l < depth; l++)
-                total += (uint32_t)(row[l] * column[l]);
-            sum[(size_t)j * (size_t)p->m + (size_t)i] = (int32_t)total;
-        }
-    }
-    free(rows);
-    free(column);
+    free(part);
     return has_memory;
 }
 
@@ -154,10 +143,8 @@ bool flyt_soft_product_run(const struct flyt_soft_product *p, const void *a, con
         memset(sum, 0, (size_t)p->m * (size_t)p->n * flyt_soft_number_bytes(p->sum_type));
         return true;
     }
-    if (p->sum_type == CUDA_R_32I)
-        return run_integers(p, a, b, sum);
     if (p->a_type != p->sum_type || p->b_type != p->sum_type)
-        return run_floats(p, a, b, sum);
+        return run_blocks(p, a, b, sum);
     FORTRAN(p->gemm, &p->transa, &p->transb, &p->m, &p->n, &p->k, is_double ? (const void *)one : one_float, a, &p->lda,
             b, &p->ldb, zero, sum, &p->m);
     return true;

@@ -44,7 +44,6 @@ enum flyt_soft_letter { FLYT_SOFT_S, FLYT_SOFT_D, FLYT_SOFT_C, FLYT_SOFT_Z, FLYT
     X(GETRI, getri)                                                                                                    \
     X(GEQRF, geqrf)                                                                                                    \
     X(GELS, gels)                                                                                                      \
-    X(LASWP, laswp)                                                                                                    \
     X(POTRF, potrf)                                                                                                    \
     X(POTRI, potri)                                                                                                    \
     X(POTRS, potrs)                                                                                                    \
@@ -55,20 +54,9 @@ enum flyt_soft_letter { FLYT_SOFT_S, FLYT_SOFT_D, FLYT_SOFT_C, FLYT_SOFT_Z, FLYT
     X(UNGQR, ungqr)                                                                                                    \
     X(SYEVD, syevd)                                                                                                    \
     X(HEEVD, heevd)                                                                                                    \
-    X(SYEVX, syevx)                                                                                                    \
-    X(HEEVX, heevx)                                                                                                    \
     X(SYGVD, sygvd)                                                                                                    \
     X(HEGVD, hegvd)                                                                                                    \
     X(SYTRF, sytrf)                                                                                                    \
-    X(SYTRD, sytrd)                                                                                                    \
-    X(HETRD, hetrd)                                                                                                    \
-    X(ORGTR, orgtr)                                                                                                    \
-    X(UNGTR, ungtr)                                                                                                    \
-    X(ORMTR, ormtr)                                                                                                    \
-    X(UNMTR, unmtr)                                                                                                    \
-    X(GEBRD, gebrd)                                                                                                    \
-    X(ORGBR, orgbr)                                                                                                    \
-    X(UNGBR, ungbr)                                                                                                    \
     X(GESVD, gesvd)
 
 enum flyt_soft_routine {

@@ -1,0 +1,350 @@
+/* Calls of a library of the test's own over a channel without a server: what is awaited and what is not, what travels,
+ * what wrong answers, handles and descriptors come to. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "cpu/client/core/fake_channel.h"
+#include "cpu/client/library/library_call.h"
+#include "flyt.h"
+
+enum {
+    FINE = 0,
+    REFUSED = 15,
+    FAILED = 13,
+    HANDLE = 1,
+    INVALID = 7,
+    MEMORY = 3,
+    ROW_NEW = 11,
+    ROW_END,
+    ROW_WORK,
+    ROW_SIZE
+};
+
+struct state {
+    int32_t mode, level;
+};
+struct arguments {
+    uint32_t array_bytes;
+    int32_t n, pointer_mode, unused;
+    uint64_t address;
+    struct flyt_lib_scalar alpha;
+};
+struct descriptor {
+    struct flyt_lib_value_head head;
+    int32_t order, count;
+};
+
+static const struct state defaults = {.level = 5};
+static const struct descriptor value_defaults = {.count = 1};
+static const struct flyt_lib_attribute attributes[] = {{1, offsetof(struct descriptor, order), 4},
+                                                       {70, offsetof(struct descriptor, count), 4}};
+static const struct flyt_lib_value_kind value_kind = {.bytes = sizeof(struct descriptor),
+                                                      .room = 64,
+                                                      .count = 2,
+                                                      .attributes = attributes,
+                                                      .defaults = &value_defaults,
+                                                      .magic = 77};
+static struct flyt_lib_use use = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+static const struct flyt_lib library = {.name = "test",
+                                        .soname = "libtest.so.1",
+                                        .version = 1002,
+                                        .refused = REFUSED,
+                                        .failed = FAILED,
+                                        .handle = HANDLE,
+                                        .invalid = INVALID,
+                                        .memory = MEMORY,
+                                        .use = &use};
+static const struct flyt_lib_kind kind = {.name = "test",
+                                          .library = &library,
+                                          .has_stream = true,
+                                          .state_bytes = sizeof(struct state),
+                                          .defaults = &defaults,
+                                          .mode_at = offsetof(struct state, mode)};
+
+static struct {
+    int open_result, status;
+    size_t result_bytes;
+    unsigned char arguments[512];
+    size_t bytes;
+} server;
+
+static void keep(u_int bytes, const char *data)
+{
+    assert_in_range(bytes, 0, sizeof server.arguments);
+    server.bytes = bytes;
+    if (bytes)
+        memcpy(server.arguments, data, bytes);
+}
+
+static void serve(unsigned procedure, const void *args, void *res, void *data)
+{
+    if (procedure == FLYT_DEVICE_INFO)
+        fake_serve_device_info(res);
+    if (procedure == FLYT_LIBRARY_OPEN) {
+        assert_string_equal(((const flyt_library_open_args *)args)->name, "test");
+        assert_int_equal(((const flyt_library_open_args *)args)->client_version, 1002);
+        assert_string_equal(((const flyt_library_open_args *)args)->environment, "NVIDIA_TF32_OVERRIDE=0\n");
+        ((flyt_library_open_res *)res)->result = server.open_result;
+        ((flyt_library_open_res *)res)->text = strdup("it is not");
+    }
+    if (procedure == FLYT_LIBOBJECT_NEW)
+        ((flyt_libobject_new_res *)res)->status = server.status;
+    if (procedure == FLYT_LIBCALL_STREAM)
+        keep(((const flyt_libcall_stream_args *)args)->arguments.arguments_len,
+             ((const flyt_libcall_stream_args *)args)->arguments.arguments_val);
+    if (procedure == FLYT_LIBCALL_ASK) {
+        flyt_libcall_ask_res *answer = res;
+        keep(((const flyt_libcall_ask_args *)args)->arguments.arguments_len,
+             ((const flyt_libcall_ask_args *)args)->arguments.arguments_val);
+        answer->status = server.status;
+        answer->results.results_len = (u_int)server.result_bytes;
+        answer->results.results_val = calloc(1, server.result_bytes + 1);
+        memset(answer->results.results_val, 9, server.result_bytes);
+    }
+}
+
+/* ---- as entry points are made ---- */
+
+static int create(void **ret_handle)
+{
+    static const struct flyt_lib_row row = {
+        .library = &library, .name = "testCreate", .id = ROW_NEW, .flags = FLYT_LIB_ASKS};
+    char nothing[1];
+    struct flyt_lib_call call = {.row = &row, .arguments = nothing};
+    flyt_lib_begin(&call);
+    flyt_lib_new(&call, ret_handle, &kind);
+    return flyt_lib_finish(&call);
+}
+
+static int destroy(void *handle)
+{
+    static const struct flyt_lib_row row = {
+        .library = &library, .name = "testDestroy", .id = ROW_END, .flags = FLYT_LIB_ASKS};
+    char nothing[1];
+    struct flyt_lib_call call = {.row = &row, .arguments = nothing};
+    flyt_lib_begin(&call);
+    flyt_lib_end(&call, (uint64_t)(uintptr_t)handle, &kind);
+    return flyt_lib_finish(&call);
+}
+
+static int call_row(const struct flyt_lib_row *row, void *handle, int n, const float *alpha, uint64_t address,
+                    const void *array, size_t array_bytes, void *out, size_t out_bytes)
+{
+    struct arguments sent;
+    memset(&sent, 0, sizeof sent);
+    struct flyt_lib_call call = {.row = row, .arguments = &sent};
+    flyt_lib_begin(&call);
+    flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &kind);
+    sent.pointer_mode = flyt_lib_mode(&call, 0);
+    sent.n = n;
+    sent.address = address;
+    flyt_lib_scalar(&call, &sent.alpha, alpha, sent.pointer_mode, sizeof *alpha, FLYT_LIB_SCALAR);
+    sent.array_bytes = flyt_lib_in(&call, array, array_bytes, true);
+    flyt_lib_out(&call, out, out_bytes, true);
+    return flyt_lib_finish(&call);
+}
+
+static const struct flyt_lib_row work_row = {.library = &library,
+                                             .name = "testWork",
+                                             .id = ROW_WORK,
+                                             .flags = FLYT_LIB_IN_STREAM,
+                                             .bytes = sizeof(struct arguments),
+                                             .key_bytes = offsetof(struct arguments, address)};
+static const struct flyt_lib_row size_row = {.library = &library,
+                                             .name = "testSize",
+                                             .id = ROW_SIZE,
+                                             .flags = FLYT_LIB_CACHED,
+                                             .bytes = sizeof(struct arguments),
+                                             .key_bytes = offsetof(struct arguments, address)};
+
+static int work(void *handle, int n, float alpha, uint64_t address)
+{
+    return call_row(&work_row, handle, n, &alpha, address, NULL, 0, NULL, 0);
+}
+
+static unsigned asked(void)
+{
+    return fake.call_count[FLYT_LIBCALL_ASK];
+}
+
+static unsigned sent(void)
+{
+    return fake.call_count[FLYT_LIBCALL_STREAM];
+}
+
+/* ---- tests ---- */
+
+static void a_library_is_opened_once(void **state)
+{
+    void *handle;
+    server.open_result = CUDA_ERROR_NOT_SUPPORTED;
+    assert_int_equal(create(&handle), REFUSED);
+    server.open_result = 0;
+    assert_int_equal(create(&handle), REFUSED); /* it stays away */
+    assert_int_equal(fake.call_count[FLYT_LIBRARY_OPEN], 1);
+    assert_int_equal(fake.call_count[FLYT_LIBOBJECT_NEW], 0);
+    use.is_known = 0;
+    assert_int_equal(create(&handle), FINE);
+    assert_int_equal(create(&handle), FINE);
+    assert_int_equal(fake.call_count[FLYT_LIBRARY_OPEN], 2);
+}
+
+static void what_has_succeeded_is_not_awaited_again(void **state)
+{
+    void *handle;
+    assert_int_equal(create(&handle), FINE);
+    unsigned asks = asked(), sends = sent();
+    assert_int_equal(work(handle, 3, 1, 0x200000000000), FINE);
+    assert_int_equal(asked(), asks + 1);
+    assert_int_equal(work(handle, 3, 2, 0x200000000100), FINE); /* another address, another scalar */
+    assert_int_equal(work(handle, 3, 2, 0), FINE);
+    assert_int_equal(asked(), asks + 1);
+    assert_int_equal(sent(), sends + 2);
+    server.status = INVALID;
+    assert_int_equal(work(handle, -1, 1, 0), INVALID);
+    assert_int_equal(work(handle, -1, 1, 0), INVALID); /* what has failed is */
+    server.status = FINE;
+    assert_int_equal(asked(), asks + 3);
+    /* What has an answer in the program's memory always is. */
+    float alpha = 1;
+    int out[2] = {0};
+    server.result_bytes = 8;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(call_row(&work_row, handle, 3, &alpha, 0, NULL, 0, out, sizeof out), FINE);
+    assert_int_equal(asked(), asks + 5);
+    assert_int_equal(out[1], 0x09090909);
+    server.result_bytes = 0;
+    assert_int_equal(destroy(handle), FINE);
+}
+
+static void settings_and_arrays_travel(void **state)
+{
+    void *handle;
+    const char array[5] = "abcd";
+    float alpha = 0.5f;
+    assert_int_equal(create(&handle), FINE);
+    struct state *settings = flyt_lib_state(flyt_lib_find((uint64_t)(uintptr_t)handle, &kind));
+    assert_int_equal(settings->level, 5);
+    settings->level = 6;
+    assert_int_equal(call_row(&work_row, handle, 4, &alpha, 1, array, sizeof array, NULL, 0), FINE);
+    assert_int_equal(server.bytes, sizeof(struct arguments) + sizeof(struct state) + 8);
+    const struct arguments *arguments = (const void *)server.arguments;
+    assert_int_equal(arguments->n, 4);
+    assert_int_equal(arguments->array_bytes, sizeof array);
+    assert_int_equal(arguments->alpha.place, FLYT_LIB_HOST);
+    assert_memory_equal(arguments->alpha.value, &alpha, sizeof alpha);
+    assert_int_equal(((const struct state *)(server.arguments + sizeof(struct arguments)))->level, 6);
+    assert_memory_equal(server.arguments + sizeof(struct arguments) + sizeof(struct state), "abcd\0\0\0", 8);
+    settings->mode = 1;
+    assert_int_equal(call_row(&work_row, handle, 4, (const float *)(uintptr_t)0x200000000400, 1, NULL, 0, NULL, 0),
+                     FINE);
+    assert_int_equal(arguments->alpha.place, FLYT_LIB_DEVICE);
+    assert_int_equal(arguments->alpha.address, 0x200000000400);
+    assert_int_equal(destroy(handle), FINE);
+}
+
+static void answers_are_kept(void **state)
+{
+    void *handle;
+    float alpha = 0;
+    int out = 0;
+    assert_int_equal(create(&handle), FINE);
+    unsigned asks = asked();
+    server.result_bytes = 8;
+    for (int i = 0; i < 3; i++, out = 0) {
+        assert_int_equal(call_row(&size_row, handle, 8, &alpha, (uint64_t)i, NULL, 0, &out, sizeof out), FINE);
+        assert_int_equal(out, 0x09090909);
+    }
+    assert_int_equal(asked(), asks + 1);
+    struct state *settings = flyt_lib_state(flyt_lib_find((uint64_t)(uintptr_t)handle, &kind));
+    settings->level = 7;
+    assert_int_equal(call_row(&size_row, handle, 8, &alpha, 0, NULL, 0, &out, sizeof out), FINE);
+    assert_int_equal(asked(), asks + 2);
+    /* An answer of another size is none. */
+    server.result_bytes = 16;
+    assert_int_equal(call_row(&size_row, handle, 9, &alpha, 0, NULL, 0, &out, sizeof out), FAILED);
+    server.result_bytes = 0;
+    assert_int_equal(call_row(&size_row, handle, 10, &alpha, 0, NULL, 0, &out, sizeof out), FAILED);
+    assert_int_equal(destroy(handle), FINE);
+}
+
+static void wrong_handles_are_refused(void **state)
+{
+    void *handle;
+    unsigned asks = asked(), sends = sent();
+    assert_int_equal(work(NULL, 1, 1, 0), HANDLE);
+    assert_int_equal(work((void *)(uintptr_t)0x1b00000000000fff, 1, 1, 0), HANDLE);
+    assert_int_equal(create(NULL), INVALID);
+    server.status = MEMORY;
+    assert_int_equal(create(&handle), MEMORY);
+    server.status = FINE;
+    assert_int_equal(create(&handle), FINE);
+    assert_int_equal(destroy(handle), FINE);
+    assert_int_equal(work(handle, 1, 1, 0), HANDLE);
+    assert_int_equal(destroy(handle), HANDLE);
+    assert_int_equal(asked() - asks + sent() - sends, 0);
+}
+
+static void sizes_are_bounded(void **state)
+{
+    void *handle;
+    float alpha = 0;
+    static char array[FLYT_LIBCALL_BYTES_MAX + 1];
+    assert_int_equal(create(&handle), FINE);
+    unsigned before = asked() + sent();
+    assert_int_equal(call_row(&work_row, handle, 1, &alpha, 0, array, sizeof array, NULL, 0), INVALID);
+    assert_int_equal(call_row(&work_row, handle, 1, &alpha, 0, array, FLYT_LIBCALL_BYTES_MAX, NULL, 0), INVALID);
+    assert_int_equal(call_row(&work_row, handle, 1, &alpha, 0, array, flyt_lib_extent(-1, 4), NULL, 0), INVALID);
+    assert_int_equal(call_row(&work_row, handle, 1, &alpha, 0, array, flyt_lib_extent(1ll << 40, 4), NULL, 0), INVALID);
+    assert_int_equal(call_row(&work_row, handle, 1, &alpha, 0, NULL, 0, array, sizeof array), INVALID);
+    assert_int_equal(asked() + sent(), before);
+    assert_int_equal(destroy(handle), FINE);
+}
+
+static void descriptors_hold_what_is_set(void **state)
+{
+    struct descriptor *value = flyt_lib_make(&value_kind, NULL, 0), copy;
+    char room[sizeof(struct descriptor)] __attribute__((aligned(8)));
+    int order = 4, told = 0;
+    size_t written = 0;
+    assert_int_equal(flyt_lib_attribute_set(&library, &value_kind, value, 1, &order, 4), FINE);
+    assert_int_equal(flyt_lib_attribute_set(&library, &value_kind, value, 1, &order, 8), INVALID);
+    assert_int_equal(flyt_lib_attribute_set(&library, &value_kind, value, 2, &order, 4), INVALID);
+    assert_int_equal(flyt_lib_attribute_set(&library, &value_kind, value, 1, NULL, 4), INVALID);
+    assert_int_equal(flyt_lib_attribute_get(&library, &value_kind, value, 1, &told, 4, &written), FINE);
+    assert_true(told == 4 && written == 4);
+    assert_int_equal(flyt_lib_attribute_get(&library, &value_kind, value, 70, NULL, 0, &written), FINE);
+    assert_int_equal(flyt_lib_attribute_get(&library, &value_kind, value, 70, &told, 2, NULL), INVALID);
+    assert_int_equal(flyt_lib_attribute_get(&library, &value_kind, value, 70, NULL, 0, NULL), INVALID);
+    memcpy(&copy, value, sizeof copy);
+    assert_int_equal(flyt_lib_unmake(&library, &value_kind, value), FINE);
+    assert_int_equal(flyt_lib_unmake(&library, &value_kind, NULL), INVALID);
+    /* In the program's own bytes: as many as there are. */
+    assert_null(flyt_lib_make(&value_kind, room, sizeof room - 1));
+    assert_ptr_equal(flyt_lib_make(&value_kind, room, sizeof room), room);
+    assert_int_equal(flyt_lib_unmake(&library, &value_kind, room), FINE);
+    assert_int_equal(flyt_lib_attribute_set(&library, &value_kind, room, 1, &order, 4), INVALID); /* it has ended */
+}
+
+static int set_up(void **state)
+{
+    fake.serve = serve;
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_library_is_opened_once),     cmocka_unit_test(what_has_succeeded_is_not_awaited_again),
+        cmocka_unit_test(settings_and_arrays_travel),   cmocka_unit_test(answers_are_kept),
+        cmocka_unit_test(wrong_handles_are_refused),    cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(descriptors_hold_what_is_set),
+    };
+    setenv("FLYT_SERVER", "tcp://127.0.0.1:1", 1);
+    setenv("NVIDIA_TF32_OVERRIDE", "0", 1);
+    setenv("CUBLAS_WORKSPACE_CONFIG", "/etc/passwd", 1); /* no path is told */
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}

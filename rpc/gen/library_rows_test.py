@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Tests of the grammar of the rows of NVIDIA's libraries, and of what is made of them."""
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import library_client  # noqa: E402
+import library_rows  # noqa: E402
+import library_server  # noqa: E402
+import library_shared  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = sorted((ROOT / "rpc/library").glob("*.rows"))
+HEAD = ("library mill libmill.so.3 header mill.h version 3.4 property millGetProperty\n"
+        "codes success 0 refused 9 failed 6 handle 1 invalid 3 memory 2\n")
+OBJECTS = """object wheel
+    stream millSetStream
+    mode millSetMode mode
+    state enum mode
+    state s32 speed = 7
+    state address pond
+    state size pond_bytes
+    apply millSetSpeed speed
+    apply millSetPond pond pond_bytes streamed
+object sack small apart
+value grain in 64
+    create millGrainCreate kind
+    attribute millGrainSet
+    destroy millGrainDestroy
+    0 kind enum
+    1 size u64 2 = 5
+"""
+
+
+def load(text, head=HEAD + OBJECTS):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mill.rows"
+        path.write_text(head + text)
+        return library_rows.load(path)
+
+
+def call(text):
+    return load(text).calls[0]
+
+
+def function(source, name):
+    """The text of a function of made code, its spaces made one."""
+    found = re.search(rf"^[^\n]*\b{name}\([^)]*\)\n\{{\n(.*?)^\}}", source, re.S | re.M)
+    return " ".join(found[1].split())
+
+
+class Grammar(unittest.TestCase):
+    def test_what_is_refused(self):
+        run = "call millRun stream\n"
+        cases = {
+            "mill it\n": "unknown word mill",
+            "    handle wheel\n": "unknown word|cannot be understood|belongs to nothing",
+            "call millRun often\n": "unknown class often",
+            run + "    handle\n": "expected NAME KIND: handle",
+            run + "    handle wheel, x heavy\n": "unknown kind heavy",
+            run + "    handle new stone\n": "new of what is declared above",
+            run + "    handle end stone\n": "end of what is declared above",
+            run + "    handle val stone\n": "val of what is declared above",
+            run + "    handle wheel 3\n": "nothing follows wheel",
+            run + "    handle wheel, n s32 4\n": "nothing follows s32",
+            run + "    handle wheel, x in f32\n": "nothing follows in",
+            run + "    handle wheel, room scratch\n": "expected scratch N",
+            run + "    handle wheel, x hin\n": "expected hin TYPE",
+            run + "    handle wheel, x hin f32 2 3\n": "expected hin TYPE",
+            run + "    handle wheel, x scalar flour\n": "unknown type flour",
+            run + "    x scalar f32\n": "no object with a pointer mode",
+            run + "    s sack, x result f32\n": "no object with a pointer mode",
+            "call millRun{Q} stream\n    handle wheel\n": "unknown set in millRun{Q}",
+            "call mill{T:Q}Run stream\n    handle wheel\n": "no type of Q is known",
+            run + "    handle wheel\n" + run + "    handle wheel\n": "millRun stands there twice",
+            run + "    handle wheel\nrefuse it is loud: millRun\n": "millRun stands there twice",
+            run + "    " + ", ".join(f"w{i} wheel" for i in range(5)) + "\n": "more than 4 objects",
+            run + "    a wheel, b wheel?, c wheel?\n": "more than one object that may be missing",
+            run + "    n s32\n    draws\n": "names no object from which it draws",
+            "call millSet more\n    n s32\n": "the one object that it names, and names 0",
+            "call millSet more\n    a wheel, b wheel\n": "the one object that it names, and names 2",
+            "call millSet more twice\n    a wheel\n": r"expected more \[last\]",
+            "call millSet more\n    a wheel?\n": "millSet is nothing without its object",
+            "call millCreate new\n    n s32\n": "millCreate is new, and has another number",
+            "call millCreate sync\n    wheel new wheel\n": "millCreate is sync, and has another number",
+            "call millEnd end\n    wheel wheel\n": "millEnd is end, and has another number",
+            "call millSet set speed=n\n    n s32\n": "millSet has no object",
+            "call millSet set\n    wheel wheel\n": "nothing that it would set",
+            "call millSet set speed=n\n    wheel wheel, m s32\n": "expected FIELD=PARAMETER, of a wheel and of millSet: speed=n",
+            "call millGet get weight=m\n    wheel wheel, m inout\n": "expected FIELD=PARAMETER",
+            "call millGet get stream=m\n    sack sack, m inout\n": "expected FIELD=PARAMETER, of a sack",
+            "object stone heavy\n": r"expected object NAME \[small\]",
+            "object stone\n    weight 3\n": "cannot be understood",
+        }
+        for text, sentence in cases.items():
+            with self.subTest(text=text), self.assertRaisesRegex(library_rows.RowError, sentence):
+                load(text)
+        with self.assertRaisesRegex(library_rows.RowError, "no codes for memory"):
+            load("", HEAD.replace(" memory 2", ""))
+        with self.assertRaisesRegex(library_rows.RowError, "belongs to nothing"):
+            load("    handle wheel\n", HEAD)
+
+    def test_a_number_that_two_rows_would_have(self):
+        with mock.patch.object(library_rows, "row_id", return_value=7), self.assertRaisesRegex(library_rows.RowError, "millB has the number of millA"):
+            load("call millA sync\n    handle wheel\ncall millB sync\n    handle wheel\n")
+
+    def test_errors_say_where(self):
+        with self.assertRaisesRegex(library_rows.RowError, r"mill\.rows:4: unknown class often"):
+            load("\ncall millRun often\n", HEAD)
+
+    def test_lines(self):
+        library = load("# nothing\nrefuse it is loud: \\\n    millGrind \\\n    mill{T:S,D}Sift\ncall millRun hand: it is heavy # so\n")
+        self.assertEqual([(one.symbol, one.kind, one.reason) for one in library.calls],
+                         [("millGrind", "none", "it is loud"), ("millSSift", "none", "it is loud"), ("millDSift", "none", "it is loud"),
+                          ("millRun", "hand", "it is heavy")])
+        self.assertEqual((library.name, library.soname, library.version, library.property), ("mill", "libmill.so.3", 3004, "millGetProperty"))
+
+    def test_objects(self):
+        library = load("object stone small apart also rock\n")
+        wheel, sack, stone = library.objects.values()
+        self.assertEqual((wheel.is_small, wheel.is_apart, wheel.also), (False, False, ""))
+        self.assertEqual((sack.is_small, sack.is_apart, sack.number), (True, True, 1))
+        self.assertEqual((stone.is_small, stone.is_apart, stone.also), (True, True, "rock"))
+        self.assertEqual([(one.name, one.default) for one in wheel.fields], [("mode", "0"), ("speed", "7"), ("pond", "0"), ("pond_bytes", "0")])
+        self.assertEqual(wheel.applies, [("millSetSpeed", ["speed"], False), ("millSetPond", ["pond", "pond_bytes"], True)])
+        grain = library.values["grain"]
+        self.assertEqual([(one.number, one.name, one.count, one.default) for one in grain.fields], [(0, "kind", 1, "0"), (1, "size", 2, "5")])
+
+
+class Variants(unittest.TestCase):
+    def kinds(self, text):
+        return {one.symbol: [(p.name, p.kind, p.type) for p in one.parameters] for one in load(text).calls}
+
+    def test_types_and_widths(self):
+        made = self.kinds("call mill{T}run{N} stream\n    handle wheel, n N, x scalar T, r result R, i result N\n")
+        self.assertEqual(sorted(made), sorted(f"mill{t}run{n}" for t in "SDCZ" for n in ("", "_64")))
+        self.assertEqual(made["millCrun_64"], [("handle", "wheel", ""), ("n", "s64", ""), ("x", "scalar", "c32"), ("r", "result", "f32"), ("i", "result", "s64")])
+        self.assertEqual(made["millDrun"], [("handle", "wheel", ""), ("n", "s32", ""), ("x", "scalar", "f64"), ("r", "result", "f64"), ("i", "result", "s32")])
+
+    def test_some_letters(self):
+        self.assertEqual(sorted(self.kinds("call mill{T:S,Z}run stream\n    handle wheel\n")), ["millSrun", "millZrun"])
+        # Of two letters the wider type is meant; of those that name none the other one is.
+        made = self.kinds("call mill{T:Cs,ZK}run stream\n    handle wheel, x scalar T\n")
+        self.assertEqual((made["millCsrun"][1][2], made["millZKrun"][1][2]), ("c32", "c64"))
+
+    def test_names_that_hold_letters_stay(self):
+        made = self.kinds("call mill{T:S}run stream\n    handle wheel, TAU in, Nodes s32\n")
+        self.assertEqual(made["millSrun"], [("handle", "wheel", ""), ("TAU", "in", ""), ("Nodes", "s32", "")])
+
+
+class Numbers(unittest.TestCase):
+    def test_they_change_with_the_row_alone(self):
+        row = "call millRun stream\n    handle wheel, n s32, x in\n"
+        same = call(row).id
+        self.assertEqual(call("# a remark\n" + row.replace("x in", "x  in")).id, same)
+        for other in (row.replace("millRun", "millRan"), row.replace("n s32", "m s32"), row.replace("s32", "s64"), row.replace("x in", "x inout"),
+                      row.replace(", x in", ""), row + "    waits\n", row.replace("x in", "x hin f32 n"), row.replace("x in", "x hin f32 n+1")):
+            with self.subTest(row=other):
+                self.assertNotEqual(call(other).id, same)
+        after = load("call millStop sync\n    handle wheel\n" + row)
+        self.assertEqual(after.calls[1].id, same)
+
+    def test_no_two_rows_of_the_libraries_have_one(self):
+        seen = {}
+        for path in ROWS:
+            for one in library_rows.load(path).calls:
+                if one.is_sent:
+                    self.assertNotIn(one.id, seen, f"{one.symbol} and {seen.get(one.id)}")
+                    seen[one.id] = one.symbol
+        self.assertTrue(seen)
+
+
+class Made(unittest.TestCase):
+    TABLE = """call millCreate new
+    wheel new wheel
+call millFill new
+    sack new sack, n s32, sizes hin s32 n
+call millEmpty end
+    sack end sack
+call millSetSpeed set speed=speed
+    wheel wheel, speed s32
+call millGetSpeed get speed=speed
+    wheel wheel, speed inout
+call millRun stream
+    wheel wheel, n s32, x scalar f64, y in, weight result f32, sizes hin? s64 n, count hout s32 2
+    waits
+call millSift stream
+    sack sack, wheel wheel?, room scratch bytes, bytes size, y out
+    draws
+call millTurn more last
+    sack sack, n s64
+    restarts
+call millAsk cached
+    n s32, y unread, answer hout size
+call millGrind stream
+    wheel wheel, grain val grain, y inout
+refuse it is loud: millShout
+"""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.library = load(cls.TABLE)
+        cls.client = library_client.source(cls.library, "/* test */")
+        cls.server = library_server.source(cls.library, "/* test */")
+        cls.shared = library_shared.header(cls.library, "/* test */")
+
+    def row(self, side, symbol):
+        source = self.client if side == "client" else self.server
+        return next(line for line in source.splitlines() if f'.name = "{symbol}"' in line)
+
+    def test_what_the_client_puts(self):
+        run = function(self.client, "millRun")
+        for text in ("flyt_lib_object(&call, (uint64_t)(uintptr_t)wheel, &kind_wheel);", "sent.pointer_mode = flyt_lib_mode(&call, 0);", "sent.n = n;",
+                     "flyt_lib_scalar(&call, &sent.x, x, sent.pointer_mode, (size_t)(1) * 8, FLYT_LIB_SCALAR);", "sent.y = (uint64_t)(uintptr_t)y;",
+                     "FLYT_LIB_RESULT", "sent.sizes_bytes = flyt_lib_in(&call, sizes, flyt_lib_extent(n, 8), true);",
+                     "sent.count_bytes = flyt_lib_out(&call, count, flyt_lib_extent(2, 4), false);"):
+            self.assertIn(text, run)
+        self.assertTrue(run.endswith("return flyt_lib_finish(&call);"))
+        self.assertIn("flyt_lib_new(&call, sack, &kind_sack);", function(self.client, "millFill"))
+        self.assertIn("flyt_lib_end(&call, (uint64_t)(unsigned)sack, &kind_sack);", function(self.client, "millEmpty"))
+        self.assertIn("flyt_lib_object_optional(&call, (uint64_t)(uintptr_t)wheel, &kind_wheel);", function(self.client, "millSift"))
+        self.assertIn("sent.room_bytes = room ? (size_t)(bytes) : 0;", function(self.client, "millSift"))
+        self.assertIn("state->speed = (int32_t)speed;", function(self.client, "millSetSpeed"))
+        self.assertIn("memcpy(speed, &state->speed, sizeof(int32_t));", function(self.client, "millGetSpeed"))
+        self.assertIn("flyt_lib_value(&call, &sent.grain, grain, &value_grain);", function(self.client, "millGrind"))
+        self.assertIn('return flyt_lib_refuse(&this_library, "millShout");', function(self.client, "millShout"))
+
+    def test_what_the_client_knows_of_calls(self):
+        for symbol, flags in (("millRun", "FLYT_LIB_IN_STREAM | FLYT_LIB_WAITS"), ("millSift", "FLYT_LIB_IN_STREAM | FLYT_LIB_DRAWS"),
+                              ("millTurn", "FLYT_LIB_ASKS | FLYT_LIB_MORE | FLYT_LIB_RESTARTS | FLYT_LIB_LAST"), ("millAsk", "FLYT_LIB_CACHED"),
+                              ("millFill", "FLYT_LIB_ASKS")):
+            self.assertIn(f".flags = {flags},", self.row("client", symbol))
+        self.assertIn(".is_small = true, .is_apart = true", self.row("client", "sack"))
+
+    def test_what_the_server_gives_the_library(self):
+        run = function(self.server, "run_millRun")
+        for text in ("flyt_libcall_mode(call, 0, sent->pointer_mode);", "flyt_libcall_scalar(call, &sent->x, (size_t)(1) * 8, false);",
+                     "flyt_libcall_scalar(call, &sent->weight, (size_t)(1) * 4, true);", "flyt_libcall_in(call, sent->sizes_bytes, flyt_lib_extent(sent->n, 8));",
+                     "flyt_libcall_out(call, sent->count_bytes, flyt_lib_extent(2, 4));",
+                     "(call->objects[0]->real, sent->n, x, (void *)(uintptr_t)sent->y, weight, sizes, count);"):
+            self.assertIn(text, run)
+        sift = function(self.server, "run_millSift")
+        self.assertIn("flyt_libcall_scratch(call, sent->room_bytes);", sift)
+        self.assertIn("((int)(intptr_t)call->objects[0]->real, (call->objects[1] ? call->objects[1]->real : NULL), room, sent->bytes,", sift)
+        self.assertIn("(&call->made, sent->n, sizes);", function(self.server, "run_millFill"))
+        self.assertIn("flyt_libcall_value(call, &sent->grain, &value_grain);", function(self.server, "run_millGrind"))
+        self.assertNotIn("millShout", self.server)
+        self.assertNotIn("run_millSetSpeed", self.server)
+
+    def test_what_the_server_knows_of_calls(self):
+        for symbol, text in (("millRun", ".flags = FLYT_LIBCALL_WAITS | FLYT_LIBCALL_IN_STREAM | FLYT_LIBCALL_ANSWERS}"),
+                             ("millTurn", ".flags = FLYT_LIBCALL_IN_STREAM}"), ("millAsk", ".flags = 0}"), ("millFill", ".made = 1, .flags = FLYT_LIBCALL_NEW}"),
+                             ("millEmpty", ".flags = FLYT_LIBCALL_END}"), ("millSift", ".object_count = 2, .kinds = {1, 0}, .optional = 2,")):
+            self.assertIn(text, self.row("server", symbol))
+        ids = [int(text, 16) for text in re.findall(r"\{\.id = (0x[0-9a-f]+)u", self.server)]
+        self.assertEqual(ids, sorted(ids), "the server looks for a row by halves")
+        apply = function(self.server, "apply_wheel")
+        self.assertIn("if ((is_streamed && want->pond) || want->pond != have->pond || want->pond_bytes != have->pond_bytes)", apply)
+
+    def test_what_makes_two_calls_alike(self):
+        struct = re.search(r"struct flyt_args_millRun \{(.*?)\n\};", self.shared, re.S)[1]
+        key, other = struct.split("uint64_t key_end[0];")
+        self.assertEqual(set(re.findall(r"(\w+);", key)), {"n", "sizes_bytes", "count_bytes", "pointer_mode"})
+        self.assertEqual(set(re.findall(r"(\w+);", other)), {"x", "y", "weight"})
+        self.assertIn("uint64_t room_bytes;", re.search(r"struct flyt_args_millSift \{(.*?)key_end", self.shared, re.S)[1])
+
+    def test_version_script(self):
+        script = library_client.version_script(self.library, "/* test */")
+        self.assertIn("libmill.so.3 {", script)
+        self.assertEqual(set(re.findall(r"(mill\w+);", script)), {one.symbol for one in self.library.calls})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""A PyTorch program (tests/torch/steps.py) trains on this machine's NVIDIA GPU while its VM moves and is resized: its losses are,
+bit by bit, those of a run that nobody disturbs. Needs a GPU and PyTorch in `python3` (or PYTHON)."""
+import importlib.util
+import os
+import subprocess
+import sys
+
+import harness
+from cluster import System
+from harness import expect_equal, main, scenario, skip
+from steady import Steady, add_vm, allocation, is_idle
+
+PYTHON = os.environ.get("PYTHON", sys.executable)
+PROGRAM = os.path.join(harness.ROOT, "tests", "torch", "steps.py")
+ROUNDS, STEPS = 6, 10
+PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
+
+if not os.path.exists("/dev/nvidiactl"):
+    skip("no NVIDIA GPU here")
+if subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode:
+    skip("%s has no PyTorch" % PYTHON)
+
+
+def library_folders():
+    """Where PyTorch's wheels have NVIDIA's libraries."""
+    found = importlib.util.find_spec("nvidia")
+    roots = list(found.submodule_search_locations) if found else []
+    folders = {os.path.join(root, name, "lib") for root in roots for name in os.listdir(root)}
+    return ":".join(sorted(folder for folder in folders if os.path.isdir(folder)))
+
+
+class Training(Steady):
+    def __init__(self, system):
+        self.system, self.name, self._said = system, "the program that trains", b""
+        self.process = system.start_in_vm(0, PYTHON, PROGRAM)
+        if self.line("ready", 240) != "ready":
+            raise harness.Failed("it did not start: %r" % (harness.finish(self.process),))
+
+    def steps(self):
+        self.say("steps %d" % STEPS)
+        return self.line("steps", 240)
+
+    def ends(self):
+        self.say("end")
+        expect_equal(harness.finish(self.process, 60).status, 0)
+
+
+def whole_system(mps):
+    node = {"mps": mps, "warm": 2, "libraries": library_folders()}
+    if mps == "start":
+        node["mps_dir"] = os.path.join(harness.WORK, "mps")
+    system = System(vms=1, hardware=True, node=node)
+    try:
+        add_vm(system, 0, "--name", "alice", "--sessions", 8, sm=64, memory="16G")
+    except BaseException:
+        system.print_logs()
+        system.close()
+        raise
+    return system
+
+
+def moves(system):
+    gpus = {g["uuid"]: "%s:%d" % (g["node"], g["index"]) for g in system.flytctl("gpus")}
+    here = gpus[allocation(system, 0)["gpu"]]
+    target = next((name for name in sorted(gpus.values()) if name != here), here)
+    moved = system.flytctl_run("migrate", "alice", "--to", target, *PATIENCE, *(["--force"] if target == here else []), timeout=300)
+    expect_equal(moved.status, 0, "the move to", target, moved)
+    print("    moved from %s to %s" % (here, target))
+
+
+@scenario
+def losses_are_the_same_after_moves():
+    for mps in ("off", "start"):
+        with whole_system(mps) as system:
+            program = Training(system)
+            wanted = [program.steps() for _ in range(ROUNDS)]
+            program.ends()
+            expect_equal(len(set(wanted)), ROUNDS, "each round changes the loss", wanted)
+            program, seen = Training(system), []
+            for round_ in range(ROUNDS):
+                seen.append(program.steps())
+                if round_ % 2:
+                    moves(system)
+            program.ends()
+            print("    %s: %s" % (mps, seen[-1]))
+            expect_equal(seen, wanted, "the losses under MPS", mps)
+            is_idle(system)
+
+
+@scenario
+def it_goes_on_while_sms_change():
+    with whole_system("start") as system:
+        program = Training(system)
+        for sms in (32, 96, 16, 64):
+            program.steps()
+            system.flytctl("resize", "alice", "--sm", str(sms))
+        print("    last loss %s" % float.fromhex(program.steps().split()[1]))
+        program.ends()
+
+
+if __name__ == "__main__":
+    main()
