@@ -274,5 +274,51 @@ refuse it is loud: millShout
         self.assertEqual(set(re.findall(r"(mill\w+);", script)), {one.symbol for one in self.library.calls})
 
 
+class ByHand(unittest.TestCase):
+    """What rows leave to be written by hand, and what is kept for it."""
+
+    @classmethod
+    def setUpClass(cls):
+        library = load("""object plough
+    stays a plough of the mill's
+value seed in 96
+    create millSeedCreate
+    destroy millSeedDestroy
+    filled
+    list
+    0 kind s32
+    1 rows s32 8
+    2 list_bytes u32
+call millSeedSet fill seed kind=kind rows=rows
+    seed val seed, kind enum, n s32, rows hin s32 n
+call millSeedGet tell seed kind=kind
+    seed val seed, kind inout
+call millSow stream
+    handle wheel, seed val seed, land hin bytes(1)
+    served
+    finds
+""")
+        cls.client, cls.server = library_client.source(library, ""), library_server.source(library, "")
+
+    def test_descriptors(self):
+        fill = function(self.client, "millSeedSet")
+        self.assertIn("if (!value || !rows || n < 0 || n > 8) return 3;", fill)
+        self.assertIn("memcpy(value->rows, rows, (size_t)n * 4);", fill)
+        tell = function(self.client, "millSeedGet")
+        self.assertIn("if (!value || !kind) return 3; memcpy(kind, &value->kind, sizeof value->kind);", tell)
+        self.assertIn(".has_list = true", self.client)
+        self.assertIn(".fill = flyt_server_fill_mill_seed, .list_at = offsetof(struct flyt_value_seed, list_bytes)", self.server)
+
+    def test_a_served_call(self):
+        self.assertIn("const struct flyt_lib_row flyt_lib_row_millSow", self.client)
+        self.assertNotIn("millSow(", self.client)
+        self.assertIn(".run = flyt_server_run_millSow, .resolve = flyt_server_resolve_millSow", self.server)
+        self.assertNotIn("run_millSow(struct flyt_libcall *call)\n{", self.server)
+
+    def test_what_stays(self):
+        self.assertIn('.stays = "a plough of the mill\'s"', self.client)
+        self.assertRegex(self.server, r'"plough", \.also = NULL, \.stays = true')
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -445,6 +445,8 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     if (!function || library != object->library || !(row->flags & FLYT_LIBCALL_END) || row->object_count != 1 ||
         &library->kinds[row->kinds[0]] != object->kind)
         return CUDA_ERROR_INVALID_VALUE;
+    if (object->is_taken) /* by a thread's call */
+        return FLYT_CALL_RETRY;
     CUresult result = flyt_device_use(object->device);
     if (result == CUDA_SUCCESS)
         ((int (*)(void *))function)(object->real);
