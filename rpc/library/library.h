@@ -18,7 +18,7 @@ struct flyt_c64 {
 
 /* What descriptors that live in the program's memory begin with. */
 struct flyt_lib_value_head {
-    uint32_t magic; /* 0: none was given */
+    uint32_t magic;    /* 0: none was given */
     uint32_t is_owned; /* in memory of the client library's */
 };
 
@@ -85,7 +85,8 @@ static inline size_t flyt_lib_type_bytes(int type)
     }
 }
 
-/* Bytes of the scalars of cuDNN's calls, by the cudnnDataType_t of what they scale: CUDNN_DATA_DOUBLE has such ones, too. */
+/* Bytes of the scalars of cuDNN's calls, by the cudnnDataType_t of what they scale: CUDNN_DATA_DOUBLE has such ones,
+ * too. */
 static inline size_t flyt_lib_real_bytes(int type)
 {
     return type == 1 ? 8 : 4;
@@ -95,7 +96,8 @@ static inline size_t flyt_lib_real_bytes(int type)
  * cuBLAS's table of cublasGemmEx. 0: unknown. */
 static inline size_t flyt_lib_scale_bytes(int compute, int type)
 {
-    int is_complex = type == CUDA_C_8I || type == CUDA_C_16F || type == CUDA_C_16BF || type == CUDA_C_32F || type == CUDA_C_64F;
+    int is_complex =
+        type == CUDA_C_8I || type == CUDA_C_16F || type == CUDA_C_16BF || type == CUDA_C_32F || type == CUDA_C_64F;
     switch (compute) {
     case 64: /* CUBLAS_COMPUTE_16F, _PEDANTIC */
     case 65:

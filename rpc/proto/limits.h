@@ -41,12 +41,12 @@
 #define FLYT_KERNEL_PARAMS_MAX     8192    /* parameters of one kernel: 32,764 bytes of 4 */
 #define FLYT_PARAM_BYTES_MAX       32764   /* parameter buffer of one launch */
 #define FLYT_LAUNCH_ATTRIBUTES_MAX 16
-#define FLYT_ATTRIBUTES_MAX        512  /* device attributes, by CUdevice_attribute */
-#define FLYT_KERNEL_ATTRIBUTES_MAX 64   /* kernel attributes, by CUfunction_attribute */
-#define FLYT_STREAM_OPS_MAX        255  /* memory operations of a stream in one call: CUDA takes fewer than 256 */
+#define FLYT_ATTRIBUTES_MAX        512   /* device attributes, by CUdevice_attribute */
+#define FLYT_KERNEL_ATTRIBUTES_MAX 64    /* kernel attributes, by CUfunction_attribute */
+#define FLYT_STREAM_OPS_MAX        255   /* memory operations of a stream in one call: CUDA takes fewer than 256 */
 #define FLYT_LIBCALL_BYTES_MAX     65536 /* arguments, results and settings of a call of one of NVIDIA's libraries */
-#define FLYT_ATOMIC_OPERATIONS_MAX 256  /* of which one call asks */
-#define FLYT_RANGES_MAX            4096 /* allocations that one call names */
+#define FLYT_ATOMIC_OPERATIONS_MAX 256   /* of which one call asks */
+#define FLYT_RANGES_MAX            4096  /* allocations that one call names */
 #define FLYT_DATA_STREAMS_MAX      8
 #define FLYT_OUTPUT_BYTES_MAX      65536 /* device printf in one record */
 

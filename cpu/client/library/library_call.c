@@ -125,7 +125,8 @@ static int open_library(const struct flyt_lib *library)
     int status = flyt_call_library_open(flyt_client.channel, &args, &res);
     CUresult result = flyt_client_reply(status, res.result, "library_open");
     if (result)
-        flyt_warn("%s is not there for this program: %s", library->soname, res.text && *res.text ? res.text : "no reason was given");
+        flyt_warn("%s is not there for this program: %s", library->soname,
+                  res.text && *res.text ? res.text : "no reason was given");
     else
         note_opened(library);
     xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&res);
@@ -377,7 +378,8 @@ static int ask(struct flyt_lib_call *call, const struct sending *self, const str
     if (status == library->success)
         status = take_results(call, res.results.results_val, res.results.results_len);
     if (status == library->success && is_kept &&
-        !flyt_lib_object_add(call->objects[0], call->row->id, self->data, self->bytes, call->row->flags & FLYT_LIB_LAST))
+        !flyt_lib_object_add(call->objects[0], call->row->id, self->data, self->bytes,
+                             call->row->flags & FLYT_LIB_LAST))
         status = library->memory;
     if (status == library->success && call->row->flags & FLYT_LIB_RESTARTS)
         call->objects[0]->is_drawn = false;

@@ -1,6 +1,6 @@
 /*
- * What the replaced libraries of NVIDIA's (libcublas and the rest) are made of. Their entry points are generated from the
- * rows (rpc/library): each puts its parameters into a call with these functions, and ends with flyt_lib_finish.
+ * What the replaced libraries of NVIDIA's (libcublas and the rest) are made of. Their entry points are generated from
+ * the rows (rpc/library): each puts its parameters into a call with these functions, and ends with flyt_lib_finish.
  *
  * All results are the library's own status codes. A function that finds something wrong notes it in the call; what
  * follows does nothing then, and flyt_lib_finish returns it.
@@ -40,15 +40,16 @@ struct flyt_lib {
 struct flyt_lib_kind {
     const char *name;
     const struct flyt_lib *library;
-    const char *also; /* the kind of another library for which these may stand, too; NULL: none */
+    const char *also;  /* the kind of another library for which these may stand, too; NULL: none */
     const char *stays; /* what one is called that is not made again at another server; NULL: it is */
     unsigned number;
-    bool is_small;   /* a handle is a C int */
-    bool is_apart;   /* what succeeded with one is new with another */
+    bool is_small; /* a handle is a C int */
+    bool is_apart; /* what succeeded with one is new with another */
     bool has_stream;
     unsigned state_bytes;
     const void *defaults;
-    int mode_at; /* where in the state the pointer mode is, an int: 0 for the host, else the device; negative: nowhere */
+    int mode_at; /* where in the state the pointer mode is, an int: 0 for the host, else the device; negative: nowhere
+                  */
 };
 
 /* An attribute of a descriptor. */
@@ -77,7 +78,7 @@ enum flyt_lib_flag {
     FLYT_LIB_CACHED = 1 << 2,
     FLYT_LIB_WAITS = 1 << 3,
     FLYT_LIB_TRUSTED = 1 << 4,
-    FLYT_LIB_MORE = 1 << 5, /* it makes its object further, and is done again where that is made again */
+    FLYT_LIB_MORE = 1 << 5,     /* it makes its object further, and is done again where that is made again */
     FLYT_LIB_LAST = 1 << 6,     /* of such calls the last one alone */
     FLYT_LIB_DRAWS = 1 << 7,    /* its object goes on to where no call can bring it again, */
     FLYT_LIB_RESTARTS = 1 << 8, /* and is at a beginning after this */

@@ -83,7 +83,8 @@ int flyt_lib_attribute_get(const struct flyt_lib *library, const struct flyt_lib
 {
     const struct flyt_lib_attribute *attribute = find_attribute(kind, number);
     size_t written = attribute ? attribute->bytes : 0;
-    if (!is_value(kind, value) || !attribute || (bytes && bytes < written) || (!bytes && !ret_written) || (bytes && !to))
+    if (!is_value(kind, value) || !attribute || (bytes && bytes < written) || (!bytes && !ret_written) ||
+        (bytes && !to))
         return library->invalid;
     if (bytes)
         memcpy(to, (const char *)value + attribute->at, written);

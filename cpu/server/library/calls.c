@@ -26,7 +26,8 @@ struct open_job {
     flyt_library_open_res res;
 };
 
-/* The node's version has what the client's has: as in NVIDIA's own rules, the same major version and no older minor one. */
+/* The node's version has what the client's has: as in NVIDIA's own rules, the same major version and no older minor
+ * one. */
 static CUresult check_version(struct open_job *self)
 {
     const struct flyt_server_library *library = self->library;
@@ -114,8 +115,8 @@ static bool may_stand_for(const struct flyt_libobject *object, const struct flyt
 }
 
 /* A copy of the call's arguments, which go when its handler returns, with room for results. */
-static CUresult prepare(struct work *work, struct flyt_session *session, uint32_t row, const char *arguments, size_t bytes,
-                        struct flyt_libobject *const *objects, unsigned object_count, bool has_results)
+static CUresult prepare(struct work *work, struct flyt_session *session, uint32_t row, const char *arguments,
+                        size_t bytes, struct flyt_libobject *const *objects, unsigned object_count, bool has_results)
 {
     struct flyt_libcall *call = &work->call;
     call->session = session;
@@ -206,8 +207,9 @@ static CUresult thread_advance(struct flyt_job *job)
         self->has_run = true;
         return flyt_job_run(job, thread_run);
     }
-    return self->stream ? flyt_stream_submit(self->stream, job->sequence, FLYT_SUBMIT_ADDED, self->stream->device, nothing, NULL)
-                        : CUDA_SUCCESS;
+    return self->stream
+               ? flyt_stream_submit(self->stream, job->sequence, FLYT_SUBMIT_ADDED, self->stream->device, nothing, NULL)
+               : CUDA_SUCCESS;
 }
 
 static void thread_free(struct flyt_job *job)
@@ -281,12 +283,13 @@ static CUresult start_thread(void *user, struct flyt_stream *target)
     return FLYT_CALL_STARTED;
 }
 
-CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_stream_args *args, struct flyt_stream *stream,
-                                   struct flyt_libobject *const *objects, unsigned objects_count)
+CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_stream_args *args,
+                                   struct flyt_stream *stream, struct flyt_libobject *const *objects,
+                                   unsigned objects_count)
 {
     struct in_stream self = {.call = call};
-    CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
-                              objects_count, false);
+    CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val,
+                              args->arguments.arguments_len, objects, objects_count, false);
     if (result == CUDA_SUCCESS) {
         bool waits = self.work.call.row->flags & FLYT_LIBCALL_WAITS;
         self.work.status = self.work.call.library->success;
@@ -320,11 +323,12 @@ static CUresult ask_aside(struct in_stream *self, struct flyt_stream *stream)
 }
 
 CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_args *args, struct flyt_stream *stream,
-                                struct flyt_libobject *const *objects, unsigned objects_count, flyt_libcall_ask_res *res)
+                                struct flyt_libobject *const *objects, unsigned objects_count,
+                                flyt_libcall_ask_res *res)
 {
     struct in_stream self = {.call = call, .is_asked = true};
-    CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val, args->arguments.arguments_len, objects,
-                              objects_count, true);
+    CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val,
+                              args->arguments.arguments_len, objects, objects_count, true);
     if (result == CUDA_SUCCESS) {
         unsigned flags = self.work.call.row->flags;
         if (flags & (FLYT_LIBCALL_WAITS | FLYT_LIBCALL_ANSWERS))
@@ -364,8 +368,8 @@ static const struct flyt_job_ops new_ops = {thread_advance, new_finish, thread_f
 static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args *args, struct thread_job *self,
                           struct flyt_device *device)
 {
-    CUresult result =
-        prepare(&self->work, call->session, args->row, args->arguments.arguments_val, args->arguments.arguments_len, NULL, 0, true);
+    CUresult result = prepare(&self->work, call->session, args->row, args->arguments.arguments_val,
+                              args->arguments.arguments_len, NULL, 0, true);
     if (result != CUDA_SUCCESS)
         return result;
     if (!(self->work.call.row->flags & FLYT_LIBCALL_NEW))
@@ -384,7 +388,8 @@ static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args 
     return FLYT_CALL_STARTED;
 }
 
-CUresult flyt_serve_libobject_new(struct flyt_call *call, const flyt_libobject_new_args *args, flyt_libobject_new_res *res)
+CUresult flyt_serve_libobject_new(struct flyt_call *call, const flyt_libobject_new_args *args,
+                                  flyt_libobject_new_res *res)
 {
     struct flyt_device *device;
     CUresult result = flyt_session_use_device(call->session, args->device, &device);
@@ -408,8 +413,8 @@ static void end_finish(struct flyt_job *job, CUresult result)
 
 static const struct flyt_job_ops end_ops = {thread_advance, end_finish, thread_free};
 
-CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_end_args *args, struct flyt_libobject *object,
-                                  flyt_libobject_end_res *res)
+CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_end_args *args,
+                                  struct flyt_libobject *object, flyt_libobject_end_res *res)
 {
     struct thread_job *self = calloc(1, sizeof *self);
     unsigned char *arguments = calloc(1, FLYT_LIB_STATE_BYTES + 64);
@@ -419,7 +424,8 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(arguments, object->state, sizeof object->state); /* as it is set already; its row has no arguments */
-    CUresult result = prepare(&self->work, call->session, args->row, (char *)arguments, FLYT_LIB_STATE_BYTES + 64, &object, 1, false);
+    CUresult result =
+        prepare(&self->work, call->session, args->row, (char *)arguments, FLYT_LIB_STATE_BYTES + 64, &object, 1, false);
     free(arguments);
     if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_END))
         result = CUDA_ERROR_INVALID_VALUE;
@@ -437,7 +443,8 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     return FLYT_CALL_STARTED;
 }
 
-CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobject_forget_args *args, struct flyt_libobject *object)
+CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobject_forget_args *args,
+                                     struct flyt_libobject *object)
 {
     struct flyt_server_library *library;
     const struct flyt_server_row *row = flyt_server_library_row(args->row, &library);

@@ -27,7 +27,7 @@ struct flyt_session;
 
 struct flyt_server_kind {
     const char *name, *also; /* also: the kind of another library for which these may stand; NULL: none */
-    bool is_small, stays; /* stays: it is not made again at another server, and so stands against moving */
+    bool is_small, stays;    /* stays: it is not made again at another server, and so stands against moving */
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
@@ -53,7 +53,13 @@ struct flyt_server_value {
     unsigned list_at; /* where in the value the array's length is, an uint32_t in bytes; 0: it has none */
 };
 
-enum { FLYT_LIBCALL_WAITS = 1, FLYT_LIBCALL_NEW = 2, FLYT_LIBCALL_END = 4, FLYT_LIBCALL_IN_STREAM = 8, FLYT_LIBCALL_ANSWERS = 16 };
+enum {
+    FLYT_LIBCALL_WAITS = 1,
+    FLYT_LIBCALL_NEW = 2,
+    FLYT_LIBCALL_END = 4,
+    FLYT_LIBCALL_IN_STREAM = 8,
+    FLYT_LIBCALL_ANSWERS = 16
+};
 
 struct flyt_server_row {
     uint32_t id;
@@ -62,7 +68,8 @@ struct flyt_server_row {
     /* Of rows that say `finds`: finds the objects whose ids are in the arguments, on the submission thread. */
     CUresult (*resolve)(struct flyt_libcall *call);
     unsigned bytes, object_count;
-    unsigned char kinds[FLYT_LIB_OBJECTS_MAX], optional, made, flags; /* optional: a bit for the object that may be missing */
+    unsigned char kinds[FLYT_LIB_OBJECTS_MAX], optional, made,
+        flags; /* optional: a bit for the object that may be missing */
 };
 
 /* A function that was looked up: by the address of its name, which is a constant. A slot is never given to another. */
@@ -99,7 +106,8 @@ struct flyt_libobject {
     unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
     CUstream cu_stream;
     int mode;
-    bool is_taken; /* by a call that a thread makes: others that name it wait, for its stream and settings are that one's */
+    bool is_taken; /* by a call that a thread makes: others that name it wait, for its stream and settings are that
+                      one's */
 };
 
 /* ---- a call ---- */
@@ -136,7 +144,8 @@ void *flyt_libcall_out(struct flyt_libcall *call, uint32_t bytes, size_t wanted_
 /* Memory of the server's until the library's function returns, in the place of the program's. */
 void *flyt_libcall_scratch(struct flyt_libcall *call, uint64_t bytes);
 /* is_written: the library may write it, and the client then gets it. */
-void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes, bool is_written);
+void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes,
+                          bool is_written);
 void flyt_libcall_mode(struct flyt_libcall *call, unsigned place, int mode);
 void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind);
 /* NULL: the library lacks it. */

@@ -116,7 +116,8 @@ int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, 
             status = flyt_error_set(err, -ENOMEM, "out of host memory");
         } else if (!file) {
             const char *why = dlerror();
-            status = flyt_error_set(err, -ENOENT, "the node has no %s: %.300s", library->soname, why ? why : "not found");
+            status =
+                flyt_error_set(err, -ENOENT, "the node has no %s: %.300s", library->soname, why ? why : "not found");
             free(functions);
         } else {
             library->functions = functions;

@@ -103,8 +103,9 @@ bool flyt_replaceable_is_coming(const struct flyt_session *session)
 
 const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, int *ret_status)
 {
-    static const enum flyt_replaceable_reason reasons[] = {FLYT_REASON_CLIENT, FLYT_REASON_RESUMING, FLYT_REASON_FAULT,
-                                                           FLYT_REASON_HEAP, FLYT_REASON_UNKNOWN, FLYT_REASON_STAYING};
+    static const enum flyt_replaceable_reason reasons[] = {FLYT_REASON_CLIENT,  FLYT_REASON_RESUMING,
+                                                           FLYT_REASON_FAULT,   FLYT_REASON_HEAP,
+                                                           FLYT_REASON_UNKNOWN, FLYT_REASON_STAYING};
     const struct flyt_replaceable *self = session->replaceable;
     *ret_status = -EBUSY;
     if (!self->is_begun)
