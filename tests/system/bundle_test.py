@@ -2,9 +2,9 @@
 """The bundle: made from the build, moved elsewhere, it runs with an empty environment and resolves nothing outside itself
 but glibc."""
 import os
-import socket
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
