@@ -38,12 +38,13 @@ def argument(library, call, one, places):
     if one.kind == "stream":
         return [], "call->cu_stream"
     if word == "scratch":
-        return [f"    void *const {one.name} = flyt_libcall_scratch(call, sent->{one.name}_bytes);"], one.name
+        return [f"    void *const {one.name} = flyt_libcall_scratch(call, sent->{one.name}_bytes, (size_t)({of_arguments(call)(one.extent)}));"], one.name
     if word == "val":
         return [f"    void *const {one.name} = flyt_libcall_value(call, &sent->{one.name}, &value_{one.type});"], one.name
     if word in BY_MODE:
         size = f"(size_t)({of_arguments(call)(one.extent)}) * {shared.element_bytes(one.type, of_arguments(call))}"
-        return [f"    void *const {one.name} = flyt_libcall_scalar(call, &sent->{one.name}, {size}, {'false' if word == 'scalar' else 'true'});"], one.name
+        mode = of_arguments(call)(one.by) if one.by else "sent->pointer_mode"
+        return [f"    void *const {one.name} = flyt_libcall_scalar(call, &sent->{one.name}, {size}, {mode}, {'false' if word == 'scalar' else 'true'});"], one.name
     size = shared.extent_bytes(one, of_arguments(call))
     function = word[1:]
     return [f"    void *const {one.name} = flyt_libcall_{function}(call, sent->{one.name}_bytes, {size});"], one.name
@@ -55,18 +56,21 @@ def run_c(library, call):
         return f"int flyt_server_run_{call.symbol}(struct flyt_libcall *call);{finds}"
     objects = [p.name for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
     places = {name: place for place, name in enumerate(objects)}
-    before, arguments, types = [], [], []
+    values, before, arguments, types = [], [], [], []
     for one in call.parameters:
         statements, expression = argument(library, call, one, places)
-        before = statements + before if one.kind.startswith("val ") else before + statements
+        if one.kind.startswith("val "): # what others depend on
+            values += statements
+        else:
+            before += statements
         arguments.append(expression)
         types.append(c_type(library, one))
     mode = mode_object(library, call) if shared.needs_mode(call) else None
     lines = [f"    const struct flyt_args_{call.symbol} *sent = (const void *)call->arguments;", "    (void)sent;"]
     if mode:
         lines.append(f"    flyt_libcall_mode(call, {mode[0]}, sent->pointer_mode);")
-    lines += before
-    if before or mode:
+    lines += values + before
+    if values or before or mode:
         lines += ["    if (call->status)", "        return call->status;"]
     lines.append(f"    return ((int (*)({', '.join(types) or 'void'}))call->function)({', '.join(arguments)});")
     return f"static int run_{call.symbol}(struct flyt_libcall *call)\n{{\n" + "\n".join(lines) + "\n}"

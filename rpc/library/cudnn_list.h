@@ -78,6 +78,8 @@ static inline struct flyt_cudnn_attribute *flyt_cudnn_list_next(void *list, size
     size_t room = bytes - *at - sizeof *one, whole = ((size_t)one->bytes + 7) & ~(size_t)7;
     bool is_value = one->name == FLYT_CUDNN_PACK_VALUE;
     size_t element = flyt_cudnn_element_bytes(one->type);
+    if (is_value && one->type != 0) /* it has no elements that a type would describe */
+        return NULL;
     if (whole > room || one->count < 0 || (!is_value && (!element || (uint64_t)one->count != one->bytes / element)))
         return NULL;
     *ret_elements = one + 1;

@@ -16,6 +16,7 @@
 enum { STACK_BYTES = 2048, FLYT_LIBS_MAX = 16 };
 
 FLYT_ANSWER_CALL(libobject_new, FLYT_LIBOBJECT_NEW)
+FLYT_ANSWER_CALL(library_open, FLYT_LIBRARY_OPEN)
 FLYT_ANSWER_CALL(libcall_ask, FLYT_LIBCALL_ASK)
 
 /* What a code of CUDA's is in the library's own. */
@@ -122,13 +123,14 @@ static int open_library(const struct flyt_lib *library)
                                    .client_version = library->version,
                                    .environment = environment};
     flyt_library_open_res res = {0};
-    int status = flyt_call_library_open(flyt_client.channel, &args, &res);
+    int status = call_library_open(&args, &res);
     CUresult result = flyt_client_reply(status, res.result, "library_open");
     if (result)
         flyt_warn("%s is not there for this program: %s", library->soname,
                   res.text && *res.text ? res.text : "no reason was given");
     else
         note_opened(library);
+    flyt_answer_end();
     xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&res);
     return status_of(library, result);
 }
@@ -488,6 +490,8 @@ static int end_object(struct flyt_lib_call *call)
 
 void flyt_lib_forget(const struct flyt_lib_row *row, uint64_t handle, const struct flyt_lib_kind *kind)
 {
+    if (flyt_client_enter_release())
+        return;
     struct flyt_lib_object *object = flyt_lib_find(handle, kind);
     if (!object)
         return;

@@ -80,7 +80,9 @@ static void take_environment(const char *lines)
             continue;
         snprintf(name, sizeof name, "%.*s", (int)(equals - lines), lines);
         snprintf(value, sizeof value, "%.*s", (int)(end - equals - 1), equals + 1);
-        setenv(name, value, 1);
+        const char *present = getenv(name);
+        if (!present || strcmp(present, value)) /* once, before there are threads that read it */
+            setenv(name, value, 1);
     }
 }
 
@@ -290,6 +292,8 @@ CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_st
     struct in_stream self = {.call = call};
     CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val,
                               args->arguments.arguments_len, objects, objects_count, false);
+    if (result == CUDA_SUCCESS && self.work.call.row->flags & (FLYT_LIBCALL_NEW | FLYT_LIBCALL_END))
+        result = CUDA_ERROR_INVALID_VALUE; /* these have procedures of their own */
     if (result == CUDA_SUCCESS) {
         bool waits = self.work.call.row->flags & FLYT_LIBCALL_WAITS;
         self.work.status = self.work.call.library->success;
@@ -329,6 +333,8 @@ CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_a
     struct in_stream self = {.call = call, .is_asked = true};
     CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val,
                               args->arguments.arguments_len, objects, objects_count, true);
+    if (result == CUDA_SUCCESS && self.work.call.row->flags & (FLYT_LIBCALL_NEW | FLYT_LIBCALL_END))
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         unsigned flags = self.work.call.row->flags;
         if (flags & (FLYT_LIBCALL_WAITS | FLYT_LIBCALL_ANSWERS))
@@ -427,7 +433,8 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     CUresult result =
         prepare(&self->work, call->session, args->row, (char *)arguments, FLYT_LIB_STATE_BYTES + 64, &object, 1, false);
     free(arguments);
-    if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_END))
+    if (result == CUDA_SUCCESS && (!(self->work.call.row->flags & FLYT_LIBCALL_END) ||
+                                   object->kind != &self->work.call.library->kinds[self->work.call.row->kinds[0]]))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS) {
         thread_free(&self->job);

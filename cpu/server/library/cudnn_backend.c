@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/server/core/session.h"
+#include "cpu/server/core/call.h"
 #include "cpu/server/library/library.h"
 #include "flyt_lib_cudnn.h"
 #include "flyt_objects.h"
@@ -18,13 +19,16 @@ typedef int (*one_fn)(void *descriptor);
 
 /* ---- objects whose ids came ---- */
 
-/* Puts the library's own handles in the place of ids; 0 is none. */
-static CUresult find_objects(struct flyt_libcall *call, uint64_t *ids, size_t count)
+/* Puts the library's own handles in the place of ids of objects of a kind; 0 is none. Not now, where a thread has one.
+ */
+static CUresult find_objects(struct flyt_libcall *call, const char *kind, uint64_t *ids, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const struct flyt_libobject *object = ids[i] ? flyt_session_find_libobject(call->session, ids[i]) : NULL;
-        if (ids[i] && (!object || object->library != call->library))
+        if (ids[i] && (!object || object->library != call->library || strcmp(object->kind->name, kind)))
             return CUDA_ERROR_INVALID_HANDLE;
+        if (object && object->is_taken)
+            return FLYT_CALL_RETRY;
         ids[i] = object ? (uint64_t)(uintptr_t)object->real : 0;
     }
     return CUDA_SUCCESS;
@@ -52,8 +56,11 @@ CUresult flyt_server_resolve_cudnnBackendFinalize(struct flyt_libcall *call)
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS &&
            (one = flyt_cudnn_list_next(call->arguments + call->in_at, sent->list_bytes, &at, &elements)))
-        if (flyt_cudnn_is_object(one->type))
-            result = find_objects(call, elements, (size_t)one->count);
+        if (one->name == FLYT_CUDNN_PACK_VALUE || one->name == FLYT_CUDNN_PLAN_JSON)
+            result = CUDA_ERROR_INVALID_VALUE;
+        else if (flyt_cudnn_is_object(one->type))
+            result = find_objects(call, one->type == FLYT_CUDNN_TYPE_HANDLE ? "cudnn" : "backend", elements,
+                                  (size_t)one->count);
         else if (one->type == FLYT_CUDNN_TYPE_VOID_PTR && !are_on_device(elements, one->count))
             result = CUDA_ERROR_INVALID_VALUE;
     return result == CUDA_SUCCESS && at != sent->list_bytes ? CUDA_ERROR_INVALID_VALUE : result;
@@ -65,7 +72,7 @@ CUresult flyt_server_resolve_cudnnBackendGetAttribute(struct flyt_libcall *call)
     const struct flyt_args_cudnnBackendGetAttribute *sent = (const void *)call->arguments;
     if (sent->ids_bytes % 8 || sent->ids_bytes > call->bytes - call->in_at)
         return CUDA_ERROR_INVALID_VALUE;
-    return find_objects(call, (uint64_t *)(void *)(call->arguments + call->in_at), sent->ids_bytes / 8);
+    return find_objects(call, "backend", (uint64_t *)(void *)(call->arguments + call->in_at), sent->ids_bytes / 8);
 }
 
 /* ---- making descriptors ---- */
@@ -136,6 +143,10 @@ int flyt_server_run_cudnnBackendGetAttribute(struct flyt_libcall *call)
     int64_t *count = flyt_libcall_out(call, sent->count_bytes, sizeof *count);
     void *written = flyt_libcall_out(call, sent->elements_bytes, sent->elements_bytes);
     size_t room = flyt_cudnn_element_bytes(sent->type) * (size_t)sent->requested;
+    /* What is the server's own is not told, nor what no size is known of. */
+    if (!flyt_cudnn_element_bytes(sent->type) || sent->type == FLYT_CUDNN_TYPE_HANDLE ||
+        sent->type == FLYT_CUDNN_TYPE_VOID_PTR || !count)
+        return call->library->invalid;
     if (call->status || sent->requested < 0 || sent->requested > 1 << 16 ||
         (elements ? sent->ids_bytes : sent->elements_bytes) < room ||
         (elements != NULL) != (sent->type == FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR && sent->requested > 0))

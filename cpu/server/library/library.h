@@ -142,9 +142,9 @@ void *flyt_libcall_in(struct flyt_libcall *call, uint32_t bytes, size_t wanted_b
 void *flyt_libcall_inout(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);
 void *flyt_libcall_out(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);
 /* Memory of the server's until the library's function returns, in the place of the program's. */
-void *flyt_libcall_scratch(struct flyt_libcall *call, uint64_t bytes);
+void *flyt_libcall_scratch(struct flyt_libcall *call, uint64_t bytes, size_t wanted_bytes);
 /* is_written: the library may write it, and the client then gets it. */
-void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes,
+void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes, int mode,
                           bool is_written);
 void flyt_libcall_mode(struct flyt_libcall *call, unsigned place, int mode);
 void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind);

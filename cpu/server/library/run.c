@@ -58,25 +58,30 @@ void *flyt_libcall_inout(struct flyt_libcall *call, uint32_t bytes, size_t wante
 /* As much as the largest matrices need that are handled on the host. */
 #define SCRATCH_BYTES_MAX ((uint64_t)1 << 30)
 
-void *flyt_libcall_scratch(struct flyt_libcall *call, uint64_t bytes)
+void *flyt_libcall_scratch(struct flyt_libcall *call, uint64_t bytes, size_t wanted_bytes)
 {
-    if (!bytes)
+    if (!bytes && !wanted_bytes)
         return NULL;
-    if (bytes > SCRATCH_BYTES_MAX || call->scratch)
+    if (bytes != wanted_bytes || bytes > SCRATCH_BYTES_MAX || call->scratch)
         fail(call, call->library->invalid);
     else if (!(call->scratch = malloc(bytes)))
         fail(call, call->library->memory);
     return call->scratch;
 }
 
-void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes,
+void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes, int mode,
                           bool is_written)
 {
     if (scalar->place == FLYT_LIB_NULL)
         return NULL;
+    /* The library reads an address of the device's as one of this process's where the mode says so. */
+    if (scalar->place > FLYT_LIB_DEVICE || (scalar->place == FLYT_LIB_DEVICE) != (mode != 0)) {
+        fail(call, call->library->invalid);
+        return NULL;
+    }
     if (scalar->place == FLYT_LIB_DEVICE)
         return (void *)(uintptr_t)scalar->address;
-    if (bytes > sizeof scalar->value) {
+    if (!bytes || bytes > sizeof scalar->value) {
         fail(call, call->library->invalid);
         return NULL;
     }

@@ -101,17 +101,23 @@ static void scalars_are_where_they_say(void **state)
 {
     struct flyt_libcall call = a_call();
     struct flyt_lib_scalar scalar = {.place = FLYT_LIB_HOST, .bytes = 4, .value = {1, 2, 3, 4}};
-    assert_ptr_equal(flyt_libcall_scalar(&call, &scalar, 4, false), scalar.value);
-    void *written = flyt_libcall_scalar(&call, &scalar, 4, true);
+    assert_ptr_equal(flyt_libcall_scalar(&call, &scalar, 4, 0, false), scalar.value);
+    void *written = flyt_libcall_scalar(&call, &scalar, 4, 0, true);
     assert_ptr_equal(written, results);
     assert_memory_equal(written, scalar.value, 4);
     assert_int_equal(call.status, FINE);
-    assert_null(flyt_libcall_scalar(&call, &scalar, sizeof scalar.value + 1, false));
+    assert_null(flyt_libcall_scalar(&call, &scalar, sizeof scalar.value + 1, 0, false));
     assert_int_equal(call.status, INVALID);
     scalar = (struct flyt_lib_scalar){.place = FLYT_LIB_DEVICE, .address = 0x200000000040};
-    assert_ptr_equal(flyt_libcall_scalar(&call, &scalar, 4, true), (void *)0x200000000040);
+    assert_ptr_equal(flyt_libcall_scalar(&call, &scalar, 4, 1, true), (void *)0x200000000040);
+    /* An address where the mode says that the number is in host memory would be one of the server's. */
+    call.status = FINE;
+    assert_null(flyt_libcall_scalar(&call, &scalar, 4, 0, true));
+    assert_int_equal(call.status, INVALID);
+    scalar.place = FLYT_LIB_HOST;
+    assert_null(flyt_libcall_scalar(&call, &scalar, 4, 1, false));
     scalar.place = FLYT_LIB_NULL;
-    assert_null(flyt_libcall_scalar(&call, &scalar, 4, false));
+    assert_null(flyt_libcall_scalar(&call, &scalar, 4, 0, false));
 }
 
 static void objects_are_told_what_differs(void **state)

@@ -230,6 +230,10 @@ void flyt_event_drop(struct flyt_event *event, const struct flyt_device *device)
     abort();
 }
 
+void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device *device)
+{
+}
+
 void flyt_library_drop(struct flyt_library *library, const struct flyt_device *device)
 {
     abort();
