@@ -295,7 +295,8 @@ static size_t whole_bytes(const struct flyt_lib_call *call)
 
 static unsigned char *append(unsigned char *to, const void *data, size_t bytes)
 {
-    memcpy(to, data, bytes);
+    if (bytes) /* of nothing there may be no address */
+        memcpy(to, data, bytes);
     memset(to + bytes, 0, flyt_lib_align(bytes) - bytes);
     return to + flyt_lib_align(bytes);
 }
@@ -345,7 +346,8 @@ static int take_results(struct flyt_lib_call *call, const void *results, size_t 
     if (bytes != result_bytes(call))
         return call->row->library->failed;
     for (unsigned i = 0; i < call->out_count; i++) {
-        memcpy(call->out[i].data, from, call->out[i].bytes);
+        if (call->out[i].bytes)
+            memcpy(call->out[i].data, from, call->out[i].bytes);
         from += flyt_lib_align(call->out[i].bytes);
     }
     return call->row->library->success;

@@ -148,7 +148,8 @@ static CUresult prepare(struct work *work, struct flyt_session *session, uint32_
     call->arguments = malloc(bytes + call->result_capacity + 8);
     if (!call->arguments)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    memcpy(call->arguments, arguments, bytes);
+    if (bytes)
+        memcpy(call->arguments, arguments, bytes);
     call->results = call->arguments + bytes;
     call->in_at = wanted;
     return call->row->resolve ? call->row->resolve(call) : CUDA_SUCCESS;
