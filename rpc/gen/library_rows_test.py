@@ -238,13 +238,13 @@ refuse it is loud: millShout
 
     def test_what_the_server_gives_the_library(self):
         run = function(self.server, "run_millRun")
-        for text in ("flyt_libcall_mode(call, 0, sent->pointer_mode);", "flyt_libcall_scalar(call, &sent->x, (size_t)(1) * 8, false);",
-                     "flyt_libcall_scalar(call, &sent->weight, (size_t)(1) * 4, true);", "flyt_libcall_in(call, sent->sizes_bytes, flyt_lib_extent(sent->n, 8));",
+        for text in ("flyt_libcall_mode(call, 0, sent->pointer_mode);", "flyt_libcall_scalar(call, &sent->x, (size_t)(1) * 8, sent->pointer_mode, false);",
+                     "flyt_libcall_scalar(call, &sent->weight, (size_t)(1) * 4, sent->pointer_mode, true);", "flyt_libcall_in(call, sent->sizes_bytes, flyt_lib_extent(sent->n, 8));",
                      "flyt_libcall_out(call, sent->count_bytes, flyt_lib_extent(2, 4));",
                      "(call->objects[0]->real, sent->n, x, (void *)(uintptr_t)sent->y, weight, sizes, count);"):
             self.assertIn(text, run)
         sift = function(self.server, "run_millSift")
-        self.assertIn("flyt_libcall_scratch(call, sent->room_bytes);", sift)
+        self.assertIn("flyt_libcall_scratch(call, sent->room_bytes, (size_t)(sent->bytes));", sift)
         self.assertIn("((int)(intptr_t)call->objects[0]->real, (call->objects[1] ? call->objects[1]->real : NULL), room, sent->bytes,", sift)
         self.assertIn("(&call->made, sent->n, sizes);", function(self.server, "run_millFill"))
         self.assertIn("flyt_libcall_value(call, &sent->grain, &value_grain);", function(self.server, "run_millGrind"))
