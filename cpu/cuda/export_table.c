@@ -1,6 +1,6 @@
 /*
  * Private tables of NVIDIA's driver, which are never served. Who asks for them is told what that means, once: the
- * runtime that nvcc links into programs by default cannot work without them, NVIDIA's compilers can.
+ * runtime that nvcc links into programs by default cannot work without them, NVIDIA's compilers and NVML can.
  */
 #include "cpu/cuda/driver.h"
 #include <dlfcn.h>
@@ -17,11 +17,12 @@ static bool begins_with_one_of(const char *name, const char *const *beginnings)
     return *beginnings != NULL;
 }
 
-/* They ask for a cache of the driver's and go on without it. */
-static bool is_compiler(const char *name)
+/* The compilers ask for a cache of the driver's, and NVML for what the driver knows of programs: both go on without it.
+ */
+static bool goes_on_without(const char *name)
 {
-    static const char *const beginnings[] = {"libnvrtc",     "libnvJitLink", "libnvptxcompiler",
-                                             "libnvfatbin.", "libnvvm.",     NULL};
+    static const char *const beginnings[] = {
+        "libnvrtc", "libnvJitLink", "libnvptxcompiler", "libnvfatbin.", "libnvvm.", "libnvidia-ml.", NULL};
     return begins_with_one_of(name, beginnings);
 }
 
@@ -74,7 +75,7 @@ static void explain(const void *caller)
     bool is_found = dladdr1(caller, &info, (void **)&object, RTLD_DL_LINKMAP) != 0 && info.dli_fname && object;
     const char *slash = is_found ? strrchr(info.dli_fname, '/') : NULL;
     const char *name = slash ? slash + 1 : is_found ? info.dli_fname : "this program";
-    if (!is_new(is_found ? info.dli_fbase : NULL) || is_compiler(name))
+    if (!is_new(is_found ? info.dli_fbase : NULL) || goes_on_without(name))
         return;
     if (is_nvidia_library(name))
         flyt_warn("libcuda: %s has a CUDA runtime of its own inside and is not forwarded yet: its calls fail", name);

@@ -2,6 +2,7 @@
 """What is said to programs with a runtime of NVIDIA's inside, or in a library of theirs: who it is that cannot be served, and
 what to do about it. Compilers that only look for one work, and nothing is said."""
 import os
+import shutil
 
 import harness
 from harness import app, environment, expect, expect_equal, helper, lines, main, run, scenario, server, through_flyt
@@ -30,6 +31,16 @@ def a_library_with_the_static_runtime():
         expect_equal((result.status, result.out), (0, "plugin_multiply -1\ncudaFree 0\n"), result)
         expect_equal(lines(result.err), ["flyt: libcuda: libstatic_plugin.so embeds NVIDIA's static CUDA runtime, which cannot "
                                          "be forwarded: link it again with nvcc -cudart shared"], result)
+
+
+@scenario
+def nvml_asks_for_tables_and_nothing_is_said():
+    """A library by the name of NVIDIA's own NVML, which asks for such tables and does without."""
+    nvml = os.path.join(harness.WORK, "libnvidia-ml.so.1")
+    shutil.copy(helper("libstatic_plugin.so"), nvml)
+    with server() as s:
+        result = run(through_flyt(s.url, helper("opens"), nvml, "plugin_multiply"))
+        expect_equal((result.status, result.out, result.err), (0, "plugin_multiply -1\ncudaFree 0\n", ""), result)
 
 
 @scenario
