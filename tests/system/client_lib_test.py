@@ -71,8 +71,8 @@ def client_lib(verb, folder, env=None):
     return run(["sh", SCRIPT, verb, folder], env)
 
 
-def succeeds(verb, folder):
-    result = client_lib(verb, folder)
+def succeeds(verb, folder, **changes):
+    result = client_lib(verb, folder, environment(**changes))
     expect_equal((result.status, result.err), (0, ""), verb, result)
     return result
 
@@ -141,20 +141,30 @@ def shadow_steps(folder):
         os.chmod(path, 0o755)
 
 
-def run_until(verb, path, shadow, kill_at):
+def run_until(verb, path, shadow, kill_at, **changes):
     """Runs the script so that it is killed there. Returns how many steps it made, and whether it came to its end."""
     count = os.path.join(harness.WORK, "count")
     with open(count, "w") as f:
         f.write("0\n")
-    env = environment(PATH=shadow + ":" + os.environ["PATH"], COUNT=count, KILL_AT=kill_at)
+    env = environment(PATH=shadow + ":" + os.environ["PATH"], COUNT=count, KILL_AT=kill_at, **changes)
     result = client_lib(verb, path, env)
     expect(result.status in (0, -9), verb, kill_at, result)
     with open(count) as f:
         return int(f.read()), result.status == 0
 
 
+def few_libraries():
+    """The script treats each library alike: the first that it comes to, the last, and what both need are enough."""
+    folder = os.path.join(harness.WORK, "few")
+    os.makedirs(folder)
+    for name in ("libflyt-client.so.1", "libcudart.so.13", "libcuda.so.1", "libcudnn.so.9"):
+        os.symlink(os.path.join(harness.BUILD, "lib", name), os.path.join(folder, name))
+    return folder
+
+
 @scenario
 def killed_at_every_step():
+    few = {"FLYT_LIB_DIR": few_libraries()}
     shadow = os.path.join(harness.WORK, "shadow")
     shadow_steps(shadow)
     for make in FOLDERS:
@@ -169,13 +179,13 @@ def killed_at_every_step():
                         path = os.path.join(harness.WORK, "killed")
                         shutil.copytree(original, path, symlinks=True)
                         if killed == "restore":
-                            succeeds("install", path)
-                        _, is_through = run_until(killed, path, shadow, "%s %d" % (when, step))
+                            succeeds("install", path, **few)
+                        _, is_through = run_until(killed, path, shadow, "%s %d" % (when, step), **few)
                         where = "%s %s killed %s step %d, then %s:" % (make.__name__, killed, when, step, repeated)
                         expect(is_whole(path), where, "the runtime is damaged")
-                        succeeds(repeated, path)
+                        succeeds(repeated, path, **few)
                         expect(is_whole(path), where, "the runtime is damaged afterwards")
-                        succeeds("restore", path)
+                        succeeds("restore", path, **few)
                         expect_same(path, before, where)
                         shutil.rmtree(path)
                     expect(step > 3, "the steps were not counted")
