@@ -24,7 +24,8 @@ GEN    := $(B)/gen
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo 0.1)
 
 warnings := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wvla -Wno-unused-parameter -Werror
-optimise := $(if $(DEBUG),-O0 -g3,-O2 -g)
+# Sanitized code is for tests, and compiled in half the time with -O1.
+optimise := $(if $(DEBUG),-O0 -g3,$(if $(SANITIZE),-O1,-O2) -g)
 sanitize := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 
 CPPFLAGS += -D_GNU_SOURCE -I. -I$(GEN) -I$(CUDA_PATH)/include -I/usr/include/tirpc
@@ -174,7 +175,7 @@ help:
 	@echo 'make soak                the same, and those that take long'
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
 	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the software GPU; the control plane; moves and images'
-	@echo 'make torch-test          PyTorch natively and through Flyt, on this machine'"'"'s GPU, with its own PyTorch'
+	@echo 'make torch-test          PyTorch natively and through Flyt on this machine'"'"'s GPU, with its own PyTorch; without a GPU, Numba'
 	@echo 'make bundle              one folder that runs anywhere: $(B)/bundle/flyt'
 	@echo 'make install             into PREFIX=$(PREFIX) (DESTDIR is honoured): what direct mode needs'
 	@echo 'make install-cluster     what the machine of the cluster manager needs: programs, units, /etc/flyt/cluster.conf'

@@ -3,20 +3,14 @@
 usage: operations.py [NAME…]     exit status 0: everything held; a line for each check, with what differed
 """
 import os
-import sys
 import tempfile
-import traceback
 
 import torch
 import torch.nn.functional as F
 
-CHECKS = {}
+from checks import check, main
+
 GPU = torch.device("cuda")
-
-
-def check(function):
-    CHECKS[function.__name__] = function
-    return function
 
 
 def close(gpu, cpu, tolerance=1e-4):
@@ -215,20 +209,5 @@ def training():
     close(run(GPU), run("cpu"), 1e-2)
 
 
-def main():
-    names, failed = sys.argv[1:] or list(CHECKS), 0
-    for name in names:
-        try:
-            CHECKS[name]()
-            torch.cuda.synchronize()
-            print("ok", name, flush=True)
-        except Exception as error:  # the next check is tried, too
-            failed += 1
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            print("FAIL %s: %s: %s (%s:%d)" % (name, type(error).__name__, str(error).splitlines()[0][:200] if str(error) else "", where.filename.rsplit("/", 1)[-1],
-                                               where.lineno), flush=True)
-    sys.exit(failed != 0)
-
-
 if __name__ == "__main__":
-    main()
+    main(torch.cuda.synchronize)
