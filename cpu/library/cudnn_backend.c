@@ -423,7 +423,6 @@ FLYT_LIB_ENTRY int cudnnBackendExecute(void *handle, void *plan_desc, void *pack
         flyt_lib_begin(&call);
         flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &flyt_lib_kind_cudnn_cudnn);
         flyt_lib_object(&call, (uint64_t)(uintptr_t)plan->object, &flyt_lib_kind_cudnn_backend);
-        sent.plan_id = (uint64_t)(uintptr_t)plan->object;
         sent.list_bytes = flyt_lib_in_aside(&call, list.data, list.bytes);
         status = flyt_lib_finish(&call);
     }

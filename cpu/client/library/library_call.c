@@ -311,23 +311,36 @@ static void compose(const struct flyt_lib_call *call, unsigned char *to)
         to = append(to, call->in[i].data, call->in[i].bytes);
 }
 
+/* A bit for each address that is NULL: a library may do something else then, or refuse it. */
+static uint64_t null_addresses(const struct flyt_lib_call *call)
+{
+    uint64_t nulls = 0;
+    for (unsigned i = 0; i < call->row->address_count; i++) {
+        uint64_t value = 0;
+        memcpy(&value, (const char *)call->arguments + call->row->addresses[i].at, call->row->addresses[i].bytes);
+        nulls |= (uint64_t)!value << i;
+    }
+    return nulls;
+}
+
 static struct flyt_lib_key key_of(const struct flyt_lib_call *call)
 {
     const struct flyt_lib_row *row = call->row;
     struct flyt_lib_key key = {{row->id, (uint64_t)(unsigned)call->device}};
+    uint64_t nulls = null_addresses(call);
     flyt_lib_key_add(&key, call->arguments, row->key_bytes);
+    flyt_lib_key_add(&key, &nulls, sizeof nulls);
     for (unsigned i = 0; i < row->value_count; i++)
         flyt_lib_key_add(&key, (const char *)call->arguments + row->values[i].at, row->values[i].key_bytes);
     for (unsigned i = 0; i < call->in_count; i++)
         if (!call->in[i].is_aside)
             flyt_lib_key_add(&key, call->in[i].data, call->in[i].bytes);
     for (unsigned i = 0; i < call->object_count; i++) {
-        if (!call->objects[i])
-            continue;
-        if (row->flags & FLYT_LIB_CACHED)
-            flyt_lib_key_add(&key, call->objects[i]->state, state_bytes(call, i));
-        if (call->objects[i]->kind->is_apart)
-            flyt_lib_key_add(&key, &call->objects[i]->record.minted_id, sizeof call->objects[i]->record.minted_id);
+        const struct flyt_lib_object *object = call->objects[i];
+        uint64_t number = !object ? 0 : object->kind->is_apart ? object->number : UINT64_MAX;
+        flyt_lib_key_add(&key, &number, sizeof number);
+        if (object && row->flags & FLYT_LIB_CACHED)
+            flyt_lib_key_add(&key, object->state, state_bytes(call, i));
     }
     return key;
 }

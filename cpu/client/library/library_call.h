@@ -86,6 +86,11 @@ enum flyt_lib_flag {
 
 enum { FLYT_LIB_VALUES_MAX = 8, FLYT_LIB_ARRAYS_MAX = 12 };
 
+/* Where in the arguments an address is, of 8 bytes, or a scalar's place, of 4: 0 is NULL. */
+struct flyt_lib_address {
+    unsigned at, bytes;
+};
+
 /* What is known of a call of one name. */
 struct flyt_lib_row {
     const struct flyt_lib *library;
@@ -97,6 +102,8 @@ struct flyt_lib_row {
     struct {
         unsigned at, key_bytes;
     } values[FLYT_LIB_VALUES_MAX];
+    unsigned address_count; /* 64 at most: which of them are NULL is part of what makes two calls alike, too */
+    const struct flyt_lib_address *addresses;
 };
 
 /* One call, on its caller's stack. */

@@ -64,6 +64,15 @@ static const struct flyt_lib_kind kind = {.name = "test",
                                           .defaults = &defaults,
                                           .mode_at = offsetof(struct state, mode)};
 
+static const struct flyt_lib_kind apart_kind = {.name = "apart",
+                                                .library = &library,
+                                                .is_apart = true,
+                                                .state_bytes = sizeof(struct state),
+                                                .defaults = &defaults,
+                                                .mode_at = -1};
+static const struct flyt_lib_row apart_row = {
+    .library = &library, .name = "testForget", .id = ROW_END, .flags = FLYT_LIB_ASKS};
+
 static struct {
     int open_result, status;
     size_t result_bytes;
@@ -108,15 +117,20 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
 
 /* ---- as entry points are made ---- */
 
-static int create(void **ret_handle)
+static int create_of(void **ret_handle, const struct flyt_lib_kind *of)
 {
     static const struct flyt_lib_row row = {
         .library = &library, .name = "testCreate", .id = ROW_NEW, .flags = FLYT_LIB_ASKS};
     char nothing[1];
     struct flyt_lib_call call = {.row = &row, .arguments = nothing};
     flyt_lib_begin(&call);
-    flyt_lib_new(&call, ret_handle, &kind);
+    flyt_lib_new(&call, ret_handle, of);
     return flyt_lib_finish(&call);
+}
+
+static int create(void **ret_handle)
+{
+    return create_of(ret_handle, &kind);
 }
 
 static int destroy(void *handle)
@@ -147,12 +161,16 @@ static int call_row(const struct flyt_lib_row *row, void *handle, int n, const f
     return flyt_lib_finish(&call);
 }
 
+static const struct flyt_lib_address addresses[] = {{offsetof(struct arguments, address), 8},
+                                                    {offsetof(struct arguments, alpha.place), 4}};
 static const struct flyt_lib_row work_row = {.library = &library,
                                              .name = "testWork",
                                              .id = ROW_WORK,
                                              .flags = FLYT_LIB_IN_STREAM,
                                              .bytes = sizeof(struct arguments),
-                                             .key_bytes = offsetof(struct arguments, address)};
+                                             .key_bytes = offsetof(struct arguments, address),
+                                             .address_count = 2,
+                                             .addresses = addresses};
 static const struct flyt_lib_row size_row = {.library = &library,
                                              .name = "testSize",
                                              .id = ROW_SIZE,
@@ -163,6 +181,17 @@ static const struct flyt_lib_row size_row = {.library = &library,
 static int work(void *handle, int n, float alpha, uint64_t address)
 {
     return call_row(&work_row, handle, n, &alpha, address, NULL, 0, NULL, 0);
+}
+
+static int work_of(void *handle, const struct flyt_lib_kind *of, int n)
+{
+    struct arguments sent;
+    memset(&sent, 0, sizeof sent);
+    struct flyt_lib_call call = {.row = &work_row, .arguments = &sent};
+    flyt_lib_begin(&call);
+    flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, of);
+    sent.n = n;
+    return flyt_lib_finish(&call);
 }
 
 static unsigned asked(void)
@@ -200,7 +229,7 @@ static void what_has_succeeded_is_not_awaited_again(void **state)
     assert_int_equal(work(handle, 3, 1, 0x200000000000), FINE);
     assert_int_equal(asked(), asks + 1);
     assert_int_equal(work(handle, 3, 2, 0x200000000100), FINE); /* another address, another scalar */
-    assert_int_equal(work(handle, 3, 2, 0), FINE);
+    assert_int_equal(work(handle, 3, 2, 8), FINE);
     assert_int_equal(asked(), asks + 1);
     assert_int_equal(sent(), sends + 2);
     server.status = INVALID;
@@ -218,6 +247,40 @@ static void what_has_succeeded_is_not_awaited_again(void **state)
     assert_int_equal(out[1], 0x09090909);
     server.result_bytes = 0;
     assert_int_equal(destroy(handle), FINE);
+}
+
+static void without_an_address_it_is_another_call(void **state)
+{
+    void *handle;
+    float alpha = 1;
+    assert_int_equal(create(&handle), FINE);
+    unsigned asks = asked();
+    assert_int_equal(work(handle, 30, 1, 0x200000000000), FINE);
+    server.status = INVALID;
+    assert_int_equal(work(handle, 30, 1, 0), INVALID);
+    assert_int_equal(call_row(&work_row, handle, 30, NULL, 8, NULL, 0, NULL, 0), INVALID);
+    server.status = FINE;
+    assert_int_equal(asked(), asks + 3);
+    assert_int_equal(call_row(&work_row, handle, 30, &alpha, 8, NULL, 0, NULL, 0), FINE);
+    assert_int_equal(asked(), asks + 3);
+    assert_int_equal(destroy(handle), FINE);
+}
+
+static void an_object_apart_is_none_of_before(void **state)
+{
+    void *first, *second;
+    assert_int_equal(create_of(&first, &apart_kind), FINE);
+    assert_int_equal(work_of(first, &apart_kind, 31), FINE);
+    unsigned asks = asked();
+    assert_int_equal(work_of(first, &apart_kind, 31), FINE);
+    assert_int_equal(asked(), asks);
+    flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)first, &apart_kind);
+    for (unsigned i = 0; i < 100; i++) { /* the id may come again */
+        assert_int_equal(create_of(&second, &apart_kind), FINE);
+        assert_int_equal(work_of(second, &apart_kind, 31), FINE);
+        assert_int_equal(asked(), ++asks);
+        flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)second, &apart_kind);
+    }
 }
 
 static void settings_and_arrays_travel(void **state)
@@ -338,9 +401,14 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_library_is_opened_once),     cmocka_unit_test(what_has_succeeded_is_not_awaited_again),
-        cmocka_unit_test(settings_and_arrays_travel),   cmocka_unit_test(answers_are_kept),
-        cmocka_unit_test(wrong_handles_are_refused),    cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(a_library_is_opened_once),
+        cmocka_unit_test(what_has_succeeded_is_not_awaited_again),
+        cmocka_unit_test(without_an_address_it_is_another_call),
+        cmocka_unit_test(an_object_apart_is_none_of_before),
+        cmocka_unit_test(settings_and_arrays_travel),
+        cmocka_unit_test(answers_are_kept),
+        cmocka_unit_test(wrong_handles_are_refused),
+        cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(descriptors_hold_what_is_set),
     };
     setenv("FLYT_SERVER", "tcp://127.0.0.1:1", 1);

@@ -1,6 +1,7 @@
 #include "cpu/client/library/object.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cpu/client/core/instance.h"
@@ -8,6 +9,8 @@
 #include "rpc/base/log.h"
 
 static struct flyt_table object_table = FLYT_TABLE_INIT(FLYT_ID_LIBOBJECT, struct flyt_lib_object, 1);
+
+static _Atomic uint64_t made_count;
 
 struct flyt_lib_object *flyt_lib_find(uint64_t handle, const struct flyt_lib_kind *kind)
 {
@@ -40,6 +43,7 @@ struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, ui
     if (!object)
         return NULL;
     object->kind = kind;
+    object->number = atomic_fetch_add_explicit(&made_count, 1, memory_order_relaxed) + 1;
     object->context_id = context_id;
     object->device = device;
     object->stream = NULL;

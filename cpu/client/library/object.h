@@ -20,6 +20,7 @@ struct flyt_lib_further {
 struct flyt_lib_object {
     struct flyt_record record;
     const struct flyt_lib_kind *kind;
+    uint64_t number; /* counts all that were made, from 1: unlike its id it never comes again */
     uint64_t context_id;
     int device;
     void *stream; /* CUstream */

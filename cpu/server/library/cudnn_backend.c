@@ -1,6 +1,7 @@
 /* cuDNN's graph interface. A descriptor is made when the client finalizes it, from the whole list of its attributes
  * (rpc/library/cudnn_list.h), or empty, to be filled by another one's attribute. A variant pack lives for one call. */
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/server/core/session.h"
@@ -19,16 +20,30 @@ typedef int (*one_fn)(void *descriptor);
 
 /* ---- objects whose ids came ---- */
 
+/* Notes that the call's arguments name the object. */
+static CUresult add_found(struct flyt_libcall *call, struct flyt_libobject *object)
+{
+    struct flyt_libobject **more = reallocarray(call->found, call->found_count + 1, sizeof *more);
+    if (!more)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    call->found = more;
+    more[call->found_count++] = object;
+    return CUDA_SUCCESS;
+}
+
 /* Puts the library's own handles in the place of ids of objects of a kind; 0 is none. Not now, where a thread has one.
  */
 static CUresult find_objects(struct flyt_libcall *call, const char *kind, uint64_t *ids, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct flyt_libobject *object = ids[i] ? flyt_session_find_libobject(call->session, ids[i]) : NULL;
+        struct flyt_libobject *object = ids[i] ? flyt_session_find_libobject(call->session, ids[i]) : NULL;
         if (ids[i] && (!object || object->library != call->library || strcmp(object->kind->name, kind)))
             return CUDA_ERROR_INVALID_HANDLE;
-        if (object && object->is_taken)
+        if (object && object->taken_count)
             return FLYT_CALL_RETRY;
+        CUresult result = object ? add_found(call, object) : CUDA_SUCCESS;
+        if (result != CUDA_SUCCESS)
+            return result;
         ids[i] = object ? (uint64_t)(uintptr_t)object->real : 0;
     }
     return CUDA_SUCCESS;
