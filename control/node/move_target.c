@@ -390,6 +390,8 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
 {
     bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;
 
+    const char *why = *target->end_reason ? target->end_reason : NULL;
+
     move->target = NULL;
     if (move->stage == FLYT_NODE_MOVE_GIVEN && !move->source) {
         if (!is_by_will)
@@ -398,13 +400,14 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
     } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_undo_giving(move, target);
         if (move->source->state != FLYT_NODE_SERVER_ENDING) /* else the session ends, wherever it is */
-            flyt_node_move_fail(move, -EPIPE, "its new server process has ended before it went on there");
+            flyt_node_move_fail(move, -EPIPE, "%s",
+                                why ? why : "its new server process has ended before it went on there");
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source->state == FLYT_NODE_SERVER_AWAY) {
         flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
         flyt_node_move_lose(move, move->sentence);
     } else if (move->stage != FLYT_NODE_MOVE_OVER) {
-        flyt_node_move_fail(move, -EPIPE, "its new server process has ended");
+        flyt_node_move_fail(move, -EPIPE, "%s", why ? why : "its new server process has ended");
         if (move->stage == FLYT_NODE_MOVE_LEFT)
             flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     }

@@ -481,6 +481,8 @@ static int make_object(struct flyt_lib_call *call, const struct sending *self)
     int status = result ? status_of(library, result) : res.status;
     if (status == library->success)
         status = take_results(call, res.results.results_val, res.results.results_len);
+    if (status == library->success && !flyt_lib_object_name(object, call->named, call->named_count))
+        object->stays = "an object made from others that have ended meanwhile";
     if (status == library->success)
         flyt_lib_object_publish(object, call->ret_made);
     else
@@ -499,7 +501,7 @@ static int end_object(struct flyt_lib_call *call)
     flyt_libobject_end_res res = {0};
     int sent = flyt_call_libobject_end(flyt_client.channel, &args, &res);
     CUresult result = flyt_client_reply(sent, res.result, call->row->name);
-    flyt_lib_object_drop(object);
+    flyt_lib_object_drop(object, call->row->id);
     return result ? status_of(library, result) : res.status;
 }
 
@@ -512,9 +514,9 @@ void flyt_lib_forget(const struct flyt_lib_row *row, uint64_t handle, const stru
         return;
     flyt_libobject_forget_args args = {
         .thread = flyt_thread_number(), .object_id = object->record.minted_id, .row = row->id};
-    uint64_t sequence;
-    flyt_client_status(flyt_send_libobject_forget(flyt_client.channel, &args, &sequence), "libobject_forget");
-    flyt_lib_object_drop(object);
+    flyt_client_status(flyt_send_libobject_forget(flyt_client.channel, &args, &object->record.destroyed),
+                       "libobject_forget");
+    flyt_lib_object_drop(object, row->id);
 }
 
 int flyt_lib_finish(struct flyt_lib_call *call)

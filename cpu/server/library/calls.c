@@ -149,11 +149,13 @@ static CUresult untold(const struct flyt_session *session, const struct work *wo
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Tells of an object that stands against moving. */
-static void note_staying(struct flyt_session *session, const struct flyt_libobject *object, bool is_more)
+void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *object, bool is_staying)
 {
-    if (object->kind->stays && session->observer)
-        session->observer->staying(session, is_more);
+    if (object->is_staying == is_staying)
+        return;
+    object->is_staying = is_staying;
+    if (session->observer)
+        session->observer->staying(session, is_staying);
 }
 
 /* ---- calls of a thread's ---- */
@@ -346,7 +348,7 @@ static void new_finish(struct flyt_job *job, CUresult result)
     self->made->taken_count--;
     if (result == CUDA_SUCCESS && is_success(&self->work)) {
         self->made->real = self->work.call.made;
-        note_staying(job->session, self->made, true);
+        flyt_libobject_stay(job->session, self->made, self->made->kind->stays);
         res.results.results_val = (char *)self->work.call.results;
         res.results.results_len = (u_int)self->work.call.result_bytes;
     } else {
@@ -448,7 +450,7 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     self->work.device = object->device;
     self->work.call.cu_stream = object->cu_stream;
     self->object = object;
-    note_staying(call->session, object, false);
+    flyt_libobject_stay(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
     flyt_job_start(&self->job, &end_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
@@ -469,7 +471,7 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     CUresult result = flyt_device_use(object->device);
     if (result == CUDA_SUCCESS)
         ((int (*)(void *))function)(object->real);
-    note_staying(call->session, object, false);
+    flyt_libobject_stay(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
     free(object);
     return result;
@@ -480,7 +482,7 @@ void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device
 {
     if (device && object->device != device)
         return;
-    note_staying(object->device->session, object, false);
+    flyt_libobject_stay(object->device->session, object, false);
     flyt_object_remove(&object->device->session->objects, &object->object);
     free(object);
 }

@@ -113,6 +113,9 @@ struct flyt_libobject {
     unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
     CUstream cu_stream;
     int mode;
+    bool is_staying;      /* it stands against moving */
+    bool is_filled;       /* of cuDNN's descriptors: by another one's attribute, */
+    bool is_untold;       /* and it stands against moving only as long as the client has not been told what it is */
     unsigned taken_count; /* times that calls name it which a thread makes: others that name it wait, for its stream and
                              settings are that one's, and it may go only afterwards */
 };
@@ -171,6 +174,9 @@ struct flyt_error;
 int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, struct flyt_error *err);
 /* The function of one of the library's rows; NULL: its file lacks it. */
 void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row);
+
+/* From now on the object stands against moving, or does no more. The submission thread. */
+void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *object, bool is_staying);
 
 /* Gives the call's objects the settings that came with it and its stream, and calls the library. Its status. */
 int flyt_libcall_run(struct flyt_libcall *call);
