@@ -366,8 +366,10 @@ void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_m
 {
     bool is_awaited =
         move->stage >= FLYT_NODE_MOVE_PREPARING && move->stage <= FLYT_NODE_MOVE_LOADING && !move->outcome;
+    bool is_given = move->stage == FLYT_NODE_MOVE_GIVEN;
 
-    if (is_awaited && told->kind == FLYT_MANAGER_LINK_PREPARED)
+    /* Behind SESSION it says why the program cannot go on there, and nothing else. */
+    if (told->kind == FLYT_MANAGER_LINK_PREPARED && (is_awaited || (is_given && told->prepared.outcome)))
         on_prepared(move, told);
     if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE && flyt_node_move_is_by_host(move))
         keep_made(move, &told->made, fd);
@@ -389,7 +391,6 @@ void flyt_node_move_target_forget(struct flyt_node_move *move)
 void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_server *target)
 {
     bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;
-
     const char *why = *target->end_reason ? target->end_reason : NULL;
 
     move->target = NULL;

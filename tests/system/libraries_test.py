@@ -89,6 +89,7 @@ def a_generator_in_the_middle_stands_against_a_move():
         program.ask("draw")
         moved = move(system, "same")
         expect(moved.status != 0 and "stays where it is" in moved.err, moved)
+        expect("a generator of curand from which was drawn cannot be made again" in moved.err, moved)
         program.ask("seed")
         moved = move(system, "same")
         expect_equal(moved.status, 0, "the move", moved)

@@ -1,6 +1,7 @@
 #include "cpu/server/move/in/resume.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,6 +55,11 @@ CUresult flyt_serve_session_resume_fail(struct flyt_call *call, const flyt_sessi
         if (iscntrl((unsigned char)*one))
             *one = ' ';
     flyt_warn("session %s: %s", session->label, session->end_reason);
+    /* Before the client comes back to its node, which asks then why. */
+    const struct flyt_manager_link_prepared prepared = {.outcome = -EIO};
+    if (session->manager)
+        flyt_manager_tell(session->manager, FLYT_MANAGER_LINK_PREPARED, &prepared, sizeof prepared, session->end_reason,
+                          NULL, 0);
     return CUDA_SUCCESS;
 }
 
