@@ -35,7 +35,7 @@ UNIT_TESTS += $(server_tests)
 $(B)/cpu/server/core/tell_test: LDFLAGS += -Wl,--wrap=flyt_manager_link_send
 
 # NVIDIA's libraries are functions of this test's.
-$(B)/cpu/server/library/order_test: LDFLAGS += -Wl,--export-dynamic
+$(B)/cpu/server/library/served_test: LDFLAGS += -Wl,--export-dynamic
 
 # Rounds of the loop are counted.
 $(B)/cpu/server/core/pieces_test: LDFLAGS += -Wl,--wrap=flyt_jobs_advance

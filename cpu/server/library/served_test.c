@@ -1,5 +1,5 @@
-/* The order of calls of NVIDIA's libraries that wait: in full streams, and beside one which a thread makes. Over the
- * wire, to a session whose libraries are functions of this test. */
+/* Calls of NVIDIA's libraries over the wire, to a session whose libraries are functions of this test: the order of
+ * those that wait, in full streams and beside one which a thread makes; and what is refused of lists of attributes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,6 +85,12 @@ IS_FINE(cudnnBackendCreateDescriptor, int type, void **desc)
 
 IS_FINE(cudnnBackendSetAttribute, void *desc, int name, int type, int64_t count, const void *elements)
 {
+    return 0;
+}
+
+IS_FINE(cudnnBackendGetAttribute, void *desc, int name, int type, int64_t requested, int64_t *count, void *elements)
+{
+    *count = 0;
     return 0;
 }
 
@@ -246,11 +252,52 @@ static void an_id_that_is_known_costs_the_library_nothing(void **state)
     assert_int_equal(made_count, before);
 }
 
+/* A list of what configurations are made again from, some of it wrong. */
+static int make_config(struct fixture *self, uint64_t graph_id, int graph_name, uint32_t config_bytes, int64_t knobs)
+{
+    struct {
+        struct flyt_args_cudnnBackendFinalize args;
+        struct flyt_cudnn_attribute graph;
+        uint64_t id;
+        struct flyt_cudnn_attribute config;
+        struct flyt_cudnn_config numbers;
+    } sent = {
+        .args = {.type = FLYT_CUDNN_CONFIG},
+        .graph = {.name = graph_name, .type = FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR, .count = 1, .bytes = 8},
+        .id = graph_id,
+        .config = {.name = FLYT_CUDNN_AGAIN_CONFIG,
+                   .type = FLYT_CUDNN_TYPE_CHAR,
+                   .count = config_bytes,
+                   .bytes = config_bytes},
+        .numbers = {.engine = 1, .knob_count = knobs},
+    };
+    size_t bytes = offsetof(__typeof__(sent), numbers) + config_bytes;
+    sent.args.list_bytes = (uint32_t)(bytes - sizeof sent.args);
+    return await_new(self, send_new(self, 9, CUDNN("cudnnBackendFinalize"), &sent, bytes));
+}
+
+static void lists_are_what_they_say(void **state)
+{
+    enum { INVALID = 2000, REFUSED = 3000, WHOLE = sizeof(struct flyt_cudnn_config) };
+    struct fixture *self = *state;
+    struct flyt_args_cudnnBackendFinalize tensor = {.type = TENSOR};
+    assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, 8, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(make_config(self, object_id(77), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, 0), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(make_config(self, 0, FLYT_CUDNN_AGAIN_GRAPH, WHOLE, 0), INVALID);
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_ENGINE_GRAPH, WHOLE, 0), INVALID);
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, -1), INVALID);
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, FLYT_CUDNN_KNOBS_MAX + 1), INVALID);
+    /* This library tells of an engine 0. */
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, 0), REFUSED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(calls_of_a_sequential_object_keep_their_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
     };
     sem_init(&may_finalize, 0, 0);
