@@ -6,7 +6,6 @@
 
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/device.h"
-#include "cpu/server/core/observer.h"
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
@@ -147,15 +146,6 @@ static CUresult untold(const struct flyt_session *session, const struct work *wo
         return CUDA_SUCCESS;
     flyt_warn("session %s: %s failed, status=%d", session->label, work->call.row->name, work->status);
     return CUDA_ERROR_INVALID_VALUE;
-}
-
-void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *object, bool is_staying)
-{
-    if (object->is_staying == is_staying)
-        return;
-    object->is_staying = is_staying;
-    if (session->observer)
-        session->observer->staying(session, is_staying);
 }
 
 /* ---- calls of a thread's ---- */
@@ -475,14 +465,4 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     flyt_object_remove(&call->session->objects, &object->object);
     free(object);
     return result;
-}
-
-/* Its end at the library is the process's, or the device's. */
-void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device *device)
-{
-    if (device && object->device != device)
-        return;
-    flyt_libobject_stay(object->device->session, object, false);
-    flyt_object_remove(&object->device->session->objects, &object->object);
-    free(object);
 }

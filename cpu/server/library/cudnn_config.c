@@ -2,6 +2,21 @@
 
 #include <string.h>
 
+bool flyt_cudnn_find(struct flyt_libcall *call, struct flyt_cudnn *ret)
+{
+    struct flyt_server_library *library = call->library;
+    *ret = (struct flyt_cudnn){
+        .library = library,
+        .create = (int (*)(int, void **))flyt_server_library_function(library, "cudnnBackendCreateDescriptor"),
+        .set = (int (*)(void *, int, int, int64_t, const void *))flyt_server_library_function(
+            library, "cudnnBackendSetAttribute"),
+        .get = (int (*)(void *, int, int, int64_t, int64_t *, void *))flyt_server_library_function(
+            library, "cudnnBackendGetAttribute"),
+        .finalize = (int (*)(void *))flyt_server_library_function(library, "cudnnBackendFinalize"),
+        .destroy = (int (*)(void *))flyt_server_library_function(library, "cudnnBackendDestroyDescriptor")};
+    return ret->create && ret->set && ret->get && ret->finalize && ret->destroy;
+}
+
 /* Descriptors of a call's own, which end with it. */
 struct own {
     struct flyt_cudnn cudnn;
