@@ -30,8 +30,8 @@ static unsigned made_count;
 
 static void say(const char *word)
 {
-    strcat(lines, word);
-    strcat(lines, " ");
+    size_t at = strlen(lines);
+    snprintf(lines + at, sizeof lines - at, "%s ", word);
 }
 
 /* ---- the libraries ---- */
