@@ -18,8 +18,8 @@ static struct flyt_stream *as_stream(struct flyt_object *object)
 }
 
 /*
- * A call waits for earlier ones that name a stream of its own, a sequential object, or an object that it ends. What it wants of an event was
- * settled when it came (event.h): that gives no order, but the event must be there until then.
+ * A call waits for earlier ones that name a stream of its own, a sequential object, or an object that it ends. What it
+ * wants of an event was settled when it came (event.h): that gives no order, but the event must be there until then.
  */
 
 /* Whether an object that is no stream gives the call of this row, whose handle of this number it is, an order. */

@@ -1,8 +1,8 @@
 /*
- * Stands for NVIDIA's libcudnn.so.9 on a node: descriptors of the graph interface with their state. What a finalized one
- * is made of comes to a number (attribute TELL), alike in every process. What heuristics say differs from one process
- * to the next: so configurations that they have filled are the same in another one only where somebody remembers them.
- * A file `more_workspace` beside the library lets plans need more.
+ * Stands for NVIDIA's libcudnn.so.9 on a node: descriptors of the graph interface with their state. What a finalized
+ * one is made of comes to a number (attribute TELL), alike in every process. What heuristics say differs from one
+ * process to the next: so configurations that they have filled are the same in another one only where somebody
+ * remembers them. A file `more_workspace` beside the library lets plans need more.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -53,7 +53,9 @@ static uint64_t mix(uint64_t digest, uint64_t word)
 
 static size_t element_bytes(int type)
 {
-    return type == 2 || type == 24 ? 1 : type == HANDLE || type == INT64 || type == 5 || type == 6 || type == DESCRIPTOR ? 8 : 4;
+    return type == 2 || type == 24                                                           ? 1
+           : type == HANDLE || type == INT64 || type == 5 || type == 6 || type == DESCRIPTOR ? 8
+                                                                                             : 4;
 }
 
 static const struct attribute *find(const struct descriptor *self, int name)
@@ -90,7 +92,8 @@ static int digest_attribute(uint64_t *digest, const struct attribute *one)
             return NOT_FINAL;
         *digest = mix(*digest, other->digest);
     }
-    for (size_t i = 0; one->type != DESCRIPTOR && one->type != HANDLE && i < (size_t)one->count * element_bytes(one->type); i++)
+    for (size_t i = 0;
+         one->type != DESCRIPTOR && one->type != HANDLE && i < (size_t)one->count * element_bytes(one->type); i++)
         *digest = mix(*digest, ((unsigned char *)one->elements)[i]);
     return FINE;
 }
@@ -127,7 +130,8 @@ static int64_t more_workspace(void)
     char path[PATH_MAX];
     if (!dladdr(&handle_of_all, &info) || !info.dli_fname)
         return 0;
-    snprintf(path, sizeof path, "%.*smore_workspace", (int)(strrchr(info.dli_fname, '/') + 1 - info.dli_fname), info.dli_fname);
+    snprintf(path, sizeof path, "%.*smore_workspace", (int)(strrchr(info.dli_fname, '/') + 1 - info.dli_fname),
+             info.dli_fname);
     return access(path, F_OK) == 0;
 }
 
@@ -151,8 +155,13 @@ static int finalize_type(struct descriptor *self)
     case PLAN:
         if (!config)
             return INVALID;
-        *self = (struct descriptor){.magic = MAGIC, .type = PLAN, .digest = self->digest, .graph = config->graph, .engine = config->engine,
-                                    .knob_count = config->knob_count, .workspace = 1000 + config->engine + more_workspace()};
+        *self = (struct descriptor){.magic = MAGIC,
+                                    .type = PLAN,
+                                    .digest = self->digest,
+                                    .graph = config->graph,
+                                    .engine = config->engine,
+                                    .knob_count = config->knob_count,
+                                    .workspace = 1000 + config->engine + more_workspace()};
         memcpy(self->knobs, config->knobs, sizeof self->knobs);
         return FINE;
     default:
@@ -239,7 +248,8 @@ static int fill(const struct descriptor *from, int type, int64_t place, struct d
 {
     if (!ret || ret->type != type || ret->attribute_count)
         return INVALID;
-    *ret = (struct descriptor){.magic = MAGIC, .type = type, .is_final = 1, .graph = from->graph, .engine = from->engine};
+    *ret =
+        (struct descriptor){.magic = MAGIC, .type = type, .is_final = 1, .graph = from->graph, .engine = from->engine};
     if (from->type == HEURISTICS) {
         ret->engine = 10 + (getpid() + place) % 1000;
         ret->knob_count = 2;
@@ -254,7 +264,8 @@ static int fill(const struct descriptor *from, int type, int64_t place, struct d
     if (type == CONFIG)
         digest_config(ret);
     else
-        ret->digest = mix(mix(mix(5, ret->graph), (uint64_t)ret->engine), (uint64_t)(ret->knobs[0].type * 1000 + ret->knobs[0].value));
+        ret->digest = mix(mix(mix(5, ret->graph), (uint64_t)ret->engine),
+                          (uint64_t)(ret->knobs[0].type * 1000 + ret->knobs[0].value));
     return FINE;
 }
 
@@ -275,7 +286,8 @@ static int get_descriptors(struct descriptor *self, int name, int64_t requested,
     return INVALID;
 }
 
-ENTRY int cudnnBackendGetAttribute(void *desc, int name, int type, int64_t requested, int64_t *ret_count, void *elements)
+ENTRY int cudnnBackendGetAttribute(void *desc, int name, int type, int64_t requested, int64_t *ret_count,
+                                   void *elements)
 {
     struct descriptor *self = valid(desc);
     if (!self || !self->is_final)

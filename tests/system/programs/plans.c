@@ -6,11 +6,22 @@
 #include <string.h>
 
 extern int cudaMalloc(void **, size_t), cudaDeviceSynchronize(void);
-extern int cudnnCreate(void **), cudnnDestroy(void *), cudnnBackendCreateDescriptor(int, void **), cudnnBackendDestroyDescriptor(void *),
-    cudnnBackendSetAttribute(void *, int, int, int64_t, const void *), cudnnBackendFinalize(void *),
-    cudnnBackendGetAttribute(void *, int, int, int64_t, int64_t *, void *), cudnnBackendExecute(void *, void *, void *);
+extern int cudnnCreate(void **), cudnnDestroy(void *), cudnnBackendCreateDescriptor(int, void **),
+    cudnnBackendDestroyDescriptor(void *), cudnnBackendSetAttribute(void *, int, int, int64_t, const void *),
+    cudnnBackendFinalize(void *), cudnnBackendGetAttribute(void *, int, int, int64_t, int64_t *, void *),
+    cudnnBackendExecute(void *, void *, void *);
 
-enum { HANDLE = 0, DATA_TYPE = 1, INT64 = 3, VOID_PTR = 6, HEUR_MODE = 8, KNOB_TYPE = 9, DESCRIPTOR = 15, TELL = 9999, RESULTS = 3 };
+enum {
+    HANDLE = 0,
+    DATA_TYPE = 1,
+    INT64 = 3,
+    VOID_PTR = 6,
+    HEUR_MODE = 8,
+    KNOB_TYPE = 9,
+    DESCRIPTOR = 15,
+    TELL = 9999,
+    RESULTS = 3
+};
 enum { ENGINE = 2, CONFIG = 3, HEURISTICS = 4, PLAN = 5, KNOB = 7, OPERATION = 13, GRAPH = 15, PACK = 16, TENSOR = 17 };
 
 #define CHECK(call)                                                                                                    \
@@ -181,9 +192,9 @@ int main(void)
             for (int i = 0; i < 40; i++)
                 execute(plans[i % 3], address);
             CHECK(cudaDeviceSynchronize());
-            printf("%s %lld %lld %lld %lld %lld %lld\n", line, (long long)tell(plans[0], TELL), (long long)tell(plans[1], TELL),
-                   (long long)tell(plans[0], 402), (long long)tell(engine, 1301), (long long)tell(engine, TELL),
-                   (long long)tell(graph, TELL));
+            printf("%s %lld %lld %lld %lld %lld %lld\n", line, (long long)tell(plans[0], TELL),
+                   (long long)tell(plans[1], TELL), (long long)tell(plans[0], 402), (long long)tell(engine, 1301),
+                   (long long)tell(engine, TELL), (long long)tell(graph, TELL));
             fflush(stdout);
             continue;
         }
