@@ -366,8 +366,10 @@ void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_m
 {
     bool is_awaited =
         move->stage >= FLYT_NODE_MOVE_PREPARING && move->stage <= FLYT_NODE_MOVE_LOADING && !move->outcome;
+    bool is_given = move->stage == FLYT_NODE_MOVE_GIVEN;
 
-    if (is_awaited && told->kind == FLYT_MANAGER_LINK_PREPARED)
+    /* Behind SESSION it says why the program cannot go on there, and nothing else. */
+    if (told->kind == FLYT_MANAGER_LINK_PREPARED && (is_awaited || (is_given && told->prepared.outcome)))
         on_prepared(move, told);
     if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE && flyt_node_move_is_by_host(move))
         keep_made(move, &told->made, fd);
@@ -389,6 +391,7 @@ void flyt_node_move_target_forget(struct flyt_node_move *move)
 void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_server *target)
 {
     bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;
+    const char *why = *target->end_reason ? target->end_reason : NULL;
 
     move->target = NULL;
     if (move->stage == FLYT_NODE_MOVE_GIVEN && !move->source) {
@@ -398,13 +401,14 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
     } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_undo_giving(move, target);
         if (move->source->state != FLYT_NODE_SERVER_ENDING) /* else the session ends, wherever it is */
-            flyt_node_move_fail(move, -EPIPE, "its new server process has ended before it went on there");
+            flyt_node_move_fail(move, -EPIPE, "%s",
+                                why ? why : "its new server process has ended before it went on there");
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source->state == FLYT_NODE_SERVER_AWAY) {
         flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
         flyt_node_move_lose(move, move->sentence);
     } else if (move->stage != FLYT_NODE_MOVE_OVER) {
-        flyt_node_move_fail(move, -EPIPE, "its new server process has ended");
+        flyt_node_move_fail(move, -EPIPE, "%s", why ? why : "its new server process has ended");
         if (move->stage == FLYT_NODE_MOVE_LEFT)
             flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     }

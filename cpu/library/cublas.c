@@ -5,7 +5,7 @@
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy.h"
 #include "cpu/client/library/library_call.h"
-#include "cpu/library/status.h"
+#include "rpc/library/blas_status.h"
 #include "flyt_lib_cublas.h"
 
 extern const struct flyt_lib flyt_lib_cublas;

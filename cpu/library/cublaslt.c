@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include "cpu/client/core/client.h"
 #include "cpu/client/library/library_call.h"
-#include "cpu/library/status.h"
+#include "rpc/library/blas_status.h"
 
 extern const struct flyt_lib flyt_lib_cublaslt;
 

@@ -8,41 +8,10 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "cpu/client/library/library_call.h"
+#include "cpu/library/cudnn_backend.h"
 #include "flyt_lib_cudnn.h"
-#include "rpc/library/cudnn_list.h"
 
-extern const struct flyt_lib flyt_lib_cudnn;
-extern const struct flyt_lib_kind flyt_lib_kind_cudnn_cudnn, flyt_lib_kind_cudnn_backend;
-extern const struct flyt_lib_row flyt_lib_row_cudnnBackendCreateDescriptor, flyt_lib_row_cudnnBackendFinalize,
-    flyt_lib_row_cudnnBackendDestroyDescriptor, flyt_lib_row_cudnnBackendGetAttribute, flyt_lib_row_cudnnBackendExecute;
-
-enum { SUCCESS = 0, INVALID = 2000, IS_NULL = 2002, NOT_FINALIZED = 2004, NOT_SUPPORTED = 3000, NO_MEMORY = 4003 };
-enum { MAGIC = 0x63444e42, LIST_BYTES_MAX = 60000 };
-
-struct attribute {
-    int name, type;
-    int64_t count;
-    size_t bytes;
-    void *elements;
-};
-
-/* A tensor whose data lies in the program's memory. */
-struct by_value {
-    int64_t tensor_id;
-    size_t bytes;
-};
-
-struct descriptor {
-    uint32_t magic;
-    int type;
-    bool is_final;
-    void *object; /* the server's, as the library's handles are; NULL: none yet */
-    struct attribute *attributes;
-    size_t attribute_count;
-    struct by_value *values;
-    size_t value_count;
-};
+enum { MAGIC = 0x63444e42 };
 
 static struct descriptor *valid(void *desc)
 {
@@ -118,13 +87,7 @@ static bool note_values(struct descriptor *self)
 
 /* ---- lists ---- */
 
-struct list {
-    unsigned char *data;
-    size_t bytes, capacity;
-};
-
-/* Room behind the list for an attribute; NULL: no memory, or more than a call may have. */
-static void *add(struct list *list, int name, int type, int64_t count, size_t bytes)
+void *flyt_cudnn_list_add(struct flyt_cudnn_list *list, int name, int type, int64_t count, size_t bytes)
 {
     size_t whole = sizeof(struct flyt_cudnn_attribute) + flyt_lib_align(bytes);
     if (whole > LIST_BYTES_MAX - list->bytes)
@@ -157,12 +120,12 @@ static int put_objects(const struct attribute *one, uint64_t *ids)
     return SUCCESS;
 }
 
-static int put_list(const struct descriptor *self, struct list *list)
+static int put_list(const struct descriptor *self, struct flyt_cudnn_list *list)
 {
     int status = SUCCESS;
     for (size_t i = 0; i < self->attribute_count && !status; i++) {
         const struct attribute *one = &self->attributes[i];
-        void *to = add(list, one->name, one->type, one->count, one->bytes);
+        void *to = flyt_cudnn_list_add(list, one->name, one->type, one->count, one->bytes);
         if (!to)
             status = NO_MEMORY;
         else if (flyt_cudnn_is_object(one->type))
@@ -237,6 +200,17 @@ FLYT_LIB_ENTRY int cudnnBackendSetAttribute(void *desc, int name, int type, int6
     return SUCCESS;
 }
 
+/* What the results of heuristics will be configurations for: the program may end its own descriptor of it. */
+static void note_graph(struct descriptor *self)
+{
+    const struct attribute *graph =
+        self->type == FLYT_CUDNN_HEURISTICS ? find(self, FLYT_CUDNN_HEURISTICS_GRAPH) : NULL;
+    const struct descriptor *other = graph && graph->count == 1 ? valid(*(void **)graph->elements) : NULL;
+    /* What else they were told is in no configuration that is made again. */
+    if (other && self->attribute_count == 2 && find(self, FLYT_CUDNN_HEURISTICS_MODE))
+        self->graph = other->object;
+}
+
 FLYT_LIB_ENTRY int cudnnBackendFinalize(void *desc)
 {
     struct descriptor *self = valid(desc);
@@ -246,21 +220,30 @@ FLYT_LIB_ENTRY int cudnnBackendFinalize(void *desc)
         self->is_final = true;
         return SUCCESS;
     }
-    struct list list = {0};
+    struct flyt_cudnn_list list = {0};
+    uint64_t *named = NULL;
+    size_t named_count = 0;
     int status = put_list(self, &list);
+    if (!status && !flyt_cudnn_list_named(&list, &named, &named_count))
+        status = NO_MEMORY;
     if (!status) {
         struct flyt_args_cudnnBackendFinalize sent;
         memset(&sent, 0, sizeof sent);
         struct flyt_lib_call call = {.row = &flyt_lib_row_cudnnBackendFinalize, .arguments = &sent};
         flyt_lib_begin(&call);
         flyt_lib_new(&call, &self->object, &flyt_lib_kind_cudnn_backend);
+        call.named = named;
+        call.named_count = named_count;
         sent.type = self->type;
         sent.list_bytes = flyt_lib_in(&call, list.data, list.bytes, !list.bytes);
         status = flyt_lib_finish(&call);
     }
     free(list.data);
+    free(named);
     if (!status && !note_values(self))
         status = NO_MEMORY;
+    if (!status)
+        note_graph(self);
     self->is_final = !status;
     return status;
 }
@@ -293,26 +276,32 @@ static int make_empty(struct descriptor *self)
     return flyt_lib_finish(&call);
 }
 
-/* `elements` has room for *ret_count elements alone, which may be less than what is requested. */
-static int ask(struct descriptor *self, int name, int type, int64_t requested, int64_t *ret_count, const uint64_t *ids,
-               void *elements)
+int flyt_cudnn_ask_into(struct descriptor *self, int name, int type, int64_t requested, int64_t *ret_count,
+                        const uint64_t *ids, void *answer, size_t bytes)
 {
     struct flyt_args_cudnnBackendGetAttribute sent;
     memset(&sent, 0, sizeof sent);
     struct flyt_lib_call call = {.row = &flyt_lib_row_cudnnBackendGetAttribute, .arguments = &sent};
-    size_t element = flyt_cudnn_element_bytes(type), bytes = (size_t)requested * element;
-    void *answer = ids || !bytes ? NULL : malloc(bytes);
-    if (!ids && bytes && !answer)
-        return NO_MEMORY;
     flyt_lib_begin(&call);
     flyt_lib_object(&call, (uint64_t)(uintptr_t)self->object, &flyt_lib_kind_cudnn_backend);
     sent.name = name;
     sent.type = type;
     sent.requested = requested;
-    sent.ids_bytes = flyt_lib_in(&call, ids, ids ? bytes : 0, true);
+    sent.ids_bytes = flyt_lib_in(&call, ids, ids ? (size_t)requested * sizeof *ids : 0, true);
     sent.count_bytes = flyt_lib_out(&call, ret_count, sizeof *ret_count, false);
     sent.elements_bytes = flyt_lib_out(&call, answer, bytes, true);
-    int status = flyt_lib_finish(&call);
+    return flyt_lib_finish(&call);
+}
+
+/* `elements` has room for *ret_count elements alone, which may be less than what is requested. */
+static int ask(struct descriptor *self, int name, int type, int64_t requested, int64_t *ret_count, const uint64_t *ids,
+               void *elements)
+{
+    size_t element = flyt_cudnn_element_bytes(type), bytes = (size_t)requested * element;
+    void *answer = ids || !bytes ? NULL : malloc(bytes);
+    if (!ids && bytes && !answer)
+        return NO_MEMORY;
+    int status = flyt_cudnn_ask_into(self, name, type, requested, ret_count, ids, answer, answer ? bytes : 0);
     if (!status && answer && *ret_count > 0)
         memcpy(elements, answer, (size_t)(*ret_count < requested ? *ret_count : requested) * element);
     free(answer);
@@ -338,6 +327,8 @@ static int ask_descriptors(struct descriptor *self, int name, int64_t requested,
     }
     if (!status)
         status = ask(self, name, FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR, requested, ret_count, ids, NULL);
+    if (!status)
+        flyt_cudnn_note_filled(self, name, descs, ids, requested, *ret_count);
     for (int64_t i = 0; !status && i < requested && i < *ret_count; i++) {
         struct descriptor *other = descs[i];
         other->is_final = true;
@@ -367,13 +358,16 @@ FLYT_LIB_ENTRY int cudnnBackendGetAttribute(void *desc, int name, int type, int6
                      : ask(self, name, type, elements ? requested : 0, &count, NULL, elements);
     if (!status && ret_count)
         *ret_count = count;
+    if (!status && count == 1 && elements && self->type == FLYT_CUDNN_EXECUTION_PLAN &&
+        name == FLYT_CUDNN_PLAN_WORKSPACE && type == FLYT_CUDNN_TYPE_INT64)
+        flyt_cudnn_note_workspace(self, elements);
     return status;
 }
 
 /* ---- executing ---- */
 
 /* The data pointers of the list, which has them; its memory may move with the next attribute. */
-static uint64_t *pointers_of(const struct list *list)
+static uint64_t *pointers_of(const struct flyt_cudnn_list *list)
 {
     size_t at = 0;
     void *elements;
@@ -385,7 +379,7 @@ static uint64_t *pointers_of(const struct list *list)
 }
 
 /* The bytes of the tensors by value that the pack has, in the place of addresses. */
-static int put_values(const struct descriptor *plan, const struct descriptor *pack, struct list *list)
+static int put_values(const struct descriptor *plan, const struct descriptor *pack, struct flyt_cudnn_list *list)
 {
     const struct attribute *ids = find(pack, FLYT_CUDNN_PACK_UNIQUE_IDS),
                            *pointers = find(pack, FLYT_CUDNN_PACK_DATA_POINTERS);
@@ -396,7 +390,7 @@ static int put_values(const struct descriptor *plan, const struct descriptor *pa
             if (((const int64_t *)ids->elements)[i] != plan->values[k].tensor_id)
                 continue;
             const void *from = ((void **)pointers->elements)[i];
-            void *to = add(list, FLYT_CUDNN_PACK_VALUE, 0, i, plan->values[k].bytes);
+            void *to = flyt_cudnn_list_add(list, FLYT_CUDNN_PACK_VALUE, 0, i, plan->values[k].bytes);
             if (!to || !from)
                 return to ? IS_NULL : NO_MEMORY;
             memcpy(to, from, plan->values[k].bytes);
@@ -412,7 +406,7 @@ FLYT_LIB_ENTRY int cudnnBackendExecute(void *handle, void *plan_desc, void *pack
         return INVALID;
     if (!plan->is_final || !plan->object || !pack->is_final)
         return NOT_FINALIZED;
-    struct list list = {0};
+    struct flyt_cudnn_list list = {0};
     int status = put_list(pack, &list);
     if (!status)
         status = put_values(plan, pack, &list);
@@ -423,7 +417,6 @@ FLYT_LIB_ENTRY int cudnnBackendExecute(void *handle, void *plan_desc, void *pack
         flyt_lib_begin(&call);
         flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &flyt_lib_kind_cudnn_cudnn);
         flyt_lib_object(&call, (uint64_t)(uintptr_t)plan->object, &flyt_lib_kind_cudnn_backend);
-        sent.plan_id = (uint64_t)(uintptr_t)plan->object;
         sent.list_bytes = flyt_lib_in_aside(&call, list.data, list.bytes);
         status = flyt_lib_finish(&call);
     }

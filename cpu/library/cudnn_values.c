@@ -365,19 +365,39 @@ struct labels {
     const int *labels, *label_lengths, *input_lengths;
 };
 
-/* Puts the three arrays of a batch into the call; they are as long as the tensor of probabilities says. */
-static void put_labels(struct flyt_lib_call *call, const void *probs_desc, const struct labels *from,
-                       uint32_t *ret_bytes)
+/* What the calls of the loss share: their descriptors, of which the first three are places in the arguments, and the
+ * arrays of a batch, which are as long as the tensor of probabilities says. */
+struct loss {
+    void *to_probs, *to_gradients, *to_ctc;
+    uint32_t *to_bytes[3];
+    const void *probs, *gradients, *ctc;
+    struct labels host;
+};
+
+static void put_loss(struct flyt_lib_call *call, void *handle, const struct loss *from)
 {
-    const struct flyt_value_tensor *probs = flyt_lib_valid(&flyt_lib_value_cudnn_tensor, probs_desc);
-    int batch = probs && probs->dims == 3 && probs->sizes[1] > 0 && from->label_lengths ? probs->sizes[1] : 0;
+    flyt_lib_object(call, (uint64_t)(uintptr_t)handle, &flyt_lib_kind_cudnn_cudnn);
+    flyt_lib_value(call, from->to_probs, from->probs, &flyt_lib_value_cudnn_tensor);
+    flyt_lib_value(call, from->to_gradients, from->gradients, &flyt_lib_value_cudnn_tensor);
+    flyt_lib_value(call, from->to_ctc, from->ctc, &flyt_lib_value_cudnn_ctc);
+    const struct flyt_value_tensor *probs = flyt_lib_valid(&flyt_lib_value_cudnn_tensor, from->probs);
+    const struct labels *host = &from->host;
+    int batch = probs && probs->dims == 3 && probs->sizes[1] > 0 && host->label_lengths ? probs->sizes[1] : 0;
     size_t count = 0;
     for (int i = 0; i < batch; i++)
-        count += from->label_lengths[i] > 0 ? (size_t)from->label_lengths[i] : 0;
-    ret_bytes[0] = flyt_lib_in(call, from->labels, count * sizeof(int), false);
-    ret_bytes[1] = flyt_lib_in(call, from->label_lengths, (size_t)batch * sizeof(int), false);
-    ret_bytes[2] = flyt_lib_in(call, from->input_lengths, (size_t)batch * sizeof(int), false);
+        count += host->label_lengths[i] > 0 ? (size_t)host->label_lengths[i] : 0;
+    *from->to_bytes[0] = flyt_lib_in(call, host->labels, count * sizeof(int), false);
+    *from->to_bytes[1] = flyt_lib_in(call, host->label_lengths, (size_t)batch * sizeof(int), false);
+    *from->to_bytes[2] = flyt_lib_in(call, host->input_lengths, (size_t)batch * sizeof(int), false);
 }
+
+/* The places of a call's arguments for that. */
+#define LOSS(sent, ...)                                                                                                \
+    (struct loss)                                                                                                      \
+    {                                                                                                                  \
+        .to_probs = &(sent).probsDesc, .to_gradients = &(sent).gradientsDesc, .to_ctc = &(sent).ctcLossDesc,           \
+        .to_bytes = {&(sent).labels_bytes, &(sent).labelLengths_bytes, &(sent).inputLengths_bytes}, __VA_ARGS__        \
+    }
 
 FLYT_LIB_ENTRY int cudnnCTCLoss(void *handle, const void *probs_desc, const void *probs, const int *labels,
                                 const int *label_lengths, const int *input_lengths, void *costs,
@@ -385,18 +405,12 @@ FLYT_LIB_ENTRY int cudnnCTCLoss(void *handle, const void *probs_desc, const void
                                 size_t workspace_bytes)
 {
     struct flyt_args_cudnnCTCLoss sent;
-    uint32_t bytes[3];
     memset(&sent, 0, sizeof sent);
     struct flyt_lib_call call = {.row = &flyt_lib_row_cudnnCTCLoss, .arguments = &sent};
     flyt_lib_begin(&call);
-    flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &flyt_lib_kind_cudnn_cudnn);
-    flyt_lib_value(&call, &sent.probsDesc, probs_desc, &flyt_lib_value_cudnn_tensor);
-    flyt_lib_value(&call, &sent.gradientsDesc, gradients_desc, &flyt_lib_value_cudnn_tensor);
-    flyt_lib_value(&call, &sent.ctcLossDesc, ctc, &flyt_lib_value_cudnn_ctc);
-    put_labels(&call, probs_desc, &(struct labels){labels, label_lengths, input_lengths}, bytes);
-    sent.labels_bytes = bytes[0];
-    sent.labelLengths_bytes = bytes[1];
-    sent.inputLengths_bytes = bytes[2];
+    put_loss(&call, handle,
+             &LOSS(sent, .probs = probs_desc, .gradients = gradients_desc, .ctc = ctc,
+                   .host = {labels, label_lengths, input_lengths}));
     sent.probs = (uint64_t)(uintptr_t)probs;
     sent.costs = (uint64_t)(uintptr_t)costs;
     sent.gradients = (uint64_t)(uintptr_t)gradients;
@@ -411,18 +425,12 @@ FLYT_LIB_ENTRY int cudnnGetCTCLossWorkspaceSize(void *handle, const void *probs_
                                                 int algorithm, void *ctc, size_t *ret_bytes)
 {
     struct flyt_args_cudnnGetCTCLossWorkspaceSize sent;
-    uint32_t bytes[3];
     memset(&sent, 0, sizeof sent);
     struct flyt_lib_call call = {.row = &flyt_lib_row_cudnnGetCTCLossWorkspaceSize, .arguments = &sent};
     flyt_lib_begin(&call);
-    flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &flyt_lib_kind_cudnn_cudnn);
-    flyt_lib_value(&call, &sent.probsDesc, probs_desc, &flyt_lib_value_cudnn_tensor);
-    flyt_lib_value(&call, &sent.gradientsDesc, gradients_desc, &flyt_lib_value_cudnn_tensor);
-    flyt_lib_value(&call, &sent.ctcLossDesc, ctc, &flyt_lib_value_cudnn_ctc);
-    put_labels(&call, probs_desc, &(struct labels){labels, label_lengths, input_lengths}, bytes);
-    sent.labels_bytes = bytes[0];
-    sent.labelLengths_bytes = bytes[1];
-    sent.inputLengths_bytes = bytes[2];
+    put_loss(&call, handle,
+             &LOSS(sent, .probs = probs_desc, .gradients = gradients_desc, .ctc = ctc,
+                   .host = {labels, label_lengths, input_lengths}));
     sent.algo = algorithm;
     sent.sizeInBytes_bytes = flyt_lib_out(&call, ret_bytes, sizeof *ret_bytes, false);
     return flyt_lib_finish(&call);

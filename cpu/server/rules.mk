@@ -34,6 +34,9 @@ UNIT_TESTS += $(server_tests)
 # What the kernel says when a message is sent is in this test's hands.
 $(B)/cpu/server/core/tell_test: LDFLAGS += -Wl,--wrap=flyt_manager_link_send
 
+# NVIDIA's libraries are functions of this test's.
+$(B)/cpu/server/library/served_test: LDFLAGS += -Wl,--export-dynamic
+
 # Rounds of the loop are counted.
 $(B)/cpu/server/core/pieces_test: LDFLAGS += -Wl,--wrap=flyt_jobs_advance
 

@@ -2,7 +2,7 @@
 import re
 
 import library_shared as shared
-from library_rows import ADDRESSES, BY_MODE, HOST, NUMBERS, mode_object
+from library_rows import ADDRESSES, BY_MODE, HOST, NUMBERS, RowError, mode_object
 
 
 def c_type(library, one):
@@ -91,13 +91,33 @@ def sent_body(library, call):
     return lines
 
 
+def addresses_c(library, call):
+    """Where the addresses are that a library may read as NULL, descriptors' too."""
+    out = []
+    for one in call.parameters:
+        place = f"offsetof(struct flyt_args_{call.symbol}, {one.name}"
+        if one.kind in ADDRESSES and one.kind != "unread":
+            out.append(f"{{{place}), 8}}")
+        elif one.kind in BY_MODE:
+            out.append(f"{{{place}.place), 4}}")
+        elif one.kind.startswith("val "):
+            out += [f"{{{place}.{field.name}), 8}}" for field in library.values[one.type].fields if field.type == "address"]
+    if len(out) > 64:
+        raise RowError(f"{call.place}: {call.symbol} has more than 64 addresses")
+    return out
+
+
 def row_c(library, call, storage="static "):
     values = [p for p in call.parameters if p.kind.startswith("val ")]
     key_ends = ", ".join(f"{{offsetof(struct flyt_args_{call.symbol}, {p.name}), offsetof(struct flyt_value_{p.type}, key_end)}}"
                          for p in values)
     more = f", .value_count = {len(values)}, .values = {{{key_ends}}}" if values else ""
+    addresses = addresses_c(library, call)
+    if addresses:
+        more += f", .address_count = {len(addresses)}, .addresses = addresses_{call.symbol}"
+        addresses = [f"static const struct flyt_lib_address addresses_{call.symbol}[] = {{{', '.join(addresses)}}};\n"]
     name = f"row_{call.symbol}" if storage else f"flyt_lib_row_{call.symbol}"
-    return (f"{storage}const struct flyt_lib_row {name} = {{.library = &this_library, .name = \"{call.symbol}\", .id = {call.id:#x}u, "
+    return "".join(addresses) + (f"{storage}const struct flyt_lib_row {name} = {{.library = &this_library, .name = \"{call.symbol}\", .id = {call.id:#x}u, "
             f".flags = {flags(call)}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
             f".key_bytes = offsetof(struct flyt_args_{call.symbol}, key_end){more}}};")
 

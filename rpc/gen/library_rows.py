@@ -47,6 +47,7 @@ class Object:
     number: int
     is_small: bool
     is_apart: bool = False   # what one has done says nothing of another
+    is_sequential: bool = False  # its calls have an order, whatever streams they are in
     stays: str = ""     # what it is called, where it stands against moving
     also: str = ""      # the kind of another library for which these may stand
     fields: list = field(default_factory=list)
@@ -237,13 +238,13 @@ class Reader:
             self.library.codes = {words[i]: int(words[i + 1]) for i in range(0, len(words), 2)}
         elif word == "object":
             name, *words = rest.split()
-            self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words)
+            self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words, "sequential" in words)
             if "also" in words:
                 at = words.index("also")
                 self.open.also = words[at + 1]
                 del words[at:at + 2]
-            if set(words) - {"small", "apart"}:
-                raise RowError(f"{place}: expected object NAME [small] [apart] [also NAME]: {text}")
+            if set(words) - {"small", "apart", "sequential"}:
+                raise RowError(f"{place}: expected object NAME [small] [apart] [sequential] [also NAME]: {text}")
         elif word == "value":
             name, _, size = rest.split()
             self.open = self.library.values[name] = Value(name, int(size))

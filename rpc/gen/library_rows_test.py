@@ -120,11 +120,11 @@ class Grammar(unittest.TestCase):
         self.assertEqual((library.name, library.soname, library.version, library.property), ("mill", "libmill.so.3", 3004, "millGetProperty"))
 
     def test_objects(self):
-        library = load("object stone small apart also rock\n")
+        library = load("object stone small apart sequential also rock\n")
         wheel, sack, stone = library.objects.values()
         self.assertEqual((wheel.is_small, wheel.is_apart, wheel.also), (False, False, ""))
         self.assertEqual((sack.is_small, sack.is_apart, sack.number), (True, True, 1))
-        self.assertEqual((stone.is_small, stone.is_apart, stone.also), (True, True, "rock"))
+        self.assertEqual((stone.is_small, stone.is_apart, stone.is_sequential, stone.also), (True, True, True, "rock"))
         self.assertEqual([(one.name, one.default) for one in wheel.fields], [("mode", "0"), ("speed", "7"), ("pond", "0"), ("pond_bytes", "0")])
         self.assertEqual(wheel.applies, [("millSetSpeed", ["speed"], False), ("millSetPond", ["pond", "pond_bytes"], True)])
         grain = library.values["grain"]

@@ -16,23 +16,59 @@ enum {
     FLYT_CUDNN_TYPE_INT64 = 3,
     FLYT_CUDNN_TYPE_DOUBLE = 5,
     FLYT_CUDNN_TYPE_VOID_PTR = 6,
+    FLYT_CUDNN_TYPE_KNOB_TYPE = 9,
     FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR = 15,
     FLYT_CUDNN_TYPE_CHAR = 24,
     FLYT_CUDNN_TYPE_FRACTION = 26,
     FLYT_CUDNN_TYPES = 31,
 };
-enum { FLYT_CUDNN_EXECUTION_PLAN = 5, FLYT_CUDNN_VARIANT_PACK = 16, FLYT_CUDNN_TENSOR = 17 };
 enum {
+    FLYT_CUDNN_ENGINE = 2,
+    FLYT_CUDNN_CONFIG = 3,
+    FLYT_CUDNN_HEURISTICS = 4,
+    FLYT_CUDNN_EXECUTION_PLAN = 5,
+    FLYT_CUDNN_KNOB_CHOICE = 7,
+    FLYT_CUDNN_VARIANT_PACK = 16,
+    FLYT_CUDNN_TENSOR = 17
+};
+enum {
+    FLYT_CUDNN_HEURISTICS_MODE = 200,
+    FLYT_CUDNN_HEURISTICS_GRAPH = 201,
+    FLYT_CUDNN_HEURISTICS_RESULTS = 202,
+    FLYT_CUDNN_CONFIG_ENGINE = 300,
+    FLYT_CUDNN_CONFIG_KNOBS = 302,
+    FLYT_CUDNN_PLAN_WORKSPACE = 402,
     FLYT_CUDNN_PLAN_JSON = 405,
     FLYT_CUDNN_TENSOR_DATA_TYPE = 901,
     FLYT_CUDNN_TENSOR_DIMENSIONS = 902,
     FLYT_CUDNN_TENSOR_UNIQUE_ID = 906,
     FLYT_CUDNN_TENSOR_IS_BY_VALUE = 908,
+    FLYT_CUDNN_KNOB_TYPE = 600,
+    FLYT_CUDNN_KNOB_VALUE = 601,
     FLYT_CUDNN_PACK_UNIQUE_IDS = 1000,
     FLYT_CUDNN_PACK_DATA_POINTERS = 1001,
+    FLYT_CUDNN_ENGINE_GRAPH = 1300,
+    FLYT_CUDNN_ENGINE_INDEX = 1301,
     /* Of ours: the bytes of a tensor by value, whose place among the data pointers is `count`. */
     FLYT_CUDNN_PACK_VALUE = -1,
+    /* What an engine's configuration is made again from: its graph, and a struct flyt_cudnn_config (as characters),
+     * which is asked of heuristics for the configurations that they have filled. */
+    FLYT_CUDNN_AGAIN_GRAPH = -2,
+    FLYT_CUDNN_AGAIN_CONFIG = -3,
+    /* How much workspace a plan that is made again may need: the program has been told of so much. */
+    FLYT_CUDNN_AGAIN_WORKSPACE = -4,
 };
+
+enum { FLYT_CUDNN_KNOBS_MAX = 48 };
+
+/* Which engine of a graph's, and its knobs: by these the library makes the same configuration again. */
+struct flyt_cudnn_config {
+    int64_t engine, knob_count;
+    struct {
+        int64_t type, value;
+    } knobs[FLYT_CUDNN_KNOBS_MAX];
+};
+_Static_assert(sizeof(struct flyt_cudnn_config) == 16 + 16 * FLYT_CUDNN_KNOBS_MAX, "it is on the wire");
 
 struct flyt_cudnn_attribute {
     int32_t name, type;

@@ -336,6 +336,18 @@ static int return_to(struct resumption *self, struct flyt_channel *fresh, struct
     return status ? flyt_error_set(err, -EPROTO, "%.400s", *cause.text ? cause.text : "something is missing") : 0;
 }
 
+/* Lets the server say why, for who moves the session. Whether it can is no matter: the program says so, too. */
+static void tell_why(struct flyt_channel *fresh, const char *why)
+{
+    char text[FLYT_STRING_BYTES_MAX];
+    flyt_session_resume_fail_args args = {.reason = text};
+    flyt_session_resume_fail_res res = {0};
+
+    snprintf(text, sizeof text, "%.400s", why);
+    if (flyt_channel_has(fresh, FLYT_SESSION_RESUME_FAIL))
+        flyt_call_session_resume_fail(fresh, &args, &res);
+}
+
 /* Everything is made again. 0 or a negative errno. */
 static int make_again(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
 {
@@ -352,6 +364,8 @@ static int make_again(struct resumption *self, struct flyt_channel *fresh, struc
     channel->resume_after = self->after;
     status = channel->handlers->resume(channel->user, fresh, &cause);
     self->steps.made_ns = flyt_clock_ns();
+    if (*cause.text)
+        tell_why(fresh, cause.text);
     bool is_named = *cause.text && atomic_load(&self->is_refused);
     if (status && !is_named && (status = check_call(self, fresh, "the session's objects", FLYT_CHANNEL_OK, 0, err)))
         return status;

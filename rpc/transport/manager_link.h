@@ -183,7 +183,8 @@ enum flyt_manager_link_kind {
 
     /* `made`; descriptor, where outcome is 0: the memory. Also unasked, for what an image has. */
     FLYT_MANAGER_LINK_MADE = 41,
-    /* `prepared`; `data`: a sentence where outcome is not 0, after which the server is of no use. */
+    /* `prepared`; `data`: a sentence where outcome is not 0, after which the server is of no use. Behind SESSION also
+     * unasked: why the program cannot go on there. */
     FLYT_MANAGER_LINK_PREPARED = 42,
 
     /* ---- to it ---- */

@@ -396,6 +396,8 @@ static void test_it_stays_where_it_was(void **state)
     assert_int_equal(atomic_load(&stage->try_count), 2);
     assert_int_equal(atomic_load(&stage->peers[0].whole_count), 3);
     assert_int_equal(atomic_load(&stage->peers[0].restored_count), 0);
+    assert_int_equal(atomic_load(&stage->peers[0].reason_count), 2);
+    assert_string_equal(stage->peers[0].reason, "an address differs");
     assert_int_equal(resumptions(stage), 1);
     stop(stage);
 }

@@ -165,6 +165,9 @@ static bool_t serve_restoring(struct test_link *link, unsigned procedure, const 
         link->is_restoring = false;
         link->received = link->last_notice = sequence;
         atomic_store(&peer->resume_after, sequence);
+    } else if (procedure == FLYT_SESSION_RESUME_FAIL) {
+        snprintf(peer->reason, sizeof peer->reason, "%s", ((const flyt_session_resume_fail_args *)args)->reason);
+        atomic_fetch_add(&peer->reason_count, 1);
     } else {
         atomic_fetch_add(&peer->restored_count, 1);
     }

@@ -89,14 +89,16 @@ struct test_peer {
     _Atomic(uint64_t) call_count, chunk_bytes;
     _Atomic(uint64_t) restored_count; /* calls that made a session's objects again */
     _Atomic(uint64_t) resume_after;   /* of the last session_resume_end */
-    _Atomic(unsigned) refused_count;  /* connections that were told to come later */
-    _Atomic(unsigned) whole_count;    /* how often it was asked */
-    _Atomic(unsigned) key;            /* the first byte of the credentials that came last; 0: none */
-    _Atomic(bool) holds_chunks;       /* chunks are not taken while this is true */
-    _Atomic(bool) holds_streams;      /* handshakes of data streams are not answered while this is true */
-    unsigned free_streams;            /* so many of them are all the same, the first ones; set before it is started */
-    _Atomic(unsigned) held_streams;   /* so many were held */
-    _Atomic(uint64_t) executed_max;   /* tells no higher number as executed; UINT64_MAX at first */
+    _Atomic(unsigned) reason_count;   /* of session_resume_fail, and what the last one said */
+    char reason[64];
+    _Atomic(unsigned) refused_count; /* connections that were told to come later */
+    _Atomic(unsigned) whole_count;   /* how often it was asked */
+    _Atomic(unsigned) key;           /* the first byte of the credentials that came last; 0: none */
+    _Atomic(bool) holds_chunks;      /* chunks are not taken while this is true */
+    _Atomic(bool) holds_streams;     /* handshakes of data streams are not answered while this is true */
+    unsigned free_streams;           /* so many of them are all the same, the first ones; set before it is started */
+    _Atomic(unsigned) held_streams;  /* so many were held */
+    _Atomic(uint64_t) executed_max;  /* tells no higher number as executed; UINT64_MAX at first */
 };
 
 void test_peer_init(struct test_peer *peer);

@@ -2,6 +2,8 @@
 """Programs that call NVIDIA's libraries (programs/descent.cu, programs/spectrum.cu) move with their VM, and outlive their server: what they come to
 is, bit by bit, what they come to without that. Where the node has no such library they are told so, once."""
 import os
+import shutil
+import tempfile
 
 import harness
 from cluster import System
@@ -87,12 +89,84 @@ def a_generator_in_the_middle_stands_against_a_move():
         program.ask("draw")
         moved = move(system, "same")
         expect(moved.status != 0 and "stays where it is" in moved.err, moved)
+        expect("a generator of curand from which was drawn cannot be made again" in moved.err, moved)
         program.ask("seed")
         moved = move(system, "same")
         expect_equal(moved.status, 0, "the move", moved)
         result = program.ends()
         expect_equal(result.status, 0)
         expect("cannot go to another server now: where a generator of curand is" in result.err, result)
+
+
+def with_cudnn():
+    """A system whose node has the stand-in for cuDNN, in a folder of its own."""
+    folder = tempfile.mkdtemp(prefix="graph-", dir=harness.WORK)
+    shutil.copy(os.path.join(harness.HELPERS, "graph", "libcudnn.so.9"), folder)
+    return whole_system(node={"libraries": folder}), folder
+
+
+@scenario
+def plans_of_cudnn_are_the_same_after_moves():
+    system, _ = with_cudnn()
+    with system:
+        program = Program(system, 0, "plans")
+        wanted = program.ask("steps")
+        for way in ("same", "other", "other"):
+            moved = move(system, way)
+            expect_equal(moved.status, 0, "the move", moved)
+            expect_equal(program.ask("steps"), wanted, "what the plans are made of")
+            expect_equal(program.ask("again"), [0], "a plan that is made there of what was brought is another one")
+        result = program.ends()
+        expect_equal((result.status, result.err), (0, ""), result)
+        is_idle(system)
+
+
+@scenario
+def plans_of_cudnn_are_the_same_when_servers_die():
+    system, _ = with_cudnn()
+    with system:
+        program = Program(system, 0, "plans")
+        wanted = program.ask("steps")
+        for _ in range(2):
+            its_server_is_killed(system)
+            expect_equal(program.ask("steps"), wanted, "what the plans are made of")
+            expect_equal(program.ask("again"), [0])
+        expect_equal(program.ends().status, 0)
+
+
+@scenario
+def heuristics_that_were_asked_stand_against_a_move():
+    system, _ = with_cudnn()
+    with system:
+        program = Program(system, 0, "plans")
+        program.ask("heuristics")
+        moved = move(system, "same")
+        expect(moved.status != 0 and "heuristics of cuDNN's that were asked" in moved.err, moved)
+        program.ask("forget")
+        moved = move(system, "same")
+        expect_equal(moved.status, 0, "the move", moved)
+        expect_equal(program.ends().status, 0)
+
+
+@scenario
+def what_the_target_lacks_is_said_by_name():
+    """The library there makes a plan that needs more memory than the program has been told: it stays, and goes on."""
+    system, folder = with_cudnn()
+    with system:
+        program = Program(system, 0, "plans")
+        wanted = program.ask("steps")
+        for way in ("same", "other"):
+            more = os.path.join(folder, "more_workspace")
+            with open(more, "w"):
+                pass
+            moved = move(system, way)
+            expect(moved.status != 0 and "a backend of cudnn (its status is 3000) cannot be made again" in moved.err, moved)
+            expect_equal(program.ask("steps"), wanted, "what it goes on with")
+            os.remove(more)
+            moved = move(system, way)
+            expect_equal(moved.status, 0, "the move", moved)
+            expect_equal(program.ask("steps"), wanted, "what the plans are made of")
+        expect_equal(program.ends().status, 0)
 
 
 @scenario

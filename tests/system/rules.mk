@@ -126,6 +126,15 @@ SYSTEM_PROGRAMS += $(RECORDED)/lib/$(2) $(RECORDED)/$(1)
 endef
 $(foreach name,$(LIBRARIES),$(eval $(call recorded_library,$(name),$(LIBRARY_FILE_$(name)))))
 
+# A library in the place of cuDNN that has descriptors of the graph interface, and a program that makes some.
+$(B)/tests/system/graph/libcudnn.so.9: tests/system/programs/graph_library.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror -fPIC -shared -fvisibility=hidden -Wl,-soname,$(@F) -o $@ $< -ldl
+$(B)/tests/system/plans: tests/system/programs/plans.c $(B)/lib/libcudnn.so.9 $(B)/lib/libcudart.so.13
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $< -L$(B)/lib -l:libcudnn.so.9 -l:libcudart.so.13 -Wl,-rpath-link,$(B)/lib
+SYSTEM_PROGRAMS += $(B)/tests/system/graph/libcudnn.so.9 $(B)/tests/system/plans
+
 # The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)

@@ -311,23 +311,36 @@ static void compose(const struct flyt_lib_call *call, unsigned char *to)
         to = append(to, call->in[i].data, call->in[i].bytes);
 }
 
+/* A bit for each address that is NULL: a library may do something else then, or refuse it. */
+static uint64_t null_addresses(const struct flyt_lib_call *call)
+{
+    uint64_t nulls = 0;
+    for (unsigned i = 0; i < call->row->address_count; i++) {
+        uint64_t value = 0;
+        memcpy(&value, (const char *)call->arguments + call->row->addresses[i].at, call->row->addresses[i].bytes);
+        nulls |= (uint64_t)!value << i;
+    }
+    return nulls;
+}
+
 static struct flyt_lib_key key_of(const struct flyt_lib_call *call)
 {
     const struct flyt_lib_row *row = call->row;
     struct flyt_lib_key key = {{row->id, (uint64_t)(unsigned)call->device}};
+    uint64_t nulls = null_addresses(call);
     flyt_lib_key_add(&key, call->arguments, row->key_bytes);
+    flyt_lib_key_add(&key, &nulls, sizeof nulls);
     for (unsigned i = 0; i < row->value_count; i++)
         flyt_lib_key_add(&key, (const char *)call->arguments + row->values[i].at, row->values[i].key_bytes);
     for (unsigned i = 0; i < call->in_count; i++)
         if (!call->in[i].is_aside)
             flyt_lib_key_add(&key, call->in[i].data, call->in[i].bytes);
     for (unsigned i = 0; i < call->object_count; i++) {
-        if (!call->objects[i])
-            continue;
-        if (row->flags & FLYT_LIB_CACHED)
-            flyt_lib_key_add(&key, call->objects[i]->state, state_bytes(call, i));
-        if (call->objects[i]->kind->is_apart)
-            flyt_lib_key_add(&key, &call->objects[i]->record.minted_id, sizeof call->objects[i]->record.minted_id);
+        const struct flyt_lib_object *object = call->objects[i];
+        uint64_t number = !object ? 0 : object->kind->is_apart ? object->number : UINT64_MAX;
+        flyt_lib_key_add(&key, &number, sizeof number);
+        if (object && row->flags & FLYT_LIB_CACHED)
+            flyt_lib_key_add(&key, object->state, state_bytes(call, i));
     }
     return key;
 }
@@ -468,6 +481,8 @@ static int make_object(struct flyt_lib_call *call, const struct sending *self)
     int status = result ? status_of(library, result) : res.status;
     if (status == library->success)
         status = take_results(call, res.results.results_val, res.results.results_len);
+    if (status == library->success && !flyt_lib_object_name(object, call->named, call->named_count))
+        object->stays = "an object made from others that have ended meanwhile";
     if (status == library->success)
         flyt_lib_object_publish(object, call->ret_made);
     else
@@ -486,7 +501,7 @@ static int end_object(struct flyt_lib_call *call)
     flyt_libobject_end_res res = {0};
     int sent = flyt_call_libobject_end(flyt_client.channel, &args, &res);
     CUresult result = flyt_client_reply(sent, res.result, call->row->name);
-    flyt_lib_object_drop(object);
+    flyt_lib_object_drop(object, call->row->id);
     return result ? status_of(library, result) : res.status;
 }
 
@@ -499,9 +514,9 @@ void flyt_lib_forget(const struct flyt_lib_row *row, uint64_t handle, const stru
         return;
     flyt_libobject_forget_args args = {
         .thread = flyt_thread_number(), .object_id = object->record.minted_id, .row = row->id};
-    uint64_t sequence;
-    flyt_client_status(flyt_send_libobject_forget(flyt_client.channel, &args, &sequence), "libobject_forget");
-    flyt_lib_object_drop(object);
+    flyt_client_status(flyt_send_libobject_forget(flyt_client.channel, &args, &object->record.destroyed),
+                       "libobject_forget");
+    flyt_lib_object_drop(object, row->id);
 }
 
 int flyt_lib_finish(struct flyt_lib_call *call)

@@ -86,6 +86,11 @@ enum flyt_lib_flag {
 
 enum { FLYT_LIB_VALUES_MAX = 8, FLYT_LIB_ARRAYS_MAX = 12 };
 
+/* Where in the arguments an address is, of 8 bytes, or a scalar's place, of 4: 0 is NULL. */
+struct flyt_lib_address {
+    unsigned at, bytes;
+};
+
 /* What is known of a call of one name. */
 struct flyt_lib_row {
     const struct flyt_lib *library;
@@ -97,6 +102,8 @@ struct flyt_lib_row {
     struct {
         unsigned at, key_bytes;
     } values[FLYT_LIB_VALUES_MAX];
+    unsigned address_count; /* 64 at most: which of them are NULL is part of what makes two calls alike, too */
+    const struct flyt_lib_address *addresses;
 };
 
 /* One call, on its caller's stack. */
@@ -121,7 +128,9 @@ struct flyt_lib_call {
         size_t bytes;
     } out[FLYT_LIB_ARRAYS_MAX];
     const struct flyt_lib_kind *made; /* the object that the call makes, */
-    void *ret_made;                   /* and where its handle goes */
+    void *ret_made;                   /* and where its handle goes; */
+    const uint64_t *named;            /* it is made again from these objects, too, which its arguments name */
+    size_t named_count;
     bool is_end;
 };
 
@@ -153,6 +162,20 @@ FLYT_API int flyt_lib_finish(struct flyt_lib_call *call);
 
 /* Ends an object without waiting: the row's call is made when what names the object has been executed. */
 FLYT_API void flyt_lib_forget(const struct flyt_lib_row *row, uint64_t handle, const struct flyt_lib_kind *kind);
+
+/* ---- objects that are made again otherwise than they were made ---- */
+
+/* The object is made again at another server by this call, in the place of the one that made it, and from the objects
+ * of these handles. No further calls that made it are made again. false: no memory, or one of the objects has gone. */
+FLYT_API bool flyt_lib_remake(uint64_t handle, const struct flyt_lib_kind *kind, const struct flyt_lib_row *row,
+                              const void *arguments, size_t bytes, const uint64_t *named, size_t named_count);
+/* It is made further by this call of another object. false: as above. */
+FLYT_API bool flyt_lib_make_further(uint64_t handle, const struct flyt_lib_kind *kind, const struct flyt_lib_row *row,
+                                    uint64_t other, const void *arguments, size_t bytes);
+/* The arguments of the call that makes it again; NULL: there is no such object. */
+FLYT_API const void *flyt_lib_recipe(uint64_t handle, const struct flyt_lib_kind *kind, size_t *ret_bytes);
+/* It is not made again, and is called so (a constant) where it stands against that. NULL: it is. */
+FLYT_API void flyt_lib_stay(uint64_t handle, const struct flyt_lib_kind *kind, const char *what);
 
 /* Says that a function is not forwarded, once, and returns the library's code for that. */
 FLYT_API int flyt_lib_refuse(const struct flyt_lib *library, const char *name);

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <cmocka.h>
 #include "cpu/client/core/fake_channel.h"
-#include "cpu/client/library/library_call.h"
+#include "cpu/client/core/instance.h"
+#include "cpu/client/core/restore_call.h"
+#include "cpu/client/library/object.h"
 #include "flyt.h"
 
 enum {
@@ -20,7 +22,8 @@ enum {
     ROW_NEW = 11,
     ROW_END,
     ROW_WORK,
-    ROW_SIZE
+    ROW_SIZE,
+    MADE_MAX = 16
 };
 
 struct state {
@@ -64,11 +67,22 @@ static const struct flyt_lib_kind kind = {.name = "test",
                                           .defaults = &defaults,
                                           .mode_at = offsetof(struct state, mode)};
 
+static const struct flyt_lib_kind apart_kind = {.name = "apart",
+                                                .library = &library,
+                                                .is_apart = true,
+                                                .state_bytes = sizeof(struct state),
+                                                .defaults = &defaults,
+                                                .mode_at = -1};
+static const struct flyt_lib_row apart_row = {
+    .library = &library, .name = "testForget", .id = ROW_END, .flags = FLYT_LIB_ASKS};
+
 static struct {
     int open_result, status;
     size_t result_bytes;
     unsigned char arguments[512];
     size_t bytes;
+    uint64_t made[MADE_MAX], forgotten;
+    unsigned made_count;
 } server;
 
 static void keep(u_int bytes, const char *data)
@@ -90,8 +104,12 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         ((flyt_library_open_res *)res)->result = server.open_result;
         ((flyt_library_open_res *)res)->text = strdup("it is not");
     }
-    if (procedure == FLYT_LIBOBJECT_NEW)
+    if (procedure == FLYT_LIBOBJECT_NEW) {
+        server.made[server.made_count++ % MADE_MAX] = ((const flyt_libobject_new_args *)args)->object_id;
         ((flyt_libobject_new_res *)res)->status = server.status;
+    }
+    if (procedure == FLYT_LIBOBJECT_FORGET)
+        server.forgotten = ((const flyt_libobject_forget_args *)args)->object_id;
     if (procedure == FLYT_LIBCALL_STREAM)
         keep(((const flyt_libcall_stream_args *)args)->arguments.arguments_len,
              ((const flyt_libcall_stream_args *)args)->arguments.arguments_val);
@@ -108,15 +126,27 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
 
 /* ---- as entry points are made ---- */
 
-static int create(void **ret_handle)
+static int create_from(void **ret_handle, const struct flyt_lib_kind *of, const uint64_t *named, size_t named_count)
 {
     static const struct flyt_lib_row row = {
         .library = &library, .name = "testCreate", .id = ROW_NEW, .flags = FLYT_LIB_ASKS};
     char nothing[1];
     struct flyt_lib_call call = {.row = &row, .arguments = nothing};
     flyt_lib_begin(&call);
-    flyt_lib_new(&call, ret_handle, &kind);
+    flyt_lib_new(&call, ret_handle, of);
+    call.named = named;
+    call.named_count = named_count;
     return flyt_lib_finish(&call);
+}
+
+static int create_of(void **ret_handle, const struct flyt_lib_kind *of)
+{
+    return create_from(ret_handle, of, NULL, 0);
+}
+
+static int create(void **ret_handle)
+{
+    return create_of(ret_handle, &kind);
 }
 
 static int destroy(void *handle)
@@ -147,12 +177,16 @@ static int call_row(const struct flyt_lib_row *row, void *handle, int n, const f
     return flyt_lib_finish(&call);
 }
 
+static const struct flyt_lib_address addresses[] = {{offsetof(struct arguments, address), 8},
+                                                    {offsetof(struct arguments, alpha.place), 4}};
 static const struct flyt_lib_row work_row = {.library = &library,
                                              .name = "testWork",
                                              .id = ROW_WORK,
                                              .flags = FLYT_LIB_IN_STREAM,
                                              .bytes = sizeof(struct arguments),
-                                             .key_bytes = offsetof(struct arguments, address)};
+                                             .key_bytes = offsetof(struct arguments, address),
+                                             .address_count = 2,
+                                             .addresses = addresses};
 static const struct flyt_lib_row size_row = {.library = &library,
                                              .name = "testSize",
                                              .id = ROW_SIZE,
@@ -163,6 +197,17 @@ static const struct flyt_lib_row size_row = {.library = &library,
 static int work(void *handle, int n, float alpha, uint64_t address)
 {
     return call_row(&work_row, handle, n, &alpha, address, NULL, 0, NULL, 0);
+}
+
+static int work_of(void *handle, const struct flyt_lib_kind *of, int n)
+{
+    struct arguments sent;
+    memset(&sent, 0, sizeof sent);
+    struct flyt_lib_call call = {.row = &work_row, .arguments = &sent};
+    flyt_lib_begin(&call);
+    flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, of);
+    sent.n = n;
+    return flyt_lib_finish(&call);
 }
 
 static unsigned asked(void)
@@ -187,8 +232,10 @@ static void a_library_is_opened_once(void **state)
     assert_int_equal(fake.call_count[FLYT_LIBRARY_OPEN], 1);
     assert_int_equal(fake.call_count[FLYT_LIBOBJECT_NEW], 0);
     use.is_known = 0;
-    assert_int_equal(create(&handle), FINE);
-    assert_int_equal(create(&handle), FINE);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(create(&handle), FINE);
+        assert_int_equal(destroy(handle), FINE);
+    }
     assert_int_equal(fake.call_count[FLYT_LIBRARY_OPEN], 2);
 }
 
@@ -200,7 +247,7 @@ static void what_has_succeeded_is_not_awaited_again(void **state)
     assert_int_equal(work(handle, 3, 1, 0x200000000000), FINE);
     assert_int_equal(asked(), asks + 1);
     assert_int_equal(work(handle, 3, 2, 0x200000000100), FINE); /* another address, another scalar */
-    assert_int_equal(work(handle, 3, 2, 0), FINE);
+    assert_int_equal(work(handle, 3, 2, 8), FINE);
     assert_int_equal(asked(), asks + 1);
     assert_int_equal(sent(), sends + 2);
     server.status = INVALID;
@@ -218,6 +265,101 @@ static void what_has_succeeded_is_not_awaited_again(void **state)
     assert_int_equal(out[1], 0x09090909);
     server.result_bytes = 0;
     assert_int_equal(destroy(handle), FINE);
+}
+
+static void without_an_address_it_is_another_call(void **state)
+{
+    void *handle;
+    float alpha = 1;
+    assert_int_equal(create(&handle), FINE);
+    unsigned asks = asked();
+    assert_int_equal(work(handle, 30, 1, 0x200000000000), FINE);
+    server.status = INVALID;
+    assert_int_equal(work(handle, 30, 1, 0), INVALID);
+    assert_int_equal(call_row(&work_row, handle, 30, NULL, 8, NULL, 0, NULL, 0), INVALID);
+    server.status = FINE;
+    assert_int_equal(asked(), asks + 3);
+    assert_int_equal(call_row(&work_row, handle, 30, &alpha, 8, NULL, 0, NULL, 0), FINE);
+    assert_int_equal(asked(), asks + 3);
+    assert_int_equal(destroy(handle), FINE);
+}
+
+static void an_object_apart_is_none_of_before(void **state)
+{
+    void *first, *second;
+    assert_int_equal(create_of(&first, &apart_kind), FINE);
+    assert_int_equal(work_of(first, &apart_kind, 31), FINE);
+    unsigned asks = asked();
+    assert_int_equal(work_of(first, &apart_kind, 31), FINE);
+    assert_int_equal(asked(), asks);
+    flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)first, &apart_kind);
+    for (unsigned i = 0; i < 100; i++) { /* the id may come again */
+        assert_int_equal(create_of(&second, &apart_kind), FINE);
+        assert_int_equal(work_of(second, &apart_kind, 31), FINE);
+        assert_int_equal(asked(), ++asks);
+        flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)second, &apart_kind);
+    }
+}
+
+/* What a server gets that is to be as after all calls up to `sequence`: how many objects, and how many ends. */
+static unsigned made_again(uint64_t sequence, unsigned *ret_ends)
+{
+    struct flyt_error err = {0};
+    struct flyt_restore restore = {.fresh = flyt_client.channel, .sequence = sequence, .err = &err};
+    unsigned ends = fake.call_count[FLYT_LIBOBJECT_FORGET];
+    server.made_count = 0;
+    assert_int_equal(flyt_lib_objects_restore(&restore), 0);
+    flyt_restore_end(&restore);
+    *ret_ends = fake.call_count[FLYT_LIBOBJECT_FORGET] - ends;
+    return server.made_count;
+}
+
+static void forget(void *handle)
+{
+    flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)handle, &apart_kind);
+}
+
+static void what_others_are_made_from_is_made_again(void **state)
+{
+    void *first, *second, *third;
+    unsigned ends;
+    fake.progress.executed = UINT64_MAX;
+    assert_int_equal(made_again(UINT64_MAX, &ends), 0);
+    assert_int_equal(create_of(&first, &apart_kind), FINE);
+    const uint64_t named[] = {(uint64_t)(uintptr_t)first, (uint64_t)(uintptr_t)first};
+    assert_int_equal(create_from(&second, &apart_kind, named, 2), FINE);
+    const uint64_t also[] = {(uint64_t)(uintptr_t)second};
+    assert_int_equal(create_from(&third, &apart_kind, also, 1), FINE);
+    forget(second);
+    forget(first);
+    assert_int_equal(made_again(UINT64_MAX, &ends), 3);
+    assert_int_equal(server.made[0], named[0]);
+    assert_int_equal(server.made[1], also[0]);
+    assert_int_equal(server.made[2], (uint64_t)(uintptr_t)third);
+    assert_int_equal(ends, 2); /* the program has them no more */
+    assert_int_equal(server.forgotten, named[0]);
+    /* Made otherwise, and from none of those: what the program has not is not needed any more. */
+    assert_true(flyt_lib_remake((uint64_t)(uintptr_t)third, &apart_kind, &apart_row, "x", 1, NULL, 0));
+    forget(third);
+    assert_int_equal(made_again(UINT64_MAX, &ends), 0);
+    assert_int_equal(ends, 0);
+}
+
+static void what_a_later_call_ends_is_there_until_then(void **state)
+{
+    void *handle;
+    unsigned ends;
+    assert_int_equal(create_of(&handle, &apart_kind), FINE);
+    uint64_t before = fake.sequence;
+    fake.progress.executed = before;
+    forget(handle);
+    assert_int_equal(made_again(before, &ends), 1);
+    assert_int_equal(ends, 0); /* the call that does comes again */
+    assert_int_equal(made_again(before + 1, &ends), 0);
+    fake.progress.executed = UINT64_MAX;
+    assert_int_equal(create_of(&handle, &apart_kind), FINE);
+    forget(handle);
+    assert_int_equal(made_again(UINT64_MAX, &ends), 0);
 }
 
 static void settings_and_arrays_travel(void **state)
@@ -338,9 +480,16 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_library_is_opened_once),     cmocka_unit_test(what_has_succeeded_is_not_awaited_again),
-        cmocka_unit_test(settings_and_arrays_travel),   cmocka_unit_test(answers_are_kept),
-        cmocka_unit_test(wrong_handles_are_refused),    cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(a_library_is_opened_once),
+        cmocka_unit_test(what_has_succeeded_is_not_awaited_again),
+        cmocka_unit_test(without_an_address_it_is_another_call),
+        cmocka_unit_test(an_object_apart_is_none_of_before),
+        cmocka_unit_test(what_others_are_made_from_is_made_again),
+        cmocka_unit_test(what_a_later_call_ends_is_there_until_then),
+        cmocka_unit_test(settings_and_arrays_travel),
+        cmocka_unit_test(answers_are_kept),
+        cmocka_unit_test(wrong_handles_are_refused),
+        cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(descriptors_hold_what_is_set),
     };
     setenv("FLYT_SERVER", "tcp://127.0.0.1:1", 1);

@@ -9,10 +9,11 @@
 
 struct flyt_restore;
 
-/* A call that made an object further. */
+/* A call that made an object further: of its own, or of another one that it is made from. */
 struct flyt_lib_further {
     struct flyt_lib_further *next;
     uint32_t row;
+    uint64_t object_id; /* whose call it is */
     size_t bytes;
     unsigned char arguments[];
 };
@@ -20,6 +21,7 @@ struct flyt_lib_further {
 struct flyt_lib_object {
     struct flyt_record record;
     const struct flyt_lib_kind *kind;
+    uint64_t number; /* counts all that were made, from 1: unlike its id it never comes again */
     uint64_t context_id;
     int device;
     void *stream; /* CUstream */
@@ -29,6 +31,14 @@ struct flyt_lib_object {
     size_t argument_bytes;
     struct flyt_lib_further *further; /* in their order */
     _Atomic bool is_drawn;            /* it has gone on to where no call can bring it again */
+    _Atomic(const char *) stays;      /* what it is called that is not made again; NULL: it is */
+    /* Under the lock of object.c: */
+    struct flyt_lib_object *previous, *next; /* all, in the order in which they were made; one that is gone, too, */
+    struct flyt_lib_object *next_late;
+    struct flyt_lib_object **named; /* as long as others are made again from it: */
+    size_t named_count, name_count; /* those that it names; how many name it */
+    bool is_gone;                   /* the program has it no more */
+    uint32_t end_row;               /* by which it has ended */
 };
 
 /* An object of the kind, not published; NULL: no memory. Takes over `arguments`. */
@@ -39,8 +49,11 @@ void flyt_lib_object_publish(struct flyt_lib_object *object, void *ret_handle);
  * as the last is that; is_last: earlier ones of its row go. false: no memory. */
 bool flyt_lib_object_add(struct flyt_lib_object *object, uint32_t row, const void *arguments, size_t bytes,
                          bool is_last);
-/* The program has it no more. */
-void flyt_lib_object_drop(struct flyt_lib_object *object);
+/* The object is made again from others, too, which are kept for that as long, by their ids. false: no memory, or one
+ * is not there any more. */
+bool flyt_lib_object_name(struct flyt_lib_object *object, const uint64_t *ids, size_t count);
+/* The program has it no more: a call of this row has ended it. */
+void flyt_lib_object_drop(struct flyt_lib_object *object, uint32_t end_row);
 /* One that never was published. */
 void flyt_lib_object_free(struct flyt_lib_object *object);
 

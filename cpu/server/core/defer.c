@@ -18,9 +18,15 @@ static struct flyt_stream *as_stream(struct flyt_object *object)
 }
 
 /*
- * A call waits for earlier ones that name a stream of its own, or an object that it ends. What it wants of an event was
- * settled when it came (event.h): that gives no order, but the event must be there until then.
+ * A call waits for earlier ones that name a stream of its own, a sequential object, or an object that it ends. What it
+ * wants of an event was settled when it came (event.h): that gives no order, but the event must be there until then.
  */
+
+/* Whether an object that is no stream gives the call of this row, whose handle of this number it is, an order. */
+static bool is_ordering(const struct flyt_object *object, const struct flyt_procedure *row, unsigned handle)
+{
+    return object && (object->is_sequential || row->ended_id == handle + 1);
+}
 
 bool flyt_defer_must_wait(const struct flyt_call *call)
 {
@@ -30,7 +36,7 @@ bool flyt_defer_must_wait(const struct flyt_call *call)
     for (unsigned i = 0; i < call->handle_count; i++) {
         struct flyt_object *object = call->handles[i].object;
         const struct flyt_stream *stream = object ? as_stream(object) : NULL;
-        if (!stream && !(object && call->row->ended_id == i + 1))
+        if (!stream && !is_ordering(object, call->row, i))
             continue;
         if (object->deferred_count)
             return true;
@@ -110,7 +116,7 @@ static bool is_held(struct flyt_session *session, const struct flyt_deferred *de
     for (unsigned i = 0; i < deferred->id_count; i++) {
         struct flyt_object *object = find(session, deferred->ids[i]);
         const struct flyt_stream *stream = object ? as_stream(object) : NULL;
-        if (!stream && !(object && deferred->row->ended_id == i + 1))
+        if (!stream && !is_ordering(object, deferred->row, i))
             continue;
         if (object->blocked_pass == pass)
             return true;

@@ -5,7 +5,8 @@
  * streams (two launches of one kernel into different streams have no order); while its stream cannot take it (a job
  * holds it, or it is full); while an earlier call waits that records the event which it waits for; and, if its row says
  * `after all`, while any earlier call waits. The legacy default stream counts as an object of every call on a blocking
- * stream of its device, and the other way round. An event is destroyed when no waiting call names it. Nothing else
+ * stream of its device, and the other way round. An object that is sequential (a generator in its numbers) gives its
+ * calls an order as a stream does. An event is destroyed when no waiting call names it. Nothing else
  * waits: no slow or full stream stops another.
  *
  * A deferred call is dispatched again, with its sequence number, when nothing holds it any more; it may be deferred

@@ -6,15 +6,14 @@
 
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/device.h"
-#include "cpu/server/core/observer.h"
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
+#include "cpu/server/library/environment.h"
 #include "cpu/server/library/library.h"
 #include "flyt_serve.h"
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
-#include "rpc/library/environment.h"
 
 /* ---- a library ---- */
 
@@ -60,32 +59,6 @@ static void open_finish(struct flyt_job *job, CUresult result)
 
 static const struct flyt_job_ops open_ops = {.finish = open_finish};
 
-static bool is_known_name(const char *name, size_t bytes)
-{
-    for (unsigned i = 0; i < FLYT_LIB_ENVIRONMENT_NAMES; i++)
-        if (strlen(flyt_lib_environment_names[i]) == bytes && !memcmp(flyt_lib_environment_names[i], name, bytes))
-            return true;
-    return false;
-}
-
-/* Takes what the program's environment says to NVIDIA's libraries into the server's own: this process is that program's
- * alone. Before the first library is loaded, for they read it then. */
-static void take_environment(const char *lines)
-{
-    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1) {
-        const char *equals = memchr(lines, '=', (size_t)(end - lines));
-        char name[64], value[FLYT_LIB_VALUE_BYTES_MAX + 1];
-        if (!equals || !is_known_name(lines, (size_t)(equals - lines)) ||
-            !flyt_lib_is_value(equals + 1, (size_t)(end - equals - 1)))
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)(equals - lines), lines);
-        snprintf(value, sizeof value, "%.*s", (int)(end - equals - 1), equals + 1);
-        const char *present = getenv(name);
-        if (!present || strcmp(present, value)) /* once, before there are threads that read it */
-            setenv(name, value, 1);
-    }
-}
-
 CUresult flyt_serve_library_open(struct flyt_call *call, const flyt_library_open_args *args, flyt_library_open_res *res)
 {
     struct flyt_server_library *library = flyt_server_library_find(args->name);
@@ -96,7 +69,7 @@ CUresult flyt_serve_library_open(struct flyt_call *call, const flyt_library_open
     struct open_job *self = calloc(1, sizeof *self);
     if (!self)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    take_environment(args->environment);
+    flyt_server_environment_take(args->environment);
     self->library = library;
     self->version = args->client_version;
     return flyt_job_on_worker(&self->job, &open_ops, call, open_run);
@@ -110,6 +83,12 @@ struct work {
     struct flyt_device *device;
     int status;
 };
+
+static void work_fini(struct work *work)
+{
+    free(work->call.arguments);
+    free(work->call.found);
+}
 
 static bool may_stand_for(const struct flyt_libobject *object, const struct flyt_server_kind *kind)
 {
@@ -135,7 +114,7 @@ static CUresult prepare(struct work *work, struct flyt_session *session, uint32_
         struct flyt_libobject *object = objects[next++];
         if (!object || !may_stand_for(object, &call->library->kinds[call->row->kinds[i]]))
             return CUDA_ERROR_INVALID_HANDLE;
-        if (object->is_taken)
+        if (object->taken_count)
             return FLYT_CALL_RETRY;
         call->objects[i] = object;
         if (object->library == call->library)
@@ -169,20 +148,14 @@ static CUresult untold(const struct flyt_session *session, const struct work *wo
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Tells of an object that stands against moving. */
-static void note_staying(struct flyt_session *session, const struct flyt_libobject *object, bool is_more)
-{
-    if (object->kind->stays && session->observer)
-        session->observer->staying(session, is_more);
-}
-
 /* ---- calls of a thread's ---- */
 
 struct thread_job {
     struct flyt_job job;
     struct work work;
     struct flyt_stream *stream;
-    struct flyt_libobject *object; /* that is made or ended */
+    struct flyt_libobject *made;   /* among the session's objects */
+    struct flyt_libobject *object; /* that is ended, no more among them */
     bool has_run;
 };
 
@@ -218,22 +191,25 @@ static CUresult thread_advance(struct flyt_job *job)
 static void thread_free(struct flyt_job *job)
 {
     struct thread_job *self = (struct thread_job *)job;
-    free(self->work.call.arguments);
+    work_fini(&self->work);
     free(self->object);
     free(self);
 }
 
-static void take_objects(struct flyt_libcall *call, bool is_taken)
+/* What a thread's call names is its own until it has ended: step is 1, and then -1. */
+static void take_objects(struct flyt_libcall *call, int step)
 {
     for (unsigned i = 0; i < call->row->object_count; i++)
         if (call->objects[i])
-            call->objects[i]->is_taken = is_taken;
+            call->objects[i]->taken_count += (unsigned)step;
+    for (size_t i = 0; i < call->found_count; i++)
+        call->found[i]->taken_count += (unsigned)step;
 }
 
 static void ask_finish(struct flyt_job *job, CUresult result)
 {
     struct thread_job *self = (struct thread_job *)job;
-    take_objects(&self->work.call, false);
+    take_objects(&self->work.call, -1);
     flyt_libcall_ask_res res = {.status = self->work.status};
     res.results.results_val = (char *)self->work.call.results;
     res.results.results_len = is_success(&self->work) ? (u_int)self->work.call.result_bytes : 0;
@@ -243,7 +219,7 @@ static void ask_finish(struct flyt_job *job, CUresult result)
 static void oneway_finish(struct flyt_job *job, CUresult result)
 {
     struct thread_job *self = (struct thread_job *)job;
-    take_objects(&self->work.call, false);
+    take_objects(&self->work.call, -1);
     if (result == CUDA_SUCCESS)
         result = untold(job->session, &self->work);
     if (result != CUDA_SUCCESS)
@@ -281,7 +257,8 @@ static CUresult start_thread(void *user, struct flyt_stream *target)
     thread->work.device = target->device;
     thread->stream = target;
     self->work.call.arguments = NULL;
-    take_objects(&thread->work.call, true);
+    self->work.call.found = NULL;
+    take_objects(&thread->work.call, 1);
     flyt_job_start(&thread->job, self->is_asked ? &ask_ops : &oneway_ops, self->call, target);
     return FLYT_CALL_STARTED;
 }
@@ -303,7 +280,7 @@ CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_st
         if (result == CUDA_SUCCESS)
             result = untold(call->session, &self.work);
     }
-    free(self.work.call.arguments);
+    work_fini(&self.work);
     return result;
 }
 
@@ -347,7 +324,7 @@ CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_a
         if (result == CUDA_SUCCESS)
             result = give(&self, res);
     }
-    free(self.work.call.arguments);
+    work_fini(&self.work);
     return result;
 }
 
@@ -357,20 +334,43 @@ static void new_finish(struct flyt_job *job, CUresult result)
 {
     struct thread_job *self = (struct thread_job *)job;
     flyt_libobject_new_res res = {.status = self->work.status};
+    take_objects(&self->work.call, -1);
+    self->made->taken_count--;
     if (result == CUDA_SUCCESS && is_success(&self->work)) {
-        self->object->real = self->work.call.made;
-        result = flyt_session_insert(job->session, &self->object->object, FLYT_ID_LIBOBJECT);
-        if (result == CUDA_SUCCESS) {
-            note_staying(job->session, self->object, true);
-            self->object = NULL;
-        }
+        self->made->real = self->work.call.made;
+        flyt_libobject_stay(job->session, self->made, self->made->kind->stays);
         res.results.results_val = (char *)self->work.call.results;
         res.results.results_len = (u_int)self->work.call.result_bytes;
+    } else {
+        flyt_object_remove(&job->session->objects, &self->made->object);
+        free(self->made);
     }
     flyt_job_reply_with(job, result, &res, sizeof res);
 }
 
 static const struct flyt_job_ops new_ops = {thread_advance, new_finish, thread_free};
+
+/* Its id is taken before the library is asked: what that has made needs no way back. */
+static CUresult insert_new(struct flyt_session *session, uint64_t id, struct thread_job *self)
+{
+    struct flyt_libobject *object = calloc(1, sizeof *object);
+    if (!object)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    object->object.id = id;
+    object->library = self->work.call.library;
+    object->kind = &object->library->kinds[self->work.call.row->made];
+    object->object.is_sequential = object->kind->is_sequential;
+    object->device = self->work.device;
+    memcpy(object->state, object->kind->defaults, object->kind->state_bytes);
+    CUresult result = flyt_session_insert(session, &object->object, FLYT_ID_LIBOBJECT);
+    if (result != CUDA_SUCCESS) {
+        free(object);
+        return result;
+    }
+    object->taken_count = 1;
+    self->made = object;
+    return CUDA_SUCCESS;
+}
 
 static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args *args, struct thread_job *self,
                           struct flyt_device *device)
@@ -381,15 +381,11 @@ static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args 
         return result;
     if (!(self->work.call.row->flags & FLYT_LIBCALL_NEW))
         return CUDA_ERROR_INVALID_VALUE;
-    self->object = calloc(1, sizeof *self->object);
-    if (!self->object)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    const struct flyt_server_kind *kind = &self->work.call.library->kinds[self->work.call.row->made];
-    self->object->object.id = args->object_id;
-    self->object->library = self->work.call.library;
-    self->object->kind = kind;
-    self->object->device = self->work.device = device;
-    memcpy(self->object->state, kind->defaults, kind->state_bytes);
+    self->work.device = device;
+    result = insert_new(call->session, args->object_id, self);
+    if (result != CUDA_SUCCESS)
+        return result;
+    take_objects(&self->work.call, 1);
     flyt_job_start(&self->job, &new_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
     return FLYT_CALL_STARTED;
@@ -444,7 +440,7 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     self->work.device = object->device;
     self->work.call.cu_stream = object->cu_stream;
     self->object = object;
-    note_staying(call->session, object, false);
+    flyt_libobject_stay(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
     flyt_job_start(&self->job, &end_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
@@ -460,23 +456,13 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     if (!function || library != object->library || !(row->flags & FLYT_LIBCALL_END) || row->object_count != 1 ||
         &library->kinds[row->kinds[0]] != object->kind)
         return CUDA_ERROR_INVALID_VALUE;
-    if (object->is_taken) /* by a thread's call */
+    if (object->taken_count) /* by a thread's call */
         return FLYT_CALL_RETRY;
     CUresult result = flyt_device_use(object->device);
     if (result == CUDA_SUCCESS)
         ((int (*)(void *))function)(object->real);
-    note_staying(call->session, object, false);
+    flyt_libobject_stay(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
     free(object);
     return result;
-}
-
-/* Its end at the library is the process's, or the device's. */
-void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device *device)
-{
-    if (device && object->device != device)
-        return;
-    note_staying(object->device->session, object, false);
-    flyt_object_remove(&object->device->session->objects, &object->object);
-    free(object);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "cpu/server/library/environment.h"
 #include "cpu/server/test/fake_client.h"
 
 static int open_library(struct fixture *self, const char *name, const char *environment, char *ret_text)
@@ -38,9 +39,6 @@ static void what_is_not_there_is_named(void **state)
 static void only_what_is_listed_comes_into_the_environment(void **state)
 {
     struct fixture *self = *state;
-    unsetenv("NVIDIA_TF32_OVERRIDE");
-    unsetenv("CUBLAS_WORKSPACE_CONFIG");
-    unsetenv("FLYT_TEST_FOREIGN");
     open_library(
         self, "cublas",
         "FLYT_TEST_FOREIGN=1\nCUBLAS_WORKSPACE_CONFIG=/etc/passwd\n=3\nNVIDIA_TF32_OVERRIDE\nNVIDIA_TF32_OVERRIDE=0\n"
@@ -51,7 +49,12 @@ static void only_what_is_listed_comes_into_the_environment(void **state)
     assert_null(getenv("CUBLAS_EMULATION_STRATEGY"));
     assert_string_equal(getenv("NVIDIA_TF32_OVERRIDE"), "0");
     open_library(self, "cublas", "CUBLAS_WORKSPACE_CONFIG=:4096:8\n", NULL);
-    assert_string_equal(getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
+    const char *before = getenv("CUBLAS_WORKSPACE_CONFIG");
+    assert_string_equal(before, ":4096:8");
+    /* What a thread may be reading stays as it is. */
+    open_library(self, "cublas", "CUBLAS_WORKSPACE_CONFIG=:16:8\n", NULL);
+    assert_string_equal(getenv("CUBLAS_WORKSPACE_CONFIG"), ":16:8");
+    assert_string_equal(before, ":4096:8");
 }
 
 static void calls_of_unknown_rows_and_objects_are_refused(void **state)
@@ -87,5 +90,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(calls_of_unknown_rows_and_objects_are_refused, set_up, tear_down),
     };
     setenv("FLYT_LIBRARIES", "/nowhere", 1);
+    setenv("NVIDIA_TF32_OVERRIDE", "1", 1); /* as the operator has it */
+    flyt_server_environment_reserve();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

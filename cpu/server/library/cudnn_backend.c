@@ -1,34 +1,44 @@
 /* cuDNN's graph interface. A descriptor is made when the client finalizes it, from the whole list of its attributes
  * (rpc/library/cudnn_list.h), or empty, to be filled by another one's attribute. A variant pack lives for one call. */
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/call.h"
+#include "cpu/server/library/cudnn_config.h"
 #include "cpu/server/library/library.h"
 #include "flyt_lib_cudnn.h"
 #include "flyt_objects.h"
 #include "rpc/base/id.h"
 #include "rpc/library/cudnn_list.h"
 
-typedef int (*create_fn)(int type, void **ret_descriptor);
-typedef int (*set_fn)(void *descriptor, int name, int type, int64_t count, const void *elements);
-typedef int (*one_fn)(void *descriptor);
-
-#define FUNCTION(call, type, name) ((type)flyt_server_library_function((call)->library, name))
-
 /* ---- objects whose ids came ---- */
+
+/* Notes that the call's arguments name the object. */
+static CUresult add_found(struct flyt_libcall *call, struct flyt_libobject *object)
+{
+    struct flyt_libobject **more = reallocarray(call->found, call->found_count + 1, sizeof *more);
+    if (!more)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    call->found = more;
+    more[call->found_count++] = object;
+    return CUDA_SUCCESS;
+}
 
 /* Puts the library's own handles in the place of ids of objects of a kind; 0 is none. Not now, where a thread has one.
  */
 static CUresult find_objects(struct flyt_libcall *call, const char *kind, uint64_t *ids, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct flyt_libobject *object = ids[i] ? flyt_session_find_libobject(call->session, ids[i]) : NULL;
+        struct flyt_libobject *object = ids[i] ? flyt_session_find_libobject(call->session, ids[i]) : NULL;
         if (ids[i] && (!object || object->library != call->library || strcmp(object->kind->name, kind)))
             return CUDA_ERROR_INVALID_HANDLE;
-        if (object && object->is_taken)
+        if (object && object->taken_count)
             return FLYT_CALL_RETRY;
+        CUresult result = object ? add_found(call, object) : CUDA_SUCCESS;
+        if (result != CUDA_SUCCESS)
+            return result;
         ids[i] = object ? (uint64_t)(uintptr_t)object->real : 0;
     }
     return CUDA_SUCCESS;
@@ -44,6 +54,21 @@ static bool are_on_device(const uint64_t *addresses, int64_t count)
     return true;
 }
 
+/* What is of ours has the one form in which it is read. */
+static bool is_well_again(const struct flyt_cudnn_attribute *one)
+{
+    switch (one->name) {
+    case FLYT_CUDNN_AGAIN_GRAPH:
+        return one->type == FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR && one->count == 1;
+    case FLYT_CUDNN_AGAIN_CONFIG:
+        return one->type == FLYT_CUDNN_TYPE_CHAR && one->bytes == sizeof(struct flyt_cudnn_config);
+    case FLYT_CUDNN_AGAIN_WORKSPACE:
+        return one->type == FLYT_CUDNN_TYPE_INT64 && one->count == 1;
+    default:
+        return true;
+    }
+}
+
 CUresult flyt_server_resolve_cudnnBackendFinalize(struct flyt_libcall *call);
 CUresult flyt_server_resolve_cudnnBackendFinalize(struct flyt_libcall *call)
 {
@@ -56,7 +81,7 @@ CUresult flyt_server_resolve_cudnnBackendFinalize(struct flyt_libcall *call)
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS &&
            (one = flyt_cudnn_list_next(call->arguments + call->in_at, sent->list_bytes, &at, &elements)))
-        if (one->name == FLYT_CUDNN_PACK_VALUE || one->name == FLYT_CUDNN_PLAN_JSON)
+        if (one->name == FLYT_CUDNN_PACK_VALUE || one->name == FLYT_CUDNN_PLAN_JSON || !is_well_again(one))
             result = CUDA_ERROR_INVALID_VALUE;
         else if (flyt_cudnn_is_object(one->type))
             result = find_objects(call, one->type == FLYT_CUDNN_TYPE_HANDLE ? "cudnn" : "backend", elements,
@@ -81,42 +106,51 @@ int flyt_server_run_cudnnBackendCreateDescriptor(struct flyt_libcall *call);
 int flyt_server_run_cudnnBackendCreateDescriptor(struct flyt_libcall *call)
 {
     const struct flyt_args_cudnnBackendCreateDescriptor *sent = (const void *)call->arguments;
-    return ((create_fn)call->function)(sent->type, &call->made);
+    return ((int (*)(int, void **))call->function)(sent->type, &call->made);
 }
 
-static int set_all(struct flyt_libcall *call, void *real, void *list, size_t bytes)
+static int set_all(const struct flyt_cudnn *cudnn, void *real, void *list, size_t bytes)
 {
-    set_fn set = FUNCTION(call, set_fn, "cudnnBackendSetAttribute");
-    int status = set ? call->library->success : call->library->refused;
+    int status = cudnn->library->success;
     size_t at = 0;
     void *elements;
     const struct flyt_cudnn_attribute *one;
-    while (status == call->library->success && (one = flyt_cudnn_list_next(list, bytes, &at, &elements)))
-        if (one->name != FLYT_CUDNN_PACK_VALUE)
-            status = set(real, one->name, one->type, one->count, elements);
+    while (status == cudnn->library->success && (one = flyt_cudnn_list_next(list, bytes, &at, &elements)))
+        if (one->name >= 0) /* others are of ours */
+            status = cudnn->set(real, one->name, one->type, one->count, elements);
     return status;
 }
 
 /* A finalized descriptor of the attributes. */
 static int make(struct flyt_libcall *call, int type, void *list, size_t bytes, void **ret_real)
 {
-    create_fn create = FUNCTION(call, create_fn, "cudnnBackendCreateDescriptor");
-    one_fn finalize = FUNCTION(call, one_fn, "cudnnBackendFinalize"),
-           destroy = FUNCTION(call, one_fn, "cudnnBackendDestroyDescriptor");
+    struct flyt_cudnn cudnn;
     void *real = NULL;
-    if (!create || !finalize || !destroy)
+    if (!flyt_cudnn_find(call, &cudnn))
         return call->library->refused;
-    int status = create(type, &real);
+    int status = cudnn.create(type, &real);
     if (status != call->library->success)
         return status;
-    status = set_all(call, real, list, bytes);
+    status = set_all(&cudnn, real, list, bytes);
     if (status == call->library->success)
-        status = finalize(real);
+        status = cudnn.finalize(real);
     if (status == call->library->success)
         *ret_real = real;
     else
-        destroy(real);
+        cudnn.destroy(real);
     return status;
+}
+
+/* The elements of an attribute of ours; NULL: it is not in the list. */
+static const void *find_again(void *list, size_t bytes, int name)
+{
+    size_t at = 0;
+    void *elements;
+    const struct flyt_cudnn_attribute *one;
+    while ((one = flyt_cudnn_list_next(list, bytes, &at, &elements)))
+        if (one->name == name)
+            return elements;
+    return NULL;
 }
 
 int flyt_server_run_cudnnBackendFinalize(struct flyt_libcall *call);
@@ -124,16 +158,62 @@ int flyt_server_run_cudnnBackendFinalize(struct flyt_libcall *call)
 {
     const struct flyt_args_cudnnBackendFinalize *sent = (const void *)call->arguments;
     void *list = flyt_libcall_in(call, sent->list_bytes, sent->list_bytes);
-    return call->status ? call->status : make(call, sent->type, list, sent->list_bytes, &call->made);
+    if (call->status)
+        return call->status;
+    const uint64_t *graph = find_again(list, sent->list_bytes, FLYT_CUDNN_AGAIN_GRAPH);
+    const struct flyt_cudnn_config *config = find_again(list, sent->list_bytes, FLYT_CUDNN_AGAIN_CONFIG);
+    if (graph || config)
+        return graph && config && sent->type == FLYT_CUDNN_CONFIG
+                   ? flyt_cudnn_config_make(call, (void *)(uintptr_t)*graph, config, &call->made)
+                   : call->library->invalid;
+    const int64_t *workspace = find_again(list, sent->list_bytes, FLYT_CUDNN_AGAIN_WORKSPACE);
+    int status = make(call, sent->type, list, sent->list_bytes, &call->made);
+    if (status == call->library->success && workspace)
+        status = flyt_cudnn_plan_check(call, call->made, *workspace);
+    return status;
 }
 
 int flyt_server_run_cudnnBackendDestroyDescriptor(struct flyt_libcall *call);
 int flyt_server_run_cudnnBackendDestroyDescriptor(struct flyt_libcall *call)
 {
-    return ((one_fn)call->function)(call->objects[0]->real);
+    return ((int (*)(void *))call->function)(call->objects[0]->real);
 }
 
 /* ---- using them ---- */
+
+/*
+ * What an attribute has filled is made again by the client (cpu/library/cudnn_again.c), or else stands against moving:
+ * by the same rules as there. Configurations of heuristics do so until the client has been told what they are.
+ */
+static void note_filled(struct flyt_libcall *call, int name, int64_t requested, int64_t count)
+{
+    bool are_results = name == FLYT_CUDNN_HEURISTICS_RESULTS;
+    if (are_results)
+        flyt_libobject_stay(call->session, call->objects[0], true);
+    for (size_t i = 0; i < call->found_count; i++) {
+        struct flyt_libobject *object = call->found[i];
+        bool is_filled = (int64_t)i < count;
+        if (object->is_filled || (are_results ? is_filled : requested > 1))
+            flyt_libobject_stay(call->session, object, true);
+        object->is_untold = are_results && is_filled && !object->is_filled;
+        object->is_filled |= is_filled;
+    }
+}
+
+/* What the configurations of these objects are. */
+static int tell_configs(struct flyt_libcall *call, void *const *elements, struct flyt_cudnn_config *ret, int64_t *count)
+{
+    int status = call->library->success;
+    for (size_t i = 0; i < call->found_count && status == call->library->success; i++)
+        status = flyt_cudnn_config_tell(call, elements[i], &ret[i]);
+    for (size_t i = 0; i < call->found_count && status == call->library->success; i++)
+        if (call->found[i]->is_untold) {
+            call->found[i]->is_untold = false;
+            flyt_libobject_stay(call->session, call->found[i], false);
+        }
+    *count = (int64_t)call->found_count;
+    return status;
+}
 
 int flyt_server_run_cudnnBackendGetAttribute(struct flyt_libcall *call);
 int flyt_server_run_cudnnBackendGetAttribute(struct flyt_libcall *call)
@@ -151,9 +231,19 @@ int flyt_server_run_cudnnBackendGetAttribute(struct flyt_libcall *call)
         (elements ? sent->ids_bytes : sent->elements_bytes) < room ||
         (elements != NULL) != (sent->type == FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR && sent->requested > 0))
         return call->status ? call->status : call->library->invalid;
+    if (elements && call->found_count != (size_t)sent->requested) /* a descriptor that is none */
+        return call->library->invalid;
+    if (sent->name == FLYT_CUDNN_AGAIN_CONFIG)
+        return elements && written && sent->elements_bytes == call->found_count * sizeof(struct flyt_cudnn_config)
+                   ? tell_configs(call, elements, written, count)
+                   : call->library->invalid;
     int (*get)(void *, int, int, int64_t, int64_t *, void *) =
         (int (*)(void *, int, int, int64_t, int64_t *, void *))call->function;
-    return get(call->objects[0]->real, sent->name, sent->type, sent->requested, count, elements ? elements : written);
+    int status =
+        get(call->objects[0]->real, sent->name, sent->type, sent->requested, count, elements ? elements : written);
+    if (elements && status == call->library->success)
+        note_filled(call, sent->name, sent->requested, *count);
+    return status;
 }
 
 /* Lets the data pointers of tensors by value name the bytes that came with the call: what else they are is looked at
@@ -187,8 +277,8 @@ int flyt_server_run_cudnnBackendExecute(struct flyt_libcall *call)
 {
     const struct flyt_args_cudnnBackendExecute *sent = (const void *)call->arguments;
     void *list = flyt_libcall_in(call, sent->list_bytes, sent->list_bytes), *pack;
-    one_fn destroy = FUNCTION(call, one_fn, "cudnnBackendDestroyDescriptor");
-    if (call->status || !destroy)
+    struct flyt_cudnn cudnn;
+    if (call->status || !flyt_cudnn_find(call, &cudnn))
         return call->status ? call->status : call->library->refused;
     int status = point_to_values(call, list, sent->list_bytes);
     if (status == call->library->success)
@@ -196,6 +286,6 @@ int flyt_server_run_cudnnBackendExecute(struct flyt_libcall *call)
     if (status != call->library->success)
         return status;
     status = ((int (*)(void *, void *, void *))call->function)(call->objects[0]->real, call->objects[1]->real, pack);
-    destroy(pack);
+    cudnn.destroy(pack);
     return status;
 }

@@ -239,13 +239,15 @@ int flyt_server_run_cudnnGetRNNWeightParams(struct flyt_libcall *call)
 
 /* ---- CTC loss with labels in host memory ---- */
 
-struct labels {
+/* What the calls of the loss share: their descriptors, and the arrays of a batch. */
+struct loss {
+    void *probs, *gradients, *ctc;
     const int *labels, *label_lengths, *input_lengths;
 };
 
 /* The arrays are as long as the tensor of probabilities and the lengths say: that is what the library reads. */
 static void take_labels(struct flyt_libcall *call, const struct flyt_value_tensor *probs, const uint32_t *bytes,
-                        struct labels *ret)
+                        struct loss *ret)
 {
     size_t batch = probs->dims == 3 && probs->sizes[1] > 0 ? (size_t)probs->sizes[1] : 0, count = 0;
     ret->labels = flyt_libcall_in(call, bytes[0], bytes[0]);
@@ -257,39 +259,44 @@ static void take_labels(struct flyt_libcall *call, const struct flyt_value_tenso
         call->status = call->library->invalid;
 }
 
+static struct loss take_loss(struct flyt_libcall *call, const struct flyt_value_tensor *probs,
+                             const struct flyt_value_tensor *gradients, const struct flyt_value_ctc *ctc,
+                             const uint32_t *bytes)
+{
+    struct loss loss = {.probs = flyt_libcall_value(call, probs, &flyt_server_value_cudnn_tensor),
+                        .gradients = flyt_libcall_value(call, gradients, &flyt_server_value_cudnn_tensor),
+                        .ctc = flyt_libcall_value(call, ctc, &flyt_server_value_cudnn_ctc)};
+    take_labels(call, probs, bytes, &loss);
+    return loss;
+}
+
+#define TAKE_LOSS(call, sent)                                                                                          \
+    take_loss(call, &(sent)->probsDesc, &(sent)->gradientsDesc, &(sent)->ctcLossDesc,                                  \
+              (const uint32_t[]){(sent)->labels_bytes, (sent)->labelLengths_bytes, (sent)->inputLengths_bytes})
+
 int flyt_server_run_cudnnCTCLoss(struct flyt_libcall *call);
 int flyt_server_run_cudnnCTCLoss(struct flyt_libcall *call)
 {
     const struct flyt_args_cudnnCTCLoss *sent = (const void *)call->arguments;
-    void *probs = flyt_libcall_value(call, &sent->probsDesc, &flyt_server_value_cudnn_tensor);
-    void *gradients = flyt_libcall_value(call, &sent->gradientsDesc, &flyt_server_value_cudnn_tensor);
-    void *ctc = flyt_libcall_value(call, &sent->ctcLossDesc, &flyt_server_value_cudnn_ctc);
-    struct labels host;
-    take_labels(call, &sent->probsDesc,
-                (const uint32_t[]){sent->labels_bytes, sent->labelLengths_bytes, sent->inputLengths_bytes}, &host);
+    struct loss loss = TAKE_LOSS(call, sent);
     if (call->status)
         return call->status;
     return ((int (*)(void *, void *, void *, const int *, const int *, const int *, void *, void *, void *, int, void *,
                      void *, size_t))call->function)(
-        call->objects[0]->real, probs, (void *)(uintptr_t)sent->probs, host.labels, host.label_lengths,
-        host.input_lengths, (void *)(uintptr_t)sent->costs, gradients, (void *)(uintptr_t)sent->gradients, sent->algo,
-        ctc, (void *)(uintptr_t)sent->workspace, sent->workSpaceSizeInBytes);
+        call->objects[0]->real, loss.probs, (void *)(uintptr_t)sent->probs, loss.labels, loss.label_lengths,
+        loss.input_lengths, (void *)(uintptr_t)sent->costs, loss.gradients, (void *)(uintptr_t)sent->gradients,
+        sent->algo, loss.ctc, (void *)(uintptr_t)sent->workspace, sent->workSpaceSizeInBytes);
 }
 
 int flyt_server_run_cudnnGetCTCLossWorkspaceSize(struct flyt_libcall *call);
 int flyt_server_run_cudnnGetCTCLossWorkspaceSize(struct flyt_libcall *call)
 {
     const struct flyt_args_cudnnGetCTCLossWorkspaceSize *sent = (const void *)call->arguments;
-    void *probs = flyt_libcall_value(call, &sent->probsDesc, &flyt_server_value_cudnn_tensor);
-    void *gradients = flyt_libcall_value(call, &sent->gradientsDesc, &flyt_server_value_cudnn_tensor);
-    void *ctc = flyt_libcall_value(call, &sent->ctcLossDesc, &flyt_server_value_cudnn_ctc);
-    struct labels host;
-    take_labels(call, &sent->probsDesc,
-                (const uint32_t[]){sent->labels_bytes, sent->labelLengths_bytes, sent->inputLengths_bytes}, &host);
+    struct loss loss = TAKE_LOSS(call, sent);
     size_t *bytes = flyt_libcall_out(call, sent->sizeInBytes_bytes, sizeof *bytes);
     if (call->status)
         return call->status;
     return ((int (*)(void *, void *, void *, const int *, const int *, const int *, int, void *,
-                     size_t *))call->function)(call->objects[0]->real, probs, gradients, host.labels,
-                                               host.label_lengths, host.input_lengths, sent->algo, ctc, bytes);
+                     size_t *))call->function)(call->objects[0]->real, loss.probs, loss.gradients, loss.labels,
+                                               loss.label_lengths, loss.input_lengths, sent->algo, loss.ctc, bytes);
 }

@@ -28,6 +28,7 @@ struct flyt_session;
 struct flyt_server_kind {
     const char *name, *also; /* also: the kind of another library for which these may stand; NULL: none */
     bool is_small, stays;    /* stays: it is not made again at another server, and so stands against moving */
+    bool is_sequential;      /* its calls are made in their order, whatever streams they are in */
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
@@ -88,11 +89,17 @@ struct flyt_server_library {
     int success, refused, failed, handle, invalid, memory;
     /* At run time: */
     pthread_mutex_t mutex;
-    void *file;
+    void *_Atomic file; /* set once, last; with what is below it */
     uint32_t version;
     void **functions; /* of the rows, looked up when first called */
     struct flyt_server_name names[FLYT_SERVER_NAMES];
 };
+
+/* Whether its file is there, and all that is known of it. From any thread. */
+static inline bool flyt_server_library_is_loaded(const struct flyt_server_library *library)
+{
+    return atomic_load_explicit(&library->file, memory_order_acquire) != NULL;
+}
 
 /* ---- objects ---- */
 
@@ -106,8 +113,11 @@ struct flyt_libobject {
     unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
     CUstream cu_stream;
     int mode;
-    bool is_taken; /* by a call that a thread makes: others that name it wait, for its stream and settings are that
-                      one's */
+    bool is_staying;      /* it stands against moving */
+    bool is_filled;       /* of cuDNN's descriptors: by another one's attribute, */
+    bool is_untold;       /* and it stands against moving only as long as the client has not been told what it is */
+    unsigned taken_count; /* times that calls name it which a thread makes: others that name it wait, for its stream and
+                             settings are that one's, and it may go only afterwards */
 };
 
 /* ---- a call ---- */
@@ -122,6 +132,8 @@ struct flyt_libcall {
     unsigned char *arguments; /* at a multiple of 8 */
     size_t bytes, in_at;      /* in_at: where the next array is that the call reads */
     struct flyt_libobject *objects[FLYT_LIB_OBJECTS_MAX];
+    struct flyt_libobject **found; /* those that its arguments name, by what resolves them; NULL: none */
+    size_t found_count;
     CUstream cu_stream;
     void *made; /* by a call that makes an object */
     unsigned char *results;
@@ -162,6 +174,9 @@ struct flyt_error;
 int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, struct flyt_error *err);
 /* The function of one of the library's rows; NULL: its file lacks it. */
 void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row);
+
+/* From now on the object stands against moving, or does no more. The submission thread. */
+void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *object, bool is_staying);
 
 /* Gives the call's objects the settings that came with it and its stream, and calls the library. Its status. */
 int flyt_libcall_run(struct flyt_libcall *call);

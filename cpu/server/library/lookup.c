@@ -6,7 +6,7 @@
 
 void *flyt_server_library_function(struct flyt_server_library *library, const char *name)
 {
-    if (!library->file)
+    if (!flyt_server_library_is_loaded(library))
         return NULL;
     struct flyt_server_name *place = &library->names[((uintptr_t)name >> 3) % FLYT_SERVER_NAMES];
     const char *known = NULL;

@@ -29,7 +29,7 @@ struct flyt_server_library *flyt_server_library_find(const char *name)
 const struct flyt_server_row *flyt_server_library_row(uint32_t id, struct flyt_server_library **ret_library)
 {
     for (unsigned i = 0; i < LIBRARIES; i++) {
-        unsigned low = 0, high = libraries[i]->file ? libraries[i]->row_count : 0;
+        unsigned low = 0, high = flyt_server_library_is_loaded(libraries[i]) ? libraries[i]->row_count : 0;
         while (low < high) {
             unsigned middle = (low + high) / 2;
             if (libraries[i]->rows[middle].id < id)
@@ -37,7 +37,8 @@ const struct flyt_server_row *flyt_server_library_row(uint32_t id, struct flyt_s
             else
                 high = middle;
         }
-        if (low < libraries[i]->row_count && libraries[i]->file && libraries[i]->rows[low].id == id) {
+        if (low < libraries[i]->row_count && flyt_server_library_is_loaded(libraries[i]) &&
+            libraries[i]->rows[low].id == id) {
             *ret_library = libraries[i];
             return &libraries[i]->rows[low];
         }
@@ -95,9 +96,9 @@ static void *open_of_node(const struct flyt_server_library *library, bool is_sof
 }
 
 /* libraryPropertyType: 0 is the major version, 1 the minor one. */
-static uint32_t version_of(const struct flyt_server_library *library)
+static uint32_t version_of(const struct flyt_server_library *library, void *file)
 {
-    int (*tell)(int, int *) = (int (*)(int, int *))dlsym(library->file, library->property);
+    int (*tell)(int, int *) = (int (*)(int, int *))dlsym(file, library->property);
     int major = 0, minor = 0;
     if (!tell || tell(0, &major) || tell(1, &minor))
         return 0;
@@ -109,7 +110,7 @@ int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, 
     char path[4200] = "";
     int status = 0;
     pthread_mutex_lock(&library->mutex);
-    if (!library->file) {
+    if (!flyt_server_library_is_loaded(library)) {
         void **functions = calloc(library->row_count, sizeof *functions);
         void *file = functions ? open_of_node(library, is_soft, path, sizeof path) : NULL;
         if (!functions) {
@@ -121,8 +122,9 @@ int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, 
             free(functions);
         } else {
             library->functions = functions;
-            library->file = file;
-            library->version = version_of(library);
+            library->version = version_of(library, file);
+            /* Last: the submission thread finds all else that it reads of the library behind this (acquire). */
+            atomic_store_explicit(&library->file, file, memory_order_release);
             flyt_info("library %s: loaded, file=%s version=%u.%u", library->name, path, library->version / 1000,
                       library->version % 1000);
         }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cpu/softgpu/library/blas.h"
+#include "rpc/library/blas_status.h"
 
 FLYT_SOFT_CUBLAS cublasCreate_v2(cublasHandle_t *handle)
 {
@@ -99,34 +100,15 @@ SETTING(cublasSetFixedPointEmulationMantissaBitCountPointer, cublasGetFixedPoint
 
 /* ---- statuses ---- */
 
-static const struct {
-    cublasStatus_t status;
-    const char *name, *text;
-} statuses[] = {
-    {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS", "success"},
-    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED", "the library was not initialized"},
-    {CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", "the resource allocation failed"},
-    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE",
-     "an unsupported value or parameter was passed to the function"},
-    {CUBLAS_STATUS_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH",
-     "the function requires a feature absent from the device architecture"},
-    {CUBLAS_STATUS_MAPPING_ERROR, "CUBLAS_STATUS_MAPPING_ERROR", "an access to GPU memory space failed"},
-    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", "the GPU program failed to execute"},
-    {CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", "an internal operation failed"},
-    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED", "the functionality requested is not supported"},
-    {CUBLAS_STATUS_LICENSE_ERROR, "CUBLAS_STATUS_LICENSE_ERROR", "the functionality requested requires some license"},
-};
+__attribute__((visibility("default"))) const char *cublasGetStatusName(cublasStatus_t status)
+{
+    return flyt_blas_status_name(status);
+}
 
-#define STATUS_TEXT(function_, field_)                                                                                 \
-    __attribute__((visibility("default"))) const char *function_(cublasStatus_t status)                                \
-    {                                                                                                                  \
-        for (unsigned i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)                                          \
-            if (statuses[i].status == status)                                                                          \
-                return statuses[i].field_;                                                                             \
-        return "unknown error";                                                                                        \
-    }
-STATUS_TEXT(cublasGetStatusName, name)
-STATUS_TEXT(cublasGetStatusString, text)
+__attribute__((visibility("default"))) const char *cublasGetStatusString(cublasStatus_t status)
+{
+    return flyt_blas_status_text(status);
+}
 
 /* ---- the logger: kept, and never called, as nothing is logged ---- */
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 LACKING = ("event_elapsed", "kernel_cluster_occupancy", "profiler_set", "session_all_sent",
-           "session_stopped", "session_is_whole", "session_left_at", "library_symbol", "constant_write", "constant_read",
+           "session_stopped", "session_is_whole", "session_left_at", "session_resume_fail", "library_symbol", "constant_write", "constant_read",
            "stream_memory_ops", "kernel_traits")
 NEW_STRUCT = "stream_op"  # is of a row that is lacking
 OTHER = "kernel_available_shared"

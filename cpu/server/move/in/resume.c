@@ -1,5 +1,7 @@
 #include "cpu/server/move/in/resume.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,6 +40,26 @@ CUresult flyt_serve_session_resume_begin(struct flyt_call *call, const flyt_sess
     session->resume.state = FLYT_RESUME_UNDER_WAY;
     session->resume.steps.marked_ns = flyt_clock_ns();
     session->resume.steps.first_call = call->sequence;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_serve_session_resume_fail(struct flyt_call *call, const flyt_session_resume_fail_args *args,
+                                        flyt_session_resume_fail_res *res)
+{
+    struct flyt_session *session = call->session;
+    if (session->resume.state != FLYT_RESUME_UNDER_WAY)
+        return CUDA_ERROR_NOT_PERMITTED;
+    snprintf(session->end_reason, sizeof session->end_reason, "its program cannot go on at the new server: %.400s",
+             args->reason);
+    for (char *one = session->end_reason; *one; one++)
+        if (iscntrl((unsigned char)*one))
+            *one = ' ';
+    flyt_warn("session %s: %s", session->label, session->end_reason);
+    /* Before the client comes back to its node, which asks then why. */
+    const struct flyt_manager_link_prepared prepared = {.outcome = -EIO};
+    if (session->manager)
+        flyt_manager_tell(session->manager, FLYT_MANAGER_LINK_PREPARED, &prepared, sizeof prepared, session->end_reason,
+                          NULL, 0);
     return CUDA_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-#include "cpu/library/status.h"
+#include "rpc/library/blas_status.h"
 
 #include <cublas_v2.h>
 

@@ -1,0 +1,315 @@
+/* Calls of NVIDIA's libraries over the wire, to a session whose libraries are functions of this test: the order of
+ * those that wait, in full streams and beside one which a thread makes; and what is refused of lists of attributes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <dlfcn.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "cpu/server/library/library.h"
+#include "cpu/server/test/fake_client.h"
+#include "flyt_lib_cudnn.h"
+#include "flyt_lib_curand.h"
+#include "rpc/library/cudnn_list.h"
+
+#define SEEN __attribute__((visibility("default")))
+
+extern struct flyt_server_library flyt_server_library_cudnn, flyt_server_library_curand;
+
+enum { PLAN = FLYT_CUDNN_EXECUTION_PLAN, TENSOR = FLYT_CUDNN_TENSOR };
+
+static char lines[512];
+static sem_t may_finalize, is_finalizing;
+static unsigned made_count;
+
+static void say(const char *word)
+{
+    size_t at = strlen(lines);
+    snprintf(lines + at, sizeof lines - at, "%s ", word);
+}
+
+/* ---- the libraries ---- */
+
+#define IS_FINE(name, ...)                                                                                             \
+    SEEN int name(__VA_ARGS__);                                                                                        \
+    SEEN int name(__VA_ARGS__)
+
+IS_FINE(curandCreateGenerator, void **generator, int type)
+{
+    *generator = &made_count;
+    made_count++;
+    return 0;
+}
+
+IS_FINE(curandSetStream, void *generator, void *stream)
+{
+    return 0;
+}
+
+IS_FINE(curandGenerate, void *generator, void *out, size_t count)
+{
+    say(out ? "later" : "earlier");
+    return 0;
+}
+
+IS_FINE(cudnnCreate, void **handle)
+{
+    *handle = &made_count;
+    made_count++;
+    return 0;
+}
+
+IS_FINE(cudnnSetStream, void *handle, void *stream)
+{
+    return 0;
+}
+
+IS_FINE(cudnnDropoutGetStatesSize, void *handle, size_t *bytes)
+{
+    say("asked");
+    return 0;
+}
+
+IS_FINE(cudnnBackendCreateDescriptor, int type, void **desc)
+{
+    *desc = (void *)(uintptr_t)type;
+    made_count++;
+    return 0;
+}
+
+IS_FINE(cudnnBackendSetAttribute, void *desc, int name, int type, int64_t count, const void *elements)
+{
+    return 0;
+}
+
+IS_FINE(cudnnBackendGetAttribute, void *desc, int name, int type, int64_t requested, int64_t *count, void *elements)
+{
+    *count = 0;
+    return 0;
+}
+
+IS_FINE(cudnnBackendFinalize, void *desc)
+{
+    if (desc != (void *)PLAN)
+        return 0;
+    sem_post(&is_finalizing);
+    sem_wait(&may_finalize);
+    say("finalized");
+    return 0;
+}
+
+IS_FINE(cudnnBackendDestroyDescriptor, void *desc)
+{
+    say("destroyed");
+    return 0;
+}
+
+/* As if loaded. */
+static void load(struct flyt_server_library *library)
+{
+    library->functions = calloc(library->row_count, sizeof *library->functions);
+    atomic_store(&library->file, dlopen(NULL, RTLD_NOW));
+    assert_non_null(dlsym(library->file, "curandGenerate"));
+}
+
+static uint32_t row(const struct flyt_server_library *library, const char *name)
+{
+    for (unsigned i = 0; i < library->row_count; i++)
+        if (!strcmp(library->rows[i].name, name))
+            return library->rows[i].id;
+    fail_msg("there is no row %s", name);
+    return 0;
+}
+
+/* ---- the client ---- */
+
+#define CURAND(name) row(&flyt_server_library_curand, name)
+#define CUDNN(name)  row(&flyt_server_library_cudnn, name)
+
+static uint64_t object_id(unsigned number)
+{
+    return flyt_id(FLYT_ID_LIBOBJECT, number);
+}
+
+static uint32_t send_new(struct fixture *self, unsigned number, uint32_t row_id, const void *arguments, size_t bytes)
+{
+    return SEND(self, FLYT_LIBOBJECT_NEW, libobject_new, .thread = 1, .object_id = object_id(number), .row = row_id,
+                .arguments = {(u_int)bytes, (char *)(uintptr_t)arguments});
+}
+
+static int await_new(struct fixture *self, uint32_t xid)
+{
+    flyt_libobject_new_res res = {0};
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_libobject_new_res, &res);
+    xdr_free((xdrproc_t)xdr_flyt_libobject_new_res, (char *)&res);
+    return res.result ? res.result : res.status;
+}
+
+static void draw(struct fixture *self, unsigned stream, uint64_t address)
+{
+    struct {
+        struct flyt_args_curandGenerate args;
+        uint64_t state;
+    } sent = {.args = {.num = 4, .outputPtr = address}};
+    uint64_t id = object_id(1);
+    SEND(self, FLYT_LIBCALL_STREAM, libcall_stream, .thread = 1, .stream_id = stream_id(stream), .objects = {1, &id},
+         .row = CURAND("curandGenerate"), .arguments = {sizeof sent, (char *)&sent});
+}
+
+/* A list of one attribute, which names objects. */
+struct finalize {
+    struct flyt_args_cudnnBackendFinalize args;
+    struct {
+        struct flyt_cudnn_attribute head;
+        uint64_t id;
+    } attributes[3];
+};
+
+static struct finalize a_plan(void)
+{
+    struct finalize sent = {.args = {.type = PLAN, .list_bytes = sizeof sent.attributes}};
+    static const struct {
+        int type;
+        unsigned number;
+    } named[] = {
+        {FLYT_CUDNN_TYPE_HANDLE, 2}, {FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR, 3}, {FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR, 3}};
+    for (unsigned i = 0; i < 3; i++) {
+        sent.attributes[i].head =
+            (struct flyt_cudnn_attribute){.name = (int)i, .type = named[i].type, .count = 1, .bytes = 8};
+        sent.attributes[i].id = object_id(named[i].number);
+    }
+    return sent;
+}
+
+/* ---- tests ---- */
+
+static void calls_of_a_sequential_object_keep_their_order(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_args_curandCreateGenerator made = {.rng_type = 100};
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    lines[0] = '\0';
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    create(self, 1, CU_STREAM_NON_BLOCKING);
+    assert_int_equal(await_new(self, send_new(self, 1, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
+    flyt_fake_hold(1);
+    for (unsigned i = 0; i < FLYT_STREAM_DEPTH_MAX; i++)
+        set(self, stream_id(0), address);
+    draw(self, 0, 0);
+    draw(self, 1, address);
+    query(self, stream_id(1));
+    assert_string_equal(lines, "");
+    flyt_fake_release(1);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    assert_int_equal(synchronize(self, stream_id(1)), CUDA_SUCCESS);
+    assert_string_equal(lines, "earlier later ");
+}
+
+static void what_a_thread_uses_is_its_own(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_args_cudnnBackendFinalize tensor = {.type = TENSOR};
+    struct finalize plan = a_plan();
+    struct {
+        struct flyt_args_cudnnDropoutGetStatesSize args;
+        uint64_t state;
+    } ask = {.args = {.sizeInBytes_bytes = sizeof(size_t)}};
+    lines[0] = '\0';
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &ask, 8)), 0);
+    assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
+    uint32_t plan_xid = send_new(self, 4, CUDNN("cudnnBackendFinalize"), &plan, sizeof plan);
+    sem_wait(&is_finalizing);
+    uint64_t handle = object_id(2);
+    SEND(self, FLYT_LIBOBJECT_FORGET, libobject_forget, .thread = 1, .object_id = object_id(3),
+         .row = CUDNN("cudnnBackendDestroyDescriptor"));
+    uint32_t ask_xid =
+        SEND(self, FLYT_LIBCALL_ASK, libcall_ask, .thread = 1, .stream_id = legacy, .objects = {1, &handle},
+             .row = CUDNN("cudnnDropoutGetStatesSize"), .arguments = {sizeof ask, (char *)&ask});
+    query(self, legacy);
+    assert_string_equal(lines, "");
+    sem_post(&may_finalize);
+    assert_int_equal(await_new(self, plan_xid), 0);
+    flyt_libcall_ask_res res = {0};
+    await_reply(self, ask_xid, (xdrproc_t)xdr_flyt_libcall_ask_res, &res);
+    assert_int_equal(res.result, 0);
+    xdr_free((xdrproc_t)xdr_flyt_libcall_ask_res, (char *)&res);
+    assert_string_equal(lines, "finalized destroyed asked ");
+}
+
+/* No thread waits for a test that has failed. */
+static int let_go(void **state)
+{
+    sem_post(&may_finalize);
+    return tear_down(state);
+}
+
+static void an_id_that_is_known_costs_the_library_nothing(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t nothing = 0;
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, 8)), 0);
+    unsigned before = made_count;
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, 8)), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(made_count, before);
+}
+
+/* A list of what configurations are made again from, some of it wrong. */
+static int make_config(struct fixture *self, uint64_t graph_id, int graph_name, uint32_t config_bytes, int64_t knobs)
+{
+    struct {
+        struct flyt_args_cudnnBackendFinalize args;
+        struct flyt_cudnn_attribute graph;
+        uint64_t id;
+        struct flyt_cudnn_attribute config;
+        struct flyt_cudnn_config numbers;
+    } sent = {
+        .args = {.type = FLYT_CUDNN_CONFIG},
+        .graph = {.name = graph_name, .type = FLYT_CUDNN_TYPE_BACKEND_DESCRIPTOR, .count = 1, .bytes = 8},
+        .id = graph_id,
+        .config = {.name = FLYT_CUDNN_AGAIN_CONFIG,
+                   .type = FLYT_CUDNN_TYPE_CHAR,
+                   .count = config_bytes,
+                   .bytes = config_bytes},
+        .numbers = {.engine = 1, .knob_count = knobs},
+    };
+    size_t bytes = offsetof(__typeof__(sent), numbers) + config_bytes;
+    sent.args.list_bytes = (uint32_t)(bytes - sizeof sent.args);
+    return await_new(self, send_new(self, 9, CUDNN("cudnnBackendFinalize"), &sent, bytes));
+}
+
+static void lists_are_what_they_say(void **state)
+{
+    enum { INVALID = 2000, REFUSED = 3000, WHOLE = sizeof(struct flyt_cudnn_config) };
+    struct fixture *self = *state;
+    struct flyt_args_cudnnBackendFinalize tensor = {.type = TENSOR};
+    assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, 8, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(make_config(self, object_id(77), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, 0), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(make_config(self, 0, FLYT_CUDNN_AGAIN_GRAPH, WHOLE, 0), INVALID);
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_ENGINE_GRAPH, WHOLE, 0), INVALID);
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, -1), INVALID);
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, FLYT_CUDNN_KNOBS_MAX + 1), INVALID);
+    /* This library tells of an engine 0. */
+    assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, 0), REFUSED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(calls_of_a_sequential_object_keep_their_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, let_go),
+        cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
+    };
+    sem_init(&may_finalize, 0, 0);
+    sem_init(&is_finalizing, 0, 0);
+    load(&flyt_server_library_cudnn);
+    load(&flyt_server_library_curand);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
