@@ -107,3 +107,11 @@ void flyt_lib_value(struct flyt_lib_call *call, void *to, const void *value, con
     if (kind->has_list)
         flyt_lib_in(call, list_of(kind, value)->data, list_of(kind, value)->bytes, true);
 }
+
+void flyt_lib_value_set(struct flyt_lib_call *call, void *to, void *value, const struct flyt_lib_value_kind *kind)
+{
+    const size_t head = sizeof(struct flyt_lib_value_head);
+    flyt_lib_value(call, to, value, kind);
+    if (is_value(kind, value)) /* whose descriptor it is, the client alone knows */
+        flyt_lib_out(call, (char *)value + head, kind->bytes - head, false);
+}
