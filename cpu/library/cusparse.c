@@ -109,7 +109,7 @@ GETTER(MatFillMode, fill_mode)
 GETTER(MatDiagType, diag_type)
 GETTER(MatIndexBase, index_base)
 
-/* Those of a format with blocks are counted in elements. */
+/* As the library tells it: of BSR elements are counted, of Blocked ELL rows × columns × the size of a block. */
 enum { BLOCKED_ELL = 5, BSR = 6 };
 
 FLYT_LIB_ENTRY int cusparseSpMatGetSize(const void *descr, int64_t *rows, int64_t *cols, int64_t *nnz)
@@ -120,6 +120,6 @@ FLYT_LIB_ENTRY int cusparseSpMatGetSize(const void *descr, int64_t *rows, int64_
     int64_t down = value->format == BSR ? value->block_rows : 1, across = value->format == BSR ? value->block_cols : 1;
     *rows = value->rows * down;
     *cols = value->cols * across;
-    *nnz = value->format == BLOCKED_ELL ? value->rows * value->ell_cols : value->nnz * down * across;
+    *nnz = value->format == BLOCKED_ELL ? value->rows * value->cols * value->block_rows : value->nnz * down * across;
     return flyt_lib_cusparse.success;
 }

@@ -242,16 +242,30 @@ static void test_getters()
            base == CUSPARSE_INDEX_BASE_ZERO && type == CUDA_R_64F);
     CHECK_SPARSE(cusparseSpMatGetFormat(a.descr, &format));
     EXPECT(format == CUSPARSE_FORMAT_CSR);
-    cusparseFillMode_t fill = CUSPARSE_FILL_MODE_UPPER, told = CUSPARSE_FILL_MODE_LOWER;
+    cusparseFillMode_t fill = CUSPARSE_FILL_MODE_UPPER, told_fill = CUSPARSE_FILL_MODE_LOWER;
+    cusparseDiagType_t told = CUSPARSE_DIAG_TYPE_UNIT;
     CHECK_SPARSE(cusparseSpMatSetAttribute(a.descr, CUSPARSE_SPMAT_FILL_MODE, &fill, sizeof fill));
-    CHECK_SPARSE(cusparseSpMatGetAttribute(a.descr, CUSPARSE_SPMAT_FILL_MODE, &told, sizeof told));
-    EXPECT(told == fill);
+    CHECK_SPARSE(cusparseSpMatGetAttribute(a.descr, CUSPARSE_SPMAT_FILL_MODE, &told_fill, sizeof told_fill));
+    EXPECT(told_fill == fill);
     Dense<double> x(K, 1);
     CHECK_SPARSE(cusparseDnVecGet(x.vector, &size, &values, &type));
     EXPECT(size == K && values == x.device && type == CUDA_R_64F);
     cusparsePointerMode_t mode;
     CHECK_SPARSE(cusparseGetPointerMode(handle, &mode));
     EXPECT(mode == CUSPARSE_POINTER_MODE_HOST);
+    cusparseSpMatDescr_t blocks;
+    CHECK_SPARSE(cusparseSpMatGetAttribute(a.descr, CUSPARSE_SPMAT_DIAG_TYPE, &told, sizeof told)); // it was never set
+    EXPECT(told == CUSPARSE_DIAG_TYPE_NON_UNIT);
+    CHECK_SPARSE(cusparseCreateBsr(&blocks, 3, 4, 5, 2, 2, a.device_offsets, a.device_indices, a.device_values, CUSPARSE_INDEX_32I,
+                                   CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_64F, CUSPARSE_ORDER_ROW));
+    CHECK_SPARSE(cusparseSpMatGetSize(blocks, &rows, &columns, &nnz));
+    EXPECT(rows == 6 && columns == 8 && nnz == 20);
+    CHECK_SPARSE(cusparseDestroySpMat(blocks));
+    CHECK_SPARSE(cusparseCreateBlockedEll(&blocks, 20, 42, 2, 6, a.device_indices, a.device_values, CUSPARSE_INDEX_32I,
+                                          CUSPARSE_INDEX_BASE_ZERO, CUDA_R_64F));
+    CHECK_SPARSE(cusparseSpMatGetSize(blocks, &rows, &columns, &nnz));
+    EXPECT(rows == 20 && columns == 42 && nnz == 1680);
+    CHECK_SPARSE(cusparseDestroySpMat(blocks));
     cusparseSpMatDescr_t none;
     EXPECT(cusparseCreateCsr(&none, -1, K, 0, NULL, NULL, NULL, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO,
                              CUDA_R_64F) == CUSPARSE_STATUS_INVALID_VALUE);

@@ -113,7 +113,7 @@ static int set_batch(struct flyt_libcall *call, const struct flyt_value_spmat *v
 
 static int set_attribute(struct flyt_libcall *call, void *real, int attribute, int32_t number)
 {
-    if (number < 0) /* it was never set */
+    if (!number) /* the default */
         return call->library->success;
     return CALL("cusparseSpMatSetAttribute", (void *, int, const void *, size_t), real, attribute, &number,
                 sizeof number);
