@@ -13,8 +13,7 @@ enum { VERSION_MAJOR = 12, VERSION_MINOR = 6, VERSION_PATCH = 3 };
 
 FLYT_LIB_ENTRY int cusparseGetVersion(void *handle, int *version)
 {
-    (void)handle;
-    if (!version)
+    if (!handle || !version)
         return flyt_lib_cusparse.invalid;
     *version = VERSION_MAJOR * 1000 + VERSION_MINOR * 100 + VERSION_PATCH;
     return flyt_lib_cusparse.success;
@@ -39,7 +38,7 @@ static const struct {
     {"CUSPARSE_STATUS_ALLOC_FAILED", "out of memory"},
     {"CUSPARSE_STATUS_INVALID_VALUE", "invalid value"},
     {"CUSPARSE_STATUS_ARCH_MISMATCH", "architecture mismatch"},
-    {"CUSPARSE_STATUS_MAPPING_ERROR", "mapping error"},
+    {"CUSPARSE_STATUS_MAPPING_ERROR", "texture memory mapping error"},
     {"CUSPARSE_STATUS_EXECUTION_FAILED", "kernel launch failure"},
     {"CUSPARSE_STATUS_INTERNAL_ERROR", "internal error"},
     {"CUSPARSE_STATUS_MATRIX_TYPE_NOT_SUPPORTED", "matrix type not supported"},

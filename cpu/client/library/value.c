@@ -50,6 +50,8 @@ bool flyt_lib_list_set(const struct flyt_lib_value_kind *kind, void *value, cons
 int flyt_lib_unmake(const struct flyt_lib *library, const struct flyt_lib_value_kind *kind, void *value)
 {
     struct flyt_lib_value_head *head = value;
+    if (!value) /* as all the libraries have it */
+        return library->success;
     if (!is_value(kind, value))
         return library->invalid;
     head->magic = 0;
