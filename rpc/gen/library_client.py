@@ -24,7 +24,7 @@ def prototype(library, call):
 def flags(call):
     names = {"stream": "FLYT_LIB_IN_STREAM", "sync": "FLYT_LIB_ASKS", "cached": "FLYT_LIB_CACHED", "more": "FLYT_LIB_ASKS | FLYT_LIB_MORE", "new": "FLYT_LIB_ASKS",
              "end": "FLYT_LIB_ASKS"}
-    out = [names[call.kind]]
+    out = ["FLYT_LIB_ASKS" if "asked" in call.words else names[call.kind]]
     if "waits" in call.words:
         out.append("FLYT_LIB_WAITS")
     out += [f"FLYT_LIB_{word.upper()}" for word in ("trusted", "draws", "restarts") if word in call.words]
@@ -35,7 +35,7 @@ def flags(call):
 
 def formula(call):
     """Makes a formula over parameters one over what the call has of them: descriptors are in its arguments."""
-    values = {one.name for one in call.parameters if one.kind.startswith("val ")}
+    values = {one.name for one in call.parameters if one.is_value}
     return lambda text: re.sub(r"[A-Za-z_]\w*", lambda found: f"sent.{found[0]}" if found[0] in values else found[0], text)
 
 
@@ -59,8 +59,9 @@ def put(library, call, one):
         return [f"    flyt_lib_stream(&call, {name});"]
     if word == "scratch":
         return [f"    sent.{name}_bytes = {name} ? (size_t)({formula(call)(one.extent)}) : 0;"]
-    if word == "val":
-        return [f"    flyt_lib_value(&call, &sent.{name}, {name}, &value_{one.type});"]
+    if one.is_value:
+        function = "flyt_lib_value" if word == "val" else "flyt_lib_value_set"
+        return [f"    {function}(&call, &sent.{name}, {name}, &value_{one.type});"]
     optional = "true" if one.is_optional else "false"
     if word in BY_MODE:
         size = f"(size_t)({formula(call)(one.extent)}) * {shared.element_bytes(one.type, formula(call))}"
@@ -85,7 +86,7 @@ def sent_body(library, call):
         lines += put(library, call, one)
     if mode:
         lines.append(f"    sent.pointer_mode = flyt_lib_mode(&call, {mode[0]});")
-    for one in sorted(rest, key=lambda one: not one.kind.startswith("val ")):
+    for one in sorted(rest, key=lambda one: not one.is_value):
         lines += put(library, call, one)
     lines.append("    return flyt_lib_finish(&call);")
     return lines
@@ -108,7 +109,7 @@ def addresses_c(library, call):
 
 
 def row_c(library, call, storage="static "):
-    values = [p for p in call.parameters if p.kind.startswith("val ")]
+    values = [p for p in call.parameters if p.is_value]
     key_ends = ", ".join(f"{{offsetof(struct flyt_args_{call.symbol}, {p.name}), offsetof(struct flyt_value_{p.type}, key_end)}}"
                          for p in values)
     more = f", .value_count = {len(values)}, .values = {{{key_ends}}}" if values else ""
@@ -167,7 +168,9 @@ def fill_or_tell_body(library, call):
     const = "const " if call.kind == "tell" else ""
     lines = [f"    {const}struct flyt_value_{value.name} *value = flyt_lib_valid(&value_{value.name}, {desc});"]
     checks = ["!value"]
-    pairs = [(fields[name], by_name[parameter]) for name, parameter in (one.split("=") for one in call.arguments[1:])]
+    for name, number in (one.split(":") for one in call.arguments[1:] if ":" in one): # it has to be such a one
+        checks.append(f"value->{name} != {number}")
+    pairs = [(fields[name], by_name[parameter]) for name, parameter in (one.split("=") for one in call.arguments[1:] if "=" in one)]
     for field, one in pairs:
         if call.kind == "tell":
             checks.append(f"!{one.name}")
@@ -186,15 +189,33 @@ def fill_or_tell_body(library, call):
     return lines + [f"    return {library.codes['success']};"]
 
 
+def make_of_fields_body(library, call, value):
+    """Of a call that makes a descriptor of fields that it names: its first parameter is where that goes."""
+    fields, by_name, desc = {one.name: one for one in value.fields}, {one.name: one for one in call.parameters}, call.parameters[0].name
+    pairs = [(fields[name], by_name[parameter]) for name, parameter in (one.split("=") for one in call.arguments[1:] if "=" in one)]
+    checks = [f"!{desc}"] + [f"{one.name} < 0" for field, one in pairs if field.type == "s64"]
+    lines = [f"    if ({' || '.join(checks)})", f"        return {library.codes['invalid']};",
+             f"    struct flyt_value_{value.name} *value = flyt_lib_make(&value_{value.name}, NULL, 0);",
+             "    if (!value)", f"        return {library.codes['memory']};"]
+    lines += [f"    value->{name} = {number};" for name, number in (one.split(":") for one in call.arguments[1:] if ":" in one)]
+    for field, one in pairs:
+        cast = f"({NUMBERS[field.type][0]})" + ("(uintptr_t)" if c_type(library, one).endswith("*") else "")
+        lines.append(f"    value->{field.name} = {cast}{one.name};")
+    return lines + [f"    *(void **){desc} = value;", f"    return {library.codes['success']};"]
+
+
 def value_body(library, call):
     """Of a call that works on a descriptor: its parameters have the places that cublasLt gives them."""
     names = [one.name for one in call.parameters]
     if call.kind == "attributes":
         word, value = call.arguments
+        names += ["NULL"] if word == "get" and len(names) == 4 else []
         return [f"    return flyt_lib_attribute_{word}(&this_library, &value_{value}, {', '.join(names)});"]
     if call.kind == "unmake":
         return [f"    return flyt_lib_unmake(&this_library, &value_{call.arguments[0]}, {names[0]});"]
     value = library.values[call.arguments[0]]
+    if any("=" in one or ":" in one for one in call.arguments):
+        return make_of_fields_body(library, call, value)
     room = ", ".join(call.arguments[1:]) or "NULL, 0"
     lines = [f"    struct flyt_value_{value.name} *value = flyt_lib_make(&value_{value.name}, {room});",
              "    if (!value)", f"        return {library.codes['memory']};"]
@@ -234,14 +255,15 @@ def kind_c(library, one):
 
 
 def value_c(library, value):
-    fields = "\n".join(f"    {{{f.number}, offsetof(struct flyt_value_{value.name}, {f.name}), {f.bytes}}}," for f in value.fields)
+    numbered = [f for f in value.fields if f.number >= 0] # what has no number is no attribute
+    fields = "\n".join(f"    {{{f.number}, offsetof(struct flyt_value_{value.name}, {f.name}), {f.bytes}}}," for f in numbered)
+    table = f"static const struct flyt_lib_attribute attributes_{value.name}[] = {{\n{fields}\n}};\n" if numbered else ""
     defaults = ", ".join(f".{f.name} = {f.default}" for f in value.fields if f.default != "0")
-    return (f"static const struct flyt_lib_attribute attributes_{value.name}[] = {{\n{fields}\n}};\n"
-            f"static const struct flyt_value_{value.name} defaults_{value.name} = {{{defaults or '0'}}};\n"
+    return (f"{table}static const struct flyt_value_{value.name} defaults_{value.name} = {{{defaults or '0'}}};\n"
             f"#define value_{value.name} flyt_lib_value_{library}_{value.name}\n"
             f"extern const struct flyt_lib_value_kind value_{value.name};\n"
             f"const struct flyt_lib_value_kind value_{value.name} = {{.bytes = sizeof(struct flyt_value_{value.name}), "
-            f".room = {value.bytes}, .count = {len(value.fields)}, .attributes = attributes_{value.name}, .defaults = &defaults_{value.name}, "
+            f".room = {value.bytes}, .count = {len(numbered)}, .attributes = {f'attributes_{value.name}' if numbered else 'NULL'}, .defaults = &defaults_{value.name}, "
             f"{'.has_list = true, ' if value.has_list else ''}.magic = 0x{abs(hash_of(value.name)):08x}u}};")
 
 
@@ -257,7 +279,7 @@ def hash_of(text):
 
 
 def library_c(library):
-    codes = ", ".join(f".{name} = {number}" for name, number in library.codes.items())
+    codes = ", ".join(f".{name} = {number}" for name, number in library.codes_c.items())
     return (f"#define this_library flyt_lib_{library.name}\n"
             f"const struct flyt_lib this_library = {{.name = \"{library.name}\", .soname = \"{library.soname}\", {codes}, .version = {library.version}, .use = &flyt_lib_use_of_{library.name}}};")
 

@@ -29,7 +29,7 @@ def formulas(call):
 
 
 def depends_on_descriptor(call, one):
-    values = {p.name for p in call.parameters if p.kind.startswith("val ")}
+    values = {p.name for p in call.parameters if p.is_value}
     return bool(one.by) or bool(values & set(re.findall(r"[A-Za-z_]\w*", one.type + " " + one.extent)) and one.kind.split()[0].rstrip("?") in BY_MODE | HOST)
 
 
@@ -71,7 +71,7 @@ def recorded(library, call, number, mode):
             lines.append(f'    record_bytes(&record, "{name}", &{name}, sizeof {name});')
         elif one.kind in ADDRESSES:
             lines.append(f'    record_word(&record, "{name}", \'@\', (uint64_t)(uintptr_t){name});')
-        elif word == "val":
+        elif one.is_value:
             lines.append(f'    record_word(&record, "{name}", \'v\', {name} != NULL);')
         elif depends_on_descriptor(call, one) or word == "stream":
             continue
@@ -160,7 +160,7 @@ def caller_value(library, call, place, one):
         return [f"    {NUMBERS[one.kind][0]} {name} = {number_of(call, one)};"], name
     if one.kind in ADDRESSES:
         return [f"    void *{name} = (void *)(uintptr_t){derived(call, one, 44)}ull;"], name
-    if word in ("val", "stream"):
+    if one.is_value or word == "stream":
         return [f"    void *{name} = NULL;"], name
     lines = [f"    static unsigned char {name}_bytes[4096];", f"    void *{name} = {name}_bytes;"]
     if depends_on_descriptor(call, one) or word == "scratch":

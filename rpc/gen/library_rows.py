@@ -18,7 +18,7 @@ ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
 BY_MODE = {"scalar", "result", "update"}
 HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
 CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "fill", "tell", "hand", "none"}
-WORDS = {"waits", "trusted", "draws", "restarts", "served", "finds"}
+WORDS = {"waits", "asked", "trusted", "draws", "restarts", "served", "finds"}
 OBJECTS_MAX = 4
 
 
@@ -66,6 +66,8 @@ class Value:
     attribute: str = ""
     destroy: str = ""
     is_filled: bool = False    # by hand, on the server
+    is_made: bool = False      # by hand, on the server
+    is_told: bool = False      # what a call has changed in it is told by hand, on the server
     has_list: bool = False
     fields: list = field(default_factory=list)
 
@@ -82,6 +84,10 @@ class Parameter:
     @property
     def is_optional(self):
         return self.kind.endswith("?")
+
+    @property
+    def is_value(self):
+        return self.kind.split()[0] in ("val", "set")
 
 
 @dataclass
@@ -117,6 +123,11 @@ class Library:
     values: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
 
+    @property
+    def codes_c(self):
+        """The codes as both sides have them: without one that is told, it is the success."""
+        return {"told": self.codes["success"], **self.codes} if "success" in self.codes else self.codes
+
     def object_of(self, parameter):
         """The Object of a parameter that is a handle, or None."""
         return self.objects.get(parameter.kind.split()[-1].rstrip("?"))
@@ -151,8 +162,8 @@ def parse_parameter(library, text, place):
     if not words:
         raise RowError(f"{place}: expected NAME KIND: {text}")
     kind, rest = words[0], words[1:]
-    if kind in ("new", "end", "val"):
-        table = library.values if kind == "val" else library.objects
+    if kind in ("new", "end", "val", "set"):
+        table = library.values if kind in ("val", "set") else library.objects
         if len(rest) != 1 or rest[0] not in table:
             raise RowError(f"{place}: {kind} of what is declared above: {text}")
         return Parameter(name, f"{kind} {rest[0]}", rest[0])
@@ -170,7 +181,7 @@ def parse_parameter(library, text, place):
     if kind in BY_MODE or kind in HOST:
         if not 1 <= len(rest) <= 2:
             raise RowError(f"{place}: expected {kind} TYPE [N]: {text}")
-        if rest[0] not in NUMBERS and not re.fullmatch(r"(bytes|type|scale|real)\(.*\)", rest[0]):
+        if rest[0] not in NUMBERS and not re.fullmatch(r"(bytes|type|wide|scale|real)\(.*\)", rest[0]):
             raise RowError(f"{place}: unknown type {rest[0]}: {text}")
         return Parameter(name, kind, rest[0], rest[1] if len(rest) > 1 else "1", by)
     raise RowError(f"{place}: unknown kind {kind}: {text}")
@@ -290,15 +301,15 @@ class Reader:
     def value_line(self, text):
         words = text.split()
         one = self.open
-        if words in (["filled"], ["list"]):
-            setattr(one, "is_filled" if words == ["filled"] else "has_list", True)
+        if len(words) == 1 and words[0] in ("filled", "made", "told", "list"):
+            setattr(one, "has_list" if words == ["list"] else f"is_{words[0]}", True)
             return
         if words[0] in ("create", "attribute", "destroy"):
             setattr(one, words[0], words[1:] if words[0] == "create" else words[1])
             return
         default = words.index("=") if "=" in words else len(words)
         count = int(words[3]) if default > 3 else 1
-        one.fields.append(Field(words[1], words[2], count, words[default + 1] if default < len(words) else "0", int(words[0])))
+        one.fields.append(Field(words[1], words[2], count, words[default + 1] if default < len(words) else "0", -1 if words[0] == "-" else int(words[0])))
 
     def end_call(self):
         if not self.pending:
@@ -319,6 +330,9 @@ class Reader:
         missing = [code for code in CODES if code not in library.codes]
         if missing:
             raise RowError(f"{self.path}: no codes for {' '.join(missing)}")
+        for one in library.values.values():
+            if bool(one.create) == one.is_made:
+                raise RowError(f"{self.path}: {one.name} is made by one of the library's functions or by hand")
         for call in library.calls:
             if call.symbol in seen:
                 raise RowError(f"{call.place}: {call.symbol} stands there twice ({seen[call.symbol]})")
@@ -337,6 +351,13 @@ class Reader:
                     raise RowError(f"{call.place}: {call.symbol} is {call.kind}, and has another number of parameters that are `{word}`")
             if call.kind in ("set", "get"):
                 self.check_setting(call)
+            if call.kind in ("fill", "tell", "make"):
+                self.check_fields(call)
+            for one in call.parameters:
+                if one.kind.startswith("set ") and (call.kind != "stream" or not library.values[one.type].is_told or library.values[one.type].has_list):
+                    raise RowError(f"{call.place}: {one.name} of {call.symbol} cannot be set: a call in a stream does that to what is told and has no list")
+            if "asked" in call.words and call.kind != "stream":
+                raise RowError(f"{call.place}: {call.symbol} is {call.kind}, and not a call in a stream that would be asked")
             if sum(1 for p in call.parameters if library.object_of(p) and p.is_optional) > 1:
                 raise RowError(f"{call.place}: {call.symbol} has more than one object that may be missing")
             if call.words & {"draws", "restarts"} and not count:
@@ -358,6 +379,18 @@ class Reader:
             name, _, parameter = argument.partition("=")
             if name not in fields or parameter not in names:
                 raise RowError(f"{call.place}: expected FIELD=PARAMETER, of a {objects[0].name} and of {call.symbol}: {argument}")
+
+    def check_fields(self, call):
+        """What it fills or tells are fields of its descriptor and parameters of its own; `make` may have a room instead."""
+        words = call.arguments if call.arguments else [""]
+        if words[0] not in self.library.values:
+            raise RowError(f"{call.place}: expected {call.kind} VALUE, of what is declared above")
+        fields, names = {one.name for one in self.library.values[words[0]].fields}, {one.name for one in call.parameters}
+        for argument in words[1:]:
+            name, sign, what = (argument + " ").partition("=" if "=" in argument else ":")
+            is_right = name in fields and (what.strip() in names if sign == "=" else what.strip().isdigit())
+            if sign and not is_right or not sign and (call.kind != "make" or argument not in names):
+                raise RowError(f"{call.place}: expected FIELD=PARAMETER or FIELD:NUMBER, of a {words[0]} and of {call.symbol}: {argument}")
 
 
 def mode_object(library, call):

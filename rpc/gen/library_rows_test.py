@@ -93,6 +93,15 @@ class Grammar(unittest.TestCase):
             "call millSet set speed=n\n    wheel wheel, m s32\n": "expected FIELD=PARAMETER, of a wheel and of millSet: speed=n",
             "call millGet get weight=m\n    wheel wheel, m inout\n": "expected FIELD=PARAMETER",
             "call millGet get stream=m\n    sack sack, m inout\n": "expected FIELD=PARAMETER, of a sack",
+            "value flour in 64\n    destroy millFlourEnd\n": "flour is made by one of the library's functions or by hand",
+            run + "    handle wheel, g set grain\n": "g of millRun cannot be set: a call in a stream does that to what is told",
+            run + "    handle wheel, g set stone\n": "set of what is declared above",
+            "call millAsk sync\n    handle wheel\n    asked\n": "millAsk is sync, and not a call in a stream",
+            "call millMake make stone kind=kind\n    g inout, kind enum\n": "expected make VALUE, of what is declared above",
+            "call millMake make grain weight=kind\n    g inout, kind enum\n": "expected FIELD=PARAMETER or FIELD:NUMBER, of a grain and of millMake: weight=kind",
+            "call millMake make grain kind:many\n    g inout\n": "FIELD:NUMBER, of a grain and of millMake: kind:many",
+            "call millMake make grain room\n    g inout\n": "FIELD:NUMBER, of a grain and of millMake: room",
+            "call millFill fill grain kind=n\n    g val grain, m enum\n": "FIELD:NUMBER, of a grain and of millFill: kind=n",
             "object stone heavy\n": r"expected object NAME \[small\]",
             "object stone\n    weight 3\n": "cannot be understood",
         }
@@ -297,7 +306,27 @@ call millSow stream
     handle wheel, seed val seed, land hin bytes(1)
     served
     finds
-""")
+value flour in 64
+    destroy millFlourDestroy
+    made
+    told
+    3 colour s32 = -1
+    - kind s32
+    - bags s64
+    - barn address
+call millFlourCreate make flour kind:4 bags=bags barn=barn
+    flour inout, bags s64, barn inout
+call millFlourMove fill flour kind:4 barn=barn
+    flour val flour, barn inout
+call millFlourGet attributes get flour
+    flour in, number enum, to inout, bytes size
+call millBake stream
+    handle wheel, a val flour, b set flour, x scalar wide(a.kind)
+call millCount stream
+    handle wheel, count result s32
+    asked
+    waits
+""", (HEAD + OBJECTS).replace("memory 2", "memory 2 told 8"))
         cls.client, cls.server = library_client.source(library, ""), library_server.source(library, "")
 
     def test_descriptors(self):
@@ -308,6 +337,34 @@ call millSow stream
         self.assertIn("if (!value || !kind) return 3; memcpy(kind, &value->kind, sizeof value->kind);", tell)
         self.assertIn(".has_list = true", self.client)
         self.assertIn(".fill = flyt_server_fill_mill_seed, .list_at = offsetof(struct flyt_value_seed, list_bytes)", self.server)
+
+    def test_descriptors_of_fields(self):
+        make = function(self.client, "millFlourCreate")
+        for text in ("if (!flour || bags < 0) return 3;", "value->kind = 4;", "value->bags = (int64_t)bags;",
+                     "value->barn = (uint64_t)(uintptr_t)barn;", "*(void **)flour = value;"):
+            self.assertIn(text, make)
+        self.assertIn("if (!value || value->kind != 4) return 3;", function(self.client, "millFlourMove"))
+        self.assertIn("(&this_library, &value_flour, flour, number, to, bytes, NULL);", function(self.client, "millFlourGet"))
+        table = re.search(r"attributes_flour\[\] = \{(.*?)\};", self.client, re.S)[1]
+        self.assertEqual(re.findall(r"\{(-?\d+),", table), ["3"], "what has no number is no attribute")
+
+    def test_descriptors_made_and_told_by_hand(self):
+        self.assertIn(".make = flyt_server_make_mill_flour, .tell = flyt_server_tell_mill_flour", self.server)
+        self.assertNotIn("create_flour", self.server)
+        self.assertIn("flyt_lib_value_set(&call, &sent.b, b, &value_flour);", function(self.client, "millBake"))
+        bake = function(self.server, "run_millBake")
+        self.assertIn("flyt_libcall_value(call, &sent->a, &value_flour);", bake)
+        self.assertIn("flyt_libcall_value_set(call, &sent->b, &value_flour);", bake)
+        self.assertIn("flyt_lib_wide_bytes(sent->a.kind)", bake)
+        self.assertIn("FLYT_LIBCALL_ANSWERS", next(line for line in self.server.splitlines() if '.name = "millBake"' in line))
+
+    def test_statuses_with_results(self):
+        self.assertIn(".told = 8", self.client)
+        self.assertIn(".told = 8", self.server)
+        self.assertIn(".told = 0", library_client.source(load(""), ""))
+        self.assertIn(".flags = FLYT_LIB_ASKS | FLYT_LIB_WAITS,", next(line for line in self.client.splitlines() if '.name = "millCount"' in line))
+        self.assertIn("FLYT_LIBCALL_WAITS | FLYT_LIBCALL_IN_STREAM | FLYT_LIBCALL_ANSWERS",
+                      next(line for line in self.server.splitlines() if '.name = "millCount"' in line))
 
     def test_a_served_call(self):
         self.assertIn("const struct flyt_lib_row flyt_lib_row_millSow", self.client)

@@ -8,7 +8,7 @@ from library_rows import ADDRESSES, BY_MODE, HOST, NUMBERS, mode_object
 
 def of_arguments(call):
     """Makes a formula over parameters one over the arguments that came."""
-    names = {one.name for one in call.parameters if one.kind in NUMBERS or one.kind.startswith("val ")}
+    names = {one.name for one in call.parameters if one.kind in NUMBERS or one.is_value}
     return lambda formula: re.sub(r"[A-Za-z_]\w*", lambda found: f"sent->{found[0]}" if found[0] in names else found[0], formula)
 
 
@@ -39,8 +39,9 @@ def argument(library, call, one, places):
         return [], "call->cu_stream"
     if word == "scratch":
         return [f"    void *const {one.name} = flyt_libcall_scratch(call, sent->{one.name}_bytes, (size_t)({of_arguments(call)(one.extent)}));"], one.name
-    if word == "val":
-        return [f"    void *const {one.name} = flyt_libcall_value(call, &sent->{one.name}, &value_{one.type});"], one.name
+    if one.is_value:
+        function = "flyt_libcall_value" if word == "val" else "flyt_libcall_value_set"
+        return [f"    void *const {one.name} = {function}(call, &sent->{one.name}, &value_{one.type});"], one.name
     if word in BY_MODE:
         size = f"(size_t)({of_arguments(call)(one.extent)}) * {shared.element_bytes(one.type, of_arguments(call))}"
         mode = of_arguments(call)(one.by) if one.by else "sent->pointer_mode"
@@ -59,7 +60,7 @@ def run_c(library, call):
     values, before, arguments, types = [], [], [], []
     for one in call.parameters:
         statements, expression = argument(library, call, one, places)
-        if one.kind.startswith("val "): # what others depend on
+        if one.is_value: # what others depend on
             values += statements
         else:
             before += statements
@@ -76,6 +77,11 @@ def run_c(library, call):
     return f"static int run_{call.symbol}(struct flyt_libcall *call)\n{{\n" + "\n".join(lines) + "\n}"
 
 
+def answers(call):
+    """Whether it may write the program's memory."""
+    return bool(call.of("result", "update", "hout", "hinout")) or any(one.kind.startswith("set ") for one in call.parameters)
+
+
 def row_c(library, call):
     kinds = [library.object_of(p).number for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
     optional = sum(1 << place for place, p in enumerate(p for p in call.parameters if library.object_of(p) and not p.kind.startswith("new "))
@@ -83,7 +89,7 @@ def row_c(library, call):
     new = [library.object_of(p).number for p in call.parameters if p.kind.startswith("new ")]
     words = ["FLYT_LIBCALL_WAITS"] if "waits" in call.words else []
     words += ["FLYT_LIBCALL_IN_STREAM"] if call.kind in ("stream", "more") else []
-    words += ["FLYT_LIBCALL_ANSWERS"] if call.kind == "stream" and call.of("result", "update", "hout", "hinout") else []
+    words += ["FLYT_LIBCALL_ANSWERS"] if call.kind == "stream" and answers(call) else []
     words += ["FLYT_LIBCALL_NEW"] if call.kind == "new" else ["FLYT_LIBCALL_END"] if call.kind == "end" else []
     text = ", ".join(map(str, kinds)) or "0"
     is_served = "served" in call.words
@@ -132,22 +138,28 @@ def value_c(library, value):
     """How a descriptor is made for a call: its `create` function gets the fields that it names."""
     by_name = {f.name: f for f in value.fields}
     fields = "\n".join(f"    {{{f.number}, offsetof(struct flyt_value_{value.name}, {f.name}), {f.bytes}}},"
-                       for f in value.fields if f.name not in value.create)
+                       for f in value.fields if f.name not in value.create and f.number >= 0)
     types = ", ".join(["void *"] + [NUMBERS[by_name[name].type][0] for name in value.create[1:]])
     values = ", ".join(["made"] + [f"value->{name}" for name in value.create[1:]])
     name = f"flyt_server_value_{library.name}_{value.name}"
     filled = f"flyt_server_fill_{library.name}_{value.name}" if value.is_filled else ""
+    made = f"flyt_server_make_{library.name}_{value.name}" if value.is_made else ""
+    told = f"flyt_server_tell_{library.name}_{value.name}" if value.is_told else ""
     before = f"int {filled}(struct flyt_libcall *call, const void *value, const void *list, void *real);\n" if filled else ""
-    if filled:
+    before += f"int {made}(struct flyt_libcall *call, const void *value, void **ret_real);\n" if made else ""
+    before += f"int {told}(struct flyt_libcall *call, void *real, void *value);\n" if told else ""
+    before += f"_Static_assert(sizeof(struct flyt_value_{value.name}) <= FLYT_LIBCALL_VALUE_BYTES_MAX, \"it is told\");\n" if told else ""
+    if filled or made:
         fields = ""
-    more = (f", .fill = {filled}" if filled else "") + (
+    more = (f", .fill = {filled}" if filled else "") + (f", .make = {made}" if made else "") + (f", .tell = {told}" if told else "") + (
         f", .list_at = offsetof(struct flyt_value_{value.name}, list_bytes)" if value.has_list else "")
-    return (f"{before}static int create_{value.name}(void *function, const void *from, void *made)\n{{\n"
-            f"    const struct flyt_value_{value.name} *value = from;\n    (void)value;\n"
-            f"    return ((int (*)({types}))function)({values});\n}}\n"
-            f"static const struct flyt_value_{value.name} defaults_{value.name} = {{{defaults(value)}}};\n"
+    create = "" if made else (f"static int create_{value.name}(void *function, const void *from, void *made)\n{{\n"
+                              f"    const struct flyt_value_{value.name} *value = from;\n    (void)value;\n"
+                              f"    return ((int (*)({types}))function)({values});\n}}\n")
+    creates = "" if made else f".create = create_{value.name}, .create_name = \"{value.create[0]}\", "
+    return (f"{before}{create}static const struct flyt_value_{value.name} defaults_{value.name} = {{{defaults(value)}}};\n"
             + (f"static const struct flyt_server_attribute attributes_{value.name}[] = {{\n{fields}\n}};\n" if fields else "") +
-            f"#define value_{value.name} {name}\nextern const struct flyt_server_value {name};\nconst struct flyt_server_value {name} = {{.create = create_{value.name}, .create_name = \"{value.create[0]}\", "
+            f"#define value_{value.name} {name}\nextern const struct flyt_server_value {name};\nconst struct flyt_server_value {name} = {{.bytes = sizeof(struct flyt_value_{value.name}), {creates}"
             f".attribute_name = {quoted(value.attribute)}, .destroy_name = \"{value.destroy}\", "
             + (f".attributes = attributes_{value.name}, .count = sizeof attributes_{value.name} / sizeof attributes_{value.name}[0], " if fields else "") +
             f".magic = 0x{hash_of(value.name):08x}u, .defaults = &defaults_{value.name}{more}}};")
@@ -156,7 +168,7 @@ def value_c(library, value):
 def source(library, banner):
     sent = sorted((call for call in library.calls if call.is_sent), key=lambda call: call.id)
     kinds = [kind_c(library, one) for one in library.objects.values()]
-    codes = ", ".join(f".{name} = {number}" for name, number in library.codes.items())
+    codes = ", ".join(f".{name} = {number}" for name, number in library.codes_c.items())
     out = [banner, '#include "cpu/server/library/library.h"', f'#include "flyt_lib_{library.name}.h"']
     out += [text for text, _ in kinds]
     out += [value_c(library, one) for one in library.values.values()]

@@ -32,7 +32,7 @@ def other_fields(library, call):
             fields.append(("uint64_t", one.name, 8))
         elif one.kind in BY_MODE:
             fields.append(("struct flyt_lib_scalar", one.name, 8))
-        elif one.kind.startswith("val "):
+        elif one.is_value:
             fields.append((f"struct flyt_value_{one.type}", one.name, 8))
     return fields
 

@@ -85,6 +85,15 @@ static inline size_t flyt_lib_type_bytes(int type)
     }
 }
 
+/* Bytes of the scalars of cuSPARSE's that multiply vectors of a cudaDataType: those of halves and less are floats. */
+static inline size_t flyt_lib_wide_bytes(int type)
+{
+    size_t bytes = flyt_lib_type_bytes(type);
+    if (type == CUDA_C_8I || type == CUDA_C_16F || type == CUDA_C_16BF)
+        return 8;
+    return bytes && bytes < 4 ? 4 : bytes;
+}
+
 /* Bytes of the scalars of cuDNN's calls, by the cudnnDataType_t of what they scale: CUDNN_DATA_DOUBLE has such ones,
  * too. */
 static inline size_t flyt_lib_real_bytes(int type)

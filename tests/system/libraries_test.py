@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that call NVIDIA's libraries (programs/descent.cu, programs/spectrum.cu) move with their VM, and outlive their server: what they come to
+"""Programs that call NVIDIA's libraries (programs/descent.cu, spectrum.cu, lattice.cu) move with their VM, and outlive their server: what they come to
 is, bit by bit, what they come to without that. Where the node has no such library they are told so, once."""
 import os
 import shutil
@@ -80,6 +80,20 @@ def what_they_come_to_is_the_same_after_moves():
 @scenario
 def plans_made_in_parts_and_generators_move():
     stays_the_same_after_moves("spectrum")
+
+
+@scenario
+def sparse_matrices_move_and_their_analyses_stand_against_it():
+    stays_the_same_after_moves("lattice")
+    with whole_system() as system:
+        program = Program(system, 0, "lattice")
+        program.ask("hold")
+        moved = move(system, "same")
+        expect(moved.status != 0 and "stays where it is" in moved.err, moved)
+        program.ask("let")
+        moved = move(system, "same")
+        expect_equal(moved.status, 0, "the move", moved)
+        expect_equal(program.ends().status, 0)
 
 
 @scenario

@@ -12,6 +12,11 @@ $(B)/tests/system/descent: tests/system/programs/descent.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -o $@ $< -lcublas
 
+# It calls cuSPARSE.
+$(B)/tests/system/lattice: tests/system/programs/lattice.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -lcusparse
+
 # It calls cuFFT and cuRAND.
 $(B)/tests/system/spectrum: tests/system/programs/spectrum.cu | toolkit
 	@mkdir -p $(@D)

@@ -392,8 +392,10 @@ static int ask(struct flyt_lib_call *call, const struct sending *self, const str
     int sent = is_kept ? call_libcall_ask(&args, &res) : flyt_call_libcall_ask(flyt_client.channel, &args, &res);
     result = flyt_client_reply(sent, res.result, call->row->name);
     int status = result ? status_of(library, result) : res.status;
-    if (status == library->success)
-        status = take_results(call, res.results.results_val, res.results.results_len);
+    if (status == library->success || (status == library->told && !result))
+        status = take_results(call, res.results.results_val, res.results.results_len) == library->success
+                     ? status
+                     : library->failed;
     if (status == library->success && is_kept &&
         !flyt_lib_object_add(call->objects[0], call->row->id, self->data, self->bytes,
                              call->row->flags & FLYT_LIB_LAST))

@@ -33,6 +33,7 @@ struct flyt_lib {
     const char *name, *soname;
     uint32_t version; /* major × 1000 + minor */
     int success, refused, failed, handle, invalid, memory;
+    int told; /* a status with which results come, besides success; the same: there is none */
     struct flyt_lib_use *use;
 };
 
@@ -158,6 +159,9 @@ FLYT_API uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t by
 /* Copies a descriptor into the arguments. */
 FLYT_API void flyt_lib_value(struct flyt_lib_call *call, void *to, const void *value,
                              const struct flyt_lib_value_kind *kind);
+/* The same of one that the call changes: what the library has made of it comes back. */
+FLYT_API void flyt_lib_value_set(struct flyt_lib_call *call, void *to, void *value,
+                                 const struct flyt_lib_value_kind *kind);
 FLYT_API int flyt_lib_finish(struct flyt_lib_call *call);
 
 /* Ends an object without waiting: the row's call is made when what names the object has been executed. */

@@ -19,6 +19,7 @@ enum {
     HANDLE = 1,
     INVALID = 7,
     MEMORY = 3,
+    TOLD = 9,
     ROW_NEW = 11,
     ROW_END,
     ROW_WORK,
@@ -59,6 +60,7 @@ static const struct flyt_lib library = {.name = "test",
                                         .handle = HANDLE,
                                         .invalid = INVALID,
                                         .memory = MEMORY,
+                                        .told = TOLD,
                                         .use = &use};
 static const struct flyt_lib_kind kind = {.name = "test",
                                           .library = &library,
@@ -446,6 +448,56 @@ static void sizes_are_bounded(void **state)
     assert_int_equal(destroy(handle), FINE);
 }
 
+/* The head of one that a call changes is the client's, whatever the answer says. */
+static void a_descriptor_gets_what_a_call_made_of_it(void **state)
+{
+    static const struct flyt_lib_row row = {.library = &library,
+                                            .name = "testGrind",
+                                            .id = ROW_WORK,
+                                            .flags = FLYT_LIB_IN_STREAM,
+                                            .bytes = sizeof(struct descriptor)};
+    struct descriptor *value = flyt_lib_make(&value_kind, NULL, 0);
+    void *handle;
+    assert_int_equal(create(&handle), FINE);
+    for (int i = 0; i < 2; i++) { /* awaited each time */
+        struct descriptor sent = {.head = {0}};
+        struct flyt_lib_call call = {.row = &row, .arguments = &sent};
+        unsigned asks = asked();
+        value->count = 1;
+        server.result_bytes = sizeof *value - sizeof value->head;
+        flyt_lib_begin(&call);
+        flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &kind);
+        flyt_lib_value_set(&call, &sent, value, &value_kind);
+        assert_int_equal(flyt_lib_finish(&call), FINE);
+        assert_int_equal(asked(), asks + 1);
+        assert_int_equal(value->count, 0x09090909);
+        assert_int_equal(value->head.magic, 77);
+        assert_int_equal(value->head.is_owned, 1);
+    }
+    server.result_bytes = 0;
+    assert_int_equal(flyt_lib_unmake(&library, &value_kind, value), FINE);
+}
+
+static void results_come_with_a_status_that_tells(void **state)
+{
+    void *handle;
+    float alpha = 1;
+    int out[2] = {0};
+    assert_int_equal(create(&handle), FINE);
+    server.result_bytes = 8;
+    server.status = TOLD;
+    assert_int_equal(call_row(&work_row, handle, 61, &alpha, 0, NULL, 0, out, sizeof out), TOLD);
+    assert_int_equal(out[1], 0x09090909);
+    server.status = INVALID;
+    memset(out, 0, sizeof out);
+    assert_int_equal(call_row(&work_row, handle, 61, &alpha, 0, NULL, 0, out, sizeof out), INVALID);
+    assert_int_equal(out[1], 0);
+    server.status = TOLD;
+    server.result_bytes = 0;
+    assert_int_equal(call_row(&work_row, handle, 61, &alpha, 0, NULL, 0, out, sizeof out), FAILED);
+    server.status = FINE;
+}
+
 static void descriptors_hold_what_is_set(void **state)
 {
     struct descriptor *value = flyt_lib_make(&value_kind, NULL, 0), copy;
@@ -462,8 +514,8 @@ static void descriptors_hold_what_is_set(void **state)
     assert_int_equal(flyt_lib_attribute_get(&library, &value_kind, value, 70, &told, 2, NULL), INVALID);
     assert_int_equal(flyt_lib_attribute_get(&library, &value_kind, value, 70, NULL, 0, NULL), INVALID);
     memcpy(&copy, value, sizeof copy);
+    assert_int_equal(flyt_lib_unmake(&library, &value_kind, NULL), FINE);
     assert_int_equal(flyt_lib_unmake(&library, &value_kind, value), FINE);
-    assert_int_equal(flyt_lib_unmake(&library, &value_kind, NULL), INVALID);
     /* In the program's own bytes: as many as there are. */
     assert_null(flyt_lib_make(&value_kind, room, sizeof room - 1));
     assert_ptr_equal(flyt_lib_make(&value_kind, room, sizeof room), room);
@@ -490,6 +542,8 @@ int main(void)
         cmocka_unit_test(answers_are_kept),
         cmocka_unit_test(wrong_handles_are_refused),
         cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(a_descriptor_gets_what_a_call_made_of_it),
+        cmocka_unit_test(results_come_with_a_status_that_tells),
         cmocka_unit_test(descriptors_hold_what_is_set),
     };
     setenv("FLYT_SERVER", "tcp://127.0.0.1:1", 1);

@@ -50,6 +50,8 @@ bool flyt_lib_list_set(const struct flyt_lib_value_kind *kind, void *value, cons
 int flyt_lib_unmake(const struct flyt_lib *library, const struct flyt_lib_value_kind *kind, void *value)
 {
     struct flyt_lib_value_head *head = value;
+    if (!value) /* as all the libraries have it */
+        return library->success;
     if (!is_value(kind, value))
         return library->invalid;
     head->magic = 0;
@@ -106,4 +108,12 @@ void flyt_lib_value(struct flyt_lib_call *call, void *to, const void *value, con
     ((struct flyt_lib_value_head *)to)->is_owned = 0;
     if (kind->has_list)
         flyt_lib_in(call, list_of(kind, value)->data, list_of(kind, value)->bytes, true);
+}
+
+void flyt_lib_value_set(struct flyt_lib_call *call, void *to, void *value, const struct flyt_lib_value_kind *kind)
+{
+    const size_t head = sizeof(struct flyt_lib_value_head);
+    flyt_lib_value(call, to, value, kind);
+    if (is_value(kind, value)) /* whose descriptor it is, the client alone knows */
+        flyt_lib_out(call, (char *)value + head, kind->bytes - head, false);
 }

@@ -139,6 +139,13 @@ static bool is_success(const struct work *work)
     return work->status == work->call.library->success;
 }
 
+/* Whether the client gets what the library wrote. Of a call that was not made it wrote nothing. */
+static bool is_told(const struct work *work)
+{
+    return is_success(work) ||
+           (work->status == work->call.library->told && work->call.status == work->call.library->success);
+}
+
 /* A call that nobody waits for has failed: its thread hears of it by CUDA's code, and the log by the library's. */
 static CUresult untold(const struct flyt_session *session, const struct work *work)
 {
@@ -212,7 +219,7 @@ static void ask_finish(struct flyt_job *job, CUresult result)
     take_objects(&self->work.call, -1);
     flyt_libcall_ask_res res = {.status = self->work.status};
     res.results.results_val = (char *)self->work.call.results;
-    res.results.results_len = is_success(&self->work) ? (u_int)self->work.call.result_bytes : 0;
+    res.results.results_len = is_told(&self->work) ? (u_int)self->work.call.result_bytes : 0;
     flyt_job_reply_with(job, result, &res, sizeof res);
 }
 
@@ -287,7 +294,7 @@ CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_st
 static CUresult give(const struct in_stream *self, flyt_libcall_ask_res *res)
 {
     res->status = self->work.status;
-    if (!is_success(&self->work) || !self->work.call.result_bytes)
+    if (!is_told(&self->work) || !self->work.call.result_bytes)
         return CUDA_SUCCESS;
     res->results.results_val = malloc(self->work.call.result_bytes);
     if (!res->results.results_val)

@@ -43,7 +43,7 @@ struct flyt_server_attribute {
 
 struct flyt_server_value {
     int (*create)(void *function, const void *value, void *made);
-    const char *create_name, *attribute_name, *destroy_name;
+    const char *create_name, *attribute_name, *destroy_name; /* create_name: NULL where it is made by hand */
     const struct flyt_server_attribute *attributes;
     unsigned count;
     uint32_t magic;
@@ -51,6 +51,11 @@ struct flyt_server_value {
     /* By hand, instead of attributes: gives `real` what `value` says. `list`: the descriptor's array, or NULL. The
      * library's status. */
     int (*fill)(struct flyt_libcall *call, const void *value, const void *list, void *real);
+    /* By hand, instead of `create` and what follows it: makes what `value` says. The library's status. */
+    int (*make)(struct flyt_libcall *call, const void *value, void **ret_real);
+    /* By hand: writes into `value`, which is as it came, what a call has changed in `real`. The library's status. */
+    int (*tell)(struct flyt_libcall *call, void *real, void *value);
+    unsigned bytes;
     unsigned list_at; /* where in the value the array's length is, an uint32_t in bytes; 0: it has none */
 };
 
@@ -86,7 +91,7 @@ struct flyt_server_library {
     unsigned row_count;
     const struct flyt_server_kind *kinds;
     unsigned kind_count;
-    int success, refused, failed, handle, invalid, memory;
+    int success, refused, failed, handle, invalid, memory, told; /* told: results go with this status, too */
     /* At run time: */
     pthread_mutex_t mutex;
     void *_Atomic file; /* set once, last; with what is below it */
@@ -122,7 +127,7 @@ struct flyt_libobject {
 
 /* ---- a call ---- */
 
-enum { FLYT_LIBCALL_VALUES_MAX = 12 };
+enum { FLYT_LIBCALL_VALUES_MAX = 12, FLYT_LIBCALL_VALUE_BYTES_MAX = 256 };
 
 struct flyt_libcall {
     struct flyt_session *session;
@@ -142,6 +147,8 @@ struct flyt_libcall {
     struct {
         void *real;
         const struct flyt_server_value *kind;
+        const void *sent;
+        void *result; /* NULL: the client gets nothing back */
     } values[FLYT_LIBCALL_VALUES_MAX];
     unsigned value_count;
     void *scratch; /* one at most */
@@ -160,6 +167,8 @@ void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scala
                           bool is_written);
 void flyt_libcall_mode(struct flyt_libcall *call, unsigned place, int mode);
 void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind);
+/* The same of one that the call changes. */
+void *flyt_libcall_value_set(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind);
 /* NULL: the library lacks it. */
 void *flyt_server_library_function(struct flyt_server_library *library, const char *name);
 

@@ -160,20 +160,51 @@ void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const str
     const struct flyt_lib_value_head *head = value;
     if (!head->magic) /* none was given */
         return NULL;
-    void *create = flyt_server_library_function(call->library, kind->create_name), *real = NULL;
-    if (head->magic != kind->magic || !create || call->value_count == FLYT_LIBCALL_VALUES_MAX) {
+    void *create = kind->make ? NULL : flyt_server_library_function(call->library, kind->create_name), *real = NULL;
+    if (head->magic != kind->magic || (!create && !kind->make) || call->value_count == FLYT_LIBCALL_VALUES_MAX) {
         fail(call, call->library->invalid);
         return NULL;
     }
-    int status = kind->create(create, value, &real);
+    int status = kind->make ? kind->make(call, value, &real) : kind->create(create, value, &real);
     if (status == call->library->success) {
         call->values[call->value_count].real = real;
+        call->values[call->value_count].sent = value;
+        call->values[call->value_count].result = NULL;
         call->values[call->value_count++].kind = kind;
+        if (kind->make)
+            return real;
         status = kind->fill ? fill_value(call, value, kind, real) : set_attributes(call, value, kind, real);
     }
     if (status != call->library->success)
         fail(call, status);
     return real;
+}
+
+void *flyt_libcall_value_set(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind)
+{
+    const size_t head = sizeof(struct flyt_lib_value_head);
+    void *real = flyt_libcall_value(call, value, kind);
+    if (real && call->status == call->library->success)
+        call->values[call->value_count - 1].result = add_result(call, kind->bytes - head);
+    return real;
+}
+
+/* What the library has made of descriptors goes to the client. */
+static int tell_values(struct flyt_libcall *call)
+{
+    const size_t head = sizeof(struct flyt_lib_value_head);
+    for (unsigned i = 0; i < call->value_count; i++) {
+        const struct flyt_server_value *kind = call->values[i].kind;
+        unsigned char value[FLYT_LIBCALL_VALUE_BYTES_MAX] __attribute__((aligned(8)));
+        if (!call->values[i].result)
+            continue;
+        memcpy(value, call->values[i].sent, kind->bytes);
+        int status = kind->tell(call, call->values[i].real, value);
+        if (status != call->library->success)
+            return status;
+        memcpy(call->values[i].result, value + head, kind->bytes - head);
+    }
+    return call->library->success;
 }
 
 static void end_values(struct flyt_libcall *call)
@@ -218,6 +249,8 @@ int flyt_libcall_run(struct flyt_libcall *call)
     }
     call->in_at = at;
     int status = call->row->run(call);
+    if (status == call->library->success)
+        status = tell_values(call);
     end_values(call);
     free(call->scratch);
     call->scratch = NULL;

@@ -155,6 +155,74 @@ static void descriptors_are_checked(void **state)
     assert_int_equal(call.status, INVALID);
 }
 
+/* ---- descriptors that are made by hand, and changed by the call ---- */
+
+struct grain {
+    struct flyt_lib_value_head head;
+    int64_t count;
+};
+
+static struct {
+    int make_status, tell_status;
+} mill;
+
+static int make_grain(struct flyt_libcall *call, const void *value, void **ret_real)
+{
+    (void)call;
+    *ret_real = (void *)(uintptr_t)((const struct grain *)value)->count;
+    return mill.make_status;
+}
+
+static int tell_grain(struct flyt_libcall *call, void *real, void *value)
+{
+    (void)call;
+    ((struct grain *)value)->count = (int64_t)(uintptr_t)real + 30;
+    return mill.tell_status;
+}
+
+static const struct flyt_server_value grain_kind = {
+    .make = make_grain, .tell = tell_grain, .destroy_name = "destroy", .magic = 5, .bytes = sizeof(struct grain)};
+
+static int run_grain(struct flyt_libcall *call)
+{
+    const struct grain *value = (const void *)call->arguments;
+    void *real = flyt_libcall_value_set(call, value, &grain_kind);
+    if (real)
+        assert_int_equal((uintptr_t)real, value->count);
+    return call->status;
+}
+
+static int grind(struct grain value, size_t room, int64_t *ret_count)
+{
+    static const struct flyt_server_row grain_row = {.name = "testGrind", .run = run_grain, .bytes = sizeof value};
+    struct flyt_libcall call = a_call();
+    memcpy(arguments, &value, sizeof value);
+    memset(results, 0x55, sizeof results);
+    call.row = &grain_row;
+    call.objects[0] = NULL;
+    call.result_capacity = room;
+    int status = flyt_libcall_run(&call);
+    assert_int_equal(call.value_count, 0);
+    assert_int_equal(call.result_bytes, status == INVALID || !value.head.magic ? 0 : sizeof value - sizeof value.head);
+    memcpy(ret_count, results, sizeof *ret_count);
+    return status;
+}
+
+static void what_a_call_changes_in_a_descriptor_is_told(void **state)
+{
+    const struct grain grain = {.head = {.magic = 5, .is_owned = 1}, .count = 12}, none = {.count = 12},
+                       other = {.head = {.magic = 6}, .count = 12};
+    int64_t count;
+    assert_int_equal(grind(grain, sizeof results, &count), FINE);
+    assert_int_equal(count, 42);
+    assert_int_equal(grind(none, sizeof results, &count), FINE);
+    assert_int_equal(grind(other, sizeof results, &count), INVALID);
+    assert_int_equal(grind(grain, sizeof grain - sizeof grain.head - 1, &count), INVALID);
+    mill.tell_status = 9;
+    assert_int_equal(grind(grain, sizeof results, &count), 9);
+    mill.tell_status = FINE;
+}
+
 static int set_up(void **state)
 {
     object.library = &library;
@@ -167,7 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arrays_are_what_the_row_says), cmocka_unit_test(results_are_cleared_first),
         cmocka_unit_test(scalars_are_where_they_say),   cmocka_unit_test(objects_are_told_what_differs),
-        cmocka_unit_test(descriptors_are_checked),
+        cmocka_unit_test(descriptors_are_checked),      cmocka_unit_test(what_a_call_changes_in_a_descriptor_is_told),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
