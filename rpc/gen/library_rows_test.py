@@ -93,6 +93,10 @@ class Grammar(unittest.TestCase):
             "call millSet set speed=n\n    wheel wheel, m s32\n": "expected FIELD=PARAMETER, of a wheel and of millSet: speed=n",
             "call millGet get weight=m\n    wheel wheel, m inout\n": "expected FIELD=PARAMETER",
             "call millGet get stream=m\n    sack sack, m inout\n": "expected FIELD=PARAMETER, of a sack",
+            "call millAsk aside\n    n s32\n": "has no place in a stream, and so is served by hand",
+            run + "    handle wheel\n    apart\n": "has words of another class: apart",
+            run + "    handle wheel\n    at once\n": "has words of another class: at once",
+            run + "    handle wheel\n    gathers\n": "has words of another class: gathers",
             "object stone heavy\n": r"expected object NAME \[small\]",
             "object stone\n    weight 3\n": "cannot be understood",
         }
@@ -103,6 +107,15 @@ class Grammar(unittest.TestCase):
             load("", HEAD.replace(" memory 2", ""))
         with self.assertRaisesRegex(library_rows.RowError, "belongs to nothing"):
             load("    handle wheel\n", HEAD)
+
+    def test_how_a_library_is_said(self):
+        self.assertEqual((load("").is_code, load("").is_unversioned), (False, False))
+        told = load("", HEAD.replace("property millGetProperty", "code millGetVersion unversioned") + OBJECTS)
+        self.assertEqual((told.is_code, told.is_unversioned, told.property), (True, True, "millGetVersion"))
+        self.assertEqual(load("", HEAD.replace("millGetProperty", "millGetProperty unversioned also p") + OBJECTS).also, "p")
+        for text in ("codes millGetProperty", "property millGetProperty old", "property millGetProperty unversioned also"):
+            with self.assertRaisesRegex(library_rows.RowError, "expected library"):
+                load("", HEAD.replace("property millGetProperty", text))
 
     def test_a_number_that_two_rows_would_have(self):
         with mock.patch.object(library_rows, "row_id", return_value=7), self.assertRaisesRegex(library_rows.RowError, "millB has the number of millA"):
