@@ -21,7 +21,8 @@ static const char *const sentences[FLYT_REASONS] = {
     [FLYT_REASON_CONTENTS] =
         "a constant was copied to or from by its address (asynchronously, or within device memory)",
     [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant, or copies by one",
-    [FLYT_REASON_STAYING] = "the program has a cuDNN execution plan, or another object that cannot be made again",
+    [FLYT_REASON_STAYING] =
+        "the program has a cuDNN execution plan, an NCCL communicator, or another object that cannot be made again",
 };
 
 void flyt_replaceable_init(struct flyt_replaceable *replaceable)
