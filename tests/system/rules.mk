@@ -129,3 +129,7 @@ $(foreach name,$(LIBRARIES),$(eval $(call recorded_library,$(name),$(LIBRARY_FIL
 # The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)
+
+$(B)/tests/system/communicator: tests/system/programs/communicator.cu tests/apps/nccl_interface.h | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -ldl
