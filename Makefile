@@ -148,7 +148,7 @@ DEST    ?=
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/flyt $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(B)/bin/flyt-server scripts/flyt-run scripts/flyt-client-lib scripts/flyt-pki $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(B)/lib/libflyt-client.so.1 $(B)/lib/libcu*.so.[0-9]* $(B)/lib/libflyt-softgpu.so $(B)/lib/libflyt-softgpu-libraries.so $(DESTDIR)$(PREFIX)/lib/flyt/
+	install -m 755 $(B)/lib/libflyt-client.so.1 $(B)/lib/libcu*.so.[0-9]* $(B)/lib/libnccl.so.2 $(B)/lib/libflyt-softgpu.so $(B)/lib/libflyt-softgpu-libraries.so $(DESTDIR)$(PREFIX)/lib/flyt/
 	echo '$(VERSION)' >$(DESTDIR)$(PREFIX)/lib/flyt/VERSION && chmod 644 $(DESTDIR)$(PREFIX)/lib/flyt/VERSION
 	install -m 644 $(wildcard config/man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1/
 

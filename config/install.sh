@@ -82,7 +82,7 @@ node)
     ;;
 client)
     put 755 "$B/bin/flyt-client-manager" "$B/bin/flyt-smi" scripts/flyt-run scripts/flyt-client-lib "$root$PREFIX/bin/"
-    put 755 "$B/lib/libflyt-client.so.1" "$B"/lib/libcu*.so.[0-9]* "$B/lib/libnvidia-ml.so.1" "$root$PREFIX/lib/flyt/"
+    put 755 "$B/lib/libflyt-client.so.1" "$B"/lib/libcu*.so.[0-9]* "$B"/lib/libnccl.so.2 "$B/lib/libnvidia-ml.so.1" "$root$PREFIX/lib/flyt/"
     echo "$VERSION" >"$root$PREFIX/lib/flyt/VERSION"
     chmod 644 "$root$PREFIX/lib/flyt/VERSION"
     units flyt-client-manager.service flyt-client-manager.socket

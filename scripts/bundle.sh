@@ -14,7 +14,7 @@ for program in $programs; do
     cp "$build/bin/$program" "$out.new/bin/"
 done
 cp scripts/flyt-run scripts/flyt-client-lib scripts/flyt-gpu-test scripts/flyt-pki "$out.new/bin/"
-cp -L "$build"/lib/libflyt-client.so.1 "$build"/lib/libcu*.so.[0-9]* "$build"/lib/libflyt-softgpu.so "$build"/lib/libflyt-softgpu-libraries.so "$out.new/lib/"
+cp -L "$build"/lib/libflyt-client.so.1 "$build"/lib/libcu*.so.[0-9]* "$build/lib/libnccl.so.2" "$build"/lib/libflyt-softgpu.so "$build"/lib/libflyt-softgpu-libraries.so "$out.new/lib/"
 # In a folder of its own: the node manager and the server, which look into lib, need the driver's.
 cp -L "$build/lib/libnvidia-ml.so.1" "$out.new/nvml/"
 cp -L "$cuda/lib64/libcudart.so.13" "$out.new/native/"
@@ -30,7 +30,7 @@ for object in $(printf "$out.new/bin/%s " $programs) "$out.new"/lib/*.so* "$out.
 done | sort -u | while read -r needed; do
     name=$(basename "$needed")
     case $name in
-    libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libresolv.so.* | ld-linux* | libflyt-* | libcu* | libnvidia-ml*) ;;
+    libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libresolv.so.* | ld-linux* | libflyt-* | libcu* | libnccl* | libnvidia-ml*) ;;
     *) cp -L "$needed" "$out.new/lib/" ;;
     esac
 done

@@ -47,6 +47,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "group_size", .kind = FLYT_SETTING_NUMBER, .offset = AT(group_size), .fallback = "8", .minimum = 2, .maximum = 8, .help = "SMs of a group, 2 or 8, where none was set since"},
     {.path = "scrub", .kind = FLYT_SETTING_BOOL, .offset = AT(is_scrubbing), .fallback = "true", .help = "device memory is cleared before a program gets it; false: the driver is trusted to do that"},
     {.path = "libraries", .kind = FLYT_SETTING_STRING, .offset = AT(libraries), .fallback = "", .help = "folders of NVIDIA's libraries (libcublas.so.13 and others) for servers, by colons; empty: where the loader finds them"},
+    {.path = "nccl_interfaces", .kind = FLYT_SETTING_STRING, .offset = AT(nccl_interfaces), .fallback = "", .help = "network interfaces that NCCL in servers may use, as NCCL_SOCKET_IFNAME has them; empty: the loopback alone, so that a communicator does not leave this machine"},
     {.path = "vm.sessions", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_sessions_max), .fallback = "48", .minimum = 1, .maximum = 4096, .is_live = true, .help = "sessions of a VM at once"},
     {.path = "vm.attach_rate", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_rate), .fallback = "20", .minimum = 1, .maximum = 100000, .is_live = true, .help = "programs of a VM that may begin in a second"},
     {.path = "vm.attach_burst", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_burst), .fallback = "64", .minimum = 1, .maximum = 100000, .is_live = true, .help = "and at once"},

@@ -29,6 +29,7 @@ struct flyt_node_settings {
     struct flyt_range server_uids; /* last 0: servers are the node manager's user */
     bool is_scrubbing;             /* servers clear the memory that they get */
     char *libraries;               /* folders of NVIDIA's libraries, by colons; NULL: where the loader looks */
+    char *nccl_interfaces;         /* that NCCL in servers may use; NULL: the loopback alone */
     char *cgroup; /* NULL: where the service manager has started us, if that is a group to be shared out */
     uint64_t vm_memory_host_bytes, vm_cpu_pct, vm_pids; /* of all servers of a VM; 0: no bound */
     uint64_t vm_sessions_max, vm_attach_rate, vm_attach_burst, vm_image_bytes_max;

@@ -23,7 +23,7 @@
 
 extern char **environ;
 
-enum { ARGUMENTS_MAX = 20, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
+enum { ARGUMENTS_MAX = 22, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
 
 /* One that starts: everything that the new process needs, which allocates nothing. */
 struct flyt_node_start {
@@ -118,6 +118,10 @@ static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, s
     if (settings->libraries) {
         add_argument(start, "--libraries");
         add_argument(start, settings->libraries);
+    }
+    if (settings->nccl_interfaces) {
+        add_argument(start, "--nccl-interfaces");
+        add_argument(start, settings->nccl_interfaces);
     }
     if (gpu->is_software) {
         add_number(start, "--soft", node->gpus.count);

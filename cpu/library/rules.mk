@@ -12,7 +12,7 @@ define replaced_library
 $(B)/lib/$(2): $(GEN)/flyt_lib_$(1)_client.o $(call objs,$(wildcard cpu/library/$(1).c cpu/library/$(1)_*.c) $(LIBRARY_SHARE_$(1))) $(B)/lib/libflyt-client.so.1
 	@mkdir -p $$(@D)
 	$$(CC) -shared $$(LDFLAGS) -Wl,-soname,$(2) -Wl,--version-script=$(GEN)/$(firstword $(subst .so, ,$(2))).map \
-		-Wl,-Bsymbolic-functions $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -Wl,-rpath,'$$$$ORIGIN' -o $$@ $$(filter %.o,$$^) \
+		-Wl,-Bsymbolic-functions @$(GEN)/flyt_lib_$(1).options $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -Wl,-rpath,'$$$$ORIGIN' -o $$@ $$(filter %.o,$$^) \
 		$(B)/lib/libflyt-client.so.1
 CLIENT += $(B)/lib/$(2)
 endef

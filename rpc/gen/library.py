@@ -27,6 +27,7 @@ def main():
     write(out / f"flyt_lib_{library.name}.h", library_shared.header(library, banner))
     write(out / f"flyt_lib_{library.name}_client.c", library_client.source(library, banner))
     write(out / f"{library.soname.split('.so')[0]}.map", library_client.version_script(library, banner))
+    write(out / f"flyt_lib_{library.name}.options", library_client.linker_options(library))
     write(out / f"flyt_lib_{library.name}_server.c", library_server.source(library, banner))
     (out / f"library_{library.name}.stamp").touch()
 

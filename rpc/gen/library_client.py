@@ -23,7 +23,7 @@ def prototype(library, call):
 
 def flags(call):
     names = {"stream": "FLYT_LIB_IN_STREAM", "sync": "FLYT_LIB_ASKS", "cached": "FLYT_LIB_CACHED", "more": "FLYT_LIB_ASKS | FLYT_LIB_MORE", "new": "FLYT_LIB_ASKS",
-             "end": "FLYT_LIB_ASKS"}
+             "end": "FLYT_LIB_ASKS", "aside": "FLYT_LIB_ASIDE"}
     out = ["FLYT_LIB_ASKS" if "asked" in call.words else names[call.kind]]
     if "waits" in call.words:
         out.append("FLYT_LIB_WAITS")
@@ -293,6 +293,19 @@ def source(library, banner):
     return "\n\n".join(out) + "\n"
 
 
+def second_names(library):
+    """(the second name, the first) of each function that a header declares."""
+    return sorted((library.also + call.symbol, call.symbol) for call in library.calls if "declares it in no header" not in call.reason)
+
+
+def linker_options(library):
+    """What gives functions their second names."""
+    return "\n".join(f"-Wl,--defsym={second}={first}" for second, first in second_names(library)) + "\n" if library.also else "\n"
+
+
 def version_script(library, banner):
     names = "\n".join(f"    {call.symbol};" for call in sorted(library.calls, key=lambda call: call.symbol))
-    return f"{banner}\n{library.soname} {{\nglobal:\n{names}\nlocal:\n    *;\n}};\n"
+    if library.also:
+        names += "\n" + "\n".join(f"    {second};" for second, _ in second_names(library))
+    name = "" if library.is_unversioned else f"{library.soname} "
+    return f"{banner}\n{name}{{\nglobal:\n{names}\nlocal:\n    *;\n}};\n"

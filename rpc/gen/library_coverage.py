@@ -11,7 +11,7 @@ import library_rows  # noqa: E402
 from generate import write  # noqa: E402
 
 # class -> what it means; the classes of one meaning stand together.
-MEANINGS = {("stream",): "work in a stream; not awaited once its like has succeeded", ("sync", "cached", "more"): "asked of the server",
+MEANINGS = {("stream",): "work in a stream; not awaited once its like has succeeded", ("sync", "cached", "more", "aside"): "asked of the server",
             ("new", "end"): "makes or ends an object",
             ("set", "get", "attributes", "make", "unmake", "fill", "tell"): "kept and answered in the client", ("hand",): "by hand, for the reason in its row",
             ("none",): "refused by name"}

@@ -17,8 +17,8 @@ REAL = {"f32": "f32", "f64": "f64", "c32": "f32", "c64": "f64", "f16": "f16"}
 ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
 BY_MODE = {"scalar", "result", "update"}
 HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
-CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "fill", "tell", "hand", "none"}
-WORDS = {"waits", "asked", "trusted", "draws", "restarts", "served", "finds"}
+CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "fill", "tell", "hand", "none", "aside"}
+WORDS = {"waits", "asked", "trusted", "draws", "restarts", "served", "finds", "gathers", "apart", "at once"}
 OBJECTS_MAX = 4
 
 
@@ -104,7 +104,7 @@ class Call:
 
     @property
     def is_sent(self):
-        return self.kind in ("stream", "sync", "cached", "more", "new", "end")
+        return self.kind in ("stream", "sync", "cached", "more", "new", "end", "aside")
 
     def of(self, *kinds):
         return [one for one in self.parameters if one.kind.rstrip("?") in kinds]
@@ -118,6 +118,9 @@ class Library:
     header: str
     version: int       # major × 1000 + minor: that of the replaced library
     property: str      # the function that tells the real one's
+    is_code: bool      # by one number, and not by property
+    is_unversioned: bool
+    also: str = ""     # what a second name of each declared function begins with
     codes: dict = field(default_factory=dict)
     objects: dict = field(default_factory=dict)
     values: dict = field(default_factory=dict)
@@ -241,9 +244,11 @@ class Reader:
         self.end_call()
         word, _, rest = text.partition(" ")
         if word == "library":
-            name, soname, _, header, _, version, _, tells = rest.split()
+            name, soname, _, header, _, version, how, tells, *more = rest.split()
+            if how not in ("property", "code") or more[:1] not in ([], ["unversioned"]) or more[1:2] not in ([], ["also"]) or len(more) == 2:
+                raise RowError(f"{place}: expected library … property|code FUNCTION [unversioned [also PREFIX]]: {text}")
             major, minor = version.split(".")
-            self.library = Library(name, soname, header, int(major) * 1000 + int(minor), tells)
+            self.library = Library(name, soname, header, int(major) * 1000 + int(minor), tells, how == "code", bool(more), more[2] if more[2:] else "")
         elif word == "codes":
             words = rest.split()
             self.library.codes = {words[i]: int(words[i + 1]) for i in range(0, len(words), 2)}
@@ -360,6 +365,10 @@ class Reader:
                 raise RowError(f"{call.place}: {call.symbol} is {call.kind}, and not a call in a stream that would be asked")
             if sum(1 for p in call.parameters if library.object_of(p) and p.is_optional) > 1:
                 raise RowError(f"{call.place}: {call.symbol} has more than one object that may be missing")
+            if call.kind == "aside" and "served" not in call.words:
+                raise RowError(f"{call.place}: {call.symbol} has no place in a stream, and so is served by hand")
+            if call.words & {"apart", "at once"} and call.kind != "aside" or "gathers" in call.words and "served" not in call.words:
+                raise RowError(f"{call.place}: {call.symbol} has words of another class: {', '.join(sorted(call.words))}")
             if call.words & {"draws", "restarts"} and not count:
                 raise RowError(f"{call.place}: {call.symbol} names no object from which it draws")
             if count > OBJECTS_MAX:

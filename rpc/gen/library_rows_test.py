@@ -102,6 +102,10 @@ class Grammar(unittest.TestCase):
             "call millMake make grain kind:many\n    g inout\n": "FIELD:NUMBER, of a grain and of millMake: kind:many",
             "call millMake make grain room\n    g inout\n": "FIELD:NUMBER, of a grain and of millMake: room",
             "call millFill fill grain kind=n\n    g val grain, m enum\n": "FIELD:NUMBER, of a grain and of millFill: kind=n",
+            "call millAsk aside\n    n s32\n": "has no place in a stream, and so is served by hand",
+            run + "    handle wheel\n    apart\n": "has words of another class: apart",
+            run + "    handle wheel\n    at once\n": "has words of another class: at once",
+            run + "    handle wheel\n    gathers\n": "has words of another class: gathers",
             "object stone heavy\n": r"expected object NAME \[small\]",
             "object stone\n    weight 3\n": "cannot be understood",
         }
@@ -112,6 +116,15 @@ class Grammar(unittest.TestCase):
             load("", HEAD.replace(" memory 2", ""))
         with self.assertRaisesRegex(library_rows.RowError, "belongs to nothing"):
             load("    handle wheel\n", HEAD)
+
+    def test_how_a_library_is_said(self):
+        self.assertEqual((load("").is_code, load("").is_unversioned), (False, False))
+        told = load("", HEAD.replace("property millGetProperty", "code millGetVersion unversioned") + OBJECTS)
+        self.assertEqual((told.is_code, told.is_unversioned, told.property), (True, True, "millGetVersion"))
+        self.assertEqual(load("", HEAD.replace("millGetProperty", "millGetProperty unversioned also p") + OBJECTS).also, "p")
+        for text in ("codes millGetProperty", "property millGetProperty old", "property millGetProperty unversioned also"):
+            with self.assertRaisesRegex(library_rows.RowError, "expected library"):
+                load("", HEAD.replace("property millGetProperty", text))
 
     def test_a_number_that_two_rows_would_have(self):
         with mock.patch.object(library_rows, "row_id", return_value=7), self.assertRaisesRegex(library_rows.RowError, "millB has the number of millA"):

@@ -54,7 +54,8 @@ def argument(library, call, one, places):
 def run_c(library, call):
     if "served" in call.words:
         finds = f"\nCUresult flyt_server_resolve_{call.symbol}(struct flyt_libcall *call);" if "finds" in call.words else ""
-        return f"int flyt_server_run_{call.symbol}(struct flyt_libcall *call);{finds}"
+        gathers = f"\nenum flyt_gathered flyt_server_gather_{call.symbol}(struct flyt_libcall *call);" if "gathers" in call.words else ""
+        return f"int flyt_server_run_{call.symbol}(struct flyt_libcall *call);{finds}{gathers}"
     objects = [p.name for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
     places = {name: place for place, name in enumerate(objects)}
     values, before, arguments, types = [], [], [], []
@@ -90,11 +91,14 @@ def row_c(library, call):
     words = ["FLYT_LIBCALL_WAITS"] if "waits" in call.words else []
     words += ["FLYT_LIBCALL_IN_STREAM"] if call.kind in ("stream", "more") else []
     words += ["FLYT_LIBCALL_ANSWERS"] if call.kind == "stream" and answers(call) else []
+    words += [f"FLYT_LIBCALL_{word.upper().replace(' ', '_')}" for word in ("apart", "at once") if word in call.words]
+    words += ["FLYT_LIBCALL_IS_ASIDE"] if call.kind == "aside" else []
     words += ["FLYT_LIBCALL_NEW"] if call.kind == "new" else ["FLYT_LIBCALL_END"] if call.kind == "end" else []
     text = ", ".join(map(str, kinds)) or "0"
     is_served = "served" in call.words
     run = f"flyt_server_run_{call.symbol}" if is_served else f"run_{call.symbol}"
     run += f", .resolve = flyt_server_resolve_{call.symbol}" if "finds" in call.words else ""
+    run += f", .gather = flyt_server_gather_{call.symbol}" if "gathers" in call.words else ""
     return (f"    {{.id = {call.id:#x}u, .name = \"{call.symbol}\", .run = {run}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
             f".object_count = {len(kinds)}, .kinds = {{{text}}}, .optional = {optional}, .made = {new[0] if new else 0}, .flags = {' | '.join(words) or '0'}}},")
 
@@ -175,7 +179,7 @@ def source(library, banner):
     out += [run_c(library, call) for call in sent]
     out.append("static const struct flyt_server_row rows[] = {\n" + "\n".join(row_c(library, call) for call in sent) + "\n};")
     out.append("static const struct flyt_server_kind kinds[] = {\n" + "\n".join(text for _, text in kinds) + "\n};")
-    out.append(f"struct flyt_server_library flyt_server_library_{library.name} = {{.name = \"{library.name}\", .soname = \"{library.soname}\", .property = \"{library.property}\", .mutex = PTHREAD_MUTEX_INITIALIZER, "
+    out.append(f"struct flyt_server_library flyt_server_library_{library.name} = {{.name = \"{library.name}\", .soname = \"{library.soname}\", .property = \"{library.property}\", .is_code = {'true' if library.is_code else 'false'}, .mutex = PTHREAD_MUTEX_INITIALIZER, "
                f".rows = rows, .row_count = sizeof rows / sizeof rows[0], .kinds = kinds, "
                f".kind_count = sizeof kinds / sizeof kinds[0], {codes}}};")
     return "\n\n".join(out) + "\n"

@@ -14,7 +14,7 @@ CALL_HANDLES_MAX = 8  # FLYT_CALL_IDS_MAX of cpu/server/core/defer.h: the server
 MOVES = ("as memory", "as nothing")  # and `by PROC`
 RESUME_STATES = ("awaited", "left")
 CUDA_LIBRARIES = ("cuda", "cudart")
-EXECUTORS = ("worker", "threads")  # beside the submission thread
+EXECUTORS = ("worker", "threads", "caller")  # beside the submission thread
 NOT_KEPT = ("called", "asked", "local")
 
 # Type in a table -> (declaration in .x, bytes on the wire).

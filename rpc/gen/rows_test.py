@@ -495,7 +495,7 @@ int main(void)
 
 class Executors(unittest.TestCase):
     def test_it_is_known_of_the_procedure(self):
-        for word, name in (("worker", "WORKER"), ("threads", "THREADS")):
+        for word, name in (("worker", "WORKER"), ("threads", "THREADS"), ("caller", "CALLER")):
             row = wire.procedure_row(load(f"proc 20 link sync\nexecutor {word}\nagain\n").procedures[0])
             self.assertIn(f".executor = FLYT_EXECUTOR_{name}", row)
         self.assertNotIn("executor", wire.procedure_row(load("proc 20 ask sync\nagain\n").procedures[0]))

@@ -352,7 +352,8 @@ enum {{ FLYT_WHILE_AWAITED = 1, FLYT_WHILE_LEFT = 2 }};
 enum flyt_executor {{
     FLYT_EXECUTOR_SUBMISSION,
     FLYT_EXECUTOR_WORKER, /* one, which does one such thing after the other */
-    FLYT_EXECUTOR_THREADS /* of several one of its own */
+    FLYT_EXECUTOR_THREADS, /* of several one of its own */
+    FLYT_EXECUTOR_CALLER /* one for each client thread, which does what that one asks in its order */
 }};
 
 /* What is known of a procedure of FLYT_PROGRAM: its XDR routines, the sizes of the structs that they fill, and what its

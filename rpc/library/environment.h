@@ -14,6 +14,23 @@ static const char *const flyt_lib_environment_names[] = {
     "CUBLAS_EMULATE_SINGLE_PRECISION", /* cuBLAS: 0 or 1 */
     "CUBLAS_EMULATION_STRATEGY",       /* cuBLAS: performant or eager */
     "NVIDIA_TF32_OVERRIDE",            /* all: 0 keeps TF32 off */
+    /* NCCL: how it computes and what it says. Which networks it uses is the operator's (nccl_interfaces). */
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_NTHREADS",
+    "NCCL_BUFFSIZE",
+    "NCCL_MIN_CTAS",
+    "NCCL_MAX_CTAS",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_LAUNCH_MODE",
+    "NCCL_CGA_CLUSTER_SIZE",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_COMM_BLOCKING",
+    "NCCL_DEBUG",
+    "NCCL_DEBUG_SUBSYS",
 };
 enum { FLYT_LIB_ENVIRONMENT_NAMES = sizeof flyt_lib_environment_names / sizeof flyt_lib_environment_names[0] };
 

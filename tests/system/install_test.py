@@ -125,7 +125,7 @@ EXPECTED = {
              "{p}/share/man/man1/flyt-server.1"],
     "client": ["etc/flyt/client.conf", "{p}/bin/flyt-client-manager", "{p}/bin/flytctl", "{p}/bin/flyt-run",
                "{p}/bin/flyt-client-lib", "{p}/lib/flyt/libflyt-client.so.1", "{p}/lib/flyt/libcudart.so.13",
-               "{p}/lib/flyt/libcuda.so.1", "{p}/lib/flyt/libcublas.so.13", "{p}/lib/flyt/libcudnn.so.9",
+               "{p}/lib/flyt/libcuda.so.1", "{p}/lib/flyt/libcublas.so.13", "{p}/lib/flyt/libcudnn.so.9", "{p}/lib/flyt/libnccl.so.2",
                "{p}/lib/flyt/libnvidia-ml.so.1", "{p}/bin/flyt-smi", "{p}/share/man/man1/flyt-smi.1",
                "{u}/systemd/system/flyt-client-manager.service",
                "{u}/systemd/system/flyt-client-manager.socket", "{u}/sysusers.d/flyt-client.conf", "{u}/tmpfiles.d/flyt-client.conf",

@@ -143,3 +143,7 @@ SYSTEM_PROGRAMS += $(B)/tests/system/graph/libcudnn.so.9 $(B)/tests/system/plans
 # The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)
+
+$(B)/tests/system/communicator: tests/system/programs/communicator.cu tests/apps/nccl_interface.h | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -ldl

@@ -18,6 +18,7 @@ enum { STACK_BYTES = 2048, FLYT_LIBS_MAX = 16 };
 FLYT_ANSWER_CALL(libobject_new, FLYT_LIBOBJECT_NEW)
 FLYT_ANSWER_CALL(library_open, FLYT_LIBRARY_OPEN)
 FLYT_ANSWER_CALL(libcall_ask, FLYT_LIBCALL_ASK)
+FLYT_ANSWER_CALL(libcall_aside, FLYT_LIBCALL_ASIDE)
 
 /* What a code of CUDA's is in the library's own. */
 static int status_of(const struct flyt_lib *library, CUresult result)
@@ -459,6 +460,25 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
     return may_go ? send_oneway(call, self) : ask(call, self, &key);
 }
 
+static int ask_aside(struct flyt_lib_call *call, const struct sending *self)
+{
+    const struct flyt_lib *library = call->row->library;
+    flyt_libcall_aside_args args = {
+        .thread = flyt_thread_number(), .row = call->row->id, .arguments = {(u_int)self->bytes, (char *)self->data}};
+    flyt_libcall_aside_res res = {0};
+    int sent = call_libcall_aside(&args, &res);
+    CUresult result = flyt_client_reply(sent, res.result, call->row->name);
+    int status = result ? status_of(library, result) : res.status;
+    bool has_results = !result && res.results.results_len == result_bytes(call);
+    if (has_results)
+        take_results(call, res.results.results_val, res.results.results_len);
+    else if (status == library->success)
+        status = library->failed;
+    flyt_answer_end();
+    xdr_free((xdrproc_t)xdr_flyt_libcall_aside_res, (char *)&res);
+    return status;
+}
+
 static int make_object(struct flyt_lib_call *call, const struct sending *self)
 {
     const struct flyt_lib *library = call->row->library;
@@ -536,8 +556,65 @@ int flyt_lib_finish(struct flyt_lib_call *call)
     if (!self.data)
         return library->memory;
     compose(call, self.data);
-    int status = call->made ? make_object(call, &self) : send_call(call, &self);
+    int status = call->row->flags & FLYT_LIB_ASIDE ? ask_aside(call, &self)
+                 : call->made                      ? make_object(call, &self)
+                                                   : send_call(call, &self);
     if (self.data != stack)
         free(self.data);
     return status;
+}
+
+/* ---- calls that are several in one ---- */
+
+struct flyt_lib_object *flyt_lib_own_new(const struct flyt_lib_call *call, const struct flyt_lib_kind *kind,
+                                         void *ret_handle)
+{
+    struct flyt_lib_object *object = flyt_lib_object_new(kind, call->context_id, call->device, call->row->id, NULL, 0);
+    if (object)
+        flyt_lib_object_publish(object, ret_handle);
+    return object;
+}
+
+void flyt_lib_own_end(uint64_t handle, const struct flyt_lib_kind *kind)
+{
+    struct flyt_lib_object *object = flyt_lib_find(handle, kind);
+    if (object)
+        flyt_lib_object_drop(object);
+}
+
+void flyt_lib_place(struct flyt_lib_call *call, const struct flyt_lib_object *object)
+{
+    call->context_id = object->context_id;
+    call->device = object->device;
+}
+
+int flyt_lib_stream_tell(const struct flyt_lib_call *call, uint64_t *ret_id, bool *ret_is_legacy, bool *ret_is_blocking)
+{
+    struct flyt_stream *stream;
+    CUresult result = flyt_stream_get_in(call->context_id, call->device, call->stream, &stream);
+    if (result)
+        return status_of(call->row->library, result);
+    *ret_id = stream->stream_id;
+    *ret_is_legacy = stream->is_legacy;
+    *ret_is_blocking = !(stream->flags & CU_STREAM_NON_BLOCKING);
+    return call->row->library->success;
+}
+
+static struct flyt_lib_key key_of_bytes(const struct flyt_lib_row *row, const void *bytes, size_t count)
+{
+    struct flyt_lib_key key = {{row->id, 0}};
+    flyt_lib_key_add(&key, bytes, count);
+    return key;
+}
+
+bool flyt_lib_was_well(const struct flyt_lib_row *row, const void *bytes, size_t count)
+{
+    struct flyt_lib_key key = key_of_bytes(row, bytes, count);
+    return flyt_lib_has_succeeded(&key);
+}
+
+void flyt_lib_note_well(const struct flyt_lib_row *row, const void *bytes, size_t count)
+{
+    struct flyt_lib_key key = key_of_bytes(row, bytes, count);
+    flyt_lib_note_success(&key);
 }

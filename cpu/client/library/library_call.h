@@ -83,6 +83,7 @@ enum flyt_lib_flag {
     FLYT_LIB_LAST = 1 << 6,     /* of such calls the last one alone */
     FLYT_LIB_DRAWS = 1 << 7,    /* its object goes on to where no call can bring it again, */
     FLYT_LIB_RESTARTS = 1 << 8, /* and is at a beginning after this */
+    FLYT_LIB_ASIDE = 1 << 9,    /* it takes no place in any stream; its results come whatever its status is */
 };
 
 enum { FLYT_LIB_VALUES_MAX = 8, FLYT_LIB_ARRAYS_MAX = 12 };
@@ -183,6 +184,22 @@ FLYT_API void flyt_lib_stay(uint64_t handle, const struct flyt_lib_kind *kind, c
 
 /* Says that a function is not forwarded, once, and returns the library's code for that. */
 FLYT_API int flyt_lib_refuse(const struct flyt_lib *library, const char *name);
+
+/* ---- for calls that are several in one, by hand ---- */
+
+/* An object of the kind with a handle, in the call's context, which the program makes by calls of its library's own;
+ * and its end. NULL: no memory. */
+FLYT_API struct flyt_lib_object *flyt_lib_own_new(const struct flyt_lib_call *call, const struct flyt_lib_kind *kind,
+                                                  void *ret_handle);
+FLYT_API void flyt_lib_own_end(uint64_t handle, const struct flyt_lib_kind *kind);
+/* The call is made where the object is. */
+FLYT_API void flyt_lib_place(struct flyt_lib_call *call, const struct flyt_lib_object *object);
+/* What the call's stream is: its id, whether it is the legacy stream, whether it is ordered with that. A status. */
+FLYT_API int flyt_lib_stream_tell(const struct flyt_lib_call *call, uint64_t *ret_id, bool *ret_is_legacy,
+                                  bool *ret_is_blocking);
+/* Whether a call that these bytes tell apart from others of its row has succeeded; and that it has. */
+FLYT_API bool flyt_lib_was_well(const struct flyt_lib_row *row, const void *bytes, size_t count);
+FLYT_API void flyt_lib_note_well(const struct flyt_lib_row *row, const void *bytes, size_t count);
 
 /* ---- objects' settings, which the client keeps ---- */
 

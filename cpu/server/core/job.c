@@ -45,19 +45,24 @@ void flyt_job_start(struct flyt_job *job, const struct flyt_job_ops *ops, struct
     session->jobs.last = job;
 }
 
-/* The row of the job's call names one. */
-static struct flyt_worker *worker_of(const struct flyt_job *job)
+/* To the executor that the row of the job's call names. */
+static int submit_task(struct flyt_job *job)
 {
+    struct flyt_session *session = job->session;
     enum flyt_executor executor = flyt_procedure_find(job->procedure)->executor;
     assert(executor != FLYT_EXECUTOR_SUBMISSION);
-    return executor == FLYT_EXECUTOR_THREADS ? &job->session->blocking : &job->session->worker;
+    if (executor == FLYT_EXECUTOR_CALLER) {
+        uint64_t owner = job->thread + (uint64_t)1 + ((uint64_t)job->is_apart << 33);
+        return flyt_executors_submit(&session->executors, owner, &job->task);
+    }
+    return flyt_worker_submit(executor == FLYT_EXECUTOR_THREADS ? &session->blocking : &session->worker, &job->task);
 }
 
 CUresult flyt_job_run(struct flyt_job *job, flyt_job_run_fn run)
 {
     job->run = run;
     job->task = (struct flyt_task){.run = run_task};
-    if (flyt_worker_submit(worker_of(job), &job->task) == 0)
+    if (submit_task(job) == 0)
         return CUDA_ERROR_NOT_READY;
     job->run = NULL;
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -91,6 +96,15 @@ struct flyt_call flyt_job_call(const struct flyt_job *job)
                               .procedure = job->procedure};
 }
 
+void flyt_job_let_pass(struct flyt_job *job)
+{
+    struct flyt_session *session = job->session;
+    session->jobs.unexecuted_count--;
+    session->is_scan_due = true;
+    session->is_notice_due = true;
+    job->is_unexecuted = false;
+}
+
 /* Takes the job off its stream and the list. */
 static void leave(struct flyt_job *job)
 {
@@ -101,12 +115,9 @@ static void leave(struct flyt_job *job)
         job->stream->job = NULL;
         job->stream->device->blocking_job_count -= job->stream->is_blocking;
     }
-    if (job->is_unexecuted) {
-        session->jobs.unexecuted_count--;
-        session->is_scan_due = true;
-        session->is_notice_due = true;
-    }
-    job->is_unexecuted = false;
+    if (job->is_unexecuted)
+        flyt_job_let_pass(job);
+    session->is_scan_due = true; /* calls may wait for its stream, or for what it has done */
 }
 
 /* The next round begins with the others. */

@@ -53,6 +53,7 @@ struct flyt_job {
     struct flyt_task task;
     CUresult result; /* of run */
     bool is_unexecuted;
+    bool is_apart; /* its step does not come after those that its client thread has given before (executor.h) */
     bool needs_poll;
     struct flyt_job *prev, *next;
 };
@@ -69,6 +70,9 @@ void flyt_job_start(struct flyt_job *job, const struct flyt_job_ops *ops, struct
                     struct flyt_stream *stream);
 /* Its call counts as executed only when it has ended; one with a stream does anyway. */
 void flyt_job_keep_unexecuted(struct flyt_job *job);
+/* Its call counts as executed from now on, though the job holds its stream: for one that may wait for what other
+ * threads of the client have yet to do, whose own thread waits for its answer. */
+void flyt_job_let_pass(struct flyt_job *job);
 
 /*
  * Most jobs wait for a worker or for the GPU, with these two. Neither are copies and memory_set (they submit pieces as

@@ -51,6 +51,7 @@ static int init_host(struct flyt_session *session, const struct flyt_driver *dri
     flyt_objects_init(&session->objects);
     flyt_worker_init(&session->worker, session, 1);
     flyt_worker_init(&session->blocking, session, FLYT_WORKER_THREADS_MAX);
+    flyt_executors_init(&session->executors, session);
     for (unsigned i = 0; (*parts)[i]; i++) {
         int status = (*parts)[i]->init ? (*parts)[i]->init(session, err) : 0;
         if (status)
@@ -120,6 +121,7 @@ void flyt_session_fini(struct flyt_session *session)
     for (unsigned i = count_parts(session); i-- > 0;)
         if ((*session->parts)[i]->stop)
             (*session->parts)[i]->stop(session);
+    flyt_executors_fini(&session->executors);
     flyt_worker_fini(&session->blocking);
     flyt_worker_fini(&session->worker);
     flyt_jobs_fini(session);

@@ -21,6 +21,7 @@
 
 #include "cpu/server/core/device.h"
 #include "cpu/server/core/driver.h"
+#include "cpu/server/core/executor.h"
 #include "cpu/server/core/execution.h"
 #include "cpu/server/core/time_slice_gate.h"
 #include "cpu/server/core/job.h"
@@ -75,6 +76,7 @@ struct flyt_session {
     struct flyt_defer defer;
     struct flyt_jobs jobs;
     struct flyt_worker worker, blocking;
+    struct flyt_executors executors;
     struct flyt_print print;
     struct flyt_progress_writer progress_writer;
     struct flyt_execution execution;

@@ -18,12 +18,14 @@ static void *work(void *user)
         struct flyt_task *task = worker->first;
         worker->first = task->next;
         worker->waiting_count--;
+        worker->running_count++;
         pthread_mutex_unlock(&worker->mutex);
         task->run(task);
         /* Pairs with the acquire of who looks at is_done; the task may be gone right after. */
         atomic_store_explicit(&task->is_done, true, memory_order_release);
         flyt_session_kick(worker->session);
         pthread_mutex_lock(&worker->mutex);
+        worker->running_count--;
     }
     pthread_mutex_unlock(&worker->mutex);
     return NULL;
@@ -46,6 +48,14 @@ void flyt_worker_fini(struct flyt_worker *worker)
         pthread_join(worker->threads[i], NULL);
     pthread_cond_destroy(&worker->wake);
     pthread_mutex_destroy(&worker->mutex);
+}
+
+bool flyt_worker_has_tasks(struct flyt_worker *worker)
+{
+    pthread_mutex_lock(&worker->mutex);
+    bool has_tasks = worker->waiting_count || worker->running_count;
+    pthread_mutex_unlock(&worker->mutex);
+    return has_tasks;
 }
 
 /* Starts a thread for one more task, unless one is idle or there are as many as there may be. Whether there is one

@@ -30,13 +30,16 @@ struct flyt_worker {
     unsigned thread_max, thread_count, idle_count;
     bool is_stopping;
     struct flyt_task *first, *last;
-    unsigned waiting_count; /* tasks that no thread has taken */
+    unsigned waiting_count; /* tasks that no thread has taken, */
+    unsigned running_count; /* and those that one has */
 };
 
 /* thread_max: from 1 to FLYT_WORKER_THREADS_MAX. */
 void flyt_worker_init(struct flyt_worker *worker, struct flyt_session *session, unsigned thread_max);
 /* Waits for the tasks that run; later ones are dropped. */
 void flyt_worker_fini(struct flyt_worker *worker);
+/* Whether a task waits or runs. */
+bool flyt_worker_has_tasks(struct flyt_worker *worker);
 /* 0 or -EAGAIN (there is no thread, and none could be made). */
 int flyt_worker_submit(struct flyt_worker *worker, struct flyt_task *task);
 

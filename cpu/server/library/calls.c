@@ -11,6 +11,7 @@
 #include "cpu/server/core/submit.h"
 #include "cpu/server/library/environment.h"
 #include "cpu/server/library/library.h"
+#include "cpu/server/library/nccl.h"
 #include "flyt_serve.h"
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
@@ -183,12 +184,31 @@ static CUresult nothing(void *user, struct flyt_stream *target)
     return CUDA_SUCCESS;
 }
 
+/* Whether the call is made now, by the job's thread. CUDA_ERROR_NOT_READY: others that it belongs to are missing. */
+static CUresult gather(struct thread_job *self, bool *ret_is_made)
+{
+    struct flyt_libcall *call = &self->work.call;
+    enum flyt_gathered gathered = call->row->gather ? call->row->gather(call) : FLYT_GATHERED;
+    *ret_is_made = gathered == FLYT_GATHERED;
+    if (call->lets_pass && self->job.is_unexecuted)
+        flyt_job_let_pass(&self->job);
+    if (gathered == FLYT_GATHERED_DONE)
+        self->work.status = call->status;
+    self->job.needs_poll = false;
+    return gathered == FLYT_GATHERED_NOT ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
 static CUresult thread_advance(struct flyt_job *job)
 {
     struct thread_job *self = (struct thread_job *)job;
     if (!self->has_run) {
+        bool is_made;
+        CUresult result = gather(self, &is_made);
+        if (result != CUDA_SUCCESS)
+            return result;
         self->has_run = true;
-        return flyt_job_run(job, thread_run);
+        if (is_made)
+            return flyt_job_run(job, thread_run);
     }
     return self->stream
                ? flyt_stream_submit(self->stream, job->sequence, FLYT_SUBMIT_ADDED, self->stream->device, nothing, NULL)
@@ -211,6 +231,17 @@ static void take_objects(struct flyt_libcall *call, int step)
             call->objects[i]->taken_count += (unsigned)step;
     for (size_t i = 0; i < call->found_count; i++)
         call->found[i]->taken_count += (unsigned)step;
+}
+
+/* Of objects that are the library's own table's, and of which a call may make or end several. */
+static void note_staying_of(struct flyt_session *session, const struct flyt_libcall *call)
+{
+    if (!session->observer)
+        return;
+    for (int i = 0; i < call->staying; i++)
+        session->observer->staying(session, true);
+    for (int i = 0; i > call->staying; i--)
+        session->observer->staying(session, false);
 }
 
 static void ask_finish(struct flyt_job *job, CUresult result)
@@ -237,6 +268,9 @@ static const struct flyt_job_ops ask_ops = {thread_advance, ask_finish, thread_f
 static const struct flyt_job_ops oneway_ops = {thread_advance, oneway_finish, thread_free};
 
 /* ---- calls in a stream ---- */
+
+/* What has a procedure of its own. */
+enum { OF_OTHER_PROCEDURES = FLYT_LIBCALL_NEW | FLYT_LIBCALL_END | FLYT_LIBCALL_IS_ASIDE };
 
 struct in_stream {
     struct work work;
@@ -277,7 +311,7 @@ CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_st
     struct in_stream self = {.call = call};
     CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val,
                               args->arguments.arguments_len, objects, objects_count, false);
-    if (result == CUDA_SUCCESS && self.work.call.row->flags & (FLYT_LIBCALL_NEW | FLYT_LIBCALL_END))
+    if (result == CUDA_SUCCESS && self.work.call.row->flags & OF_OTHER_PROCEDURES)
         result = CUDA_ERROR_INVALID_VALUE; /* these have procedures of their own */
     if (result == CUDA_SUCCESS) {
         bool waits = self.work.call.row->flags & FLYT_LIBCALL_WAITS;
@@ -318,7 +352,7 @@ CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_a
     struct in_stream self = {.call = call, .is_asked = true};
     CUresult result = prepare(&self.work, call->session, args->row, args->arguments.arguments_val,
                               args->arguments.arguments_len, objects, objects_count, true);
-    if (result == CUDA_SUCCESS && self.work.call.row->flags & (FLYT_LIBCALL_NEW | FLYT_LIBCALL_END))
+    if (result == CUDA_SUCCESS && self.work.call.row->flags & OF_OTHER_PROCEDURES)
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         unsigned flags = self.work.call.row->flags;
@@ -332,6 +366,57 @@ CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_a
             result = give(&self, res);
     }
     work_fini(&self.work);
+    return result;
+}
+
+/* ---- calls that have no place in a stream ---- */
+
+static void aside_finish(struct flyt_job *job, CUresult result)
+{
+    struct thread_job *self = (struct thread_job *)job;
+    flyt_libcall_aside_res res = {.status = self->work.status};
+    note_staying_of(job->session, &self->work.call);
+    res.results.results_val = (char *)self->work.call.results;
+    res.results.results_len = (u_int)self->work.call.result_bytes;
+    flyt_job_reply_with(job, result, &res, sizeof res);
+}
+
+static const struct flyt_job_ops aside_ops = {thread_advance, aside_finish, thread_free};
+
+/* Answers at once. */
+static CUresult run_aside_now(struct thread_job *self, flyt_libcall_aside_res *res)
+{
+    self->work.status = flyt_libcall_run(&self->work.call);
+    res->status = self->work.status;
+    res->results.results_val = malloc(self->work.call.result_bytes + 1);
+    if (!res->results.results_val)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(res->results.results_val, self->work.call.results, self->work.call.result_bytes);
+    res->results.results_len = (u_int)self->work.call.result_bytes;
+    return CUDA_SUCCESS;
+}
+
+/* It counts as executed before it is: other threads' calls may be what it waits for, and its own thread waits for it.
+ */
+CUresult flyt_serve_libcall_aside(struct flyt_call *call, const flyt_libcall_aside_args *args,
+                                  flyt_libcall_aside_res *res)
+{
+    struct thread_job *self = calloc(1, sizeof *self);
+    if (!self)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = prepare(&self->work, call->session, args->row, args->arguments.arguments_val,
+                              args->arguments.arguments_len, NULL, 0, true);
+    if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_IS_ASIDE))
+        result = CUDA_ERROR_INVALID_VALUE;
+    self->work.device = &call->session->devices[0];
+    if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_AT_ONCE)) {
+        flyt_job_start(&self->job, &aside_ops, call, NULL);
+        self->job.is_apart = self->work.call.row->flags & FLYT_LIBCALL_APART;
+        return FLYT_CALL_STARTED;
+    }
+    if (result == CUDA_SUCCESS)
+        result = run_aside_now(self, res);
+    thread_free(&self->job);
     return result;
 }
 

@@ -64,7 +64,17 @@ enum {
     FLYT_LIBCALL_NEW = 2,
     FLYT_LIBCALL_END = 4,
     FLYT_LIBCALL_IN_STREAM = 8,
-    FLYT_LIBCALL_ANSWERS = 16
+    FLYT_LIBCALL_ANSWERS = 16,
+    FLYT_LIBCALL_IS_ASIDE = 32,
+    FLYT_LIBCALL_APART = 64,
+    FLYT_LIBCALL_AT_ONCE = 128
+};
+
+/* What a call that is one of several says of itself, each time that it is looked at. */
+enum flyt_gathered {
+    FLYT_GATHERED_NOT, /* it goes on waiting, which time alone does not end */
+    FLYT_GATHERED,     /* it is made now */
+    FLYT_GATHERED_DONE /* another one has made it, with the call's status */
 };
 
 struct flyt_server_row {
@@ -73,6 +83,8 @@ struct flyt_server_row {
     int (*run)(struct flyt_libcall *call);
     /* Of rows that say `finds`: finds the objects whose ids are in the arguments, on the submission thread. */
     CUresult (*resolve)(struct flyt_libcall *call);
+    /* Of rows that say `gathers`: on the submission thread. */
+    enum flyt_gathered (*gather)(struct flyt_libcall *call);
     unsigned bytes, object_count;
     unsigned char kinds[FLYT_LIB_OBJECTS_MAX], optional, made,
         flags; /* optional: a bit for the object that may be missing */
@@ -86,7 +98,8 @@ struct flyt_server_name {
 enum { FLYT_SERVER_NAMES = 256 };
 
 struct flyt_server_library {
-    const char *name, *soname, *property; /* property: the function that tells the version */
+    const char *name, *soname, *property; /* property: the function that tells the version, */
+    bool is_code;                         /* as one number, of which hundreds are the major and minor one */
     const struct flyt_server_row *rows;   /* by rising id */
     unsigned row_count;
     const struct flyt_server_kind *kinds;
@@ -151,7 +164,10 @@ struct flyt_libcall {
         void *result; /* NULL: the client gets nothing back */
     } values[FLYT_LIBCALL_VALUES_MAX];
     unsigned value_count;
-    void *scratch; /* one at most */
+    void *scratch;  /* one at most */
+    void *gathered; /* what a row that `gathers` keeps */
+    bool lets_pass; /* calls that wait for all before them do not wait for this one */
+    int staying;    /* objects that stand against moving, which the call has made, less those that it has ended */
 };
 
 /* ---- what the generated functions call ---- */

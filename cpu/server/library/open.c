@@ -95,9 +95,19 @@ static void *open_of_node(const struct flyt_server_library *library, bool is_sof
     return open_nvidia(library->soname, ret_path, bytes);
 }
 
+/* NCCL's: 10000 times the major version, 100 times the minor one. */
+static uint32_t version_of_code(const struct flyt_server_library *library, void *file)
+{
+    int (*tell)(int *) = (int (*)(int *))dlsym(file, library->property);
+    int code = 0;
+    return tell && !tell(&code) && code >= 10000 ? (uint32_t)(code / 10000 * 1000 + code / 100 % 100) : 0;
+}
+
 /* libraryPropertyType: 0 is the major version, 1 the minor one. */
 static uint32_t version_of(const struct flyt_server_library *library, void *file)
 {
+    if (library->is_code)
+        return version_of_code(library, file);
     int (*tell)(int, int *) = (int (*)(int, int *))dlsym(file, library->property);
     int major = 0, minor = 0;
     if (!tell || tell(0, &major) || tell(1, &minor))

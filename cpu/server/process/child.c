@@ -17,6 +17,7 @@
 #include "cpu/server/share/grant.h"
 #include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/library/environment.h"
+#include "cpu/server/library/nccl.h"
 #include "cpu/server/process/linger.h"
 #include "cpu/server/cuda/memory.h"
 #include "cpu/server/move/common/own_kernel.h"
@@ -104,6 +105,7 @@ static int prepare(struct child *child)
     const struct flyt_child_options *options = child->options;
     flyt_descriptors_reserve(DESCRIPTORS);
     flyt_server_environment_reserve(); /* the driver's threads read it */
+    flyt_nccl_set_environment();
     child->link_fd = flyt_descriptor_move_up(FLYT_MANAGER_LINK_FD);
     struct flyt_error err = {0};
     struct flyt_manager_link_ready ready = {.version = FLYT_MANAGER_LINK_VERSION};

@@ -82,6 +82,7 @@ static const char usage[] =
     "  --rpcbind           registers the first tcp port with this machine's rpcbind, for tools that look there\n"
     "  --libraries FOLDERS folders of NVIDIA's libraries (libcublas.so.13 and others), by colons (otherwise where the\n"
     "                      loader finds them)\n"
+    "  --nccl-interfaces NAMES  network interfaces that NCCL may use, by commas (otherwise the loopback alone)\n"
     "  --no-scrub          new device memory is not cleared: the driver is trusted to hand out clean memory\n"
     "  --help              this text\n"
     "  --version           the version\n"
@@ -183,6 +184,10 @@ static int take_option(struct options *options, int option, const char *value)
         return 0;
     case 'L': /* server processes inherit it */
         return setenv("FLYT_LIBRARIES", value, 1) ? complain("--libraries cannot be kept: %s", strerror(errno)) : 0;
+    case 'I':
+        return setenv("FLYT_NCCL_INTERFACES", value, 1)
+                   ? complain("--nccl-interfaces cannot be kept: %s", strerror(errno))
+                   : 0;
     case 'N':
         options->child.is_trusting = true;
         return 0;
@@ -210,6 +215,7 @@ static int parse(int argc, char **argv, struct options *options)
         {"soft-memory", required_argument, NULL, 'M'},
         {"soft-cc", required_argument, NULL, 'C'},
         {"libraries", required_argument, NULL, 'L'},
+        {"nccl-interfaces", required_argument, NULL, 'I'},
         {"no-scrub", no_argument, NULL, 'N'},
         {"serve", required_argument, NULL, 'c'},
         {"gpu", required_argument, NULL, 'g'},

@@ -21,9 +21,8 @@ static const char *const sentences[FLYT_REASONS] = {
     [FLYT_REASON_CONTENTS] =
         "a constant was copied to or from by its address (asynchronously, or within device memory)",
     [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant, or copies by one",
-    [FLYT_REASON_STAYING] = "the program has an object of NVIDIA's libraries that cannot be made again (heuristics of "
-                            "cuDNN's that were asked, for "
-                            "instance)",
+    [FLYT_REASON_STAYING] = "the program has an object of NVIDIA's libraries that cannot be made again (an NCCL "
+                            "communicator, or heuristics of cuDNN's that were asked, for instance)",
 };
 
 void flyt_replaceable_init(struct flyt_replaceable *replaceable)

@@ -1,0 +1,467 @@
+/* NCCL's communicators: the table of them, and the calls that make, end and ask them. */
+#include "cpu/server/library/nccl.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "cpu/server/core/call.h"
+#include "cpu/server/core/session.h"
+#include "cpu/server/library/library.h"
+#include "flyt_lib_nccl.h"
+#include "rpc/library/nccl_list.h"
+
+/* ---- the table ---- */
+
+struct comm {
+    struct comm *next;
+    uint64_t id, done_count;
+    void *real;
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    struct comm *first;
+} table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static struct comm **place_of_locked(uint64_t id)
+{
+    struct comm **place = &table.first;
+    while (*place && (*place)->id != id)
+        place = &(*place)->next;
+    return place;
+}
+
+bool flyt_nccl_comm_add(uint64_t id, void *real)
+{
+    struct comm *fresh = calloc(1, sizeof *fresh);
+    if (!fresh)
+        return false;
+    *fresh = (struct comm){.id = id, .real = real};
+    pthread_mutex_lock(&table.mutex);
+    bool is_new = !*place_of_locked(id);
+    if (is_new) {
+        fresh->next = table.first;
+        table.first = fresh;
+    }
+    pthread_mutex_unlock(&table.mutex);
+    if (!is_new)
+        free(fresh);
+    return is_new;
+}
+
+void *flyt_nccl_comm_find(uint64_t id)
+{
+    pthread_mutex_lock(&table.mutex);
+    const struct comm *comm = *place_of_locked(id);
+    void *real = comm ? comm->real : NULL;
+    pthread_mutex_unlock(&table.mutex);
+    return real;
+}
+
+void *flyt_nccl_comm_take(uint64_t id)
+{
+    pthread_mutex_lock(&table.mutex);
+    struct comm **place = place_of_locked(id), *comm = *place;
+    void *real = comm ? comm->real : NULL;
+    if (comm)
+        *place = comm->next;
+    pthread_mutex_unlock(&table.mutex);
+    free(comm);
+    return real;
+}
+
+void flyt_nccl_comm_count(uint64_t id)
+{
+    pthread_mutex_lock(&table.mutex);
+    struct comm *comm = *place_of_locked(id);
+    if (comm)
+        comm->done_count++;
+    pthread_mutex_unlock(&table.mutex);
+}
+
+bool flyt_nccl_comm_has_done(uint64_t id, uint64_t count)
+{
+    pthread_mutex_lock(&table.mutex);
+    const struct comm *comm = *place_of_locked(id);
+    bool has_done = !comm || comm->done_count >= count;
+    pthread_mutex_unlock(&table.mutex);
+    return has_done;
+}
+
+/* ---- the environment ---- */
+
+static bool is_loopback_only(void)
+{
+    const char *interfaces = getenv("FLYT_NCCL_INTERFACES");
+    return !interfaces || !*interfaces;
+}
+
+/* Servers have uids of their own: none opens what another one has in /dev/shm. What listens has no password, so that it
+ * listens where the operator says, which is nowhere but on this machine where he says nothing. */
+void flyt_nccl_set_environment(void)
+{
+    const char *interfaces = getenv("FLYT_NCCL_INTERFACES");
+    bool is_loopback = is_loopback_only();
+    setenv("NCCL_SOCKET_IFNAME", is_loopback ? "=lo" : interfaces, 1);
+    setenv("NCCL_SHM_DISABLE", "1", 1);
+    setenv("NCCL_RAS_ENABLE", "0", 1); /* it listens, too */
+    if (is_loopback) {
+        setenv("NCCL_IB_DISABLE", "1", 1);
+        setenv("NCCL_NET", "Socket", 1);
+    }
+}
+
+/* ---- NCCL's structure ---- */
+
+/* ncclConfig_t as NCCL 2.28 declares it. */
+struct config {
+    size_t bytes;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share, traffic_class;
+    const char *comm_name;
+    int collnet_enable, cta_policy, shrink_share, nvls_ctas, channels_per_net_peer, nvlink_centric_sched;
+};
+enum { CONFIG_MAGIC = 0xcafebeef, CONFIG_VERSION = 22800 };
+
+struct unique_id {
+    char bytes[FLYT_NCCL_UNIQUE_ID_BYTES];
+};
+
+static struct config *fill_config(struct config *config, const struct flyt_nccl_order *order, char *ret_name)
+{
+    const struct flyt_nccl_config *from = &order->config;
+    if (!from->is_given)
+        return NULL;
+    memcpy(ret_name, from->name, sizeof from->name);
+    ret_name[sizeof from->name - 1] = '\0';
+    *config = (struct config){.bytes = sizeof *config,
+                              .magic = (unsigned)CONFIG_MAGIC,
+                              .version = CONFIG_VERSION,
+                              .blocking = from->blocking,
+                              .cga_cluster_size = from->cga_cluster_size,
+                              .min_ctas = from->min_ctas,
+                              .max_ctas = from->max_ctas,
+                              .split_share = from->split_share,
+                              .traffic_class = from->traffic_class,
+                              .comm_name = from->has_name ? ret_name : NULL,
+                              .collnet_enable = from->collnet_enable,
+                              .cta_policy = from->cta_policy,
+                              .shrink_share = from->shrink_share,
+                              .nvls_ctas = from->nvls_ctas,
+                              .channels_per_net_peer = from->channels_per_net_peer,
+                              .nvlink_centric_sched = from->nvlink_centric_sched};
+    return config;
+}
+
+/* ---- orders ---- */
+
+/* The next order in `bytes` bytes, of which *at are read; NULL: there is none, or it is cut off. */
+static struct flyt_nccl_order *next_order(unsigned char *data, size_t bytes, size_t *at)
+{
+    struct flyt_nccl_order *order = (struct flyt_nccl_order *)(void *)(data + *at);
+    if (bytes - *at < sizeof *order)
+        return NULL;
+    size_t whole = flyt_nccl_order_bytes(order);
+    if (!whole || bytes - *at < whole || order->control >= FLYT_NCCL_CONTROLS)
+        return NULL;
+    *at += whole;
+    return order;
+}
+
+/* A unique id has the address to which its ranks connect, behind 8 bytes: a program could have this node connect
+ * anywhere. Where communicators do not leave this machine, no such address does. */
+static bool is_at_home(const struct flyt_session *session, const struct flyt_nccl_order *order)
+{
+    bool is_home = true;
+    for (uint32_t i = 0; i < order->id_count && !session->driver->is_soft && is_loopback_only(); i++) {
+        const char *at = (const char *)(order + 1) + (size_t)i * FLYT_NCCL_UNIQUE_ID_BYTES + 8;
+        union {
+            struct sockaddr any;
+            struct sockaddr_in four;
+            struct sockaddr_in6 six;
+        } address;
+        memcpy(&address, at, sizeof address);
+        is_home &= address.any.sa_family == AF_INET    ? ntohl(address.four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
+                   : address.any.sa_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&address.six.sin6_addr) != 0
+                                                       : false;
+    }
+    return is_home;
+}
+
+/* An id's communicator must be there, or not yet; its operations must have been done, but where it is aborted. */
+static CUresult check_order(struct flyt_session *session, const struct flyt_nccl_order *order, bool may_wait)
+{
+    struct flyt_device *device;
+    bool is_init = order->control == FLYT_NCCL_INIT;
+    uint64_t named =
+        order->control == FLYT_NCCL_SPLIT || order->control == FLYT_NCCL_SHRINK ? order->parent : order->comm;
+    if (is_init && (!order->id_count || order->excluded_count || !is_at_home(session, order)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_init && (order->id_count || !flyt_nccl_comm_find(named)))
+        return order->id_count ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    if (flyt_nccl_makes(order->control) && flyt_nccl_comm_find(order->comm))
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((order->control == FLYT_NCCL_ABORT || order->control == FLYT_NCCL_REVOKE) == may_wait)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (may_wait && !is_init && !flyt_nccl_comm_has_done(named, order->groups))
+        return FLYT_CALL_RETRY;
+    return flyt_session_use_device(session, order->device, &device);
+}
+
+static CUresult check_orders(struct flyt_libcall *call, size_t bytes, bool may_wait)
+{
+    size_t at = 0;
+    struct flyt_nccl_order *order;
+    CUresult result = CUDA_SUCCESS;
+    unsigned count = 0;
+    if (bytes > call->bytes - call->in_at)
+        return CUDA_ERROR_INVALID_VALUE;
+    while (result == CUDA_SUCCESS && (order = next_order(call->arguments + call->in_at, bytes, &at)))
+        result = ++count > FLYT_NCCL_RANKS_MAX ? CUDA_ERROR_INVALID_VALUE : check_order(call->session, order, may_wait);
+    return result == CUDA_SUCCESS && (at != bytes || !count) ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+CUresult flyt_server_resolve_ncclCommInitRank(struct flyt_libcall *call);
+CUresult flyt_server_resolve_ncclCommInitRank(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclCommInitRank *sent = (const void *)call->arguments;
+    return check_orders(call, sent->orders_bytes, true);
+}
+
+CUresult flyt_server_resolve_ncclCommAbort(struct flyt_libcall *call);
+CUresult flyt_server_resolve_ncclCommAbort(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclCommAbort *sent = (const void *)call->arguments;
+    return check_orders(call, sent->orders_bytes, false);
+}
+
+#define FUNCTION(call, type, name) ((type)flyt_server_library_function((call)->library, name))
+
+static int init(struct flyt_libcall *call, const struct flyt_nccl_order *order, struct config *config, void **made)
+{
+    typedef int (*init_fn)(void **, int, struct unique_id, int, struct config *);
+    typedef int (*scalable_fn)(void **, int, int, int, struct unique_id *, struct config *);
+    struct unique_id *ids = (struct unique_id *)(uintptr_t)(order + 1);
+    init_fn one = FUNCTION(call, init_fn, "ncclCommInitRankConfig");
+    scalable_fn several = order->id_count > 1 ? FUNCTION(call, scalable_fn, "ncclCommInitRankScalable") : NULL;
+    if (order->id_count > 1)
+        return several ? several(made, order->rank_count, order->rank, (int)order->id_count, ids, config)
+                       : call->library->refused;
+    return one ? one(made, order->rank_count, *ids, order->rank, config) : call->library->refused;
+}
+
+/* Of a communicator that is there and stays. */
+static int from_parent(struct flyt_libcall *call, const struct flyt_nccl_order *order, struct config *config,
+                       void **made)
+{
+    typedef int (*split_fn)(void *, int, int, void **, struct config *);
+    typedef int (*shrink_fn)(void *, int *, int, void **, struct config *, int);
+    void *parent = flyt_nccl_comm_find(order->parent);
+    split_fn split = FUNCTION(call, split_fn, "ncclCommSplit");
+    shrink_fn shrink = FUNCTION(call, shrink_fn, "ncclCommShrink");
+    if (!parent || (order->control == FLYT_NCCL_SPLIT ? !split : !shrink))
+        return parent ? call->library->refused : call->library->handle;
+    if (order->control == FLYT_NCCL_SPLIT)
+        return split(parent, order->color, order->key, made, config);
+    return shrink(parent, (int *)(uintptr_t)(order + 1), (int)order->excluded_count, made, config, order->flags);
+}
+
+static int with_comm(struct flyt_libcall *call, const struct flyt_nccl_order *order)
+{
+    static const char *const names[FLYT_NCCL_CONTROLS] = {[FLYT_NCCL_FINALIZE] = "ncclCommFinalize",
+                                                          [FLYT_NCCL_DESTROY] = "ncclCommDestroy",
+                                                          [FLYT_NCCL_ABORT] = "ncclCommAbort",
+                                                          [FLYT_NCCL_REVOKE] = "ncclCommRevoke"};
+    bool ends = order->control == FLYT_NCCL_DESTROY || order->control == FLYT_NCCL_ABORT;
+    void *function = flyt_server_library_function(call->library, names[order->control]);
+    void *comm = ends ? flyt_nccl_comm_take(order->comm) : flyt_nccl_comm_find(order->comm);
+    call->staying -= comm && ends;
+    if (!comm || !function)
+        return comm ? call->library->refused : call->library->handle;
+    if (order->control == FLYT_NCCL_REVOKE)
+        return ((int (*)(void *, int))function)(comm, order->flags);
+    return ((int (*)(void *))function)(comm);
+}
+
+static int run_order(struct flyt_libcall *call, const struct flyt_nccl_order *order, void **made)
+{
+    struct config config;
+    char name[FLYT_NCCL_NAME_BYTES];
+    const struct flyt_session *session = call->session;
+    CUresult result = session->driver->cuCtxSetCurrent(session->devices[order->device].cu_primary);
+    if (result != CUDA_SUCCESS)
+        return call->library->failed;
+    if (!flyt_nccl_makes(order->control))
+        return with_comm(call, order);
+    struct config *given = fill_config(&config, order, name);
+    return order->control == FLYT_NCCL_INIT ? init(call, order, given, made) : from_parent(call, order, given, made);
+}
+
+static bool is_well(int status)
+{
+    return status == FLYT_NCCL_SUCCESS || status == FLYT_NCCL_IN_PROGRESS;
+}
+
+/* One group, where they are several: the first error, or how it ends. */
+static int run_all(struct flyt_libcall *call, unsigned char *data, size_t bytes, void **made)
+{
+    typedef int (*plain_fn)(void);
+    plain_fn start = FUNCTION(call, plain_fn, "ncclGroupStart"), end = FUNCTION(call, plain_fn, "ncclGroupEnd");
+    size_t at = 0;
+    int status = FLYT_NCCL_SUCCESS;
+    const struct flyt_nccl_order *order = next_order(data, bytes, &at);
+    bool is_group = order && at < bytes;
+    if (is_group && (!start || !end))
+        return call->library->refused;
+    if (is_group)
+        status = start();
+    for (unsigned i = 0; order; i++, order = next_order(data, bytes, &at)) {
+        int one = run_order(call, order, &made[i]);
+        status = is_well(status) && one != FLYT_NCCL_SUCCESS ? one : status;
+    }
+    int ended = is_group ? end() : FLYT_NCCL_SUCCESS;
+    return is_well(status) && ended != FLYT_NCCL_SUCCESS ? ended : status;
+}
+
+/* Which of the orders have made a communicator. */
+static int note_made(struct flyt_libcall *call, unsigned char *data, size_t bytes, void **made, int32_t *ret_is_made)
+{
+    size_t at = 0;
+    const struct flyt_nccl_order *order;
+    for (unsigned i = 0; (order = next_order(data, bytes, &at)); i++) {
+        if (!made[i])
+            continue;
+        if (!flyt_nccl_comm_add(order->comm, made[i]))
+            return call->library->memory;
+        call->staying++;
+        ret_is_made[i] = 1;
+    }
+    return FLYT_NCCL_SUCCESS;
+}
+
+static int run_orders(struct flyt_libcall *call, uint32_t bytes, uint32_t made_bytes)
+{
+    unsigned char *data = flyt_libcall_in(call, bytes, bytes);
+    int32_t *is_made = flyt_libcall_out(call, made_bytes, made_bytes);
+    size_t at = 0;
+    unsigned count = 0;
+    while (data && next_order(data, bytes, &at))
+        count++;
+    if (call->status || !count || made_bytes != count * sizeof *is_made)
+        return call->status ? call->status : call->library->invalid;
+    void **made = calloc(count, sizeof *made);
+    if (!made)
+        return call->library->memory;
+    int status = run_all(call, data, bytes, made);
+    int noted = is_well(status) ? note_made(call, data, bytes, made, is_made) : FLYT_NCCL_SUCCESS;
+    free(made);
+    return noted ? noted : status;
+}
+
+int flyt_server_run_ncclCommInitRank(struct flyt_libcall *call);
+int flyt_server_run_ncclCommInitRank(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclCommInitRank *sent = (const void *)call->arguments;
+    return run_orders(call, sent->orders_bytes, sent->made_bytes);
+}
+
+int flyt_server_run_ncclCommAbort(struct flyt_libcall *call);
+int flyt_server_run_ncclCommAbort(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclCommAbort *sent = (const void *)call->arguments;
+    return run_orders(call, sent->orders_bytes, sent->made_bytes);
+}
+
+/* ---- questions ---- */
+
+int flyt_server_run_ncclGetUniqueId(struct flyt_libcall *call);
+int flyt_server_run_ncclGetUniqueId(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclGetUniqueId *sent = (const void *)call->arguments;
+    void *id = flyt_libcall_out(call, sent->uniqueId_bytes, FLYT_NCCL_UNIQUE_ID_BYTES);
+    return id ? ((int (*)(void *))call->function)(id) : call->library->invalid;
+}
+
+/* The rows that ask a communicator have its id first. */
+static CUresult resolve_first(struct flyt_libcall *call)
+{
+    uint64_t id;
+    memcpy(&id, call->arguments, sizeof id);
+    return flyt_nccl_comm_find(id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+#define RESOLVES_FIRST(name)                                                                                           \
+    _Static_assert(offsetof(struct flyt_args_##name, comm) == 0, "its communicator comes first");                      \
+    CUresult flyt_server_resolve_##name(struct flyt_libcall *call);                                                    \
+    CUresult flyt_server_resolve_##name(struct flyt_libcall *call)                                                     \
+    {                                                                                                                  \
+        return resolve_first(call);                                                                                    \
+    }
+
+#define TELLS_NUMBER(name, field)                                                                                      \
+    RESOLVES_FIRST(name)                                                                                               \
+    int flyt_server_run_##name(struct flyt_libcall *call);                                                             \
+    int flyt_server_run_##name(struct flyt_libcall *call)                                                              \
+    {                                                                                                                  \
+        const struct flyt_args_##name *sent = (const void *)call->arguments;                                           \
+        int *ret = flyt_libcall_out(call, sent->field##_bytes, sizeof *ret);                                           \
+        void *comm = flyt_nccl_comm_find(sent->comm);                                                                  \
+        return comm && ret ? ((int (*)(void *, int *))call->function)(comm, ret) : call->library->invalid;             \
+    }
+
+TELLS_NUMBER(ncclCommGetAsyncError, asyncError)
+TELLS_NUMBER(ncclCommCount, count)
+TELLS_NUMBER(ncclCommUserRank, rank)
+
+RESOLVES_FIRST(ncclGetLastError)
+int flyt_server_run_ncclGetLastError(struct flyt_libcall *call);
+int flyt_server_run_ncclGetLastError(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclGetLastError *sent = (const void *)call->arguments;
+    char *ret = flyt_libcall_out(call, sent->text_bytes, FLYT_NCCL_TEXT_BYTES);
+    void *comm = flyt_nccl_comm_find(sent->comm);
+    const char *text = comm && ret ? ((const char *(*)(void *))call->function)(comm) : NULL;
+    if (!text)
+        return call->library->invalid;
+    strncpy(ret, text, FLYT_NCCL_TEXT_BYTES - 1);
+    return FLYT_NCCL_SUCCESS;
+}
+
+/* ---- operators ---- */
+
+CUresult flyt_server_resolve_ncclRedOpCreatePreMulSum(struct flyt_libcall *call);
+CUresult flyt_server_resolve_ncclRedOpCreatePreMulSum(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclRedOpCreatePreMulSum *sent = (const void *)call->arguments;
+    return flyt_nccl_comm_find(sent->comm) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* The scalar lies in host memory and came, or its address is the device's. */
+int flyt_server_run_ncclRedOpCreatePreMulSum(struct flyt_libcall *call);
+int flyt_server_run_ncclRedOpCreatePreMulSum(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclRedOpCreatePreMulSum *sent = (const void *)call->arguments;
+    int *op = flyt_libcall_out(call, sent->op_bytes, sizeof *op);
+    void *scalar = flyt_libcall_in(call, sent->scalar_bytes, flyt_nccl_type_bytes(sent->datatype));
+    void *comm = flyt_nccl_comm_find(sent->comm);
+    bool is_on_host = sent->residence == 1; /* ncclScalarHostImmediate */
+    if (call->status || !op || !comm || is_on_host != (scalar != NULL) || (!is_on_host && sent->residence))
+        return call->library->invalid;
+    int (*create)(int *, void *, int, int, void *) = (int (*)(int *, void *, int, int, void *))call->function;
+    return create(op, is_on_host ? scalar : (void *)(uintptr_t)sent->address, sent->datatype, sent->residence, comm);
+}
+
+RESOLVES_FIRST(ncclRedOpDestroy)
+int flyt_server_run_ncclRedOpDestroy(struct flyt_libcall *call);
+int flyt_server_run_ncclRedOpDestroy(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclRedOpDestroy *sent = (const void *)call->arguments;
+    void *comm = flyt_nccl_comm_find(sent->comm);
+    return comm ? ((int (*)(int, void *))call->function)(sent->op, comm) : call->library->invalid;
+}
