@@ -67,7 +67,7 @@ $(MAKE_IMAGE): $(B)/tests/system/programs/make_image.o $(IMAGE_OBJS) $(BASE_OBJS
 	$(CC) $(LDFLAGS) -o $@ $^ $(IMAGE_LIBS)
 test-apps: $(MAKE_IMAGE)
 
-PRELOADED := $(B)/tests/system/stepped_clock.so $(B)/tests/system/scribbler.so $(B)/tests/system/liar.so
+PRELOADED := $(B)/tests/system/stepped_clock.so $(B)/tests/system/scribbler.so $(B)/tests/system/liar.so $(B)/tests/system/older_library.so
 $(PRELOADED): $(B)/tests/system/%.so: tests/system/programs/%.c
 	@mkdir -p $(@D)
 	$(CC) -D_GNU_SOURCE -I. $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
