@@ -7,6 +7,11 @@ $(B)/tests/system/%: tests/system/programs/%.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart $(if $(filter static_%,$*),static,shared) -o $@ $<
 
+# It uses the driver API, too.
+$(B)/tests/system/ordinals: tests/system/programs/ordinals.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -L$(CUDA_PATH)/lib64/stubs -o $@ $< -lcuda
+
 # It calls cuBLAS.
 $(B)/tests/system/descent: tests/system/programs/descent.cu | toolkit
 	@mkdir -p $(@D)
