@@ -18,6 +18,12 @@ CLIENT += $(B)/lib/$(2)
 endef
 $(foreach name,$(LIBRARIES),$(eval $(call replaced_library,$(name),$(LIBRARY_FILE_$(name)))))
 
+# It forwards nothing: every function refuses.
+$(B)/lib/libcufile.so.0: $(call objs,cpu/library/cufile.c)
+	@mkdir -p $(@D)
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -o $@ $(filter %.o,$^)
+CLIENT += $(B)/lib/libcufile.so.0
+
 # Rows and exports against the toolkit's header and library.
 define library_check
 $(B)/rpc/gen/library_check_$(1): rpc/library/$(1).rows rpc/gen/library_check.py $(LIBRARY_MAKERS) $(B)/lib/$(2) cpu/library/rules.mk

@@ -12,6 +12,11 @@ $(B)/tests/system/ordinals: tests/system/programs/ordinals.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -L$(CUDA_PATH)/lib64/stubs -o $@ $< -lcuda
 
+# It wants to be profiled.
+$(B)/tests/system/profiled: tests/system/programs/profiled.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -lcupti
+
 # It calls cuBLAS.
 $(B)/tests/system/descent: tests/system/programs/descent.cu | toolkit
 	@mkdir -p $(@D)
