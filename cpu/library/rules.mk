@@ -18,10 +18,12 @@ CLIENT += $(B)/lib/$(2)
 endef
 $(foreach name,$(LIBRARIES),$(eval $(call replaced_library,$(name),$(LIBRARY_FILE_$(name)))))
 
-# It forwards nothing: every function refuses.
-$(B)/lib/libcufile.so.0: $(call objs,cpu/library/cufile.c)
+# It forwards nothing: every function refuses. What makes it known as one of these is what it is linked to, though it calls
+# nothing there (scripts/flyt-client-lib).
+$(B)/lib/libcufile.so.0: $(call objs,cpu/library/cufile.c) $(B)/lib/libflyt-client.so.1
 	@mkdir -p $(@D)
-	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -o $@ $(filter %.o,$^)
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) \
+		-Wl,--no-as-needed $(B)/lib/libflyt-client.so.1
 CLIENT += $(B)/lib/libcufile.so.0
 
 # Rows and exports against the toolkit's header and library.
