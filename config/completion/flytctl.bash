@@ -79,7 +79,7 @@ _flytctl() {
     'session show') words="" ;;
     'session kill') words="" ;;
     'explain' | 'explain '*) words="" ;;
-    'doctor' | 'doctor '*) words=" --config --node --vm" ;;
+    'doctor' | 'doctor '*) words=" --config --node --vm --cluster" ;;
     'backup' | 'backup '*) words="" ;;
     image) words=" show verify" ;;
     'image show') words="" ;;

@@ -15,6 +15,7 @@ static const struct name names[] = {
     {FLYT_CONTROL_PROGRAM, FLYT_NODE_NEEDS, "node_needs"},
     {FLYT_CONTROL_PROGRAM, FLYT_NODE_MIGRATION, "node_migration"},
     {FLYT_CONTROL_PROGRAM, FLYT_NODE_DRIVER, "node_driver"},
+    {FLYT_CONTROL_PROGRAM, FLYT_NODE_LIBRARIES, "node_libraries"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_ATTACH, "vm_attach"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_REPORT, "vm_report"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_USAGE, "vm_usage"},

@@ -116,6 +116,7 @@ struct flyt_node {
     char *driver_version;         /* NULL: not known */
     unsigned cuda_version;        /* 0: not known */
     flyt_needs_args needs;        /* of its sessions; owned */
+    flyt_libraries_args opened;   /* by its sessions; owned. Its own libraries are in `place`. */
     uint64_t doubted_epoch;       /* that it claims, and nobody believes; told once */
     unsigned shown_held_count;    /* for view.c, while it shows a page of nodes */
     struct flyt_kept *kept;
@@ -349,6 +350,7 @@ void flyt_serve_node_register(struct flyt_call *call, void *args);
 void flyt_serve_node_heartbeat(struct flyt_call *call, void *args);
 void flyt_serve_node_needs(struct flyt_call *call, void *args);
 void flyt_serve_node_driver(struct flyt_call *call, void *args);
+void flyt_serve_node_libraries(struct flyt_call *call, void *args);
 void flyt_serve_node_fence(struct flyt_call *call, void *args);
 
 /* ---- adopt.c ---- */
@@ -519,6 +521,8 @@ void flyt_serve_drain(struct flyt_call *call, void *args);
 /* The SMs that the session's launches have needed of a slot; 0: none in particular. */
 unsigned flyt_session_needed(const struct flyt_node *node, uint64_t session_id, unsigned slot);
 /* Whether no running program's launches have needed more SMs than it is to have in place of those before; else *err. */
+/* What the sessions of an allocation have opened of NVIDIA's libraries, in the versions of the node where they are. */
+void flyt_session_opened(const struct flyt_held *held, struct flyt_place_libraries *ret_libraries);
 bool flyt_session_needs_fit(const struct flyt_held *held, const struct flyt_part *before, const struct flyt_part *after,
                             struct flyt_error *err);
 void flyt_serve_session_kill(struct flyt_call *call, void *args);

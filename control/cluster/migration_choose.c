@@ -48,6 +48,7 @@ static void make_request(const struct flyt_held *held, const struct flyt_migrati
     ret_request->minimum_share_pct = held->share.minimum_pct;
     ret_request->compute_capability = now->compute_capability;
     ret_request->group_sms = now->regular_sms;
+    flyt_session_opened(held, &ret_request->libraries);
     for (unsigned i = 0; is_near && i < held->part_count; i++)
         ret_request->present_gpus |= 1ull << held->parts[i].card->place;
 }
@@ -74,6 +75,7 @@ static flyt_status choose_same(const struct flyt_held *held, const struct flyt_m
 {
     const struct flyt_part *part = &held->parts[0];
     const struct flyt_capacity *gpu = flyt_gpu_capacity(part->card);
+    char reason[96];
 
     if (!wish->force)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT,
@@ -90,6 +92,8 @@ static flyt_status choose_same(const struct flyt_held *held, const struct flyt_m
     if (flyt_capacity_memory(gpu, 0, held->sessions_max) > gpu->memory_free_bytes)
         return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough memory for its programs' new servers",
                            held->node->key, gpu->index);
+    if (flyt_place_lacks_library(&held->node->place, &request->libraries, reason, sizeof reason))
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: %s", held->node->key, gpu->index, reason);
     set_other(held, wish, request, 0, part->card, part->sm_count, &part->groups, ret_other);
     ret_other->wanted_sms = part->wanted_sms;
     ret_other->leaving = part->leaving;

@@ -136,6 +136,7 @@ void flyt_node_free(struct flyt_node *node)
     free(node->earlier[1].items);
     free(node->driver_version);
     xdr_free((xdrproc_t)xdr_flyt_needs_args, &node->needs);
+    xdr_free((xdrproc_t)xdr_flyt_libraries_args, &node->opened);
     for (unsigned i = 0; i < node->data_url_count; i++)
         free(node->data_urls[i]);
     free((char *)node->key);
@@ -583,6 +584,26 @@ void flyt_serve_node_needs(struct flyt_call *call, void *data)
     xdr_free((xdrproc_t)xdr_flyt_needs_args, &node->needs);
     node->needs = *args; /* taken over */
     *args = (flyt_needs_args){0};
+    flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
+}
+
+void flyt_serve_node_libraries(struct flyt_call *call, void *data)
+{
+    flyt_libraries_args *args = data;
+    struct flyt_node *node = flyt_call_link(call)->node;
+
+    if (!node || !node->is_registered) {
+        flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "register again");
+        return;
+    }
+    node->place.libraries.count = 0;
+    for (u_int i = 0; i < args->libraries.libraries_len; i++)
+        flyt_place_libraries_add(&node->place.libraries, args->libraries.libraries_val[i].name,
+                                 args->libraries.libraries_val[i].version_number);
+    node->place.has_told_libraries = true;
+    xdr_free((xdrproc_t)xdr_flyt_libraries_args, &node->opened);
+    node->opened = *args; /* taken over */
+    *args = (flyt_libraries_args){0};
     flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
 }
 

@@ -20,6 +20,7 @@ enum obstacle {
     PRESENT_GPU,
     OTHER_COMPUTE,
     SMALLER_GROUPS,
+    LACKS_LIBRARY,
     TOO_FEW_SMS,
     TOO_LITTLE_TIME,
     TOO_LITTLE_MEMORY,
@@ -56,6 +57,69 @@ static bool lists_type(const struct flyt_name_list *list, const struct flyt_capa
             return true;
     return false;
 }
+
+/* ---- libraries ---- */
+
+void flyt_place_libraries_add(struct flyt_place_libraries *libraries, const char *name, unsigned version)
+{
+    for (unsigned i = 0; i < libraries->count; i++) {
+        struct flyt_place_library *one = &libraries->items[i];
+        if (strcmp(one->name, name) || one->version / 1000 != version / 1000)
+            continue;
+        if (version > one->version)
+            one->version = version;
+        return;
+    }
+    if (libraries->count == FLYT_PLACE_LIBRARIES_MAX || strlen(name) >= FLYT_LIBRARY_NAME_BYTES)
+        return;
+    struct flyt_place_library *added = &libraries->items[libraries->count++];
+    snprintf(added->name, sizeof added->name, "%s", name);
+    added->version = version;
+}
+
+/* The node's version of it that is the nearest: the same major one, else any; 0: it has none. */
+static unsigned version_of(const struct flyt_place_node *node, const struct flyt_place_library *wanted)
+{
+    unsigned found = 0;
+
+    for (unsigned i = 0; i < node->libraries.count; i++) {
+        const struct flyt_place_library *one = &node->libraries.items[i];
+        if (!strcmp(one->name, wanted->name) && (!found || one->version / 1000 == wanted->version / 1000))
+            found = one->version;
+    }
+    return found;
+}
+
+/* The first that is missing, or of another version; NULL: none is. */
+static const struct flyt_place_library *find_lacking(const struct flyt_place_node *node,
+                                                     const struct flyt_place_libraries *wanted)
+{
+    for (unsigned i = 0; i < wanted->count; i++) {
+        unsigned there = version_of(node, &wanted->items[i]);
+        if (there / 1000 != wanted->items[i].version / 1000 || there < wanted->items[i].version)
+            return &wanted->items[i];
+    }
+    return NULL;
+}
+
+bool flyt_place_lacks_library(const struct flyt_place_node *node, const struct flyt_place_libraries *wanted,
+                              char *reason, size_t reason_bytes)
+{
+    const struct flyt_place_library *lacking = find_lacking(node, wanted);
+
+    if (!lacking)
+        return false;
+    unsigned there = version_of(node, lacking), version = lacking->version;
+    if (there)
+        snprintf(reason, reason_bytes, "needs %s %u.%u, node has %u.%u", lacking->name, version / 1000, version % 1000,
+                 there / 1000, there % 1000);
+    else
+        snprintf(reason, reason_bytes, "needs %s %u.%u, node %s", lacking->name, version / 1000, version % 1000,
+                 node->has_told_libraries ? "has none" : "has not said which libraries it has");
+    return true;
+}
+
+/* ---- GPUs ---- */
 
 /* Groups that are taken and that it may have all the same. */
 static const struct flyt_groupset *own_of(const struct flyt_capacity *gpu, const struct flyt_place_request *request)
@@ -97,6 +161,8 @@ static enum obstacle look_at(const struct flyt_place_node *node, const struct fl
         return OTHER_COMPUTE;
     if (gpu->regular_sms < request->group_sms)
         return SMALLER_GROUPS;
+    if (find_lacking(node, &request->libraries))
+        return LACKS_LIBRARY;
     *ret_sms = flyt_capacity_fit(gpu, own_of(gpu, request), request->sm_count);
     if (!*ret_sms)
         return TOO_FEW_SMS;
@@ -199,11 +265,15 @@ struct tally {
     unsigned sms_max, slots_max, share_max_pct;
     uint64_t memory_max_bytes;
     bool reserve_needed;
+    char library[96]; /* of the last one whose node lacks one */
 };
 
-static void tally_add(struct tally *tally, enum obstacle obstacle, const struct flyt_capacity *gpu, unsigned count)
+static void tally_add(struct tally *tally, enum obstacle obstacle, const struct flyt_place_node *node,
+                      const struct flyt_capacity *gpu, const struct flyt_place_request *request)
 {
-    tally->counts[obstacle] += count;
+    tally->counts[obstacle]++;
+    if (obstacle == LACKS_LIBRARY)
+        flyt_place_lacks_library(node, &request->libraries, tally->library, sizeof tally->library);
     if (obstacle == TOO_FEW_SMS && gpu->sms_free > tally->sms_max)
         tally->sms_max = gpu->sms_free;
     if (obstacle == TOO_LITTLE_TIME && gpu->share_taken_pct < 100 && 100 - gpu->share_taken_pct > tally->share_max_pct)
@@ -265,6 +335,9 @@ static void say(const struct tally *tally, enum obstacle obstacle, const struct 
     case SMALLER_GROUPS:
         append(place, room, "groups of fewer SMs than %u, where thread-block clusters of its programs may not run",
                request->group_sms);
+        break;
+    case LACKS_LIBRARY:
+        append(place, room, "%s", tally->library);
         break;
     case TOO_FEW_SMS:
         append(place, room, "not enough SMs (needs %u, %u free at most)", request->sm_count, tally->sms_max);
@@ -346,7 +419,7 @@ int flyt_place(struct flyt_place_node *const *nodes, unsigned node_count, const 
             unsigned sms = 0;
             enum obstacle obstacle = look_at(node, gpu, request, &sms);
             if (obstacle != POSSIBLE) {
-                tally_add(&tally, obstacle, gpu, 1);
+                tally_add(&tally, obstacle, node, gpu, request);
                 continue;
             }
             possible++;
@@ -384,7 +457,7 @@ bool flyt_place_refuses(const struct flyt_place_node *node, const struct flyt_ca
     *reason = '\0';
     if (obstacle == POSSIBLE)
         return false;
-    tally_add(&tally, obstacle, gpu, 1);
+    tally_add(&tally, obstacle, node, gpu, request);
     say(&tally, obstacle, request, &reason, &reason_bytes);
     return true;
 }

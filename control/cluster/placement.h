@@ -14,6 +14,19 @@
 
 enum flyt_policy { FLYT_POLICY_BINPACK, FLYT_POLICY_SPREAD };
 
+/* NVIDIA's libraries: what a node has, or what is to be there. */
+enum { FLYT_PLACE_LIBRARIES_MAX = 2 * FLYT_LIBRARIES_MAX };
+
+struct flyt_place_library {
+    char name[FLYT_LIBRARY_NAME_BYTES];
+    unsigned version; /* major * 1000 + minor */
+};
+
+struct flyt_place_libraries {
+    struct flyt_place_library items[FLYT_PLACE_LIBRARIES_MAX];
+    unsigned count;
+};
+
 /* A node with its GPUs; all pointers are borrowed. */
 struct flyt_place_node {
     const char *name, *host_ip;
@@ -21,6 +34,8 @@ struct flyt_place_node {
     enum flyt_schedule schedule;
     struct flyt_capacity *gpus;
     unsigned gpu_count;
+    bool has_told_libraries;
+    struct flyt_place_libraries libraries; /* that it has */
 };
 
 struct flyt_name_list {
@@ -44,6 +59,8 @@ struct flyt_place_request {
     uint64_t present_gpus;       /* where they are: bits by a GPU's place in its node's array */
     unsigned compute_capability; /* flyt_capacity's */
     unsigned group_sms;          /* groups of fewer SMs lack thread-block clusters that they may use */
+    struct flyt_place_libraries
+        libraries; /* that they have opened: of the same major version, and no older minor one */
 };
 
 struct flyt_place_slot {
@@ -66,5 +83,12 @@ int flyt_place(struct flyt_place_node *const *nodes, unsigned node_count, const 
 /* Why one GPU is not possible for this request, in `reason`; false (and "") where it is. */
 bool flyt_place_refuses(const struct flyt_place_node *node, const struct flyt_capacity *gpu,
                         const struct flyt_place_request *request, char *reason, size_t reason_bytes);
+
+/* Adds one; where it is listed with that major version already, the newer minor one stays. More than there is room for
+ * are left out, as what looks here looks ahead: a server compares versions itself when a library is opened. */
+void flyt_place_libraries_add(struct flyt_place_libraries *libraries, const char *name, unsigned version);
+/* Why a node's libraries are not enough, in `reason` ("needs cudnn 9.19, node has 9.10"); false where they are. */
+bool flyt_place_lacks_library(const struct flyt_place_node *node, const struct flyt_place_libraries *wanted,
+                              char *reason, size_t reason_bytes);
 
 #endif

@@ -321,12 +321,77 @@ static void test_moving(void **state)
     assert_int_equal(flyt_place(f.list, 1, &f.request, &f.placement, f.reason, sizeof f.reason), -ENOSPC);
 }
 
+/* The same major version, and no older minor one; one of another name is nothing. */
+static void test_libraries(void **state)
+{
+    static const struct {
+        unsigned version;
+        const char *reason; /* empty: it will do */
+    } cases[] = {
+        {9019, ""},
+        {9020, ""},
+        {9010, "needs cudnn 9.19, node has 9.10"},
+        {10019, "needs cudnn 9.19, node has 10.19"},
+        {8999, "needs cudnn 9.19, node has 8.999"},
+    };
+    struct fixture f;
+
+    begin(&f);
+    flyt_place_libraries_add(&f.request.libraries, "cudnn", 9010);
+    flyt_place_libraries_add(&f.request.libraries, "cudnn", 9019);
+    flyt_place_libraries_add(&f.request.libraries, "cudnn", 9018);
+    assert_int_equal(f.request.libraries.count, 1);
+    f.nodes[1].is_up = false;
+    assert_int_equal(place(&f), -ENOSPC);
+    assert_string_equal(f.reason, "3 of 6 GPUs: node not connected; 3 of 6 GPUs: needs cudnn 9.19, node has not said "
+                                  "which libraries it has");
+    f.nodes[0].has_told_libraries = true;
+    flyt_place_libraries_add(&f.nodes[0].libraries, "cudnnx", 9019);
+    assert_true(flyt_place_refuses(&f.nodes[0], &f.gpus[0][0], &f.request, f.reason, sizeof f.reason));
+    assert_string_equal(f.reason, "needs cudnn 9.19, node has none");
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        f.nodes[0].libraries.count = 1;
+        flyt_place_libraries_add(&f.nodes[0].libraries, "cudnn", cases[i].version);
+        assert_int_equal(flyt_place_refuses(&f.nodes[0], &f.gpus[0][0], &f.request, f.reason, sizeof f.reason),
+                         *cases[i].reason != '\0');
+        assert_string_equal(f.reason, cases[i].reason);
+    }
+    /* The node that has what is open is taken though the other one is the first. */
+    f.nodes[0].libraries.items[1].version = 9010;
+    f.nodes[1].is_up = true;
+    flyt_place_libraries_add(&f.nodes[1].libraries, "cudnn", 9019);
+    assert_int_equal(place(&f), 0);
+    assert_int_equal(f.placement.node, 1);
+    /* Programs of two major versions, each at its own. */
+    flyt_place_libraries_add(&f.request.libraries, "cudnn", 8004);
+    assert_int_equal(place(&f), -ENOSPC);
+    flyt_place_libraries_add(&f.nodes[1].libraries, "cudnn", 8005);
+    assert_int_equal(place(&f), 0);
+}
+
+/* However many a node names, and however long the names are. */
+static void test_libraries_without_bounds(void **state)
+{
+    struct flyt_place_libraries libraries = {.count = 0};
+    char name[32];
+
+    flyt_place_libraries_add(&libraries, "a_name_of_16_byt", 1000);
+    assert_int_equal(libraries.count, 0);
+    for (unsigned i = 0; i < 2 * FLYT_PLACE_LIBRARIES_MAX; i++) {
+        snprintf(name, sizeof name, "library%u", i);
+        flyt_place_libraries_add(&libraries, name, 1000);
+    }
+    assert_int_equal(libraries.count, FLYT_PLACE_LIBRARIES_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_policies),   cmocka_unit_test(test_fewest_over), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_reasons),    cmocka_unit_test(test_several),     cmocka_unit_test(test_shared_in_time),
+        cmocka_unit_test(test_policies),   cmocka_unit_test(test_fewest_over),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_several),    cmocka_unit_test(test_shared_in_time),
         cmocka_unit_test(test_never_more), cmocka_unit_test(test_moving),
+        cmocka_unit_test(test_libraries),  cmocka_unit_test(test_libraries_without_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -308,6 +308,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_NODE_EVENT, "node_event", NODE, flyt_event, flyt_outcome, flyt_serve_node_event),
     ROW(FLYT_NODE_NEEDS, "node_needs", NODE, flyt_needs_args, flyt_outcome, flyt_serve_node_needs),
     ROW(FLYT_NODE_MIGRATION, "node_migration", NODE, flyt_migration_use, flyt_outcome, flyt_serve_node_migration),
+    ROW(FLYT_NODE_LIBRARIES, "node_libraries", NODE, flyt_libraries_args, flyt_outcome, flyt_serve_node_libraries),
     ROW(FLYT_NODE_DRIVER, "node_driver", NODE, flyt_driver_args, flyt_outcome, flyt_serve_node_driver),
     ROW(FLYT_VM_ATTACH, "vm_attach", VM, flyt_attach_args, flyt_attach_res, flyt_serve_vm_attach),
     ROW(FLYT_VM_REPORT, "vm_report", VM, flyt_vm_report_args, flyt_outcome, flyt_serve_vm_report),

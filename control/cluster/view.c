@@ -93,6 +93,38 @@ static void add_users(cJSON *object, const struct flyt_node *node)
     add_text(object, "server_uids", text);
 }
 
+static void add_library(cJSON *array, const char *name, unsigned version)
+{
+    char text[FLYT_LIBRARY_NAME_BYTES + 32];
+
+    snprintf(text, sizeof text, "%.*s %u.%u", FLYT_LIBRARY_NAME_BYTES, name, version / 1000, version % 1000);
+    cJSON_AddItemToArray(array, cJSON_CreateString(text));
+}
+
+/* Of a node that has not told: null. */
+static void add_libraries(cJSON *object, const struct flyt_node *node)
+{
+    if (!node->place.has_told_libraries) {
+        cJSON_AddNullToObject(object, "libraries");
+        return;
+    }
+    cJSON *array = cJSON_AddArrayToObject(object, "libraries");
+    for (unsigned i = 0; i < node->place.libraries.count; i++)
+        add_library(array, node->place.libraries.items[i].name, node->place.libraries.items[i].version);
+}
+
+static void add_opened(cJSON *object, const struct flyt_node *node, uint64_t session_id)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "libraries");
+
+    for (u_int i = 0; i < node->opened.sessions.sessions_len; i++) {
+        const flyt_session_libraries *session = &node->opened.sessions.sessions_val[i];
+        for (u_int j = 0; session->session_id == session_id && j < session->libraries.libraries_len; j++)
+            add_library(array, session->libraries.libraries_val[j].name,
+                        session->libraries.libraries_val[j].version_number);
+    }
+}
+
 static cJSON *view_node(struct flyt_cluster *cluster, void *item, const char *selector)
 {
     const struct flyt_node *node = item;
@@ -114,6 +146,7 @@ static cJSON *view_node(struct flyt_cluster *cluster, void *item, const char *se
     add_text(object, "address", node->link ? node->link->address : NULL);
     if (node->has_key) /* it has registered since the start */
         add_users(object, node);
+    add_libraries(object, node);
     return object;
 }
 
@@ -303,6 +336,7 @@ cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session
     cJSON_AddBoolToObject(object, "encrypted", session->is_encrypted);
     cJSON_AddBoolToObject(object, "replaceable", session->is_replaceable);
     add_text(object, "why_not", session->why_not);
+    add_opened(object, node, session->id);
     return object;
 }
 

@@ -279,6 +279,7 @@ static const struct flyt_option doctor_options[] = {
     {"config", FLYT_OPTION_TEXT, 0, "FILE", .help = "a node's node.conf, or a VM's client.conf"},
     {"node", FLYT_OPTION_FLAG, 0, .help = "look at this machine as a node"},
     {"vm", FLYT_OPTION_FLAG, 0, .help = "look at it as a VM"},
+    {"cluster", FLYT_OPTION_FLAG, 0, .help = "ask the cluster manager what differs between its nodes"},
     {0},
 };
 
@@ -423,8 +424,10 @@ const struct flyt_command flyt_commands[] = {
     {"session show", "ID", 1, 1, NULL, flyt_run_session_show, false, "shows all that is known of a program", NULL},
     {"session kill", "ID", 1, 1, NULL, flyt_run_session_kill, false, "ends a program's session", NULL},
     {"explain", "VM", 1, 1, NULL, flyt_run_explain, false, "says why a VM has what it has, or has nothing", NULL},
-    {"doctor", "", 0, 0, doctor_options, flyt_run_doctor, false, "looks for what is wrong on this node or in this VM",
-     "Which of the two is told by the configuration file that is there. Looks only, changes nothing, and needs no "
+    {"doctor", "", 0, 0, doctor_options, flyt_run_doctor, false,
+     "looks for what is wrong on this node, in this VM or between nodes",
+     "Which of the first two is told by the configuration file that is there. Looks only, changes nothing, and needs "
+     "no "
      "root, "
      "but says what it could not look at without. Ends with 0, or with 1 where something fails."},
     {"backup", "FILE", 1, 1, NULL, flyt_run_backup, false, "copies the store into a new file",

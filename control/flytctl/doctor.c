@@ -157,21 +157,27 @@ enum flyt_exit flyt_run_doctor(struct flyt_ctl *ctl, const struct flyt_arguments
     const struct flyt_value *config = flyt_option_get(arguments, "config");
     const char *named = config->is_set ? config->texts[0] : NULL;
     struct flyt_doctor doctor = {.findings = flyt_must(cJSON_CreateArray())};
-    bool is_node, is_vm;
+    bool is_node = false, is_vm = false, is_cluster = flyt_option_is(arguments, "cluster");
+    enum flyt_exit status = FLYT_EXIT_OK;
 
-    choose(arguments, named, &is_node, &is_vm);
-    if (!is_node && !is_vm) {
+    if (!is_cluster || named || flyt_option_is(arguments, "node") || flyt_option_is(arguments, "vm"))
+        choose(arguments, named, &is_node, &is_vm);
+    if (!is_cluster && !is_node && !is_vm) {
         cJSON_Delete(doctor.findings);
-        return flyt_complain(FLYT_EXIT_USAGE, "neither %s nor %s is there: say --node, --vm or --config FILE",
-                             NODE_CONF, VM_CONF);
+        return flyt_complain(FLYT_EXIT_USAGE,
+                             "neither %s nor %s is there: say --node, --vm, --cluster or --config FILE", NODE_CONF,
+                             VM_CONF);
     }
     config_init(&doctor.config);
     if (is_node && read_config(&doctor, file_of(named, NODE_CONF)))
         flyt_doctor_node(&doctor);
     if (is_vm && read_config(&doctor, file_of(named, VM_CONF)))
         flyt_doctor_vm(&doctor);
-    put_findings(ctl, &doctor);
+    if (is_cluster)
+        status = flyt_doctor_cluster(&doctor, ctl);
+    if (status == FLYT_EXIT_OK)
+        put_findings(ctl, &doctor);
     config_destroy(&doctor.config);
     cJSON_Delete(doctor.findings);
-    return doctor.fail_count ? FLYT_EXIT_REFUSED : FLYT_EXIT_OK;
+    return status != FLYT_EXIT_OK ? status : doctor.fail_count ? FLYT_EXIT_REFUSED : FLYT_EXIT_OK;
 }

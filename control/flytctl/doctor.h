@@ -39,8 +39,10 @@ void flyt_doctor_trust(struct flyt_doctor *doctor, const char *state_dir, enum f
 /* Whether this user may write there; a folder that is missing is a finding too. */
 void flyt_doctor_folder(struct flyt_doctor *doctor, const char *subject, const char *path);
 
-/* ---- doctor_node.c, doctor_vm.c ---- */
+/* ---- doctor_node.c, doctor_vm.c, doctor_cluster.c ---- */
 void flyt_doctor_node(struct flyt_doctor *doctor);
 void flyt_doctor_vm(struct flyt_doctor *doctor);
+/* Asks the cluster manager. FLYT_EXIT_OK; else that it could not be asked, which has been said. */
+enum flyt_exit flyt_doctor_cluster(struct flyt_doctor *doctor, struct flyt_ctl *ctl);
 
 #endif

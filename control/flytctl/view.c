@@ -46,6 +46,7 @@ static const struct flyt_column node_columns[] = {
     C("HOST", "host_ip"),
     C("BUILD", "build", WIDE),
     C("SERVER-UIDS", "server_uids", WIDE),
+    C("LIBRARIES", "libraries", WIDE),
     C("DATA-URLS", "data_urls", WIDE, SHRINK),
     {0},
 };
@@ -139,6 +140,7 @@ static const struct flyt_column session_columns[] = {
     C("SERVER-UID", "server_uid", FLYT_SHOW_NUMBER, WIDE),
     C("SMS-NEEDED", "sms_needed", FLYT_SHOW_NUMBER, WIDE),
     C("REPLACEABLE", "replaceable", WIDE),
+    C("LIBRARIES", "libraries", WIDE),
     C("WHY-NOT", "why_not", WIDE, SHRINK),
     {0},
 };

@@ -634,6 +634,8 @@ int main(int argc, char **argv)
     }
     if (!fake)
         return 1;
+    if (argc > 1 && !strcmp(argv[1], "--library-versions"))
+        return fputs(getenv("FLYT_FAKE_LIBRARIES") ?: "", stdout) < 0;
     fake->link_fd = FLYT_MANAGER_LINK_FD;
     if (getenv("FLYT_FAKE_FAILURE")) {
         fake->message.kind = FLYT_MANAGER_LINK_FAILED;

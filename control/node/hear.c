@@ -133,7 +133,8 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_manage
 
 static void on_use(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
 {
-    bool needs_more = memcmp(server->use.needed_sms, message->use.needed_sms, sizeof server->use.needed_sms) != 0;
+    bool needs_more = memcmp(server->use.needed_sms, message->use.needed_sms, sizeof server->use.needed_sms) != 0 ||
+                      memcmp(server->use.opened, message->use.opened, sizeof server->use.opened) != 0;
     server->use = message->use;
     server->has_use = true;
     if (needs_more)

@@ -19,6 +19,7 @@
 #include "control/node/pool.h"
 #include "control/node/receive.h"
 #include "control/node/report.h"
+#include "control/node/tell.h"
 #include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
@@ -53,8 +54,8 @@ struct flyt_node_manager {
     struct flyt_node_contact *contact; /* when the latest of what a manager has answered was sent */
     uint64_t heartbeat_ms, next_heartbeat_ms, sequence;
     bool is_heartbeat_out;
-    uint64_t told_needs;     /* of sessions, since the last registration: a sum of what was told; 0: nothing */
-    uint64_t told_inventory; /* what the last registration said of the GPUs */
+    struct flyt_node_told told; /* since the last registration */
+    uint64_t told_inventory;    /* what the last registration said of the GPUs */
     struct event *events, **events_end;
     unsigned event_count;
     struct gpu_order gpu_order;
@@ -326,7 +327,7 @@ static void on_registered(void *user, int status, void *result)
     *manager->last_cause = 0;
     manager->heartbeat_ms = res->heartbeat_ms ? res->heartbeat_ms : HEARTBEAT_MS;
     manager->next_heartbeat_ms = 0;
-    manager->told_needs = 0;
+    manager->told = (struct flyt_node_told){0};
     send_driver(manager);
     for (struct flyt_node_migration *migration = manager->node->migrations; migration; migration = migration->next)
         migration->is_told = false; /* another manager may not know of it */
@@ -398,51 +399,6 @@ static void send_heartbeat(struct flyt_node_manager *manager)
     manager->is_heartbeat_out = !status;
     if (status)
         free(request);
-}
-
-/* ---- needs ---- */
-
-static uint64_t sum_of(const flyt_needs_args *args)
-{
-    uint64_t sum = 0;
-
-    for (u_int i = 0; i < args->needs.needs_len; i++) {
-        const flyt_session_need *need = &args->needs.needs_val[i];
-        sum = (sum ^ need->session_id) * 0x100000001b3u + 1;
-        for (u_int j = 0; j < need->sm_counts.sm_counts_len; j++)
-            sum = (sum ^ need->sm_counts.sm_counts_val[j]) * 0x100000001b3u + 1;
-    }
-    return sum;
-}
-
-static void on_needs(void *user, int status, void *result)
-{
-    const flyt_outcome *outcome = result;
-
-    /* A cluster manager of an older build does not know the procedure, nor what it is for. */
-    if (status && status != -ECANCELED)
-        flyt_debug("what programs' launches have needed was not told: %s", strerror(-status));
-    else if (!status && outcome->status != FLYT_STATUS_OK)
-        flyt_debug("what programs' launches have needed was not told: %s", outcome->text);
-}
-
-static void send_needs(struct flyt_node_manager *manager)
-{
-    flyt_needs_args args;
-
-    /* Who is missing after a restart needs what the cluster manager was told before. */
-    if (manager->node->is_rejoining)
-        return;
-    int status = flyt_node_report_needs(manager->node, &args);
-    uint64_t sum = status ? manager->told_needs : sum_of(&args);
-
-    if (sum != manager->told_needs)
-        status =
-            flyt_uplink_call(manager->uplink, FLYT_NODE_NEEDS, (xdrproc_t)xdr_flyt_needs_args, &args,
-                             (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS, on_needs, manager);
-    if (!status)
-        manager->told_needs = sum;
-    xdr_free((xdrproc_t)xdr_flyt_needs_args, &args);
 }
 
 /* ---- migrations ---- */
@@ -960,7 +916,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
             register_node(manager);
         } else if (now_ms >= manager->next_heartbeat_ms) {
             manager->next_heartbeat_ms = now_ms + manager->heartbeat_ms;
-            send_needs(manager);
+            flyt_node_tell_what_changed(manager->node, manager->uplink, &manager->told);
             send_heartbeat(manager);
         }
     }

@@ -18,6 +18,7 @@
 #include "control/node/door.h"
 #include "control/node/groups.h"
 #include "control/node/images.h"
+#include "control/node/libraries.h"
 #include "control/node/killed.h"
 #include "control/node/loading.h"
 #include "control/node/migration.h"
@@ -316,6 +317,10 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
                                         on_rejoin_over, node) < 0 ||
              sd_event_source_set_priority(node->rejoin_timer, SD_EVENT_PRIORITY_IDLE) < 0)
         return flyt_error_set(err, -ENOMEM, "no memory");
+    status = flyt_node_libraries_new(node);
+    if (status)
+        return flyt_error_set(err, status, "the thread that looks at libraries cannot be started: %s",
+                              strerror(-status));
     flyt_node_pool_fill(node);
     return 0;
 }
@@ -330,6 +335,7 @@ void flyt_node_fini(struct flyt_node *node)
         flyt_node_pool_fini(node);
         flyt_node_faults_fini(node);
     }
+    flyt_node_libraries_free(node);
     flyt_node_rejoin_fini(node);
     sd_event_source_disable_unref(node->link_source);
     sd_event_source_disable_unref(node->link_pause);

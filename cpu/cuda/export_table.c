@@ -35,6 +35,14 @@ static bool is_nvidia_library(const char *name)
     return begins_with_one_of(name, beginnings);
 }
 
+/* They look into the driver, which is in another process: their calls fail, and who traces with them has what the
+ * program does on the CPU. */
+static bool is_profiler(const char *name)
+{
+    static const char *const beginnings[] = {"libcupti", "libnvperf", "libcheckpoint", "libpcsamplingutil", NULL};
+    return begins_with_one_of(name, beginnings);
+}
+
 /* Whether it is linked to the shared runtime: then the runtime inside of it is not what asks. */
 static bool needs_shared_runtime(const struct link_map *object)
 {
@@ -77,7 +85,12 @@ static void explain(const void *caller)
     const char *name = slash ? slash + 1 : is_found ? info.dli_fname : "this program";
     if (!is_new(is_found ? info.dli_fbase : NULL) || goes_on_without(name))
         return;
-    if (is_nvidia_library(name))
+    if (is_profiler(name))
+        flyt_warn(
+            "libcuda: %s cannot look at a GPU from here: its calls fail, and profilers show what the program does on "
+            "the CPU alone",
+            name);
+    else if (is_nvidia_library(name))
         flyt_warn("libcuda: %s has a CUDA runtime of its own inside and is not forwarded yet: its calls fail", name);
     else if (!is_found || !needs_shared_runtime(object))
         flyt_warn("libcuda: %s embeds NVIDIA's static CUDA runtime, which cannot be forwarded: link it again with nvcc "

@@ -1,6 +1,9 @@
 /*
  * Modules and libraries. A CUmodule is a context's view of a library; both are loaded by the core.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "cpu/cuda/driver.h"
 #include "cpu/client/cuda/module.h"
 
@@ -25,13 +28,15 @@ CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *ret_address, size_t *ret_byte
     return flyt_module_global(module, name, ret_address, ret_bytes);
 }
 
-/* The images of a program are loaded when something of them is first used. */
+/* The images of a program are loaded when something of them is first used, unless it asks for them at once
+ * (cpu/cudart/registry.c). */
 CUresult CUDAAPI cuModuleGetLoadingMode(CUmoduleLoadingMode *ret_mode)
 {
     FLYT_CUDA_ENTER();
     if (!ret_mode)
         return CUDA_ERROR_INVALID_VALUE;
-    *ret_mode = CU_MODULE_LAZY_LOADING;
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    *ret_mode = mode && !strcmp(mode, "EAGER") ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;
 }
 

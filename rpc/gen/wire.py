@@ -422,10 +422,28 @@ def encoders_h(tables, banner):
 """
 
 
+def is_device(one):
+    """Whether an argument is a device's number. The program's numbers are not the server's where it has asked for another
+    order (cpu/client/core/visible.h)."""
+    if "device" in one.name and one.type not in ("u32", "device"):
+        raise ValueError(f"{one.name}: a device's number is u32 or device")
+    return one.type == "device" or one.name in ("device", "peer_device")
+
+
+def with_devices(p):
+    """Declares what is sent in place of the arguments: with the server's numbers. The name of that."""
+    devices = [one.name for one in p.args if is_device(one)]
+    if not devices:
+        return "", "args"
+    lines = "".join(f"    sent.{name} = flyt_wire_device(sent.{name});\n" for name in devices)
+    return f"    flyt_{p.name}_args sent = *args;\n{lines}", "&sent"
+
+
 def client_calls_h(tables, banner):
     out = [banner, "#ifndef FLYT_GEN_CLIENT_CALLS_H", "#define FLYT_GEN_CLIENT_CALLS_H",
-           '#include "flyt_encoders.h"', '#include "rpc/transport/channel.h"', ""]
+           '#include "cpu/client/core/visible.h"', '#include "flyt_encoders.h"', '#include "rpc/transport/channel.h"', ""]
     for p in tables.procedures:
+        before, sent = with_devices(p)
         args, res, number = f"flyt_{p.name}_args", f"flyt_{p.name}_res", f"FLYT_{p.name.upper()}"
         payload = p.payload
         head = f"struct flyt_channel *channel, {args} *args"
@@ -433,15 +451,21 @@ def client_calls_h(tables, banner):
             out.append(f"""/* {p.place}: {p.klass}. The payload of the reply goes to `data` (data_bytes of room). */
 static inline int flyt_call_{p.name}({head}, {res} *res, void *data, size_t data_bytes)
 {{
-    return flyt_channel_call_payload(channel, {number}, (xdrproc_t)xdr_{args}, args, (xdrproc_t)xdr_{res}, res, data,
+{before}    return flyt_channel_call_payload(channel, {number}, (xdrproc_t)xdr_{args}, {sent}, (xdrproc_t)xdr_{res}, res, data,
                                      data_bytes);
 }}
 """)
         elif p.has_reply:
-            out.append(f"""/* {p.place}: {p.klass}. */
+            out.append(f"""/* {p.place}: {p.klass}. `answered` decodes the answer into `answer`. */
+static inline int flyt_call_{p.name}_into({head}, xdrproc_t answered, void *answer)
+{{
+{before}    return flyt_channel_call(channel, {number}, (xdrproc_t)xdr_{args}, {sent}, answered, answer);
+}}
+
+/* {p.place}: {p.klass}. */
 static inline int flyt_call_{p.name}({head}, {res} *res)
 {{
-    return flyt_channel_call(channel, {number}, (xdrproc_t)xdr_{args}, args, (xdrproc_t)xdr_{res}, res);
+{before}    return flyt_channel_call(channel, {number}, (xdrproc_t)xdr_{args}, {sent}, (xdrproc_t)xdr_{res}, res);
 }}
 """)
         else:
@@ -449,7 +473,7 @@ static inline int flyt_call_{p.name}({head}, {res} *res)
             out.append(f"""/* {p.place}: {p.klass}, no reply. *ret_sequence (may be NULL) is the call's sequence number. */
 static inline int flyt_send_{p.name}({head}, uint64_t *ret_sequence)
 {{
-    return flyt_channel_send(channel, {number}, (xdrproc_t){encoder}, args, ret_sequence);
+{before}    return flyt_channel_send(channel, {number}, (xdrproc_t){encoder}, {sent}, ret_sequence);
 }}
 """)
     out.append("#endif\n")

@@ -28,6 +28,8 @@
 #define FLYT_ALLOCATIONS_MAX       4096 /* of one node */
 #define FLYT_SESSIONS_MAX          4096 /* of one node */
 #define FLYT_VIEW_BYTES_MAX        4194304
+#define FLYT_LIBRARIES_MAX         16 /* of NVIDIA's, that a node has or a session has opened */
+#define FLYT_LIBRARY_NAME_BYTES    16 /* of a name ("cublaslt"), its end included */
 
 /* Of numbers that nobody knows. */
 #define FLYT_UNKNOWN       0xffffffffu

@@ -198,6 +198,14 @@ static unsigned made_descriptors(const struct flyt_manager_link_message *message
     return message->made.outcome == 0;
 }
 
+static bool is_good_use(const struct flyt_manager_link_message *message)
+{
+    for (unsigned i = 0; i < FLYT_LIBRARIES_MAX; i++)
+        if (strnlen(message->use.opened[i].name, FLYT_LIBRARY_NAME_BYTES) == FLYT_LIBRARY_NAME_BYTES)
+            return false;
+    return true;
+}
+
 /* ---- kinds ---- */
 
 /* All that is said of a kind of message: who reads one has it checked against this. */
@@ -225,7 +233,7 @@ static const struct kind kinds[FLYT_MANAGER_LINK_KINDS] = {
     [FLYT_MANAGER_LINK_LIMIT_DONE] = {PART(limit_done), .is_good = is_good_limit_done},
     [FLYT_MANAGER_LINK_SM] = {PART(sm), .is_good = is_good_sm},
     [FLYT_MANAGER_LINK_SM_DONE] = {PART(sm_done), .is_good = is_good_sm_done},
-    [FLYT_MANAGER_LINK_USE] = {PART(use)},
+    [FLYT_MANAGER_LINK_USE] = {PART(use), .is_good = is_good_use},
     [FLYT_MANAGER_LINK_RETURN] = {PART(returned)},
     [FLYT_MANAGER_LINK_REJOIN] = {PART(rejoin), .descriptors_of = rejoin_descriptors, .is_good = is_good_rejoin},
     [FLYT_MANAGER_LINK_WELCOME] = {PART(welcome)},

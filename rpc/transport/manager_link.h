@@ -511,6 +511,12 @@ enum flyt_manager_link_can_move {
     FLYT_MANAGER_LINK_CAN_MOVE_SEND = 2, /* SEND, and has_parent */
 };
 
+/* One of NVIDIA's libraries that a session has opened. */
+struct flyt_manager_link_opened {
+    char name[FLYT_LIBRARY_NAME_BYTES];
+    uint32_t version; /* of the node's file: major * 1000 + minor */
+};
+
 struct flyt_manager_link_use {
     uint64_t call_count;
     uint64_t memory_bytes;
@@ -522,6 +528,7 @@ struct flyt_manager_link_use {
     uint32_t needed_sms[FLYT_SLOTS_MAX];
     uint32_t can_move;  /* enum flyt_manager_link_can_move, or above: what a newer server can */
     uint32_t is_coming; /* not 0: it does not go on yet; enum flyt_manager_link_coming */
+    struct flyt_manager_link_opened opened[FLYT_LIBRARIES_MAX]; /* a name that is empty: no more */
 };
 
 enum flyt_manager_link_coming {
@@ -597,7 +604,7 @@ _Static_assert(sizeof(struct flyt_manager_link_sm) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_share) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_share_done) == 16, "link layout");
-_Static_assert(sizeof(struct flyt_manager_link_use) == 120, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_use) == 440, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_rejoin) == 2984, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_welcome) == 8, "link layout");

@@ -8,26 +8,12 @@ import tempfile
 import harness
 from cluster import System
 from harness import expect, expect_equal, main, scenario
-from steady import Steady, add_vm, allocation, is_idle
+from library_program import Program
+from steady import add_vm, allocation, is_idle
 from survivor import its_server_is_killed
 
-ROUNDS, STEPS = 6, 40
+ROUNDS = 6
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
-
-
-class Program(Steady):
-    def __init__(self, system, i, helper):
-        self.system, self.name = system, "%s in VM %d" % (helper, i)
-        self.process = system.start_in_vm(i, harness.helper(helper))
-        self._said = b""
-        self.wait_ready()
-
-    def steps(self):
-        return self.ask("steps %d" % STEPS)[0]
-
-    def ends(self):
-        self.say("end")
-        return harness.finish(self.process)
 
 
 def whole_system(**options):

@@ -7,6 +7,16 @@ $(B)/tests/system/%: tests/system/programs/%.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart $(if $(filter static_%,$*),static,shared) -o $@ $<
 
+# It uses the driver API, too.
+$(B)/tests/system/ordinals: tests/system/programs/ordinals.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -L$(CUDA_PATH)/lib64/stubs -o $@ $< -lcuda
+
+# It wants to be profiled.
+$(B)/tests/system/profiled: tests/system/programs/profiled.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -lcupti
+
 # It calls cuBLAS.
 $(B)/tests/system/descent: tests/system/programs/descent.cu | toolkit
 	@mkdir -p $(@D)
@@ -72,7 +82,7 @@ $(MAKE_IMAGE): $(B)/tests/system/programs/make_image.o $(IMAGE_OBJS) $(BASE_OBJS
 	$(CC) $(LDFLAGS) -o $@ $^ $(IMAGE_LIBS)
 test-apps: $(MAKE_IMAGE)
 
-PRELOADED := $(B)/tests/system/stepped_clock.so $(B)/tests/system/scribbler.so $(B)/tests/system/liar.so
+PRELOADED := $(B)/tests/system/stepped_clock.so $(B)/tests/system/scribbler.so $(B)/tests/system/liar.so $(B)/tests/system/older_library.so
 $(PRELOADED): $(B)/tests/system/%.so: tests/system/programs/%.c
 	@mkdir -p $(@D)
 	$(CC) -D_GNU_SOURCE -I. $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<

@@ -27,6 +27,7 @@ PROCEDURES = {
     "NODE_NEEDS": (13, array(), {"node"}),
     "NODE_MIGRATION": (14, u64(1) + u64(1) + u32(1) + u32(0) + opaque("") + u32(0) * 2 + u64(0) * 8, {"node"}),
     "NODE_DRIVER": (15, opaque("") + u32(0), {"node"}),
+    "NODE_LIBRARIES": (16, array() * 2, {"node"}),
     "VM_ATTACH": (20, u32(0), {"vm"}),
     "VM_REPORT": (21, u32(0), {"vm"}),
     "VM_USAGE": (22, b"", {"vm"}),

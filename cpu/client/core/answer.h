@@ -14,6 +14,7 @@
 
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
+#include "flyt_client_calls.h"
 
 /* The calling thread asks; `thread` (NULL: nobody) has got its answer; the calling thread's books have it. */
 static inline void flyt_answer_begin(void)
@@ -36,7 +37,7 @@ static inline void flyt_answer_end(void)
 
 /* static int call_NAME(flyt_NAME_args *args, flyt_NAME_res *res), of a row without a payload. The routine that decodes
  * the answer is where it is seen first. */
-#define FLYT_ANSWER_CALL(name, procedure)                                                                              \
+#define FLYT_ANSWER_CALL(name)                                                                                         \
     struct name##_answer {                                                                                             \
         flyt_##name##_res res;                                                                                         \
         struct flyt_thread *thread;                                                                                    \
@@ -52,8 +53,7 @@ static inline void flyt_answer_end(void)
     {                                                                                                                  \
         struct name##_answer answer = {.thread = flyt_thread_self};                                                    \
         flyt_answer_begin();                                                                                           \
-        int status = flyt_channel_call(flyt_client.channel, procedure, (xdrproc_t)xdr_flyt_##name##_args, args,        \
-                                       (xdrproc_t)xdr_##name##_answer, &answer);                                       \
+        int status = flyt_call_##name##_into(flyt_client.channel, args, (xdrproc_t)xdr_##name##_answer, &answer);      \
         *res = answer.res;                                                                                             \
         return status;                                                                                                 \
     }

@@ -16,6 +16,7 @@
 #include "cpu/client/core/stats.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/core/visible.h"
+#include "flyt_client_calls.h"
 #include "rpc/api/fatal.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -204,6 +205,77 @@ static int open_by_client_manager(struct flyt_channel_config *config, struct fly
     return status;
 }
 
+/* ---- which devices ---- */
+
+static bool identify(unsigned wire_device, struct flyt_device_identity *ret_identity)
+{
+    const struct flyt_local *grant = &flyt_client.local;
+    struct flyt_credentials credentials;
+    bool is_granted = flyt_credentials_get(grant->credentials, grant->credentials_bytes, &credentials) == 0;
+    if (is_granted)
+        flyt_device_identify(credentials.vm_ip, wire_device, ret_identity);
+    return is_granted;
+}
+
+static void print_uuid(const char *uuid, char *ret_text)
+{
+    char *at = ret_text + sprintf(ret_text, "GPU-");
+    for (unsigned i = 0; i < FLYT_DEVICE_UUID_BYTES; i++)
+        at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", (unsigned char)uuid[i]);
+}
+
+static uint64_t attribute_of(const flyt_device_info_res *res, CUdevice_attribute attribute)
+{
+    bool is_there = res->attributes.attributes_len > (unsigned)attribute;
+    return is_there && res->attributes.attributes_val[attribute] > 0
+               ? (uint64_t)res->attributes.attributes_val[attribute]
+               : 0;
+}
+
+/* Asks the server of a device of its own, by the names that the program gets to know it by (cuda/device.c). */
+static int ask_device(unsigned wire_device, struct flyt_visible_device *ret_device)
+{
+    flyt_device_info_args args = {.thread = flyt_thread_number(), .device = wire_device};
+    struct flyt_device_identity identity;
+    flyt_device_info_res res = {0};
+    int status = flyt_call_device_info(flyt_client.channel, &args, &res);
+    if (!status && res.result)
+        status = -EIO;
+    if (!status) {
+        print_uuid(res.uuid, ret_device->uuid_text);
+        if (sscanf(res.pci_bus_id, "%x:%x:%x", &ret_device->domain, &ret_device->bus, &ret_device->device) != 3)
+            *ret_device = (struct flyt_visible_device){.device = wire_device};
+        ret_device->speed = attribute_of(&res, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+                            attribute_of(&res, CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+        if (identify(wire_device, &identity)) {
+            memcpy(ret_device->uuid_text, identity.uuid_text, sizeof ret_device->uuid_text);
+            ret_device->domain = identity.pci_domain;
+            ret_device->bus = identity.pci_bus;
+            ret_device->device = identity.pci_device;
+        }
+    }
+    xdr_free((xdrproc_t)xdr_flyt_device_info_res, &res);
+    return status;
+}
+
+/* With all devices visible under the server's numbers at first, which ask_device needs. */
+static int choose_devices(unsigned server_count, struct flyt_error *err)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *order = getenv("CUDA_DEVICE_ORDER");
+    struct flyt_visible_device devices[FLYT_DEVICES_MAX] = {0};
+    unsigned count = server_count < FLYT_DEVICES_MAX ? server_count : FLYT_DEVICES_MAX;
+    flyt_client.server_device_count = count;
+    flyt_client.visible = flyt_visible_choose(NULL, NULL, NULL, count);
+    for (unsigned i = 0; i < count && flyt_visible_needs_devices(visible, order); i++) {
+        int status = ask_device(i, &devices[i]);
+        if (status)
+            return flyt_error_set(err, status, "the server does not say what its device %u is", i);
+    }
+    flyt_client.visible = flyt_visible_choose(visible, order, devices, count);
+    flyt_client.device_count = flyt_client.visible.count;
+    return 0;
+}
+
 static CUresult open_locked(void)
 {
     struct flyt_error err = {0};
@@ -222,8 +294,10 @@ static CUresult open_locked(void)
     if (error)
         return connect_failed(error, err.text);
     const struct flyt_channel_info *info = flyt_channel_info(flyt_client.channel);
-    flyt_client.device_count = info->device_count < FLYT_DEVICES_MAX ? info->device_count : FLYT_DEVICES_MAX;
-    flyt_client.device_count = flyt_visible_devices(getenv("CUDA_VISIBLE_DEVICES"), flyt_client.device_count);
+    error = choose_devices(info->device_count, &err);
+    if (error)
+        return connect_failed(error, err.text);
+    FLYT_PARTS_TELL(connected);
     flyt_client.start_ns = flyt_clock_ns();
     return flyt_client.device_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
@@ -310,13 +384,9 @@ int flyt_client_driver_version(void)
 
 bool flyt_client_identify(unsigned device, struct flyt_device_identity *ret_identity)
 {
-    const struct flyt_local *grant = &flyt_client.local;
-    struct flyt_credentials credentials;
     pthread_mutex_lock(&flyt_client.connect_mutex);
-    bool is_granted = flyt_credentials_get(grant->credentials, grant->credentials_bytes, &credentials) == 0;
+    bool is_granted = identify(flyt_wire_device(device), ret_identity);
     pthread_mutex_unlock(&flyt_client.connect_mutex);
-    if (is_granted)
-        flyt_device_identify(credentials.vm_ip, device, ret_identity);
     return is_granted;
 }
 

@@ -10,6 +10,7 @@
 #include "cpu/client/core/client.h"
 #include "cpu/client/core/local.h"
 #include "cpu/client/core/thread.h"
+#include "cpu/client/core/visible.h"
 #include "flyt_client_calls.h"
 
 enum flyt_client_state {
@@ -26,7 +27,9 @@ struct flyt_client {
     _Atomic int fatal; /* 0, or the context's fatal error */
     CUresult connect_result;
     struct flyt_channel *channel;
-    unsigned device_count;
+    unsigned device_count;        /* that the program sees */
+    unsigned server_device_count; /* that the session has */
+    struct flyt_visible visible;
     pthread_mutex_t connect_mutex;
     struct flyt_local local; /* under connect_mutex; the client manager, where it has named the server */
     _Atomic uint64_t launch_count;

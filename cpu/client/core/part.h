@@ -18,6 +18,8 @@ struct flyt_thread;
 struct flyt_part {
     /* Before the connection is made. */
     void (*init)(void);
+    /* It is made, and which devices the program sees is known. */
+    void (*connected)(void);
     /* The sticky code stands: who waits shall look at it. From any thread, handlers of the channel included. */
     void (*wake)(void);
     /* A fatal error has come, with the last call that is known to be complete: what is known of its cause. As `wake`.

@@ -12,7 +12,7 @@
 
 _Static_assert(FLYT_CONSTANT_BYTES_MAX <= FLYT_INLINE_BYTES_MAX, "a copy goes in one call");
 
-FLYT_ANSWER_CALL(library_symbol, FLYT_LIBRARY_SYMBOL)
+FLYT_ANSWER_CALL(library_symbol)
 
 /* What a call names a constant by. The name is its own, to be freed. */
 struct place {

@@ -8,7 +8,7 @@
 #include "cpu/client/cuda/device_state.h"
 #include "flyt_client_asks.h"
 
-FLYT_ANSWER_CALL(device_reset, FLYT_DEVICE_RESET)
+FLYT_ANSWER_CALL(device_reset)
 
 CUresult flyt_context_destroy(CUcontext context)
 {

@@ -29,7 +29,7 @@ static struct {
 } settings_made[FLYT_DEVICES_MAX];
 static _Atomic bool profiler_is_on;
 
-FLYT_ANSWER_CALL(device_limit_set, FLYT_DEVICE_LIMIT_SET)
+FLYT_ANSWER_CALL(device_limit_set)
 
 /* ---- the current device ---- */
 

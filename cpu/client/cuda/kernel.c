@@ -14,7 +14,7 @@ _Static_assert(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT == CU_FUNC_ATTRIBUTE_RE
                    CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + 2,
                "width, height, depth follow each other");
 
-FLYT_ANSWER_CALL(kernel_attribute_set, FLYT_KERNEL_ATTRIBUTE_SET)
+FLYT_ANSWER_CALL(kernel_attribute_set)
 
 CUresult flyt_kernel_get(CUfunction function, struct flyt_kernel **ret_kernel)
 {

@@ -18,7 +18,7 @@ static struct flyt_table library_table = FLYT_TABLE_INIT(FLYT_ID_LIBRARY, struct
 static pthread_mutex_t variables_mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint64_t last_load_number;
 
-FLYT_ANSWER_CALL(library_load, FLYT_LIBRARY_LOAD)
+FLYT_ANSWER_CALL(library_load)
 
 struct flyt_library *flyt_library_find(uint64_t library_id)
 {

@@ -13,7 +13,7 @@
 /* Rows begin at multiples of this, as the driver makes them (CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT). */
 enum { PITCH_BYTES = 512 };
 
-FLYT_ANSWER_CALL(memory_alloc, FLYT_MEMORY_ALLOC)
+FLYT_ANSWER_CALL(memory_alloc)
 
 /* What the server has answered, in the books. */
 static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_alloc_args *args, CUresult result,
@@ -23,8 +23,9 @@ static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_all
         return result;
     range->base = address;
     /* Nowhere else may device memory be: the program's own memory would be taken for it. */
-    if (flyt_window_device(address) != range->device ||
-        range->bytes > flyt_window_base((unsigned)range->device) + FLYT_WINDOW_BYTES - address)
+    unsigned wire_device = flyt_wire_device((unsigned)range->device);
+    if (flyt_window_device(address) != (int)wire_device ||
+        range->bytes > flyt_window_base(wire_device) + FLYT_WINDOW_BYTES - address)
         return CUDA_ERROR_UNKNOWN;
     if (flyt_range_insert(range)) {
         flyt_answer_end(); /* there is nothing for the books, and the next call may have to wait */

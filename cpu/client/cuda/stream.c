@@ -60,11 +60,19 @@ void flyt_stream_init(void)
     }
 }
 
+void flyt_stream_number_legacy(void)
+{
+    for (unsigned device = 0; device < flyt_client.device_count; device++)
+        legacy_streams[device].stream_id = flyt_legacy_stream_id(flyt_wire_device(device));
+}
+
 struct flyt_stream *flyt_stream_find(uint64_t stream_id)
 {
     uint64_t number = flyt_id_number(stream_id);
-    if (flyt_id_type(stream_id) == FLYT_ID_STREAM && number >= 1 && number <= FLYT_DEVICES_MAX)
-        return &legacy_streams[number - 1];
+    if (flyt_id_type(stream_id) == FLYT_ID_STREAM && number >= 1 && number <= FLYT_DEVICES_MAX) {
+        int device = flyt_seen_device((unsigned)number - 1);
+        return device >= 0 ? &legacy_streams[device] : NULL;
+    }
     return flyt_table_find(&stream_table, stream_id);
 }
 
@@ -299,8 +307,8 @@ bool flyt_stream_may_return_early(const struct flyt_stream *stream)
     uint64_t blocking = atomic_load(&blocking_sequences[stream->device]);
     uint64_t waited = atomic_load(&stream->waited_sequence);
     return (work <= waited && blocking <= waited) ||
-           flyt_channel_legacy_is_done(flyt_client.channel, (unsigned)stream->device, flyt_id_number(stream->stream_id),
-                                       work, blocking);
+           flyt_channel_legacy_is_done(flyt_client.channel, flyt_wire_device((unsigned)stream->device),
+                                       flyt_id_number(stream->stream_id), work, blocking);
 }
 
 void flyt_stream_returned_early(struct flyt_stream *stream)

@@ -6,7 +6,7 @@
 #include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/stream_record.h"
 
-FLYT_ANSWER_CALL(stream_attribute_set, FLYT_STREAM_ATTRIBUTE_SET)
+FLYT_ANSWER_CALL(stream_attribute_set)
 
 _Static_assert(sizeof((flyt_launch_attribute){0}.value) == FLYT_STREAM_ATTRIBUTE_WORDS * sizeof(uint32_t),
                "an attribute is kept as it travels");

@@ -49,6 +49,8 @@ struct flyt_stream {
 
 /* Sets up the legacy streams, before the connection is made. */
 void flyt_stream_init(void);
+/* The devices' numbers are known: legacy default streams have ids by those of the server. */
+void flyt_stream_number_legacy(void);
 /* Which stream `stream` means for the calling thread. CUDA_ERROR_INVALID_HANDLE, _INVALID_CONTEXT; and what creating a
  * per-thread default stream returns. */
 CUresult flyt_stream_get(CUstream stream, struct flyt_stream **ret_stream);

@@ -11,8 +11,8 @@
 #include "cpu/client/cuda/library.h"
 #include "rpc/base/log.h"
 
-FLYT_ANSWER_CALL(library_global, FLYT_LIBRARY_GLOBAL)
-FLYT_ANSWER_CALL(library_symbol, FLYT_LIBRARY_SYMBOL)
+FLYT_ANSWER_CALL(library_global)
+FLYT_ANSWER_CALL(library_symbol)
 
 /* What every question begins with: the library, loaded. */
 static CUresult enter(CUlibrary handle, struct flyt_library **ret_library)

@@ -15,10 +15,10 @@
 
 enum { STACK_BYTES = 2048, FLYT_LIBS_MAX = 16 };
 
-FLYT_ANSWER_CALL(libobject_new, FLYT_LIBOBJECT_NEW)
-FLYT_ANSWER_CALL(library_open, FLYT_LIBRARY_OPEN)
-FLYT_ANSWER_CALL(libcall_ask, FLYT_LIBCALL_ASK)
-FLYT_ANSWER_CALL(libcall_aside, FLYT_LIBCALL_ASIDE)
+FLYT_ANSWER_CALL(libobject_new)
+FLYT_ANSWER_CALL(library_open)
+FLYT_ANSWER_CALL(libcall_ask)
+FLYT_ANSWER_CALL(libcall_aside)
 
 /* What a code of CUDA's is in the library's own. */
 static int status_of(const struct flyt_lib *library, CUresult result)

@@ -352,7 +352,7 @@ static int make_further(struct flyt_restore *restore, const struct flyt_lib_obje
                         struct flyt_lib_further *further)
 {
     flyt_libcall_ask_args args = {.thread = FLYT_RESTORE_THREAD,
-                                  .stream_id = flyt_legacy_stream_id((unsigned)object->device),
+                                  .stream_id = flyt_legacy_stream_id(flyt_wire_device((unsigned)object->device)),
                                   .objects = {1, &further->object_id},
                                   .row = further->row,
                                   .arguments = {(u_int)further->bytes, (char *)further->arguments}};

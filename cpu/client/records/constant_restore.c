@@ -14,7 +14,7 @@ static int write_again(struct flyt_restore *restore, uint64_t library_id, const 
 {
     uint64_t sequence = 0;
     flyt_constant_write_args args = {.thread = FLYT_RESTORE_THREAD,
-                                     .stream_id = flyt_legacy_stream_id((unsigned)variable->device),
+                                     .stream_id = flyt_legacy_stream_id(flyt_wire_device((unsigned)variable->device)),
                                      .library_id = library_id,
                                      .name = (char *)(uintptr_t)variable->name,
                                      .device = (unsigned)variable->device,

@@ -28,6 +28,7 @@ static const struct flyt_part parts[] = {
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
     {.init = flyt_stream_init,
+     .connected = flyt_stream_number_legacy,
      .wake = flyt_stream_wake,
      .thread_end = flyt_stream_end_thread,
      .context_end = flyt_stream_clear,

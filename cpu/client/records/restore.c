@@ -80,12 +80,13 @@ static int look_at_calls(struct flyt_restore *restore)
 static int check_state(struct flyt_restore *restore)
 {
     int fatal = atomic_load(&flyt_client.fatal);
-    unsigned device_count = restore->fresh ? flyt_channel_info(restore->fresh)->device_count : flyt_client.device_count;
+    unsigned device_count =
+        restore->fresh ? flyt_channel_info(restore->fresh)->device_count : flyt_client.server_device_count;
     if (fatal)
         return flyt_error_set(restore->err, -EIO, "the program's context has ended: CUDA error %d", fatal);
-    if (device_count != flyt_client.device_count)
+    if (device_count != flyt_client.server_device_count)
         return flyt_error_set(restore->err, -EIO, "the new server has %u devices, the session has %u", device_count,
-                              flyt_client.device_count);
+                              flyt_client.server_device_count);
     if (!settle(SETTLE_MS))
         return flyt_error_set(restore->err, -EBUSY,
                               "a thread of the program has not taken the answer to its last call");

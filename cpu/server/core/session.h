@@ -61,6 +61,10 @@ struct flyt_session {
     bool has_pads;     /* something is mapped before a device's first extent (memory.h) */
     pid_t client_pid;
     char client_name[FLYT_STRING_BYTES_MAX + 1];
+    /* Of NVIDIA's libraries: the submission thread writes an entry, then counts it; who reads looks at the count first.
+     */
+    struct flyt_manager_link_opened opened[FLYT_LIBRARIES_MAX];
+    _Atomic(uint32_t) opened_count;
 
     struct flyt_device devices[FLYT_DEVICES_MAX];
     unsigned device_count;

@@ -50,9 +50,26 @@ static CUresult open_run(struct flyt_job *job)
     return check_version(self);
 }
 
+/* For the node manager, which tells what a move's target must have. */
+static void note_opened(struct flyt_session *session, const struct flyt_server_library *library)
+{
+    uint32_t count = atomic_load_explicit(&session->opened_count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++)
+        if (!strcmp(session->opened[i].name, library->name))
+            return;
+    if (count == FLYT_LIBRARIES_MAX)
+        return;
+    struct flyt_manager_link_opened *opened = &session->opened[count];
+    snprintf(opened->name, sizeof opened->name, "%s", library->name);
+    opened->version = library->version;
+    atomic_store_explicit(&session->opened_count, count + 1, memory_order_release); /* read in move/out/report.c */
+}
+
 static void open_finish(struct flyt_job *job, CUresult result)
 {
     struct open_job *self = (struct open_job *)job;
+    if (result == CUDA_SUCCESS)
+        note_opened(job->session, self->library);
     self->res.node_version = self->library->version;
     self->res.text = self->err.text;
     flyt_job_reply_with(job, result, &self->res, sizeof self->res);

@@ -197,6 +197,9 @@ struct flyt_server_library *flyt_server_library_find(const char *name);
 /* Loads it, unless that has happened. 0, or a negative errno and a sentence. From any thread. */
 struct flyt_error;
 int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, struct flyt_error *err);
+/* Loads them all. `tell` is called for each: `absent` is NULL where the node has it, else a sentence. */
+typedef void (*flyt_server_library_fn)(const struct flyt_server_library *library, const char *absent);
+void flyt_server_libraries_look(bool is_soft, flyt_server_library_fn tell);
 /* The function of one of the library's rows; NULL: its file lacks it. */
 void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row);
 

@@ -142,3 +142,12 @@ int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, 
     pthread_mutex_unlock(&library->mutex);
     return status;
 }
+
+void flyt_server_libraries_look(bool is_soft, flyt_server_library_fn tell)
+{
+    for (unsigned i = 0; i < LIBRARIES; i++) {
+        struct flyt_error err = {0};
+        int status = flyt_server_library_load(libraries[i], is_soft, &err);
+        tell(libraries[i], status ? err.text : NULL);
+    }
+}

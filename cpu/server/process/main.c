@@ -26,6 +26,7 @@
 
 #include "cpu/server/process/child.h"
 #include "cpu/server/cuda/image_cache.h"
+#include "cpu/server/library/library.h"
 #include "cpu/server/process/warm_servers.h"
 #include "cpu/server/process/rpcbind.h"
 #include "rpc/base/build_name.h"
@@ -47,6 +48,7 @@ struct options {
     bool is_soft;
     bool is_registering; /* with rpcbind */
     bool is_child;
+    bool is_telling_versions;
     struct flyt_child_options child; /* --serve only */
 };
 
@@ -83,6 +85,7 @@ static const char usage[] =
     "  --libraries FOLDERS folders of NVIDIA's libraries (libcublas.so.13 and others), by colons (otherwise where the\n"
     "                      loader finds them)\n"
     "  --nccl-interfaces NAMES  network interfaces that NCCL may use, by commas (otherwise the loopback alone)\n"
+    "  --library-versions  prints which of these libraries there are, and their versions, and ends\n"
     "  --no-scrub          new device memory is not cleared: the driver is trusted to hand out clean memory\n"
     "  --help              this text\n"
     "  --version           the version\n"
@@ -188,6 +191,9 @@ static int take_option(struct options *options, int option, const char *value)
         return setenv("FLYT_NCCL_INTERFACES", value, 1)
                    ? complain("--nccl-interfaces cannot be kept: %s", strerror(errno))
                    : 0;
+    case 'V':
+        options->is_telling_versions = true;
+        return 0;
     case 'N':
         options->child.is_trusting = true;
         return 0;
@@ -216,6 +222,7 @@ static int parse(int argc, char **argv, struct options *options)
         {"soft-cc", required_argument, NULL, 'C'},
         {"libraries", required_argument, NULL, 'L'},
         {"nccl-interfaces", required_argument, NULL, 'I'},
+        {"library-versions", no_argument, NULL, 'V'},
         {"no-scrub", no_argument, NULL, 'N'},
         {"serve", required_argument, NULL, 'c'},
         {"gpu", required_argument, NULL, 'g'},
@@ -241,9 +248,21 @@ static int parse(int argc, char **argv, struct options *options)
     }
     if (optind < argc)
         return complain("what is '%s'?", argv[optind]);
-    if (!options->url_count && !options->is_child)
+    if (!options->url_count && !options->is_child && !options->is_telling_versions)
         return complain("say where to listen: --listen %s", "unix:///PATH or tcp://:PORT");
     return 0;
+}
+
+/* ---- --library-versions ---- */
+
+/* At once: one that ends this process when it is loaded takes only those behind it along. */
+static void print_version(const struct flyt_server_library *library, const char *absent)
+{
+    if (absent || !library->version)
+        fprintf(stderr, "%s: %s\n", library->name, absent ? absent : "its file does not tell a version");
+    else
+        printf("%s %u.%u\n", library->name, library->version / 1000, library->version % 1000);
+    fflush(stdout);
 }
 
 static void answer_query(void *user, flyt_query_res *res)
@@ -407,7 +426,9 @@ int main(int argc, char **argv)
         return 1;
     flyt_log_init("flyt-server", FLYT_LOG_INFO);
     int status = parse(argc, argv, &server->options);
-    if (status == 0 && server->options.is_child)
+    if (status == 0 && server->options.is_telling_versions)
+        flyt_server_libraries_look(server->options.is_soft, print_version);
+    else if (status == 0 && server->options.is_child)
         status = flyt_child_run(&server->options.child);
     else if (status == 0)
         status = listen_and_serve(server);

@@ -21,6 +21,9 @@ static struct flyt_manager_link_use look(struct flyt_session *session)
     for (unsigned i = 0; i < session->device_count; i++)
         use.needed_sms[session->devices[i].slot] =
             atomic_load_explicit(&session->devices[i].needed_sms, memory_order_relaxed);
+    /* Acquire: what is counted is written (cpu/server/library/calls.c). */
+    uint32_t opened_count = atomic_load_explicit(&session->opened_count, memory_order_acquire);
+    memcpy(use.opened, session->opened, opened_count * sizeof *use.opened);
     for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
         if (manager->ledgers[i])
             use.memory_bytes += flyt_ledger_used(manager->ledgers[i], manager->granted.server_id);

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Which of NVIDIA's libraries nodes have, and what that means for programs that have opened some: four nodes of software
+GPUs, of which one has no libraries and one has older ones (programs/older_library.c)."""
+import json
+import os
+
+import harness
+from cluster import System
+from harness import expect, expect_equal, main, scenario, within
+from library_program import Program
+from steady import add_vm
+
+OLDER = os.path.join(harness.BUILD, "tests", "system", "older_library.so")
+PLAIN, OLD, BARE, OTHER = range(4)      # nodes
+
+
+def folders():
+    """Of the node with older libraries, and of the one with none."""
+    older, none = (os.path.join(harness.WORK, name) for name in ("older", "none"))
+    for folder in (older, none):
+        os.makedirs(folder, exist_ok=True)
+    for name in ("libcublas.so.13", "libcufft.so.12"):
+        path = os.path.join(older, name)
+        if not os.path.lexists(path):
+            os.symlink(os.path.abspath(OLDER), path)
+    return {OLD: {"libraries": older}, BARE: {"libraries": none}}
+
+
+def doctor(system):
+    result = system.flytctl_run("doctor", "--cluster", "-o", "json")
+    expect_equal(result.status, 0, "flytctl doctor --cluster", result)
+    return [(f["verdict"], f["text"], f["advice"]) for f in json.loads(result.out) if f["subject"] == "libraries"]
+
+
+def version_of(system, node, name):
+    found = {n["name"]: n["libraries"] for n in system.flytctl("nodes")}["node-%d" % node]
+    return next((text.split()[1] for text in found or [] if text.split()[0] == name), None)
+
+
+@scenario
+def a_program_goes_where_its_libraries_are():
+    settings = folders()
+    with System(nodes=4, vms=1, sms=64, node=lambda i: settings.get(i, {})) as system:
+        within(60, lambda: all(n["libraries"] is not None for n in system.flytctl("nodes")), "all nodes tell")
+        there = version_of(system, PLAIN, "cublas")
+        major, minor = map(int, there.split("."))
+        expect(major == 13 and minor > 0, "the software GPUs' cuBLAS", there)
+        expect_equal((version_of(system, OLD, "cublas"), version_of(system, OLD, "cufft")), ("13.0", "11.0"), "older ones")
+        expect_equal(version_of(system, BARE, "cublas"), None)
+        expect("cublas 13.0,cufft 11.0" in system.flytctl_run("nodes", "-o", "wide").out.replace(", ", ","), "nodes -o wide")
+
+        found = doctor(system)
+        expect(any(v == "warn" and "node-2 has none of NVIDIA's libraries" in text and advice for v, text, advice in found), found)
+        expect(any(v == "warn" and "cublas differs: %s: node-0, node-3; 13.0: node-1" % there in text and advice
+                   for v, text, advice in found), found)
+
+        for i in (OLD, BARE, OTHER):
+            system.flytctl("cordon", "node-%d" % i)
+        add_vm(system, 0, "--name", "alice", "--sessions", 8, sm=16, memory="256M")
+        program = Program(system, 0, "descent")
+        seen = [program.steps()]
+        opened = within(30, lambda: system.flytctl("sessions")[0]["libraries"], "the session tells")
+        expect_equal(opened, ["cublas " + there], "what it has opened")
+        for i in (OLD, BARE, OTHER):
+            system.flytctl("uncordon", "node-%d" % i)
+
+        for target, has in (("node-1", "has 13.0"), ("node-1:0", "has 13.0"), ("node-2", "has none"), ("node-2:0", "has none")):
+            refused = system.flytctl_run("migrate", "alice", "--to", target)
+            expect(refused.status and "needs cublas %s, node %s" % (there, has) in refused.err, target, refused)
+        expect_equal(system.flytctl("migrations"), [], "nothing has begun")
+        moved = system.flytctl_run("migrate", "alice", "--stop-timeout", "60000", timeout=300)
+        expect_equal(moved.status, 0, "a move to any node", moved)
+        expect_equal(system.flytctl("sessions")[0]["node"], "node-3", "the only one that has the library")
+        seen.append(program.steps())
+        expect(len(set(seen)) == 2, "it goes on", seen)
+        expect_equal(program.ends().status, 0)
+
+
+if __name__ == "__main__":
+    main()
