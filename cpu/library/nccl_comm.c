@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/client/core/visible.h"
 #include "cpu/client/cuda/device.h"
 #include "cpu/library/nccl.h"
 
@@ -232,7 +233,7 @@ static int at_once(enum flyt_nccl_control control, void *comm, int flags)
         return NCCL_ARGUMENT;
     struct flyt_nccl_order order = order_of(control, comm);
     flyt_lib_place(&place, object);
-    order.device = (uint32_t)place.device;
+    order.device = flyt_wire_device((unsigned)place.device);
     order.flags = flags;
     return flyt_nccl_send_orders(&flyt_lib_row_ncclCommAbort, &order, sizeof order, &made, 1);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/client/core/visible.h"
 #include "cpu/library/nccl.h"
 
 struct list {
@@ -250,7 +251,7 @@ int flyt_nccl_add_order(const struct flyt_lib_call *call, struct flyt_nccl_order
             group.subjects.bytes -= sizeof *subject;
         return flyt_nccl_fail(flyt_lib_nccl.memory);
     }
-    order->device = (uint32_t)call->device;
+    order->device = flyt_wire_device((unsigned)call->device);
     if (ret_comm) {
         order->comm = (uint64_t)(uintptr_t)handle;
         *ret_comm = handle;

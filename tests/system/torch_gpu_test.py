@@ -31,9 +31,9 @@ def library_folders():
 
 
 class Training(Steady):
-    def __init__(self, system):
+    def __init__(self, system, net="transformer"):
         self.system, self.name, self._said = system, "the program that trains", b""
-        self.process = system.start_in_vm(0, PYTHON, PROGRAM)
+        self.process = system.start_in_vm(0, PYTHON, PROGRAM, net)
         if self.line("ready", 240) != "ready":
             raise harness.Failed("it did not start: %r" % (harness.finish(self.process),))
 
@@ -69,23 +69,32 @@ def moves(system):
     print("    moved from %s to %s" % (here, target))
 
 
+def is_the_same_after_moves(net, mps):
+    with whole_system(mps) as system:
+        program = Training(system, net)
+        wanted = [program.steps() for _ in range(ROUNDS)]
+        program.ends()
+        expect_equal(len(set(wanted)), ROUNDS, "each round changes the loss", wanted)
+        program, seen = Training(system, net), []
+        for round_ in range(ROUNDS):
+            seen.append(program.steps())
+            if round_ % 2:
+                moves(system)
+        program.ends()
+        print("    %s, MPS %s: %s" % (net, mps, seen[-1]))
+        expect_equal(seen, wanted, "the losses of", net, "under MPS", mps)
+        is_idle(system)
+
+
 @scenario
 def losses_are_the_same_after_moves():
     for mps in ("off", "start"):
-        with whole_system(mps) as system:
-            program = Training(system)
-            wanted = [program.steps() for _ in range(ROUNDS)]
-            program.ends()
-            expect_equal(len(set(wanted)), ROUNDS, "each round changes the loss", wanted)
-            program, seen = Training(system), []
-            for round_ in range(ROUNDS):
-                seen.append(program.steps())
-                if round_ % 2:
-                    moves(system)
-            program.ends()
-            print("    %s: %s" % (mps, seen[-1]))
-            expect_equal(seen, wanted, "the losses under MPS", mps)
-            is_idle(system)
+        is_the_same_after_moves("transformer", mps)
+
+
+@scenario
+def plans_of_cudnn_move_too():
+    is_the_same_after_moves("convolutions", "start")
 
 
 @scenario

@@ -3,9 +3,10 @@
  * and CUDA_DEVICE_ORDER.
  *
  * A device has two numbers: the program's, which all of the client knows it by, and the server's. They differ where the
- * program has asked for another order, or for some devices alone. Between them there are three places only: calls whose
- * arguments name a device (generated: flyt_client_calls.h), ids of legacy default streams (cuda/stream.c), and the
- * window in which a device's memory is (cuda/memory.c). The order is fixed when the session begins, moves included.
+ * program has asked for another order, or for some devices alone. Between them there are few places only: calls whose
+ * arguments name a device (generated: flyt_client_calls.h), ids of legacy default streams (cuda/stream.c), the window
+ * in which a device's memory is (cuda/memory.c), and NCCL's orders (cpu/library/nccl_comm.c, nccl_group.c). The order
+ * is fixed when the session begins, moves included.
  */
 #ifndef FLYT_CLIENT_VISIBLE_H
 #define FLYT_CLIENT_VISIBLE_H
@@ -13,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/client/core/api.h"
 #include "rpc/base/device_identity.h"
 #include "flyt_limits.h"
 
@@ -44,7 +46,7 @@ struct flyt_visible flyt_visible_choose(const char *visible, const char *order,
                                         const struct flyt_visible_device *devices, unsigned count);
 
 /* The server's number of the program's device; of one that it has not, FLYT_DEVICES_MAX, which no server has. */
-unsigned flyt_wire_device(unsigned device);
+FLYT_API unsigned flyt_wire_device(unsigned device);
 /* The program's number of the server's device; -1: it does not see it. */
 int flyt_seen_device(unsigned wire_device);
 
