@@ -579,7 +579,7 @@ void flyt_lib_own_end(uint64_t handle, const struct flyt_lib_kind *kind)
 {
     struct flyt_lib_object *object = flyt_lib_find(handle, kind);
     if (object)
-        flyt_lib_object_drop(object);
+        flyt_lib_object_drop(object, 0);
 }
 
 void flyt_lib_place(struct flyt_lib_call *call, const struct flyt_lib_object *object)
