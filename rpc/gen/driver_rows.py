@@ -400,7 +400,7 @@ def client_kind(tables, kind):
     members = "".join(f"    {CLIENT_TYPES[one.type]} {one.name};\n" for one in maker.args[2:])
     sets = "".join(f"    struct {{\n        _Atomic bool is_set;\n        {CLIENT_TYPES[p.args[1].type]} _Atomic value;\n    }} {p.name};\n"
                    for p in setters_of(tables, kind))
-    answers = "".join(f"FLYT_ANSWER_CALL({p.name}, FLYT_{p.name.upper()})\n" for p in setters_of(tables, kind))
+    answers = "".join(f"FLYT_ANSWER_CALL({p.name})\n" for p in setters_of(tables, kind))
     return f"""/* {kind.place} */
 struct flyt_{kind.name} {{
     struct flyt_record record;

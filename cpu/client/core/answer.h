@@ -4,7 +4,7 @@
  * that it asks, whoever reads the answer notes at once that it is there, and the thread says when the books have it: a
  * restore waits for those in the middle (flyt_thread_has_answer).
  *
- *     FLYT_ANSWER_CALL(memory_alloc, FLYT_MEMORY_ALLOC)
+ *     FLYT_ANSWER_CALL(memory_alloc)
  *     status = call_memory_alloc(&args, &res);     instead of flyt_call_memory_alloc(flyt_client.channel, …)
  *     …                                            the books; better without a further call to the server
  *     flyt_answer_end();                           on every path
