@@ -11,7 +11,12 @@ from harness import environment, expect, expect_equal, main, run, scenario, serv
 RECORDED = os.path.join(harness.HELPERS, "recorded")
 
 
+BY_HAND = {"nccl"}      # all their rows are: nothing is recorded, and the program calls what is refused
+
+
 def lines(path):
+    if not os.path.exists(path):
+        return []
     with open(path) as f:
         return f.read().splitlines()
 
@@ -45,7 +50,7 @@ def each_row_comes_as_it_was_called():
             said = [line for line in result.err.splitlines() if not line.endswith(" is not supported")]
             expect_equal(said, [], name, "is silent but for what is refused")
             got, wanted = lines(record), lines(expected)
-            expect(len(wanted) > 10, name, "was called", len(wanted), "times")
+            expect(len(wanted) > 10 or name in BY_HAND and not wanted, name, "was called", len(wanted), "times")
             compare(name, got, wanted)
 
 

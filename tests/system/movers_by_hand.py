@@ -137,7 +137,8 @@ class Cluster:
         return json.loads(result.out)[0]["phase"] if result.status == 0 else None
 
     def ends(self, migration, phase):
-        within(60, lambda: self.phase(migration) == phase, "the migration is " + phase)
+        """It has come to that, and both nodes' documents say so."""
+        within(60, lambda: self.phase(migration) == phase and self.migration(migration)["ended_ms"], "the migration is " + phase)
 
     def gpu_documents(self):
         if self.manager.settings["store"].startswith('"mongodb'):
