@@ -615,6 +615,8 @@ static void take_session(struct fake *fake)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "--library-versions"))
+        return fputs(getenv("FLYT_FAKE_LIBRARIES") ?: "", stdout) < 0;
     struct fake *fake = calloc(1, sizeof *fake);
     unsigned gpu = 0, group_size = 8, sms = 132;
     uint64_t memory_kib = 4 << 20;
@@ -634,8 +636,6 @@ int main(int argc, char **argv)
     }
     if (!fake)
         return 1;
-    if (argc > 1 && !strcmp(argv[1], "--library-versions"))
-        return fputs(getenv("FLYT_FAKE_LIBRARIES") ?: "", stdout) < 0;
     fake->link_fd = FLYT_MANAGER_LINK_FD;
     if (getenv("FLYT_FAKE_FAILURE")) {
         fake->message.kind = FLYT_MANAGER_LINK_FAILED;
