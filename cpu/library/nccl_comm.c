@@ -11,17 +11,7 @@ struct unique_id {
     char bytes[FLYT_NCCL_UNIQUE_ID_BYTES];
 };
 
-/* ncclConfig_t as NCCL 2.28 declares it; older ones end earlier. */
-struct config {
-    size_t bytes;
-    unsigned magic, version;
-    int blocking, cga_cluster_size, min_ctas, max_ctas;
-    const char *net_name;
-    int split_share, traffic_class;
-    const char *comm_name;
-    int collnet_enable, cta_policy, shrink_share, nvls_ctas, channels_per_net_peer, nvlink_centric_sched;
-};
-enum { CONFIG_MAGIC = 0xcafebeef, UNSET = INT_MIN };
+enum { UNSET = INT_MIN };
 
 FLYT_LIB_ENTRY int ncclGetUniqueId(struct unique_id *uniqueId)
 {
@@ -38,24 +28,24 @@ FLYT_LIB_ENTRY int ncclGetUniqueId(struct unique_id *uniqueId)
 
 /* What the program's has; what it is too short for is unset. A network is what the operator allows, and no program's.
  */
-static int take_config(const struct config *given, struct flyt_nccl_config *ret)
+static int take_config(const struct flyt_nccl_own_config *given, struct flyt_nccl_config *ret)
 {
-    struct config config = {.blocking = UNSET,
-                            .cga_cluster_size = UNSET,
-                            .min_ctas = UNSET,
-                            .max_ctas = UNSET,
-                            .split_share = UNSET,
-                            .traffic_class = UNSET,
-                            .collnet_enable = UNSET,
-                            .cta_policy = UNSET,
-                            .shrink_share = UNSET,
-                            .nvls_ctas = UNSET,
-                            .channels_per_net_peer = UNSET,
-                            .nvlink_centric_sched = UNSET};
+    struct flyt_nccl_own_config config = {.blocking = UNSET,
+                                          .cga_cluster_size = UNSET,
+                                          .min_ctas = UNSET,
+                                          .max_ctas = UNSET,
+                                          .split_share = UNSET,
+                                          .traffic_class = UNSET,
+                                          .collnet_enable = UNSET,
+                                          .cta_policy = UNSET,
+                                          .shrink_share = UNSET,
+                                          .nvls_ctas = UNSET,
+                                          .channels_per_net_peer = UNSET,
+                                          .nvlink_centric_sched = UNSET};
     if (!given)
         return NCCL_SUCCESS;
-    if (given->magic != (unsigned)CONFIG_MAGIC || given->bytes < offsetof(struct config, cga_cluster_size) ||
-        given->bytes > sizeof config)
+    if (given->magic != (unsigned)FLYT_NCCL_CONFIG_MAGIC ||
+        given->bytes < offsetof(struct flyt_nccl_own_config, cga_cluster_size) || given->bytes > sizeof config)
         return NCCL_ARGUMENT;
     memcpy(&config, given, given->bytes);
     if (config.net_name)
@@ -84,8 +74,8 @@ static int take_config(const struct config *given, struct flyt_nccl_config *ret)
 /* ---- making ---- */
 
 /* In the thread's context. */
-static int make(struct flyt_nccl_order *order, const struct config *config, const void *more, size_t more_bytes,
-                void **ret_comm)
+static int make(struct flyt_nccl_order *order, const struct flyt_nccl_own_config *config, const void *more,
+                size_t more_bytes, void **ret_comm)
 {
     struct flyt_lib_call call = {.row = &flyt_lib_row_ncclCommInitRank};
     int status = ret_comm ? take_config(config, &order->config) : NCCL_ARGUMENT;
@@ -104,7 +94,7 @@ static int make(struct flyt_nccl_order *order, const struct config *config, cons
 }
 
 FLYT_LIB_ENTRY int ncclCommInitRankScalable(void **newcomm, int nranks, int myrank, int nId, struct unique_id *commIds,
-                                            struct config *config)
+                                            struct flyt_nccl_own_config *config)
 {
     struct flyt_nccl_order order = {
         .control = FLYT_NCCL_INIT, .rank_count = nranks, .rank = myrank, .id_count = (uint32_t)nId};
@@ -114,7 +104,7 @@ FLYT_LIB_ENTRY int ncclCommInitRankScalable(void **newcomm, int nranks, int myra
 }
 
 FLYT_LIB_ENTRY int ncclCommInitRankConfig(void **comm, int nranks, struct unique_id commId, int rank,
-                                          struct config *config)
+                                          struct flyt_nccl_own_config *config)
 {
     return ncclCommInitRankScalable(comm, nranks, rank, 1, &commId, config);
 }
@@ -168,7 +158,7 @@ static uint64_t op_count(void *comm)
     return __atomic_load_n(&state->op_count, __ATOMIC_RELAXED);
 }
 
-FLYT_LIB_ENTRY int ncclCommSplit(void *comm, int color, int key, void **newcomm, struct config *config)
+FLYT_LIB_ENTRY int ncclCommSplit(void *comm, int color, int key, void **newcomm, struct flyt_nccl_own_config *config)
 {
     if (!flyt_nccl_comm(comm))
         return flyt_nccl_fail(NCCL_ARGUMENT);
@@ -181,7 +171,7 @@ FLYT_LIB_ENTRY int ncclCommSplit(void *comm, int color, int key, void **newcomm,
 }
 
 FLYT_LIB_ENTRY int ncclCommShrink(void *comm, int *excludeRanksList, int excludeRanksCount, void **newcomm,
-                                  struct config *config, int shrinkFlags)
+                                  struct flyt_nccl_own_config *config, int shrinkFlags)
 {
     if (!flyt_nccl_comm(comm) || !excludeRanksList || excludeRanksCount < 1 || excludeRanksCount > FLYT_NCCL_RANKS_MAX)
         return flyt_nccl_fail(NCCL_ARGUMENT);

@@ -65,6 +65,18 @@ enum flyt_nccl_control {
     FLYT_NCCL_CONTROLS
 };
 
+/* ncclConfig_t as NCCL 2.28 declares it; older ones end earlier. */
+struct flyt_nccl_own_config {
+    size_t bytes;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share, traffic_class;
+    const char *comm_name;
+    int collnet_enable, cta_policy, shrink_share, nvls_ctas, channels_per_net_peer, nvlink_centric_sched;
+};
+enum { FLYT_NCCL_CONFIG_MAGIC = 0xcafebeef };
+
 /* ncclConfig_t without its pointers. NCCL's own numbers, of which INT32_MIN says that none was set. */
 struct flyt_nccl_config {
     uint32_t is_given, has_name;

@@ -117,45 +117,36 @@ void flyt_nccl_set_environment(void)
 
 /* ---- NCCL's structure ---- */
 
-/* ncclConfig_t as NCCL 2.28 declares it. */
-struct config {
-    size_t bytes;
-    unsigned magic, version;
-    int blocking, cga_cluster_size, min_ctas, max_ctas;
-    const char *net_name;
-    int split_share, traffic_class;
-    const char *comm_name;
-    int collnet_enable, cta_policy, shrink_share, nvls_ctas, channels_per_net_peer, nvlink_centric_sched;
-};
-enum { CONFIG_MAGIC = 0xcafebeef, CONFIG_VERSION = 22800 };
+enum { CONFIG_VERSION = 22800 };
 
 struct unique_id {
     char bytes[FLYT_NCCL_UNIQUE_ID_BYTES];
 };
 
-static struct config *fill_config(struct config *config, const struct flyt_nccl_order *order, char *ret_name)
+static struct flyt_nccl_own_config *fill_config(struct flyt_nccl_own_config *config,
+                                                const struct flyt_nccl_order *order, char *ret_name)
 {
     const struct flyt_nccl_config *from = &order->config;
     if (!from->is_given)
         return NULL;
     memcpy(ret_name, from->name, sizeof from->name);
     ret_name[sizeof from->name - 1] = '\0';
-    *config = (struct config){.bytes = sizeof *config,
-                              .magic = (unsigned)CONFIG_MAGIC,
-                              .version = CONFIG_VERSION,
-                              .blocking = from->blocking,
-                              .cga_cluster_size = from->cga_cluster_size,
-                              .min_ctas = from->min_ctas,
-                              .max_ctas = from->max_ctas,
-                              .split_share = from->split_share,
-                              .traffic_class = from->traffic_class,
-                              .comm_name = from->has_name ? ret_name : NULL,
-                              .collnet_enable = from->collnet_enable,
-                              .cta_policy = from->cta_policy,
-                              .shrink_share = from->shrink_share,
-                              .nvls_ctas = from->nvls_ctas,
-                              .channels_per_net_peer = from->channels_per_net_peer,
-                              .nvlink_centric_sched = from->nvlink_centric_sched};
+    *config = (struct flyt_nccl_own_config){.bytes = sizeof *config,
+                                            .magic = (unsigned)FLYT_NCCL_CONFIG_MAGIC,
+                                            .version = CONFIG_VERSION,
+                                            .blocking = from->blocking,
+                                            .cga_cluster_size = from->cga_cluster_size,
+                                            .min_ctas = from->min_ctas,
+                                            .max_ctas = from->max_ctas,
+                                            .split_share = from->split_share,
+                                            .traffic_class = from->traffic_class,
+                                            .comm_name = from->has_name ? ret_name : NULL,
+                                            .collnet_enable = from->collnet_enable,
+                                            .cta_policy = from->cta_policy,
+                                            .shrink_share = from->shrink_share,
+                                            .nvls_ctas = from->nvls_ctas,
+                                            .channels_per_net_peer = from->channels_per_net_peer,
+                                            .nvlink_centric_sched = from->nvlink_centric_sched};
     return config;
 }
 
@@ -243,10 +234,11 @@ CUresult flyt_server_resolve_ncclCommAbort(struct flyt_libcall *call)
 
 #define FUNCTION(call, type, name) ((type)flyt_server_library_function((call)->library, name))
 
-static int init(struct flyt_libcall *call, const struct flyt_nccl_order *order, struct config *config, void **made)
+static int init(struct flyt_libcall *call, const struct flyt_nccl_order *order, struct flyt_nccl_own_config *config,
+                void **made)
 {
-    typedef int (*init_fn)(void **, int, struct unique_id, int, struct config *);
-    typedef int (*scalable_fn)(void **, int, int, int, struct unique_id *, struct config *);
+    typedef int (*init_fn)(void **, int, struct unique_id, int, struct flyt_nccl_own_config *);
+    typedef int (*scalable_fn)(void **, int, int, int, struct unique_id *, struct flyt_nccl_own_config *);
     struct unique_id *ids = (struct unique_id *)(uintptr_t)(order + 1);
     init_fn one = FUNCTION(call, init_fn, "ncclCommInitRankConfig");
     scalable_fn several = order->id_count > 1 ? FUNCTION(call, scalable_fn, "ncclCommInitRankScalable") : NULL;
@@ -257,11 +249,11 @@ static int init(struct flyt_libcall *call, const struct flyt_nccl_order *order, 
 }
 
 /* Of a communicator that is there and stays. */
-static int from_parent(struct flyt_libcall *call, const struct flyt_nccl_order *order, struct config *config,
-                       void **made)
+static int from_parent(struct flyt_libcall *call, const struct flyt_nccl_order *order,
+                       struct flyt_nccl_own_config *config, void **made)
 {
-    typedef int (*split_fn)(void *, int, int, void **, struct config *);
-    typedef int (*shrink_fn)(void *, int *, int, void **, struct config *, int);
+    typedef int (*split_fn)(void *, int, int, void **, struct flyt_nccl_own_config *);
+    typedef int (*shrink_fn)(void *, int *, int, void **, struct flyt_nccl_own_config *, int);
     void *parent = flyt_nccl_comm_find(order->parent);
     split_fn split = FUNCTION(call, split_fn, "ncclCommSplit");
     shrink_fn shrink = FUNCTION(call, shrink_fn, "ncclCommShrink");
@@ -291,7 +283,7 @@ static int with_comm(struct flyt_libcall *call, const struct flyt_nccl_order *or
 
 static int run_order(struct flyt_libcall *call, const struct flyt_nccl_order *order, void **made)
 {
-    struct config config;
+    struct flyt_nccl_own_config config;
     char name[FLYT_NCCL_NAME_BYTES];
     const struct flyt_session *session = call->session;
     CUresult result = session->driver->cuCtxSetCurrent(session->devices[order->device].cu_primary);
@@ -299,7 +291,7 @@ static int run_order(struct flyt_libcall *call, const struct flyt_nccl_order *or
         return call->library->failed;
     if (!flyt_nccl_makes(order->control))
         return with_comm(call, order);
-    struct config *given = fill_config(&config, order, name);
+    struct flyt_nccl_own_config *given = fill_config(&config, order, name);
     return order->control == FLYT_NCCL_INIT ? init(call, order, given, made) : from_parent(call, order, given, made);
 }
 
