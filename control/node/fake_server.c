@@ -183,11 +183,10 @@ static void rejoin(struct fake *fake)
     /* Before it has left it goes on by itself. */
     fake_move_end(fake);
     close(fake->link_fd);
-    for (unsigned i = 0; i < 6000; i++) {
+    fake->link_fd = -1;
+    for (unsigned i = 0; i < 6000 && fake->link_fd < 0; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); /* the first time too, as flyt-server does */
         fake->link_fd = flyt_manager_link_connect(fake->session.rejoin_path);
-        if (fake->link_fd >= 0)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     if (fake->link_fd < 0)
         _exit(0);

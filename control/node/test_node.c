@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "control/base/config.h"
+#include "control/node/libraries.h"
 #include "control/node/move.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
@@ -152,17 +153,22 @@ void test_node_run(struct test_node *test, unsigned ms)
         assert_true(sd_event_run(test->event, STEP_US / 4) >= 0);
 }
 
-static bool are_warm(struct test_node *test, void *user)
+/* The thread that looks for libraries opens and closes descriptors, and has a process. */
+static bool is_begun(struct test_node *test, void *user)
 {
+    flyt_libraries_args args;
+    int status = flyt_node_report_libraries(&test->node, &args);
+
+    xdr_free((xdrproc_t)xdr_flyt_libraries_args, &args);
     for (unsigned i = 0; i < test->node.gpus.count; i++)
         if (!test->node.starts[i].warm)
             return false;
-    return true;
+    return status != -EAGAIN;
 }
 
 void test_node_until_warm(struct test_node *test)
 {
-    test_node_until(test, are_warm, NULL, "a warm server on each GPU");
+    test_node_until(test, is_begun, NULL, "a warm server on each GPU and the libraries' versions");
 }
 
 /* ---- orders ---- */
@@ -669,7 +675,7 @@ static bool is_renewed(struct test_node *test, void *unused)
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
         if (server->state == FLYT_NODE_SERVER_ENDING && !server->allocation)
             return false;
-    return are_warm(test, NULL);
+    return is_begun(test, NULL);
 }
 
 void test_node_make_fail(struct test_node *test, const char *node_points, const char *server_points)
