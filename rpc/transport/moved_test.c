@@ -127,7 +127,7 @@ static void tell(struct test_peer *peer, unsigned procedure, xdrproc_t xdr_args,
 
     pthread_mutex_lock(&peer->mutex);
     for (unsigned i = 0; i < peer->link_count; i++)
-        if (!peer->links[i].is_data)
+        if (peer->links[i].is_main)
             connection = peer->links[i].connection;
     pthread_mutex_unlock(&peer->mutex);
     assert_int_equal(flyt_connection_call_back(connection, procedure, xdr_args, args), 0);

@@ -31,6 +31,7 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
 
     bool is_resuming = args->kind == FLYT_CONNECTION_RESUME;
     link->is_data = args->kind == FLYT_CONNECTION_DATA;
+    link->is_main = !link->is_data;
     const bool may_hold = link->is_data && link > &peer->links[peer->free_streams];
     if (may_hold && atomic_load(&peer->holds_streams))
         atomic_fetch_add(&peer->held_streams, 1);
@@ -216,7 +217,7 @@ static struct test_link *find_main_locked(struct test_peer *peer)
     struct test_link *link = NULL;
 
     for (unsigned i = 0; i < peer->link_count; i++)
-        if (!peer->links[i].is_data)
+        if (peer->links[i].is_main)
             link = &peer->links[i];
     return link;
 }

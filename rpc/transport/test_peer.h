@@ -29,7 +29,8 @@ struct test_link {
     struct test_peer *peer;
     struct flyt_connection *connection;
     pthread_t thread;
-    bool is_data, has_thread;
+    bool has_thread;
+    _Atomic(bool) is_main, is_data; /* neither, until the handshake has said which */
     bool is_cut;       /* under the peer's mutex */
     bool is_restoring; /* between session_resume_begin and _end: calls are not counted */
     bool is_stopped;   /* the test's */
