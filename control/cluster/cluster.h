@@ -520,9 +520,10 @@ void flyt_serve_drain(struct flyt_call *call, void *args);
 
 /* The SMs that the session's launches have needed of a slot; 0: none in particular. */
 unsigned flyt_session_needed(const struct flyt_node *node, uint64_t session_id, unsigned slot);
+/* Adds what the sessions of an allocation have opened of NVIDIA's libraries, in the versions of the node where they
+ * are. */
+void flyt_session_opened(const struct flyt_held *held, struct flyt_place_libraries *libraries);
 /* Whether no running program's launches have needed more SMs than it is to have in place of those before; else *err. */
-/* What the sessions of an allocation have opened of NVIDIA's libraries, in the versions of the node where they are. */
-void flyt_session_opened(const struct flyt_held *held, struct flyt_place_libraries *ret_libraries);
 bool flyt_session_needs_fit(const struct flyt_held *held, const struct flyt_part *before, const struct flyt_part *after,
                             struct flyt_error *err);
 void flyt_serve_session_kill(struct flyt_call *call, void *args);

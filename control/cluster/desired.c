@@ -99,6 +99,18 @@ static int read_names(const cJSON *document, const char *name, struct flyt_name_
     return 0;
 }
 
+static int read_libraries(const cJSON *document, struct flyt_name_list *list, struct flyt_error *err)
+{
+    struct flyt_place_libraries libraries = {.count = 0};
+    int status = read_names(document, "libraries", list, err);
+
+    for (unsigned i = 0; !status && i < list->count; i++)
+        if (!flyt_place_libraries_read(&libraries, list->names[i]))
+            status = flyt_error_set(
+                err, -EINVAL, "libraries has \"%.64s\", not a library as \"cudnn\" or \"cudnn 9.10\"", list->names[i]);
+    return status;
+}
+
 static int read_choice(const cJSON *document, const char *name, const char *first, const char *second, int *choice,
                        struct flyt_error *err)
 {
@@ -180,7 +192,8 @@ static int read_optional(const cJSON *document, struct flyt_desired *desired, st
                     (status = read_names(document, "include_types", &desired->include_types, err)) ||
                     (status = read_names(document, "exclude_types", &desired->exclude_types, err)) ||
                     (status = read_names(document, "include_gpus", &desired->include_gpus, err)) ||
-                    (status = read_names(document, "exclude_gpus", &desired->exclude_gpus, err));
+                    (status = read_names(document, "exclude_gpus", &desired->exclude_gpus, err)) ||
+                    (status = read_libraries(document, &desired->libraries, err));
     if (is_wrong)
         return status;
     if (maximum > 0 && minimum > maximum)
@@ -248,6 +261,7 @@ void flyt_desired_free(struct flyt_desired *desired)
     free_names(&desired->exclude_types);
     free_names(&desired->include_gpus);
     free_names(&desired->exclude_gpus);
+    free_names(&desired->libraries);
     memset(desired, 0, sizeof *desired);
 }
 

@@ -37,6 +37,7 @@ struct flyt_desired {
     bool is_suspended;
     bool is_reserved;
     struct flyt_name_list include_types, exclude_types, include_gpus, exclude_gpus;
+    struct flyt_name_list libraries; /* flyt_place_libraries_read takes each of them */
 };
 
 /*

@@ -49,7 +49,7 @@ static void test_read(void **state)
             "\"2.5\"},\"name\":\"alice\",\"tenant\":\"red\",\"devices\":2.0,\"sessions\":4,\"policy\":\"spread\","
             "\"isolation\":\"strict\",\"priority\":-3,\"include_types\":[\"H200\",\"A30\"],\"exclude_gpus\":\"n:0\""
             ",\"reserved\":true,\"host_ip\":null,\"minimum_share\":20,\"maximum_share\":80.0,\"window_ms\":50,"
-            "\"sharing\":\"time\",\"suspended\":true}",
+            "\"sharing\":\"time\",\"suspended\":true,\"libraries\":[\"cublas\",\"cudnn 9.10\"]}",
             &desired, &err),
         0);
     assert_int_equal(desired.sm_count, 8);
@@ -70,6 +70,8 @@ static void test_read(void **state)
     assert_string_equal(desired.include_types.names[1], "A30");
     assert_int_equal(desired.exclude_gpus.count, 1);
     assert_string_equal(desired.exclude_gpus.names[0], "n:0");
+    assert_int_equal(desired.libraries.count, 2);
+    assert_string_equal(desired.libraries.names[1], "cudnn 9.10");
     flyt_desired_free(&desired);
 }
 
@@ -129,6 +131,8 @@ static void test_malformed(void **state)
          "policy is \"best\", neither \"binpack\" nor \"spread\""},
         {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"include_gpus\":[\"a\",7]}",
          "include_gpus is not a list of names"},
+        {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"libraries\":[\"cublas\",\"cuDNN 9\"]}",
+         "libraries has \"cuDNN 9\", not a library as \"cudnn\" or \"cudnn 9.10\""},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

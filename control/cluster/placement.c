@@ -77,6 +77,20 @@ void flyt_place_libraries_add(struct flyt_place_libraries *libraries, const char
     added->version = version;
 }
 
+bool flyt_place_libraries_read(struct flyt_place_libraries *libraries, const char *text)
+{
+    char name[FLYT_LIBRARY_NAME_BYTES], major[4], minor[4];
+    int name_end = 0, end = 0;
+
+    _Static_assert(FLYT_LIBRARY_NAME_BYTES == 16, "the format's 15 and the end");
+    int found = sscanf(text, "%15[a-z0-9]%n %3[0-9].%3[0-9]%n", name, &name_end, major, minor, &end);
+    bool is_any = found == 1 && !text[name_end];
+    if (!is_any && (found != 3 || text[end]))
+        return false;
+    flyt_place_libraries_add(libraries, name, is_any ? 0 : (unsigned)(atoi(major) * 1000 + atoi(minor)));
+    return true;
+}
+
 /* The node's version of it that is the nearest: the same major one, else any; 0: it has none. */
 static unsigned version_of(const struct flyt_place_node *node, const struct flyt_place_library *wanted)
 {
@@ -95,8 +109,8 @@ static const struct flyt_place_library *find_lacking(const struct flyt_place_nod
                                                      const struct flyt_place_libraries *wanted)
 {
     for (unsigned i = 0; i < wanted->count; i++) {
-        unsigned there = version_of(node, &wanted->items[i]);
-        if (there / 1000 != wanted->items[i].version / 1000 || there < wanted->items[i].version)
+        unsigned there = version_of(node, &wanted->items[i]), version = wanted->items[i].version;
+        if (version ? there / 1000 != version / 1000 || there < version : !there)
             return &wanted->items[i];
     }
     return NULL;
@@ -110,11 +124,13 @@ bool flyt_place_lacks_library(const struct flyt_place_node *node, const struct f
     if (!lacking)
         return false;
     unsigned there = version_of(node, lacking), version = lacking->version;
+    char number[16] = "";
+    if (version)
+        snprintf(number, sizeof number, " %u.%u", version / 1000, version % 1000);
     if (there)
-        snprintf(reason, reason_bytes, "needs %s %u.%u, node has %u.%u", lacking->name, version / 1000, version % 1000,
-                 there / 1000, there % 1000);
+        snprintf(reason, reason_bytes, "needs %s%s, node has %u.%u", lacking->name, number, there / 1000, there % 1000);
     else
-        snprintf(reason, reason_bytes, "needs %s %u.%u, node %s", lacking->name, version / 1000, version % 1000,
+        snprintf(reason, reason_bytes, "needs %s%s, node %s", lacking->name, number,
                  node->has_told_libraries ? "has none" : "has not said which libraries it has");
     return true;
 }

@@ -19,7 +19,7 @@ enum { FLYT_PLACE_LIBRARIES_MAX = 2 * FLYT_LIBRARIES_MAX };
 
 struct flyt_place_library {
     char name[FLYT_LIBRARY_NAME_BYTES];
-    unsigned version; /* major * 1000 + minor */
+    unsigned version; /* major * 1000 + minor; 0, of one that is wanted: any */
 };
 
 struct flyt_place_libraries {
@@ -59,8 +59,8 @@ struct flyt_place_request {
     uint64_t present_gpus;       /* where they are: bits by a GPU's place in its node's array */
     unsigned compute_capability; /* flyt_capacity's */
     unsigned group_sms;          /* groups of fewer SMs lack thread-block clusters that they may use */
-    struct flyt_place_libraries
-        libraries; /* that they have opened: of the same major version, and no older minor one */
+    /* That the VM wants and its programs have opened: of the same major version, and no older minor one. */
+    struct flyt_place_libraries libraries;
 };
 
 struct flyt_place_slot {
@@ -87,6 +87,8 @@ bool flyt_place_refuses(const struct flyt_place_node *node, const struct flyt_ca
 /* Adds one; where it is listed with that major version already, the newer minor one stays. More than there is room for
  * are left out, as what looks here looks ahead: a server compares versions itself when a library is opened. */
 void flyt_place_libraries_add(struct flyt_place_libraries *libraries, const char *name, unsigned version);
+/* Adds what a document or flytctl names: "cudnn", in any version, or "cudnn 9.10". False: it is neither. */
+bool flyt_place_libraries_read(struct flyt_place_libraries *libraries, const char *text);
 /* Why a node's libraries are not enough, in `reason` ("needs cudnn 9.19, node has 9.10"); false where they are. */
 bool flyt_place_lacks_library(const struct flyt_place_node *node, const struct flyt_place_libraries *wanted,
                               char *reason, size_t reason_bytes);

@@ -369,6 +369,37 @@ static void test_libraries(void **state)
     assert_int_equal(place(&f), 0);
 }
 
+static void test_libraries_that_a_vm_wants(void **state)
+{
+    static const char *const wrong[] = {"",
+                                        "cuDNN",
+                                        "cudnn 9",
+                                        "cudnn 9.",
+                                        "cudnn 9.1x",
+                                        "cudnn 9.10 ",
+                                        "cudnn 1000.1",
+                                        "cudnn-9.10",
+                                        "anameofsixteenbyt"};
+    struct flyt_place_libraries libraries = {.count = 0};
+    struct fixture f;
+
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_false(flyt_place_libraries_read(&libraries, wrong[i]));
+    assert_int_equal(libraries.count, 0);
+    assert_true(flyt_place_libraries_read(&libraries, "cudnn 9.10"));
+    assert_string_equal(libraries.items[0].name, "cudnn");
+    assert_int_equal(libraries.items[0].version, 9010);
+    /* Without a version any will do. */
+    begin(&f);
+    assert_true(flyt_place_libraries_read(&f.request.libraries, "cublas"));
+    f.nodes[0].has_told_libraries = true;
+    assert_true(flyt_place_refuses(&f.nodes[0], &f.gpus[0][0], &f.request, f.reason, sizeof f.reason));
+    assert_string_equal(f.reason, "needs cublas, node has none");
+    flyt_place_libraries_add(&f.nodes[1].libraries, "cublas", 12003);
+    assert_int_equal(place(&f), 0);
+    assert_int_equal(f.placement.node, 1);
+}
+
 /* However many a node names, and however long the names are. */
 static void test_libraries_without_bounds(void **state)
 {
@@ -387,11 +418,17 @@ static void test_libraries_without_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_policies),   cmocka_unit_test(test_fewest_over),
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_several),    cmocka_unit_test(test_shared_in_time),
-        cmocka_unit_test(test_never_more), cmocka_unit_test(test_moving),
-        cmocka_unit_test(test_libraries),  cmocka_unit_test(test_libraries_without_bounds),
+        cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_fewest_over),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_several),
+        cmocka_unit_test(test_shared_in_time),
+        cmocka_unit_test(test_never_more),
+        cmocka_unit_test(test_moving),
+        cmocka_unit_test(test_libraries),
+        cmocka_unit_test(test_libraries_that_a_vm_wants),
+        cmocka_unit_test(test_libraries_without_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,15 +61,14 @@ bool flyt_session_needs_fit(const struct flyt_held *held, const struct flyt_part
     return true;
 }
 
-void flyt_session_opened(const struct flyt_held *held, struct flyt_place_libraries *ret_libraries)
+void flyt_session_opened(const struct flyt_held *held, struct flyt_place_libraries *libraries)
 {
     const flyt_libraries_args *opened = &held->node->opened;
 
-    *ret_libraries = (struct flyt_place_libraries){.count = 0};
     for (u_int i = 0; i < opened->sessions.sessions_len; i++) {
         const flyt_session_libraries *session = &opened->sessions.sessions_val[i];
         for (u_int j = 0; session->allocation_id == held->id && j < session->libraries.libraries_len; j++)
-            flyt_place_libraries_add(ret_libraries, session->libraries.libraries_val[j].name,
+            flyt_place_libraries_add(libraries, session->libraries.libraries_val[j].name,
                                      session->libraries.libraries_val[j].version_number);
     }
 }

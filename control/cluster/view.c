@@ -251,6 +251,7 @@ static cJSON *view_vm(struct flyt_cluster *cluster, void *item, const char *sele
     add_names(object, "exclude_types", &desired->exclude_types);
     add_names(object, "include_gpus", &desired->include_gpus);
     add_names(object, "exclude_gpus", &desired->exclude_gpus);
+    add_names(object, "libraries", &desired->libraries);
     return object;
 }
 

@@ -90,6 +90,8 @@ void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_re
         .include_gpus = desired->include_gpus,
         .exclude_gpus = desired->exclude_gpus,
     };
+    for (unsigned i = 0; i < desired->libraries.count; i++)
+        flyt_place_libraries_read(&ret_request->libraries, desired->libraries.names[i]);
 }
 
 /* ---- grants ---- */
@@ -486,6 +488,7 @@ static void put_all(cJSON *document, const flyt_vm_set_args *args)
     put_names(document, "exclude_types", &args->exclude_types);
     put_names(document, "include_gpus", &args->include_gpus);
     put_names(document, "exclude_gpus", &args->exclude_gpus);
+    put_names(document, "libraries", &args->libraries);
     if (args->is_reserved.is_set)
         put_item(document, "reserved", cJSON_CreateBool(args->is_reserved.value != 0));
 }

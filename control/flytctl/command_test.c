@@ -350,7 +350,7 @@ static void test_follow(void **state)
 static void test_vm_commands(void **state)
 {
     RUN("vm", "add", "10.0.0.9", "--sm", "24", "--memory", "8G", "--name", "new", "--include-type", "H200",
-        "--include-type", "B200", "--reserved", "--priority", "3", "--policy", "spread");
+        "--include-type", "B200", "--library", "cudnn 9.10", "--reserved", "--priority", "3", "--policy", "spread");
     EXPECT_STATUS(0);
     assert_string_equal(result.out, "VM 10.0.0.9 is added\n");
     assert_false(server.set.must_exist);
@@ -363,6 +363,7 @@ static void test_vm_commands(void **state)
     assert_false(server.set.sessions_max.is_set);
     assert_false(server.set.tenant.is_set);
     assert_int_equal(server.include_count, 2);
+    assert_string_equal(server.library, "cudnn 9.10");
 
     RUN("vm", "set", "web", "--include-type", "", "--no-reserved", "-o", "json");
     EXPECT_STATUS(0);

@@ -121,6 +121,8 @@ static const char *const shown_sms[] = {"present", "minimum", NULL};
         {"exclude-type", FLYT_OPTION_TEXTS, 0, "TYPE", .help = "no GPU of this type; likewise"},                         \
         {"include-gpu", FLYT_OPTION_TEXTS, 0, "GPU", .help = "only this GPU; likewise"},                                 \
         {"exclude-gpu", FLYT_OPTION_TEXTS, 0, "GPU", .help = "not this GPU; likewise"},                                  \
+        {"library", FLYT_OPTION_TEXTS, 0, "LIBRARY",                                                                     \
+         .help = "only nodes that have it: cudnn, or 'cudnn 9.10' and newer minor versions; likewise"},                  \
         {"reserved", FLYT_OPTION_FLAG, 0, .help = "the allocation stays without programs"},                              \
         {"no-reserved", FLYT_OPTION_FLAG, 0, .help = "it does not"},                                                     \
     {                                                                                                                    \

@@ -140,6 +140,8 @@ static void serve_vm_set(struct flyt_call *call, void *data)
     snprintf(server->set_name, sizeof server->set_name, "%s", args->name.value);
     server->has_includes = args->include_types.is_set;
     server->include_count = args->include_types.names.names_len;
+    if (args->libraries.names.names_len)
+        snprintf(server->library, sizeof server->library, "%s", args->libraries.names.names_val[0]);
     reply_outcome(call, FLYT_VM_SET);
 }
 

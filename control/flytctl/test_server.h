@@ -61,6 +61,7 @@ struct test_server {
     flyt_vm_set_args set; /* its strings are not kept */
     char set_name[256];
     unsigned include_count;
+    char library[64]; /* the first that a VM is set to want */
     bool has_includes;
     flyt_resize_args resize;
     flyt_migrate_args migrate; /* its strings are not kept */

@@ -31,7 +31,7 @@ static bool is_any_set(const struct flyt_arguments *arguments)
 enum flyt_exit flyt_run_vm_set(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
 {
     _Static_assert((int)FLYT_OPTION_TEXTS_MAX <= FLYT_NAMES_MAX, "as many as may be typed");
-    flyt_name room[4][FLYT_OPTION_TEXTS_MAX];
+    flyt_name room[5][FLYT_OPTION_TEXTS_MAX];
     bool is_add = !strcmp(arguments->command->name, "vm add");
     bool is_reserved = flyt_option_is(arguments, "reserved"), is_not = flyt_option_is(arguments, "no-reserved");
     flyt_vm_set_args args = {
@@ -56,6 +56,7 @@ enum flyt_exit flyt_run_vm_set(struct flyt_ctl *ctl, const struct flyt_arguments
         .exclude_types = names_of(arguments, "exclude-type", room[1]),
         .include_gpus = names_of(arguments, "include-gpu", room[2]),
         .exclude_gpus = names_of(arguments, "exclude-gpu", room[3]),
+        .libraries = names_of(arguments, "library", room[4]),
         .is_reserved = {.is_set = is_reserved || is_not, .value = is_reserved},
     };
     enum flyt_exit status = FLYT_EXIT_OK;

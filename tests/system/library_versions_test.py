@@ -77,5 +77,28 @@ def a_program_goes_where_its_libraries_are():
         expect_equal(program.ends().status, 0)
 
 
+@scenario
+def a_vm_gets_a_node_with_what_it_names():
+    settings = folders()
+    nodes = {0: settings[BARE], 1: settings[OLD], 2: {}}
+    with System(nodes=3, vms=3, sms=64, node=nodes.get) as system:
+        within(60, lambda: all(n["libraries"] is not None for n in system.flytctl("nodes")), "all nodes tell")
+        there = version_of(system, 2, "cublas")
+        wrong = system.flytctl_run("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "64M", "--library", "cuBLAS 13")
+        expect(wrong.status and 'libraries has "cuBLAS 13"' in wrong.err, "a library that cannot be read", wrong)
+        for i, wanted in enumerate((["cublas " + there], ["cublas", "cufft 11.0"], ["cublas 14.0"])):
+            add_vm(system, i, "--name", "vm%d" % i, *sum((["--library", w] for w in wanted), []), sm=8, memory="64M")
+        program = Program(system, 0, "descent")
+        program.steps()
+        expect_equal(within(30, lambda: [s["node"] for s in system.flytctl("sessions")], "its session"), ["node-2"],
+                     "the node with the newest")
+        expect_equal(program.ends().status, 0)
+        expect_equal(system.flytctl("vms", "vm1")[0]["libraries"], ["cublas", "cufft 11.0"])
+        told = system.flytctl_run("explain", "vm1").out
+        expect("needs cublas, node has none" in told and "node-1" in told, "where vm1 may go", told)
+        told = system.flytctl_run("explain", "vm2").out
+        expect("needs cublas 14.0, node has 13.0" in told and "needs cublas 14.0, node has " + there in told, "vm2", told)
+
+
 if __name__ == "__main__":
     main()
