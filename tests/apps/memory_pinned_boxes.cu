@@ -93,7 +93,7 @@ static void check_order(cudaStream_t stream)
 
     CHECK(cudaMallocHost(&pinned, ROOM));
     CHECK(cudaMalloc(&device, ROOM));
-    CHECK(cudaMemset(device, 0, ROOM));
+    CHECK(cudaMemsetAsync(device, 0, ROOM, stream)); // in the stream, which does not wait for the default one
     for (unsigned i = 0; i < 100; i++) {
         CHECK(cudaMemcpyAsync(pinned, device, ROOM, cudaMemcpyDeviceToHost, stream));
         CHECK(cudaLaunchHostFunc(stream, add_one, pinned));
