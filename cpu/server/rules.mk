@@ -34,8 +34,8 @@ UNIT_TESTS += $(server_tests)
 # What the kernel says when a message is sent is in this test's hands.
 $(B)/cpu/server/core/tell_test: LDFLAGS += -Wl,--wrap=flyt_manager_link_send
 
-# NVIDIA's libraries are functions of this test's.
-$(B)/cpu/server/library/served_test: LDFLAGS += -Wl,--export-dynamic
+# NVIDIA's libraries are functions of these tests.
+$(B)/cpu/server/library/served_test $(B)/cpu/server/library/switch_test: LDFLAGS += -Wl,--export-dynamic
 
 # Rounds of the loop are counted.
 $(B)/cpu/server/core/pieces_test: LDFLAGS += -Wl,--wrap=flyt_jobs_advance

@@ -48,6 +48,8 @@ class Object:
     is_small: bool
     is_apart: bool = False   # what one has done says nothing of another
     is_sequential: bool = False  # its calls have an order, whatever streams they are in
+    is_bound: bool = False   # the library keeps streams in it: the server has one for each set of SMs
+    sms_field: str = ""      # of its state: for how many SMs it works
     stays: str = ""     # what it is called, where it stands against moving
     also: str = ""      # the kind of another library for which these may stand
     fields: list = field(default_factory=list)
@@ -254,13 +256,13 @@ class Reader:
             self.library.codes = {words[i]: int(words[i + 1]) for i in range(0, len(words), 2)}
         elif word == "object":
             name, *words = rest.split()
-            self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words, "sequential" in words)
+            self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words, "sequential" in words, "bound" in words)
             if "also" in words:
                 at = words.index("also")
                 self.open.also = words[at + 1]
                 del words[at:at + 2]
-            if set(words) - {"small", "apart", "sequential"}:
-                raise RowError(f"{place}: expected object NAME [small] [apart] [sequential] [also NAME]: {text}")
+            if set(words) - {"small", "apart", "sequential", "bound"}:
+                raise RowError(f"{place}: expected object NAME [small] [apart] [sequential] [bound] [also NAME]: {text}")
         elif word == "value":
             name, _, size = rest.split()
             self.open = self.library.values[name] = Value(name, int(size))
@@ -299,7 +301,8 @@ class Reader:
         elif words[0] == "mode":
             one.mode_setter, one.mode_field = words[1:3]
         elif words[0] == "apply":
-            one.applies.append((words[1], [w for w in words[2:] if w != "streamed"], words[-1] == "streamed"))
+            one.applies.append((words[1], [w for w in words[2:] if w not in ("streamed", "sms")], words[-1] == "streamed"))
+            one.sms_field = words[2] if words[-1] == "sms" else one.sms_field
         else:
             raise ValueError(words[0])
 
@@ -335,6 +338,11 @@ class Reader:
         missing = [code for code in CODES if code not in library.codes]
         if missing:
             raise RowError(f"{self.path}: no codes for {' '.join(missing)}")
+        for one in library.objects.values():
+            if one.sms_field and one.sms_field not in {f.name for f in one.fields if f.type == "s32"}:
+                raise RowError(f"{self.path}: {one.sms_field} of {one.name} is no s32 of its state")
+            if one.is_bound and (one.stays or one.is_small):
+                raise RowError(f"{self.path}: {one.name} cannot be bound, for it stays or is small")
         for one in library.values.values():
             if bool(one.create) == one.is_made:
                 raise RowError(f"{self.path}: {one.name} is made by one of the library's functions or by hand")
@@ -354,6 +362,9 @@ class Reader:
             for word in ("new", "end"):
                 if sum(1 for p in call.parameters if p.kind.startswith(word + " ")) != (call.kind == word):
                     raise RowError(f"{call.place}: {call.symbol} is {call.kind}, and has another number of parameters that are `{word}`")
+            if any(library.object_of(p) and library.object_of(p).is_bound for p in call.parameters) and (
+                    call.kind == "more" or call.kind == "new" and len(call.parameters) > 1 or call.words & {"draws", "restarts"}):
+                raise RowError(f"{call.place}: an object that is bound is made by one call without further parameters, and draws nothing: {call.symbol}")
             if call.kind in ("set", "get"):
                 self.check_setting(call)
             if call.kind in ("fill", "tell", "make"):

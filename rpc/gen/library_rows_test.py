@@ -108,6 +108,10 @@ class Grammar(unittest.TestCase):
             run + "    handle wheel\n    gathers\n": "has words of another class: gathers",
             "object stone heavy\n": r"expected object NAME \[small\]",
             "object stone\n    weight 3\n": "cannot be understood",
+            "object stone small bound\n": "stone cannot be bound, for it stays or is small",
+            "object stone\n    state u32 grains\n    apply millSetGrains grains sms\n": "grains of stone is no s32 of its state",
+            "object stone bound\ncall millStone new\n    s new stone, n s32\n": "is made by one call without further parameters",
+            "object stone bound\ncall millStone new\n    s new stone\ncall millCut more\n    s stone\n": "is made by one call without further parameters",
         }
         for text, sentence in cases.items():
             with self.subTest(text=text), self.assertRaisesRegex(library_rows.RowError, sentence):
@@ -147,6 +151,9 @@ class Grammar(unittest.TestCase):
         self.assertEqual((wheel.is_small, wheel.is_apart, wheel.also), (False, False, ""))
         self.assertEqual((sack.is_small, sack.is_apart, sack.number), (True, True, 1))
         self.assertEqual((stone.is_small, stone.is_apart, stone.is_sequential, stone.also), (True, True, True, "rock"))
+        self.assertEqual((wheel.is_bound, wheel.sms_field), (False, ""))
+        bound = load("object vane bound\n    state s32 blades\n    apply millSetBlades blades sms\ncall millVane new\n    h new vane\n").objects["vane"]
+        self.assertEqual((bound.is_bound, bound.sms_field, bound.applies), (True, "blades", [("millSetBlades", ["blades"], False)]))
         self.assertEqual([(one.name, one.default) for one in wheel.fields], [("mode", "0"), ("speed", "7"), ("pond", "0"), ("pond_bytes", "0")])
         self.assertEqual(wheel.applies, [("millSetSpeed", ["speed"], False), ("millSetPond", ["pond", "pond_bytes"], True)])
         grain = library.values["grain"]

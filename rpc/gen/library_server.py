@@ -129,7 +129,8 @@ def apply_c(library, one):
 def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n" + apply_c(library, one),
-            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
+            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
+            + (f".has_sms = true, .sms_at = offsetof(struct flyt_state_{one.name}, {one.sms_field}), " if one.sms_field else "") +
             f".defaults = &defaults_{one.name}, .apply = apply_{one.name}, .stream_setter = {quoted(one.stream_setter)}, "
             f".mode_setter = {quoted(one.mode_setter)}}},")
 

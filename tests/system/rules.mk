@@ -32,6 +32,11 @@ $(B)/tests/system/spectrum: tests/system/programs/spectrum.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -o $@ $< -lcufft -lcurand
 
+# It calls all that the toolkit has, and cuDNN where it finds one.
+$(B)/tests/system/handles: tests/system/programs/handles.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -lcublas -lcufft -lcurand -lcusolver -lcusparse -ldl
+
 # A library of somebody's that brings the static runtime.
 $(B)/tests/system/libstatic_plugin.so: tests/apps/parts/plugin.cu | toolkit
 	@mkdir -p $(@D)

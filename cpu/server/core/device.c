@@ -77,6 +77,38 @@ void flyt_device_fini(struct flyt_device *device)
     flyt_partition_forget(&device->partitions);
 }
 
+void flyt_device_hold(struct flyt_device *device, struct flyt_device_hold *hold)
+{
+    *hold =
+        (struct flyt_device_hold){.next = device->holds_first, .device = device, .switch_count = device->switch_count};
+    if (hold->next)
+        hold->next->prev = hold;
+    device->holds_first = hold;
+}
+
+void flyt_device_release(struct flyt_device_hold *hold)
+{
+    if (!hold->device)
+        return;
+    *(hold->prev ? &hold->prev->next : &hold->device->holds_first) = hold->next;
+    if (hold->next)
+        hold->next->prev = hold->prev;
+    hold->device = NULL;
+}
+
+bool flyt_device_has_switched(const struct flyt_device_hold *hold)
+{
+    return hold->switch_count != hold->device->switch_count;
+}
+
+bool flyt_device_is_held(const struct flyt_device *device, uint64_t switch_count)
+{
+    for (const struct flyt_device_hold *hold = device->holds_first; hold; hold = hold->next)
+        if (hold->switch_count <= switch_count)
+            return true;
+    return false;
+}
+
 CUresult flyt_session_use_device(struct flyt_session *session, uint32_t ordinal, struct flyt_device **ret_device)
 {
     if (ordinal >= session->device_count)

@@ -25,6 +25,16 @@ struct flyt_session;
 struct flyt_stream;
 struct flyt_time_slice;
 
+/*
+ * A call that a thread makes in the device's context and driver streams as they were when it began: what is left at a
+ * change of SMs is not vacated before. For the submission thread. All zero: none.
+ */
+struct flyt_device_hold {
+    struct flyt_device_hold *prev, *next;
+    struct flyt_device *device;
+    uint64_t switch_count; /* the device's then */
+};
+
 struct flyt_device {
     struct flyt_session *session;
     unsigned ordinal;
@@ -34,7 +44,9 @@ struct flyt_device {
     /* The session's SMs: every stream is made in its green context, which is current whenever the device is used. */
     const struct flyt_partition_context *partition;
     struct flyt_partition_context *partitions; /* those that it has had, this one included */
-    CUstream cu_idle_stream;                   /* never has work (print.c); NULL until it is needed */
+    uint64_t switch_count;                     /* times that all streams have got other driver streams */
+    struct flyt_device_hold *holds_first;
+    CUstream cu_idle_stream; /* never has work (print.c); NULL until it is needed */
     struct flyt_stream *legacy;
     struct flyt_stream *streams_first; /* all of the device, those that have lost their ids included */
     unsigned stream_count, busy_count; /* of those: in session->busy_first */
@@ -86,6 +98,14 @@ CUresult flyt_device_make(struct flyt_device *device);
 
 /* Frees what the server keeps of the device in host memory; its streams and events are gone. */
 void flyt_device_fini(struct flyt_device *device);
+
+/* Takes the device's context as it is now, or lets go of what was taken (nothing where none was). */
+void flyt_device_hold(struct flyt_device *device, struct flyt_device_hold *hold);
+void flyt_device_release(struct flyt_device_hold *hold);
+/* Whether all streams have got other driver streams since. */
+bool flyt_device_has_switched(const struct flyt_device_hold *hold);
+/* Whether somebody holds the device's context as it was when streams had changed so many times, or before. */
+bool flyt_device_is_held(const struct flyt_device *device, uint64_t switch_count);
 
 /* Makes the device's context current, which must be made. Cheap where it is current. The driver's error. */
 CUresult flyt_device_use(struct flyt_device *device);

@@ -75,6 +75,20 @@ CUresult flyt_submit_wait(struct flyt_stream *stream, uint64_t sequence, enum fl
     return flyt_stream_submit(stream, sequence, kind, stream->device, wait_for_fence, fence);
 }
 
+CUresult flyt_submit_follow(void *user, struct flyt_stream *target)
+{
+    const struct flyt_driver *driver = target->device->session->driver;
+    struct flyt_fence *fence;
+    CUresult result = flyt_fence_promise(target->device, false, &fence);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuEventRecord(fence->cu_event, user);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuStreamWaitEvent(target->cu_stream, fence->cu_event, CU_EVENT_WAIT_DEFAULT);
+    flyt_fence_unref(fence);
+    return result;
+}
+
 CUresult flyt_order_wait_for(struct flyt_stream *stream, struct flyt_stream *other)
 {
     struct flyt_fence *fence;

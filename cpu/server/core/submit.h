@@ -59,6 +59,10 @@ CUresult flyt_stream_submit(struct flyt_stream *stream, uint64_t sequence, enum 
 CUresult flyt_submit_wait(struct flyt_stream *stream, uint64_t sequence, enum flyt_submit_kind kind,
                           struct flyt_fence *fence);
 
+/* An operation of flyt_stream_submit's: what the driver stream `user` has got, which was the stream's before its SMs
+ * changed, comes before the stream's later work. */
+CUresult flyt_submit_follow(void *user, struct flyt_stream *target);
+
 /* Makes `stream` wait for what `other` has got so far. The wait counts as work of `stream`: who asks for the end of
  * that work means the end of the wait, too. The driver's error. */
 CUresult flyt_order_wait_for(struct flyt_stream *stream, struct flyt_stream *other);

@@ -99,6 +99,7 @@ CUresult flyt_serve_library_open(struct flyt_call *call, const flyt_library_open
 struct work {
     struct flyt_libcall call;
     struct flyt_device *device;
+    bool makes; /* an object's real one for the context, which takes long */
     int status;
 };
 
@@ -111,6 +112,14 @@ static void work_fini(struct work *work)
 static bool may_stand_for(const struct flyt_libobject *object, const struct flyt_server_kind *kind)
 {
     return object->kind == kind || (object->kind->also && !strcmp(object->kind->also, kind->name));
+}
+
+/* The device as it is now, for a call that is about to be made. */
+static void set_place(struct flyt_libcall *call, const struct flyt_device *device)
+{
+    call->partition = device->partition;
+    call->switch_count = device->switch_count;
+    call->sm_count = device->group_size ? device->partition->sm_count : 0;
 }
 
 /* A copy of the call's arguments, which go when its handler returns, with room for results. */
@@ -135,6 +144,9 @@ static CUresult prepare(struct work *work, struct flyt_session *session, uint32_
         if (object->taken_count)
             return FLYT_CALL_RETRY;
         call->objects[i] = object;
+        set_place(call, object->device);
+        if (!flyt_libobject_switch(object, object->device->partition))
+            work->makes = true;
         if (object->library == call->library)
             wanted += flyt_lib_align(object->kind->state_bytes);
     }
@@ -181,24 +193,49 @@ struct thread_job {
     struct flyt_stream *stream;
     struct flyt_libobject *made;   /* among the session's objects */
     struct flyt_libobject *object; /* that is ended, no more among them */
-    bool has_run;
+    struct flyt_device_hold hold;  /* what its thread works in */
+    bool has_run, has_settled;
 };
 
 /* With the context that the submission thread has current, too: the libraries keep what they have in it. */
 static CUresult thread_run(struct flyt_job *job)
 {
     struct thread_job *self = (struct thread_job *)job;
-    const struct flyt_device *device = self->work.device;
-    CUresult result = job->session->driver->cuCtxSetCurrent(device->partition->cu_context);
-    if (result == CUDA_SUCCESS)
-        self->work.status = flyt_libcall_run(&self->work.call);
+    CUresult result = job->session->driver->cuCtxSetCurrent(self->work.call.partition->cu_context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (self->object && self->object->others)
+        flyt_libobject_end_others(self->object, self->work.call.function);
+    self->work.status = flyt_libcall_run(&self->work.call);
     return result;
 }
 
-/* Nothing, but an operation: what the library has given the stream is counted with it. */
-static CUresult nothing(void *user, struct flyt_stream *target)
+/* The call has begun on SMs that have been changed since: nothing of it is left there when it ends. */
+static CUresult settle(struct flyt_job *job)
 {
-    return CUDA_SUCCESS;
+    const struct thread_job *self = (struct thread_job *)job;
+    const struct flyt_driver *driver = job->session->driver;
+    CUresult result = driver->cuCtxSetCurrent(self->work.call.partition->cu_context);
+    return result == CUDA_SUCCESS ? driver->cuCtxSynchronize() : result;
+}
+
+/* Begins a job that a thread does in the device's context, in the driver streams that there are now. */
+static void start(struct thread_job *self, const struct flyt_job_ops *ops, struct flyt_call *call,
+                  struct flyt_stream *stream)
+{
+    flyt_device_hold(self->work.device, &self->hold);
+    set_place(&self->work.call, self->work.device);
+    flyt_job_start(&self->job, ops, call, stream);
+}
+
+/* An operation: what the library has given the stream is counted with it. Where the stream's SMs have changed
+ * meanwhile, that is in the driver stream of before, and what follows comes after it. */
+static CUresult join(void *user, struct flyt_stream *target)
+{
+    const struct thread_job *self = user;
+    if (!flyt_device_has_switched(&self->hold))
+        return CUDA_SUCCESS;
+    return flyt_submit_follow(self->work.call.cu_stream, target);
 }
 
 /* Whether the call is made now, by the job's thread. CUDA_ERROR_NOT_READY: others that it belongs to are missing. */
@@ -227,14 +264,18 @@ static CUresult thread_advance(struct flyt_job *job)
         if (is_made)
             return flyt_job_run(job, thread_run);
     }
-    return self->stream
-               ? flyt_stream_submit(self->stream, job->sequence, FLYT_SUBMIT_ADDED, self->stream->device, nothing, NULL)
-               : CUDA_SUCCESS;
+    if (self->stream)
+        return flyt_stream_submit(self->stream, job->sequence, FLYT_SUBMIT_ADDED, self->stream->device, join, self);
+    if (self->has_settled || !flyt_device_has_switched(&self->hold))
+        return CUDA_SUCCESS;
+    self->has_settled = true;
+    return flyt_job_run(job, settle);
 }
 
 static void thread_free(struct flyt_job *job)
 {
     struct thread_job *self = (struct thread_job *)job;
+    flyt_device_release(&self->hold);
     work_fini(&self->work);
     free(self->object);
     free(self);
@@ -299,6 +340,7 @@ static CUresult run_now(void *user, struct flyt_stream *target)
 {
     struct in_stream *self = user;
     self->work.call.cu_stream = target->cu_stream;
+    set_place(&self->work.call, target->device);
     self->work.status = flyt_libcall_run(&self->work.call);
     return CUDA_SUCCESS;
 }
@@ -317,7 +359,7 @@ static CUresult start_thread(void *user, struct flyt_stream *target)
     self->work.call.arguments = NULL;
     self->work.call.found = NULL;
     take_objects(&thread->work.call, 1);
-    flyt_job_start(&thread->job, self->is_asked ? &ask_ops : &oneway_ops, self->call, target);
+    start(thread, self->is_asked ? &ask_ops : &oneway_ops, self->call, target);
     return FLYT_CALL_STARTED;
 }
 
@@ -331,7 +373,7 @@ CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_st
     if (result == CUDA_SUCCESS && self.work.call.row->flags & OF_OTHER_PROCEDURES)
         result = CUDA_ERROR_INVALID_VALUE; /* these have procedures of their own */
     if (result == CUDA_SUCCESS) {
-        bool waits = self.work.call.row->flags & FLYT_LIBCALL_WAITS;
+        bool waits = self.work.makes || self.work.call.row->flags & FLYT_LIBCALL_WAITS;
         self.work.status = self.work.call.library->success;
         result = flyt_stream_submit(stream, call->sequence, waits ? FLYT_SUBMIT_JOB : FLYT_SUBMIT_WORK, stream->device,
                                     waits ? start_thread : run_now, &self);
@@ -373,7 +415,7 @@ CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_a
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         unsigned flags = self.work.call.row->flags;
-        if (flags & (FLYT_LIBCALL_WAITS | FLYT_LIBCALL_ANSWERS))
+        if (self.work.makes || flags & (FLYT_LIBCALL_WAITS | FLYT_LIBCALL_ANSWERS))
             result = flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_JOB, stream->device, start_thread, &self);
         else if (flags & FLYT_LIBCALL_IN_STREAM)
             result = flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_WORK, stream->device, run_now, &self);
@@ -427,6 +469,9 @@ CUresult flyt_serve_libcall_aside(struct flyt_call *call, const flyt_libcall_asi
         result = CUDA_ERROR_INVALID_VALUE;
     self->work.device = &call->session->devices[0];
     if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_AT_ONCE)) {
+        /* It may wait for other processes for ever, and holds no SMs meanwhile: operations are what runs there. */
+        set_place(&self->work.call, self->work.device);
+        self->has_settled = true;
         flyt_job_start(&self->job, &aside_ops, call, NULL);
         self->job.is_apart = self->work.call.row->flags & FLYT_LIBCALL_APART;
         return FLYT_CALL_STARTED;
@@ -470,6 +515,8 @@ static CUresult insert_new(struct flyt_session *session, uint64_t id, struct thr
     object->kind = &object->library->kinds[self->work.call.row->made];
     object->object.is_sequential = object->kind->is_sequential;
     object->device = self->work.device;
+    object->made_by = self->work.call.row;
+    object->partition = object->device->partition;
     memcpy(object->state, object->kind->defaults, object->kind->state_bytes);
     CUresult result = flyt_session_insert(session, &object->object, FLYT_ID_LIBOBJECT);
     if (result != CUDA_SUCCESS) {
@@ -495,7 +542,7 @@ static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args 
     if (result != CUDA_SUCCESS)
         return result;
     take_objects(&self->work.call, 1);
-    flyt_job_start(&self->job, &new_ops, call, NULL);
+    start(self, &new_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
     return FLYT_CALL_STARTED;
 }
@@ -551,7 +598,7 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     self->object = object;
     flyt_libobject_stay(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
-    flyt_job_start(&self->job, &end_ops, call, NULL);
+    start(self, &end_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
     return FLYT_CALL_STARTED;
 }
@@ -568,8 +615,10 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     if (object->taken_count) /* by a thread's call */
         return FLYT_CALL_RETRY;
     CUresult result = flyt_device_use(object->device);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        flyt_libobject_end_others(object, function);
         ((int (*)(void *))function)(object->real);
+    }
     flyt_libobject_stay(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
     free(object);

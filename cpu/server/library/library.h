@@ -15,10 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu/server/core/device.h"
 #include "cpu/server/core/object.h"
 #include "rpc/library/library.h"
 
-struct flyt_device;
 struct flyt_libcall;
 struct flyt_server_library;
 struct flyt_session;
@@ -29,6 +29,9 @@ struct flyt_server_kind {
     const char *name, *also; /* also: the kind of another library for which these may stand; NULL: none */
     bool is_small, stays;    /* stays: it is not made again at another server, and so stands against moving */
     bool is_sequential;      /* its calls are made in their order, whatever streams they are in */
+    bool is_bound;           /* the library keeps streams in it: there is a real one for each context it is used in */
+    bool has_sms;            /* the int32_t at sms_at of its state says for how many SMs it works; 0: those there are */
+    unsigned sms_at;
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
@@ -121,18 +124,31 @@ static inline bool flyt_server_library_is_loaded(const struct flyt_server_librar
 
 /* ---- objects ---- */
 
+/* A real object that is in use in another context than its object is in now. */
+struct flyt_libother {
+    struct flyt_libother *next;
+    const struct flyt_partition_context *partition;
+    void *real;
+    unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
+    int mode;
+};
+
 struct flyt_libobject {
     struct flyt_object object;
     struct flyt_server_library *library;
     const struct flyt_server_kind *kind;
     struct flyt_device *device;
-    void *real; /* the library's handle, or its number */
+    const struct flyt_server_row *made_by;
+    const struct flyt_partition_context *partition; /* in whose context the real one was made */
+    void *real;                                     /* the library's handle, or its number */
     /* What the library has been told: */
     unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
     CUstream cu_stream;
+    uint64_t switch_count; /* the device's when it was told its stream: another one may have the same address since */
     int mode;
-    bool is_staying;      /* it stands against moving */
-    bool is_filled;       /* of cuDNN's descriptors: by another one's attribute, */
+    struct flyt_libother *others; /* of a kind that is bound */
+    bool is_staying;              /* it stands against moving */
+    bool is_filled;               /* of cuDNN's descriptors: by another one's attribute, */
     bool is_untold;       /* and it stands against moving only as long as the client has not been told what it is */
     unsigned taken_count; /* times that calls name it which a thread makes: others that name it wait, for its stream and
                              settings are that one's, and it may go only afterwards */
@@ -153,7 +169,11 @@ struct flyt_libcall {
     struct flyt_libobject **found; /* those that its arguments name, by what resolves them; NULL: none */
     size_t found_count;
     CUstream cu_stream;
-    void *made; /* by a call that makes an object */
+    /* Of the device, as they are for this call: */
+    const struct flyt_partition_context *partition;
+    uint64_t switch_count;
+    unsigned sm_count; /* 0: no limit */
+    void *made;        /* by a call that makes an object */
     unsigned char *results;
     size_t result_bytes, result_capacity;
     int status; /* not success: the arguments are not what the row says */
@@ -205,6 +225,15 @@ void *flyt_server_library_row_function(struct flyt_server_library *library, cons
 
 /* From now on the object stands against moving, or does no more. The submission thread. */
 void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *object, bool is_staying);
+
+/* Makes the real one for this context the object's, where there is one. false: the call is to make it, which takes
+ * long.
+ */
+bool flyt_libobject_switch(struct flyt_libobject *object, const struct flyt_partition_context *partition);
+/* Has the library make the object's real one for the call's context. The library's status. */
+int flyt_libobject_make(struct flyt_libcall *call, struct flyt_libobject *object);
+/* Ends the others with the library's function for that; its first status that is no success, or success. */
+int flyt_libobject_end_others(struct flyt_libobject *object, void *function);
 
 /* Gives the call's objects the settings that came with it and its stream, and calls the library. Its status. */
 int flyt_libcall_run(struct flyt_libcall *call);

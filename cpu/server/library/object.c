@@ -1,5 +1,7 @@
-/* Objects of NVIDIA's libraries: which stand against moving, and their end with their device. */
+/* Objects of NVIDIA's libraries: their real ones for each set of SMs, which stand against moving, and their end with
+ * their device. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cpu/server/core/device.h"
 #include "cpu/server/core/observer.h"
@@ -16,6 +18,86 @@ void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *ob
         session->observer->staying(session, is_staying);
 }
 
+/* ---- for each context one ----
+ *
+ * A library that keeps streams in a handle has made them in the context that was current then: its kernels would stay
+ * on those SMs. What else it has made with a handle may name that handle, so it stays until the object's end; so does
+ * the context (partition.h). */
+
+static void exchange_real(struct flyt_libobject *object, struct flyt_libother *other)
+{
+    struct flyt_libother earlier = {.partition = object->partition, .real = object->real, .mode = object->mode};
+    memcpy(earlier.state, object->state, sizeof earlier.state);
+    object->partition = other->partition;
+    object->real = other->real;
+    object->mode = other->mode;
+    memcpy(object->state, other->state, sizeof object->state);
+    object->cu_stream = NULL; /* it is told again */
+    earlier.next = other->next;
+    *other = earlier;
+}
+
+bool flyt_libobject_switch(struct flyt_libobject *object, const struct flyt_partition_context *partition)
+{
+    if (!object->kind->is_bound || object->partition == partition)
+        return true;
+    for (struct flyt_libother *other = object->others; other; other = other->next)
+        if (other->partition == partition) {
+            exchange_real(object, other);
+            return true;
+        }
+    return false;
+}
+
+int flyt_libobject_make(struct flyt_libcall *call, struct flyt_libobject *object)
+{
+    unsigned char arguments[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8))) = {0};
+    struct flyt_libcall making = {
+        .session = call->session,
+        .library = object->library,
+        .row = object->made_by,
+        .function = flyt_server_library_row_function(object->library, object->made_by),
+        .arguments = arguments,
+        .status = object->library->success,
+    };
+    struct flyt_libother *other = calloc(1, sizeof *other);
+    int status = other && making.function ? making.row->run(&making) : object->library->memory;
+    if (status != object->library->success) {
+        free(other);
+        return status;
+    }
+    *other = (struct flyt_libother){.next = object->others, .partition = call->partition, .real = making.made};
+    memcpy(other->state, object->kind->defaults, object->kind->state_bytes);
+    object->others = other;
+    exchange_real(object, other);
+    return status;
+}
+
+int flyt_libobject_end_others(struct flyt_libobject *object, void *function)
+{
+    int status = object->library->success;
+    while (object->others) {
+        struct flyt_libother *other = object->others;
+        int ended = ((int (*)(void *))function)(other->real);
+        if (status == object->library->success)
+            status = ended;
+        object->others = other->next;
+        free(other);
+    }
+    return status;
+}
+
+/* ---- end ---- */
+
+static void free_others(struct flyt_libobject *object)
+{
+    while (object->others) {
+        struct flyt_libother *other = object->others;
+        object->others = other->next;
+        free(other);
+    }
+}
+
 /* Its end at the library is the process's, or the device's. */
 void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device *device)
 {
@@ -23,5 +105,6 @@ void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device
         return;
     flyt_libobject_stay(object->device->session, object, false);
     flyt_object_remove(&object->device->session->objects, &object->object);
+    free_others(object);
     free(object);
 }

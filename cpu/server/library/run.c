@@ -219,15 +219,42 @@ static void end_values(struct flyt_libcall *call)
 
 /* ---- objects ---- */
 
+/* The settings that the object is to have. `room` has them where they are other than what the client says. */
+static const void *wanted_state(const struct flyt_libcall *call, const struct flyt_server_kind *kind, const void *state,
+                                unsigned char *room)
+{
+    int32_t sms;
+    if (!kind->has_sms || !call->sm_count)
+        return state;
+    memcpy(&sms, (const char *)state + kind->sms_at, sizeof sms);
+    if (sms)
+        return state;
+    sms = (int32_t)call->sm_count;
+    memcpy(room, state, kind->state_bytes);
+    memcpy(room + kind->sms_at, &sms, sizeof sms);
+    return room;
+}
+
 static int prepare_object(struct flyt_libcall *call, struct flyt_libobject *object, const void *state)
 {
     const struct flyt_server_kind *kind = object->kind;
-    bool is_streamed = kind->stream_setter && object->cu_stream != call->cu_stream;
+    unsigned char room[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
+    if (call->row->flags & FLYT_LIBCALL_END)
+        return call->library->success;
+    if (!flyt_libobject_switch(object, call->partition)) {
+        int status = flyt_libobject_make(call, object);
+        if (status != call->library->success)
+            return status;
+    }
+    state = wanted_state(call, kind, state, room);
+    bool is_streamed =
+        kind->stream_setter && (object->cu_stream != call->cu_stream || object->switch_count != call->switch_count);
     if (is_streamed) {
         int status = set(object, kind->stream_setter, call->cu_stream, 0, true);
         if (status != call->library->success)
             return status;
         object->cu_stream = call->cu_stream;
+        object->switch_count = call->switch_count;
     }
     if (!is_streamed && !memcmp(state, object->state, kind->state_bytes))
         return call->library->success;

@@ -20,6 +20,8 @@ struct left_stream {
 /* What an order made all streams leave. */
 struct flyt_left_context {
     struct flyt_left_context *next;
+    uint64_t switch_count; /* the device's until then */
+    bool was_held;         /* by calls that threads make in it: its fences do not tell of what these have given it */
     unsigned stream_count;
     struct left_stream streams[];
 };
@@ -70,6 +72,7 @@ static void exchange(struct flyt_device *device, struct flyt_left_context *conte
                      const struct flyt_partition_context *partition)
 {
     device->partition = partition;
+    context->switch_count = device->switch_count++;
     for (unsigned i = 0; i < context->stream_count; i++) {
         struct left_stream *left = &context->streams[i];
         CUstream cu_stream = left->stream->cu_stream;
@@ -220,8 +223,15 @@ void flyt_resize_renew_streams(struct flyt_device *device)
 /* Destroys the streams whose work is done. Returns whether that was all. */
 static bool drain(struct flyt_device *device, struct flyt_left_context *context)
 {
+    const struct flyt_driver *driver = device->session->driver;
+    if (flyt_device_is_held(device, context->switch_count)) {
+        context->was_held = true;
+        return false;
+    }
     for (unsigned i = context->stream_count; i-- > 0;) {
         if (flyt_fence_poll(context->streams[i].end) == CUDA_ERROR_NOT_READY)
+            continue;
+        if (context->was_held && flyt_session_may_work(driver->cuStreamQuery(context->streams[i].cu_stream)))
             continue;
         free_stream(device, &context->streams[i]);
         context->streams[i] = context->streams[--context->stream_count];

@@ -33,9 +33,10 @@ static void read_usage(struct entry *entry)
     struct flyt_ptx_usage usage;
 
     const uint64_t memory_bytes = atomic_load(&entry->ctx->device->map.used_bytes);
+    const uint64_t works = atomic_load(&entry->ctx->work_count);
 
     flyt_ptx_partition_read(flyt_soft_driver()->pool, entry->ctx->partition, &usage);
-    if (memory_bytes != account->memory_bytes || usage.launches != account->launches ||
+    if (memory_bytes != account->memory_bytes || works != account->works || usage.launches != account->launches ||
         usage.blocks != account->blocks || usage.thread_instructions != account->thread_instructions ||
         usage.busy_ns / 1000 != account->busy_us)
         entry->is_written = false;
@@ -44,6 +45,7 @@ static void read_usage(struct entry *entry)
     account->thread_instructions = usage.thread_instructions;
     account->busy_us = usage.busy_ns / 1000;
     account->memory_bytes = memory_bytes;
+    account->works = works;
 }
 
 /* A file that cannot be written misses lines: its reader then finds fewer than it made contexts. */
@@ -58,9 +60,9 @@ static void write_entry(struct flyt_soft_accounts *accounts, struct entry *entry
     length = snprintf(line, sizeof(line),
                       "context=%" PRIu64 " device=%" PRIu32 " green=%" PRIu32 " alive=%" PRIu32 " sms=%" PRIu32
                       " launches=%" PRIu64 " blocks=%" PRIu64 " instructions=%" PRIu64 " busy_us=%" PRIu64
-                      " memory=%" PRIu64,
+                      " memory=%" PRIu64 " works=%" PRIu64,
                       a->context_id, a->device, a->is_green, a->is_alive, a->sm_count, a->launches, a->blocks,
-                      a->thread_instructions, a->busy_us, a->memory_bytes);
+                      a->thread_instructions, a->busy_us, a->memory_bytes, a->works);
     memset(line + length, ' ', FLYT_SOFT_ACCOUNT_LINE_BYTES - (size_t)length);
     line[FLYT_SOFT_ACCOUNT_LINE_BYTES - 1] = '\n';
     entry->is_written =

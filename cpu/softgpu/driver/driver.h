@@ -116,6 +116,7 @@ struct CUctx_st {
     unsigned flags;
     unsigned sm_count; /* that its streams run on */
     struct flyt_ptx_partition *partition;
+    _Atomic uint64_t work_count; /* of libraries (work.h), that was begun */
     uint64_t id;
     atomic_bool is_dead;            /* destroyed; still referenced */
     struct CUstream_st *streams;    /* list, under the queue's mutex */

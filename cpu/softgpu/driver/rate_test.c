@@ -165,9 +165,10 @@ static void check_line(const struct flyt_soft_account *a)
 
     snprintf(expected, sizeof(expected),
              "context=%lu device=0 green=1 alive=%u sms=8 launches=%lu blocks=%lu instructions=%lu busy_us=%lu "
-             "memory=%lu",
+             "memory=%lu works=%lu",
              (unsigned long)a->context_id, a->is_alive, (unsigned long)a->launches, (unsigned long)a->blocks,
-             (unsigned long)a->thread_instructions, (unsigned long)a->busy_us, (unsigned long)a->memory_bytes);
+             (unsigned long)a->thread_instructions, (unsigned long)a->busy_us, (unsigned long)a->memory_bytes,
+             (unsigned long)a->works);
     read_line(a->context_id, line);
     for (unsigned i = 0; strcmp(line, expected) && i < 60000; i++) {
         usleep(1000);

@@ -10,6 +10,7 @@
 
 struct work_op {
     struct flyt_soft_op op;
+    struct CUctx_st *ctx; /* its stream's, which is there as long as that has work */
     flyt_soft_work_fn run;
     flyt_soft_work_fini_fn fini;
     _Alignas(16) unsigned char record[];
@@ -19,6 +20,7 @@ static CUresult work_run(struct flyt_soft_op *op)
 {
     struct work_op *work = (struct work_op *)op;
 
+    atomic_fetch_add(&work->ctx->work_count, 1);
     return work->run(work->record);
 }
 
@@ -46,7 +48,7 @@ EXPORTED CUresult flyt_soft_work_push(CUstream stream, flyt_soft_work_fn run, fl
     work = malloc(sizeof(*work) + record_bytes);
     if (!work)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *work = (struct work_op){.op = {.run = work_run, .free = work_free}, .run = run, .fini = fini};
+    *work = (struct work_op){.op = {.run = work_run, .free = work_free}, .ctx = found->ctx, .run = run, .fini = fini};
     memcpy(work->record, record, record_bytes);
     flyt_soft_stream_push(found, &work->op);
     return CUDA_SUCCESS;

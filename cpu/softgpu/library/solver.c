@@ -12,6 +12,17 @@
 
 /* ---- handles ---- */
 
+static void handle_free(cusolverDnHandle_t handle)
+{
+    if (handle && handle->after)
+        (void)cuEventDestroy(handle->after);
+    if (handle && handle->before)
+        (void)cuEventDestroy(handle->before);
+    if (handle && handle->own)
+        (void)cuStreamDestroy(handle->own);
+    free(handle);
+}
+
 FLYT_SOFT_CUSOLVER cusolverDnCreate(cusolverDnHandle_t *handle)
 {
     CUcontext ctx = NULL;
@@ -21,15 +32,21 @@ FLYT_SOFT_CUSOLVER cusolverDnCreate(cusolverDnHandle_t *handle)
     if (cuCtxGetCurrent(&ctx) != CUDA_SUCCESS || !ctx)
         return CUSOLVER_STATUS_NOT_INITIALIZED;
     *handle = calloc(1, sizeof(**handle));
-    return *handle ? CUSOLVER_STATUS_SUCCESS : CUSOLVER_STATUS_ALLOC_FAILED;
+    if (*handle && cuStreamCreate(&(*handle)->own, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+        cuEventCreate(&(*handle)->before, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+        cuEventCreate(&(*handle)->after, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS)
+        return CUSOLVER_STATUS_SUCCESS;
+    handle_free(*handle);
+    return CUSOLVER_STATUS_ALLOC_FAILED;
 }
 
 FLYT_SOFT_CUSOLVER cusolverDnDestroy(cusolverDnHandle_t handle)
 {
     if (!handle)
         return CUSOLVER_STATUS_NOT_INITIALIZED;
+    (void)cuStreamSynchronize(handle->own);
     (void)cuCtxSynchronize();
-    free(handle);
+    handle_free(handle);
     return CUSOLVER_STATUS_SUCCESS;
 }
 
@@ -204,6 +221,22 @@ static CUresult run(void *record)
     return CUDA_SUCCESS;
 }
 
+/* In the handle's own stream, in the place that it has in the caller's. */
+static CUresult push_own(cusolverDnHandle_t handle, const struct flyt_soft_solver *call)
+{
+    CUresult r = cuEventRecord(handle->before, handle->stream);
+
+    if (r == CUDA_SUCCESS)
+        r = cuStreamWaitEvent(handle->own, handle->before, CU_EVENT_WAIT_DEFAULT);
+    if (r == CUDA_SUCCESS)
+        r = flyt_soft_work_push(handle->own, run, NULL, call, sizeof(*call));
+    if (r == CUDA_SUCCESS)
+        r = cuEventRecord(handle->after, handle->own);
+    if (r == CUDA_SUCCESS)
+        r = cuStreamWaitEvent(handle->stream, handle->after, CU_EVENT_WAIT_DEFAULT);
+    return r;
+}
+
 cusolverStatus_t flyt_soft_solver_push(cusolverDnHandle_t handle, struct flyt_soft_solver *call)
 {
     CUresult r;
@@ -222,7 +255,7 @@ cusolverStatus_t flyt_soft_solver_push(cusolverDnHandle_t handle, struct flyt_so
         return CUSOLVER_STATUS_NOT_SUPPORTED;
     if (call->batch_count == 0)
         call->batch_count = 1;
-    r = flyt_soft_work_push(handle->stream, run, NULL, call, sizeof(*call));
+    r = push_own(handle, call);
     return r == CUDA_SUCCESS               ? CUSOLVER_STATUS_SUCCESS
            : r == CUDA_ERROR_OUT_OF_MEMORY ? CUSOLVER_STATUS_ALLOC_FAILED
                                            : CUSOLVER_STATUS_EXECUTION_FAILED;

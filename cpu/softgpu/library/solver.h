@@ -15,8 +15,11 @@
 
 #define FLYT_SOFT_CUSOLVER __attribute__((visibility("default"))) cusolverStatus_t
 
+/* As NVIDIA's it keeps a stream of its own, made with the handle, in whose context that then is: the work is done
+ * there, after what the caller's stream has, and before what that gets later. */
 struct cusolverDnContext {
-    CUstream stream;
+    CUstream stream, own;
+    CUevent before, after;
     cusolverDeterministicMode_t deterministic_mode;
     cusolverMathMode_t math_mode;
     cudaEmulationStrategy_t emulation_strategy;

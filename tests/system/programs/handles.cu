@@ -1,0 +1,298 @@
+// Keeps handles of NVIDIA's libraries for all its life, and has them compute what is told, each time comparing the result with
+// what the host has computed.
+//
+//   steps N       N rounds of all but dnn: "steps N"
+//   busy NAME MS  rounds of one library for so long: "busy ROUNDS"; "busy 0" where the node has none of that name
+//   end           also the end of input: exit status 0
+//
+// Names: blas, fft, rand, solver, eigen (cuSOLVER's, which a thread of the server's calls), sparse, dnn. The first line is
+// "ready". An error is "error NAME STATUS" and exit status 7.
+// nvcc: -lcublas -lcufft -lcurand -lcusolver -lcusparse -ldl
+#include <chrono>
+#include <cmath>
+#include <cublas_v2.h>
+#include <cufft.h>
+#include <curand.h>
+#include <cusolverDn.h>
+#include <cusparse.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vector>
+
+enum { N = 96, POINTS = 4096 };
+
+static void fail(const char *name, int status)
+{
+    printf("error %s %d\n", name, status);
+    fflush(stdout);
+    _Exit(7);
+}
+
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        int status_ = (int)(call);                                                                                     \
+        if (status_)                                                                                                   \
+            fail(#call, status_);                                                                                      \
+    } while (0)
+
+static cudaStream_t stream;
+
+template <typename T> static T *on_device(const std::vector<T> &host)
+{
+    T *device;
+    CHECK(cudaMalloc(&device, host.size() * sizeof(T)));
+    CHECK(cudaMemcpy(device, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
+    return device;
+}
+
+template <typename T> static std::vector<T> on_host(const T *device, size_t count)
+{
+    std::vector<T> host(count);
+    CHECK(cudaMemcpyAsync(host.data(), device, count * sizeof(T), cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    return host;
+}
+
+static void compare(const char *name, const std::vector<float> &found, const std::vector<float> &wanted, float tolerance)
+{
+    for (size_t i = 0; i < wanted.size(); i++)
+        if (!(fabsf(found[i] - wanted[i]) <= tolerance))
+            fail(name, (int)i);
+}
+
+// Symmetric, with 2 N on the diagonal: positive definite, and its product with ones is the sum of a row.
+static std::vector<float> matrix()
+{
+    std::vector<float> a(N * N);
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++)
+            a[i * N + j] = i == j ? 2 * N : (i * j) % 3;
+    return a;
+}
+
+static std::vector<float> row_sums(const std::vector<float> &a)
+{
+    std::vector<float> sums(N);
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++)
+            sums[i] += a[i * N + j];
+    return sums;
+}
+
+static const std::vector<float> a_host = matrix(), sums_host = row_sums(a_host), ones_host(N, 1);
+
+// ---- one round of each ----
+
+static void blas()
+{
+    static cublasHandle_t handle;
+    static float *a, *x, *y;
+    const float one = 1, zero = 0;
+    if (!handle) {
+        CHECK(cublasCreate(&handle));
+        CHECK(cublasSetStream(handle, stream));
+        a = on_device(a_host), x = on_device(ones_host), y = on_device(ones_host);
+    }
+    CHECK(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, 1, N, &one, a, N, x, N, &zero, y, N));
+    compare("blas", on_host(y, N), sums_host, 0);
+}
+
+static void fft()
+{
+    static cufftHandle plan;
+    static cufftComplex *data;
+    static std::vector<cufftComplex> host(POINTS);
+    if (!data) {
+        CHECK(cufftPlan1d(&plan, POINTS, CUFFT_C2C, 1));
+        CHECK(cufftSetStream(plan, stream));
+        for (int i = 0; i < POINTS; i++)
+            host[i] = {(float)(i % 7), (float)(i % 5)};
+        data = on_device(host);
+    }
+    CHECK(cudaMemcpyAsync(data, host.data(), POINTS * sizeof *data, cudaMemcpyHostToDevice, stream));
+    CHECK(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    CHECK(cufftExecC2C(plan, data, data, CUFFT_INVERSE));
+    std::vector<cufftComplex> found = on_host(data, POINTS);
+    for (int i = 0; i < POINTS; i++)
+        if (!(fabsf(found[i].x / POINTS - host[i].x) < 1e-3f) || !(fabsf(found[i].y / POINTS - host[i].y) < 1e-3f))
+            fail("fft", i);
+}
+
+static void rand_()
+{
+    static curandGenerator_t generator;
+    static float *numbers;
+    static std::vector<float> first;
+    if (!generator) {
+        CHECK(curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_PHILOX4_32_10));
+        CHECK(curandSetStream(generator, stream));
+        CHECK(cudaMalloc(&numbers, POINTS * sizeof *numbers));
+    }
+    CHECK(curandSetPseudoRandomGeneratorSeed(generator, 7));
+    CHECK(curandSetGeneratorOffset(generator, 0));
+    CHECK(curandGenerateUniform(generator, numbers, POINTS));
+    std::vector<float> found = on_host(numbers, POINTS);
+    double sum = 0;
+    for (float one : found)
+        sum += one;
+    if (fabs(sum / POINTS - 0.5) > 0.05)
+        fail("mean", 0);
+    if (first.empty())
+        first = found;
+    compare("rand", found, first, 0);
+}
+
+static cusolverDnHandle_t solver_handle()
+{
+    static cusolverDnHandle_t handle;
+    if (!handle) {
+        CHECK(cusolverDnCreate(&handle));
+        CHECK(cusolverDnSetStream(handle, stream));
+    }
+    return handle;
+}
+
+static void solver()
+{
+    static float *a, *b, *work;
+    static int *info, bytes;
+    cusolverDnHandle_t handle = solver_handle();
+    if (!a) {
+        a = on_device(a_host), b = on_device(sums_host), info = on_device(std::vector<int>(1));
+        CHECK(cusolverDnSpotrf_bufferSize(handle, CUBLAS_FILL_MODE_LOWER, N, a, N, &bytes));
+        CHECK(cudaMalloc(&work, bytes * sizeof *work));
+    }
+    CHECK(cudaMemcpyAsync(a, a_host.data(), N * N * sizeof *a, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemcpyAsync(b, sums_host.data(), N * sizeof *b, cudaMemcpyHostToDevice, stream));
+    CHECK(cusolverDnSpotrf(handle, CUBLAS_FILL_MODE_LOWER, N, a, N, work, bytes, info));
+    CHECK(cusolverDnSpotrs(handle, CUBLAS_FILL_MODE_LOWER, N, 1, a, N, b, N, info));
+    compare("solver", on_host(b, N), ones_host, 1e-4f);
+}
+
+static void eigen()
+{
+    static float *a, *values, *work;
+    static int *info, bytes;
+    cusolverDnHandle_t handle = solver_handle();
+    if (!a) {
+        a = on_device(a_host), values = on_device(ones_host), info = on_device(std::vector<int>(1));
+        CHECK(cusolverDnSsyevd_bufferSize(handle, CUSOLVER_EIG_MODE_NOVECTOR, CUBLAS_FILL_MODE_LOWER, N, a, N, values, &bytes));
+        CHECK(cudaMalloc(&work, bytes * sizeof *work));
+    }
+    CHECK(cudaMemcpyAsync(a, a_host.data(), N * N * sizeof *a, cudaMemcpyHostToDevice, stream));
+    CHECK(cusolverDnSsyevd(handle, CUSOLVER_EIG_MODE_NOVECTOR, CUBLAS_FILL_MODE_LOWER, N, a, N, values, work, bytes, info));
+    double trace = 0, wanted = 0;
+    for (float one : on_host(values, N))
+        trace += one;
+    for (int i = 0; i < N; i++)
+        wanted += a_host[i * N + i];
+    if (fabs(trace - wanted) > 1e-3 * wanted)
+        fail("eigen", (int)trace);
+}
+
+static void sparse()
+{
+    static cusparseHandle_t handle;
+    static cusparseSpMatDescr_t a;
+    static cusparseDnVecDescr_t x, y;
+    static float *result;
+    static void *room;
+    const float one = 1, zero = 0;
+    if (!handle) {
+        std::vector<int> offsets(N + 1), columns(N * N);
+        for (int i = 0; i < N * N; i++)
+            columns[i] = i % N;
+        for (int i = 0; i <= N; i++)
+            offsets[i] = i * N;
+        size_t bytes = 0;
+        CHECK(cusparseCreate(&handle));
+        CHECK(cusparseSetStream(handle, stream));
+        result = on_device(ones_host);
+        CHECK(cusparseCreateCsr(&a, N, N, N * N, on_device(offsets), on_device(columns), on_device(a_host), CUSPARSE_INDEX_32I,
+                                CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F));
+        CHECK(cusparseCreateDnVec(&x, N, on_device(ones_host), CUDA_R_32F));
+        CHECK(cusparseCreateDnVec(&y, N, result, CUDA_R_32F));
+        CHECK(cusparseSpMV_bufferSize(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, x, &zero, y, CUDA_R_32F,
+                                      CUSPARSE_SPMV_ALG_DEFAULT, &bytes));
+        CHECK(cudaMalloc(&room, bytes + 256));
+    }
+    CHECK(cusparseSpMV(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, x, &zero, y, CUDA_R_32F, CUSPARSE_SPMV_ALG_DEFAULT,
+                       room));
+    compare("sparse", on_host(result, N), sums_host, 0);
+}
+
+// Its header is not the toolkit's. false: the node, or this machine, has none.
+static bool dnn_is_there()
+{
+    typedef int (*set_stream)(void *, cudaStream_t);
+    typedef int (*create)(void **);
+    typedef int (*set4d)(void *, int, int, int, int, int, int);
+    typedef int (*softmax)(void *, int, int, const float *, void *, const float *, const float *, void *, float *);
+    static void *library, *handle, *desc;
+    static float *x, *y;
+    static bool is_absent;
+    const float one = 1, zero = 0;
+    if (!library && !is_absent) {
+        library = dlopen("libcudnn.so.9", RTLD_NOW);
+        is_absent = !library || ((create)dlsym(library, "cudnnCreate"))(&handle);
+        if (is_absent)
+            return false;
+        CHECK(((set_stream)dlsym(library, "cudnnSetStream"))(handle, stream));
+        CHECK(((create)dlsym(library, "cudnnCreateTensorDescriptor"))(&desc));
+        CHECK(((set4d)dlsym(library, "cudnnSetTensor4dDescriptor"))(desc, 0 /* NCHW */, 0 /* float */, 1, N, 1, 1));
+        x = on_device(ones_host), y = on_device(ones_host);
+    }
+    if (is_absent)
+        return false;
+    CHECK(((softmax)dlsym(library, "cudnnSoftmaxForward"))(handle, 1 /* accurate */, 1 /* channels */, &one, desc, x, &zero, desc, y));
+    compare("dnn", on_host(y, N), std::vector<float>(N, 1.0f / N), 1e-6f);
+    return true;
+}
+
+static void dnn()
+{
+    dnn_is_there();
+}
+
+static const struct {
+    const char *name;
+    void (*round)();
+} rounds[] = {{"blas", blas}, {"fft", fft}, {"rand", rand_}, {"solver", solver}, {"eigen", eigen}, {"sparse", sparse}, {"dnn", dnn}};
+
+static int busy(const char *name, int ms)
+{
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+    int count = 0;
+    if (!strcmp(name, "dnn") && !dnn_is_there())
+        return 0;
+    for (const auto &one : rounds)
+        while (!strcmp(one.name, name) && std::chrono::steady_clock::now() < end) {
+            one.round();
+            count++;
+        }
+    return count;
+}
+
+int main()
+{
+    char line[64], name[16];
+    int number;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin) && strncmp(line, "end", 3)) {
+        if (sscanf(line, "steps %d", &number) == 1) {
+            for (int i = 0; i < number; i++)
+                for (const auto &one : rounds)
+                    if (one.round != dnn)
+                        one.round();
+            printf("steps %d\n", number);
+        } else if (sscanf(line, "busy %15s %d", name, &number) == 2) {
+            printf("busy %d\n", busy(name, number));
+        }
+        fflush(stdout);
+    }
+    return 0;
+}
