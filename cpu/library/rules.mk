@@ -6,6 +6,8 @@ cpu_library_CFLAGS := -Wno-missing-prototypes
 # What libraries share.
 LIBRARY_SHARE_cublas := rpc/library/blas_status.c
 LIBRARY_SHARE_cublaslt := rpc/library/blas_status.c
+LIBRARY_SHARE_cusparse := rpc/library/sparse_status.c
+LIBRARY_SHARE_cusparselt := rpc/library/sparse_status.c
 
 # $(1): the library; $(2): its file.
 define replaced_library

@@ -10,6 +10,8 @@ def c_type(library, one):
     word, place = one.kind.split()[0], library.object_of(one)
     if one.kind in NUMBERS:
         return NUMBERS[one.kind][0]
+    if place and place.room:
+        return "void *" if word == "new" else "const void *"
     if place:
         plain = "int" if place.is_small else "void *"
         return plain if word not in ("new",) else ("int *" if place.is_small else "void **")
@@ -39,6 +41,14 @@ def formula(call):
     return lambda text: re.sub(r"[A-Za-z_]\w*", lambda found: f"sent.{found[0]}" if found[0] in values else found[0], text)
 
 
+def handle(library, one):
+    """A parameter's handle as a number."""
+    kind = library.object_of(one)
+    if kind.room:
+        return f"flyt_lib_in_room({one.name}, &kind_{kind.name})"
+    return ("(uint64_t)(unsigned)" if kind.is_small else "(uint64_t)(uintptr_t)") + one.name
+
+
 def put(library, call, one):
     """Statements that put a parameter into the call."""
     word = one.kind.split()[0].rstrip("?")
@@ -46,11 +56,8 @@ def put(library, call, one):
     if library.object_of(one):
         if word == "new":
             return [f"    flyt_lib_new(&call, {name}, &kind_{library.object_of(one).name});"]
-        how = "(uint64_t)(unsigned)" if library.object_of(one).is_small else "(uint64_t)(uintptr_t)"
-        function = "end" if word == "end" else "object"
-        if one.is_optional:
-            return [f"    flyt_lib_object_optional(&call, {how}{name}, &kind_{library.object_of(one).name});"]
-        return [f"    flyt_lib_{function}(&call, {how}{name}, &kind_{library.object_of(one).name});"]
+        function = "object_optional" if one.is_optional else "end" if word == "end" else "object"
+        return [f"    flyt_lib_{function}(&call, {handle(library, one)}, &kind_{library.object_of(one).name});"]
     if one.kind in NUMBERS:
         return [f"    sent.{name} = {name};"]
     if one.kind in ADDRESSES:
@@ -127,15 +134,14 @@ def setting(library, call):
     """(object's parameter, [(field, parameter)]) of a call of class set or get."""
     by_name = {one.name: one for one in call.parameters}
     pairs = [argument.split("=") for argument in call.arguments]
-    handle = next(one for one in call.parameters if library.object_of(one))
-    return handle, [(name, by_name[parameter]) for name, parameter in pairs]
+    owner = next(one for one in call.parameters if library.object_of(one))
+    return owner, [(name, by_name[parameter]) for name, parameter in pairs]
 
 
 def set_or_get_body(library, call):
-    handle, pairs = setting(library, call)
-    kind = library.object_of(handle)
-    how = "(uint64_t)(unsigned)" if kind.is_small else "(uint64_t)(uintptr_t)"
-    lines = [f"    struct flyt_lib_object *object = flyt_lib_find({how}{handle.name}, &kind_{kind.name});",
+    owner, pairs = setting(library, call)
+    kind = library.object_of(owner)
+    lines = [f"    struct flyt_lib_object *object = flyt_lib_find({handle(library, owner)}, &kind_{kind.name});",
              "    if (!object)", f"        return {library.codes['handle']};"]
     if call.kind == "get":
         for name, one in pairs:
@@ -205,14 +211,17 @@ def make_of_fields_body(library, call, value):
 
 
 def value_body(library, call):
-    """Of a call that works on a descriptor: its parameters have the places that cublasLt gives them."""
-    names = [one.name for one in call.parameters]
+    """Of a call that works on a descriptor: its parameters have the places that cublasLt gives them, behind a handle or not."""
+    names = [one.name for one in call.parameters if not library.object_of(one)]
     if call.kind == "attributes":
         word, value = call.arguments
         names += ["NULL"] if word == "get" and len(names) == 4 else []
-        return [f"    return flyt_lib_attribute_{word}(&this_library, &value_{value}, {', '.join(names)});"]
+        lines = [line for one in call.parameters if library.object_of(one) for line in
+                 (f"    if (!flyt_lib_find({handle(library, one)}, &kind_{library.object_of(one).name}))", f"        return {library.codes['handle']};")]
+        return lines + [f"    return flyt_lib_attribute_{word}(&this_library, &value_{value}, {', '.join(names)});"]
     if call.kind == "unmake":
-        return [f"    return flyt_lib_unmake(&this_library, &value_{call.arguments[0]}, {names[0]});"]
+        room = f"(void *)(uintptr_t){names[0]}" if c_type(library, call.parameters[0]).startswith("const") else names[0]
+        return [f"    return flyt_lib_unmake(&this_library, &value_{call.arguments[0]}, {room});"]
     value = library.values[call.arguments[0]]
     if any("=" in one or ":" in one for one in call.arguments):
         return make_of_fields_body(library, call, value)
@@ -248,7 +257,7 @@ def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     mode = f", .mode_at = offsetof(struct flyt_state_{one.name}, {one.mode_field})" if one.mode_field else ", .mode_at = -1"
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n"
-            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .is_apart = {'true' if one.is_apart else 'false'}, "
+            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .is_apart = {'true' if one.is_apart else 'false'}, .room = {one.room}, "
             f".state_bytes = sizeof(struct flyt_state_{one.name}), .defaults = &defaults_{one.name}{mode}, "
             f".has_stream = {'true' if one.stream_setter else 'false'}}};\n"
             f"#define kind_{one.name} flyt_lib_kind_{library.name}_{one.name}")

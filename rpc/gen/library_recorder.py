@@ -103,6 +103,8 @@ def written(call):
 def recorder_function(library, call):
     def number(one):
         kind = library.object_of(one)
+        if kind.room:
+            return f"({one.name} ? *(const uint64_t *){one.name} : 0)"
         return f"(uint64_t){one.name}" if kind.is_small else f"number_of({one.name})"
     mode = mode_object(library, call)
     objects = [one for one in call.parameters if library.object_of(one)]
@@ -114,7 +116,9 @@ def recorder_function(library, call):
         if one.kind == "scratch":
             lines.append(f"    memset({one.name}, 1, {one.name} ? (size_t)({one.extent}) : 0);")
         if one.kind.startswith("new "):
-            made = f"*{one.name} = (int)++made_count;" if library.object_of(one).is_small else f"*{one.name} = (void *)(uintptr_t)(OBJECTS + ++made_count);"
+            kind = library.object_of(one)
+            made = (f"*(uint64_t *){one.name} = ++made_count;" if kind.room else f"*{one.name} = (int)++made_count;" if kind.is_small else
+                    f"*{one.name} = (void *)(uintptr_t)(OBJECTS + ++made_count);")
             lines += [f"    {made}", f'    record_word(&record, "{one.name}", \'#\', made_count);']
     text = library_client.prototype(library, call).replace("const void *", "void *")
     return f"{text}\n{{\n" + "\n".join(lines) + f'\n    record_end(&record, "FLYT_RECORD");\n    return {library.codes["success"]};\n}}'
@@ -151,6 +155,8 @@ def caller_value(library, call, place, one):
     """(statements, the argument) of a parameter."""
     word, name, kind = one.kind.split()[0].rstrip("?"), one.name, library.object_of(one)
     if kind:
+        if word == "new" and kind.room:
+            return [f"    static uint64_t {name}_room[{kind.room} / 8];", f"    void *{name} = {name}_room;"], name
         if word == "new":
             return [f"    {'int ' if kind.is_small else 'void *'}{name} = 0;"], f"&{name}"
         c_type = "int " if kind.is_small else "void *"

@@ -52,6 +52,7 @@ class Object:
     sms_field: str = ""      # of its state: for how many SMs it works
     stays: str = ""     # what it is called, where it stands against moving
     also: str = ""      # the kind of another library for which these may stand
+    room: int = 0       # a handle lives in so many bytes of the program's memory; 0: it is a pointer or a number
     fields: list = field(default_factory=list)
     stream_setter: str = ""
     mode_setter: str = ""
@@ -70,6 +71,7 @@ class Value:
     is_filled: bool = False    # by hand, on the server
     is_made: bool = False      # by hand, on the server
     is_told: bool = False      # what a call has changed in it is told by hand, on the server
+    is_ended: bool = False     # by hand, on the server
     has_list: bool = False
     fields: list = field(default_factory=list)
 
@@ -261,8 +263,12 @@ class Reader:
                 at = words.index("also")
                 self.open.also = words[at + 1]
                 del words[at:at + 2]
-            if set(words) - {"small", "apart", "sequential", "bound"}:
-                raise RowError(f"{place}: expected object NAME [small] [apart] [sequential] [bound] [also NAME]: {text}")
+            if "in" in words:
+                at = words.index("in")
+                self.open.room = int(words[at + 1])
+                del words[at:at + 2]
+            if set(words) - {"small", "apart", "sequential", "bound"} or self.open.room and self.open.is_small:
+                raise RowError(f"{place}: expected object NAME [small | in N] [apart] [sequential] [bound] [also NAME]: {text}")
         elif word == "value":
             name, _, size = rest.split()
             self.open = self.library.values[name] = Value(name, int(size))
@@ -309,7 +315,7 @@ class Reader:
     def value_line(self, text):
         words = text.split()
         one = self.open
-        if len(words) == 1 and words[0] in ("filled", "made", "told", "list"):
+        if len(words) == 1 and words[0] in ("filled", "made", "told", "ended", "list"):
             setattr(one, "has_list" if words == ["list"] else f"is_{words[0]}", True)
             return
         if words[0] in ("create", "attribute", "destroy"):
@@ -346,6 +352,8 @@ class Reader:
         for one in library.values.values():
             if bool(one.create) == one.is_made:
                 raise RowError(f"{self.path}: {one.name} is made by one of the library's functions or by hand")
+            if bool(one.destroy) == one.is_ended:
+                raise RowError(f"{self.path}: {one.name} is ended by one of the library's functions or by hand")
         for call in library.calls:
             if call.symbol in seen:
                 raise RowError(f"{call.place}: {call.symbol} stands there twice ({seen[call.symbol]})")

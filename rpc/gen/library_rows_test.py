@@ -106,7 +106,11 @@ class Grammar(unittest.TestCase):
             run + "    handle wheel\n    apart\n": "has words of another class: apart",
             run + "    handle wheel\n    at once\n": "has words of another class: at once",
             run + "    handle wheel\n    gathers\n": "has words of another class: gathers",
-            "object stone heavy\n": r"expected object NAME \[small\]",
+            "object stone heavy\n": r"expected object NAME \[small \| in N\]",
+            "object stone small in 64\n": r"expected object NAME \[small \| in N\]",
+            "object stone in\n": "cannot be understood",
+            "value flour in 64\n    made\n": "flour is ended by one of the library's functions or by hand",
+            "value flour in 64\n    made\n    ended\n    destroy millFlourEnd\n": "flour is ended by one of the library's functions or by hand",
             "object stone\n    weight 3\n": "cannot be understood",
             "object stone small bound\n": "stone cannot be bound, for it stays or is small",
             "object stone\n    state u32 grains\n    apply millSetGrains grains sms\n": "grains of stone is no s32 of its state",
@@ -346,6 +350,21 @@ call millCount stream
     handle wheel, count result s32
     asked
     waits
+object bin in 512
+value husk in 64
+    made
+    ended
+    0 weight s32
+call millBinCreate new
+    bin new bin
+call millBinDestroy end
+    bin end bin
+call millBinSweep stream
+    bin bin, husk val husk
+call millHuskSet attributes set husk
+    bin bin, husk inout, number enum, from in, bytes size
+call millHuskDestroy unmake husk
+    husk in
 """, (HEAD + OBJECTS).replace("memory 2", "memory 2 told 8"))
         cls.client, cls.server = library_client.source(library, ""), library_server.source(library, "")
 
@@ -377,6 +396,23 @@ call millCount stream
         self.assertIn("flyt_libcall_value_set(call, &sent->b, &value_flour);", bake)
         self.assertIn("flyt_lib_wide_bytes(sent->a.kind)", bake)
         self.assertIn("FLYT_LIBCALL_ANSWERS", next(line for line in self.server.splitlines() if '.name = "millBake"' in line))
+
+    def test_handles_in_the_programs_memory(self):
+        self.assertIn("flyt_lib_new(&call, bin, &kind_bin);", function(self.client, "millBinCreate"))
+        self.assertIn("flyt_lib_end(&call, flyt_lib_in_room(bin, &kind_bin), &kind_bin);", function(self.client, "millBinDestroy"))
+        self.assertIn("flyt_lib_object(&call, flyt_lib_in_room(bin, &kind_bin), &kind_bin);", function(self.client, "millBinSweep"))
+        self.assertIn("if (!flyt_lib_find(flyt_lib_in_room(bin, &kind_bin), &kind_bin)) return 1; "
+                      "return flyt_lib_attribute_set(&this_library, &value_husk, husk, number, from, bytes);", function(self.client, "millHuskSet"))
+        self.assertIn("flyt_lib_unmake(&this_library, &value_husk, (void *)(uintptr_t)husk);", function(self.client, "millHuskDestroy"))
+        self.assertRegex(self.client, r'\.name = "bin",.*\.room = 512,')
+        self.assertRegex(self.server, r'\.name = "bin",.*\.has_room = true,')
+        create = function(self.server, "run_millBinCreate")
+        self.assertIn("call->made = calloc(1, 512); if (!call->made) return 2;", create)
+        self.assertIn("(call->made); if (status != 0) { free(call->made); call->made = NULL; } return status;", create)
+        self.assertIn("free(call->objects[0]->real); return status;", function(self.server, "run_millBinDestroy"))
+        self.assertNotIn("free(", function(self.server, "run_millBinSweep"))
+        self.assertIn(".make = flyt_server_make_mill_husk, .end = flyt_server_end_mill_husk", self.server)
+        self.assertRegex(self.server, r"flyt_server_value_mill_husk = \{.*\.destroy_name = NULL,")
 
     def test_statuses_with_results(self):
         self.assertIn(".told = 8", self.client)

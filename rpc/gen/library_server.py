@@ -26,7 +26,7 @@ def argument(library, call, one, places):
     word = one.kind.split()[0].rstrip("?")
     kind = library.object_of(one)
     if kind and word == "new":
-        return [], "&call->made"
+        return [], "call->made" if kind.room else "&call->made"
     if kind:
         place = f"call->objects[{places[one.name]}]"
         real = f"({place} ? {place}->real : NULL)" if one.is_optional else f"{place}->real"
@@ -49,6 +49,18 @@ def argument(library, call, one, places):
     size = shared.extent_bytes(one, of_arguments(call))
     function = word[1:]
     return [f"    void *const {one.name} = flyt_libcall_{function}(call, sent->{one.name}_bytes, {size});"], one.name
+
+
+def room_c(library, call, made):
+    """The call of the library's function. What makes an object in memory that is given for that, or ends it, gives or frees that memory."""
+    rooms = [one for one in call.parameters if call.kind in ("new", "end") and library.object_of(one) and library.object_of(one).room]
+    if not rooms:
+        return [f"    return {made};"]
+    if call.kind == "end":
+        return [f"    int status = {made};", "    free(call->objects[0]->real);", "    return status;"]
+    return [f"    call->made = calloc(1, {library.object_of(rooms[0]).room});", "    if (!call->made)", f"        return {library.codes['memory']};",
+            f"    int status = {made};", f"    if (status != {library.codes['success']}) {{", "        free(call->made);", "        call->made = NULL;", "    }",
+            "    return status;"]
 
 
 def run_c(library, call):
@@ -74,7 +86,8 @@ def run_c(library, call):
     lines += values + before
     if values or before or mode:
         lines += ["    if (call->status)", "        return call->status;"]
-    lines.append(f"    return ((int (*)({', '.join(types) or 'void'}))call->function)({', '.join(arguments)});")
+    made = f"((int (*)({', '.join(types) or 'void'}))call->function)({', '.join(arguments)})"
+    lines += room_c(library, call, made)
     return f"static int run_{call.symbol}(struct flyt_libcall *call)\n{{\n" + "\n".join(lines) + "\n}"
 
 
@@ -129,7 +142,7 @@ def apply_c(library, one):
 def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n" + apply_c(library, one),
-            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
+            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .has_room = {'true' if one.room else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
             + (f".has_sms = true, .sms_at = offsetof(struct flyt_state_{one.name}, {one.sms_field}), " if one.sms_field else "") +
             f".defaults = &defaults_{one.name}, .apply = apply_{one.name}, .stream_setter = {quoted(one.stream_setter)}, "
             f".mode_setter = {quoted(one.mode_setter)}}},")
@@ -150,13 +163,15 @@ def value_c(library, value):
     filled = f"flyt_server_fill_{library.name}_{value.name}" if value.is_filled else ""
     made = f"flyt_server_make_{library.name}_{value.name}" if value.is_made else ""
     told = f"flyt_server_tell_{library.name}_{value.name}" if value.is_told else ""
+    ended = f"flyt_server_end_{library.name}_{value.name}" if value.is_ended else ""
     before = f"int {filled}(struct flyt_libcall *call, const void *value, const void *list, void *real);\n" if filled else ""
     before += f"int {made}(struct flyt_libcall *call, const void *value, void **ret_real);\n" if made else ""
     before += f"int {told}(struct flyt_libcall *call, void *real, void *value);\n" if told else ""
+    before += f"void {ended}(struct flyt_libcall *call, void *real);\n" if ended else ""
     before += f"_Static_assert(sizeof(struct flyt_value_{value.name}) <= FLYT_LIBCALL_VALUE_BYTES_MAX, \"it is told\");\n" if told else ""
     if filled or made:
         fields = ""
-    more = (f", .fill = {filled}" if filled else "") + (f", .make = {made}" if made else "") + (f", .tell = {told}" if told else "") + (
+    more = (f", .fill = {filled}" if filled else "") + (f", .make = {made}" if made else "") + (f", .tell = {told}" if told else "") + (f", .end = {ended}" if ended else "") + (
         f", .list_at = offsetof(struct flyt_value_{value.name}, list_bytes)" if value.has_list else "")
     create = "" if made else (f"static int create_{value.name}(void *function, const void *from, void *made)\n{{\n"
                               f"    const struct flyt_value_{value.name} *value = from;\n    (void)value;\n"
@@ -165,7 +180,7 @@ def value_c(library, value):
     return (f"{before}{create}static const struct flyt_value_{value.name} defaults_{value.name} = {{{defaults(value)}}};\n"
             + (f"static const struct flyt_server_attribute attributes_{value.name}[] = {{\n{fields}\n}};\n" if fields else "") +
             f"#define value_{value.name} {name}\nextern const struct flyt_server_value {name};\nconst struct flyt_server_value {name} = {{.bytes = sizeof(struct flyt_value_{value.name}), {creates}"
-            f".attribute_name = {quoted(value.attribute)}, .destroy_name = \"{value.destroy}\", "
+            f".attribute_name = {quoted(value.attribute)}, .destroy_name = {quoted(value.destroy)}, "
             + (f".attributes = attributes_{value.name}, .count = sizeof attributes_{value.name} / sizeof attributes_{value.name}[0], " if fields else "") +
             f".magic = 0x{hash_of(value.name):08x}u, .defaults = &defaults_{value.name}{more}}};")
 
@@ -174,7 +189,7 @@ def source(library, banner):
     sent = sorted((call for call in library.calls if call.is_sent), key=lambda call: call.id)
     kinds = [kind_c(library, one) for one in library.objects.values()]
     codes = ", ".join(f".{name} = {number}" for name, number in library.codes_c.items())
-    out = [banner, '#include "cpu/server/library/library.h"', f'#include "flyt_lib_{library.name}.h"']
+    out = [banner, "#include <stdlib.h>", '#include "cpu/server/library/library.h"', f'#include "flyt_lib_{library.name}.h"']
     out += [text for text, _ in kinds]
     out += [value_c(library, one) for one in library.values.values()]
     out += [run_c(library, call) for call in sent]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that call NVIDIA's libraries (programs/descent.cu, spectrum.cu, lattice.cu) move with their VM, and outlive their server: what they come to
+"""Programs that call NVIDIA's libraries (programs/descent.cu, spectrum.cu, lattice.cu, pruned.cu) move with their VM, and outlive their server: what they come to
 is, bit by bit, what they come to without that. Where the node has no such library they are told so, once."""
 import os
 import shutil
@@ -7,7 +7,7 @@ import tempfile
 
 import harness
 from cluster import System
-from harness import expect, expect_equal, main, scenario
+from harness import expect, expect_equal, main, scenario, server
 from library_program import Program
 from steady import add_vm, allocation, is_idle
 from survivor import its_server_is_killed
@@ -80,6 +80,18 @@ def sparse_matrices_move_and_their_analyses_stand_against_it():
         moved = move(system, "same")
         expect_equal(moved.status, 0, "the move", moved)
         expect_equal(program.ends().status, 0)
+
+
+@scenario
+def pruned_matrices_are_multiplied():
+    with server("tcp", ("--soft", "1")) as node:
+        result = harness.run(harness.through_flyt(node.url, harness.app("sparse_lt")))
+        expect_equal((result.status, result.out, result.err), (0, "", ""), result)
+
+
+@scenario
+def plans_for_pruned_matrices_move():
+    stays_the_same_after_moves("pruned")
 
 
 @scenario

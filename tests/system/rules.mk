@@ -27,6 +27,11 @@ $(B)/tests/system/lattice: tests/system/programs/lattice.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -o $@ $< -lcusparse
 
+# It opens cuSPARSELt while it runs.
+$(B)/tests/system/pruned: tests/system/programs/pruned.cu tests/apps/sparse_lt_interface.h | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -ldl
+
 # It calls cuFFT and cuRAND.
 $(B)/tests/system/spectrum: tests/system/programs/spectrum.cu | toolkit
 	@mkdir -p $(@D)

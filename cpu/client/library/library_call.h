@@ -46,6 +46,7 @@ struct flyt_lib_kind {
     unsigned number;
     bool is_small; /* a handle is a C int */
     bool is_apart; /* what succeeded with one is new with another */
+    unsigned room; /* a handle lives in so many bytes of the program's memory: struct flyt_lib_room; 0: in none */
     bool has_stream;
     unsigned state_bytes;
     const void *defaults;
@@ -56,6 +57,11 @@ struct flyt_lib_kind {
 /* An attribute of a descriptor. */
 struct flyt_lib_attribute {
     unsigned number, at, bytes;
+};
+
+/* What a handle in the program's memory begins with. A copy of it is as good. */
+struct flyt_lib_room {
+    uint64_t id, number; /* the object's; its number never comes again */
 };
 
 /* Descriptors of one type, which live in the program's memory. They begin with struct flyt_lib_value_head. */
@@ -203,6 +209,8 @@ FLYT_API void flyt_lib_note_well(const struct flyt_lib_row *row, const void *byt
 
 /* ---- objects' settings, which the client keeps ---- */
 
+/* The handle that lives there, as a number; 0: none of the kind. */
+FLYT_API uint64_t flyt_lib_in_room(const void *room, const struct flyt_lib_kind *kind);
 /* NULL: the handle is none of the kind. */
 FLYT_API struct flyt_lib_object *flyt_lib_find(uint64_t handle, const struct flyt_lib_kind *kind);
 FLYT_API void *flyt_lib_state(struct flyt_lib_object *object);

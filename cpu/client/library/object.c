@@ -28,6 +28,16 @@ struct flyt_lib_object *flyt_lib_find(uint64_t handle, const struct flyt_lib_kin
     return object;
 }
 
+uint64_t flyt_lib_in_room(const void *room, const struct flyt_lib_kind *kind)
+{
+    struct flyt_lib_room handle;
+    if (!room)
+        return 0;
+    memcpy(&handle, room, sizeof handle);
+    const struct flyt_lib_object *object = flyt_lib_find(handle.id, kind);
+    return object && object->number == handle.number ? handle.id : 0;
+}
+
 void *flyt_lib_state(struct flyt_lib_object *object)
 {
     return object->state;
@@ -210,7 +220,10 @@ void flyt_lib_object_publish(struct flyt_lib_object *object, void *ret_handle)
     link_locked(object);
     pthread_mutex_unlock(&all.mutex);
     flyt_table_publish(&object->record);
-    if (object->kind->is_small)
+    const struct flyt_lib_room room = {id, object->number};
+    if (object->kind->room)
+        memcpy(ret_handle, &room, sizeof room);
+    else if (object->kind->is_small)
         *(int *)ret_handle = (int)flyt_id_number(id);
     else
         *(void **)ret_handle = (void *)(uintptr_t)id;

@@ -619,6 +619,8 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
         flyt_libobject_end_others(object, function);
         ((int (*)(void *))function)(object->real);
     }
+    if (object->kind->has_room)
+        free(object->real);
     flyt_libobject_stay(call->session, object, false);
     flyt_object_remove(&call->session->objects, &object->object);
     free(object);

@@ -28,6 +28,7 @@ struct flyt_session;
 struct flyt_server_kind {
     const char *name, *also; /* also: the kind of another library for which these may stand; NULL: none */
     bool is_small, stays;    /* stays: it is not made again at another server, and so stands against moving */
+    bool has_room;           /* the library's handle lives in memory of the server's, of malloc */
     bool is_sequential;      /* its calls are made in their order, whatever streams they are in */
     bool is_bound;           /* the library keeps streams in it: there is a real one for each context it is used in */
     bool has_sms;            /* the int32_t at sms_at of its state says for how many SMs it works; 0: those there are */
@@ -46,7 +47,7 @@ struct flyt_server_attribute {
 
 struct flyt_server_value {
     int (*create)(void *function, const void *value, void *made);
-    const char *create_name, *attribute_name, *destroy_name; /* create_name: NULL where it is made by hand */
+    const char *create_name, *attribute_name, *destroy_name; /* NULL where that is by hand */
     const struct flyt_server_attribute *attributes;
     unsigned count;
     uint32_t magic;
@@ -58,6 +59,8 @@ struct flyt_server_value {
     int (*make)(struct flyt_libcall *call, const void *value, void **ret_real);
     /* By hand: writes into `value`, which is as it came, what a call has changed in `real`. The library's status. */
     int (*tell)(struct flyt_libcall *call, void *real, void *value);
+    /* By hand, instead of destroy_name: ends it after the call. */
+    void (*end)(struct flyt_libcall *call, void *real);
     unsigned bytes;
     unsigned list_at; /* where in the value the array's length is, an uint32_t in bytes; 0: it has none */
 };

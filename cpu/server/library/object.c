@@ -104,6 +104,8 @@ void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device
     if (device && object->device != device)
         return;
     flyt_libobject_stay(object->device->session, object, false);
+    if (object->kind->has_room)
+        free(object->real);
     flyt_object_remove(&object->device->session->objects, &object->object);
     free_others(object);
     free(object);

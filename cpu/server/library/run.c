@@ -211,8 +211,10 @@ static void end_values(struct flyt_libcall *call)
 {
     while (call->value_count) {
         const struct flyt_server_value *kind = call->values[--call->value_count].kind;
-        void *destroy = flyt_server_library_function(call->library, kind->destroy_name);
-        if (destroy)
+        void *destroy = kind->end ? NULL : flyt_server_library_function(call->library, kind->destroy_name);
+        if (kind->end)
+            kind->end(call, call->values[call->value_count].real);
+        else if (destroy)
             ((int (*)(void *))destroy)(call->values[call->value_count].real);
     }
 }

@@ -143,18 +143,12 @@ cublasStatus_t flyt_soft_lt_matmul_check(const struct flyt_soft_lt_matmul *matmu
 
 /* ---- what is done to each number of the sum ---- */
 
-static const double gelu_slope = 0.7978845608028654, gelu_cube = 0.044715; /* sqrt(2 / pi) */
-
-static double gelu(double x)
-{
-    return 0.5 * x * (1 + tanh(gelu_slope * (x + gelu_cube * x * x * x)));
-}
-
 static double gelu_gradient(double x)
 {
-    double t = tanh(gelu_slope * (x + gelu_cube * x * x * x));
+    const double slope = FLYT_SOFT_GELU_SLOPE, cube = FLYT_SOFT_GELU_CUBE;
+    double t = tanh(slope * (x + cube * x * x * x));
 
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * gelu_slope * (1 + 3 * gelu_cube * x * x);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope * (1 + 3 * cube * x * x);
 }
 
 static cudaDataType bias_type(const struct matmul *call)
@@ -225,7 +219,7 @@ static double activate(struct column_work *w, double x, int64_t row, int64_t col
             w->aux_largest = fmax(w->aux_largest, fabs(x));
             flyt_soft_number_put(aux_type(w->call), aux_number(w, row, column), x * factor(w->call->desc.aux_scale, 0));
         }
-        return gelu(x);
+        return flyt_soft_gelu(x);
     }
     if (epilogue & DRELU)
         return aux_bit(w, row, column) ? x : 0;

@@ -215,3 +215,8 @@ void flyt_soft_number_put(cudaDataType type, void *at, double _Complex value)
     block.im[0] = cimag(value);
     flyt_soft_block_store(&block, type, at, 1, 1);
 }
+
+double flyt_soft_gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(FLYT_SOFT_GELU_SLOPE * (x + FLYT_SOFT_GELU_CUBE * x * x * x)));
+}

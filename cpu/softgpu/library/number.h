@@ -41,6 +41,11 @@ void flyt_soft_block_store(const struct flyt_soft_block *block, cudaDataType typ
 void flyt_soft_floats_load(float *to, cudaDataType type, const void *at, int64_t inc, int64_t count);
 void flyt_soft_floats_store(const float *from, cudaDataType type, void *at, int64_t inc, int64_t count);
 
+/* The activation GELU, as NVIDIA's libraries approximate it: with sqrt(2 / pi) and this cube's factor. */
+#define FLYT_SOFT_GELU_SLOPE 0.7978845608028654
+#define FLYT_SOFT_GELU_CUBE  0.044715
+double flyt_soft_gelu(double x);
+
 /* One number. */
 double _Complex flyt_soft_number_get(cudaDataType type, const void *at);
 void flyt_soft_number_put(cudaDataType type, void *at, double _Complex value);
