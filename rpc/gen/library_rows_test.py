@@ -292,7 +292,8 @@ refuse it is loud: millShout
         ids = [int(text, 16) for text in re.findall(r"\{\.id = (0x[0-9a-f]+)u", self.server)]
         self.assertEqual(ids, sorted(ids), "the server looks for a row by halves")
         apply = function(self.server, "apply_wheel")
-        self.assertIn("if ((is_streamed && want->pond) || want->pond != have->pond || want->pond_bytes != have->pond_bytes)", apply)
+        self.assertIn("if (want->pond && (is_streamed || want->pond != have->pond || want->pond_bytes != have->pond_bytes))", apply)
+        self.assertIn(".is_reset = true, .reset_at = offsetof(struct flyt_state_wheel, pond)", self.server)
 
     def test_what_makes_two_calls_alike(self):
         struct = re.search(r"struct flyt_args_millRun \{(.*?)\n\};", self.shared, re.S)[1]

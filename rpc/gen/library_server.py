@@ -127,14 +127,14 @@ def apply_c(library, one):
     by_name = {f.name: f for f in one.fields}
     for setter, names, streamed in one.applies:
         differs = " || ".join(f"want->{name} != have->{name}" for name in names)
-        again = f"(is_streamed && want->{names[0]}) || " if streamed else ""
+        if streamed:    # without it the stream's setter has taken it away
+            differs = f"want->{names[0]} && (is_streamed || {differs})"
         types = ", ".join([handle_type] + [NUMBERS[by_name[name].type][0] for name in names])
         values = ", ".join([handle] + [f"want->{name}" for name in names])
-        lines += [f"    if ({again}{differs}) {{", f"        void *function = flyt_server_library_function(self, \"{setter}\");",
+        lines += [f"    if ({differs}) {{", f"        void *function = flyt_server_library_function(self, \"{setter}\");",
                   f"        int status = function ? ((int (*)({types}))function)({values}) : {library.codes['refused']};",
-                  f"        if (status != {library.codes['success']})", "            return status;"]
-        lines += [f"        have->{name} = want->{name};" for name in names]
-        lines.append("    }")
+                  f"        if (status != {library.codes['success']})", "            return status;", "    }"]
+        lines += [f"    have->{name} = want->{name};" for name in names]
     lines += [f"    return {library.codes['success']};", "}"]
     return "\n".join(lines)
 
@@ -143,7 +143,8 @@ def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n" + apply_c(library, one),
             f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .has_room = {'true' if one.room else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
-            + (f".has_sms = true, .sms_at = offsetof(struct flyt_state_{one.name}, {one.sms_field}), " if one.sms_field else "") +
+            + (f".has_sms = true, .sms_at = offsetof(struct flyt_state_{one.name}, {one.sms_field}), " if one.sms_field else "")
+            + "".join(f".is_reset = true, .reset_at = offsetof(struct flyt_state_{one.name}, {names[0]}), " for _, names, streamed in one.applies if streamed) +
             f".defaults = &defaults_{one.name}, .apply = apply_{one.name}, .stream_setter = {quoted(one.stream_setter)}, "
             f".mode_setter = {quoted(one.mode_setter)}}},")
 

@@ -50,6 +50,7 @@ struct flyt_device {
     struct flyt_stream *legacy;
     struct flyt_stream *streams_first; /* all of the device, those that have lost their ids included */
     unsigned stream_count, busy_count; /* of those: in session->busy_first */
+    unsigned thread_count;             /* threads that may be giving its streams work now */
     struct flyt_stream *copy_stream;   /* other devices' work here (submit.c); NULL: none yet */
     struct flyt_stream *scrub;         /* clears new memory (scrub.h); NULL: not needed yet */
     /* Blocking streams that have got work since the legacy stream last waited for them (submit.c). */

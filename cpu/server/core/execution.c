@@ -73,7 +73,8 @@ void flyt_execution_end(const struct flyt_call *call)
     /* Where something waits, the loop looks what is left. */
     if (!session->defer.first && !session->jobs.unexecuted_count) {
         flyt_call_record_set(&self->record->executed, session->received_sequence);
-        if (!session->busy_first && session->fatal == CUDA_SUCCESS) /* what looks like an end then is none */
+        /* What looks like an end after a fatal error is none. */
+        if (!session->busy_first && !session->jobs.holding_count && session->fatal == CUDA_SUCCESS)
             flyt_call_record_set(&self->record->completed, session->received_sequence);
     }
     if (self->has_points)

@@ -38,6 +38,7 @@ void flyt_job_start(struct flyt_job *job, const struct flyt_job_ops *ops, struct
     if (stream) {
         flyt_job_keep_unexecuted(job);
         stream->job = job;
+        session->jobs.holding_count++;
         stream->device->blocking_job_count += stream->is_blocking;
     }
     job->prev = session->jobs.last;
@@ -113,6 +114,7 @@ static void leave(struct flyt_job *job)
     *(job->next ? &job->next->prev : &session->jobs.last) = job->prev;
     if (job->stream) {
         job->stream->job = NULL;
+        session->jobs.holding_count--;
         job->stream->device->blocking_job_count -= job->stream->is_blocking;
     }
     if (job->is_unexecuted)

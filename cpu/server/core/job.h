@@ -61,7 +61,7 @@ struct flyt_job {
 /* All zero: none. */
 struct flyt_jobs {
     struct flyt_job *first, *last;
-    unsigned unexecuted_count;
+    unsigned unexecuted_count, holding_count; /* holding: a stream */
 };
 
 /* Starts a job for a call: fills the members above from it (the caller allocated *job, zeroed), holds the stream

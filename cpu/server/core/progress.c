@@ -17,6 +17,16 @@ uint64_t flyt_jobs_unexecuted(const struct flyt_session *session, bool held_only
     return lowest;
 }
 
+/* Of jobs that hold their streams, also where others may pass them. */
+static uint64_t first_holding(const struct flyt_session *session)
+{
+    uint64_t lowest = UINT64_MAX;
+    for (const struct flyt_job *job = session->jobs.first; job; job = job->next)
+        if (job->stream && job->sequence < lowest)
+            lowest = job->sequence;
+    return lowest;
+}
+
 flyt_progress flyt_session_progress(const struct flyt_session *session)
 {
     uint64_t executed = session->received_sequence;
@@ -34,6 +44,8 @@ flyt_progress flyt_session_progress(const struct flyt_session *session)
     for (const struct flyt_stream *stream = session->busy_first; stream; stream = stream->busy_next)
         if (stream->completed_sequence < completed)
             completed = stream->completed_sequence;
+    if (session->jobs.holding_count && first_holding(session) - 1 < completed)
+        completed = first_holding(session) - 1;
     return (flyt_progress){.received = session->received_sequence, .executed = executed, .completed = completed};
 }
 

@@ -7,6 +7,7 @@
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/device.h"
 #include "cpu/server/core/partition.h"
+#include "cpu/server/core/progress.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
 #include "cpu/server/library/environment.h"
@@ -195,7 +196,36 @@ struct thread_job {
     struct flyt_libobject *object; /* that is ended, no more among them */
     struct flyt_device_hold hold;  /* what its thread works in */
     bool has_run, has_settled;
+    bool is_counted; /* among the device's threads */
+    size_t bytes;    /* of the session's, see take_bytes */
 };
+
+/* ---- bounds ---- */
+
+/* Arguments and results of jobs that have not ended; a client may send any number of calls that wait. Calls beyond it
+ * are deferred, which has a bound of its own. The submission thread's. */
+enum { JOB_BYTES_MAX = 64 * 1024 * 1024 };
+static size_t job_bytes;
+
+/* False: they are too many now. */
+static bool take_bytes(struct thread_job *self, const struct work *work)
+{
+    size_t bytes = sizeof *self + work->call.bytes + work->call.result_capacity;
+    if (job_bytes > JOB_BYTES_MAX - bytes)
+        return false;
+    self->bytes = bytes;
+    job_bytes += bytes;
+    return true;
+}
+
+/* The device is at work while a thread may be giving its streams more. Groups are not counted: what they wait for may
+ * be programs that are held. */
+static void count_thread(struct thread_job *self, bool is_counted)
+{
+    if (self->is_counted != is_counted)
+        self->work.device->thread_count += is_counted ? 1 : -1u;
+    self->is_counted = is_counted;
+}
 
 /* With the context that the submission thread has current, too: the libraries keep what they have in it. */
 static CUresult thread_run(struct flyt_job *job)
@@ -242,6 +272,8 @@ static CUresult join(void *user, struct flyt_stream *target)
 static CUresult gather(struct thread_job *self, bool *ret_is_made)
 {
     struct flyt_libcall *call = &self->work.call;
+    const struct flyt_session *session = self->job.session;
+    call->is_last = flyt_session_progress(session).executed >= self->job.sequence - 1;
     enum flyt_gathered gathered = call->row->gather ? call->row->gather(call) : FLYT_GATHERED;
     *ret_is_made = gathered == FLYT_GATHERED;
     if (call->lets_pass && self->job.is_unexecuted)
@@ -249,7 +281,9 @@ static CUresult gather(struct thread_job *self, bool *ret_is_made)
     if (gathered == FLYT_GATHERED_DONE)
         self->work.status = call->status;
     self->job.needs_poll = false;
-    return gathered == FLYT_GATHERED_NOT ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    if (gathered == FLYT_GATHERED_NOT && session->fatal != CUDA_SUCCESS)
+        return session->fatal; /* the others are refused before they come here */
+    return gathered == FLYT_GATHERED_NOT || gathered == FLYT_GATHERED_RUNS ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 static CUresult thread_advance(struct flyt_job *job)
@@ -261,9 +295,12 @@ static CUresult thread_advance(struct flyt_job *job)
         if (result != CUDA_SUCCESS)
             return result;
         self->has_run = true;
-        if (is_made)
+        if (is_made) {
+            count_thread(self, !self->work.call.row->gather);
             return flyt_job_run(job, thread_run);
+        }
     }
+    count_thread(self, false);
     if (self->stream)
         return flyt_stream_submit(self->stream, job->sequence, FLYT_SUBMIT_ADDED, self->stream->device, join, self);
     if (self->has_settled || !flyt_device_has_switched(&self->hold))
@@ -275,6 +312,10 @@ static CUresult thread_advance(struct flyt_job *job)
 static void thread_free(struct flyt_job *job)
 {
     struct thread_job *self = (struct thread_job *)job;
+    if (self->work.call.lose)
+        self->work.call.lose(&self->work.call);
+    count_thread(self, false);
+    job_bytes -= self->bytes;
     flyt_device_release(&self->hold);
     work_fini(&self->work);
     free(self->object);
@@ -352,6 +393,10 @@ static CUresult start_thread(void *user, struct flyt_stream *target)
     struct thread_job *thread = calloc(1, sizeof *thread);
     if (!thread)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!take_bytes(thread, &self->work)) {
+        free(thread);
+        return FLYT_CALL_RETRY;
+    }
     thread->work = self->work;
     thread->work.call.cu_stream = target->cu_stream;
     thread->work.device = target->device;
@@ -468,6 +513,8 @@ CUresult flyt_serve_libcall_aside(struct flyt_call *call, const flyt_libcall_asi
     if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_IS_ASIDE))
         result = CUDA_ERROR_INVALID_VALUE;
     self->work.device = &call->session->devices[0];
+    if (result == CUDA_SUCCESS && !take_bytes(self, &self->work))
+        result = FLYT_CALL_RETRY;
     if (result == CUDA_SUCCESS && !(self->work.call.row->flags & FLYT_LIBCALL_AT_ONCE)) {
         /* It may wait for other processes for ever, and holds no SMs meanwhile: operations are what runs there. */
         set_place(&self->work.call, self->work.device);
@@ -537,6 +584,8 @@ static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args 
         return result;
     if (!(self->work.call.row->flags & FLYT_LIBCALL_NEW))
         return CUDA_ERROR_INVALID_VALUE;
+    if (!take_bytes(self, &self->work))
+        return FLYT_CALL_RETRY;
     self->work.device = device;
     result = insert_new(call->session, args->object_id, self);
     if (result != CUDA_SUCCESS)

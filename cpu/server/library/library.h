@@ -33,6 +33,8 @@ struct flyt_server_kind {
     bool is_bound;           /* the library keeps streams in it: there is a real one for each context it is used in */
     bool has_sms;            /* the int32_t at sms_at of its state says for how many SMs it works; 0: those there are */
     unsigned sms_at;
+    bool is_reset; /* its stream's setter takes away what the address at reset_at of its state has told */
+    unsigned reset_at;
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
@@ -78,9 +80,10 @@ enum {
 
 /* What a call that is one of several says of itself, each time that it is looked at. */
 enum flyt_gathered {
-    FLYT_GATHERED_NOT, /* it goes on waiting, which time alone does not end */
-    FLYT_GATHERED,     /* it is made now */
-    FLYT_GATHERED_DONE /* another one has made it, with the call's status */
+    FLYT_GATHERED_NOT,  /* it goes on waiting, which time alone does not end */
+    FLYT_GATHERED,      /* it is made now */
+    FLYT_GATHERED_RUNS, /* another one makes it now, and uses this one's arguments */
+    FLYT_GATHERED_DONE  /* another one has made it, with the call's status */
 };
 
 struct flyt_server_row {
@@ -187,8 +190,13 @@ struct flyt_libcall {
         void *result; /* NULL: the client gets nothing back */
     } values[FLYT_LIBCALL_VALUES_MAX];
     unsigned value_count;
-    void *scratch;  /* one at most */
-    void *gathered; /* what a row that `gathers` keeps */
+    void *scratch; /* one at most */
+    /* Of a row that `gathers`: what it keeps; what says that the call has ended without having been made with the
+     * others, set as long as these are not told otherwise; and, before it is asked, whether all that the client has
+     * sent before has been executed. */
+    void *gathered;
+    void (*lose)(struct flyt_libcall *call);
+    bool is_last;
     bool lets_pass; /* calls that wait for all before them do not wait for this one */
     int staying;    /* objects that stand against moving, which the call has made, less those that it has ended */
 };

@@ -1,7 +1,8 @@
 /*
  * Groups of NCCL's operations. A group comes in parts, one for each of its streams, and each holds its stream as other
  * work does that a thread makes. When the last part has its stream, too, that part's thread hands all operations to
- * NCCL, in the order in which the program made them. A part that is wrong lets the whole group end without that.
+ * NCCL, in the order in which the program made them. A part that is wrong, or that ends before, lets the whole group
+ * end without that.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,6 +13,8 @@
 #include "cpu/server/library/nccl.h"
 #include "flyt_lib_nccl.h"
 #include "rpc/library/nccl_list.h"
+
+enum { GROUPS_MAX = 1024 }; /* more than a program has threads, each of which has one at a time */
 
 struct part {
     CUstream cu_stream;
@@ -24,7 +27,7 @@ struct group {
     uint64_t number;
     unsigned part_count, come_count, wrong_count; /* part_count: 0 as long as none has come */
     unsigned leaving_count;                       /* of parts and of who awaits it, those that know how it ended */
-    bool is_awaited, is_done;
+    bool is_awaited, is_running, is_done;
     int status;
     struct part parts[FLYT_NCCL_PARTS_MAX];
 };
@@ -34,13 +37,14 @@ static struct {
     struct group *first;
 } table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* The group of a number, made where it is not there; NULL: no memory. */
+/* The group of a number, made where it is not there; NULL: no memory, or too many of them. */
 static struct group *get_group_locked(uint64_t number)
 {
+    unsigned count = 0;
     struct group *group = table.first;
-    while (group && group->number != number)
-        group = group->next;
-    if (group || !(group = calloc(1, sizeof *group)))
+    for (; group && group->number != number; group = group->next)
+        count++;
+    if (group || count == GROUPS_MAX || !(group = calloc(1, sizeof *group)))
         return group;
     group->number = number;
     group->next = table.first;
@@ -149,6 +153,17 @@ CUresult flyt_server_resolve_ncclGroupEnd(struct flyt_libcall *call)
     return result;
 }
 
+/* The part has ended, and its operations go with it. */
+static void lose(struct flyt_libcall *call)
+{
+    struct group *group = call->gathered;
+    pthread_mutex_lock(&table.mutex);
+    if (!group->is_done)
+        end_group_locked(group, call->library->failed);
+    leave_locked(group);
+    pthread_mutex_unlock(&table.mutex);
+}
+
 /* The part has its stream from now on. NULL: it belongs to no group. */
 static struct group *come_locked(struct flyt_libcall *call)
 {
@@ -160,6 +175,7 @@ static struct group *come_locked(struct flyt_libcall *call)
     group->parts[group->come_count++] =
         (struct part){.cu_stream = call->cu_stream, .ops = (const void *)(part + 1), .count = count};
     call->gathered = group;
+    call->lose = lose;
     call->lets_pass = part->is_awaited;
     return group;
 }
@@ -174,14 +190,19 @@ static enum flyt_gathered gather_locked(struct flyt_libcall *call)
             call->status = call->library->invalid;
             return FLYT_GATHERED_DONE;
         }
-        if (group->come_count + group->wrong_count == group->part_count) {
-            if (!group->wrong_count)
+        if (group->is_done) { /* without it */
+            const struct part *own = &group->parts[group->come_count - 1];
+            count_ops(own->ops, own->count);
+        } else if (group->come_count + group->wrong_count == group->part_count) {
+            group->is_running = !group->wrong_count;
+            if (group->is_running)
                 return FLYT_GATHERED;
             end_group_locked(group, call->library->invalid);
         }
     }
     if (!group->is_done)
-        return FLYT_GATHERED_NOT;
+        return group->is_running ? FLYT_GATHERED_RUNS : FLYT_GATHERED_NOT;
+    call->lose = NULL;
     leave_locked(group);
     return FLYT_GATHERED_DONE;
 }
@@ -207,7 +228,11 @@ enum flyt_gathered flyt_server_gather_ncclGroupStart(struct flyt_libcall *call)
     if (!group || (group->part_count && !group->is_awaited)) {
         call->status = group ? call->library->invalid : call->library->memory;
         gathered = FLYT_GATHERED_DONE;
-    } else if (group->is_done) {
+    } else if (call->is_last && !group->is_done &&
+               (!group->part_count || group->come_count + group->wrong_count < group->part_count)) {
+        end_group_locked(group, call->library->failed); /* a part was refused before it came here */
+    }
+    if (gathered == FLYT_GATHERED_NOT && group->is_done) {
         call->status = group->status;
         gathered = FLYT_GATHERED_DONE;
         leave_locked(group);
@@ -331,6 +356,7 @@ int flyt_server_run_ncclGroupEnd(struct flyt_libcall *call)
     int status = is_current ? run_group(call, group) : call->library->failed;
     pthread_mutex_lock(&table.mutex);
     bool is_told = group->is_awaited;
+    call->lose = NULL;
     end_group_locked(group, status);
     leave_locked(group);
     pthread_mutex_unlock(&table.mutex);

@@ -101,7 +101,7 @@ static void free_others(struct flyt_libobject *object)
 /* Its end at the library is the process's, or the device's. */
 void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device *device)
 {
-    if (device && object->device != device)
+    if (device && (object->device != device || object->taken_count)) /* by a thread's call, as of streams */
         return;
     flyt_libobject_stay(object->device->session, object, false);
     if (object->kind->has_room)

@@ -237,6 +237,19 @@ static const void *wanted_state(const struct flyt_libcall *call, const struct fl
     return room;
 }
 
+/* The client wants the library's own in place of what this object has been told, and only its stream's setter gives it
+ * that: to set nothing is not the same (cublasSetWorkspace). */
+static bool is_reset_due(const struct flyt_libobject *object, const void *state)
+{
+    const struct flyt_server_kind *kind = object->kind;
+    uint64_t want, have;
+    if (!kind->is_reset)
+        return false;
+    memcpy(&want, (const char *)state + kind->reset_at, sizeof want);
+    memcpy(&have, object->state + kind->reset_at, sizeof have);
+    return !want && have;
+}
+
 static int prepare_object(struct flyt_libcall *call, struct flyt_libobject *object, const void *state)
 {
     const struct flyt_server_kind *kind = object->kind;
@@ -250,7 +263,8 @@ static int prepare_object(struct flyt_libcall *call, struct flyt_libobject *obje
     }
     state = wanted_state(call, kind, state, room);
     bool is_streamed =
-        kind->stream_setter && (object->cu_stream != call->cu_stream || object->switch_count != call->switch_count);
+        kind->stream_setter && (object->cu_stream != call->cu_stream || object->switch_count != call->switch_count ||
+                                is_reset_due(object, state));
     if (is_streamed) {
         int status = set(object, kind->stream_setter, call->cu_stream, 0, true);
         if (status != call->library->success)

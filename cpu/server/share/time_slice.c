@@ -47,7 +47,7 @@ static void end_thread(struct flyt_time_slice *time_slice)
 
 static bool is_busy(const struct flyt_device *device)
 {
-    return (device->busy_count || device->copying_count) && device->session->fatal == CUDA_SUCCESS;
+    return (device->busy_count || device->copying_count || device->thread_count) && device->session->fatal == CUDA_SUCCESS;
 }
 
 static void open_gate(struct flyt_device *device)
