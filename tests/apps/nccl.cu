@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <vector>
 #include "nccl_interface.h"
-#include "check.h"
+#include "gate.h"
 
 enum { RANKS_MAX = 4, COUNT = 1000, ROUNDS = 40 };
 
@@ -250,6 +250,43 @@ static void by_threads(void)
         pthread_join(threads[r], NULL);
 }
 
+static void *add_up(void *user)
+{
+    CHECK_NCCL(ncclGroupStart());
+    for (int r = 0; r < ranks; r++)
+        CHECK_NCCL(ncclAllReduce(ranks_of[r].send, ranks_of[r].receive, COUNT - 1, ncclInt32, ncclSum, ranks_of[r].comm,
+                                 ranks_of[r].stream));
+    CHECK_NCCL(ncclGroupEnd());
+    return NULL;
+}
+
+/* A rank's stream is not done before the others' have come: here one stands before a closed gate. */
+static void a_stream_that_waits_for_another_is_not_done(void)
+{
+    struct gate gate = {};
+    pthread_t thread;
+    double start = now_ms();
+
+    if (ranks < 2)
+        return;
+    fill<int>(COUNT);
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaLaunchHostFunc(ranks_of[0].stream, gate_wait, &gate));
+    gate_await_reached(&gate);
+    EXPECT(!pthread_create(&thread, NULL, add_up, NULL), "a thread");
+    CHECK(cudaSetDevice(1));
+    while (cudaStreamQuery(ranks_of[1].stream) != cudaErrorNotReady)
+        EXPECT(now_ms() - start < 50e3, "the stream is done, though its peer has not begun");
+    (void)cudaGetLastError();
+    gate_open(&gate);
+    pthread_join(thread, NULL);
+    for (int r = 0; r < ranks; r++) {
+        std::vector<int> host = received<int>(r, COUNT - 1);
+        for (size_t i = 0; i < COUNT - 1; i++)
+            EXPECT_EQ(host[i], combine<int>(ncclSum, i));
+    }
+}
+
 static void what_is_wrong_is_said(void)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -291,6 +328,7 @@ int main()
     moves<float>();
     moves<double>();
     own_operators();
+    a_stream_that_waits_for_another_is_not_done();
     what_is_wrong_is_said();
     CHECK_NCCL(ncclGroupStart());
     for (int r = 0; r < ranks; r++)

@@ -242,11 +242,32 @@ static void what_a_thread_uses_is_its_own(void **state)
     assert_string_equal(lines, "finalized destroyed asked ");
 }
 
+/* The device's reset leaves what a thread's call names, and what it makes. */
+static void a_reset_leaves_what_a_thread_uses(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_args_cudnnBackendFinalize tensor = {.type = TENSOR};
+    struct finalize plan = a_plan();
+    uint64_t nothing = 0;
+    flyt_device_reset_res res = {0};
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, 8)), 0);
+    assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
+    uint32_t plan_xid = send_new(self, 4, CUDNN("cudnnBackendFinalize"), &plan, sizeof plan);
+    sem_wait(&is_finalizing);
+    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    sem_post(&may_finalize);
+    assert_int_equal(await_new(self, plan_xid), 0);
+}
+
 /* No thread waits for a test that has failed. */
 static int let_go(void **state)
 {
     sem_post(&may_finalize);
-    return tear_down(state);
+    int status = tear_down(state);
+    while (!sem_trywait(&may_finalize))
+        ;
+    return status;
 }
 
 static void an_id_that_is_known_costs_the_library_nothing(void **state)
@@ -304,6 +325,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(calls_of_a_sequential_object_keep_their_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, let_go),
+        cmocka_unit_test_setup_teardown(a_reset_leaves_what_a_thread_uses, set_up, let_go),
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
     };
