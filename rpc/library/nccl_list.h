@@ -18,6 +18,7 @@ enum {
     FLYT_NCCL_PARTS_MAX = 256,  /* streams of a group */
     FLYT_NCCL_OPS_MAX = 1024,   /* of a group */
     FLYT_NCCL_SUCCESS = 0,
+    FLYT_NCCL_REMOTE_ERROR = 6,
     FLYT_NCCL_IN_PROGRESS = 7,
     FLYT_NCCL_OPS_BUILT_IN = 5, /* operators from this number on are the program's */
 };

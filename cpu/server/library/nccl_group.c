@@ -344,6 +344,12 @@ static int run_group(struct flyt_libcall *call, const struct group *group)
     return status == call->library->success || status == FLYT_NCCL_IN_PROGRESS ? ended : status;
 }
 
+/* Whether the communicator goes on telling it (ncclCommGetAsyncError). */
+static bool is_kept(int status)
+{
+    return status == FLYT_NCCL_IN_PROGRESS || status == FLYT_NCCL_REMOTE_ERROR;
+}
+
 /* Of the part that came last. Who awaits the group is told its status; where nobody does, this call's thread is. */
 int flyt_server_run_ncclGroupEnd(struct flyt_libcall *call);
 int flyt_server_run_ncclGroupEnd(struct flyt_libcall *call)
@@ -360,5 +366,5 @@ int flyt_server_run_ncclGroupEnd(struct flyt_libcall *call)
     end_group_locked(group, status);
     leave_locked(group);
     pthread_mutex_unlock(&table.mutex);
-    return is_told || status == FLYT_NCCL_IN_PROGRESS ? call->library->success : status;
+    return is_told || is_kept(status) ? call->library->success : status;
 }
