@@ -308,7 +308,7 @@ static curandStatus_t push(curandGenerator_t generator, enum form form, void *ou
     if (count && !output)
         return CURAND_STATUS_OUT_OF_RANGE;
     if (generator->is_quasi ? count % generator->dimensions != 0
-                            : form >= NORMAL && form <= LOG_NORMAL_DOUBLE && count % 2 != 0)
+                            : form >= NORMAL && form <= LOG_NORMAL_DOUBLE && count % 2 != 0 && !generator->is_host)
         return CURAND_STATUS_LENGTH_NOT_MULTIPLE;
     call.generator = *generator;
     if (count == 0)
