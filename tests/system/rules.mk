@@ -27,6 +27,11 @@ $(B)/tests/system/lattice: tests/system/programs/lattice.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -o $@ $< -lcusparse
 
+# It calls cuSOLVER's sparse part, and cuRAND.
+$(B)/tests/system/relaxation: tests/system/programs/relaxation.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -lcusolver -lcusparse -lcurand
+
 # It calls cuFFT and cuRAND.
 $(B)/tests/system/spectrum: tests/system/programs/spectrum.cu | toolkit
 	@mkdir -p $(@D)
