@@ -168,6 +168,53 @@ static void test_host_alone()
     CHECK(cudaGetLastError());
 }
 
+// Number j of a dimension has its lowest bit j places below the highest: in all of them.
+template <typename T> static void expect_directions(const T *vectors, int bits)
+{
+    for (int d = 0; d < 20000; d++)
+        for (int j = 0; j < bits; j++) {
+            T one = vectors[d * bits + j], bit = (T)1 << (bits - 1 - j);
+            EXPECT((one & bit) && !(one & (bit - 1)), "dimension %d, number %d", d, j);
+        }
+}
+
+// From each quasi-random number to the next one, one of its dimension's direction numbers is added.
+static void test_tables()
+{
+    enum { COUNT = 1000, DIMENSIONS = 5 };
+    curandDirectionVectors32_t *vectors = NULL, *again = NULL, *scrambled = NULL;
+    curandDirectionVectors64_t *vectors_64 = NULL;
+    curandGenerator_t generator;
+    unsigned *numbers, *constants = NULL;
+    CHECK_RAND(curandGetDirectionVectors32(&vectors, CURAND_DIRECTION_VECTORS_32_JOEKUO6));
+    CHECK_RAND(curandGetDirectionVectors32(&again, CURAND_DIRECTION_VECTORS_32_JOEKUO6));
+    EXPECT(vectors && vectors == again);
+    expect_directions(&vectors[0][0], 32);
+    CHECK_RAND(curandGetDirectionVectors64(&vectors_64, CURAND_DIRECTION_VECTORS_64_JOEKUO6));
+    expect_directions(&vectors_64[0][0], 64);
+    CHECK(cudaMalloc(&numbers, DIMENSIONS * COUNT * sizeof *numbers));
+    CHECK_RAND(curandCreateGenerator(&generator, CURAND_RNG_QUASI_SOBOL32));
+    CHECK_RAND(curandSetQuasiRandomGeneratorDimensions(generator, DIMENSIONS));
+    CHECK_RAND(curandGenerate(generator, numbers, DIMENSIONS * COUNT));
+    std::vector<unsigned> seen = from_device(numbers, DIMENSIONS * COUNT);
+    for (int d = 0; d < DIMENSIONS; d++)
+        for (int i = 1; i < COUNT; i++) {
+            unsigned step = seen[d * COUNT + i] ^ seen[d * COUNT + i - 1];
+            int is_one = 0;
+            for (int j = 0; j < 32; j++)
+                is_one |= step == vectors[d][j];
+            EXPECT(is_one, "dimension %d, number %d", d, i);
+        }
+    // The software GPU scrambles nothing.
+    curandStatus_t status = curandGetDirectionVectors32(&scrambled, CURAND_SCRAMBLED_DIRECTION_VECTORS_32_JOEKUO6);
+    EXPECT(status == CURAND_STATUS_TYPE_ERROR || (status == CURAND_STATUS_SUCCESS && scrambled[0][0] && scrambled != vectors));
+    status = curandGetScrambleConstants32(&constants);
+    EXPECT(status == CURAND_STATUS_TYPE_ERROR || (status == CURAND_STATUS_SUCCESS && constants[0] != constants[19999]));
+    EXPECT(curandGetDirectionVectors32(&again, CURAND_DIRECTION_VECTORS_64_JOEKUO6) != CURAND_STATUS_SUCCESS);
+    CHECK_RAND(curandDestroyGenerator(generator));
+    CHECK(cudaFree(numbers));
+}
+
 static void test_errors()
 {
     curandGenerator_t generator;
@@ -188,6 +235,7 @@ int main()
     test_host(CURAND_RNG_PSEUDO_PHILOX4_32_10);
     test_host(CURAND_RNG_QUASI_SOBOL32);
     test_host_alone();
+    test_tables();
     test_errors();
     CHECK(cudaDeviceSynchronize());
     return 0;
