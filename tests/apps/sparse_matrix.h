@@ -31,27 +31,60 @@
 
 template <typename T> struct number {
     typedef T real;
-    static T of(double re, double im) { return (T)re; }
+    static T of(double re, double im)
+    {
+        return (T)re;
+    }
 };
 template <> struct number<cuComplex> {
     typedef float real;
-    static cuComplex of(double re, double im) { return make_cuComplex((float)re, (float)im); }
+    static cuComplex of(double re, double im)
+    {
+        return make_cuComplex((float)re, (float)im);
+    }
 };
 template <> struct number<cuDoubleComplex> {
     typedef double real;
-    static cuDoubleComplex of(double re, double im) { return make_cuDoubleComplex(re, im); }
+    static cuDoubleComplex of(double re, double im)
+    {
+        return make_cuDoubleComplex(re, im);
+    }
 };
 template <typename T> using real_of = typename number<T>::real;
-template <typename T> static inline T of(double re, double im) { return number<T>::of(re, im); }
+template <typename T> static inline T of(double re, double im)
+{
+    return number<T>::of(re, im);
+}
 
-static inline double real(double x) { return x; }
-static inline double real(cuComplex x) { return x.x; }
-static inline double real(cuDoubleComplex x) { return x.x; }
-static inline double imaginary(double x) { return 0; }
-static inline double imaginary(cuComplex x) { return x.y; }
-static inline double imaginary(cuDoubleComplex x) { return x.y; }
+static inline double real(double x)
+{
+    return x;
+}
+static inline double real(cuComplex x)
+{
+    return x.x;
+}
+static inline double real(cuDoubleComplex x)
+{
+    return x.x;
+}
+static inline double imaginary(double x)
+{
+    return 0;
+}
+static inline double imaginary(cuComplex x)
+{
+    return x.y;
+}
+static inline double imaginary(cuDoubleComplex x)
+{
+    return x.y;
+}
 
-template <typename T> static inline T sum(T x, T y) { return of<T>(real(x) + real(y), imaginary(x) + imaginary(y)); }
+template <typename T> static inline T sum(T x, T y)
+{
+    return of<T>(real(x) + real(y), imaginary(x) + imaginary(y));
+}
 template <typename T> static inline T product(T x, T y)
 {
     return of<T>(real(x) * real(y) - imaginary(x) * imaginary(y), real(x) * imaginary(y) + imaginary(x) * real(y));
@@ -97,13 +130,19 @@ template <typename T> struct Matrix {
     int rows, columns, base;
     std::vector<T> values;
     std::vector<int> offsets, indices;
-    int nnz() const { return (int)values.size(); }
+    int nnz() const
+    {
+        return (int)values.size();
+    }
 };
 
 template <typename T> struct DeviceMatrix {
     T *values;
     int *offsets, *indices;
-    explicit DeviceMatrix(const Matrix<T> &a) : values(on_device(a.values)), offsets(on_device(a.offsets)), indices(on_device(a.indices)) {}
+    explicit DeviceMatrix(const Matrix<T> &a)
+        : values(on_device(a.values)), offsets(on_device(a.offsets)), indices(on_device(a.indices))
+    {
+    }
     DeviceMatrix(const DeviceMatrix &) = delete;
     ~DeviceMatrix()
     {
@@ -174,8 +213,10 @@ template <typename T> static std::vector<T> times(const Matrix<T> &a, const std:
     for (int i = 0; i < a.rows; i++) {
         double re = 0, im = 0;
         for (int k = a.offsets[i] - a.base; k < a.offsets[i + 1] - a.base; k++) {
-            cuDoubleComplex v = make_cuDoubleComplex(real(a.values[k]), imaginary(a.values[k])), one = make_cuDoubleComplex(
-                real(x[a.indices[k] - a.base]), imaginary(x[a.indices[k] - a.base])), p = product(v, one);
+            cuDoubleComplex v = make_cuDoubleComplex(real(a.values[k]), imaginary(a.values[k])),
+                            one = make_cuDoubleComplex(real(x[a.indices[k] - a.base]),
+                                                       imaginary(x[a.indices[k] - a.base])),
+                            p = product(v, one);
             re += p.x;
             im += p.y;
         }
@@ -187,14 +228,16 @@ template <typename T> static std::vector<T> times(const Matrix<T> &a, const std:
 // ---- what is expected ----
 
 template <typename T>
-static void expect_near(const std::vector<T> &seen, const std::vector<T> &wanted, const char *what, double tolerance = 0)
+static void expect_near(const std::vector<T> &seen, const std::vector<T> &wanted, const char *what,
+                        double tolerance = 0)
 {
     if (!tolerance)
         tolerance = sizeof(real_of<T>) == 4 ? 2e-4 : 1e-9;
     for (size_t i = 0; i < wanted.size(); i++)
-        if (!(fabs(real(seen[i]) - real(wanted[i])) <= tolerance) || !(fabs(imaginary(seen[i]) - imaginary(wanted[i])) <= tolerance)) {
-            printf("%s: %zu is %.9g %+.9gi, expected %.9g %+.9gi\n", what, i, real(seen[i]), imaginary(seen[i]), real(wanted[i]),
-                   imaginary(wanted[i]));
+        if (!(fabs(real(seen[i]) - real(wanted[i])) <= tolerance) ||
+            !(fabs(imaginary(seen[i]) - imaginary(wanted[i])) <= tolerance)) {
+            printf("%s: %zu is %.9g %+.9gi, expected %.9g %+.9gi\n", what, i, real(seen[i]), imaginary(seen[i]),
+                   real(wanted[i]), imaginary(wanted[i]));
             exit(1);
         }
 }
