@@ -21,7 +21,7 @@ SKIPPED = 77
 TELL = """#include <cstdio>
 #include <cstddef>
 #include <type_traits>
-#include <{header}>
+{headers}
 template <typename T> static void tell()
 {{
     using bare = std::decay_t<T>;
@@ -36,7 +36,7 @@ int main()
 }}
 """
 FLOATS, STRUCTS = {"f32", "f64"}, {"c32", "c64", "f16"}
-WRITTEN = {"out", "inout", "result", "update", "hout", "hinout", "new"}
+WRITTEN = {"either", "out", "inout", "result", "update", "hout", "hinout", "new"}
 
 
 def types_told(header, include, types):
@@ -44,7 +44,7 @@ def types_told(header, include, types):
     with tempfile.TemporaryDirectory() as folder:
         source, program = Path(folder) / "tell.cc", Path(folder) / "tell"
         calls = "\n".join(f"    tell<{one}>();" for one in types)
-        source.write_text(TELL.format(header=header, calls=calls), encoding="utf-8")
+        source.write_text(TELL.format(headers=library_header.includes(header), calls=calls), encoding="utf-8")
         subprocess.run(["g++", "-std=c++17", "-w", f"-I{include}", "-o", program, source], check=True)
         lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
     return dict(zip(types, lines))
@@ -111,7 +111,7 @@ def main():
         sys.exit(__doc__)
     library, built, cuda = library_rows.load(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     count, missing = 0, []
-    if (cuda / "include" / library.header).exists():
+    if all((cuda / "include" / one).exists() for one in library.header.split(",")):
         count += compare_header(library, cuda / "include")
     else:
         missing.append(library.header)

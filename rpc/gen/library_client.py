@@ -29,7 +29,7 @@ def flags(call):
     out = ["FLYT_LIB_ASKS" if "asked" in call.words else names[call.kind]]
     if "waits" in call.words:
         out.append("FLYT_LIB_WAITS")
-    out += [f"FLYT_LIB_{word.upper()}" for word in ("trusted", "draws", "restarts") if word in call.words]
+    out += [f"FLYT_LIB_{word.upper()}" for word in ("trusted", "draws", "restarts", "staged") if word in call.words]
     if call.kind == "more" and call.arguments:
         out.append("FLYT_LIB_LAST")
     return " | ".join(out)
@@ -62,8 +62,12 @@ def put(library, call, one):
         return [f"    sent.{name} = {name};"]
     if one.kind in ADDRESSES:
         return [f"    sent.{name} = (uint64_t)(uintptr_t){name};"]
+    if one.kind == "either":
+        return [f"    sent.{name} = flyt_lib_either(&call, {name}, {one.extent}, {shared.element_bytes(one.type)}, &kind_{one.by});"]
     if one.kind == "stream":
         return [f"    flyt_lib_stream(&call, {name});"]
+    if word == "scratch" and one.extent.startswith("of "):
+        return [f"    sent.{name}_bytes = {name} != NULL;"]
     if word == "scratch":
         return [f"    sent.{name}_bytes = {name} ? (size_t)({formula(call)(one.extent)}) : 0;"]
     if one.is_value:
@@ -104,7 +108,7 @@ def addresses_c(library, call):
     out = []
     for one in call.parameters:
         place = f"offsetof(struct flyt_args_{call.symbol}, {one.name}"
-        if one.kind in ADDRESSES and one.kind != "unread":
+        if one.kind in ADDRESSES | {"either"} and one.kind != "unread":
             out.append(f"{{{place}), 8}}")
         elif one.kind in BY_MODE:
             out.append(f"{{{place}.place), 4}}")
@@ -124,6 +128,8 @@ def row_c(library, call, storage="static "):
     if addresses:
         more += f", .address_count = {len(addresses)}, .addresses = addresses_{call.symbol}"
         addresses = [f"static const struct flyt_lib_address addresses_{call.symbol}[] = {{{', '.join(addresses)}}};\n"]
+    if "staged" in call.words:
+        more += f", .stage_at = offsetof(struct flyt_args_{call.symbol}, stage)"
     name = f"row_{call.symbol}" if storage else f"flyt_lib_row_{call.symbol}"
     return "".join(addresses) + (f"{storage}const struct flyt_lib_row {name} = {{.library = &this_library, .name = \"{call.symbol}\", .id = {call.id:#x}u, "
             f".flags = {flags(call)}, .bytes = sizeof(struct flyt_args_{call.symbol}), "

@@ -22,10 +22,15 @@ def parameter(text, place):
     return Declared(found[2], (found[1].strip() + ("*" if found[3] else "")).replace(" *", "*"))
 
 
-def read(header, include, prefix):
-    """{name: [Declared]} of the functions whose names begin with prefix."""
+def includes(headers):
+    """Lines that include headers, whose names commas separate."""
+    return "".join(f"#include <{one}>\n" for one in headers.split(","))
+
+
+def read(headers, include, prefix):
+    """{name: [Declared]} of the functions of some headers whose names begin with prefix."""
     command = ["g++", "-E", "-P", f"-I{include}", "-xc++", "-"]
-    result = subprocess.run(command, input=f"#include <{header}>\n", capture_output=True, text=True, check=True)
+    result = subprocess.run(command, input=includes(headers), capture_output=True, text=True, check=True)
     text = re.sub(r"__attribute__\s*\(\([^()]*(?:\([^()]*\))?[^()]*\)\)", " ", result.stdout)
     text = re.sub(r"\bCUDARTAPI\b|\bextern \"C\"", " ", text)
     out = {}

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import library_client  # noqa: E402
 import library_rows  # noqa: E402
 import library_shared as shared  # noqa: E402
-from library_rows import ADDRESSES, BY_MODE, HOST, NUMBERS, mode_object  # noqa: E402
+from library_rows import ADDRESSES, BY_MODE, CHECKED, HOST, NUMBERS, mode_object, split  # noqa: E402
 
 OUT_SEED, IN_SEED = 0x5A5A, 0
 
@@ -30,7 +30,15 @@ def formulas(call):
 
 def depends_on_descriptor(call, one):
     values = {p.name for p in call.parameters if p.is_value}
+    if checked(one): # where it begins depends on one, and there is none
+        return False
     return bool(one.by) or bool(values & set(re.findall(r"[A-Za-z_]\w*", one.type + " " + one.extent)) and one.kind.split()[0].rstrip("?") in BY_MODE | HOST)
+
+
+def checked(one):
+    """What an array is that the server looks at: the word and its first number."""
+    word, _, inside = one.type.partition("(")
+    return (word, split(inside[:-1])[0]) if word in CHECKED else None
 
 
 def number_of(call, one):
@@ -69,7 +77,7 @@ def recorded(library, call, number, mode):
                 lines.append(f'    record_word(&record, "{name}", \'#\', {number(one)});')
         elif one.kind in NUMBERS:
             lines.append(f'    record_bytes(&record, "{name}", &{name}, sizeof {name});')
-        elif one.kind in ADDRESSES:
+        elif one.kind in ADDRESSES | {"either"}:
             lines.append(f'    record_word(&record, "{name}", \'@\', (uint64_t)(uintptr_t){name});')
         elif one.is_value:
             lines.append(f'    record_word(&record, "{name}", \'v\', {name} != NULL);')
@@ -164,7 +172,7 @@ def caller_value(library, call, place, one):
         return [f"    {c_type}{name} = {value};"], name
     if one.kind in NUMBERS:
         return [f"    {NUMBERS[one.kind][0]} {name} = {number_of(call, one)};"], name
-    if one.kind in ADDRESSES:
+    if one.kind in ADDRESSES | {"either"}:
         return [f"    void *{name} = (void *)(uintptr_t){derived(call, one, 44)}ull;"], name
     if one.is_value or word == "stream":
         return [f"    void *{name} = NULL;"], name
@@ -174,6 +182,9 @@ def caller_value(library, call, place, one):
     if word in BY_MODE:
         return lines + ["    if (is_on_device)", f"        {name} = (void *)(uintptr_t){derived(call, one, 44)}ull;", "    else",
                         f"        fill({name}_bytes, {size_of(one)}, {seed(call, place, False)});"], name
+    if checked(one):
+        word, number = checked(one)
+        return lines + [f"    fill_{word}({name}_bytes, {one.extent}, {number});"], name
     return lines + [f"    fill({name}_bytes, {size_of(one)}, {seed(call, place, False)});"], name
 
 
@@ -247,8 +258,9 @@ def caller(library, banner):
 
 
 def leave_out_served(library):
-    """What is served by hand has no prototype in the rows; and without it, objects that only it makes are not there."""
-    calls = [call for call in library.calls if "served" not in call.words]
+    """What is served by hand has no prototype in the rows; and without it, objects that only it makes are not there. A
+    call before which the server asks for the size of its scratch comes as two."""
+    calls = [call for call in library.calls if "served" not in call.words and not any(p.extent.startswith("of ") for p in call.parameters)]
     made = {p.type for call in calls for p in call.parameters if p.kind.startswith("new ")}
     gone = {one.name for one in library.objects.values() if one.name not in made}
     library.calls = [call for call in calls if not any(library.object_of(p) and library.object_of(p).name in gone for p in call.parameters)]

@@ -4,7 +4,7 @@ rpc/library/GRAMMAR.md says what stands in a file.
 """
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 CODES = ("success", "refused", "failed", "handle", "invalid", "memory")
@@ -18,7 +18,9 @@ ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
 BY_MODE = {"scalar", "result", "update"}
 HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
 CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "fill", "tell", "hand", "none", "aside"}
-WORDS = {"waits", "asked", "trusted", "draws", "restarts", "served", "finds", "gathers", "apart", "at once"}
+WORDS = {"waits", "asked", "trusted", "draws", "restarts", "served", "finds", "gathers", "apart", "at once", "staged"}
+# Host arrays of 32-bit numbers that the library follows: the server looks at them first.
+CHECKED = {"offsets": 2, "indices": 2, "order": 1}
 OBJECTS_MAX = 4
 
 
@@ -50,6 +52,8 @@ class Object:
     is_sequential: bool = False  # its calls have an order, whatever streams they are in
     is_bound: bool = False   # the library keeps streams in it: the server has one for each set of SMs
     sms_field: str = ""      # of its state: for how many SMs it works
+    is_unstreamed: bool = False  # its work is in the device's default stream
+    is_waiting: bool = False     # its calls are made by a thread
     stays: str = ""     # what it is called, where it stands against moving
     also: str = ""      # the kind of another library for which these may stand
     room: int = 0       # a handle lives in so many bytes of the program's memory; 0: it is a pointer or a number
@@ -65,6 +69,7 @@ class Value:
     """A kind of descriptors."""
     name: str
     bytes: int
+    of: str = ""               # the other library that it is of
     create: list = field(default_factory=list)
     attribute: str = ""
     destroy: str = ""
@@ -179,19 +184,29 @@ def parse_parameter(library, text, place):
             raise RowError(f"{place}: nothing follows {kind}: {text}")
         return Parameter(name, kind)
     if kind == "scratch":
-        if len(rest) != 1:
-            raise RowError(f"{place}: expected scratch N: {text}")
-        return Parameter(name, kind, "", rest[0])
+        if len(rest) != 1 and rest[:1] != ["of"] or len(rest) > 2:
+            raise RowError(f"{place}: expected scratch N, or scratch of FUNCTION: {text}")
+        return Parameter(name, kind, "", " ".join(rest))
+    if kind == "either":
+        if len(rest) != 3 or rest[0] not in NUMBERS or rest[2] not in library.objects:
+            raise RowError(f"{place}: expected either TYPE N OBJECT: {text}")
+        return Parameter(name, kind, *rest)
     by = ""
     if kind in BY_MODE and "by" in rest:
         rest, by = rest[:rest.index("by")], " ".join(rest[rest.index("by") + 1:])
     if kind in BY_MODE or kind in HOST:
         if not 1 <= len(rest) <= 2:
             raise RowError(f"{place}: expected {kind} TYPE [N]: {text}")
-        if rest[0] not in NUMBERS and not re.fullmatch(r"(bytes|type|wide|scale|real)\(.*\)", rest[0]):
+        if rest[0] not in NUMBERS and not re.fullmatch(r"(bytes|type|wide|scale|real)\(.*\)", rest[0]) and not is_checked(kind, rest[0]):
             raise RowError(f"{place}: unknown type {rest[0]}: {text}")
         return Parameter(name, kind, rest[0], rest[1] if len(rest) > 1 else "1", by)
     raise RowError(f"{place}: unknown kind {kind}: {text}")
+
+
+def is_checked(kind, type_name):
+    """Whether it is an array that the server looks at, with as many formulas as that takes."""
+    word, _, inside = type_name.partition("(")
+    return CHECKED.get(word) == len(split(inside[:-1])) and kind.rstrip("?") in ("hin", "hinout")
 
 
 def variants(symbol, place):
@@ -258,7 +273,8 @@ class Reader:
             self.library.codes = {words[i]: int(words[i + 1]) for i in range(0, len(words), 2)}
         elif word == "object":
             name, *words = rest.split()
-            self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words, "sequential" in words, "bound" in words)
+            self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words, "sequential" in words, is_bound="bound" in words,
+                                                           is_unstreamed="unstreamed" in words, is_waiting="waits" in words)
             if "also" in words:
                 at = words.index("also")
                 self.open.also = words[at + 1]
@@ -267,11 +283,11 @@ class Reader:
                 at = words.index("in")
                 self.open.room = int(words[at + 1])
                 del words[at:at + 2]
-            if set(words) - {"small", "apart", "sequential", "bound"} or self.open.room and self.open.is_small:
-                raise RowError(f"{place}: expected object NAME [small | in N] [apart] [sequential] [bound] [also NAME]: {text}")
+            if set(words) - {"small", "apart", "sequential", "bound", "unstreamed", "waits"} or self.open.room and self.open.is_small:
+                raise RowError(f"{place}: expected object NAME [small | in N] [apart] [sequential] [bound] [unstreamed] [waits] [also NAME]: {text}")
         elif word == "value":
-            name, _, size = rest.split()
-            self.open = self.library.values[name] = Value(name, int(size))
+            name, how, what = rest.split()
+            self.open = self.library.values[name] = self.value_of(name, what, place) if how == "of" else Value(name, int(what))
         elif word == "call":
             symbol, kind, *arguments = rest.split(":")[0].split() if re.search(r" (hand|none):", rest) else rest.split()
             if kind not in CLASSES:
@@ -284,6 +300,14 @@ class Reader:
                     self.library.calls.append(Call(one, "none", [], [], set(), reason, place))
         else:
             raise RowError(f"{place}: unknown word {word}")
+
+    def value_of(self, name, other, place):
+        """A descriptor that another library's rows describe."""
+        path = Path(self.path).with_name(f"{other}.rows")
+        found = load(path).values.get(name) if path.exists() and path != Path(self.path) else None
+        if not found or found.of:
+            raise RowError(f"{place}: {other}.rows has no value {name}")
+        return replace(found, of=other)
 
     def inner(self, place, text):
         if self.pending:
@@ -388,6 +412,7 @@ class Reader:
                 raise RowError(f"{call.place}: {call.symbol} has no place in a stream, and so is served by hand")
             if call.words & {"apart", "at once"} and call.kind != "aside" or "gathers" in call.words and "served" not in call.words:
                 raise RowError(f"{call.place}: {call.symbol} has words of another class: {', '.join(sorted(call.words))}")
+            self.check_way(call)
             if call.words & {"draws", "restarts"} and not count:
                 raise RowError(f"{call.place}: {call.symbol} names no object from which it draws")
             if count > OBJECTS_MAX:
@@ -395,6 +420,20 @@ class Reader:
             if any(not one.by for one in call.of(*BY_MODE)) and not mode_object(library, call):
                 raise RowError(f"{call.place}: no object with a pointer mode")
 
+
+    def check_way(self, call):
+        """What is staged, what has a scratch of another function's, and what works in no stream is made by a thread."""
+        objects = [self.library.object_of(p) for p in call.parameters if self.library.object_of(p)]
+        others = [one for p in call.of("scratch") if p.extent.startswith("of ") for one in [p.extent[3:]]
+                  if not any(other.symbol == one and other.is_sent for other in self.library.calls)]
+        if others:
+            raise RowError(f"{call.place}: {call.symbol} has its scratch of {others[0]}, which is no call")
+        if len(call.of("either")) > (1 if call.kind == "stream" and objects else 0):
+            raise RowError(f"{call.place}: {call.symbol} has more than one result that is in either memory, or no object that tells")
+        if "staged" in call.words and not ("waits" in call.words and call.kind in ("stream", "sync") and call.of(*HOST)):
+            raise RowError(f"{call.place}: {call.symbol} has nothing to stage, or no thread that could wait for it")
+        if call.kind in ("stream", "sync", "more") and "waits" not in call.words and "served" not in call.words and any(one.is_unstreamed for one in objects):
+            raise RowError(f"{call.place}: {call.symbol} works in the default stream, for which no thread waits")
 
     def check_setting(self, call):
         """What it sets or tells are fields of its object and parameters of its own."""

@@ -111,6 +111,18 @@ class Grammar(unittest.TestCase):
             "object stone in\n": "cannot be understood",
             "value flour in 64\n    made\n": "flour is ended by one of the library's functions or by hand",
             "value flour in 64\n    made\n    ended\n    destroy millFlourEnd\n": "flour is ended by one of the library's functions or by hand",
+            run + "    handle wheel, room scratch of millAsk\n": "has its scratch of millAsk, which is no call",
+            run + "    handle wheel, room scratch in millAsk\n": "expected scratch N",
+            run + "    handle wheel, x hin offsets(3) 4\n": r"unknown type offsets\(3\)",
+            run + "    handle wheel, x hout order(3) 3\n": r"unknown type order\(3\)",
+            run + "    handle wheel, x in\n    waits\n    staged\n": "has nothing to stage",
+            run + "    handle wheel, x hin f32 3\n    staged\n": "or no thread that could wait for it",
+            run + "    handle wheel, x either f32 3\n": "expected either TYPE N OBJECT",
+            run + "    handle wheel, x either f32 3 stone\n": "expected either TYPE N OBJECT",
+            run + "    handle wheel, x either f32 3 sack, y either f32 3 sack\n": "more than one result that is in either memory",
+            "object stone unstreamed\n" + run + "    handle stone\n": "works in the default stream, for which no thread waits",
+            "value flour of bakery\n": "bakery.rows has no value flour",
+            "value flour of mill\n": "mill.rows has no value flour",
             "object stone\n    weight 3\n": "cannot be understood",
             "object stone small bound\n": "stone cannot be bound, for it stays or is small",
             "object stone\n    state u32 grains\n    apply millSetGrains grains sms\n": "grains of stone is no s32 of its state",
@@ -306,6 +318,74 @@ refuse it is loud: millShout
         script = library_client.version_script(self.library, "/* test */")
         self.assertIn("libmill.so.3 {", script)
         self.assertEqual(set(re.findall(r"(mill\w+);", script)), {one.symbol for one in self.library.calls})
+
+
+class InHostMemory(unittest.TestCase):
+    """Arrays that the library follows, and that do not fit into a call; results in either memory; another library's descriptors."""
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (("mill", HEAD + OBJECTS), ("bakery", (HEAD + """object oven unstreamed
+object handmill waits also wheel
+value grain of mill
+call bakerAsk sync
+    handle oven, n s32, rows hin offsets(k,base) n+1, k s32, base s32, bytes hout size
+    waits
+call bakerSift sync
+    handle oven, n s32, rows hinout offsets(k,base) n+1, k s32, base s32, turn hin order(n) n, g val grain, room scratch of bakerAsk
+    waits
+    staged
+call bakerBake stream
+    handle oven, n s32, where hin? indices(n+1,0) n
+    waits
+call bakerDraw stream
+    handle oven, n size, out either f64 n handmill
+    waits
+""").replace("mill.h", "baker.h").replace("library mill", "library bakery"))):
+                (Path(folder) / f"{name}.rows").write_text(text)
+            library = library_rows.load(Path(folder) / "bakery.rows")
+        cls.client, cls.server = library_client.source(library, ""), library_server.source(library, "")
+        cls.shared = library_shared.header(library, "")
+
+    def test_what_is_followed_is_looked_at(self):
+        sift = function(self.server, "run_bakerSift")
+        for text in ("flyt_libcall_require(call, sent->rows_bytes, flyt_lib_extent(sent->n+1, 4));",
+                     "flyt_libcall_check_offsets(call, rows, sent->rows_bytes / 4, sent->k, sent->base);",
+                     "flyt_libcall_check_order(call, turn, sent->turn_bytes / 4, sent->n);"):
+            self.assertIn(text, sift)
+        self.assertLess(sift.index("check_order"), sift.index("if (call->status) return call->status;"))
+        bake = function(self.server, "run_bakerBake")
+        self.assertIn("flyt_libcall_check_indices(call, where, sent->where_bytes / 4, sent->n+1, 0);", bake)
+        self.assertNotIn("require", bake, "it may be missing")
+
+    def test_scratch_of_another_function(self):
+        sift = function(self.server, "run_bakerSift")
+        self.assertIn('flyt_server_library_function(call->library, "bakerAsk");', sift)
+        self.assertIn("tell(call->objects[0]->real, sent->n, rows, sent->k, sent->base, &room_wanted)", sift)
+        self.assertIn("flyt_libcall_scratch(call, room_wanted, room_wanted)", sift)
+        self.assertIn("sent.room_bytes = room != NULL;", function(self.client, "bakerSift"))
+
+    def test_staged(self):
+        self.assertIn(".stage_at = offsetof(struct flyt_args_bakerSift, stage)", self.client)
+        self.assertIn("FLYT_LIB_ASKS | FLYT_LIB_WAITS | FLYT_LIB_STAGED", self.client)
+        sift = function(self.server, "run_bakerSift")
+        self.assertLess(sift.index("flyt_libcall_stage(call, &sent->stage);"), sift.index("flyt_libcall_inout"))
+        self.assertNotIn("stage", function(self.server, "run_bakerBake"))
+
+    def test_either_memory(self):
+        self.assertIn("sent.out = flyt_lib_either(&call, out, n, 8, &kind_handmill);", function(self.client, "bakerDraw"))
+        self.assertIn("flyt_libcall_either(call, sent->out, flyt_lib_extent(sent->n, 8), 1);", function(self.server, "run_bakerDraw"))
+        self.assertIn('.name = "handmill", .also = "wheel"', self.server)
+        self.assertEqual([re.search(rf'"{name}".*?is_unstreamed = (\w+), .is_waiting = (\w+)', self.server).groups() for name in ("oven", "handmill")],
+                         [("true", "false"), ("false", "true")])
+
+    def test_another_librarys_descriptor(self):
+        self.assertIn('#include "flyt_lib_mill.h"', self.shared)
+        self.assertNotIn("struct flyt_value_grain {", self.shared)
+        self.assertIn("#define value_grain flyt_server_value_mill_grain", self.server)
+        self.assertNotIn("create_grain", self.server)
+        self.assertIn("const struct flyt_lib_value_kind value_grain = ", self.client)
 
 
 class ByHand(unittest.TestCase):

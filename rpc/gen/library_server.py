@@ -3,7 +3,7 @@ import re
 
 import library_shared as shared
 from library_client import hash_of, quoted
-from library_rows import ADDRESSES, BY_MODE, HOST, NUMBERS, mode_object
+from library_rows import ADDRESSES, BY_MODE, CHECKED, HOST, NUMBERS, mode_object, split
 
 
 def of_arguments(call):
@@ -35,8 +35,13 @@ def argument(library, call, one, places):
         return [], f"sent->{one.name}"
     if one.kind in ADDRESSES:
         return [], f"(void *)(uintptr_t)sent->{one.name}"
+    if one.kind == "either":
+        return [f"    void *const {one.name} = flyt_libcall_either(call, sent->{one.name}, {shared.extent_bytes(one, of_arguments(call))}, "
+                f"{library.objects[one.by].number});"], one.name
     if one.kind == "stream":
         return [], "call->cu_stream"
+    if word == "scratch" and one.extent.startswith("of "):
+        return scratch_of(library, call, one, places)
     if word == "scratch":
         return [f"    void *const {one.name} = flyt_libcall_scratch(call, sent->{one.name}_bytes, (size_t)({of_arguments(call)(one.extent)}));"], one.name
     if one.is_value:
@@ -48,7 +53,30 @@ def argument(library, call, one, places):
         return [f"    void *const {one.name} = flyt_libcall_scalar(call, &sent->{one.name}, {size}, {mode}, {'false' if word == 'scalar' else 'true'});"], one.name
     size = shared.extent_bytes(one, of_arguments(call))
     function = word[1:]
-    return [f"    void *const {one.name} = flyt_libcall_{function}(call, sent->{one.name}_bytes, {size});"], one.name
+    before = [] if one.is_optional else [f"    flyt_libcall_require(call, sent->{one.name}_bytes, {size});"]
+    return before + [f"    void *const {one.name} = flyt_libcall_{function}(call, sent->{one.name}_bytes, {size});"] + check(call, one), one.name
+
+
+def check(call, one):
+    """Of an array that the library follows: looks whether it may."""
+    word, _, inside = one.type.partition("(")
+    if word not in CHECKED:
+        return []
+    formulas = ", ".join(map(of_arguments(call), split(inside[:-1])))
+    return [f"    flyt_libcall_check_{word}(call, {one.name}, sent->{one.name}_bytes / 4, {formulas});"]
+
+
+def scratch_of(library, call, one, places):
+    """Memory of as many bytes as another function of the library's says, from the parameters that it has of the same names."""
+    other = next(other for other in library.calls if other.symbol == one.extent[3:])
+    by_name = {p.name: p for p in call.parameters}
+    arguments = [argument(library, call, by_name[p.name], places)[1] if p.name in by_name else f"&{one.name}_wanted" for p in other.parameters]
+    types = ", ".join(c_type(library, p) for p in other.parameters)
+    return [f"    size_t {one.name}_wanted = 0;", f"    void *{one.name} = NULL;",
+            f"    if (sent->{one.name}_bytes && !call->status) {{",
+            f"        int (*tell)({types}) = (int (*)({types}))flyt_server_library_function(call->library, \"{other.symbol}\");",
+            f"        call->status = tell ? tell({', '.join(arguments)}) : call->library->refused;",
+            f"        {one.name} = call->status ? NULL : flyt_libcall_scratch(call, {one.name}_wanted, {one.name}_wanted);", "    }"], one.name
 
 
 def room_c(library, call, made):
@@ -70,11 +98,13 @@ def run_c(library, call):
         return f"int flyt_server_run_{call.symbol}(struct flyt_libcall *call);{finds}{gathers}"
     objects = [p.name for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
     places = {name: place for place, name in enumerate(objects)}
-    values, before, arguments, types = [], [], [], []
+    values, before, after, arguments, types = [], [], [], [], []
     for one in call.parameters:
         statements, expression = argument(library, call, one, places)
         if one.is_value: # what others depend on
             values += statements
+        elif one.extent.startswith("of "): # it is asked for with the others
+            after += statements
         else:
             before += statements
         arguments.append(expression)
@@ -83,7 +113,9 @@ def run_c(library, call):
     lines = [f"    const struct flyt_args_{call.symbol} *sent = (const void *)call->arguments;", "    (void)sent;"]
     if mode:
         lines.append(f"    flyt_libcall_mode(call, {mode[0]}, sent->pointer_mode);")
-    lines += values + before
+    if "staged" in call.words:
+        lines.append("    flyt_libcall_stage(call, &sent->stage);")
+    lines += values + before + after
     if values or before or mode:
         lines += ["    if (call->status)", "        return call->status;"]
     made = f"((int (*)({', '.join(types) or 'void'}))call->function)({', '.join(arguments)})"
@@ -142,7 +174,7 @@ def apply_c(library, one):
 def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n" + apply_c(library, one),
-            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .has_room = {'true' if one.room else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
+            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .has_room = {'true' if one.room else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_unstreamed = {'true' if one.is_unstreamed else 'false'}, .is_waiting = {'true' if one.is_waiting else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
             + (f".has_sms = true, .sms_at = offsetof(struct flyt_state_{one.name}, {one.sms_field}), " if one.sms_field else "")
             + "".join(f".is_reset = true, .reset_at = offsetof(struct flyt_state_{one.name}, {names[0]}), " for _, names, streamed in one.applies if streamed) +
             f".defaults = &defaults_{one.name}, .apply = apply_{one.name}, .stream_setter = {quoted(one.stream_setter)}, "
@@ -155,6 +187,8 @@ def defaults(value):
 
 def value_c(library, value):
     """How a descriptor is made for a call: its `create` function gets the fields that it names."""
+    if value.of:
+        return f"extern const struct flyt_server_value flyt_server_value_{value.of}_{value.name};\n#define value_{value.name} flyt_server_value_{value.of}_{value.name}"
     by_name = {f.name: f for f in value.fields}
     fields = "\n".join(f"    {{{f.number}, offsetof(struct flyt_value_{value.name}, {f.name}), {f.bytes}}},"
                        for f in value.fields if f.name not in value.create and f.number >= 0)

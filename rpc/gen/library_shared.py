@@ -1,5 +1,5 @@
 """What client and server share of a library: the layout of each call's arguments, of objects' settings and of descriptors."""
-from library_rows import ADDRESSES, BY_MODE, HOST, NUMBERS, mode_object
+from library_rows import ADDRESSES, BY_MODE, CHECKED, HOST, NUMBERS, mode_object
 
 def needs_mode(call):
     return any(not one.by for one in call.of(*BY_MODE))
@@ -28,12 +28,14 @@ def key_fields(library, call):
 def other_fields(library, call):
     fields = []
     for one in call.parameters:
-        if one.kind in ADDRESSES:
+        if one.kind in ADDRESSES or one.kind == "either":
             fields.append(("uint64_t", one.name, 8))
         elif one.kind in BY_MODE:
             fields.append(("struct flyt_lib_scalar", one.name, 8))
         elif one.is_value:
             fields.append((f"struct flyt_value_{one.type}", one.name, 8))
+    if "staged" in call.words:
+        fields.append(("struct flyt_lib_stage", "stage", 8))
     return fields
 
 
@@ -68,8 +70,9 @@ def object_struct(one):
 def header(library, banner):
     out = [banner, f"#ifndef FLYT_LIB_{library.name.upper()}_H", f"#define FLYT_LIB_{library.name.upper()}_H", "",
            '#include "rpc/library/library.h"', ""]
+    out += [f'#include "flyt_lib_{other}.h"' for other in sorted({one.of for one in library.values.values() if one.of})]
     out += [object_struct(one) for one in library.objects.values()]
-    out += [value_struct(one) for one in library.values.values()]
+    out += [value_struct(one) for one in library.values.values() if not one.of]
     out += [arguments_struct(library, call) for call in library.calls if call.is_sent]
     out += ["", "#endif"]
     return "\n".join(out) + "\n"
@@ -80,6 +83,8 @@ def element_bytes(type_name, text=lambda formula: formula):
     if type_name in NUMBERS:
         return str(NUMBERS[type_name][1])
     word, inside = type_name.split("(", 1)
+    if word in CHECKED:
+        return "4"
     inside = text(inside[:-1])
     return f"(size_t)({inside})" if word == "bytes" else f"flyt_lib_{word}_bytes({inside})"
 

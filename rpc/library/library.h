@@ -33,6 +33,14 @@ struct flyt_lib_scalar {
     };
 };
 
+/* Device memory of the session's in which a call's arrays are that do not fit into the call: first those that it reads,
+ * then those that it writes. */
+struct flyt_lib_stage {
+    uint64_t address; /* 0: they are in the call */
+    uint64_t in_bytes, out_bytes;
+};
+#define FLYT_LIB_STAGE_BYTES_MAX ((uint64_t)1 << 30)
+
 /* Arrays lie one behind the other, each at a multiple of this. */
 static inline size_t flyt_lib_align(size_t bytes)
 {

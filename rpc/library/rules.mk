@@ -8,6 +8,8 @@ $(LIBRARIES:%=$(GEN)/library_%.stamp): $(GEN)/library_%.stamp: rpc/library/%.row
 	$(PYTHON) -B rpc/gen/library.py $(GEN) $<
 $(foreach name,$(LIBRARIES),$(eval $(GEN)/flyt_lib_$(name).h $(GEN)/flyt_lib_$(name)_client.c $(GEN)/flyt_lib_$(name)_server.c: $(GEN)/library_$(name).stamp ;))
 GENERATED += $(LIBRARIES:%=$(GEN)/flyt_lib_%.h)
+# cuSOLVER's sparse matrices have cuSPARSE's descriptor.
+$(GEN)/library_cusolver.stamp: rpc/library/cusparse.rows
 
 # All of them: FLYT_LIBRARIES(X) is X(NAME) for each.
 $(GEN)/flyt_libraries.h: $(LIBRARIES:%=rpc/library/%.rows) rpc/library/rules.mk

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that call NVIDIA's libraries (programs/descent.cu, spectrum.cu, lattice.cu, pruned.cu) move with their VM, and outlive their server: what they come to
+"""Programs that call NVIDIA's libraries (programs/descent.cu, spectrum.cu, lattice.cu, relaxation.cu, pruned.cu) move with their VM, and outlive their server: what they come to
 is, bit by bit, what they come to without that. Where the node has no such library they are told so, once."""
 import os
 import shutil
@@ -92,6 +92,21 @@ def pruned_matrices_are_multiplied():
 @scenario
 def plans_for_pruned_matrices_move():
     stays_the_same_after_moves("pruned")
+
+
+@scenario
+def sparse_systems_and_generators_on_the_host_move_and_factors_stand_against_it():
+    stays_the_same_after_moves("relaxation")
+    with whole_system() as system:
+        program = Program(system, 0, "relaxation")
+        for begin, end in (("hold", "let"), ("refactor", "forget")):
+            program.ask(begin)
+            moved = move(system, "same")
+            expect(moved.status != 0 and "stays where it is" in moved.err, moved)
+            program.ask(end)
+            moved = move(system, "same")
+            expect_equal(moved.status, 0, "the move", moved)
+        expect_equal(program.ends().status, 0)
 
 
 @scenario

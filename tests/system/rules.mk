@@ -32,6 +32,11 @@ $(B)/tests/system/pruned: tests/system/programs/pruned.cu tests/apps/sparse_lt_i
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -o $@ $< -ldl
 
+# It calls cuSOLVER's sparse part, and cuRAND.
+$(B)/tests/system/relaxation: tests/system/programs/relaxation.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -lcusolver -lcusparse -lcurand
+
 # It calls cuFFT and cuRAND.
 $(B)/tests/system/spectrum: tests/system/programs/spectrum.cu | toolkit
 	@mkdir -p $(@D)

@@ -10,6 +10,7 @@
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/library/answers.h"
 #include "cpu/client/library/object.h"
+#include "cpu/client/library/stage.h"
 #include "rpc/base/log.h"
 #include "rpc/library/environment.h"
 
@@ -46,6 +47,11 @@ static void fail(struct flyt_lib_call *call, int status)
 {
     if (call->status == call->row->library->success)
         call->status = status;
+}
+
+static void fail_with(struct flyt_lib_call *call, CUresult result)
+{
+    fail(call, status_of(call->row->library, result));
 }
 
 static bool is_well(const struct flyt_lib_call *call)
@@ -237,11 +243,16 @@ void flyt_lib_scalar(struct flyt_lib_call *call, struct flyt_lib_scalar *scalar,
     }
 }
 
+static size_t array_bytes_max(const struct flyt_lib_call *call)
+{
+    return call->row->flags & FLYT_LIB_STAGED ? FLYT_LIB_STAGE_BYTES_MAX : FLYT_LIBCALL_BYTES_MAX;
+}
+
 uint32_t flyt_lib_in(struct flyt_lib_call *call, const void *data, size_t bytes, bool is_optional)
 {
     if (!data && is_optional)
         return 0;
-    if ((!data && bytes) || bytes > FLYT_LIBCALL_BYTES_MAX || call->in_count == FLYT_LIB_ARRAYS_MAX) {
+    if ((!data && bytes) || bytes > array_bytes_max(call) || call->in_count == FLYT_LIB_ARRAYS_MAX) {
         fail(call, call->row->library->invalid);
         return 0;
     }
@@ -263,7 +274,7 @@ uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t bytes, bool
 {
     if (!data && is_optional)
         return 0;
-    if ((!data && bytes) || bytes > FLYT_LIBCALL_BYTES_MAX || call->out_count == FLYT_LIB_ARRAYS_MAX) {
+    if ((!data && bytes) || bytes > array_bytes_max(call) || call->out_count == FLYT_LIB_ARRAYS_MAX) {
         fail(call, call->row->library->invalid);
         return 0;
     }
@@ -271,6 +282,19 @@ uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t bytes, bool
     call->out[call->out_count].data = data;
     call->out[call->out_count++].bytes = bytes;
     return (uint32_t)bytes;
+}
+
+uint64_t flyt_lib_either(struct flyt_lib_call *call, void *data, size_t count, size_t element_bytes,
+                         const struct flyt_lib_kind *kind)
+{
+    if (!is_well(call) || call->objects[0]->kind != kind || !data || !count)
+        return (uint64_t)(uintptr_t)data;
+    if (count > FLYT_LIB_STAGE_BYTES_MAX / element_bytes)
+        fail(call, call->row->library->memory);
+    else
+        fail_with(call, flyt_lib_fetched_open(call, data, count * element_bytes));
+    call->waits = true;
+    return call->fetched.address;
 }
 
 /* ---- what is sent ---- */
@@ -289,7 +313,7 @@ static size_t whole_bytes(const struct flyt_lib_call *call)
     size_t bytes = flyt_lib_align(call->row->bytes);
     for (unsigned i = 0; i < call->object_count; i++)
         bytes += flyt_lib_align(state_bytes(call, i));
-    for (unsigned i = 0; i < call->in_count; i++)
+    for (unsigned i = 0; i < call->in_count && !call->is_staged; i++)
         bytes += flyt_lib_align(call->in[i].bytes);
     return bytes;
 }
@@ -308,7 +332,7 @@ static void compose(const struct flyt_lib_call *call, unsigned char *to)
     for (unsigned i = 0; i < call->object_count; i++)
         if (call->objects[i])
             to = append(to, call->objects[i]->state, state_bytes(call, i));
-    for (unsigned i = 0; i < call->in_count; i++)
+    for (unsigned i = 0; i < call->in_count && !call->is_staged; i++)
         to = append(to, call->in[i].data, call->in[i].bytes);
 }
 
@@ -349,7 +373,7 @@ static struct flyt_lib_key key_of(const struct flyt_lib_call *call)
 static size_t result_bytes(const struct flyt_lib_call *call)
 {
     size_t bytes = 0;
-    for (unsigned i = 0; i < call->out_count; i++)
+    for (unsigned i = 0; i < call->out_count && !call->is_staged; i++)
         bytes += flyt_lib_align(call->out[i].bytes);
     return bytes;
 }
@@ -359,7 +383,7 @@ static int take_results(struct flyt_lib_call *call, const void *results, size_t 
     const unsigned char *from = results;
     if (bytes != result_bytes(call))
         return call->row->library->failed;
-    for (unsigned i = 0; i < call->out_count; i++) {
+    for (unsigned i = 0; i < call->out_count && !call->is_staged; i++) {
         if (call->out[i].bytes)
             memcpy(call->out[i].data, from, call->out[i].bytes);
         from += flyt_lib_align(call->out[i].bytes);
@@ -541,14 +565,10 @@ void flyt_lib_forget(const struct flyt_lib_row *row, uint64_t handle, const stru
     flyt_lib_object_drop(object, row->id);
 }
 
-int flyt_lib_finish(struct flyt_lib_call *call)
+static int send_whole(struct flyt_lib_call *call)
 {
     unsigned char stack[STACK_BYTES] __attribute__((aligned(8)));
     const struct flyt_lib *library = call->row->library;
-    if (!is_well(call))
-        return call->status;
-    if (call->is_end)
-        return end_object(call);
     struct sending self = {.bytes = whole_bytes(call)};
     if (self.bytes > FLYT_LIBCALL_BYTES_MAX || result_bytes(call) > FLYT_LIBCALL_BYTES_MAX)
         return library->invalid;
@@ -562,6 +582,31 @@ int flyt_lib_finish(struct flyt_lib_call *call)
     if (self.data != stack)
         free(self.data);
     return status;
+}
+
+/* Where the call's arrays do not fit into it, and its row says so, they are elsewhere. */
+static void stage(struct flyt_lib_call *call)
+{
+    if (!(call->row->flags & FLYT_LIB_STAGED) ||
+        (whole_bytes(call) <= FLYT_LIBCALL_BYTES_MAX && result_bytes(call) <= FLYT_LIBCALL_BYTES_MAX))
+        return;
+    fail_with(call, flyt_lib_stage_open(call));
+    call->is_staged = true;
+    memcpy((char *)call->arguments + call->row->stage_at, &call->stage, sizeof call->stage);
+}
+
+int flyt_lib_finish(struct flyt_lib_call *call)
+{
+    if (is_well(call) && call->is_end)
+        return end_object(call);
+    if (is_well(call))
+        stage(call);
+    if (is_well(call))
+        fail(call, send_whole(call));
+    if (is_well(call) && (call->is_staged || call->fetched.data))
+        fail_with(call, flyt_lib_stage_fetch(call));
+    flyt_lib_stage_close(call);
+    return call->status;
 }
 
 /* ---- calls that are several in one ---- */

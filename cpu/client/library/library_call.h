@@ -90,6 +90,7 @@ enum flyt_lib_flag {
     FLYT_LIB_DRAWS = 1 << 7,    /* its object goes on to where no call can bring it again, */
     FLYT_LIB_RESTARTS = 1 << 8, /* and is at a beginning after this */
     FLYT_LIB_ASIDE = 1 << 9,    /* it takes no place in any stream; its results come whatever its status is */
+    FLYT_LIB_STAGED = 1 << 10,  /* its arrays go through device memory where they do not fit into it */
 };
 
 enum { FLYT_LIB_VALUES_MAX = 8, FLYT_LIB_ARRAYS_MAX = 12 };
@@ -110,6 +111,7 @@ struct flyt_lib_row {
     struct {
         unsigned at, key_bytes;
     } values[FLYT_LIB_VALUES_MAX];
+    unsigned stage_at;      /* where in its arguments struct flyt_lib_stage is, of one that may be staged */
     unsigned address_count; /* 64 at most: which of them are NULL is part of what makes two calls alike, too */
     const struct flyt_lib_address *addresses;
 };
@@ -135,6 +137,13 @@ struct flyt_lib_call {
         void *data;
         size_t bytes;
     } out[FLYT_LIB_ARRAYS_MAX];
+    bool is_staged;              /* its arrays are not in it, */
+    struct flyt_lib_stage stage; /* and this is what its arguments say of that */
+    struct {
+        void *data; /* host memory that gets what the call writes at an address of the device's; NULL: none */
+        uint64_t address;
+        size_t bytes;
+    } fetched;
     const struct flyt_lib_kind *made; /* the object that the call makes, */
     void *ret_made;                   /* and where its handle goes; */
     const uint64_t *named;            /* it is made again from these objects, too, which its arguments name */
@@ -163,6 +172,10 @@ FLYT_API uint32_t flyt_lib_in(struct flyt_lib_call *call, const void *data, size
 /* The same of bytes that do not make two calls differ: addresses, say. */
 FLYT_API uint32_t flyt_lib_in_aside(struct flyt_lib_call *call, const void *data, size_t bytes);
 FLYT_API uint32_t flyt_lib_out(struct flyt_lib_call *call, void *data, size_t bytes, bool is_optional);
+/* Memory that the call writes: the device's, or where its first object is of the kind, the program's, for which the
+ * device's then stands. The device's address. */
+FLYT_API uint64_t flyt_lib_either(struct flyt_lib_call *call, void *data, size_t count, size_t element_bytes,
+                                  const struct flyt_lib_kind *kind);
 /* Copies a descriptor into the arguments. */
 FLYT_API void flyt_lib_value(struct flyt_lib_call *call, void *to, const void *value,
                              const struct flyt_lib_value_kind *kind);

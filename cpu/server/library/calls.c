@@ -123,6 +123,13 @@ static void set_place(struct flyt_libcall *call, const struct flyt_device *devic
     call->sm_count = device->group_size ? device->partition->sm_count : 0;
 }
 
+/* Whether a call that ends objects of the kind ends this one. */
+static bool may_end(const struct flyt_libobject *object, const struct flyt_server_library *library,
+                    const struct flyt_server_kind *kind)
+{
+    return object->library == library && may_stand_for(object, kind);
+}
+
 /* A copy of the call's arguments, which go when its handler returns, with room for results. */
 static CUresult prepare(struct work *work, struct flyt_session *session, uint32_t row, const char *arguments,
                         size_t bytes, struct flyt_libobject *const *objects, unsigned object_count, bool has_results)
@@ -368,6 +375,15 @@ static const struct flyt_job_ops oneway_ops = {thread_advance, oneway_finish, th
 
 /* ---- calls in a stream ---- */
 
+/* Whether a thread makes it. */
+static bool waits(const struct flyt_libcall *call)
+{
+    bool has_waiting = call->row->flags & FLYT_LIBCALL_WAITS;
+    for (unsigned i = 0; i < call->row->object_count; i++)
+        has_waiting |= call->objects[i] && call->objects[i]->kind->is_waiting;
+    return has_waiting;
+}
+
 /* What has a procedure of its own. */
 enum { OF_OTHER_PROCEDURES = FLYT_LIBCALL_NEW | FLYT_LIBCALL_END | FLYT_LIBCALL_IS_ASIDE };
 
@@ -418,10 +434,10 @@ CUresult flyt_serve_libcall_stream(struct flyt_call *call, const flyt_libcall_st
     if (result == CUDA_SUCCESS && self.work.call.row->flags & OF_OTHER_PROCEDURES)
         result = CUDA_ERROR_INVALID_VALUE; /* these have procedures of their own */
     if (result == CUDA_SUCCESS) {
-        bool waits = self.work.makes || self.work.call.row->flags & FLYT_LIBCALL_WAITS;
+        bool by_thread = self.work.makes || waits(&self.work.call);
         self.work.status = self.work.call.library->success;
-        result = flyt_stream_submit(stream, call->sequence, waits ? FLYT_SUBMIT_JOB : FLYT_SUBMIT_WORK, stream->device,
-                                    waits ? start_thread : run_now, &self);
+        result = flyt_stream_submit(stream, call->sequence, by_thread ? FLYT_SUBMIT_JOB : FLYT_SUBMIT_WORK,
+                                    stream->device, by_thread ? start_thread : run_now, &self);
         if (result == CUDA_SUCCESS)
             result = untold(call->session, &self.work);
     }
@@ -460,7 +476,7 @@ CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_a
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         unsigned flags = self.work.call.row->flags;
-        if (self.work.makes || flags & (FLYT_LIBCALL_WAITS | FLYT_LIBCALL_ANSWERS))
+        if (self.work.makes || flags & FLYT_LIBCALL_ANSWERS || waits(&self.work.call))
             result = flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_JOB, stream->device, start_thread, &self);
         else if (flags & FLYT_LIBCALL_IN_STREAM)
             result = flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_WORK, stream->device, run_now, &self);
@@ -635,8 +651,9 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     CUresult result =
         prepare(&self->work, call->session, args->row, (char *)arguments, FLYT_LIB_STATE_BYTES + 64, &object, 1, false);
     free(arguments);
-    if (result == CUDA_SUCCESS && (!(self->work.call.row->flags & FLYT_LIBCALL_END) ||
-                                   object->kind != &self->work.call.library->kinds[self->work.call.row->kinds[0]]))
+    if (result == CUDA_SUCCESS &&
+        (!(self->work.call.row->flags & FLYT_LIBCALL_END) ||
+         !may_end(object, self->work.call.library, &self->work.call.library->kinds[self->work.call.row->kinds[0]])))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS) {
         thread_free(&self->job);
@@ -658,8 +675,8 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     struct flyt_server_library *library;
     const struct flyt_server_row *row = flyt_server_library_row(args->row, &library);
     void *function = row ? flyt_server_library_row_function(library, row) : NULL;
-    if (!function || library != object->library || !(row->flags & FLYT_LIBCALL_END) || row->object_count != 1 ||
-        &library->kinds[row->kinds[0]] != object->kind)
+    if (!function || !(row->flags & FLYT_LIBCALL_END) || row->object_count != 1 ||
+        !may_end(object, library, &library->kinds[row->kinds[0]]))
         return CUDA_ERROR_INVALID_VALUE;
     if (object->taken_count) /* by a thread's call */
         return FLYT_CALL_RETRY;

@@ -35,6 +35,8 @@ struct flyt_server_kind {
     unsigned sms_at;
     bool is_reset; /* its stream's setter takes away what the address at reset_at of its state has told */
     unsigned reset_at;
+    bool is_waiting;         /* its calls are made by a thread */
+    bool is_unstreamed;      /* its work is in the device's default stream */
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
@@ -191,6 +193,17 @@ struct flyt_libcall {
     } values[FLYT_LIBCALL_VALUES_MAX];
     unsigned value_count;
     void *scratch; /* one at most */
+    struct {
+        unsigned char
+            *memory; /* what is in the device's, while the call is made; NULL: its arrays are in its arguments */
+        struct flyt_lib_stage place;
+        size_t result_bytes; /* what the call has of its own meanwhile */
+    } stage;
+    struct {
+        void *memory; /* what the library writes in host memory, and goes to an address of the device's; NULL: none */
+        uint64_t address;
+        size_t bytes;
+    } fetched;
     /* Of a row that `gathers`: what it keeps; what says that the call has ended without having been made with the
      * others, set as long as these are not told otherwise; and, before it is asked, whether all that the client has
      * sent before has been executed. */
@@ -203,6 +216,19 @@ struct flyt_libcall {
 
 /* ---- what the generated functions call ---- */
 
+/* From now on the call's arrays are where it says. */
+void flyt_libcall_stage(struct flyt_libcall *call, const struct flyt_lib_stage *place);
+/* What may not be missing has come. */
+void flyt_libcall_require(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);
+/* Arrays of `count` numbers that the library follows into others, and which a client can have written: ones that rise
+ * from `base` to `base` + `last`; ones from `base` on, below `base` + `limit`; and each of 0 … `limit` - 1 once. */
+void flyt_libcall_check_offsets(struct flyt_libcall *call, const void *array, size_t count, int64_t last, int64_t base);
+void flyt_libcall_check_indices(struct flyt_libcall *call, const void *array, size_t count, int64_t limit,
+                                int64_t base);
+void flyt_libcall_check_order(struct flyt_libcall *call, const void *array, size_t count, int64_t limit);
+/* Device memory that the call writes; where its first object is of the kind, memory of the server's until the client
+ * can fetch it from there. */
+void *flyt_libcall_either(struct flyt_libcall *call, uint64_t address, size_t bytes, unsigned kind);
 void *flyt_libcall_in(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);
 /* Read and written: the client gets what is there after the call. */
 void *flyt_libcall_inout(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes);

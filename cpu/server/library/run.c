@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/server/core/driver.h"
+#include "cpu/server/core/session.h"
 #include "cpu/server/library/library.h"
+#include "rpc/base/id.h"
 
 static void fail(struct flyt_libcall *call, int status)
 {
@@ -11,26 +14,35 @@ static void fail(struct flyt_libcall *call, int status)
         call->status = status;
 }
 
+void flyt_libcall_require(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes)
+{
+    if (bytes != wanted_bytes)
+        fail(call, call->library->invalid);
+}
+
 void *flyt_libcall_in(struct flyt_libcall *call, uint32_t bytes, size_t wanted_bytes)
 {
     if (!bytes)
         return NULL;
-    size_t at = call->in_at;
-    if (bytes != wanted_bytes || flyt_lib_align(bytes) > call->bytes - at) {
+    size_t at = call->in_at, end = call->stage.memory ? call->stage.place.in_bytes : call->bytes;
+    if (bytes != wanted_bytes || flyt_lib_align(bytes) > end - at) {
         fail(call, call->library->invalid);
         return NULL;
     }
     call->in_at += flyt_lib_align(bytes);
-    return call->arguments + at;
+    return (call->stage.memory ? call->stage.memory : call->arguments) + at;
 }
 
 static void *add_result(struct flyt_libcall *call, size_t bytes)
 {
-    if (flyt_lib_align(bytes) > call->result_capacity - call->result_bytes) {
+    bool is_staged = call->stage.memory;
+    size_t capacity = is_staged ? call->stage.place.out_bytes : call->result_capacity;
+    if (flyt_lib_align(bytes) > capacity - call->result_bytes) {
         fail(call, call->library->invalid);
         return NULL;
     }
-    void *place = call->results + call->result_bytes;
+    unsigned char *results = is_staged ? call->stage.memory + call->stage.place.in_bytes : call->results;
+    void *place = results + call->result_bytes;
     call->result_bytes += flyt_lib_align(bytes);
     memset(place, 0, flyt_lib_align(bytes));
     return place;
@@ -91,6 +103,122 @@ void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scala
     if (result)
         memcpy(result, scalar->value, bytes);
     return result;
+}
+
+/* ---- arrays that the library follows ---- */
+
+void flyt_libcall_check_offsets(struct flyt_libcall *call, const void *array, size_t count, int64_t last, int64_t base)
+{
+    const int32_t *at = array;
+    bool is_right = true;
+    if (!at || !count)
+        return;
+    for (size_t i = 1; i < count; i++)
+        is_right &= at[i - 1] <= at[i];
+    if (!is_right || at[0] != base || at[count - 1] != base + last)
+        fail(call, call->library->invalid);
+}
+
+void flyt_libcall_check_indices(struct flyt_libcall *call, const void *array, size_t count, int64_t limit, int64_t base)
+{
+    const int32_t *at = array;
+    bool is_right = true;
+    for (size_t i = 0; at && i < count; i++)
+        is_right &= at[i] >= base && at[i] < base + limit;
+    if (!is_right)
+        fail(call, call->library->invalid);
+}
+
+void flyt_libcall_check_order(struct flyt_libcall *call, const void *array, size_t count, int64_t limit)
+{
+    const int32_t *at = array;
+    flyt_libcall_check_indices(call, array, count, limit, 0);
+    if (!at || call->status != call->library->success)
+        return;
+    unsigned char *seen = calloc(count + 1, 1);
+    bool is_right = (int64_t)count == limit;
+    for (size_t i = 0; seen && is_right && i < count; i++) {
+        is_right = !seen[at[i]];
+        seen[at[i]] = 1;
+    }
+    if (!seen || !is_right)
+        fail(call, seen ? call->library->invalid : call->library->memory);
+    free(seen);
+}
+
+/* ---- arrays in device memory ---- */
+
+/* No memory of this process's own lies in the window of a device. */
+static bool is_device_range(uint64_t address, uint64_t bytes)
+{
+    int device = flyt_window_device(address);
+    return device >= 0 && bytes <= FLYT_LIB_STAGE_BYTES_MAX &&
+           (!bytes || flyt_window_device(address + bytes - 1) == device);
+}
+
+static bool from_device(const struct flyt_libcall *call, void *to, uint64_t address, size_t bytes)
+{
+    const struct flyt_driver *driver = call->session->driver;
+    return !bytes || (driver->cuMemcpyDtoHAsync(to, address, bytes, call->cu_stream) == CUDA_SUCCESS &&
+                      driver->cuStreamSynchronize(call->cu_stream) == CUDA_SUCCESS);
+}
+
+static bool to_device(const struct flyt_libcall *call, uint64_t address, const void *from, size_t bytes)
+{
+    const struct flyt_driver *driver = call->session->driver;
+    return !bytes || (driver->cuMemcpyHtoDAsync(address, from, bytes, call->cu_stream) == CUDA_SUCCESS &&
+                      driver->cuStreamSynchronize(call->cu_stream) == CUDA_SUCCESS);
+}
+
+void flyt_libcall_stage(struct flyt_libcall *call, const struct flyt_lib_stage *place)
+{
+    if (!place->address || call->status != call->library->success)
+        return;
+    if (place->in_bytes > FLYT_LIB_STAGE_BYTES_MAX || place->out_bytes > FLYT_LIB_STAGE_BYTES_MAX ||
+        !is_device_range(place->address, place->in_bytes + place->out_bytes)) {
+        fail(call, call->library->invalid);
+        return;
+    }
+    call->stage.memory = calloc(1, place->in_bytes + place->out_bytes + 1);
+    call->stage.place = *place;
+    call->stage.result_bytes = call->result_bytes;
+    call->result_bytes = call->in_at = 0;
+    if (!call->stage.memory)
+        fail(call, call->library->memory);
+    else if (!from_device(call, call->stage.memory, place->address, place->in_bytes))
+        fail(call, call->library->invalid);
+}
+
+void *flyt_libcall_either(struct flyt_libcall *call, uint64_t address, size_t bytes, unsigned kind)
+{
+    if (!address || !bytes || call->objects[0]->kind != &call->library->kinds[kind])
+        return (void *)(uintptr_t)address;
+    if (!is_device_range(address, bytes) || call->fetched.memory)
+        fail(call, call->library->invalid);
+    else if (!(call->fetched.memory = calloc(1, bytes)))
+        fail(call, call->library->memory);
+    call->fetched.address = address;
+    call->fetched.bytes = bytes;
+    return call->fetched.memory;
+}
+
+/* What the call has written goes to where the client fetches it. */
+static int unstage(struct flyt_libcall *call, int status)
+{
+    const struct flyt_lib_stage *place = &call->stage.place;
+    bool is_there = status == call->library->success;
+    if (is_there && call->stage.memory)
+        is_there =
+            to_device(call, place->address + place->in_bytes, call->stage.memory + place->in_bytes, place->out_bytes);
+    if (is_there && call->fetched.memory)
+        is_there = to_device(call, call->fetched.address, call->fetched.memory, call->fetched.bytes);
+    if (call->stage.memory)
+        call->result_bytes = call->stage.result_bytes;
+    free(call->stage.memory);
+    free(call->fetched.memory);
+    call->stage.memory = NULL;
+    call->fetched.memory = NULL;
+    return status == call->library->success && !is_there ? call->library->failed : status;
 }
 
 static void *handle_of(const struct flyt_libobject *object)
@@ -277,6 +405,18 @@ static int prepare_object(struct flyt_libcall *call, struct flyt_libobject *obje
     return kind->apply(object->library, object->real, state, object->state, is_streamed);
 }
 
+/* Waits for the work of objects that is in no stream of the program's. */
+static int settle(const struct flyt_libcall *call, int status)
+{
+    for (unsigned i = 0; i < call->row->object_count; i++) {
+        if (!call->objects[i] || !call->objects[i]->kind->is_unstreamed)
+            continue;
+        CUresult result = call->session->driver->cuStreamSynchronize(NULL);
+        return status == call->library->success && result != CUDA_SUCCESS ? call->library->failed : status;
+    }
+    return status;
+}
+
 int flyt_libcall_run(struct flyt_libcall *call)
 {
     size_t at = flyt_lib_align(call->row->bytes);
@@ -291,10 +431,11 @@ int flyt_libcall_run(struct flyt_libcall *call)
         at += flyt_lib_align(call->objects[i]->kind->state_bytes);
     }
     call->in_at = at;
-    int status = call->row->run(call);
+    int status = settle(call, call->row->run(call));
     if (status == call->library->success)
         status = tell_values(call);
     end_values(call);
+    status = unstage(call, status);
     free(call->scratch);
     call->scratch = NULL;
     return status;

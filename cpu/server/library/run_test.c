@@ -6,7 +6,10 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "cpu/server/core/driver.h"
+#include "cpu/server/core/session.h"
 #include "cpu/server/library/library.h"
+#include "rpc/base/id.h"
 
 enum { FINE = 0, INVALID = 7, ARGUMENTS = 16 };
 
@@ -155,6 +158,213 @@ static void descriptors_are_checked(void **state)
     assert_int_equal(call.status, INVALID);
 }
 
+/* ---- arrays that the library follows ---- */
+
+typedef void (*check_fn)(struct flyt_libcall *call, const int32_t *array, size_t count);
+
+static void check_offsets(struct flyt_libcall *call, const int32_t *array, size_t count)
+{
+    flyt_libcall_check_offsets(call, array, count, 5, 1);
+}
+
+static void check_indices(struct flyt_libcall *call, const int32_t *array, size_t count)
+{
+    flyt_libcall_check_indices(call, array, count, 4, 1);
+}
+
+static void check_order(struct flyt_libcall *call, const int32_t *array, size_t count)
+{
+    flyt_libcall_check_order(call, array, count, 4);
+}
+
+static int checked(check_fn check, int32_t a, int32_t b, int32_t c, int32_t d)
+{
+    const int32_t array[] = {a, b, c, d};
+    struct flyt_libcall call = a_call();
+    check(&call, array, 4);
+    return call.status;
+}
+
+static void what_the_library_follows_is_looked_at(void **state)
+{
+    assert_int_equal(checked(check_offsets, 1, 1, 3, 6), FINE);
+    assert_int_equal(checked(check_offsets, 1, 4, 3, 6), INVALID);
+    assert_int_equal(checked(check_offsets, 0, 1, 3, 6), INVALID);
+    assert_int_equal(checked(check_offsets, 1, 1, 3, 7), INVALID);
+    assert_int_equal(checked(check_offsets, 1, INT32_MIN, 3, 6), INVALID);
+    assert_int_equal(checked(check_indices, 4, 1, 1, 2), FINE);
+    assert_int_equal(checked(check_indices, 4, 0, 1, 2), INVALID);
+    assert_int_equal(checked(check_indices, 5, 1, 1, 2), INVALID);
+    assert_int_equal(checked(check_indices, 1, INT32_MAX, 1, 2), INVALID);
+    assert_int_equal(checked(check_order, 3, 0, 2, 1), FINE);
+    assert_int_equal(checked(check_order, 3, 0, 2, 2), INVALID);
+    assert_int_equal(checked(check_order, 3, 0, 2, 4), INVALID);
+    assert_int_equal(checked(check_order, 3, 0, 2, -1), INVALID);
+    struct flyt_libcall call = a_call();
+    flyt_libcall_check_offsets(&call, NULL, 0, 5, 1); /* none was given */
+    flyt_libcall_check_order(&call, NULL, 0, 4);
+    assert_int_equal(call.status, FINE);
+    flyt_libcall_require(&call, 12, 12);
+    assert_int_equal(call.status, FINE);
+    flyt_libcall_require(&call, 0, 12);
+    assert_int_equal(call.status, INVALID);
+}
+
+/* ---- arrays in device memory ---- */
+
+static struct {
+    unsigned char bytes[64];
+    unsigned synchronize_count;
+    CUresult result;
+} device;
+
+static void *device_at(CUdeviceptr address)
+{
+    return device.bytes + (address - FLYT_WINDOW_BASE);
+}
+
+static CUresult copy_to_host(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    if (device.result == CUDA_SUCCESS)
+        memcpy(to, device_at(from), bytes);
+    return device.result;
+}
+
+static CUresult copy_to_device(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    memcpy(device_at(to), from, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult synchronize(CUstream stream)
+{
+    device.synchronize_count++;
+    return CUDA_SUCCESS;
+}
+
+static struct flyt_driver driver = {
+    .cuMemcpyDtoHAsync = copy_to_host, .cuMemcpyHtoDAsync = copy_to_device, .cuStreamSynchronize = synchronize};
+
+/* Reads 8 bytes and writes them backwards. */
+static int run_staged(struct flyt_libcall *call)
+{
+    flyt_libcall_stage(call, (const struct flyt_lib_stage *)call->arguments);
+    const unsigned char *in = flyt_libcall_in(call, 8, 8);
+    unsigned char *out = flyt_libcall_out(call, 8, 8);
+    for (int i = 0; in && out && i < 8; i++)
+        out[i] = in[7 - i];
+    return call->status;
+}
+
+static int stage(uint64_t address, uint64_t in_bytes, uint64_t out_bytes, size_t *ret_result_bytes)
+{
+    static const struct flyt_server_row staged_row = {
+        .name = "testStage", .run = run_staged, .bytes = sizeof(struct flyt_lib_stage)};
+    const struct flyt_lib_stage place = {address, in_bytes, out_bytes};
+    struct flyt_session session = {.driver = &driver};
+    struct flyt_libcall call = a_call();
+    memcpy(arguments, &place, sizeof place);
+    call.session = &session;
+    call.row = &staged_row;
+    call.objects[0] = NULL;
+    int status = flyt_libcall_run(&call);
+    assert_null(call.stage.memory);
+    *ret_result_bytes = call.result_bytes;
+    return status;
+}
+
+static void large_arrays_are_in_device_memory(void **state)
+{
+    size_t bytes;
+    for (int i = 0; i < 24; i++)
+        device.bytes[i] = (unsigned char)(i < 16 ? i : 0x55);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 8, 8, &bytes), FINE);
+    assert_int_equal(bytes, 0);
+    for (int i = 0; i < 8; i++)
+        assert_true(device.bytes[i] == i && device.bytes[8 + i] == 7 - i);
+    assert_int_equal(device.bytes[16], 0x55);
+    /* Less than what the row says is no room; nowhere else may memory be than in one window. */
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 7, 8, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 8, 7, &bytes), INVALID);
+    assert_int_equal(stage((uint64_t)(uintptr_t)arguments, 8, 8, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE + FLYT_WINDOW_BYTES - 15, 8, 8, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, UINT64_MAX, 8, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 8, UINT64_MAX - 7, &bytes), INVALID);
+    device.result = CUDA_ERROR_INVALID_VALUE;
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 8, 8, &bytes), INVALID);
+    device.result = CUDA_SUCCESS;
+    assert_int_equal(stage(0, 0, 0, &bytes), FINE); /* in the call */
+    assert_int_equal(bytes, 8);
+}
+
+/* The library writes 8 bytes; `place` is where. */
+static uint64_t place;
+static size_t place_bytes;
+
+static int run_either(struct flyt_libcall *call)
+{
+    void *out = flyt_libcall_either(call, place, place_bytes, 1);
+    if (call->status != FINE)
+        return call->status;
+    seen.out = out;
+    if (out != (void *)(uintptr_t)place)
+        memcpy(out, "12345678", 8);
+    return FINE;
+}
+
+static int draw(unsigned kind_number, uint64_t address, size_t bytes)
+{
+    static const struct flyt_server_kind kinds[2] = {{.name = "device", .apply = apply},
+                                                     {.name = "host", .apply = apply}};
+    static const struct flyt_server_row either_row = {.name = "testDraw", .run = run_either, .object_count = 1};
+    static struct flyt_server_library host_library = {
+        .name = "test", .kinds = kinds, .kind_count = 2, .invalid = INVALID, .failed = 6};
+    struct flyt_libobject one = {.library = &host_library, .kind = &kinds[kind_number]};
+    struct flyt_session session = {.driver = &driver};
+    struct flyt_libcall call = a_call();
+    place = address;
+    place_bytes = bytes;
+    call.library = &host_library;
+    call.row = &either_row;
+    call.session = &session;
+    call.objects[0] = &one;
+    int status = flyt_libcall_run(&call);
+    assert_null(call.fetched.memory);
+    return status;
+}
+
+static void a_host_objects_results_go_to_device_memory(void **state)
+{
+    memset(device.bytes, 0x55, sizeof device.bytes);
+    assert_int_equal(draw(0, FLYT_WINDOW_BASE + 8, 8), FINE);
+    assert_ptr_equal(seen.out, (void *)(FLYT_WINDOW_BASE + 8));
+    assert_int_equal(device.bytes[8], 0x55);
+    assert_int_equal(draw(1, FLYT_WINDOW_BASE + 8, 8), FINE);
+    assert_memory_equal(device.bytes + 7, "U12345678U", 10);
+    /* The server's own memory is no place for them. */
+    assert_int_equal(draw(1, (uint64_t)(uintptr_t)arguments, 8), INVALID);
+    assert_int_equal(draw(1, FLYT_WINDOW_BASE + 8, SIZE_MAX), INVALID);
+    assert_int_equal(draw(1, FLYT_WINDOW_BASE + FLYT_WINDOW_BYTES - 4, 8), INVALID);
+}
+
+/* What works in no stream of the program's is waited for. */
+static void a_default_stream_is_waited_for(void **state)
+{
+    static const struct flyt_server_kind plain = {.name = "test", .apply = apply},
+                                         unstreamed = {.name = "test", .apply = apply, .is_unstreamed = true};
+    struct flyt_session session = {.driver = &driver};
+    for (int i = 0; i < 2; i++) {
+        struct flyt_libobject one = {.library = &library, .kind = i ? &unstreamed : &plain};
+        struct flyt_libcall call = a_call();
+        call.session = &session;
+        call.objects[0] = &one;
+        seen.in_bytes = seen.out_bytes = 0;
+        device.synchronize_count = 0;
+        assert_int_equal(flyt_libcall_run(&call), FINE);
+        assert_int_equal(device.synchronize_count, i);
+    }
+}
+
 /* ---- descriptors that are made by hand, and changed by the call ---- */
 
 struct grain {
@@ -233,9 +443,16 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_are_what_the_row_says), cmocka_unit_test(results_are_cleared_first),
-        cmocka_unit_test(scalars_are_where_they_say),   cmocka_unit_test(objects_are_told_what_differs),
-        cmocka_unit_test(descriptors_are_checked),      cmocka_unit_test(what_a_call_changes_in_a_descriptor_is_told),
+        cmocka_unit_test(arrays_are_what_the_row_says),
+        cmocka_unit_test(results_are_cleared_first),
+        cmocka_unit_test(scalars_are_where_they_say),
+        cmocka_unit_test(objects_are_told_what_differs),
+        cmocka_unit_test(descriptors_are_checked),
+        cmocka_unit_test(what_a_call_changes_in_a_descriptor_is_told),
+        cmocka_unit_test(what_the_library_follows_is_looked_at),
+        cmocka_unit_test(large_arrays_are_in_device_memory),
+        cmocka_unit_test(a_host_objects_results_go_to_device_memory),
+        cmocka_unit_test(a_default_stream_is_waited_for),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -8,6 +8,7 @@
 #include <cuda.h>
 #include <curand.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 #define FLYT_SOFT_CURAND __attribute__((visibility("default"))) curandStatus_t
 
-enum { PHILOX_ROUNDS = 10, SOBOL_DIMENSIONS = 21, SOBOL_BITS = 64, POISSON_EXACT_MAX = 700 };
+enum { PHILOX_ROUNDS = 10, SOBOL_DIMENSIONS = 21, TABLE_DIMENSIONS = 20000, SOBOL_BITS = 64, POISSON_EXACT_MAX = 700 };
 
 struct curandGenerator_st {
     curandRngType_t type;
@@ -308,7 +309,7 @@ static curandStatus_t push(curandGenerator_t generator, enum form form, void *ou
     if (count && !output)
         return CURAND_STATUS_OUT_OF_RANGE;
     if (generator->is_quasi ? count % generator->dimensions != 0
-                            : form >= NORMAL && form <= LOG_NORMAL_DOUBLE && count % 2 != 0)
+                            : form >= NORMAL && form <= LOG_NORMAL_DOUBLE && count % 2 != 0 && !generator->is_host)
         return CURAND_STATUS_LENGTH_NOT_MULTIPLE;
     call.generator = *generator;
     if (count == 0)
@@ -452,6 +453,116 @@ FLYT_SOFT_CURAND curandSetQuasiRandomGeneratorDimensions(curandGenerator_t gener
 FLYT_SOFT_CURAND curandGenerateSeeds(curandGenerator_t generator)
 {
     return generator ? CURAND_STATUS_SUCCESS : CURAND_STATUS_NOT_INITIALIZED;
+}
+
+/* ---- tables ---- */
+
+/* x^exponent modulo a polynomial of a degree below 32: bit i is the coefficient of x^i. */
+static uint32_t polynomial_power(uint32_t polynomial, unsigned degree, uint32_t exponent)
+{
+    uint32_t power = 1;
+
+    for (int bit = 31; bit >= 0; bit--) {
+        uint32_t square = 0;
+
+        for (unsigned i = degree; i-- > 0;) {
+            square <<= 1;
+            square ^= square >> degree & 1 ? polynomial : 0;
+            square ^= power >> i & 1 ? power : 0;
+        }
+        power = square;
+        if (exponent >> bit & 1) {
+            power <<= 1;
+            power ^= power >> degree & 1 ? polynomial : 0;
+        }
+    }
+    return power;
+}
+
+/* Whether x has all of its 2^degree - 1 powers. */
+static bool is_primitive(uint32_t polynomial, unsigned degree)
+{
+    uint32_t order = (1u << degree) - 1, rest = order;
+
+    if (polynomial_power(polynomial, degree, order) != 1)
+        return false;
+    for (uint32_t prime = 2; rest > 1; prime++) {
+        if (prime * prime > rest)
+            prime = rest;
+        if (rest % prime)
+            continue;
+        if (order > prime && polynomial_power(polynomial, degree, order / prime) == 1)
+            return false;
+        while (rest % prime == 0)
+            rest /= prime;
+    }
+    return true;
+}
+
+/* The direction numbers of a polynomial whose first ones are any odd numbers: as good as the table's, but not its. */
+static void any_directions(uint32_t dimension, uint32_t polynomial, unsigned degree,
+                           uint64_t ret_directions[SOBOL_BITS])
+{
+    const uint32_t key[2] = {dimension, degree};
+
+    for (unsigned i = 0; i < SOBOL_BITS; i++) {
+        if (i < degree) {
+            const uint32_t counter[4] = {i};
+            uint32_t numbers[4];
+
+            philox(counter, key, numbers);
+            ret_directions[i] = (uint64_t)((numbers[0] & ((2u << i) - 1)) | 1) << (SOBOL_BITS - 1 - i);
+            continue;
+        }
+        ret_directions[i] = ret_directions[i - degree] ^ ret_directions[i - degree] >> degree;
+        for (unsigned k = 1; k < degree; k++)
+            if (polynomial >> (degree - k) & 1)
+                ret_directions[i] ^= ret_directions[i - k];
+    }
+}
+
+static struct {
+    pthread_once_t once;
+    uint32_t vectors_32[TABLE_DIMENSIONS][32];
+    uint64_t vectors_64[TABLE_DIMENSIONS][SOBOL_BITS];
+} tables = {.once = PTHREAD_ONCE_INIT};
+
+static void make_tables(void)
+{
+    unsigned degree = 8, dimension = 0;
+
+    for (; dimension < SOBOL_DIMENSIONS; dimension++)
+        sobol_directions(dimension, tables.vectors_64[dimension]);
+    for (uint32_t polynomial = (1u << degree) + 1; dimension < TABLE_DIMENSIONS; polynomial += 2) {
+        degree += polynomial >> (degree + 1);
+        if (is_primitive(polynomial, degree)) {
+            any_directions(dimension, polynomial, degree, tables.vectors_64[dimension]);
+            dimension++;
+        }
+    }
+    for (dimension = 0; dimension < TABLE_DIMENSIONS; dimension++)
+        for (unsigned i = 0; i < 32; i++)
+            tables.vectors_32[dimension][i] = (uint32_t)(tables.vectors_64[dimension][i] >> 32);
+}
+
+FLYT_SOFT_CURAND curandGetDirectionVectors32(curandDirectionVectors32_t *vectors[], curandDirectionVectorSet_t set)
+{
+    if (!vectors || set != CURAND_DIRECTION_VECTORS_32_JOEKUO6)
+        return set == CURAND_SCRAMBLED_DIRECTION_VECTORS_32_JOEKUO6 ? CURAND_STATUS_TYPE_ERROR
+                                                                    : CURAND_STATUS_OUT_OF_RANGE;
+    pthread_once(&tables.once, make_tables);
+    *vectors = tables.vectors_32;
+    return CURAND_STATUS_SUCCESS;
+}
+
+FLYT_SOFT_CURAND curandGetDirectionVectors64(curandDirectionVectors64_t *vectors[], curandDirectionVectorSet_t set)
+{
+    if (!vectors || set != CURAND_DIRECTION_VECTORS_64_JOEKUO6)
+        return set == CURAND_SCRAMBLED_DIRECTION_VECTORS_64_JOEKUO6 ? CURAND_STATUS_TYPE_ERROR
+                                                                    : CURAND_STATUS_OUT_OF_RANGE;
+    pthread_once(&tables.once, make_tables);
+    *vectors = (curandDirectionVectors64_t *)tables.vectors_64;
+    return CURAND_STATUS_SUCCESS;
 }
 
 /* ---- generation ---- */

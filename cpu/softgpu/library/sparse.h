@@ -110,6 +110,7 @@ void flyt_soft_entries_sort(struct flyt_soft_entry *list, int64_t count);
 /* ---- calls ---- */
 
 cusparseIndexBase_t flyt_soft_sparse_base(const struct cusparseMatDescr *descr);
+bool flyt_soft_sparse_is_general(const struct cusparseMatDescr *descr);
 
 /* Takes a scalar as the handle's pointer mode says. */
 bool flyt_soft_sparse_scalar(cusparseHandle_t handle, struct flyt_soft_scalar *scalar, const void *value,

@@ -60,6 +60,11 @@ cusparseIndexBase_t flyt_soft_sparse_base(const struct cusparseMatDescr *descr)
     return descr->base;
 }
 
+bool flyt_soft_sparse_is_general(const struct cusparseMatDescr *descr)
+{
+    return descr->type == CUSPARSE_MATRIX_TYPE_GENERAL;
+}
+
 /* ---- vectors and dense matrices ---- */
 
 FLYT_SOFT_CUSPARSE cusparseCreateSpVec(cusparseSpVecDescr_t *descr, int64_t size, int64_t nnz, void *indices,

@@ -52,6 +52,25 @@ static inline void fill(void *to, size_t bytes, uint32_t seed)
     }
 }
 
+/* Arrays that the server looks at before the library gets them. */
+static inline void fill_offsets(void *to, size_t count, int last)
+{
+    for (size_t i = 0; i < count; i++)
+        ((int *)to)[i] = i + 1 == count || (int)i > last ? last : (int)i;
+}
+
+static inline void fill_indices(void *to, size_t count, int limit)
+{
+    for (size_t i = 0; i < count; i++)
+        ((int *)to)[i] = (int)(i * 7) % limit;
+}
+
+static inline void fill_order(void *to, size_t count, int limit)
+{
+    for (size_t i = 0; i < count; i++)
+        ((int *)to)[i] = limit - 1 - (int)i;
+}
+
 static inline int is_filled(const void *data, size_t bytes, uint32_t seed)
 {
     unsigned char wanted[4096];
