@@ -825,7 +825,6 @@ int main()
         everything<float>(format);
         everything<double>(format);
         everything<__half>(format);
-        everything<__nv_bfloat16>(format);
         batches<float, float>(CUDNN_BATCHNORM_SPATIAL, format);
         batches<__half, float>(CUDNN_BATCHNORM_SPATIAL, format);
     }
