@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that call NVIDIA's libraries (programs/descent.cu, spectrum.cu, lattice.cu, relaxation.cu, pruned.cu) move with their VM, and outlive their server: what they come to
+"""Programs that call NVIDIA's libraries (programs/descent.cu and its like) move with their VM, and outlive their server: what they come to
 is, bit by bit, what they come to without that. Where the node has no such library they are told so, once."""
 import os
 import shutil
@@ -80,6 +80,11 @@ def sparse_matrices_move_and_their_analyses_stand_against_it():
         moved = move(system, "same")
         expect_equal(moved.status, 0, "the move", moved)
         expect_equal(program.ends().status, 0)
+
+
+@scenario
+def networks_that_are_trained_move():
+    stays_the_same_after_moves("retina")
 
 
 @scenario

@@ -172,3 +172,7 @@ TEST_DEPS += $(SYSTEM_PROGRAMS)
 $(B)/tests/system/communicator: tests/system/programs/communicator.cu tests/apps/nccl_interface.h | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -o $@ $< -ldl
+
+$(B)/tests/system/retina: tests/system/programs/retina.cu tests/apps/cudnn_interface.h | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -ldl

@@ -18,7 +18,7 @@ static struct {
 } provider = {
     .blas_once = PTHREAD_ONCE_INIT,
     .fftw_once = PTHREAD_ONCE_INIT,
-    .blas = {"libopenblas.so.0", "cuBLAS and cuSOLVER", NULL},
+    .blas = {"libopenblas.so.0", "cuBLAS, cuDNN and cuSOLVER", NULL},
     .fftw = {{"libfftw3f.so.3", "cuFFT", NULL}, {"libfftw3.so.3", "cuFFT", NULL}},
 };
 

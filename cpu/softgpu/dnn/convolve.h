@@ -3,10 +3,10 @@
  * laid out as a matrix (a row for an output, a column for a channel and a place in the window), which is multiplied
  * with the filter. Doubles, a block of outputs at a time.
  */
-#ifndef FLYT_SOFTGPU_LIBRARY_DNN_CONVOLVE_H
-#define FLYT_SOFTGPU_LIBRARY_DNN_CONVOLVE_H
+#ifndef FLYT_SOFTGPU_DNN_CONVOLVE_H
+#define FLYT_SOFTGPU_DNN_CONVOLVE_H
 
-#include "cpu/softgpu/library/dnn.h"
+#include "cpu/softgpu/dnn/dnn.h"
 
 /* Operands of the record: whichever of X, W and Y is written is what is computed. BIAS and Z are added to Y. */
 enum { FLYT_SOFT_CONV_X, FLYT_SOFT_CONV_W, FLYT_SOFT_CONV_Y, FLYT_SOFT_CONV_Z, FLYT_SOFT_CONV_BIAS };

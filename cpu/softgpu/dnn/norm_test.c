@@ -1,6 +1,6 @@
 /* cuDNN's normalization on the software GPU, in every type and layout, against plain loops over doubles. Gradients are
  * compared with finite differences of these. */
-#include "cpu/softgpu/library/dnn_test.h"
+#include "cpu/softgpu/dnn/test.h"
 
 static const int sizes[] = {3, 4, 2, 5};
 enum { N = 3, C = 4, SPACE = 10, COUNT = N * C * SPACE, GROUPS_MAX = C * SPACE };

@@ -1,4 +1,4 @@
-#include "cpu/softgpu/library/dnn_convolve.h"
+#include "cpu/softgpu/dnn/convolve.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cpu/softgpu/library/dnn_convolve.h"
+#include "cpu/softgpu/dnn/convolve.h"
 
 enum { X = FLYT_SOFT_CONV_X, W, Y, Z, BIAS }; /* in the order of FLYT_SOFT_CONV_… */
 

@@ -1,5 +1,5 @@
 /* cuDNN's convolutions on the software GPU, in every type and layout, against their definition as plain loops. */
-#include "cpu/softgpu/library/dnn_test.h"
+#include "cpu/softgpu/dnn/test.h"
 
 struct shape {
     int dims, n, c, k, groups, from[3], window[3], padding[3], strides[3], dilation[3], mode;

@@ -2,8 +2,8 @@
  * cuDNN's older interface, as NVIDIA documents it: the numbers that its functions take and give. NVIDIA's header is no
  * part of the CUDA toolkit. Names of constants are NVIDIA's.
  */
-#ifndef FLYT_SOFTGPU_LIBRARY_DNN_INTERFACE_H
-#define FLYT_SOFTGPU_LIBRARY_DNN_INTERFACE_H
+#ifndef FLYT_SOFTGPU_DNN_INTERFACE_H
+#define FLYT_SOFTGPU_DNN_INTERFACE_H
 
 #include <cuda.h>
 #include <library_types.h>

@@ -1,6 +1,6 @@
 /* cuDNN on the software GPU but for convolutions, in every type and layout, against plain loops over doubles. Gradients
  * are compared with finite differences of these. */
-#include "cpu/softgpu/library/dnn_test.h"
+#include "cpu/softgpu/dnn/test.h"
 
 static const int sizes_4d[] = {2, 3, 4, 5};
 

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/softgpu/library/dnn.h"
-#include "cpu/softgpu/library/number.h"
+#include "cpu/softgpu/dnn/dnn.h"
 
 /* ---- types ---- */
 

@@ -2,10 +2,10 @@
  * What the tests of cuDNN share: tensors in device memory, in any layout, and what is expected of them. A tensor's
  * numbers on the host are doubles without gaps; around them the device's memory has a pattern that nobody may change.
  */
-#ifndef FLYT_SOFTGPU_LIBRARY_DNN_TEST_H
-#define FLYT_SOFTGPU_LIBRARY_DNN_TEST_H
+#ifndef FLYT_SOFTGPU_DNN_TEST_H
+#define FLYT_SOFTGPU_DNN_TEST_H
 
-#include "cpu/softgpu/library/dnn.h"
+#include "cpu/softgpu/dnn/dnn.h"
 #include "cpu/softgpu/library/test.h"
 
 enum layout { PACKED, INTERLEAVED, WITH_GAPS, LAYOUTS };

@@ -3,8 +3,8 @@
  * is read becomes doubles, without gaps and in the order of the dimensions, whatever the layout in memory; a kernel
  * computes with these; and what is written is scaled, added to and rounded. So an operand may be read and written.
  */
-#ifndef FLYT_SOFTGPU_LIBRARY_DNN_H
-#define FLYT_SOFTGPU_LIBRARY_DNN_H
+#ifndef FLYT_SOFTGPU_DNN_H
+#define FLYT_SOFTGPU_DNN_H
 
 #include <cuda.h>
 #include <library_types.h>
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cpu/softgpu/library/dnn_interface.h"
+#include "cpu/softgpu/dnn/interface.h"
 
 /* ---- handles and descriptors, as the client's library has them made around a call ---- */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cpu/softgpu/driver/work.h"
-#include "cpu/softgpu/library/dnn.h"
+#include "cpu/softgpu/dnn/dnn.h"
 #include "cpu/softgpu/library/number.h"
 
 /* ---- versions ---- */

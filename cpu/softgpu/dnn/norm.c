@@ -1,8 +1,7 @@
 /* cuDNN: normalization over a batch, and across channels. */
 #include <math.h>
-#include <stdlib.h>
 
-#include "cpu/softgpu/library/dnn.h"
+#include "cpu/softgpu/dnn/dnn.h"
 
 /* ---- over a batch ---- */
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/softgpu/library/dnn.h"
+#include "cpu/softgpu/dnn/dnn.h"
 
 enum { X, Y, DY, DX }; /* operands */
 

@@ -1,10 +1,9 @@
 /* cuDNN: activations, softmax and dropout. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/softgpu/driver/work.h"
-#include "cpu/softgpu/library/dnn.h"
+#include "cpu/softgpu/dnn/dnn.h"
 
 enum { X, Y, DY, DX }; /* operands */
 
