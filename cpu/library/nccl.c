@@ -57,6 +57,31 @@ FLYT_LIB_ENTRY int ncclMemFree(void *ptr)
     return result ? NCCL_ARGUMENT : NCCL_SUCCESS;
 }
 
+/* ---- buffers that are registered ---- */
+
+FLYT_LIB_ENTRY int ncclCommRegister(void *comm, void *buff, size_t size, void **handle)
+{
+    struct flyt_args_ncclCommRegister sent = {
+        .comm = (uint64_t)(uintptr_t)comm, .buffer = (uint64_t)(uintptr_t)buff, .bytes = size};
+    struct flyt_lib_call call = {.row = &flyt_lib_row_ncclCommRegister, .arguments = &sent};
+    if (!flyt_nccl_comm(comm) || !buff || !size || !handle)
+        return NCCL_ARGUMENT;
+    flyt_lib_begin(&call);
+    sent.handle_bytes = flyt_lib_out(&call, handle, sizeof *handle, false);
+    return flyt_lib_finish(&call);
+}
+
+FLYT_LIB_ENTRY int ncclCommDeregister(void *comm, void *handle)
+{
+    struct flyt_args_ncclCommDeregister sent = {.comm = (uint64_t)(uintptr_t)comm,
+                                                .handle = (uint64_t)(uintptr_t)handle};
+    struct flyt_lib_call call = {.row = &flyt_lib_row_ncclCommDeregister, .arguments = &sent};
+    if (!flyt_nccl_comm(comm))
+        return NCCL_ARGUMENT;
+    flyt_lib_begin(&call);
+    return flyt_lib_finish(&call);
+}
+
 /* ---- operations ---- */
 
 static int operate(enum flyt_nccl_function function, const void *send, void *receive, size_t count, int type, int op,

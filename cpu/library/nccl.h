@@ -19,7 +19,8 @@ extern const struct flyt_lib_kind flyt_lib_kind_nccl_comm;
 extern const struct flyt_lib_row flyt_lib_row_ncclGroupStart, flyt_lib_row_ncclGroupEnd, flyt_lib_row_ncclCommInitRank,
     flyt_lib_row_ncclCommAbort, flyt_lib_row_ncclGetUniqueId, flyt_lib_row_ncclCommGetAsyncError,
     flyt_lib_row_ncclGetLastError, flyt_lib_row_ncclRedOpCreatePreMulSum, flyt_lib_row_ncclRedOpDestroy,
-    flyt_lib_row_ncclCommCount, flyt_lib_row_ncclCommUserRank;
+    flyt_lib_row_ncclCommCount, flyt_lib_row_ncclCommUserRank, flyt_lib_row_ncclCommRegister,
+    flyt_lib_row_ncclCommDeregister;
 
 FLYT_LIB_ENTRY int ncclGroupStart(void);
 FLYT_LIB_ENTRY int ncclGroupEnd(void);

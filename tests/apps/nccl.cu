@@ -287,6 +287,29 @@ static void a_stream_that_waits_for_another_is_not_done(void)
     }
 }
 
+/* Buffers that are registered hold what others do. NCCL may give no handle where registering does not help. */
+static void registered_buffers(void)
+{
+    void *handles[RANKS_MAX][2] = {};
+    for (int r = 0; r < ranks; r++) {
+        CHECK_NCCL(ncclCommRegister(ranks_of[r].comm, ranks_of[r].send, COUNT * 8, &handles[r][0]));
+        CHECK_NCCL(ncclCommRegister(ranks_of[r].comm, ranks_of[r].receive, COUNT * 8, &handles[r][1]));
+        EXPECT(!handles[r][0] || handles[r][0] != handles[r][1], "two buffers, %p", handles[r][0]);
+    }
+    reductions<float>();
+    for (int r = 0; r < ranks; r++)
+        for (void *handle : handles[r])
+            if (handle) {
+                CHECK_NCCL(ncclCommDeregister(ranks_of[r].comm, handle));
+                EXPECT(ncclCommDeregister(ranks_of[r].comm, handle) != ncclSuccess, "a handle that is gone");
+            }
+    reductions<float>();
+    EXPECT(ncclCommRegister(ranks_of[0].comm, NULL, COUNT, &handles[0][0]) != ncclSuccess, "no buffer");
+    EXPECT(ncclCommRegister(ranks_of[0].comm, handles, sizeof handles, &handles[0][0]) != ncclSuccess, "host memory");
+    void *left; /* it ends with its communicator */
+    CHECK_NCCL(ncclCommRegister(ranks_of[0].comm, ranks_of[0].send, COUNT, &left));
+}
+
 static void what_is_wrong_is_said(void)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -329,6 +352,7 @@ int main()
     moves<double>();
     own_operators();
     a_stream_that_waits_for_another_is_not_done();
+    registered_buffers();
     what_is_wrong_is_said();
     CHECK_NCCL(ncclGroupStart());
     for (int r = 0; r < ranks; r++)

@@ -82,6 +82,8 @@ typedef struct {
     X(ncclRecv, (void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))                                       \
     X(ncclGroupStart, (void))                                                                                          \
     X(ncclGroupEnd, (void))                                                                                            \
+    X(ncclCommRegister, (ncclComm_t, void *, size_t, void **))                                                         \
+    X(ncclCommDeregister, (ncclComm_t, void *))                                                                        \
     X(ncclMemAlloc, (void **, size_t))                                                                                 \
     X(ncclMemFree, (void *))
 

@@ -1,6 +1,6 @@
 /*
- * cuSPARSELt's interface as NVIDIA documents it, as far as the tests use it. cusparseLt.h is not in the CUDA toolkit, so
- * the library is opened when a program runs, and nothing of it is needed to build one.
+ * cuSPARSELt's interface as NVIDIA documents it, as far as the tests use it. cusparseLt.h is not in the CUDA toolkit,
+ * so the library is opened when a program runs, and nothing of it is needed to build one.
  */
 #ifndef TESTS_APPS_SPARSE_LT_INTERFACE_H
 #define TESTS_APPS_SPARSE_LT_INTERFACE_H
@@ -47,9 +47,8 @@ enum {
     X(cusparseLtMatDescriptorDestroy, (const sparse_lt_room *))                                                        \
     X(cusparseLtMatDescSetAttribute, (const sparse_lt_room *, sparse_lt_room *, int, const void *, size_t))            \
     X(cusparseLtMatDescGetAttribute, (const sparse_lt_room *, const sparse_lt_room *, int, void *, size_t))            \
-    X(cusparseLtMatmulDescriptorInit,                                                                                  \
-      (const sparse_lt_room *, sparse_lt_room *, int, int, const sparse_lt_room *, const sparse_lt_room *,             \
-       const sparse_lt_room *, const sparse_lt_room *, int))                                                           \
+    X(cusparseLtMatmulDescriptorInit, (const sparse_lt_room *, sparse_lt_room *, int, int, const sparse_lt_room *,     \
+                                       const sparse_lt_room *, const sparse_lt_room *, const sparse_lt_room *, int))   \
     X(cusparseLtMatmulDescSetAttribute, (const sparse_lt_room *, sparse_lt_room *, int, const void *, size_t))         \
     X(cusparseLtMatmulDescGetAttribute, (const sparse_lt_room *, const sparse_lt_room *, int, void *, size_t))         \
     X(cusparseLtMatmulAlgSelectionInit, (const sparse_lt_room *, sparse_lt_room *, const sparse_lt_room *, int))       \
@@ -62,10 +61,8 @@ enum {
     X(cusparseLtMatmulGetWorkspace, (const sparse_lt_room *, const sparse_lt_room *, size_t *))                        \
     X(cusparseLtMatmul, (const sparse_lt_room *, const sparse_lt_room *, SPARSE_LT_PRODUCT))                           \
     X(cusparseLtMatmulSearch, (const sparse_lt_room *, sparse_lt_room *, SPARSE_LT_PRODUCT))                           \
-    X(cusparseLtSpMMAPrune,                                                                                            \
-      (const sparse_lt_room *, const sparse_lt_room *, const void *, void *, int, cudaStream_t))                       \
-    X(cusparseLtSpMMAPruneCheck,                                                                                       \
-      (const sparse_lt_room *, const sparse_lt_room *, const void *, int *, cudaStream_t))                             \
+    X(cusparseLtSpMMAPrune, (const sparse_lt_room *, const sparse_lt_room *, const void *, void *, int, cudaStream_t)) \
+    X(cusparseLtSpMMAPruneCheck, (const sparse_lt_room *, const sparse_lt_room *, const void *, int *, cudaStream_t))  \
     X(cusparseLtSpMMAPrune2,                                                                                           \
       (const sparse_lt_room *, const sparse_lt_room *, int, int, const void *, void *, int, cudaStream_t))             \
     X(cusparseLtSpMMAPruneCheck2,                                                                                      \

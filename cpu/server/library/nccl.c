@@ -70,6 +70,8 @@ void *flyt_nccl_comm_take(uint64_t id)
     if (comm)
         *place = comm->next;
     pthread_mutex_unlock(&table.mutex);
+    if (comm)
+        flyt_nccl_registrations_drop(id);
     free(comm);
     return real;
 }

@@ -22,6 +22,9 @@ void flyt_nccl_comm_count(uint64_t id);
 /* Whether so many are. True of an unknown one. */
 bool flyt_nccl_comm_has_done(uint64_t id, uint64_t count);
 
+/* The communicator ends, and with it the buffers that were registered with it (nccl_register.c). */
+void flyt_nccl_registrations_drop(uint64_t comm_id);
+
 /* Before NCCL is loaded: which networks it may use. */
 void flyt_nccl_set_environment(void);
 

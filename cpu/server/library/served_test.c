@@ -1,5 +1,6 @@
 /* Calls of NVIDIA's libraries over the wire, to a session whose libraries are functions of this test: the order of
- * those that wait, in full streams and beside one which a thread makes; and what is refused of lists of attributes. */
+ * those that wait, in full streams and beside one which a thread makes; and what is refused of lists of attributes and
+ * of orders for NCCL. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,11 +17,13 @@
 #include "cpu/server/test/fake_client.h"
 #include "flyt_lib_cudnn.h"
 #include "flyt_lib_curand.h"
+#include "flyt_lib_nccl.h"
 #include "rpc/library/cudnn_list.h"
+#include "rpc/library/nccl_list.h"
 
 #define SEEN __attribute__((visibility("default")))
 
-extern struct flyt_server_library flyt_server_library_cudnn, flyt_server_library_curand;
+extern struct flyt_server_library flyt_server_library_cudnn, flyt_server_library_curand, flyt_server_library_nccl;
 
 enum { PLAN = FLYT_CUDNN_EXECUTION_PLAN, TENSOR = FLYT_CUDNN_TENSOR };
 
@@ -110,6 +113,35 @@ IS_FINE(cudnnBackendDestroyDescriptor, void *desc)
     return 0;
 }
 
+struct unique_id {
+    char bytes[FLYT_NCCL_UNIQUE_ID_BYTES];
+};
+
+IS_FINE(ncclCommInitRank, void)
+{
+    return 0;
+}
+
+IS_FINE(ncclCommInitRankConfig, void **comm, int ranks, struct unique_id id, int rank, void *config)
+{
+    *comm = &made_count;
+    made_count++;
+    return 0;
+}
+
+IS_FINE(ncclCommRegister, void *comm, void *buffer, size_t bytes, void **handle)
+{
+    say("registered");
+    *handle = buffer;
+    return 0;
+}
+
+IS_FINE(ncclCommDeregister, void *comm, void *handle)
+{
+    say("deregistered");
+    return handle == (void *)FLYT_WINDOW_BASE ? 0 : 1;
+}
+
 /* As if loaded. */
 static void load(struct flyt_server_library *library)
 {
@@ -131,6 +163,7 @@ static uint32_t row(const struct flyt_server_library *library, const char *name)
 
 #define CURAND(name) row(&flyt_server_library_curand, name)
 #define CUDNN(name)  row(&flyt_server_library_cudnn, name)
+#define NCCL(name)   row(&flyt_server_library_nccl, name)
 
 static uint64_t object_id(unsigned number)
 {
@@ -320,6 +353,106 @@ static void lists_are_what_they_say(void **state)
     assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, 0), REFUSED);
 }
 
+/* ---- orders for NCCL ---- */
+
+/* What a call aside comes to: CUDA's code, or the library's status; with the first 8 bytes of its results. */
+static int ask_aside(struct fixture *self, uint32_t row_id, const void *arguments, size_t bytes, uint64_t *ret_first)
+{
+    flyt_libcall_aside_res res = {0};
+    uint32_t xid = SEND(self, FLYT_LIBCALL_ASIDE, libcall_aside, .thread = 1, .row = row_id,
+                        .arguments = {(u_int)bytes, (char *)(uintptr_t)arguments});
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_libcall_aside_res, &res);
+    if (ret_first && res.results.results_len >= sizeof *ret_first)
+        memcpy(ret_first, res.results.results_val, sizeof *ret_first);
+    int status = res.result ? (int)res.result : res.status;
+    xdr_free((xdrproc_t)xdr_flyt_libcall_aside_res, (char *)&res);
+    return status;
+}
+
+struct init {
+    struct flyt_args_ncclCommInitRank args;
+    struct flyt_nccl_order order;
+    unsigned char id[FLYT_NCCL_UNIQUE_ID_BYTES];
+};
+
+/* A communicator of one rank; its unique id has an address of the loopback. */
+static struct init an_init(void)
+{
+    struct init sent = {.args = {.orders_bytes = sizeof sent - sizeof sent.args, .made_bytes = 4},
+                        .order = {.control = FLYT_NCCL_INIT, .comm = object_id(20), .rank_count = 1, .id_count = 1},
+                        .id = {[8] = AF_INET, [12] = 127, [15] = 1}};
+    return sent;
+}
+
+static int init(struct fixture *self, const struct init *sent, size_t bytes)
+{
+    return ask_aside(self, NCCL("ncclCommInitRank"), sent, bytes, NULL);
+}
+
+static void orders_that_make_communicators_are_what_they_say(void **state)
+{
+    enum { INVALID = 4 };
+    struct fixture *self = *state;
+    struct init wrong = an_init();
+    unsigned before = made_count;
+    assert_int_equal(init(self, &wrong, sizeof wrong - 8), CUDA_ERROR_INVALID_VALUE); /* it is cut off */
+    wrong.order.id_count = FLYT_NCCL_RANKS_MAX;
+    assert_int_equal(init(self, &wrong, sizeof wrong), CUDA_ERROR_INVALID_VALUE);
+    wrong.order.id_count = 0;
+    assert_int_equal(init(self, &wrong, sizeof wrong), CUDA_ERROR_INVALID_VALUE);
+    wrong = an_init();
+    wrong.order.control = FLYT_NCCL_CONTROLS;
+    assert_int_equal(init(self, &wrong, sizeof wrong), CUDA_ERROR_INVALID_VALUE);
+    wrong.order.control = FLYT_NCCL_DESTROY;
+    wrong.order.id_count = 0;
+    wrong.args.orders_bytes = sizeof wrong.order;
+    assert_int_equal(init(self, &wrong, sizeof wrong), CUDA_ERROR_INVALID_HANDLE); /* there is none of that id */
+    wrong = an_init();
+    wrong.order.device = 99;
+    assert_int_not_equal(init(self, &wrong, sizeof wrong), CUDA_SUCCESS);
+    wrong = an_init();
+    wrong.args.made_bytes = 8; /* of two orders, and there is one */
+    assert_int_equal(init(self, &wrong, sizeof wrong), INVALID);
+    assert_int_equal(made_count, before);
+}
+
+static int register_buffer(struct fixture *self, uint64_t comm, uint64_t buffer, uint64_t bytes, uint64_t *ret_number)
+{
+    const struct flyt_args_ncclCommRegister sent = {
+        .comm = comm, .buffer = buffer, .bytes = bytes, .handle_bytes = sizeof(uint64_t)};
+    return ask_aside(self, NCCL("ncclCommRegister"), &sent, sizeof sent, ret_number);
+}
+
+static int deregister(struct fixture *self, uint64_t number)
+{
+    const struct flyt_args_ncclCommDeregister sent = {.comm = object_id(20), .handle = number};
+    return ask_aside(self, NCCL("ncclCommDeregister"), &sent, sizeof sent, NULL);
+}
+
+static void buffers_are_the_programs_and_handles_are_known(void **state)
+{
+    enum { INVALID = 4 };
+    struct fixture *self = *state;
+    struct init sent = an_init();
+    const uint64_t comm = object_id(20), last = FLYT_WINDOW_BASE + FLYT_WINDOW_BYTES;
+    uint64_t number = 0;
+    assert_int_equal(init(self, &sent, sizeof sent), 0);
+    assert_int_equal(init(self, &sent, sizeof sent), CUDA_ERROR_INVALID_VALUE); /* that id is taken */
+    lines[0] = '\0';
+    assert_int_equal(register_buffer(self, object_id(21), FLYT_WINDOW_BASE, 64, NULL), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(register_buffer(self, comm, (uint64_t)(uintptr_t)lines, 64, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(register_buffer(self, comm, last - 64, 65, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, UINT64_MAX, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_string_equal(lines, "");
+    assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 64, &number), 0);
+    assert_true(number && number != FLYT_WINDOW_BASE); /* no handle of the library's */
+    assert_int_equal(deregister(self, FLYT_WINDOW_BASE), INVALID);
+    assert_int_equal(deregister(self, number), 0);
+    assert_int_equal(deregister(self, number), INVALID);
+    assert_string_equal(lines, "registered deregistered ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,10 +461,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_reset_leaves_what_a_thread_uses, set_up, let_go),
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(orders_that_make_communicators_are_what_they_say, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(buffers_are_the_programs_and_handles_are_known, set_up, tear_down),
     };
     sem_init(&may_finalize, 0, 0);
     sem_init(&is_finalizing, 0, 0);
     load(&flyt_server_library_cudnn);
     load(&flyt_server_library_curand);
+    load(&flyt_server_library_nccl);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

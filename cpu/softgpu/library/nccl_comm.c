@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cpu/softgpu/driver/work.h"
+
 typedef struct flyt_soft_nccl_comm *comm_t;
 
 FLYT_SOFT_NCCL int ncclGetVersion(int *version);
@@ -270,4 +272,33 @@ FLYT_SOFT_NCCL int ncclRedOpDestroy(int op, comm_t comm)
         return NCCL_INVALID_ARGUMENT;
     comm->user_ops[place].is_used = false;
     return NCCL_SUCCESS;
+}
+
+/* ---- buffers that are registered: all are as fast, so that it is counted which ones are ---- */
+
+FLYT_SOFT_NCCL int ncclCommRegister(comm_t comm, void *buffer, size_t bytes, void **ret_handle);
+FLYT_SOFT_NCCL int ncclCommRegister(comm_t comm, void *buffer, size_t bytes, void **ret_handle)
+{
+    if (!comm || !bytes || !ret_handle || !flyt_soft_work_reaches(buffer, bytes))
+        return NCCL_INVALID_ARGUMENT;
+    for (int i = 0; i < NCCL_BUFFERS_MAX; i++) {
+        if (comm->buffers[i])
+            continue;
+        comm->buffers[i] = buffer;
+        *ret_handle = &comm->buffers[i];
+        return NCCL_SUCCESS;
+    }
+    return NCCL_SYSTEM_ERROR;
+}
+
+FLYT_SOFT_NCCL int ncclCommDeregister(comm_t comm, void *handle);
+FLYT_SOFT_NCCL int ncclCommDeregister(comm_t comm, void *handle)
+{
+    for (int i = 0; comm && i < NCCL_BUFFERS_MAX; i++) {
+        if (handle != &comm->buffers[i] || !comm->buffers[i])
+            continue;
+        comm->buffers[i] = NULL;
+        return NCCL_SUCCESS;
+    }
+    return NCCL_INVALID_ARGUMENT;
 }

@@ -8,7 +8,7 @@
 
 #define FLYT_SOFT_NCCL __attribute__((visibility("default")))
 
-enum { NCCL_USER_OPS_MAX = 64 };
+enum { NCCL_USER_OPS_MAX = 64, NCCL_BUFFERS_MAX = 64 };
 
 struct flyt_soft_nccl_comm {
     struct flyt_soft_nccl_link *link;
@@ -27,6 +27,7 @@ struct flyt_soft_nccl_comm {
         const void *address;
         unsigned char value[8];
     } user_ops[NCCL_USER_OPS_MAX];
+    const void *buffers[NCCL_BUFFERS_MAX]; /* that are registered; NULL: a free place */
 };
 
 /* What a group does with a communicator when it ends: first all of them begin, then all are awaited. */
