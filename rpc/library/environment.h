@@ -28,7 +28,6 @@ static const char *const flyt_lib_environment_names[] = {
     "NCCL_P2P_DISABLE",
     "NCCL_P2P_LEVEL",
     "NCCL_NVLS_ENABLE",
-    "NCCL_COMM_BLOCKING",
     "NCCL_DEBUG",
     "NCCL_DEBUG_SUBSYS",
 };

@@ -19,13 +19,15 @@
 struct comm {
     struct comm *next;
     uint64_t id, done_count;
-    void *real;
+    unsigned use_count;
+    struct flyt_nccl_made made;
 };
 
 static struct {
     pthread_mutex_t mutex;
+    pthread_cond_t left;
     struct comm *first;
-} table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} table = {.mutex = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
 
 static struct comm **place_of_locked(uint64_t id)
 {
@@ -35,12 +37,12 @@ static struct comm **place_of_locked(uint64_t id)
     return place;
 }
 
-bool flyt_nccl_comm_add(uint64_t id, void *real)
+bool flyt_nccl_comm_add(uint64_t id, const struct flyt_nccl_made *made)
 {
     struct comm *fresh = calloc(1, sizeof *fresh);
     if (!fresh)
         return false;
-    *fresh = (struct comm){.id = id, .real = real};
+    *fresh = (struct comm){.id = id, .made = *made};
     pthread_mutex_lock(&table.mutex);
     bool is_new = !*place_of_locked(id);
     if (is_new) {
@@ -53,27 +55,60 @@ bool flyt_nccl_comm_add(uint64_t id, void *real)
     return is_new;
 }
 
+bool flyt_nccl_comm_blocks(uint64_t id)
+{
+    pthread_mutex_lock(&table.mutex);
+    const struct comm *comm = *place_of_locked(id);
+    bool blocks = !comm || comm->made.blocks;
+    pthread_mutex_unlock(&table.mutex);
+    return blocks;
+}
+
 void *flyt_nccl_comm_find(uint64_t id)
 {
     pthread_mutex_lock(&table.mutex);
     const struct comm *comm = *place_of_locked(id);
-    void *real = comm ? comm->real : NULL;
+    void *real = comm ? comm->made.real : NULL;
     pthread_mutex_unlock(&table.mutex);
     return real;
 }
 
-void *flyt_nccl_comm_take(uint64_t id)
+struct flyt_nccl_use flyt_nccl_comm_use(uint64_t id)
 {
     pthread_mutex_lock(&table.mutex);
-    struct comm **place = place_of_locked(id), *comm = *place;
-    void *real = comm ? comm->real : NULL;
+    struct comm *comm = *place_of_locked(id);
     if (comm)
-        *place = comm->next;
+        comm->use_count++;
+    pthread_mutex_unlock(&table.mutex);
+    return (struct flyt_nccl_use){.id = id, .real = comm ? comm->made.real : NULL};
+}
+
+void flyt_nccl_comm_leave(struct flyt_nccl_use *use)
+{
+    if (!use->real)
+        return;
+    pthread_mutex_lock(&table.mutex);
+    (*place_of_locked(use->id))->use_count--;
+    pthread_cond_broadcast(&table.left);
+    pthread_mutex_unlock(&table.mutex);
+}
+
+struct flyt_nccl_made flyt_nccl_comm_take(uint64_t id)
+{
+    struct flyt_nccl_made made = {0};
+    struct comm *comm;
+    pthread_mutex_lock(&table.mutex);
+    while ((comm = *place_of_locked(id)) && comm->use_count) /* another one may take it meanwhile */
+        pthread_cond_wait(&table.left, &table.mutex);
+    if (comm) {
+        made = comm->made;
+        *place_of_locked(id) = comm->next;
+    }
     pthread_mutex_unlock(&table.mutex);
     if (comm)
         flyt_nccl_registrations_drop(id);
     free(comm);
-    return real;
+    return made;
 }
 
 void flyt_nccl_comm_count(uint64_t id)
@@ -126,13 +161,13 @@ struct unique_id {
 };
 
 static struct flyt_nccl_own_config *fill_config(struct flyt_nccl_own_config *config,
-                                                const struct flyt_nccl_order *order, char *ret_name)
+                                                const struct flyt_nccl_order *order, char *name)
 {
     const struct flyt_nccl_config *from = &order->config;
     if (!from->is_given)
         return NULL;
-    memcpy(ret_name, from->name, sizeof from->name);
-    ret_name[sizeof from->name - 1] = '\0';
+    if (name)
+        memcpy(name, from->name, sizeof from->name - 1);
     *config = (struct flyt_nccl_own_config){.bytes = sizeof *config,
                                             .magic = (unsigned)FLYT_NCCL_CONFIG_MAGIC,
                                             .version = CONFIG_VERSION,
@@ -142,7 +177,7 @@ static struct flyt_nccl_own_config *fill_config(struct flyt_nccl_own_config *con
                                             .max_ctas = from->max_ctas,
                                             .split_share = from->split_share,
                                             .traffic_class = from->traffic_class,
-                                            .comm_name = from->has_name ? ret_name : NULL,
+                                            .comm_name = name,
                                             .collnet_enable = from->collnet_enable,
                                             .cta_policy = from->cta_policy,
                                             .shrink_share = from->shrink_share,
@@ -274,27 +309,51 @@ static int with_comm(struct flyt_libcall *call, const struct flyt_nccl_order *or
                                                           [FLYT_NCCL_REVOKE] = "ncclCommRevoke"};
     bool ends = order->control == FLYT_NCCL_DESTROY || order->control == FLYT_NCCL_ABORT;
     void *function = flyt_server_library_function(call->library, names[order->control]);
-    void *comm = ends ? flyt_nccl_comm_take(order->comm) : flyt_nccl_comm_find(order->comm);
+    struct flyt_nccl_made taken = ends ? flyt_nccl_comm_take(order->comm) : (struct flyt_nccl_made){0};
+    void *comm = ends ? taken.real : flyt_nccl_comm_find(order->comm);
+    int status = comm ? call->library->refused : call->library->handle;
     call->staying -= comm && ends;
-    if (!comm || !function)
-        return comm ? call->library->refused : call->library->handle;
-    if (order->control == FLYT_NCCL_REVOKE)
-        return ((int (*)(void *, int))function)(comm, order->flags);
-    return ((int (*)(void *))function)(comm);
+    if (comm && function && order->control == FLYT_NCCL_REVOKE)
+        status = ((int (*)(void *, int))function)(comm, order->flags);
+    else if (comm && function)
+        status = ((int (*)(void *))function)(comm);
+    free(taken.name);
+    return status;
 }
 
-static int run_order(struct flyt_libcall *call, const struct flyt_nccl_order *order, void **made)
+/* Whether what makes the communicator returns when it is there: of others NCCL's thread writes to where it is to be
+ * after the call, and its memory is not kept for that. */
+static bool may_make(const struct flyt_nccl_order *order)
+{
+    return order->control == FLYT_NCCL_INIT || flyt_nccl_comm_blocks(order->parent);
+}
+
+static bool will_block(const struct flyt_nccl_order *order)
+{
+    bool is_said = order->config.is_given && (order->config.blocking == 0 || order->config.blocking == 1);
+    if (is_said || order->control == FLYT_NCCL_INIT)
+        return !is_said || order->config.blocking;
+    return flyt_nccl_comm_blocks(order->parent);
+}
+
+static int run_order(struct flyt_libcall *call, const struct flyt_nccl_order *order, struct flyt_nccl_made *made)
 {
     struct flyt_nccl_own_config config;
-    char name[FLYT_NCCL_NAME_BYTES];
     const struct flyt_session *session = call->session;
     CUresult result = session->driver->cuCtxSetCurrent(session->devices[order->device].cu_primary);
     if (result != CUDA_SUCCESS)
         return call->library->failed;
     if (!flyt_nccl_makes(order->control))
         return with_comm(call, order);
-    struct flyt_nccl_own_config *given = fill_config(&config, order, name);
-    return order->control == FLYT_NCCL_INIT ? init(call, order, given, made) : from_parent(call, order, given, made);
+    if (!may_make(order))
+        return call->library->refused;
+    made->blocks = will_block(order);
+    bool has_name = order->config.is_given && order->config.has_name;
+    if (has_name && !(made->name = calloc(1, FLYT_NCCL_NAME_BYTES)))
+        return call->library->memory;
+    struct flyt_nccl_own_config *given = fill_config(&config, order, made->name);
+    return order->control == FLYT_NCCL_INIT ? init(call, order, given, &made->real)
+                                            : from_parent(call, order, given, &made->real);
 }
 
 static bool is_well(int status)
@@ -303,7 +362,7 @@ static bool is_well(int status)
 }
 
 /* One group, where they are several: the first error, or how it ends. */
-static int run_all(struct flyt_libcall *call, unsigned char *data, size_t bytes, void **made)
+static int run_all(struct flyt_libcall *call, unsigned char *data, size_t bytes, struct flyt_nccl_made *made)
 {
     typedef int (*plain_fn)(void);
     plain_fn start = FUNCTION(call, plain_fn, "ncclGroupStart"), end = FUNCTION(call, plain_fn, "ncclGroupEnd");
@@ -324,15 +383,17 @@ static int run_all(struct flyt_libcall *call, unsigned char *data, size_t bytes,
 }
 
 /* Which of the orders have made a communicator. */
-static int note_made(struct flyt_libcall *call, unsigned char *data, size_t bytes, void **made, int32_t *ret_is_made)
+static int note_made(struct flyt_libcall *call, unsigned char *data, size_t bytes, struct flyt_nccl_made *made,
+                     int32_t *ret_is_made)
 {
     size_t at = 0;
     const struct flyt_nccl_order *order;
     for (unsigned i = 0; (order = next_order(data, bytes, &at)); i++) {
-        if (!made[i])
+        if (!made[i].real)
             continue;
-        if (!flyt_nccl_comm_add(order->comm, made[i]))
+        if (!flyt_nccl_comm_add(order->comm, &made[i]))
             return call->library->memory;
+        made[i].name = NULL;
         call->staying++;
         ret_is_made[i] = 1;
     }
@@ -349,11 +410,13 @@ static int run_orders(struct flyt_libcall *call, uint32_t bytes, uint32_t made_b
         count++;
     if (call->status || !count || made_bytes != count * sizeof *is_made)
         return call->status ? call->status : call->library->invalid;
-    void **made = calloc(count, sizeof *made);
+    struct flyt_nccl_made *made = calloc(count, sizeof *made);
     if (!made)
         return call->library->memory;
     int status = run_all(call, data, bytes, made);
     int noted = is_well(status) ? note_made(call, data, bytes, made, is_made) : FLYT_NCCL_SUCCESS;
+    for (unsigned i = 0; i < count; i++)
+        free(made[i].name);
     free(made);
     return noted ? noted : status;
 }
@@ -405,8 +468,8 @@ static CUresult resolve_first(struct flyt_libcall *call)
     {                                                                                                                  \
         const struct flyt_args_##name *sent = (const void *)call->arguments;                                           \
         int *ret = flyt_libcall_out(call, sent->field##_bytes, sizeof *ret);                                           \
-        void *comm = flyt_nccl_comm_find(sent->comm);                                                                  \
-        return comm && ret ? ((int (*)(void *, int *))call->function)(comm, ret) : call->library->invalid;             \
+        flyt_auto_nccl_use comm = flyt_nccl_comm_use(sent->comm);                                                      \
+        return comm.real && ret ? ((int (*)(void *, int *))call->function)(comm.real, ret) : call->library->invalid;   \
     }
 
 TELLS_NUMBER(ncclCommGetAsyncError, asyncError)
@@ -419,8 +482,8 @@ int flyt_server_run_ncclGetLastError(struct flyt_libcall *call)
 {
     const struct flyt_args_ncclGetLastError *sent = (const void *)call->arguments;
     char *ret = flyt_libcall_out(call, sent->text_bytes, FLYT_NCCL_TEXT_BYTES);
-    void *comm = flyt_nccl_comm_find(sent->comm);
-    const char *text = comm && ret ? ((const char *(*)(void *))call->function)(comm) : NULL;
+    flyt_auto_nccl_use comm = flyt_nccl_comm_use(sent->comm);
+    const char *text = comm.real && ret ? ((const char *(*)(void *))call->function)(comm.real) : NULL;
     if (!text)
         return call->library->invalid;
     strncpy(ret, text, FLYT_NCCL_TEXT_BYTES - 1);
@@ -443,12 +506,13 @@ int flyt_server_run_ncclRedOpCreatePreMulSum(struct flyt_libcall *call)
     const struct flyt_args_ncclRedOpCreatePreMulSum *sent = (const void *)call->arguments;
     int *op = flyt_libcall_out(call, sent->op_bytes, sizeof *op);
     void *scalar = flyt_libcall_in(call, sent->scalar_bytes, flyt_nccl_type_bytes(sent->datatype));
-    void *comm = flyt_nccl_comm_find(sent->comm);
+    flyt_auto_nccl_use comm = flyt_nccl_comm_use(sent->comm);
     bool is_on_host = sent->residence == 1; /* ncclScalarHostImmediate */
-    if (call->status || !op || !comm || is_on_host != (scalar != NULL) || (!is_on_host && sent->residence))
+    if (call->status || !op || !comm.real || is_on_host != (scalar != NULL) || (!is_on_host && sent->residence))
         return call->library->invalid;
     int (*create)(int *, void *, int, int, void *) = (int (*)(int *, void *, int, int, void *))call->function;
-    return create(op, is_on_host ? scalar : (void *)(uintptr_t)sent->address, sent->datatype, sent->residence, comm);
+    return create(op, is_on_host ? scalar : (void *)(uintptr_t)sent->address, sent->datatype, sent->residence,
+                  comm.real);
 }
 
 RESOLVES_FIRST(ncclRedOpDestroy)
@@ -456,6 +520,6 @@ int flyt_server_run_ncclRedOpDestroy(struct flyt_libcall *call);
 int flyt_server_run_ncclRedOpDestroy(struct flyt_libcall *call)
 {
     const struct flyt_args_ncclRedOpDestroy *sent = (const void *)call->arguments;
-    void *comm = flyt_nccl_comm_find(sent->comm);
-    return comm ? ((int (*)(int, void *))call->function)(sent->op, comm) : call->library->invalid;
+    flyt_auto_nccl_use comm = flyt_nccl_comm_use(sent->comm);
+    return comm.real ? ((int (*)(int, void *))call->function)(sent->op, comm.real) : call->library->invalid;
 }

@@ -11,12 +11,30 @@
 
 struct flyt_libcall;
 
-/* false: there is one of that id, or no memory. */
-bool flyt_nccl_comm_add(uint64_t id, void *real);
+/* A communicator that NCCL has made. */
+struct flyt_nccl_made {
+    void *real;
+    char *name; /* of malloc; NCCL keeps the pointer. NULL: none */
+    bool blocks;
+};
+
+/* false: there is one of that id, or no memory. Else the name is the communicator's, and ends with it. */
+bool flyt_nccl_comm_add(uint64_t id, const struct flyt_nccl_made *made);
+/* Whether calls return when they are done. True of an unknown one. */
+bool flyt_nccl_comm_blocks(uint64_t id);
 /* NULL: unknown. */
 void *flyt_nccl_comm_find(uint64_t id);
-/* The same, and the id is unknown from now on. */
-void *flyt_nccl_comm_take(uint64_t id);
+/* A communicator that stays until it is left; `real` is NULL where it is unknown. For calls that return at once. */
+struct flyt_nccl_use {
+    uint64_t id;
+    void *real;
+};
+struct flyt_nccl_use flyt_nccl_comm_use(uint64_t id);
+void flyt_nccl_comm_leave(struct flyt_nccl_use *use);
+#define flyt_auto_nccl_use __attribute__((cleanup(flyt_nccl_comm_leave))) struct flyt_nccl_use
+/* The communicator, whose id is unknown from now on, when nobody uses it any more; `real` is NULL where it was unknown.
+ * The name is the caller's, to be freed when the communicator has ended. */
+struct flyt_nccl_made flyt_nccl_comm_take(uint64_t id);
 /* An operation of the communicator is done with: it was handed to the library, or refused. */
 void flyt_nccl_comm_count(uint64_t id);
 /* Whether so many are. True of an unknown one. */

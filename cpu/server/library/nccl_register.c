@@ -112,13 +112,14 @@ int flyt_server_run_ncclCommRegister(struct flyt_libcall *call)
 {
     const struct flyt_args_ncclCommRegister *sent = (const void *)call->arguments;
     uint64_t *ret_number = flyt_libcall_out(call, sent->handle_bytes, sizeof *ret_number);
-    void *comm = flyt_nccl_comm_find(sent->comm), *real = NULL;
-    if (!ret_number || !comm)
+    flyt_auto_nccl_use comm = flyt_nccl_comm_use(sent->comm);
+    void *real = NULL;
+    if (!ret_number || !comm.real)
         return call->library->invalid;
     uint64_t number = reserve(sent->comm);
     if (!number)
         return call->library->memory;
-    int status = ((int (*)(void *, void *, size_t, void **))call->function)(comm, (void *)(uintptr_t)sent->buffer,
+    int status = ((int (*)(void *, void *, size_t, void **))call->function)(comm.real, (void *)(uintptr_t)sent->buffer,
                                                                             sent->bytes, &real);
     /* NCCL may succeed without a handle, where registering does not help. */
     if (status != call->library->success || !real)
@@ -140,8 +141,9 @@ int flyt_server_run_ncclCommDeregister(struct flyt_libcall *call);
 int flyt_server_run_ncclCommDeregister(struct flyt_libcall *call)
 {
     const struct flyt_args_ncclCommDeregister *sent = (const void *)call->arguments;
-    void *comm = flyt_nccl_comm_find(sent->comm), *real = sent->handle ? take(sent->comm, sent->handle) : NULL;
-    if (!comm || (sent->handle && !real))
+    flyt_auto_nccl_use comm = flyt_nccl_comm_use(sent->comm);
+    void *real = sent->handle ? take(sent->comm, sent->handle) : NULL;
+    if (!comm.real || (sent->handle && !real))
         return call->library->invalid;
-    return ((int (*)(void *, void *))call->function)(comm, real);
+    return ((int (*)(void *, void *))call->function)(comm.real, real);
 }
