@@ -615,7 +615,7 @@ static void take_session(struct fake *fake)
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "--library-versions"))
-        return fputs(getenv("FLYT_FAKE_LIBRARIES") ?: "", stdout) < 0;
+        return getenv("FLYT_FAKE_LIBRARIES_FAILURE") ? 1 : fputs(getenv("FLYT_FAKE_LIBRARIES") ?: "", stdout) < 0;
     struct fake *fake = calloc(1, sizeof *fake);
     unsigned gpu = 0, group_size = 8, sms = 132;
     uint64_t memory_kib = 4 << 20;

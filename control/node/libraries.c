@@ -29,7 +29,9 @@ struct flyt_node_libraries {
     struct flyt_worker *worker;
     sd_event_source *timer;
     struct flyt_node_look *look; /* under way; NULL: none is */
-    bool is_known;
+    bool is_known;               /* by a look that has succeeded */
+    bool has_looked;
+    unsigned failure_count; /* of looks, one after the other */
     unsigned count;
     flyt_library_version versions[FLYT_LIBRARIES_MAX]; /* of malloc */
 };
@@ -144,6 +146,31 @@ static void free_look(struct flyt_node_look *look)
     free(look);
 }
 
+/* The next look comes after the regular time, or after a shorter one that each further failure doubles. */
+static void set_timer(struct flyt_node_libraries *libraries)
+{
+    uint64_t pause_ms = FLYT_NODE_LIBRARIES_AGAIN_MS;
+
+    for (unsigned i = 1; i < libraries->failure_count && pause_ms < FLYT_NODE_LIBRARIES_MS; i++)
+        pause_ms *= 2;
+    if (!libraries->failure_count || pause_ms > FLYT_NODE_LIBRARIES_MS)
+        pause_ms = FLYT_NODE_LIBRARIES_MS;
+    sd_event_source_set_time_relative(libraries->timer, pause_ms * 1000);
+    sd_event_source_set_enabled(libraries->timer, SD_EVENT_ONESHOT);
+}
+
+/* Takes the lines of a look that has succeeded. */
+static void take_output(struct flyt_node_libraries *libraries, char *output)
+{
+    forget_versions(libraries);
+    for (char *line = output, *end; *line && (end = strchr(line, '\n')); line = end + 1) {
+        *end = '\0';
+        flyt_node_libraries_take(libraries->versions, &libraries->count, line);
+    }
+    libraries->is_known = true;
+    flyt_node_changed(libraries->node);
+}
+
 /* With is_cancelled by the thread, of one that was left: nobody wants to know any more. */
 static void on_looked(void *user, int is_cancelled)
 {
@@ -152,17 +179,13 @@ static void on_looked(void *user, int is_cancelled)
 
     if (libraries) {
         libraries->look = NULL;
-        if (look->status) {
+        libraries->has_looked = true;
+        libraries->failure_count = look->status ? libraries->failure_count + 1 : 0;
+        if (look->status) /* what was known stays known */
             flyt_warn("which of NVIDIA's libraries there are could not be found out: %s", strerror(-look->status));
-        } else {
-            forget_versions(libraries);
-            for (char *line = look->output, *end; *line && (end = strchr(line, '\n')); line = end + 1) {
-                *end = '\0';
-                flyt_node_libraries_take(libraries->versions, &libraries->count, line);
-            }
-        }
-        libraries->is_known = true;
-        flyt_node_changed(libraries->node);
+        else
+            take_output(libraries, look->output);
+        set_timer(libraries);
     }
     free_look(look);
 }
@@ -228,11 +251,13 @@ static int begin_look(struct flyt_node_libraries *libraries)
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_node_libraries *libraries = user;
-    int status = libraries->look ? 0 : begin_look(libraries);
 
-    sd_event_source_set_time_relative(source, (status ? FLYT_NODE_LIBRARIES_AGAIN_MS : FLYT_NODE_LIBRARIES_MS) *
-                                                  UINT64_C(1000));
-    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    (void)source;
+    (void)usec;
+    if (libraries->look || !begin_look(libraries))
+        return 0; /* its end sets the timer */
+    libraries->failure_count++;
+    set_timer(libraries);
     return 0;
 }
 
@@ -267,6 +292,11 @@ void flyt_node_libraries_free(struct flyt_node *node)
     flyt_worker_leave(libraries->worker, NULL);
     forget_versions(libraries);
     free(libraries);
+}
+
+bool flyt_node_libraries_have_looked(const struct flyt_node *node)
+{
+    return node->libraries && node->libraries->has_looked;
 }
 
 /* ---- what is told ---- */

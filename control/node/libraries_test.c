@@ -95,11 +95,32 @@ static void test_sessions(void **state)
     test_node_leave(test, &test_one, programs, 2);
 }
 
+/* A look that fails says nothing of what there is, and there is another one long before the regular one. */
+static void test_failed_look(void **state)
+{
+    struct test_node *test = *state;
+    flyt_libraries_args args;
+
+    setenv("FLYT_FAKE_LIBRARIES_FAILURE", "", 1);
+    test_node_stop(test);
+    test_node_start(test);
+    test_node_until_warm(test);
+    unsetenv("FLYT_FAKE_LIBRARIES_FAILURE");
+    assert_int_equal(flyt_node_report_libraries(&test->node, &args), -EAGAIN);
+    setenv("FLYT_FAKE_LIBRARIES", "cublas 13.1\n", 1);
+    test_node_until(test, is_known, &args, "what there is");
+    unsetenv("FLYT_FAKE_LIBRARIES");
+    assert_int_equal(args.libraries.libraries_len, 1);
+    assert_string_equal(args.libraries.libraries_val[0].name, "cublas");
+    xdr_free((xdrproc_t)xdr_flyt_libraries_args, &args);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines),
         TEST_NODE(test_sessions),
+        TEST_NODE(test_failed_look),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,19 +156,15 @@ void test_node_run(struct test_node *test, unsigned ms)
 /* The thread that looks for libraries opens and closes descriptors, and has a process. */
 static bool is_begun(struct test_node *test, void *user)
 {
-    flyt_libraries_args args;
-    int status = flyt_node_report_libraries(&test->node, &args);
-
-    xdr_free((xdrproc_t)xdr_flyt_libraries_args, &args);
     for (unsigned i = 0; i < test->node.gpus.count; i++)
         if (!test->node.starts[i].warm)
             return false;
-    return status != -EAGAIN;
+    return flyt_node_libraries_have_looked(&test->node);
 }
 
 void test_node_until_warm(struct test_node *test)
 {
-    test_node_until(test, is_begun, NULL, "a warm server on each GPU and the libraries' versions");
+    test_node_until(test, is_begun, NULL, "a warm server on each GPU and a look for libraries");
 }
 
 /* ---- orders ---- */
