@@ -37,6 +37,8 @@ static CUresult permits(struct flyt_session *session, const struct flyt_procedur
         return row->resume_states & FLYT_WHILE_AWAITED ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
     case FLYT_RESUME_LEFT:
         return row->resume_states & FLYT_WHILE_LEFT ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+    case FLYT_RESUME_FAILED:
+        return CUDA_ERROR_NOT_PERMITTED;
     case FLYT_RESUME_ENDING:
         if (session->defer.dispatched) /* it came before */
             return CUDA_SUCCESS;

@@ -1,5 +1,6 @@
 /* How a session's calls fail, and the session with them. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cpu/server/core/progress.h"
 #include "cpu/server/core/session.h"
@@ -27,11 +28,14 @@ static void end_context(struct flyt_session *session, CUresult result, const cha
     for (unsigned i = 0; (*session->parts)[i]; i++)
         if ((*session->parts)[i]->fatal)
             (*session->parts)[i]->fatal(session);
+    /* What there was to say before of the session's end (session_resume_fail) is not the cause of this. */
+    char told[sizeof session->end_reason] = "";
     if (session->manager && session->is_mps)
-        flyt_manager_ask_cause(session->manager, result, session->busy_first != NULL, cause, session->end_reason,
-                               sizeof session->end_reason);
-    if (*session->end_reason)
-        cause = session->end_reason;
+        flyt_manager_ask_cause(session->manager, result, session->busy_first != NULL, cause, told, sizeof told);
+    if (*told) {
+        memcpy(session->end_reason, told, sizeof told);
+        cause = told;
+    }
     flyt_warn("session %s: the context is lost, client_pid=%d program=%s cuda_result=%d: %s", session->label,
               (int)session->client_pid, session->client_name, (int)result, cause);
     if (session->connection) {

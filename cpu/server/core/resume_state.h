@@ -15,6 +15,7 @@ enum flyt_resume_state {
     FLYT_RESUME_AWAITED,   /* its client is to come */
     FLYT_RESUME_UNDER_WAY, /* between session_resume_begin and _end */
     FLYT_RESUME_ENDING,    /* session_resume_end waits */
+    FLYT_RESUME_FAILED,    /* its client has said that it cannot go on here: no call is taken any more */
     FLYT_RESUME_LEFT,      /* its client has left, and may come back to what is here (left.h) */
 };
 

@@ -371,6 +371,8 @@ static void a_fault_is_for_ever(void **state)
     create(self, 0, CU_STREAM_NON_BLOCKING);
     flyt_fake_hold(1);
     set(self, stream_id(0), address);
+    /* What was noted before is not its cause. */
+    strcpy(self->session.end_reason, "its program cannot go on at the new server");
     uint32_t xid = SEND(self, FLYT_STREAM_SYNCHRONIZE, stream_synchronize, .stream_id = stream_id(0));
     flyt_fake_fail(CUDA_ERROR_ILLEGAL_ADDRESS);
     flyt_back_fatal back = {0};

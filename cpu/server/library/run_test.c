@@ -147,12 +147,20 @@ static void objects_are_told_what_differs(void **state)
     assert_int_equal(seen.apply_count, 3);
 }
 
+static int make_some(struct flyt_libcall *call, const void *value, void **ret_real)
+{
+    *ret_real = results;
+    return FINE;
+}
+
 static void descriptors_are_checked(void **state)
 {
-    static const struct flyt_server_value value_kind = {.create_name = "create", .destroy_name = "destroy", .magic = 5};
+    static const struct flyt_server_value value_kind = {.make = make_some, .destroy_name = "destroy", .magic = 5};
     struct flyt_libcall call = a_call();
-    struct flyt_lib_value_head none = {0}, other = {.magic = 6};
+    struct flyt_lib_value_head none = {0}, other = {.magic = 6}, right = {.magic = 5};
     assert_null(flyt_libcall_value(&call, &none, &value_kind));
+    assert_int_equal(call.status, FINE);
+    assert_ptr_equal(flyt_libcall_value(&call, &right, &value_kind), results);
     assert_int_equal(call.status, FINE);
     assert_null(flyt_libcall_value(&call, &other, &value_kind));
     assert_int_equal(call.status, INVALID);

@@ -304,6 +304,43 @@ static void streams_and_events_go_on(void **state)
     fake_node_finish(&self->node, self->node.second);
 }
 
+static int fail_resumption(struct fake_wire *wire, char *reason)
+{
+    flyt_session_resume_fail_res res;
+    return FAKE_WIRE_CALL(wire, FLYT_SESSION_RESUME_FAIL, session_resume_fail, &res, .reason = reason);
+}
+
+/* The node manager hears it once, and the session does nothing more. */
+static void a_resumption_that_has_failed_is_over(void **state)
+{
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->node.wire;
+    uint64_t address;
+    begin(self, 32 * MIB);
+    assert_int_equal(fail_resumption(wire, "too early"), CUDA_ERROR_NOT_PERMITTED);
+    assert_int_equal(fake_program_alloc(wire, 4096, &address), CUDA_SUCCESS);
+    replace(self);
+    assert_int_equal(fake_node_come_back(&self->node), FLYT_HANDSHAKE_OK);
+    assert_int_equal(fail_resumption(wire, "too early"), CUDA_ERROR_NOT_PERMITTED);
+    assert_int_equal(fake_program_resume_begin(wire), CUDA_SUCCESS);
+    struct fake_server *server = self->node.second;
+    const unsigned before = server->prepared_count;
+    assert_int_equal(fail_resumption(wire, "a\nlibrary"), CUDA_SUCCESS);
+    fake_server_wait(server, &server->prepared_count, before + 1);
+    assert_int_equal(server->prepared.outcome, -EIO);
+    assert_non_null(strstr(server->prepared_sentence, "at the new server: a library"));
+    assert_int_equal(fail_resumption(wire, "again"), CUDA_ERROR_NOT_PERMITTED);
+    assert_int_equal(restore_one(wire, address, 4096), CUDA_ERROR_NOT_PERMITTED);
+    assert_int_equal(fake_program_alloc(wire, 4096, &address), CUDA_ERROR_NOT_PERMITTED);
+    assert_int_equal(fake_program_resume_begin(wire), CUDA_ERROR_NOT_PERMITTED);
+    assert_int_equal(fake_program_resume_end(wire, 40), CUDA_ERROR_NOT_PERMITTED);
+    fake_wire_close(wire);
+    fake_server_wait_true(server, &server->is_returned);
+    assert_non_null(strstr(server->sentence, "at the new server: a library"));
+    assert_int_equal(fake_server_end(server), 0);
+    assert_int_equal(server->prepared_count, before + 1);
+}
+
 static void calls_in_the_wrong_order_are_refused(void **state)
 {
     struct fixture *self = *state;
@@ -822,6 +859,7 @@ int main(void)
         TEST(memory_without_an_allocation_is_given_back),
         TEST(streams_and_events_go_on),
         TEST(calls_in_the_wrong_order_are_refused),
+        TEST(a_resumption_that_has_failed_is_over),
         TEST(a_client_of_another_session_is_refused),
         TEST(who_cannot_go_on_is_not_told_so),
         TEST(what_cannot_go_on_is_told_before_it_matters),

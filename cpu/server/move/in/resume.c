@@ -49,6 +49,7 @@ CUresult flyt_serve_session_resume_fail(struct flyt_call *call, const flyt_sessi
     struct flyt_session *session = call->session;
     if (session->resume.state != FLYT_RESUME_UNDER_WAY)
         return CUDA_ERROR_NOT_PERMITTED;
+    session->resume.state = FLYT_RESUME_FAILED;
     snprintf(session->end_reason, sizeof session->end_reason, "its program cannot go on at the new server: %.400s",
              args->reason);
     for (char *one = session->end_reason; *one; one++)
