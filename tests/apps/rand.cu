@@ -158,6 +158,7 @@ static void test_host_alone()
     EXPECT(numbers[7] != -7 && numbers[8] == -7);
     CHECK_RAND(curandGenerateUniform(generator, NULL, 0));
     CHECK_RAND(curandSetPseudoRandomGeneratorSeed(generator, 5));
+    CHECK_RAND(curandSetGeneratorOffset(generator, 0)); // the seed alone does not take it back
     CHECK_RAND(curandGenerateUniform(generator, again.data(), 8));
     EXPECT(again == numbers);
     CHECK_RAND(curandGenerateNormal(generator, numbers.data(), 7, 100, 1)); // an odd number of them

@@ -197,6 +197,7 @@ static void test_batch(Matrix<double> a)
     for (Matrix<double> &one : all)
         host.push_back(one.values.data());
     CHECK_SOLVER(cusolverRfCreate(&handle));
+    CHECK_SOLVER(cusolverRfSetResetValuesFastMode(handle, CUSOLVERRF_RESET_VALUES_FAST_MODE_ON));
     CHECK_SOLVER(cusolverRfBatchSetupHost(BATCH, N, a.nnz(), a.offsets.data(), a.indices.data(), host.data(), l.nnz(), l.offsets.data(),
                                           l.indices.data(), l.values.data(), u.nnz(), u.offsets.data(), u.indices.data(),
                                           u.values.data(), p.data(), q.data(), handle));

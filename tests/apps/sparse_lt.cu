@@ -114,6 +114,7 @@ template <typename T, typename R> static void begin(product<T, R> &p)
 
 static int told(int *device)
 {
+    CHECK(cudaStreamSynchronize(stream)); /* with which copies have no order */
     return from_device(device, 1)[0];
 }
 

@@ -33,7 +33,7 @@ PROCEDURES = {
     "VM_USAGE": (22, b"", {"vm"}),
     "VIEW": (30, opaque("nodes") + opaque("") + u64(0) + u32(0), {"operator", "viewer"}),
     "VM_SET": (31, u32(1) + opaque(NOBODY) + TEXT * 3 + NUMBER * 5 + TEXT * 2 + NAMES * 4 + NUMBER * 4 + TEXT +
-               NUMBER + TEXT, {"operator"}),
+               NUMBER + TEXT + NAMES, {"operator"}),
     "VM_REMOVE": (32, opaque(NOBODY) + u32(0), {"operator"}),
     "TENANT_SET": (33, opaque(NOBODY) + NUMBER * 4 + u32(1), {"operator"}),
     "RESIZE": (34, opaque(NOBODY) + NUMBER * 7 + u32(0) * 2 + u32(0), {"operator"}),
@@ -132,7 +132,7 @@ def viewers_change_nothing():
         is_set = u32(1) + u64(16)
         calls = {
             "VM_SET": u32(0) + opaque("10.0.0.66") + TEXT * 3 + is_set * 2 + NUMBER * 3 + TEXT * 2 + NAMES * 4 +
-            NUMBER * 4 + TEXT + NUMBER + TEXT,
+            NUMBER * 4 + TEXT + NUMBER + TEXT + NAMES,
             "VM_REMOVE": opaque(vm_ip) + u32(1), "TENANT_SET": opaque("red") + is_set * 4 + u32(0),
             "RESIZE": opaque(vm_ip) + is_set + NUMBER * 6 + u32(0) * 3, "SCHEDULE": u32(1) + opaque("node-0") + u32(2),
             "GPU_SET": opaque("node-0:0") + u32(2), "ALLOCATION": u64(allocation) + u32(2),

@@ -1,5 +1,5 @@
 # NVIDIA's libraries on the software GPU: functions with their names, over CPU libraries that are loaded when used.
-softgpu_library_files := $(wildcard cpu/softgpu/library/*.c cpu/softgpu/dnn/*.c)
+softgpu_library_files := $(wildcard cpu/softgpu/library/*.c cpu/softgpu/dnn/*.c cpu/softgpu/sparse/*.c)
 softgpu_library_objs := $(call objs,$(filter-out %_test.c,$(softgpu_library_files)) rpc/library/blas_status.c)
 
 SERVER += $(B)/lib/libflyt-softgpu-libraries.so

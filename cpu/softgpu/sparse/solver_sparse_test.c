@@ -1,6 +1,6 @@
 /* cuSOLVER's sparse part and refactorization on the software GPU: solutions are put in, factors multiplied, orders
  * applied; and what is wrong is refused. */
-#include "cpu/softgpu/library/solver_sparse.h" /* before cuSOLVER's headers: it says what of them is not to be warned of */
+#include "cpu/softgpu/sparse/solver_sparse.h" /* before cuSOLVER's headers: it says what of them is not to be warned of */
 
 #include <cusolverRf.h>
 

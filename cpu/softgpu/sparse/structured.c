@@ -1,5 +1,5 @@
 /* cuSPARSELt: handles, descriptors, attributes, plans. */
-#include "cpu/softgpu/library/structured.h"
+#include "cpu/softgpu/sparse/structured.h"
 
 #include <math.h>
 #include <stddef.h>

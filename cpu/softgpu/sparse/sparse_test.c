@@ -1,5 +1,5 @@
 /* cuSPARSE on the software GPU, in every format and type, against plain loops over dense matrices. */
-#include "cpu/softgpu/library/sparse.h"
+#include "cpu/softgpu/sparse/sparse.h"
 #include "cpu/softgpu/library/test.h"
 
 enum { ROWS = 8, INNER = 6, COLUMNS = 4, BLOCK = 2 };

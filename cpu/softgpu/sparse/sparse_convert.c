@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "cpu/softgpu/driver/work.h"
-#include "cpu/softgpu/library/sparse.h"
+#include "cpu/softgpu/sparse/sparse.h"
 
 /* ---- sparse to dense ---- */
 

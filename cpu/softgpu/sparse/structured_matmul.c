@@ -5,8 +5,8 @@
 #include "cpu/softgpu/driver/work.h"
 #include "cpu/softgpu/library/number.h"
 #include "cpu/softgpu/library/product.h"
-#include "cpu/softgpu/library/sparse.h"
-#include "cpu/softgpu/library/structured.h"
+#include "cpu/softgpu/sparse/sparse.h"
+#include "cpu/softgpu/sparse/structured.h"
 
 struct matmul {
     struct flyt_soft_slt_matmul desc;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cpu/softgpu/driver/work.h"
-#include "cpu/softgpu/library/solver_sparse.h"
+#include "cpu/softgpu/sparse/solver_sparse.h"
 
 /* ---- handles ---- */
 

@@ -1,7 +1,7 @@
 /* cuSPARSE: products of sparse and dense matrices. */
 #include <stdlib.h>
 
-#include "cpu/softgpu/library/sparse.h"
+#include "cpu/softgpu/sparse/sparse.h"
 
 static bool is_transposed(cusparseOperation_t op)
 {

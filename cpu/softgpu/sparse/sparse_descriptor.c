@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/softgpu/library/sparse.h"
+#include "cpu/softgpu/sparse/sparse.h"
 
 struct cusparseMatDescr {
     cusparseMatrixType_t type;

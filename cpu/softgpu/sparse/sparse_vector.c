@@ -1,6 +1,6 @@
 /* cuSPARSE: sparse vectors with dense ones. */
 #include "cpu/softgpu/driver/work.h"
-#include "cpu/softgpu/library/sparse.h"
+#include "cpu/softgpu/sparse/sparse.h"
 
 /* The places of number `i` in both vectors. False: out of the dense one. */
 static bool find(const struct flyt_soft_sparse *call, int64_t i, void **ret_sparse, void **ret_dense)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/softgpu/library/solver_sparse.h"
+#include "cpu/softgpu/sparse/solver_sparse.h"
 
 static cusolverStatus_t begin(cusolverSpHandle_t handle, struct flyt_soft_csr *csr, int m, int n, int nnz,
                               cusparseMatDescr_t descr, const int *offsets, const int *indices)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cpu/softgpu/driver/work.h"
-#include "cpu/softgpu/library/sparse.h"
+#include "cpu/softgpu/sparse/sparse.h"
 
 struct product {
     int64_t count, multiplications;

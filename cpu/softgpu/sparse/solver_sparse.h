@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "cpu/softgpu/library/solver.h"
-#include "cpu/softgpu/library/sparse.h"
+#include "cpu/softgpu/sparse/sparse.h"
 
 struct cusolverSpContext {
     CUstream stream;

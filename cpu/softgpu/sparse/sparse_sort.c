@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cpu/softgpu/driver/work.h"
-#include "cpu/softgpu/library/sparse.h"
+#include "cpu/softgpu/sparse/sparse.h"
 
 /* ---- sorting ---- */
 

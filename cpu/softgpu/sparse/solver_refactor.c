@@ -11,7 +11,7 @@
 #include <cusolverRf.h>
 
 #include "cpu/softgpu/driver/work.h"
-#include "cpu/softgpu/library/solver_sparse.h"
+#include "cpu/softgpu/sparse/solver_sparse.h"
 
 struct cusolverRfCommon {
     cusolverRfMatrixFormat_t format;

@@ -4,8 +4,8 @@
 
 #include "cpu/softgpu/driver/work.h"
 #include "cpu/softgpu/library/number.h"
-#include "cpu/softgpu/library/sparse.h"
-#include "cpu/softgpu/library/structured.h"
+#include "cpu/softgpu/sparse/sparse.h"
+#include "cpu/softgpu/sparse/structured.h"
 
 enum { TILE_MAX = 4 };
 

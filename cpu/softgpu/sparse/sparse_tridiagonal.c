@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "cpu/softgpu/driver/work.h"
-#include "cpu/softgpu/library/sparse.h"
+#include "cpu/softgpu/sparse/sparse.h"
 
 /* `count` right sides `leading` numbers apart; is_batch: the diagonals are as far apart. */
 struct tridiagonal {

@@ -1,6 +1,6 @@
 /* cuSPARSELt on the software GPU: what is pruned is looked at place by place, and products are compared with plain
  * loops over the pruned matrix. */
-#include "cpu/softgpu/library/structured.h"
+#include "cpu/softgpu/sparse/structured.h"
 #include "cpu/softgpu/library/test.h"
 
 struct room {
