@@ -61,7 +61,7 @@ def leader_paused():
         is_set = u32(1) + u64(16)
         calls = {
             31: u32(0) + opaque("10.0.0.66") + TEXT * 3 + is_set + u32(1) + u64(GIB) + NUMBER * 3 + TEXT * 2 + NAMES * 4 +
-            NUMBER * 4 + TEXT + NUMBER + TEXT, 32: opaque(system.vm_ip(0)) + u32(1), 33: opaque("red") + is_set * 4 + u32(0),
+            NUMBER * 4 + TEXT + NUMBER + TEXT + NAMES, 32: opaque(system.vm_ip(0)) + u32(1), 33: opaque("red") + is_set * 4 + u32(0),
             34: opaque(system.vm_ip(0)) + is_set + NUMBER * 6 + u32(0) * 3, 35: u32(1) + opaque("node-0") + u32(2),
             37: u64(allocation) + u32(2), 39: u32(3) + opaque("mallory") + u32(600), 42: u32(1) + opaque("node-0"),
         }
