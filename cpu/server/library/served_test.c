@@ -15,6 +15,7 @@
 
 #include "cpu/server/library/library.h"
 #include "cpu/server/test/fake_client.h"
+#include "cpu/server/test/fake_library.h"
 #include "flyt_lib_cudnn.h"
 #include "flyt_lib_curand.h"
 #include "flyt_lib_nccl.h"
@@ -148,15 +149,6 @@ static void load(struct flyt_server_library *library)
     library->functions = calloc(library->row_count, sizeof *library->functions);
     atomic_store(&library->file, dlopen(NULL, RTLD_NOW));
     assert_non_null(dlsym(library->file, "curandGenerate"));
-}
-
-static uint32_t row(const struct flyt_server_library *library, const char *name)
-{
-    for (unsigned i = 0; i < library->row_count; i++)
-        if (!strcmp(library->rows[i].name, name))
-            return library->rows[i].id;
-    fail_msg("there is no row %s", name);
-    return 0;
 }
 
 /* ---- the client ---- */

@@ -11,6 +11,7 @@
 
 #include "cpu/server/library/library.h"
 #include "cpu/server/test/fake_orders.h"
+#include "cpu/server/test/fake_library.h"
 #include "flyt_lib_cublas.h"
 #include "flyt_lib_cusolver.h"
 
@@ -121,15 +122,6 @@ static void load(struct flyt_server_library *library)
 }
 
 /* ---- the client ---- */
-
-static uint32_t row(const struct flyt_server_library *library, const char *name)
-{
-    for (unsigned i = 0; i < library->row_count; i++)
-        if (!strcmp(library->rows[i].name, name))
-            return library->rows[i].id;
-    fail_msg("there is no row %s", name);
-    return 0;
-}
 
 #define CUSOLVER(name) row(&flyt_server_library_cusolver, name)
 #define CUBLAS(name)   row(&flyt_server_library_cublas, name)
