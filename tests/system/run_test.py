@@ -40,9 +40,9 @@ def outcomes_of(*endings):
     report, said = runner.Report(), io.StringIO()
     test = runner.Test("a test", ["true"], 60)
     with contextlib.redirect_stdout(said):
-        report.add(test, runner.Outcome(endings[0][0], endings[0][1], 1.0))
+        report.add(test, runner.Outcome(endings[0][0], endings[0][1], 1.0, 0.5))
         for status, output in endings[1:] if report.again else ():
-            report.add_again(test, runner.Outcome(status, output, 1.0))
+            report.add_again(test, runner.Outcome(status, output, 1.0, 0.5))
     return (report.passed, report.failed, len(report.again), report.unstable), said.getvalue()
 
 
