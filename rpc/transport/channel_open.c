@@ -13,6 +13,7 @@
 #include "rpc/base/log.h"
 #include "rpc/base/sha256.h"
 #include "rpc/transport/listen.h"
+#include "rpc/transport/rings.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 10000,
@@ -75,14 +76,38 @@ static int take_answer(struct flyt_channel *channel, const flyt_handshake_res *r
     return take_accepted(channel, res) ? 0 : flyt_error_set(err, -ENOMEM, "no memory");
 }
 
-/* Where the page is announced and did not come, or is not what it should be, it goes on without. */
-static void take_page(struct flyt_channel *channel, const flyt_handshake_res *res, const struct flyt_greeting *greeting)
+/* The descriptors that came with the answer, each for the feature that announces it; -1: none. Where there are more or
+ * fewer than were announced, nobody knows which is which: then there is none at all. */
+struct arrived {
+    int page, region, rings;
+};
+
+static struct arrived sort_descriptors(const flyt_handshake_res *res, const struct flyt_greeting *greeting)
 {
-    const bool is_odd = greeting->fds[1] >= 0 && !(res->features & FLYT_FEATURE_REGION);
-    if (!(res->features & FLYT_FEATURE_PROGRESS_PAGE) || !greeting->takes_fds)
+    struct arrived arrived = {-1, -1, -1};
+    int *const places[] = {&arrived.page, &arrived.region, &arrived.rings};
+    static const unsigned features[] = {FLYT_FEATURE_PROGRESS_PAGE, FLYT_FEATURE_REGION, FLYT_FEATURE_RINGS};
+    unsigned wanted = 0, came = 0;
+
+    for (unsigned i = 0; i < FLYT_GREETING_FDS_MAX; i++)
+        came += greeting->fds[i] >= 0;
+    for (unsigned i = 0; i < FLYT_GREETING_FDS_MAX; i++)
+        wanted += res->features & features[i] ? 1 : 0;
+    if (!greeting->takes_fds || wanted != came)
+        return arrived;
+    for (unsigned i = 0, next = 0; i < FLYT_GREETING_FDS_MAX; i++)
+        if (res->features & features[i])
+            *places[i] = greeting->fds[next++];
+    return arrived;
+}
+
+/* Where the page is announced and did not come, or is not what it should be, it goes on without. */
+static void take_page(struct flyt_channel *channel, const flyt_handshake_res *res, int fd)
+{
+    if (!(res->features & FLYT_FEATURE_PROGRESS_PAGE))
         return;
     const struct flyt_progress_page *page;
-    int status = greeting->fds[0] < 0 || is_odd ? -ENODATA : flyt_progress_page_map(greeting->fds[0], &page);
+    int status = fd < 0 ? -ENODATA : flyt_progress_page_map(fd, &page);
     if (status)
         flyt_debug("no progress page server=%s: %s", channel->url, strerror(-status));
     else
@@ -90,14 +115,39 @@ static void take_page(struct flyt_channel *channel, const flyt_handshake_res *re
 }
 
 /* Likewise. A session that may go on elsewhere has none: what lies in a region could not come along. */
-static void take_region(struct flyt_channel *channel, const flyt_handshake_res *res,
-                        const struct flyt_greeting *greeting)
+static void take_region(struct flyt_channel *channel, const flyt_handshake_res *res, int fd)
 {
-    if (!(res->features & FLYT_FEATURE_REGION) || !greeting->takes_fds || channel->offers_resume)
+    if (!(res->features & FLYT_FEATURE_REGION) || channel->offers_resume)
         return;
-    int status = greeting->fds[1] < 0 ? -ENODATA : flyt_region_map(greeting->fds[1], &channel->region);
+    int status = fd < 0 ? -ENODATA : flyt_region_map(fd, &channel->region);
     if (status)
         flyt_debug("no region server=%s: %s", channel->url, strerror(-status));
+}
+
+/* Where the server goes on through rings this end must, too. 0 or a negative errno with a sentence. */
+static int take_rings(struct flyt_channel *channel, const flyt_handshake_res *res, int fd, struct flyt_error *err)
+{
+    struct flyt_rings rings;
+
+    if (!(res->features & FLYT_FEATURE_RINGS))
+        return 0;
+    int status = fd < 0 ? -ENODATA : flyt_rings_map(fd, &rings);
+    if (!status)
+        status = flyt_endpoint_over_rings(channel->endpoint, &rings, &channel->endpoint);
+    if (status)
+        return flyt_error_set(err, -EPROTO, "the memory that it shares cannot be used: %s", strerror(-status));
+    channel->input.endpoint = channel->output.endpoint = channel->endpoint;
+    return 0;
+}
+
+static int take_descriptors(struct flyt_channel *channel, const flyt_handshake_res *res,
+                            const struct flyt_greeting *greeting, struct flyt_error *err)
+{
+    const struct arrived arrived = sort_descriptors(res, greeting);
+
+    take_page(channel, res, arrived.page);
+    take_region(channel, res, arrived.region);
+    return take_rings(channel, res, arrived.rings, err);
 }
 
 const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel)
@@ -122,18 +172,17 @@ static int open_session(struct flyt_channel *channel, flyt_connection_kind kind,
     flyt_handshake_res res;
 
     flyt_channel_fill_handshake(channel, kind, &args);
-    args.features = flyt_handshake_put_number(
-        FLYT_CLIENT_HEEDS_GRANTS | (kind == FLYT_CONNECTION_SESSION ? FLYT_CLIENT_TAKES_REGION : 0), features);
+    args.features = flyt_handshake_put_number(FLYT_CLIENT_HEEDS_GRANTS | FLYT_CLIENT_TAKES_RINGS |
+                                                  (kind == FLYT_CONNECTION_SESSION ? FLYT_CLIENT_TAKES_REGION : 0),
+                                              features);
     flyt_handshake_hash_rows(channel->signatures, channel->signature_count, rows);
     args.rows.flyt_late_bytes_val = (char *)rows;
     args.rows.flyt_late_bytes_len = sizeof rows;
     int status = flyt_channel_greet(channel, &greeting, &args, &res, err);
     if (!status) {
         status = take_answer(channel, &res, err);
-        if (!status) {
-            take_page(channel, &res, &greeting);
-            take_region(channel, &res, &greeting);
-        }
+        if (!status)
+            status = take_descriptors(channel, &res, &greeting, err);
         xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
     }
     for (unsigned i = 0; i < FLYT_GREETING_FDS_MAX; i++)

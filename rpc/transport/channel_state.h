@@ -342,7 +342,7 @@ void flyt_channel_read(struct flyt_channel *channel);
 /* Waits until `waiter`, which has been entered, has its reply. FLYT_CHANNEL_OK, _LOST or _UNSUPPORTED. */
 int flyt_channel_wait(struct flyt_channel *channel, struct flyt_waiter *waiter);
 
-enum { FLYT_GREETING_FDS_MAX = 2 };
+enum { FLYT_GREETING_FDS_MAX = 3 };
 
 /* The handshake of one connection (channel_handshake.c). */
 struct flyt_greeting {
@@ -360,7 +360,7 @@ struct flyt_greeting {
 };
 #define FLYT_GREETING_NO_FDS                                                                                           \
     {                                                                                                                  \
-        -1, -1                                                                                                         \
+        -1, -1, -1                                                                                                     \
     }
 
 void flyt_channel_fill_handshake(const struct flyt_channel *channel, flyt_connection_kind kind,

@@ -34,7 +34,7 @@ struct flyt_connection {
     struct current_call current;
     /* The chunk whose payload is being read. */
     struct flyt_chunk_head chunk;
-    struct flyt_endpoint *endpoint;
+    _Atomic(struct flyt_endpoint *) endpoint; /* rings take a socket's place while another thread asks for it */
 };
 
 /* ---- the RPC library's operations ---- */
@@ -500,7 +500,8 @@ int flyt_connection_reply_handshake(struct flyt_connection *connection, uint32_t
         status = flyt_output_take_writer_locked(output);
     if (!status) {
         flyt_output_unlock(output);
-        status = connection->endpoint->ops->send_descriptors(connection->endpoint, record, bytes, fds, fd_count);
+        struct flyt_endpoint *endpoint = connection->endpoint;
+        status = endpoint->ops->send_descriptors(endpoint, record, bytes, fds, fd_count);
         flyt_output_lock(output);
         flyt_output_leave_writer_locked(output);
     }
@@ -562,4 +563,15 @@ int flyt_connection_flush(struct flyt_connection *connection)
     int status = flyt_output_flush_locked(&connection->output, true);
     flyt_output_unlock(&connection->output);
     return as_pipe_status(status);
+}
+
+int flyt_connection_use_rings(struct flyt_connection *connection, struct flyt_rings *rings)
+{
+    struct flyt_endpoint *endpoint;
+    int status = flyt_endpoint_over_rings(connection->endpoint, rings, &endpoint);
+
+    if (status)
+        return status;
+    connection->endpoint = connection->input.endpoint = connection->output.endpoint = endpoint;
+    return 0;
 }

@@ -85,5 +85,8 @@ int flyt_connection_call_back(struct flyt_connection *connection, unsigned proce
 int flyt_connection_send_chunk(struct flyt_connection *connection, uint64_t transfer_id, uint64_t offset_bytes,
                                const void *data, size_t bytes);
 int flyt_connection_flush(struct flyt_connection *connection);
+/* What is read and written from now on goes through rings, which are taken over where this succeeds; by who receives,
+ * before anything else was sent or has come. 0 or -ENOMEM. */
+int flyt_connection_use_rings(struct flyt_connection *connection, struct flyt_rings *rings);
 
 #endif

@@ -4,6 +4,7 @@
  *
  *   endpoint_socket.c  tcp and unix sockets
  *   secure_endpoint.c  TLS over either, which encrypts and decrypts in place
+ *   shm_endpoint.c     two rings in shared memory, beside a socket
  *   endpoint_memory.c  between two threads of a process
  *
  * One thread at a time reads and one writes, each while the other one is at it; any number wait; any thread ends it.
@@ -21,6 +22,7 @@
 
 #include "rpc/base/error.h"
 
+struct flyt_rings;
 struct flyt_vigil;
 
 /* What is waited for, and what there is. IN: something can be read, or the end; OUT: something can be written; ENDED:
@@ -86,6 +88,13 @@ int flyt_endpoint_take_encryption(struct flyt_endpoint *plain, const unsigned ch
                                   int cancel_fd, struct flyt_error *err, struct flyt_endpoint **ret_endpoint);
 int flyt_endpoint_expect_encryption(struct flyt_endpoint *plain, const unsigned char *key, struct flyt_error *err,
                                     struct flyt_endpoint **ret_endpoint);
+
+/*
+ * Through rings (rings.h) from the next byte on, beside `plain`, a socket's, at whose other end the same is done. Both
+ * are taken over where this succeeds: 0, or -ENOMEM.
+ */
+int flyt_endpoint_over_rings(struct flyt_endpoint *plain, struct flyt_rings *rings,
+                             struct flyt_endpoint **ret_endpoint);
 
 /* Where an endpoint in memory leads: `arrive` gets the other end, which is its own from then on, of every one that is
  * connected. Any thread. Outlives all of them. */

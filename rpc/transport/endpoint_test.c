@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "rpc/transport/endpoint.h"
+#include "rpc/transport/rings.h"
 
 enum { LONG_MS = 10000 };
 #define LONG_NS (LONG_MS * INT64_C(1000000))
@@ -67,8 +68,31 @@ static void open_memory(struct line *line)
     assert_int_equal(flyt_endpoint_in_memory(&listener, &line->ends[0]), 0);
 }
 
+/* Over the sockets that the line has so far. */
+static void put_rings(struct line *line)
+{
+    struct flyt_rings rings[2];
+
+    assert_int_equal(flyt_rings_new(&rings[0]), 0);
+    assert_int_equal(flyt_rings_map(rings[0].fd, &rings[1]), 0);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(flyt_endpoint_over_rings(line->ends[i], &rings[i], &line->ends[i]), 0);
+}
+
+static void open_rings(struct line *line)
+{
+    open_unix(line);
+    put_rings(line);
+}
+
+static void open_rings_over_tcp(struct line *line)
+{
+    open_tcp(line);
+    put_rings(line);
+}
+
 typedef void (*open_fn)(struct line *line);
-static const open_fn openers[] = {open_unix, open_tcp, open_memory};
+static const open_fn openers[] = {open_unix, open_tcp, open_memory, open_rings, open_rings_over_tcp};
 enum { OPENERS = sizeof openers / sizeof *openers };
 
 static void close_line(struct line *line)

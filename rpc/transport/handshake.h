@@ -21,6 +21,9 @@ enum { FLYT_FEATURE_RESUME = 2 };
 /* The descriptor of a region (rpc/base/region.h) comes with the answer, behind that of the progress page; only for a
  * client that says FLYT_CLIENT_TAKES_REGION. */
 enum { FLYT_FEATURE_REGION = 4 };
+/* The descriptor of two rings (rings.h) comes with the answer, behind those; only for a client that says
+ * FLYT_CLIENT_TAKES_RINGS. What follows the answer goes through them, in both directions. */
+enum { FLYT_FEATURE_RINGS = 8 };
 
 /*
  * Decodes the arguments of a handshake call. 0: *ret_args is filled, to be freed with

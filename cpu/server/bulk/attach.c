@@ -14,6 +14,7 @@
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 #include "rpc/transport/handshake.h"
+#include "rpc/transport/rings.h"
 
 int flyt_attach_endpoint(const struct flyt_session *session, int fd, const unsigned char *key, struct flyt_error *err,
                          struct flyt_endpoint **ret_endpoint)
@@ -98,9 +99,24 @@ static int open_region(struct flyt_session *session, const flyt_handshake_args *
     return fd;
 }
 
+/* Rings for a client that goes on through them; false: both go on over the socket. */
+static bool open_rings(struct flyt_session *session, const flyt_handshake_args *args, flyt_handshake_res *res,
+                       struct flyt_rings *ret_rings)
+{
+    *ret_rings = (struct flyt_rings){.fd = -1};
+    if (!(flyt_handshake_number(&args->features) & FLYT_CLIENT_TAKES_RINGS))
+        return false;
+    int status = flyt_rings_new(ret_rings);
+    if (status)
+        flyt_warn("session %s: no rings, its calls go over its socket: %s", session->label, strerror(-status));
+    else
+        res->features |= FLYT_FEATURE_RINGS;
+    return !status;
+}
+
 /*
- * Where the client is on this host, its answer goes out here, together with the progress page and a region. False:
- * there is no page, and rpcgen's dispatch answers as everywhere else.
+ * Where the client is on this host, its answer goes out here, together with the progress page, a region and rings.
+ * False: there is no page, and rpcgen's dispatch answers as everywhere else.
  */
 static bool reply_with_page(struct flyt_session *session, struct flyt_connection *connection,
                             const flyt_handshake_args *args, flyt_handshake_res *res)
@@ -115,9 +131,18 @@ static bool reply_with_page(struct flyt_session *session, struct flyt_connection
     }
     res->features |= FLYT_FEATURE_PROGRESS_PAGE;
     flyt_auto_close int region_fd = open_region(session, args, res);
-    const int fds[] = {fd, region_fd};
-    status =
-        flyt_connection_reply_handshake(connection, flyt_connection_xid(connection), res, fds, region_fd < 0 ? 1 : 2);
+    struct flyt_rings rings;
+    const bool has_rings = open_rings(session, args, res, &rings);
+    int fds[3] = {fd};
+    unsigned count = 1;
+    if (region_fd >= 0)
+        fds[count++] = region_fd;
+    if (has_rings)
+        fds[count++] = rings.fd;
+    status = flyt_connection_reply_handshake(connection, flyt_connection_xid(connection), res, fds, count);
+    if (!status && has_rings)
+        status = flyt_connection_use_rings(connection, &rings);
+    flyt_rings_close(&rings);
     if (status)
         session->is_ended = true; /* the client is gone, or what was to be said to it cannot be said */
     return true;
