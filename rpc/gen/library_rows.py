@@ -238,9 +238,13 @@ def apply_types(text, types):
     return re.sub(r"\b[TNR]\b", lambda found: types.get(found[0], found[0]), text)
 
 
+# How arguments lie on the wire, which all rows have in common: arrays at multiples of FLYT_LIB_ALIGN (rpc/library/library.h).
+LAYOUT = "arrays at 16"
+
+
 def row_id(library, symbol, parameters, words):
     text = f"{library.name} {symbol} " + ", ".join(f"{p.name} {p.kind} {p.type} {p.extent} {p.by}" for p in parameters)
-    return int.from_bytes(hashlib.sha256((text + " " + " ".join(sorted(words))).encode()).digest()[:4], "little")
+    return int.from_bytes(hashlib.sha256((f"{text} {' '.join(sorted(words))} {LAYOUT}").encode()).digest()[:4], "little")
 
 
 class Reader:

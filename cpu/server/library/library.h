@@ -35,8 +35,8 @@ struct flyt_server_kind {
     unsigned sms_at;
     bool is_reset; /* its stream's setter takes away what the address at reset_at of its state has told */
     unsigned reset_at;
-    bool is_waiting;         /* its calls are made by a thread */
-    bool is_unstreamed;      /* its work is in the device's default stream */
+    bool is_waiting;    /* its calls are made by a thread */
+    bool is_unstreamed; /* its work is in the device's default stream */
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
@@ -164,14 +164,19 @@ struct flyt_libobject {
 
 /* ---- a call ---- */
 
-enum { FLYT_LIBCALL_VALUES_MAX = 12, FLYT_LIBCALL_VALUE_BYTES_MAX = 256 };
+enum {
+    FLYT_LIBCALL_VALUES_MAX = 12,
+    FLYT_LIBCALL_VALUE_BYTES_MAX = 256,
+    FLYT_LIBCALL_SCALARS_MAX = 4,
+    FLYT_LIB_SCALAR_ROOM = 48 /* of a flyt_lib_scalar's value, aligned */
+};
 
 struct flyt_libcall {
     struct flyt_session *session;
     struct flyt_server_library *library;
     const struct flyt_server_row *row;
     void *function;
-    unsigned char *arguments; /* at a multiple of 8 */
+    unsigned char *arguments; /* at a multiple of FLYT_LIB_ALIGN, as results */
     size_t bytes, in_at;      /* in_at: where the next array is that the call reads */
     struct flyt_libobject *objects[FLYT_LIB_OBJECTS_MAX];
     struct flyt_libobject **found; /* those that its arguments name, by what resolves them; NULL: none */
@@ -192,6 +197,9 @@ struct flyt_libcall {
         void *result; /* NULL: the client gets nothing back */
     } values[FLYT_LIBCALL_VALUES_MAX];
     unsigned value_count;
+    /* Scalars that the library reads, at a multiple of FLYT_LIB_ALIGN. */
+    unsigned char scalars[FLYT_LIBCALL_SCALARS_MAX][FLYT_LIB_SCALAR_ROOM] FLYT_LIB_ALIGNED;
+    unsigned scalar_count;
     void *scratch; /* one at most */
     struct {
         unsigned char
