@@ -115,12 +115,15 @@ struct flyt_server_library {
     unsigned row_count;
     const struct flyt_server_kind *kinds;
     unsigned kind_count;
+    const char *const *symbols; /* sorted: what the server may call by its name */
+    unsigned symbol_count;
     int success, refused, failed, handle, invalid, memory, told; /* told: results go with this status, too */
     /* At run time: */
     pthread_mutex_t mutex;
     void *_Atomic file; /* set once, last; with what is below it */
     uint32_t version;
-    void **functions; /* of the rows, looked up when first called */
+    void **functions; /* of the rows, */
+    void **found;     /* and of symbols */
     struct flyt_server_name names[FLYT_SERVER_NAMES];
 };
 
@@ -250,7 +253,7 @@ void flyt_libcall_mode(struct flyt_libcall *call, unsigned place, int mode);
 void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind);
 /* The same of one that the call changes. */
 void *flyt_libcall_value_set(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind);
-/* NULL: the library lacks it. */
+/* NULL: the library lacks it, or its rows do not name it. Takes no lock. */
 void *flyt_server_library_function(struct flyt_server_library *library, const char *name);
 
 /* ---- in this folder ---- */
@@ -265,6 +268,8 @@ int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, 
 /* Loads them all. `tell` is called for each: `absent` is NULL where the node has it, else a sentence. */
 typedef void (*flyt_server_library_fn)(const struct flyt_server_library *library, const char *absent);
 void flyt_server_libraries_look(bool is_soft, flyt_server_library_fn tell);
+/* Finds all functions of the library in its file, before the library counts as loaded. false: no memory. */
+bool flyt_server_library_look_up(struct flyt_server_library *library, void *file);
 /* The function of one of the library's rows; NULL: its file lacks it. */
 void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row);
 
