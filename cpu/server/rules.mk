@@ -36,6 +36,7 @@ $(B)/cpu/server/core/tell_test: LDFLAGS += -Wl,--wrap=flyt_manager_link_send
 
 # NVIDIA's libraries are functions of these tests.
 $(B)/cpu/server/library/served_test $(B)/cpu/server/library/switch_test: LDFLAGS += -Wl,--export-dynamic
+$(B)/cpu/server/library/lookup_test: LDFLAGS += -Wl,--wrap=dlsym
 
 # Rounds of the loop are counted.
 $(B)/cpu/server/core/pieces_test: LDFLAGS += -Wl,--wrap=flyt_jobs_advance

@@ -108,6 +108,14 @@ def written(call):
 
 # ---- the library ----
 
+def looked_at(call, one, mode):
+    """Statements that write down where host memory is that the library may not read as numbers of 16 bytes."""
+    word = one.kind.split()[0].rstrip("?")
+    if word in BY_MODE and not one.by:
+        return [f"    if (!({mode}))", f'        record_place(&record, "{one.name}", {one.name});']
+    return [f'    record_place(&record, "{one.name}", {one.name});'] if word in HOST | {"scratch"} else []
+
+
 def recorder_function(library, call):
     def number(one):
         kind = library.object_of(one)
@@ -118,6 +126,7 @@ def recorder_function(library, call):
     objects = [one for one in call.parameters if library.object_of(one)]
     mode_text = f"modes[number_of({objects[mode[0]].name})]" if mode and shared.needs_mode(call) else "0"
     lines = recorded(library, call, number, mode_text)
+    lines += [text for one in call.parameters for text in looked_at(call, one, mode_text)]
     for place, one, by_mode in written(call):
         lines += [f"    if (!({mode_text if by_mode else '0'}))", f"        fill({one.name}, {size_of(one)}, {seed(call, place, True)});"]
     for one in call.parameters:

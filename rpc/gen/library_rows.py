@@ -78,6 +78,7 @@ class Value:
     is_told: bool = False      # what a call has changed in it is told by hand, on the server
     is_ended: bool = False     # by hand, on the server
     has_list: bool = False
+    functions: list = field(default_factory=list)   # of the other library's, that work on it
     fields: list = field(default_factory=list)
 
 
@@ -238,9 +239,13 @@ def apply_types(text, types):
     return re.sub(r"\b[TNR]\b", lambda found: types.get(found[0], found[0]), text)
 
 
+# How arguments lie on the wire, which all rows have in common: arrays at multiples of FLYT_LIB_ALIGN (rpc/library/library.h).
+LAYOUT = "arrays at 16"
+
+
 def row_id(library, symbol, parameters, words):
     text = f"{library.name} {symbol} " + ", ".join(f"{p.name} {p.kind} {p.type} {p.extent} {p.by}" for p in parameters)
-    return int.from_bytes(hashlib.sha256((text + " " + " ".join(sorted(words))).encode()).digest()[:4], "little")
+    return int.from_bytes(hashlib.sha256((f"{text} {' '.join(sorted(words))} {LAYOUT}").encode()).digest()[:4], "little")
 
 
 class Reader:
@@ -304,10 +309,11 @@ class Reader:
     def value_of(self, name, other, place):
         """A descriptor that another library's rows describe."""
         path = Path(self.path).with_name(f"{other}.rows")
-        found = load(path).values.get(name) if path.exists() and path != Path(self.path) else None
+        library = load(path) if path.exists() and path != Path(self.path) else None
+        found = library.values.get(name) if library else None
         if not found or found.of:
             raise RowError(f"{place}: {other}.rows has no value {name}")
-        return replace(found, of=other)
+        return replace(found, of=other, functions=[call.symbol for call in library.calls if name in call.arguments])
 
     def inner(self, place, text):
         if self.pending:

@@ -514,5 +514,25 @@ call millHuskDestroy unmake husk
         self.assertRegex(self.server, r'"plough", \.also = NULL, \.stays = true')
 
 
+class Names(unittest.TestCase):
+    """What the server's code by hand calls by its name is in the table of what is found when the library is loaded."""
+    MARK = re.compile(r'"((?:cublas|cudnn|cufft|curand|cusolver|cusparse|nccl)[A-Z]\w*)"')
+
+    def test_of_the_rows(self):
+        made = library_server.symbols(load("call millRun stream\n    wheel wheel, n s32\ncall millOld none: it is old\n"))
+        self.assertEqual(made, ["millGrainCreate", "millGrainDestroy", "millGrainSet", "millRun", "millSetMode", "millSetPond",
+                                "millSetSpeed", "millSetStream"])
+
+    def test_by_hand(self):
+        known = {one.name: set(library_server.symbols(one)) for one in map(library_rows.load, ROWS)}
+        sources = [path for path in (ROOT / "cpu/server/library").glob("*.c") if not path.name.endswith("_test.c")]
+        named = {name for path in sources for name in self.MARK.findall(path.read_text())}
+        self.assertGreater(len(named), 60)
+        self.assertEqual(sorted(named - set().union(*known.values())), [])
+        of_cusolver = {name for name in named if name.startswith("cusparseSetMat")} # a descriptor of cuSPARSE's
+        self.assertEqual(len(of_cusolver), 4)
+        self.assertLessEqual(of_cusolver, known["cusolver"])
+
+
 if __name__ == "__main__":
     unittest.main()

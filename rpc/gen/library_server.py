@@ -220,6 +220,16 @@ def value_c(library, value):
             f".magic = 0x{hash_of(value.name):08x}u, .defaults = &defaults_{value.name}{more}}};")
 
 
+def symbols(library):
+    """What the server may call of the library: all that its rows name and do not refuse."""
+    names = {call.symbol for call in library.calls if call.kind != "none"}
+    for one in library.objects.values():
+        names |= {one.stream_setter, one.mode_setter} | {setter for setter, _, _ in one.applies}
+    for value in library.values.values():
+        names |= {value.attribute, value.destroy, *value.create[:1], *value.functions}
+    return sorted(names - {"", None})
+
+
 def source(library, banner):
     sent = sorted((call for call in library.calls if call.is_sent), key=lambda call: call.id)
     kinds = [kind_c(library, one) for one in library.objects.values()]
@@ -230,10 +240,11 @@ def source(library, banner):
     out += [run_c(library, call) for call in sent]
     out.append("static const struct flyt_server_row rows[] = {\n" + "\n".join(row_c(library, call) for call in sent) + "\n};")
     out.append("static const struct flyt_server_kind kinds[] = {\n" + "\n".join(text for _, text in kinds) + "\n};")
+    out.append("static const char *const symbols[] = {\n" + "\n".join(f"    {quoted(name)}," for name in symbols(library)) + "\n};")
     out.append(f"struct flyt_server_library flyt_server_library_{library.name} = {{.name = \"{library.name}\", .soname = \"{library.soname}\", .property = \"{library.property}\", .is_code = {'true' if library.is_code else 'false'}, .mutex = PTHREAD_MUTEX_INITIALIZER, "
                f".rows = rows, .row_count = sizeof rows / sizeof rows[0], .kinds = kinds, "
-               f".kind_count = sizeof kinds / sizeof kinds[0], {codes}}};")
+               f".kind_count = sizeof kinds / sizeof kinds[0], .symbols = symbols, .symbol_count = sizeof symbols / sizeof symbols[0], {codes}}};")
     return "\n\n".join(out) + "\n"
 
 
-__all__ = ["source", "HOST"]
+__all__ = ["source", "symbols", "HOST"]

@@ -1,5 +1,5 @@
 /* Attributes of a descriptor of cuDNN's graph interface, as they travel: one behind the other, each followed by its
- * elements, at multiples of 8 bytes. Elements that are handles or descriptors are the ids of objects. */
+ * elements, at multiples of FLYT_LIB_ALIGN bytes. Elements that are handles or descriptors are the ids of objects. */
 #ifndef FLYT_LIBRARY_CUDNN_LIST_H
 #define FLYT_LIBRARY_CUDNN_LIST_H
 
@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "rpc/library/library.h"
 
 /* cudnnBackendAttributeType_t, cudnnBackendDescriptorType_t and cudnnBackendAttributeName_t, as far as they are told
  * apart. */
@@ -73,10 +75,10 @@ _Static_assert(sizeof(struct flyt_cudnn_config) == 16 + 16 * FLYT_CUDNN_KNOBS_MA
 struct flyt_cudnn_attribute {
     int32_t name, type;
     int64_t count;
-    uint32_t bytes; /* of the elements */
-    uint32_t reserved;
+    uint32_t bytes; /* of the elements, which follow */
+    uint32_t reserved[3];
 };
-_Static_assert(sizeof(struct flyt_cudnn_attribute) == 24, "it is on the wire");
+_Static_assert(sizeof(struct flyt_cudnn_attribute) == 2 * FLYT_LIB_ALIGN, "it is on the wire");
 
 /* Bytes of an element of a type; 0: unknown. */
 static inline size_t flyt_cudnn_element_bytes(int type)
@@ -111,7 +113,7 @@ static inline struct flyt_cudnn_attribute *flyt_cudnn_list_next(void *list, size
     if (bytes - *at < sizeof(struct flyt_cudnn_attribute))
         return NULL;
     struct flyt_cudnn_attribute *one = (void *)((char *)list + *at);
-    size_t room = bytes - *at - sizeof *one, whole = ((size_t)one->bytes + 7) & ~(size_t)7;
+    size_t room = bytes - *at - sizeof *one, whole = flyt_lib_align(one->bytes);
     bool is_value = one->name == FLYT_CUDNN_PACK_VALUE;
     size_t element = flyt_cudnn_element_bytes(one->type);
     if (is_value && one->type != 0) /* it has no elements that a type would describe */

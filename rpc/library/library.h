@@ -41,10 +41,14 @@ struct flyt_lib_stage {
 };
 #define FLYT_LIB_STAGE_BYTES_MAX ((uint64_t)1 << 30)
 
-/* Arrays lie one behind the other, each at a multiple of this. */
+/* Arrays lie one behind the other, each at a multiple of this: NVIDIA's libraries read complex numbers of 16 bytes with
+ * instructions that need it. Part of the rows' numbers (rpc/gen/library_rows.py). */
+enum { FLYT_LIB_ALIGN = 16 };
+#define FLYT_LIB_ALIGNED __attribute__((aligned(FLYT_LIB_ALIGN)))
+
 static inline size_t flyt_lib_align(size_t bytes)
 {
-    return (bytes + 7) & ~(size_t)7;
+    return (bytes + FLYT_LIB_ALIGN - 1) & ~(size_t)(FLYT_LIB_ALIGN - 1);
 }
 
 /* Bytes of so many elements; SIZE_MAX where that is no number of bytes that a call may have. */

@@ -1,76 +1,7 @@
-// cuSOLVER's refactorization: matrices with the pattern of one that was factored on the host, alone and in a batch, with their
-// numbers and their factors in host and in device memory. Factors and solutions are compared with the host's own.
+// cuSOLVER's refactorization: matrices with the pattern of one that was factored on the host, with their numbers and their
+// factors in host and in device memory. Factors and solutions are compared with the host's own.
 // nvcc: -lcusolver
-#define DISABLE_CUSPARSE_DEPRECATED
-#define DISABLE_CUSOLVER_DEPRECATED
-#include <cusolverRf.h>
-#include "sparse_matrix.h"
-
-enum { SIDE = 6, N = SIDE * SIDE, BATCH = 3 };
-
-// P A Q' = L U: row i of that is row p[i] of A, and column j is column q[j].
-static std::vector<int> p, q;
-
-static std::vector<double> permuted(const Matrix<double> &a)
-{
-    std::vector<double> out(N * N);
-    for (int i = 0; i < N; i++)
-        for (int j = 0; j < N; j++)
-            out[i * N + j] = at(a, p[i], q[j]);
-    return out;
-}
-
-// L and U in one, row by row, without exchanges.
-static std::vector<double> factored(std::vector<double> m)
-{
-    for (int k = 0; k < N; k++)
-        for (int i = k + 1; i < N; i++) {
-            if (m[i * N + k] == 0)
-                continue;
-            m[i * N + k] /= m[k * N + k];
-            for (int j = k + 1; j < N; j++)
-                m[i * N + j] -= m[i * N + k] * m[k * N + j];
-        }
-    return m;
-}
-
-static Matrix<double> lower(const std::vector<double> &m)
-{
-    std::vector<double> l(N * N);
-    for (int i = 0; i < N; i++)
-        for (int j = 0; j <= i; j++)
-            l[i * N + j] = i == j ? 1 : m[i * N + j];
-    return dense<double>(N, N, l);
-}
-
-static Matrix<double> upper(const std::vector<double> &m)
-{
-    std::vector<double> u(N * N);
-    for (int i = 0; i < N; i++)
-        for (int j = i; j < N; j++)
-            u[i * N + j] = m[i * N + j];
-    return dense<double>(N, N, u);
-}
-
-static Matrix<double> other_numbers(Matrix<double> a, double factor)
-{
-    for (double &one : a.values)
-        one *= factor + 0.1 * random_number();
-    return a;
-}
-
-struct OnDevice {
-    int *p = on_device(::p), *q = on_device(::q);
-    double *temp;
-    OnDevice() { CHECK(cudaMalloc(&temp, 2 * BATCH * N * sizeof *temp)); }
-    OnDevice(const OnDevice &) = delete;
-    ~OnDevice()
-    {
-        CHECK(cudaFree(p));
-        CHECK(cudaFree(q));
-        CHECK(cudaFree(temp));
-    }
-};
+#include "refactor.h"
 
 static cusolverRfHandle_t set_up(Matrix<double> a)
 {
@@ -162,64 +93,6 @@ static void test_factors(const Matrix<double> &a)
     CHECK_SOLVER(cusolverRfDestroy(handle));
 }
 
-static void expect_batch(cusolverRfHandle_t handle, const std::vector<Matrix<double>> &all, const OnDevice &d, const char *what)
-{
-    std::vector<double> b = random_vector<double>(BATCH * N);
-    std::vector<int> positions(BATCH, 7);
-    double *x = on_device(b);
-    std::vector<double *> places;
-    for (int i = 0; i < BATCH; i++)
-        places.push_back(x + i * N);
-    double **dplaces = on_device(places);
-    CHECK_SOLVER(cusolverRfBatchRefactor(handle));
-    CHECK_SOLVER(cusolverRfBatchZeroPivot(handle, positions.data()));
-    for (int one : positions)
-        EXPECT_EQ(one, -1);
-    CHECK_SOLVER(cusolverRfBatchSolve(handle, d.p, d.q, 1, d.temp, N, dplaces, N));
-    std::vector<double> seen = from_device(x, BATCH * N);
-    for (int i = 0; i < BATCH; i++)
-        expect_near(times(all[i], std::vector<double>(&seen[i * N], &seen[i * N] + N)),
-                    std::vector<double>(&b[i * N], &b[i * N] + N), what);
-    CHECK(cudaFree(x));
-    CHECK(cudaFree(dplaces));
-}
-
-static void test_batch(Matrix<double> a)
-{
-    OnDevice d;
-    std::vector<double> m = factored(permuted(a));
-    Matrix<double> l = lower(m), u = upper(m);
-    std::vector<Matrix<double>> all;
-    std::vector<double *> host, device;
-    cusolverRfHandle_t handle;
-    for (int i = 0; i < BATCH; i++)
-        all.push_back(other_numbers(a, 1 + i));
-    for (Matrix<double> &one : all)
-        host.push_back(one.values.data());
-    CHECK_SOLVER(cusolverRfCreate(&handle));
-    CHECK_SOLVER(cusolverRfSetResetValuesFastMode(handle, CUSOLVERRF_RESET_VALUES_FAST_MODE_ON));
-    CHECK_SOLVER(cusolverRfBatchSetupHost(BATCH, N, a.nnz(), a.offsets.data(), a.indices.data(), host.data(), l.nnz(), l.offsets.data(),
-                                          l.indices.data(), l.values.data(), u.nnz(), u.offsets.data(), u.indices.data(),
-                                          u.values.data(), p.data(), q.data(), handle));
-    CHECK(cudaDeviceSynchronize());
-    CHECK_SOLVER(cusolverRfBatchAnalyze(handle));
-    expect_batch(handle, all, d, "cusolverRfBatchSolve");
-
-    DeviceMatrix<double> da(a);
-    for (Matrix<double> &one : all) {
-        one = other_numbers(a, 2);
-        device.push_back(on_device(one.values));
-    }
-    double **ddevice = on_device(device);
-    CHECK_SOLVER(cusolverRfBatchResetValues(BATCH, N, a.nnz(), da.offsets, da.indices, ddevice, d.p, d.q, handle));
-    CHECK(cudaDeviceSynchronize());
-    expect_batch(handle, all, d, "cusolverRfBatchSolve of other numbers");
-    for (double *one : device)
-        CHECK(cudaFree(one));
-    CHECK(cudaFree(ddevice));
-    CHECK_SOLVER(cusolverRfDestroy(handle));
-}
-
 static void test_settings()
 {
     cusolverRfHandle_t handle;
@@ -251,16 +124,11 @@ static void test_settings()
 
 int main()
 {
-    Matrix<double> a = grid<double>(SIDE, 0);
-    for (int i = 0; i < N; i++) {
-        p.push_back(i * 5 % N);
-        q.push_back(i * 5 % N);
-    }
+    Matrix<double> a = begin_matrix();
     test_settings();
     test_alone(a);
     test_device(a);
     test_factors(a);
-    test_batch(a);
     CHECK(cudaDeviceSynchronize());
     return 0;
 }

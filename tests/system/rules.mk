@@ -45,7 +45,7 @@ $(B)/tests/system/spectrum: tests/system/programs/spectrum.cu | toolkit
 # It calls all that the toolkit has, and cuDNN where it finds one.
 $(B)/tests/system/handles: tests/system/programs/handles.cu | toolkit
 	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -lcublas -lcufft -lcurand -lcusolver -lcusparse -ldl
+	$(NVCC) -cudart shared -o $@ $< -lcublas -lcublasLt -lcufft -lcurand -lcusolver -lcusparse -ldl
 
 # A library of somebody's that brings the static runtime.
 $(B)/tests/system/libstatic_plugin.so: tests/apps/parts/plugin.cu | toolkit

@@ -158,7 +158,7 @@ static CUresult prepare(struct work *work, struct flyt_session *session, uint32_
         if (object->library == call->library)
             wanted += flyt_lib_align(object->kind->state_bytes);
     }
-    if (bytes < wanted || bytes % 8)
+    if (bytes < wanted || bytes % FLYT_LIB_ALIGN)
         return CUDA_ERROR_INVALID_VALUE;
     call->bytes = bytes;
     call->result_capacity = has_results ? FLYT_LIBCALL_BYTES_MAX : 0;

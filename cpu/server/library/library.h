@@ -35,8 +35,8 @@ struct flyt_server_kind {
     unsigned sms_at;
     bool is_reset; /* its stream's setter takes away what the address at reset_at of its state has told */
     unsigned reset_at;
-    bool is_waiting;         /* its calls are made by a thread */
-    bool is_unstreamed;      /* its work is in the device's default stream */
+    bool is_waiting;    /* its calls are made by a thread */
+    bool is_unstreamed; /* its work is in the device's default stream */
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
@@ -115,12 +115,15 @@ struct flyt_server_library {
     unsigned row_count;
     const struct flyt_server_kind *kinds;
     unsigned kind_count;
+    const char *const *symbols; /* sorted: what the server may call by its name */
+    unsigned symbol_count;
     int success, refused, failed, handle, invalid, memory, told; /* told: results go with this status, too */
     /* At run time: */
     pthread_mutex_t mutex;
     void *_Atomic file; /* set once, last; with what is below it */
     uint32_t version;
-    void **functions; /* of the rows, looked up when first called */
+    void **functions; /* of the rows, */
+    void **found;     /* and of symbols */
     struct flyt_server_name names[FLYT_SERVER_NAMES];
 };
 
@@ -164,14 +167,19 @@ struct flyt_libobject {
 
 /* ---- a call ---- */
 
-enum { FLYT_LIBCALL_VALUES_MAX = 12, FLYT_LIBCALL_VALUE_BYTES_MAX = 256 };
+enum {
+    FLYT_LIBCALL_VALUES_MAX = 12,
+    FLYT_LIBCALL_VALUE_BYTES_MAX = 256,
+    FLYT_LIBCALL_SCALARS_MAX = 4,
+    FLYT_LIB_SCALAR_ROOM = 48 /* of a flyt_lib_scalar's value, aligned */
+};
 
 struct flyt_libcall {
     struct flyt_session *session;
     struct flyt_server_library *library;
     const struct flyt_server_row *row;
     void *function;
-    unsigned char *arguments; /* at a multiple of 8 */
+    unsigned char *arguments; /* at a multiple of FLYT_LIB_ALIGN, as results */
     size_t bytes, in_at;      /* in_at: where the next array is that the call reads */
     struct flyt_libobject *objects[FLYT_LIB_OBJECTS_MAX];
     struct flyt_libobject **found; /* those that its arguments name, by what resolves them; NULL: none */
@@ -192,6 +200,9 @@ struct flyt_libcall {
         void *result; /* NULL: the client gets nothing back */
     } values[FLYT_LIBCALL_VALUES_MAX];
     unsigned value_count;
+    /* Scalars that the library reads, at a multiple of FLYT_LIB_ALIGN. */
+    unsigned char scalars[FLYT_LIBCALL_SCALARS_MAX][FLYT_LIB_SCALAR_ROOM] FLYT_LIB_ALIGNED;
+    unsigned scalar_count;
     void *scratch; /* one at most */
     struct {
         unsigned char
@@ -242,7 +253,7 @@ void flyt_libcall_mode(struct flyt_libcall *call, unsigned place, int mode);
 void *flyt_libcall_value(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind);
 /* The same of one that the call changes. */
 void *flyt_libcall_value_set(struct flyt_libcall *call, const void *value, const struct flyt_server_value *kind);
-/* NULL: the library lacks it. */
+/* NULL: the library lacks it, or its rows do not name it. Takes no lock. */
 void *flyt_server_library_function(struct flyt_server_library *library, const char *name);
 
 /* ---- in this folder ---- */
@@ -257,6 +268,8 @@ int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, 
 /* Loads them all. `tell` is called for each: `absent` is NULL where the node has it, else a sentence. */
 typedef void (*flyt_server_library_fn)(const struct flyt_server_library *library, const char *absent);
 void flyt_server_libraries_look(bool is_soft, flyt_server_library_fn tell);
+/* Finds all functions of the library in its file, before the library counts as loaded. false: no memory. */
+bool flyt_server_library_look_up(struct flyt_server_library *library, void *file);
 /* The function of one of the library's rows; NULL: its file lacks it. */
 void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row);
 

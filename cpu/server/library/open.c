@@ -115,30 +115,30 @@ static uint32_t version_of(const struct flyt_server_library *library, void *file
     return (uint32_t)(major * 1000 + minor);
 }
 
-int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, struct flyt_error *err)
+static int load_locked(struct flyt_server_library *library, bool is_soft, struct flyt_error *err)
 {
     char path[4200] = "";
-    int status = 0;
-    pthread_mutex_lock(&library->mutex);
-    if (!flyt_server_library_is_loaded(library)) {
-        void **functions = calloc(library->row_count, sizeof *functions);
-        void *file = functions ? open_of_node(library, is_soft, path, sizeof path) : NULL;
-        if (!functions) {
-            status = flyt_error_set(err, -ENOMEM, "out of host memory");
-        } else if (!file) {
-            const char *why = dlerror();
-            status =
-                flyt_error_set(err, -ENOENT, "the node has no %s: %.300s", library->soname, why ? why : "not found");
-            free(functions);
-        } else {
-            library->functions = functions;
-            library->version = version_of(library, file);
-            /* Last: the submission thread finds all else that it reads of the library behind this (acquire). */
-            atomic_store_explicit(&library->file, file, memory_order_release);
-            flyt_info("library %s: loaded, file=%s version=%u.%u", library->name, path, library->version / 1000,
-                      library->version % 1000);
-        }
+    void *file = open_of_node(library, is_soft, path, sizeof path);
+    if (!file) {
+        const char *why = dlerror();
+        return flyt_error_set(err, -ENOENT, "the node has no %s: %.300s", library->soname, why ? why : "not found");
     }
+    if (!flyt_server_library_look_up(library, file)) {
+        dlclose(file);
+        return flyt_error_set(err, -ENOMEM, "out of host memory");
+    }
+    library->version = version_of(library, file);
+    /* Last: the submission thread finds all else that it reads of the library behind this (acquire). */
+    atomic_store_explicit(&library->file, file, memory_order_release);
+    flyt_info("library %s: loaded, file=%s version=%u.%u", library->name, path, library->version / 1000,
+              library->version % 1000);
+    return 0;
+}
+
+int flyt_server_library_load(struct flyt_server_library *library, bool is_soft, struct flyt_error *err)
+{
+    pthread_mutex_lock(&library->mutex);
+    int status = flyt_server_library_is_loaded(library) ? 0 : load_locked(library, is_soft, err);
     pthread_mutex_unlock(&library->mutex);
     return status;
 }

@@ -81,6 +81,17 @@ void *flyt_libcall_scratch(struct flyt_libcall *call, uint64_t bytes, size_t wan
     return call->scratch;
 }
 
+static void *add_scalar(struct flyt_libcall *call)
+{
+    _Static_assert(FLYT_LIB_SCALAR_ROOM >= sizeof((struct flyt_lib_scalar *)0)->value &&
+                       FLYT_LIB_SCALAR_ROOM % FLYT_LIB_ALIGN == 0,
+                   "it has room for any scalar");
+    if (call->scalar_count < FLYT_LIBCALL_SCALARS_MAX)
+        return call->scalars[call->scalar_count++];
+    fail(call, call->library->invalid);
+    return NULL;
+}
+
 void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scalar *scalar, size_t bytes, int mode,
                           bool is_written)
 {
@@ -97,12 +108,10 @@ void *flyt_libcall_scalar(struct flyt_libcall *call, const struct flyt_lib_scala
         fail(call, call->library->invalid);
         return NULL;
     }
-    if (!is_written)
-        return (void *)(uintptr_t)scalar->value;
-    void *result = add_result(call, bytes);
-    if (result)
-        memcpy(result, scalar->value, bytes);
-    return result;
+    void *place = is_written ? add_result(call, bytes) : add_scalar(call);
+    if (place)
+        memcpy(place, scalar->value, bytes);
+    return place;
 }
 
 /* ---- arrays that the library follows ---- */
@@ -174,7 +183,8 @@ void flyt_libcall_stage(struct flyt_libcall *call, const struct flyt_lib_stage *
 {
     if (!place->address || call->status != call->library->success)
         return;
-    if (place->in_bytes > FLYT_LIB_STAGE_BYTES_MAX || place->out_bytes > FLYT_LIB_STAGE_BYTES_MAX ||
+    if (place->in_bytes > FLYT_LIB_STAGE_BYTES_MAX || place->in_bytes % FLYT_LIB_ALIGN ||
+        place->out_bytes > FLYT_LIB_STAGE_BYTES_MAX ||
         !is_device_range(place->address, place->in_bytes + place->out_bytes)) {
         fail(call, call->library->invalid);
         return;

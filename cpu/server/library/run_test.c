@@ -49,7 +49,8 @@ static struct flyt_server_library library = {
     .name = "test", .kinds = &kind, .kind_count = 1, .refused = 15, .invalid = INVALID};
 
 static struct flyt_libobject object;
-static unsigned char arguments[ARGUMENTS + sizeof(struct state) + 64] __attribute__((aligned(8))), results[64];
+enum { STATE = FLYT_LIB_ALIGN }; /* bytes of its settings in a message */
+static unsigned char arguments[ARGUMENTS + STATE + 64] FLYT_LIB_ALIGNED, results[64] FLYT_LIB_ALIGNED;
 
 static struct flyt_libcall a_call(void)
 {
@@ -75,7 +76,7 @@ static int run_with(uint32_t in_bytes, size_t in_wanted, uint32_t out_bytes, siz
 static void arrays_are_what_the_row_says(void **state)
 {
     assert_int_equal(run_with(12, 12, 20, 20), FINE);
-    assert_ptr_equal(seen.in, arguments + ARGUMENTS + sizeof(struct state));
+    assert_ptr_equal(seen.in, arguments + ARGUMENTS + STATE);
     assert_ptr_equal(seen.out, results);
     assert_int_equal(run_with(0, 12, 0, 20), FINE); /* none was given */
     assert_null(seen.in);
@@ -104,7 +105,7 @@ static void scalars_are_where_they_say(void **state)
 {
     struct flyt_libcall call = a_call();
     struct flyt_lib_scalar scalar = {.place = FLYT_LIB_HOST, .bytes = 4, .value = {1, 2, 3, 4}};
-    assert_ptr_equal(flyt_libcall_scalar(&call, &scalar, 4, 0, false), scalar.value);
+    assert_memory_equal(flyt_libcall_scalar(&call, &scalar, 4, 0, false), scalar.value, 4);
     void *written = flyt_libcall_scalar(&call, &scalar, 4, 0, true);
     assert_ptr_equal(written, results);
     assert_memory_equal(written, scalar.value, 4);
@@ -121,6 +122,26 @@ static void scalars_are_where_they_say(void **state)
     assert_null(flyt_libcall_scalar(&call, &scalar, 4, 1, false));
     scalar.place = FLYT_LIB_NULL;
     assert_null(flyt_libcall_scalar(&call, &scalar, 4, 0, false));
+}
+
+/* NVIDIA's libraries read numbers of 16 bytes with instructions that need it. */
+static void what_the_library_reads_is_aligned(void **state)
+{
+    struct flyt_libcall call = a_call();
+    struct flyt_lib_scalar scalar[2] = {{.place = FLYT_LIB_HOST, .bytes = 16, .value = {1}},
+                                        {.place = FLYT_LIB_HOST, .bytes = 16, .value = {2}}};
+    const unsigned char *first = flyt_libcall_scalar(&call, &scalar[0], 16, 0, false);
+    const unsigned char *second = flyt_libcall_scalar(&call, &scalar[1], 16, 0, false);
+    assert_true((uintptr_t)first % 16 == 0 && (uintptr_t)second % 16 == 0);
+    assert_true(first[0] == 1 && second[0] == 2);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal((uintptr_t)flyt_libcall_in(&call, 4, 4) % 16, 0);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal((uintptr_t)flyt_libcall_out(&call, 4, 4) % 16, 0);
+    assert_int_equal(call.status, FINE);
+    while (call.status == FINE) /* of a row that has too many there is nothing */
+        if (!flyt_libcall_scalar(&call, &scalar[0], 16, 0, false))
+            assert_int_equal(call.status, INVALID);
 }
 
 static void objects_are_told_what_differs(void **state)
@@ -285,24 +306,26 @@ static void large_arrays_are_in_device_memory(void **state)
 {
     size_t bytes;
     for (int i = 0; i < 24; i++)
-        device.bytes[i] = (unsigned char)(i < 16 ? i : 0x55);
-    assert_int_equal(stage(FLYT_WINDOW_BASE, 8, 8, &bytes), FINE);
+        device.bytes[i] = (unsigned char)i;
+    memset(device.bytes + 32, 0x55, 32);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 16, 16, &bytes), FINE);
     assert_int_equal(bytes, 0);
     for (int i = 0; i < 8; i++)
-        assert_true(device.bytes[i] == i && device.bytes[8 + i] == 7 - i);
-    assert_int_equal(device.bytes[16], 0x55);
+        assert_true(device.bytes[i] == i && device.bytes[16 + i] == 7 - i);
+    assert_int_equal(device.bytes[32], 0x55);
     /* Less than what the row says is no room; nowhere else may memory be than in one window. */
-    assert_int_equal(stage(FLYT_WINDOW_BASE, 7, 8, &bytes), INVALID);
-    assert_int_equal(stage(FLYT_WINDOW_BASE, 8, 7, &bytes), INVALID);
-    assert_int_equal(stage((uint64_t)(uintptr_t)arguments, 8, 8, &bytes), INVALID);
-    assert_int_equal(stage(FLYT_WINDOW_BASE + FLYT_WINDOW_BYTES - 15, 8, 8, &bytes), INVALID);
-    assert_int_equal(stage(FLYT_WINDOW_BASE, UINT64_MAX, 8, &bytes), INVALID);
-    assert_int_equal(stage(FLYT_WINDOW_BASE, 8, UINT64_MAX - 7, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 0, 16, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 16, 15, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 24, 16, &bytes), INVALID); /* results would lie in between */
+    assert_int_equal(stage((uint64_t)(uintptr_t)arguments, 16, 16, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE + FLYT_WINDOW_BYTES - 31, 16, 16, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, UINT64_MAX - 15, 16, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 16, UINT64_MAX - 15, &bytes), INVALID);
     device.result = CUDA_ERROR_INVALID_VALUE;
-    assert_int_equal(stage(FLYT_WINDOW_BASE, 8, 8, &bytes), INVALID);
+    assert_int_equal(stage(FLYT_WINDOW_BASE, 16, 16, &bytes), INVALID);
     device.result = CUDA_SUCCESS;
     assert_int_equal(stage(0, 0, 0, &bytes), FINE); /* in the call */
-    assert_int_equal(bytes, 8);
+    assert_int_equal(bytes, 16);
 }
 
 /* The library writes 8 bytes; `place` is where. */
@@ -421,7 +444,8 @@ static int grind(struct grain value, size_t room, int64_t *ret_count)
     call.result_capacity = room;
     int status = flyt_libcall_run(&call);
     assert_int_equal(call.value_count, 0);
-    assert_int_equal(call.result_bytes, status == INVALID || !value.head.magic ? 0 : sizeof value - sizeof value.head);
+    assert_int_equal(call.result_bytes,
+                     status == INVALID || !value.head.magic ? 0 : flyt_lib_align(sizeof value - sizeof value.head));
     memcpy(ret_count, results, sizeof *ret_count);
     return status;
 }
@@ -454,6 +478,7 @@ int main(void)
         cmocka_unit_test(arrays_are_what_the_row_says),
         cmocka_unit_test(results_are_cleared_first),
         cmocka_unit_test(scalars_are_where_they_say),
+        cmocka_unit_test(what_the_library_reads_is_aligned),
         cmocka_unit_test(objects_are_told_what_differs),
         cmocka_unit_test(descriptors_are_checked),
         cmocka_unit_test(what_a_call_changes_in_a_descriptor_is_told),

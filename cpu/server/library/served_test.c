@@ -146,9 +146,10 @@ IS_FINE(ncclCommDeregister, void *comm, void *handle)
 /* As if loaded. */
 static void load(struct flyt_server_library *library)
 {
-    library->functions = calloc(library->row_count, sizeof *library->functions);
-    atomic_store(&library->file, dlopen(NULL, RTLD_NOW));
-    assert_non_null(dlsym(library->file, "curandGenerate"));
+    void *file = dlopen(NULL, RTLD_NOW);
+    assert_true(flyt_server_library_look_up(library, file));
+    atomic_store(&library->file, file);
+    assert_non_null(dlsym(file, "curandGenerate"));
 }
 
 /* ---- the client ---- */
@@ -180,18 +181,23 @@ static void draw(struct fixture *self, unsigned stream, uint64_t address)
 {
     struct {
         struct flyt_args_curandGenerate args;
-        uint64_t state;
+        uint64_t state FLYT_LIB_ALIGNED;
     } sent = {.args = {.num = 4, .outputPtr = address}};
     uint64_t id = object_id(1);
     SEND(self, FLYT_LIBCALL_STREAM, libcall_stream, .thread = 1, .stream_id = stream_id(stream), .objects = {1, &id},
          .row = CURAND("curandGenerate"), .arguments = {sizeof sent, (char *)&sent});
 }
 
+/* What a call without arguments has. */
+struct nothing {
+    uint64_t room FLYT_LIB_ALIGNED;
+};
+
 /* A list of one attribute, which names objects. */
 struct finalize {
     struct flyt_args_cudnnBackendFinalize args;
     struct {
-        struct flyt_cudnn_attribute head;
+        struct flyt_cudnn_attribute head FLYT_LIB_ALIGNED;
         uint64_t id;
     } attributes[3];
 };
@@ -212,12 +218,18 @@ static struct finalize a_plan(void)
     return sent;
 }
 
+struct tensor {
+    struct flyt_args_cudnnBackendFinalize args FLYT_LIB_ALIGNED;
+};
+
 /* ---- tests ---- */
 
 static void calls_of_a_sequential_object_keep_their_order(void **state)
 {
     struct fixture *self = *state;
-    struct flyt_args_curandCreateGenerator made = {.rng_type = 100};
+    const struct {
+        struct flyt_args_curandCreateGenerator args FLYT_LIB_ALIGNED;
+    } made = {{.rng_type = 100}};
     uint64_t address = alloc(self, 64, CUDA_SUCCESS);
     lines[0] = '\0';
     create(self, 0, CU_STREAM_NON_BLOCKING);
@@ -239,14 +251,15 @@ static void calls_of_a_sequential_object_keep_their_order(void **state)
 static void what_a_thread_uses_is_its_own(void **state)
 {
     struct fixture *self = *state;
-    struct flyt_args_cudnnBackendFinalize tensor = {.type = TENSOR};
+    const struct tensor tensor = {{.type = TENSOR}};
     struct finalize plan = a_plan();
     struct {
         struct flyt_args_cudnnDropoutGetStatesSize args;
-        uint64_t state;
+        uint64_t state FLYT_LIB_ALIGNED;
     } ask = {.args = {.sizeInBytes_bytes = sizeof(size_t)}};
+    const struct nothing nothing = {0};
     lines[0] = '\0';
-    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &ask, 8)), 0);
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
     assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
     uint32_t plan_xid = send_new(self, 4, CUDNN("cudnnBackendFinalize"), &plan, sizeof plan);
     sem_wait(&is_finalizing);
@@ -271,11 +284,11 @@ static void what_a_thread_uses_is_its_own(void **state)
 static void a_reset_leaves_what_a_thread_uses(void **state)
 {
     struct fixture *self = *state;
-    struct flyt_args_cudnnBackendFinalize tensor = {.type = TENSOR};
+    const struct tensor tensor = {{.type = TENSOR}};
     struct finalize plan = a_plan();
-    uint64_t nothing = 0;
+    const struct nothing nothing = {0};
     flyt_device_reset_res res = {0};
-    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, 8)), 0);
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
     assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
     uint32_t plan_xid = send_new(self, 4, CUDNN("cudnnBackendFinalize"), &plan, sizeof plan);
     sem_wait(&is_finalizing);
@@ -298,10 +311,11 @@ static int let_go(void **state)
 static void an_id_that_is_known_costs_the_library_nothing(void **state)
 {
     struct fixture *self = *state;
-    uint64_t nothing = 0;
-    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, 8)), 0);
+    const struct nothing nothing = {0};
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
     unsigned before = made_count;
-    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, 8)), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)),
+                     CUDA_ERROR_INVALID_HANDLE);
     assert_int_equal(made_count, before);
 }
 
@@ -310,9 +324,9 @@ static int make_config(struct fixture *self, uint64_t graph_id, int graph_name, 
 {
     struct {
         struct flyt_args_cudnnBackendFinalize args;
-        struct flyt_cudnn_attribute graph;
+        struct flyt_cudnn_attribute graph FLYT_LIB_ALIGNED;
         uint64_t id;
-        struct flyt_cudnn_attribute config;
+        struct flyt_cudnn_attribute config FLYT_LIB_ALIGNED;
         struct flyt_cudnn_config numbers;
     } sent = {
         .args = {.type = FLYT_CUDNN_CONFIG},
@@ -324,8 +338,8 @@ static int make_config(struct fixture *self, uint64_t graph_id, int graph_name, 
                    .bytes = config_bytes},
         .numbers = {.engine = 1, .knob_count = knobs},
     };
-    size_t bytes = offsetof(__typeof__(sent), numbers) + config_bytes;
-    sent.args.list_bytes = (uint32_t)(bytes - sizeof sent.args);
+    size_t bytes = offsetof(__typeof__(sent), numbers) + flyt_lib_align(config_bytes);
+    sent.args.list_bytes = (uint32_t)(bytes - offsetof(__typeof__(sent), graph));
     return await_new(self, send_new(self, 9, CUDNN("cudnnBackendFinalize"), &sent, bytes));
 }
 
@@ -333,7 +347,7 @@ static void lists_are_what_they_say(void **state)
 {
     enum { INVALID = 2000, REFUSED = 3000, WHOLE = sizeof(struct flyt_cudnn_config) };
     struct fixture *self = *state;
-    struct flyt_args_cudnnBackendFinalize tensor = {.type = TENSOR};
+    const struct tensor tensor = {{.type = TENSOR}};
     assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
     assert_int_equal(make_config(self, object_id(3), FLYT_CUDNN_AGAIN_GRAPH, 8, 0), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(make_config(self, object_id(77), FLYT_CUDNN_AGAIN_GRAPH, WHOLE, 0), CUDA_ERROR_INVALID_HANDLE);
@@ -363,14 +377,14 @@ static int ask_aside(struct fixture *self, uint32_t row_id, const void *argument
 
 struct init {
     struct flyt_args_ncclCommInitRank args;
-    struct flyt_nccl_order order;
+    struct flyt_nccl_order order FLYT_LIB_ALIGNED;
     unsigned char id[FLYT_NCCL_UNIQUE_ID_BYTES];
 };
 
 /* A communicator of one rank; its unique id has an address of the loopback. */
 static struct init an_init(void)
 {
-    struct init sent = {.args = {.orders_bytes = sizeof sent - sizeof sent.args, .made_bytes = 4},
+    struct init sent = {.args = {.orders_bytes = sizeof sent.order + sizeof sent.id, .made_bytes = 4},
                         .order = {.control = FLYT_NCCL_INIT, .comm = object_id(20), .rank_count = 1, .id_count = 1},
                         .id = {[8] = AF_INET, [12] = 127, [15] = 1}};
     return sent;
@@ -387,7 +401,7 @@ static void orders_that_make_communicators_are_what_they_say(void **state)
     struct fixture *self = *state;
     struct init wrong = an_init();
     unsigned before = made_count;
-    assert_int_equal(init(self, &wrong, sizeof wrong - 8), CUDA_ERROR_INVALID_VALUE); /* it is cut off */
+    assert_int_equal(init(self, &wrong, sizeof wrong - FLYT_LIB_ALIGN), CUDA_ERROR_INVALID_VALUE); /* it is cut off */
     wrong.order.id_count = FLYT_NCCL_RANKS_MAX;
     assert_int_equal(init(self, &wrong, sizeof wrong), CUDA_ERROR_INVALID_VALUE);
     wrong.order.id_count = 0;
@@ -410,14 +424,17 @@ static void orders_that_make_communicators_are_what_they_say(void **state)
 
 static int register_buffer(struct fixture *self, uint64_t comm, uint64_t buffer, uint64_t bytes, uint64_t *ret_number)
 {
-    const struct flyt_args_ncclCommRegister sent = {
-        .comm = comm, .buffer = buffer, .bytes = bytes, .handle_bytes = sizeof(uint64_t)};
+    const struct {
+        struct flyt_args_ncclCommRegister args FLYT_LIB_ALIGNED;
+    } sent = {{.comm = comm, .buffer = buffer, .bytes = bytes, .handle_bytes = sizeof(uint64_t)}};
     return ask_aside(self, NCCL("ncclCommRegister"), &sent, sizeof sent, ret_number);
 }
 
 static int deregister(struct fixture *self, uint64_t number)
 {
-    const struct flyt_args_ncclCommDeregister sent = {.comm = object_id(20), .handle = number};
+    const struct {
+        struct flyt_args_ncclCommDeregister args FLYT_LIB_ALIGNED;
+    } sent = {{.comm = object_id(20), .handle = number}};
     return ask_aside(self, NCCL("ncclCommDeregister"), &sent, sizeof sent, NULL);
 }
 

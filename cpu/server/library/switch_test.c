@@ -117,8 +117,9 @@ LIBRARY(cublasSswap_v2, void *handle, int n, void *x, int incx, void *y, int inc
 /* As if loaded. */
 static void load(struct flyt_server_library *library)
 {
-    library->functions = calloc(library->row_count, sizeof *library->functions);
-    atomic_store(&library->file, dlopen(NULL, RTLD_NOW));
+    void *file = dlopen(NULL, RTLD_NOW);
+    assert_true(flyt_server_library_look_up(library, file));
+    atomic_store(&library->file, file);
 }
 
 /* ---- the client ---- */
@@ -128,11 +129,11 @@ static void load(struct flyt_server_library *library)
 
 static void create_object(struct fixture *self, uint32_t row_id)
 {
-    uint64_t nothing = 0;
+    unsigned char nothing[FLYT_LIB_ALIGN] = {0};
     flyt_libobject_new_res res = {0};
     uint32_t xid =
         SEND(self, FLYT_LIBOBJECT_NEW, libobject_new, .thread = 1, .object_id = flyt_id(FLYT_ID_LIBOBJECT, 1),
-             .row = row_id, .arguments = {sizeof nothing, (char *)&nothing});
+             .row = row_id, .arguments = {sizeof nothing, (char *)nothing});
     await_reply(self, xid, (xdrproc_t)xdr_flyt_libobject_new_res, &res);
     assert_int_equal(res.result ? res.result : res.status, 0);
     xdr_free((xdrproc_t)xdr_flyt_libobject_new_res, (char *)&res);
@@ -148,8 +149,8 @@ static void call_object(struct fixture *self, uint32_t row_id, void *sent, size_
 static void solve_with(struct fixture *self, int math_mode)
 {
     struct {
-        struct flyt_args_cusolverDnSsyevd args __attribute__((aligned(8)));
-        struct flyt_state_dn state __attribute__((aligned(8)));
+        struct flyt_args_cusolverDnSsyevd args FLYT_LIB_ALIGNED;
+        struct flyt_state_dn state FLYT_LIB_ALIGNED;
     } sent = {.state = {.deterministic_mode = 1, .math_mode = math_mode}};
     call_object(self, CUSOLVER("cusolverDnSsyevd"), &sent, sizeof sent);
 }
@@ -249,8 +250,8 @@ static void what_a_thread_works_in_is_not_vacated(void **state)
 static void swap_for(struct fixture *self, int sm_count)
 {
     struct {
-        struct flyt_args_cublasSswap_v2 args __attribute__((aligned(8)));
-        struct flyt_state_cublas state __attribute__((aligned(8)));
+        struct flyt_args_cublasSswap_v2 args FLYT_LIB_ALIGNED;
+        struct flyt_state_cublas state FLYT_LIB_ALIGNED;
     } sent = {.args = {.n = 1}, .state = {.sm_count = sm_count}};
     call_object(self, CUBLAS("cublasSswap_v2"), &sent, sizeof sent);
     synchronize(self, legacy);

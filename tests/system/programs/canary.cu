@@ -1,19 +1,24 @@
 // Watches the SMs that it has by their clock registers: a block on each measures again and again how many cycles the same
 // arithmetic takes, which keeps the SM's pipes full. Whoever else runs a kernel there takes some of them.
 //
-//   watch WINDOWS   "watch BLOCKS SMS USUAL SLOW": blocks, distinct SMs that they were on, the median of a window's cycles, and
-//                   how many windows of each million took an eighth more than that
-//   end             also the end of input: exit status 0
+//   watch WINDOWS WAIT_US   "watch SMS WATCHED USUAL SLOW...": SMs that there are, SMs that were watched, the median of a window's
+//                           cycles, and how many windows of each million took more than that by a 64th, a 32nd … a half of it
+//   end                     also the end of input: exit status 0
 //
-// The first line is "ready". An error is "error NAME" and exit status 7.
+// So many blocks come that they fill all SMs, however they are placed. The first on each SM, by %smid, watches it; the others end
+// once all have come, or WAIT_US after the first one came. The first line is "ready". An error is "error NAME", exit status 7.
 #include <algorithm>
-#include <set>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <vector>
 
-enum { THREADS = 512, ROUNDS = 200, WINDOWS_MAX = 200000 };
+enum { THREADS = 512, ROUNDS = 50, WINDOWS_MAX = 400000, SMS_MAX = 1024, SHARES = 6 };
+
+struct Meeting {
+    unsigned long long deadline; // in nanoseconds of %globaltimer; 0: nobody has come
+    unsigned come, watcher_count, claims[SMS_MAX];
+};
 
 static void check(cudaError_t error)
 {
@@ -24,11 +29,37 @@ static void check(cudaError_t error)
     _Exit(7);
 }
 
-__global__ static void watch(unsigned *cycles, unsigned *sms, int windows, float *sink)
+__device__ static unsigned long long now()
 {
+    unsigned long long ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+// The block's number among those that watch, else -1. For one thread of the block.
+__device__ static int meet(Meeting *meeting, unsigned most, unsigned long long wait_ns)
+{
+    unsigned sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    const bool is_first = !atomicAdd(&meeting->claims[sm % SMS_MAX], 1u);
+    unsigned number = is_first ? atomicAdd(&meeting->watcher_count, 1u) : most;
+    atomicCAS(&meeting->deadline, 0ull, now() + wait_ns);
+    atomicAdd(&meeting->come, 1u);
+    while (atomicAdd(&meeting->come, 0u) < gridDim.x && now() < atomicAdd(&meeting->deadline, 0ull))
+        ;
+    return number < most ? (int)number : -1;
+}
+
+__global__ static void __launch_bounds__(THREADS)
+    watch(unsigned *cycles, Meeting *meeting, unsigned most, unsigned long long wait_ns, int windows, float *sink)
+{
+    __shared__ int number;
     float a = threadIdx.x, b = a + 1, c = a + 2, d = a + 3;
     if (!threadIdx.x)
-        asm volatile("mov.u32 %0, %%smid;" : "=r"(sms[blockIdx.x]));
+        number = meet(meeting, most, wait_ns);
+    __syncthreads();
+    if (number < 0)
+        return;
     for (int window = 0; window < windows; window++) {
         __syncthreads();
         long long begin = clock64();
@@ -37,44 +68,65 @@ __global__ static void watch(unsigned *cycles, unsigned *sms, int windows, float
         }
         __syncthreads();
         if (!threadIdx.x)
-            cycles[(size_t)blockIdx.x * windows + window] = (unsigned)(clock64() - begin);
+            cycles[(size_t)number * windows + window] = (unsigned)(clock64() - begin);
     }
     if (a + b + c + d < 0)
         *sink = a;
 }
 
+// The windows of all SMs that were watched.
+static std::vector<unsigned> watched(cudaStream_t stream, int sms, int windows, int wait_us, float *sink, int *ret_watched)
+{
+    unsigned *cycles;
+    int blocks_per_sm;
+    Meeting *meeting;
+    static Meeting seen;
+    check(cudaMalloc(&cycles, (size_t)sms * windows * sizeof *cycles));
+    check(cudaMalloc(&meeting, sizeof *meeting));
+    check(cudaMemset(meeting, 0, sizeof *meeting));
+    check(cudaDeviceSynchronize());
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, watch, THREADS, 0));
+    watch<<<sms * blocks_per_sm, THREADS, 0, stream>>>(cycles, meeting, sms, 1000ull * wait_us, windows, sink);
+    check(cudaGetLastError());
+    check(cudaStreamSynchronize(stream));
+    check(cudaMemcpy(&seen, meeting, sizeof seen, cudaMemcpyDeviceToHost));
+    *ret_watched = (int)std::min(seen.watcher_count, (unsigned)sms);
+    std::vector<unsigned> out((size_t)*ret_watched * windows);
+    check(cudaMemcpy(out.data(), cycles, out.size() * sizeof *cycles, cudaMemcpyDeviceToHost));
+    check(cudaFree(cycles));
+    check(cudaFree(meeting));
+    return out;
+}
+
+static void tell(int sms, int watched_count, std::vector<unsigned> seen)
+{
+    std::nth_element(seen.begin(), seen.begin() + seen.size() / 2, seen.end());
+    const unsigned usual = seen[seen.size() / 2];
+    printf("watch %d %d %u", sms, watched_count, usual);
+    for (int i = 0; i < SHARES; i++) {
+        const unsigned most = usual + (usual >> (SHARES - i));
+        const size_t slow = std::count_if(seen.begin(), seen.end(), [=](unsigned one) { return one > most; });
+        printf(" %zu", (size_t)(1e6 * slow / seen.size()));
+    }
+    puts("");
+    fflush(stdout);
+}
+
 int main()
 {
     char line[64];
-    int windows, blocks;
-    unsigned *cycles, *sms;
+    int windows, wait_us, sms, watched_count;
     float *sink;
     cudaStream_t stream;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     check(cudaMalloc(&sink, sizeof *sink));
     puts("ready");
     fflush(stdout);
-    while (fgets(line, sizeof line, stdin) && sscanf(line, "watch %d", &windows) == 1) {
+    while (fgets(line, sizeof line, stdin) && sscanf(line, "watch %d %d", &windows, &wait_us) == 2) {
         windows = std::min(std::max(windows, 1), (int)WINDOWS_MAX);
-        check(cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, 0));
-        const size_t count = (size_t)blocks * windows;
-        std::vector<unsigned> seen(count), places(blocks);
-        check(cudaMalloc(&cycles, count * sizeof *cycles));
-        check(cudaMalloc(&sms, blocks * sizeof *sms));
-        watch<<<blocks, THREADS, 0, stream>>>(cycles, sms, windows, sink);
-        check(cudaGetLastError());
-        check(cudaStreamSynchronize(stream));
-        check(cudaMemcpy(seen.data(), cycles, count * sizeof *cycles, cudaMemcpyDeviceToHost));
-        check(cudaMemcpy(places.data(), sms, blocks * sizeof *sms, cudaMemcpyDeviceToHost));
-        check(cudaFree(cycles));
-        check(cudaFree(sms));
-        std::vector<unsigned> sorted = seen;
-        std::nth_element(sorted.begin(), sorted.begin() + count / 2, sorted.end());
-        const unsigned usual = sorted[count / 2];
-        const size_t slow = std::count_if(seen.begin(), seen.end(), [=](unsigned one) { return one > usual + usual / 8; });
-        printf("watch %d %d %u %zu\n", blocks, (int)std::set<unsigned>(places.begin(), places.end()).size(), usual,
-               (size_t)(1e6 * slow / count));
-        fflush(stdout);
+        check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+        std::vector<unsigned> seen = watched(stream, sms, windows, wait_us, sink, &watched_count);
+        tell(sms, watched_count, std::move(seen));
     }
     return 0;
 }

@@ -32,6 +32,13 @@ static void record_bytes(struct record *record, const char *name, const void *da
         record->at += (size_t)snprintf(record->text + record->at, sizeof record->text - record->at, "none");
 }
 
+/* NVIDIA's libraries declare complex numbers with this alignment. */
+static inline void record_place(struct record *record, const char *name, const void *data)
+{
+    if ((uintptr_t)data % 16)
+        record_word(record, name, '%', (uintptr_t)data % 16);
+}
+
 /* One write at the end of the file that the environment names. */
 static void record_end(struct record *record, const char *variable)
 {
