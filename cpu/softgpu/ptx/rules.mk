@@ -4,16 +4,17 @@ ptx_common := build lex names parse parse_body join lower lowering lower_memory 
 	ops warp flow special memory atomic sync video print block partition pool
 
 # What is done on all lanes at once is compiled for every x86-64 processor, for AVX2 and for AVX-512; ops.c chooses at run time.
-# The sources called *_v3.c and *_v4.c do not exist: their objects are made from the plain ones.
+# The sources called *_v3.c and *_v4.c do not exist: their objects are made from the plain ones. Sanitized tests need one
+# of them, and no speed.
 ptx_lanes := integer bits float compare half convert convert_float access matrix
-ptx_isas  := $(if $(filter x86_64,$(shell uname -m)),v3 v4)
+ptx_isas  := $(if $(SANITIZE),,$(if $(filter x86_64,$(shell uname -m)),v3 v4))
 
 SOFTGPU_PTX_SRCS := $(patsubst %,cpu/softgpu/ptx/%.c,$(ptx_common) $(ptx_lanes) \
 	$(foreach isa,$(ptx_isas),$(addsuffix _$(isa),$(ptx_lanes))))
 
 # f32 products and sums must not be fused. The rounding mode is set around an instruction, never within one, so that the
 # compiler need not know (-frounding-math): it would vectorise neither fma nor square roots.
-ptx_flags := -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math $(if $(ptx_isas),-DPTX_HAS_X86_ISAS) \
+ptx_flags := $(if $(SANITIZE),,-O3 -g1) -ffp-contract=off -fno-math-errno -fno-trapping-math $(if $(ptx_isas),-DPTX_HAS_X86_ISAS) \
 	$(if $(filter clang%,$(notdir $(CC))),-Wno-pass-failed) $(if $(SANITIZE),-DPTX_PLAIN_LOOPS)
 cpu_softgpu_ptx_CFLAGS += $(ptx_flags)
 
