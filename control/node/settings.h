@@ -27,6 +27,7 @@ struct flyt_node_settings {
     struct flyt_strings strict_gpus; /* … but of these, by UUID or index */
     uint64_t warm, starts_max, client_slots, group_size;
     struct flyt_range server_uids; /* last 0: servers are the node manager's user */
+    bool is_sharing_memory;        /* with programs of this machine */
     bool is_scrubbing;             /* servers clear the memory that they get */
     char *libraries;               /* folders of NVIDIA's libraries, by colons; NULL: where the loader looks */
     char *nccl_interfaces;         /* that NCCL in servers may use; NULL: the loopback alone */

@@ -115,6 +115,8 @@ static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, s
     add_number(start, "--group-size", gpu->group_size);
     if (!settings->is_scrubbing)
         add_argument(start, "--no-scrub");
+    if (!settings->is_sharing_memory)
+        add_argument(start, "--no-shared-memory");
     if (settings->libraries) {
         add_argument(start, "--libraries");
         add_argument(start, settings->libraries);

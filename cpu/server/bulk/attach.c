@@ -85,11 +85,18 @@ static void keep_name(struct flyt_session *session, const char *name)
     session->client_name[bytes] = 0;
 }
 
+/* Whether memory may be shared with a client, and it takes it (--no-shared-memory). */
+static bool may_share(const flyt_handshake_args *args, uint64_t what)
+{
+    const char *word = getenv("FLYT_SHARED_MEMORY");
+    return !(word && !strcmp(word, "no")) && flyt_handshake_number(&args->features) & what;
+}
+
 /* A region's descriptor for a client that takes one; -1: there is none, and its copies go over its connections. */
 static int open_region(struct flyt_session *session, const flyt_handshake_args *args, flyt_handshake_res *res)
 {
     int fd = -1;
-    if (!(flyt_handshake_number(&args->features) & FLYT_CLIENT_TAKES_REGION))
+    if (!may_share(args, FLYT_CLIENT_TAKES_REGION))
         return -1;
     int status = flyt_session_region_open(session, &fd);
     if (!status)
@@ -104,7 +111,7 @@ static bool open_rings(struct flyt_session *session, const flyt_handshake_args *
                        struct flyt_rings *ret_rings)
 {
     *ret_rings = (struct flyt_rings){.fd = -1};
-    if (!(flyt_handshake_number(&args->features) & FLYT_CLIENT_TAKES_RINGS))
+    if (!may_share(args, FLYT_CLIENT_TAKES_RINGS))
         return false;
     int status = flyt_rings_new(ret_rings);
     if (status)

@@ -87,6 +87,7 @@ static const char usage[] =
     "  --nccl-interfaces NAMES  network interfaces that NCCL may use, by commas (otherwise the loopback alone)\n"
     "  --library-versions  prints which of these libraries there are, and their versions, and ends\n"
     "  --no-scrub          new device memory is not cleared: the driver is trusted to hand out clean memory\n"
+    "  --no-shared-memory  programs of this machine and their servers share none: all goes through their sockets\n"
     "  --help              this text\n"
     "  --version           the version\n"
     "\n"
@@ -191,6 +192,10 @@ static int take_option(struct options *options, int option, const char *value)
         return setenv("FLYT_NCCL_INTERFACES", value, 1)
                    ? complain("--nccl-interfaces cannot be kept: %s", strerror(errno))
                    : 0;
+    case 'H':
+        return setenv("FLYT_SHARED_MEMORY", "no", 1)
+                   ? complain("--no-shared-memory cannot be kept: %s", strerror(errno))
+                   : 0;
     case 'V':
         options->is_telling_versions = true;
         return 0;
@@ -224,6 +229,7 @@ static int parse(int argc, char **argv, struct options *options)
         {"nccl-interfaces", required_argument, NULL, 'I'},
         {"library-versions", no_argument, NULL, 'V'},
         {"no-scrub", no_argument, NULL, 'N'},
+        {"no-shared-memory", no_argument, NULL, 'H'},
         {"serve", required_argument, NULL, 'c'},
         {"gpu", required_argument, NULL, 'g'},
         {"soft-sm-rate", required_argument, NULL, 'R'},
