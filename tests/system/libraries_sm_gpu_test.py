@@ -27,6 +27,8 @@ if not IS_SOFTWARE and not os.path.exists("/dev/nvidiactl"):
 
 def whole_system():
     node = {"warm": 2} if IS_SOFTWARE else {"mps": "start", "warm": 2, "mps_dir": os.path.join(harness.WORK, "mps")}
+    if not IS_SOFTWARE and os.environ.get("FLYT_LIBRARIES"):
+        node["libraries"] = os.environ["FLYT_LIBRARIES"]      # cuDNN's folder, which the loader need not know
     return System(nodes=1, vms=2, hardware=not IS_SOFTWARE, namespaces=False, sms=132, memory="8G", node=node)
 
 
