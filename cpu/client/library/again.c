@@ -101,6 +101,11 @@ int flyt_lib_again_kept(struct flyt_restore *restore, const struct flyt_lib_row 
 
 /* ---- holds ---- */
 
+bool flyt_lib_is_open(void)
+{
+    return flyt_client_is_usable();
+}
+
 enum flyt_lib_hold flyt_lib_hold_begin(bool joins)
 {
     int status = flyt_channel_hold_begin(flyt_client.channel, joins);

@@ -28,6 +28,8 @@ typedef void (*flyt_lib_again_each_fn)(void *user, const void *arguments, size_t
 FLYT_API int flyt_lib_again_kept(struct flyt_restore *restore, const struct flyt_lib_row *row,
                                  flyt_lib_again_each_fn each, void *user);
 
+/* Whether calls can be made at all. In a forked child they cannot, and no lock of the parent's may be taken. */
+FLYT_API bool flyt_lib_is_open(void);
 /* flyt_channel_hold_begin, _end and _wait (rpc/transport/channel.h), of the program's channel. */
 enum flyt_lib_hold { FLYT_LIB_HELD, FLYT_LIB_STOPPED, FLYT_LIB_LOST };
 FLYT_API enum flyt_lib_hold flyt_lib_hold_begin(bool joins);

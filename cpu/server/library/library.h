@@ -35,8 +35,8 @@ struct flyt_server_kind {
     unsigned sms_at;
     bool is_reset; /* its stream's setter takes away what the address at reset_at of its state has told */
     unsigned reset_at;
-    bool is_waiting;         /* its calls are made by a thread */
-    bool is_unstreamed;      /* its work is in the device's default stream */
+    bool is_waiting;    /* its calls are made by a thread */
+    bool is_unstreamed; /* its work is in the device's default stream */
     unsigned state_bytes;
     const void *defaults;
     /* Gives `real` what *want and *have differ in, and writes it into *have; is_streamed: it has just got another
@@ -211,7 +211,7 @@ struct flyt_libcall {
     void (*lose)(struct flyt_libcall *call);
     bool is_last;
     bool lets_pass; /* calls that wait for all before them do not wait for this one */
-    int staying;    /* objects that stand against moving, which the call has made, less those that it has ended */
+    int staying;    /* so many more objects of a table of the library's own stand against moving than before it */
 };
 
 /* ---- what the generated functions call ---- */
