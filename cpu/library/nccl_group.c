@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cpu/client/core/visible.h"
-#include "cpu/library/nccl.h"
+#include "cpu/library/nccl_kin.h"
 
 struct list {
     unsigned char *data;
@@ -212,6 +212,19 @@ static int await_group(uint64_t number)
     return flyt_lib_finish(&call);
 }
 
+/* A server that stops the program gets all parts of a group or none, and with them the question how it has ended. */
+static int send_group(const struct flyt_nccl_part *head, struct pending *ops, size_t count)
+{
+    flyt_nccl_ops_begin(&ops->op, sizeof *ops, count);
+    int status = send_parts(head, ops, count);
+    if (head->is_awaited) {
+        int ended = await_group(head->number);
+        status = status ? status : ended;
+    }
+    flyt_nccl_ops_end(&ops->op, sizeof *ops, count, status);
+    return status;
+}
+
 static int send_ops(struct pending *ops, size_t count)
 {
     static _Atomic uint64_t last_number;
@@ -225,11 +238,7 @@ static int send_ops(struct pending *ops, size_t count)
     struct flyt_nccl_part head = {.number = atomic_fetch_add(&last_number, 1) + 1,
                                   .part_count = count_streams(ops, count),
                                   .is_awaited = !is_known};
-    status = head.part_count <= FLYT_NCCL_PARTS_MAX ? send_parts(&head, ops, count) : NCCL_USAGE;
-    if (!is_known && head.part_count <= FLYT_NCCL_PARTS_MAX) {
-        int ended = await_group(head.number);
-        status = status ? status : ended;
-    }
+    status = head.part_count <= FLYT_NCCL_PARTS_MAX ? send_group(&head, ops, count) : NCCL_USAGE;
     if (may_be_kept && !is_known && !status)
         flyt_lib_note_well(&flyt_lib_row_ncclGroupEnd, key.data, key.bytes);
     drop(&key);
@@ -266,17 +275,35 @@ int flyt_nccl_add_order(const struct flyt_lib_call *call, struct flyt_nccl_order
     return NCCL_SUCCESS;
 }
 
+struct sent_orders {
+    const void *data;
+    size_t bytes;
+    const int32_t *made;
+    bool is_noted;
+};
+
+static void note_orders(struct flyt_lib_call *call, int status)
+{
+    struct sent_orders *sent = call->note_user;
+    sent->is_noted = true;
+    flyt_nccl_orders_note(sent->data, sent->bytes, sent->made, status);
+}
+
 int flyt_nccl_send_orders(const struct flyt_lib_row *row, const void *orders, size_t bytes, int32_t *made,
                           unsigned count)
 {
+    struct sent_orders noted = {orders, bytes, made, false};
     struct flyt_args_ncclCommInitRank sent;
     _Static_assert(sizeof sent == sizeof(struct flyt_args_ncclCommAbort), "both rows have the same arguments");
     memset(&sent, 0, sizeof sent);
-    struct flyt_lib_call call = {.row = row, .arguments = &sent};
+    struct flyt_lib_call call = {.row = row, .arguments = &sent, .note = note_orders, .note_user = &noted};
     flyt_lib_begin(&call);
     sent.orders_bytes = flyt_lib_in(&call, orders, bytes, false);
-    sent.made_bytes = flyt_lib_out(&call, made, count * sizeof *made, false);
-    return flyt_lib_finish(&call);
+    sent.is_made_bytes = flyt_lib_out(&call, made, count * sizeof *made, false);
+    flyt_lib_finish(&call);
+    if (!noted.is_noted) /* it was not sent */
+        note_orders(&call, call.status);
+    return call.status;
 }
 
 /* Communicators that were not made, and those that were ended, are the program's no more. */
@@ -298,9 +325,12 @@ static int send_orders(void)
     int status = group.status;
     if (!made)
         return flyt_lib_nccl.memory;
-    if (!status)
+    if (!status) {
+        flyt_nccl_orders_begin(group.orders.data, group.orders.bytes);
         status = flyt_nccl_send_orders(&flyt_lib_row_ncclCommInitRank, group.orders.data, group.orders.bytes, made,
                                        (unsigned)count);
+        flyt_nccl_orders_end();
+    }
     settle((const struct subject *)(void *)group.subjects.data, count, made, !group.status);
     free(made);
     return status;

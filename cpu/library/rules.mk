@@ -11,7 +11,7 @@ LIBRARY_SHARE_cusparselt := rpc/library/sparse_status.c
 
 # $(1): the library; $(2): its file.
 define replaced_library
-$(B)/lib/$(2): $(GEN)/flyt_lib_$(1)_client.o $(call objs,$(wildcard cpu/library/$(1).c cpu/library/$(1)_*.c) $(LIBRARY_SHARE_$(1))) $(B)/lib/libflyt-client.so.1
+$(B)/lib/$(2): $(GEN)/flyt_lib_$(1)_client.o $(call objs,$(filter-out %_test.c,$(wildcard cpu/library/$(1).c cpu/library/$(1)_*.c)) $(LIBRARY_SHARE_$(1))) $(B)/lib/libflyt-client.so.1
 	@mkdir -p $$(@D)
 	$$(CC) -shared $$(LDFLAGS) -Wl,-soname,$(2) -Wl,--version-script=$(GEN)/$(firstword $(subst .so, ,$(2))).map \
 		-Wl,-Bsymbolic-functions @$(GEN)/flyt_lib_$(1).options $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -Wl,-rpath,'$$$$ORIGIN' -o $$@ $$(filter %.o,$$^) \
@@ -36,3 +36,8 @@ $(B)/rpc/gen/library_check_$(1): rpc/library/$(1).rows rpc/gen/library_check.py 
 UNIT_TESTS += $(B)/rpc/gen/library_check_$(1)
 endef
 $(foreach name,$(LIBRARIES),$(eval $(call library_check,$(name),$(LIBRARY_FILE_$(name)))))
+
+# What NCCL's communicators are to the client, over a client library of the test's.
+$(B)/cpu/library/nccl_kin_test: $(call objs,cpu/library/nccl_kin_test.c cpu/library/nccl_kin.c cpu/library/nccl_again.c)
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka
+UNIT_TESTS += $(B)/cpu/library/nccl_kin_test

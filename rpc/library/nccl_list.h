@@ -93,11 +93,12 @@ struct flyt_nccl_order {
     uint32_t control, device;
     uint64_t comm, parent; /* parent: that is split, shrunk */
     uint64_t groups;       /* of the communicator that it names, which are to be done first */
+    uint64_t done;         /* what counts as done of the communicator that it makes, where that is made again */
     int32_t rank_count, rank, color, key, flags;
     uint32_t id_count, excluded_count, reserved;
     struct flyt_nccl_config config;
 };
-_Static_assert(sizeof(struct flyt_nccl_order) == 184, "it travels");
+_Static_assert(sizeof(struct flyt_nccl_order) == 192, "it travels");
 
 static inline bool flyt_nccl_makes(uint32_t control)
 {

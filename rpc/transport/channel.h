@@ -32,13 +32,14 @@
  * A server can stop the program (FLYT_BACK_STOP): from then on a call that has no number yet waits at a gate, until the
  * server lets it go on (FLYT_BACK_GO_ON), or the session goes on elsewhere. What was begun is sent whole: calls with a
  * number, transfers with chunks under way, groups (flyt_channel_group_begin); then session_stopped goes behind them.
- * Replies, handlers and data go on as ever. Through the gate, also behind session_stopped, go host_function_done (a
- * stream may stand still until the server has it), session_all_sent, what handlers send, and data, which belongs to a
- * call that was made. Then the server may end its part (FLYT_BACK_MOVED): the channel ends the connection and connects
- * again, where it is told to look. What fails on the way (nobody answers, busy, an object that is not made, a
- * connection that is lost once more) is thrown away as a whole and begun anew, for as long as the server has said;
- * nothing but a refusal for good ends it before: there is no such session, or nobody lets this program in. A server
- * that still has the session as it was says so (session_is_whole): then nothing is made again.
+ * What several threads make together keeps the gate open until it is whole (flyt_channel_hold_begin). Replies, handlers
+ * and data go on as ever. Through the gate, also behind session_stopped, go host_function_done (a stream may stand
+ * still until the server has it), session_all_sent, what handlers send, and data, which belongs to a call that was
+ * made. Then the server may end its part (FLYT_BACK_MOVED): the channel ends the connection and connects again, where
+ * it is told to look. What fails on the way (nobody answers, busy, an object that is not made, a connection that is
+ * lost once more) is thrown away as a whole and begun anew, for as long as the server has said; nothing but a refusal
+ * for good ends it before: there is no such session, or nobody lets this program in. A server that still has the
+ * session as it was says so (session_is_whole): then nothing is made again.
  */
 #ifndef FLYT_TRANSPORT_CHANNEL_H
 #define FLYT_TRANSPORT_CHANNEL_H
@@ -62,7 +63,13 @@ enum { FLYT_CHANNEL_RESUME_MS = 10000, FLYT_CHANNEL_STOPPED_MS = 60000, FLYT_CHA
 struct flyt_channel_place;
 struct flyt_region;
 
-enum { FLYT_CHANNEL_OK = 0, FLYT_CHANNEL_LOST = -1, FLYT_CHANNEL_UNSUPPORTED = -2, FLYT_CHANNEL_GONE = -3 };
+enum {
+    FLYT_CHANNEL_OK = 0,
+    FLYT_CHANNEL_LOST = -1,
+    FLYT_CHANNEL_UNSUPPORTED = -2,
+    FLYT_CHANNEL_GONE = -3,
+    FLYT_CHANNEL_STOPPED = -4
+};
 
 /* What the server asks of the client. `user` is flyt_channel_config.user. */
 struct flyt_channel_handlers {
@@ -261,6 +268,19 @@ struct flyt_channel_group {
 };
 int flyt_channel_group_begin(struct flyt_channel *channel, struct flyt_channel_group *group);
 void flyt_channel_group_end(struct flyt_channel *channel, struct flyt_channel_group *group);
+
+/*
+ * What one thread has begun and another one is to finish: operations of which each rank's thread makes its own. Between
+ * _begin and _end, which may be of different threads, a server that stops the program waits, and every call of the
+ * program is made as ever. While the server waits nothing is begun but what finishes such things: _begin returns
+ * FLYT_CHANNEL_STOPPED unless `joins`, which the caller says while it knows of one that has not ended; what is to begin
+ * waits (flyt_channel_hold_wait) and is tried again. FLYT_CHANNEL_OK, or _LOST: then nothing is held. _begin and _end
+ * do not wait.
+ */
+int flyt_channel_hold_begin(struct flyt_channel *channel, bool joins);
+void flyt_channel_hold_end(struct flyt_channel *channel);
+/* Until the server lets the program go on, which it may do elsewhere. FLYT_CHANNEL_OK or _LOST. */
+int flyt_channel_hold_wait(struct flyt_channel *channel);
 
 /*
  * The calls that were sent and are not known to be executed are kept, as they were encoded, for sending them again

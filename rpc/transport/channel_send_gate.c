@@ -55,7 +55,7 @@ void flyt_send_gate_take_locked(struct flyt_channel *channel, struct flyt_channe
     if (!atomic_load(&fresh->gate.is_due))
         return;
     gate->number = fresh->gate.number;
-    atomic_store(&gate->is_shut, true);
+    atomic_store(&gate->is_shut, !gate->hold_count);
     atomic_store(&gate->is_due, true); /* the background thread, which does this, looks at it next */
 }
 
@@ -96,6 +96,55 @@ void flyt_channel_group_end(struct flyt_channel *channel, struct flyt_channel_gr
     flyt_output_unlock(&channel->output);
     flyt_send_gate_end(channel);
     flyt_channel_leave(channel, FLYT_CHANNEL_OK);
+}
+
+/* ---- what several threads do together ---- */
+
+/* Whether nothing new may begin. */
+static bool is_stopping(struct flyt_channel *channel)
+{
+    return flyt_send_gate_is_shut(channel) || atomic_load(&channel->gate.is_due);
+}
+
+int flyt_channel_hold_begin(struct flyt_channel *channel, bool joins)
+{
+    struct flyt_send_gate *gate = &channel->gate;
+
+    flyt_channel_enter(channel);
+    flyt_output_lock(&channel->output);
+    int status = channel->output.status ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
+    if (!status && is_stopping(channel) && !(joins && gate->hold_count))
+        status = FLYT_CHANNEL_STOPPED;
+    if (!status) {
+        gate->hold_count++;
+        flyt_send_gate_begin(channel);
+    }
+    flyt_output_unlock(&channel->output);
+    return flyt_channel_leave(channel, status);
+}
+
+void flyt_channel_hold_end(struct flyt_channel *channel)
+{
+    struct flyt_send_gate *gate = &channel->gate;
+
+    flyt_channel_enter(channel);
+    flyt_output_lock(&channel->output);
+    if (!--gate->hold_count && atomic_load(&gate->is_due))
+        atomic_store(&gate->is_shut, true);
+    flyt_output_unlock(&channel->output);
+    flyt_send_gate_end(channel);
+    flyt_channel_leave(channel, FLYT_CHANNEL_OK);
+}
+
+int flyt_channel_hold_wait(struct flyt_channel *channel)
+{
+    flyt_channel_enter(channel);
+    flyt_output_lock(&channel->output);
+    while (is_stopping(channel) && !channel->output.status)
+        pthread_cond_wait(&channel->gate.opened, &channel->output.mutex);
+    int status = channel->output.status;
+    flyt_output_unlock(&channel->output);
+    return flyt_channel_leave(channel, flyt_channel_end_write(channel, status));
 }
 
 /* ---- what the server says ---- */
@@ -142,7 +191,8 @@ int flyt_send_gate_stop(struct flyt_channel *channel, uint64_t number, struct fl
     flyt_output_lock(&channel->output);
     gate->number = number;
     gate->answer = 0;
-    atomic_store(&gate->is_shut, !channel->is_fresh); /* there the session is still being made again */
+    /* On a fresh one the session is still being made again. */
+    atomic_store(&gate->is_shut, !channel->is_fresh && !gate->hold_count);
     atomic_store(&gate->is_due, true);
     flyt_output_unlock(&channel->output);
     flyt_send_gate_answer(channel);
@@ -152,7 +202,8 @@ int flyt_send_gate_stop(struct flyt_channel *channel, uint64_t number, struct fl
 void flyt_send_gate_go_on(struct flyt_channel *channel, uint64_t number)
 {
     flyt_output_lock(&channel->output);
-    bool is_meant = (flyt_send_gate_is_shut(channel) || channel->is_fresh) && channel->gate.number == number;
+    bool has_stopped = flyt_send_gate_is_shut(channel) || atomic_load(&channel->gate.is_due) || channel->is_fresh;
+    bool is_meant = has_stopped && channel->gate.number == number;
     if (is_meant)
         open_locked(&channel->gate);
     flyt_output_unlock(&channel->output);

@@ -38,8 +38,9 @@
  * The gate is looked at under output.mutex, where a call gets its number: once it is shut no call gets one that may not
  * pass. begun_count counts what is half-sent: groups, and transfers with chunks to be sent. Who brings it to 0 looks at
  * is_due and kicks the background thread; who makes is_due true looks at begun_count afterwards: one of them sees to it
- * that session_stopped goes. A session that goes on over another connection finds the gate open, unless the new server
- * has stopped it already, on the fresh connection, where that is only noted (is_due).
+ * that session_stopped goes. While hold_count is not 0, the gate is open though session_stopped is due: whoever brings
+ * it to 0 shuts it. A session that goes on over another connection finds the gate open, unless the new server has
+ * stopped it already, on the fresh connection, where that is only noted (is_due).
  */
 #ifndef FLYT_TRANSPORT_CHANNEL_STATE_H
 #define FLYT_TRANSPORT_CHANNEL_STATE_H
@@ -135,6 +136,7 @@ struct flyt_send_gate {
     uint64_t number;               /* of the last FLYT_BACK_STOP, while it is shut */
     uint64_t answer;               /* the number of the session_stopped that answers it; 0: not sent */
     _Atomic(unsigned) begun_count; /* changed without the mutex, too */
+    unsigned hold_count;           /* of these, those that keep it open meanwhile */
     struct flyt_channel_group *groups;
     pthread_cond_t opened;
 };

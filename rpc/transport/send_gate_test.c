@@ -390,6 +390,69 @@ static void test_a_call_that_waits_for_its_answer(void **state)
     stop(pair);
 }
 
+/* ---- what several threads do together ---- */
+
+static void *wait_for_hold(void *user)
+{
+    struct pair *pair = user;
+
+    return flyt_channel_hold_wait(pair->client.channel) ? NULL : user;
+}
+
+static void test_what_threads_do_together_is_finished_first(void **state)
+{
+    struct pair *pair = new_pair(0);
+    pthread_t at_gate[CALLERS], waiting;
+    void *outcome;
+
+    start(pair);
+    struct flyt_channel *channel = pair->client.channel;
+    assert_int_equal(flyt_channel_hold_begin(channel, false), FLYT_CHANNEL_OK);
+    tell_stop(pair, 1);
+    TEST_WAIT_UNTIL(atomic_load(&channel->gate.is_due));
+    assert_int_equal(barrier(pair), 0); /* every call is made, */
+    assert_int_equal(launch(pair), 0);
+    assert_int_equal(flyt_channel_hold_begin(channel, false), FLYT_CHANNEL_STOPPED); /* nothing else begins, */
+    assert_int_equal(flyt_channel_hold_begin(channel, true), FLYT_CHANNEL_OK);       /* and what is to end, does */
+    flyt_channel_hold_end(channel);
+    usleep(SHORT_US);
+    assert_int_equal(atomic_load(&pair->stopped_count), 0);
+    assert_int_equal(pthread_create(&waiting, NULL, wait_for_hold, pair), 0);
+    wait_inside(pair, 1);
+    flyt_channel_hold_end(channel);
+    TEST_WAIT_UNTIL(atomic_load(&pair->stopped) == 1);
+    assert_int_equal(flyt_channel_hold_begin(channel, true), FLYT_CHANNEL_STOPPED); /* there is nothing to join */
+    for (unsigned i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&at_gate[i], NULL, callers[i], pair), 0);
+    wait_inside(pair, CALLERS + 1);
+    tell_go_on(pair, 1);
+    join_callers(pair, at_gate, true);
+    pthread_join(waiting, &outcome);
+    assert_ptr_equal(outcome, pair);
+    stop(pair);
+}
+
+static void test_a_stop_ends_before_that_is_finished(void **state)
+{
+    struct pair *pair = new_pair(0);
+
+    start(pair);
+    struct flyt_channel *channel = pair->client.channel;
+    assert_int_equal(flyt_channel_hold_begin(channel, false), FLYT_CHANNEL_OK);
+    tell_stop(pair, 1);
+    TEST_WAIT_UNTIL(atomic_load(&channel->gate.is_due));
+    tell_go_on(pair, 1);
+    TEST_WAIT_UNTIL(!atomic_load(&channel->gate.is_due));
+    flyt_channel_hold_end(channel);
+    assert_int_equal(flyt_channel_hold_begin(channel, false), FLYT_CHANNEL_OK);
+    flyt_channel_hold_end(channel);
+    assert_int_equal(barrier(pair), 0);
+    assert_int_equal(atomic_load(&pair->stopped_count), 0);
+    stop_program(pair, 2);
+    tell_go_on(pair, 2);
+    stop(pair);
+}
+
 static void *send_much(void *user)
 {
     struct pair *pair = user;
@@ -630,6 +693,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_that_do_not_pause),
         cmocka_unit_test(test_a_call_that_waits_for_its_answer),
+        cmocka_unit_test(test_what_threads_do_together_is_finished_first),
+        cmocka_unit_test(test_a_stop_ends_before_that_is_finished),
         cmocka_unit_test(test_a_transfer_under_way_is_sent_whole),
         cmocka_unit_test(test_streams_that_are_being_opened),
         cmocka_unit_test(test_what_the_server_waits_for_passes),

@@ -169,7 +169,7 @@ SYSTEM_PROGRAMS += $(B)/tests/system/graph/libcudnn.so.9 $(B)/tests/system/plans
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)
 
-$(B)/tests/system/communicator: tests/system/programs/communicator.cu tests/apps/nccl_interface.h | toolkit
+$(B)/tests/system/communicator $(B)/tests/system/ensemble: $(B)/tests/system/%: tests/system/programs/%.cu tests/apps/nccl_interface.h | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -o $@ $< -ldl
 

@@ -18,17 +18,17 @@ HARDWARE = {}       # of cluster.System, by migrate_nodes_gpu_test.py
 
 class TwoNodes(System):
     """node-0 is where the cluster manager is, node-1 elsewhere. faults: {daemon: FLYT_FAULT}. One VM, alice, who begins at
-    node-0."""
+    node-0, with so many devices."""
 
     further_machines = 1
 
-    def __init__(self, faults=None, **options):
+    def __init__(self, faults=None, devices=1, **options):
         self.faults = faults or {}
         super().__init__(**{"nodes": 2, "vms": 1, "gpus": 1, "sms": 32, "memory": "1G", **HARDWARE, **options})
         try:
             self.flytctl("cordon", "node-1")
             self.flytctl("vm", "add", self.vm_ip(0), "--name", "alice", "--sm", "16", "--memory",
-                         "8G" if HARDWARE else "512M", "--sessions", 2 * BATCH, "--reserved")
+                         "8G" if HARDWARE else "512M", "--sessions", 2 * BATCH, "--devices", devices, "--reserved")
             within(60, lambda: [v for v in self.flytctl("vms") if v["state"] == "granted"], "alice has a GPU")
             self.flytctl("uncordon", "node-1")
         except BaseException:

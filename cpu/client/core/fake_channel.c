@@ -174,6 +174,20 @@ void flyt_channel_group_end(struct flyt_channel *channel, struct flyt_channel_gr
     fake.group_count--;
 }
 
+int flyt_channel_hold_begin(struct flyt_channel *channel, bool joins)
+{
+    return fake.is_lost ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
+}
+
+void flyt_channel_hold_end(struct flyt_channel *channel)
+{
+}
+
+int flyt_channel_hold_wait(struct flyt_channel *channel)
+{
+    return fake.is_lost ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
+}
+
 struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel)
 {
     return (struct flyt_channel_counts){.calls = fake.sequence};

@@ -8,6 +8,7 @@
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/library/again.h"
 #include "cpu/client/library/answers.h"
 #include "cpu/client/library/object.h"
 #include "cpu/client/library/stage.h"
@@ -118,7 +119,9 @@ int flyt_libs_restore(struct flyt_restore *restore)
     for (unsigned i = 0; i < opened.count && !status; i++)
         status = open_again(restore, opened.list[i]);
     pthread_mutex_unlock(&opened.mutex);
-    return status ? status : flyt_lib_objects_restore(restore);
+    if (!status)
+        status = flyt_lib_objects_restore(restore);
+    return status ? status : flyt_lib_again_restore(restore);
 }
 
 static int open_library(const struct flyt_lib *library)
@@ -498,6 +501,8 @@ static int ask_aside(struct flyt_lib_call *call, const struct sending *self)
         take_results(call, res.results.results_val, res.results.results_len);
     else if (status == library->success)
         status = library->failed;
+    if (call->note)
+        call->note(call, status);
     flyt_answer_end();
     xdr_free((xdrproc_t)xdr_flyt_libcall_aside_res, (char *)&res);
     return status;

@@ -149,6 +149,10 @@ struct flyt_lib_call {
     const uint64_t *named;            /* it is made again from these objects, too, which its arguments name */
     size_t named_count;
     bool is_end;
+    /* Of a call that is aside; may be NULL: writes down what its answer says, before the session can go on elsewhere.
+     * It makes no calls. */
+    void (*note)(struct flyt_lib_call *call, int status);
+    void *note_user;
 };
 
 enum flyt_lib_use_of_scalar { FLYT_LIB_SCALAR, FLYT_LIB_RESULT, FLYT_LIB_UPDATE };

@@ -388,7 +388,8 @@ static int end_again(struct flyt_restore *restore, const struct flyt_lib_object 
     flyt_libobject_forget_args args = {
         .thread = FLYT_RESTORE_THREAD, .object_id = object->record.minted_id, .row = object->end_row};
     uint64_t sequence = 0;
-    if (!object->is_gone || !is_wanted(restore, object) || object->record.destroyed > restore->sequence)
+    if (!object->arguments || !object->is_gone || !is_wanted(restore, object) ||
+        object->record.destroyed > restore->sequence)
         return 0;
     int status = flyt_send_libobject_forget(restore->fresh, &args, &sequence);
     return flyt_restore_sent(restore, status, sequence, "library object", object->record.minted_id);
@@ -399,7 +400,7 @@ int flyt_lib_objects_restore(struct flyt_restore *restore)
     int status = 0;
     pthread_mutex_lock(&all.mutex);
     for (const struct flyt_lib_object *object = all.first; object && !status; object = object->next) {
-        if (!is_wanted(restore, object))
+        if (!object->arguments || !is_wanted(restore, object)) /* none: its library makes it again (again.h) */
             continue;
         const char *stays = object->stays;
         status = object->is_drawn || stays ? stand_against(restore, object, stays) : make_again(restore, object);

@@ -354,6 +354,7 @@ static void ask_finish(struct flyt_job *job, CUresult result)
 {
     struct thread_job *self = (struct thread_job *)job;
     take_objects(&self->work.call, -1);
+    note_staying_of(job->session, &self->work.call);
     flyt_libcall_ask_res res = {.status = self->work.status};
     res.results.results_val = (char *)self->work.call.results;
     res.results.results_len = is_told(&self->work) ? (u_int)self->work.call.result_bytes : 0;
@@ -364,6 +365,7 @@ static void oneway_finish(struct flyt_job *job, CUresult result)
 {
     struct thread_job *self = (struct thread_job *)job;
     take_objects(&self->work.call, -1);
+    note_staying_of(job->session, &self->work.call);
     if (result == CUDA_SUCCESS)
         result = untold(job->session, &self->work);
     if (result != CUDA_SUCCESS)
@@ -507,6 +509,7 @@ static const struct flyt_job_ops aside_ops = {thread_advance, aside_finish, thre
 static CUresult run_aside_now(struct thread_job *self, flyt_libcall_aside_res *res)
 {
     self->work.status = flyt_libcall_run(&self->work.call);
+    note_staying_of(self->work.call.session, &self->work.call);
     res->status = self->work.status;
     res->results.results_val = malloc(self->work.call.result_bytes + 1);
     if (!res->results.results_val)

@@ -222,7 +222,7 @@ struct flyt_libcall {
     void (*lose)(struct flyt_libcall *call);
     bool is_last;
     bool lets_pass; /* calls that wait for all before them do not wait for this one */
-    int staying;    /* objects that stand against moving, which the call has made, less those that it has ended */
+    int staying;    /* so many more objects of a table of the library's own stand against moving than before it */
 };
 
 /* ---- what the generated functions call ---- */

@@ -18,7 +18,7 @@
 
 struct comm {
     struct comm *next;
-    uint64_t id, done_count;
+    uint64_t id;
     unsigned use_count;
     struct flyt_nccl_made made;
 };
@@ -116,7 +116,7 @@ void flyt_nccl_comm_count(uint64_t id)
     pthread_mutex_lock(&table.mutex);
     struct comm *comm = *place_of_locked(id);
     if (comm)
-        comm->done_count++;
+        comm->made.done_count++;
     pthread_mutex_unlock(&table.mutex);
 }
 
@@ -124,9 +124,39 @@ bool flyt_nccl_comm_has_done(uint64_t id, uint64_t count)
 {
     pthread_mutex_lock(&table.mutex);
     const struct comm *comm = *place_of_locked(id);
-    bool has_done = !comm || comm->done_count >= count;
+    bool has_done = !comm || comm->made.done_count >= count;
     pthread_mutex_unlock(&table.mutex);
     return has_done;
+}
+
+void flyt_nccl_comm_finalize(uint64_t id)
+{
+    pthread_mutex_lock(&table.mutex);
+    struct comm *comm = *place_of_locked(id);
+    if (comm && !comm->made.is_finalized)
+        flyt_nccl_kin_finalize(comm->made.kin);
+    if (comm)
+        comm->made.is_finalized = true;
+    pthread_mutex_unlock(&table.mutex);
+}
+
+void flyt_nccl_comm_spoil(uint64_t id)
+{
+    pthread_mutex_lock(&table.mutex);
+    const struct comm *comm = *place_of_locked(id);
+    if (comm)
+        flyt_nccl_kin_spoil(comm->made.kin);
+    pthread_mutex_unlock(&table.mutex);
+}
+
+/* The family of a communicator that an order has made; NULL: no memory. */
+static struct flyt_nccl_kin *join_family(const struct flyt_nccl_order *order)
+{
+    pthread_mutex_lock(&table.mutex);
+    const struct comm *parent = order->control == FLYT_NCCL_INIT ? NULL : *place_of_locked(order->parent);
+    struct flyt_nccl_kin *kin = flyt_nccl_kin_come(order, parent ? parent->made.kin : NULL);
+    pthread_mutex_unlock(&table.mutex);
+    return kin;
 }
 
 /* ---- the environment ---- */
@@ -242,16 +272,31 @@ static CUresult check_order(struct flyt_session *session, const struct flyt_nccl
     return flyt_session_use_device(session, order->device, &device);
 }
 
+/* Whether the last of the communicators that orders make is another one's, too. */
+static bool is_twice(const uint64_t *comms, unsigned count)
+{
+    unsigned i = 0;
+    while (i + 1 < count && comms[i] != comms[count - 1])
+        i++;
+    return i + 1 < count;
+}
+
 static CUresult check_orders(struct flyt_libcall *call, size_t bytes, bool may_wait)
 {
+    uint64_t comms[FLYT_NCCL_RANKS_MAX];
     size_t at = 0;
     struct flyt_nccl_order *order;
     CUresult result = CUDA_SUCCESS;
-    unsigned count = 0;
+    unsigned count = 0, made_count = 0;
     if (bytes > call->bytes - call->in_at)
         return CUDA_ERROR_INVALID_VALUE;
-    while (result == CUDA_SUCCESS && (order = next_order(call->arguments + call->in_at, bytes, &at)))
-        result = ++count > FLYT_NCCL_RANKS_MAX ? CUDA_ERROR_INVALID_VALUE : check_order(call->session, order, may_wait);
+    while (result == CUDA_SUCCESS && (order = next_order(call->arguments + call->in_at, bytes, &at))) {
+        if (++count > FLYT_NCCL_RANKS_MAX)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (flyt_nccl_makes(order->control))
+            comms[made_count++] = order->comm;
+        result = is_twice(comms, made_count) ? CUDA_ERROR_INVALID_VALUE : check_order(call->session, order, may_wait);
+    }
     return result == CUDA_SUCCESS && (at != bytes || !count) ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
@@ -312,12 +357,17 @@ static int with_comm(struct flyt_libcall *call, const struct flyt_nccl_order *or
     struct flyt_nccl_made taken = ends ? flyt_nccl_comm_take(order->comm) : (struct flyt_nccl_made){0};
     void *comm = ends ? taken.real : flyt_nccl_comm_find(order->comm);
     int status = comm ? call->library->refused : call->library->handle;
-    call->staying -= comm && ends;
     if (comm && function && order->control == FLYT_NCCL_REVOKE)
         status = ((int (*)(void *, int))function)(comm, order->flags);
     else if (comm && function)
         status = ((int (*)(void *))function)(comm);
     free(taken.name);
+    if (taken.kin)
+        flyt_nccl_kin_leave(taken.kin, taken.is_finalized, order->control == FLYT_NCCL_ABORT);
+    else if (order->control == FLYT_NCCL_FINALIZE)
+        flyt_nccl_comm_finalize(order->comm);
+    else if (order->control == FLYT_NCCL_REVOKE)
+        flyt_nccl_comm_spoil(order->comm);
     return status;
 }
 
@@ -391,13 +441,26 @@ static int note_made(struct flyt_libcall *call, unsigned char *data, size_t byte
     for (unsigned i = 0; (order = next_order(data, bytes, &at)); i++) {
         if (!made[i].real)
             continue;
-        if (!flyt_nccl_comm_add(order->comm, &made[i]))
+        made[i].done_count = order->done;
+        made[i].kin = join_family(order);
+        if (!made[i].kin)
             return call->library->memory;
+        if (!flyt_nccl_comm_add(order->comm, &made[i])) {
+            flyt_nccl_kin_leave(made[i].kin, false, true);
+            return call->library->memory;
+        }
         made[i].name = NULL;
-        call->staying++;
         ret_is_made[i] = 1;
     }
     return FLYT_NCCL_SUCCESS;
+}
+
+static void use_ids(unsigned char *data, size_t bytes)
+{
+    size_t at = 0;
+    const struct flyt_nccl_order *order;
+    while ((order = next_order(data, bytes, &at)))
+        flyt_nccl_ids_used(order);
 }
 
 static int run_orders(struct flyt_libcall *call, uint32_t bytes, uint32_t made_bytes)
@@ -415,9 +478,11 @@ static int run_orders(struct flyt_libcall *call, uint32_t bytes, uint32_t made_b
         return call->library->memory;
     int status = run_all(call, data, bytes, made);
     int noted = is_well(status) ? note_made(call, data, bytes, made, is_made) : FLYT_NCCL_SUCCESS;
+    use_ids(data, bytes);
     for (unsigned i = 0; i < count; i++)
         free(made[i].name);
     free(made);
+    call->staying = flyt_nccl_staying_change();
     return noted ? noted : status;
 }
 
@@ -425,14 +490,14 @@ int flyt_server_run_ncclCommInitRank(struct flyt_libcall *call);
 int flyt_server_run_ncclCommInitRank(struct flyt_libcall *call)
 {
     const struct flyt_args_ncclCommInitRank *sent = (const void *)call->arguments;
-    return run_orders(call, sent->orders_bytes, sent->made_bytes);
+    return run_orders(call, sent->orders_bytes, sent->is_made_bytes);
 }
 
 int flyt_server_run_ncclCommAbort(struct flyt_libcall *call);
 int flyt_server_run_ncclCommAbort(struct flyt_libcall *call)
 {
     const struct flyt_args_ncclCommAbort *sent = (const void *)call->arguments;
-    return run_orders(call, sent->orders_bytes, sent->made_bytes);
+    return run_orders(call, sent->orders_bytes, sent->is_made_bytes);
 }
 
 /* ---- questions ---- */
@@ -442,7 +507,11 @@ int flyt_server_run_ncclGetUniqueId(struct flyt_libcall *call)
 {
     const struct flyt_args_ncclGetUniqueId *sent = (const void *)call->arguments;
     void *id = flyt_libcall_out(call, sent->uniqueId_bytes, FLYT_NCCL_UNIQUE_ID_BYTES);
-    return id ? ((int (*)(void *))call->function)(id) : call->library->invalid;
+    int status = id ? ((int (*)(void *))call->function)(id) : call->library->invalid;
+    if (status == call->library->success)
+        flyt_nccl_id_given(id);
+    call->staying = flyt_nccl_staying_change();
+    return status;
 }
 
 /* The rows that ask a communicator have its id first. */
@@ -472,9 +541,24 @@ static CUresult resolve_first(struct flyt_libcall *call)
         return comm.real && ret ? ((int (*)(void *, int *))call->function)(comm.real, ret) : call->library->invalid;   \
     }
 
-TELLS_NUMBER(ncclCommGetAsyncError, asyncError)
 TELLS_NUMBER(ncclCommCount, count)
 TELLS_NUMBER(ncclCommUserRank, rank)
+
+RESOLVES_FIRST(ncclCommGetAsyncError)
+int flyt_server_run_ncclCommGetAsyncError(struct flyt_libcall *call);
+int flyt_server_run_ncclCommGetAsyncError(struct flyt_libcall *call)
+{
+    const struct flyt_args_ncclCommGetAsyncError *sent = (const void *)call->arguments;
+    int *ret = flyt_libcall_out(call, sent->asyncError_bytes, sizeof *ret);
+    flyt_auto_nccl_use comm = flyt_nccl_comm_use(sent->comm);
+    if (!comm.real || !ret)
+        return call->library->invalid;
+    int status = ((int (*)(void *, int *))call->function)(comm.real, ret);
+    if (status == call->library->success && !is_well(*ret))
+        flyt_nccl_comm_spoil(sent->comm);
+    call->staying = flyt_nccl_staying_change();
+    return status;
+}
 
 RESOLVES_FIRST(ncclGetLastError)
 int flyt_server_run_ncclGetLastError(struct flyt_libcall *call);
@@ -488,38 +572,4 @@ int flyt_server_run_ncclGetLastError(struct flyt_libcall *call)
         return call->library->invalid;
     strncpy(ret, text, FLYT_NCCL_TEXT_BYTES - 1);
     return FLYT_NCCL_SUCCESS;
-}
-
-/* ---- operators ---- */
-
-CUresult flyt_server_resolve_ncclRedOpCreatePreMulSum(struct flyt_libcall *call);
-CUresult flyt_server_resolve_ncclRedOpCreatePreMulSum(struct flyt_libcall *call)
-{
-    const struct flyt_args_ncclRedOpCreatePreMulSum *sent = (const void *)call->arguments;
-    return flyt_nccl_comm_find(sent->comm) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-/* The scalar lies in host memory and came, or its address is the device's. */
-int flyt_server_run_ncclRedOpCreatePreMulSum(struct flyt_libcall *call);
-int flyt_server_run_ncclRedOpCreatePreMulSum(struct flyt_libcall *call)
-{
-    const struct flyt_args_ncclRedOpCreatePreMulSum *sent = (const void *)call->arguments;
-    int *op = flyt_libcall_out(call, sent->op_bytes, sizeof *op);
-    void *scalar = flyt_libcall_in(call, sent->scalar_bytes, flyt_nccl_type_bytes(sent->datatype));
-    flyt_auto_nccl_use comm = flyt_nccl_comm_use(sent->comm);
-    bool is_on_host = sent->residence == 1; /* ncclScalarHostImmediate */
-    if (call->status || !op || !comm.real || is_on_host != (scalar != NULL) || (!is_on_host && sent->residence))
-        return call->library->invalid;
-    int (*create)(int *, void *, int, int, void *) = (int (*)(int *, void *, int, int, void *))call->function;
-    return create(op, is_on_host ? scalar : (void *)(uintptr_t)sent->address, sent->datatype, sent->residence,
-                  comm.real);
-}
-
-RESOLVES_FIRST(ncclRedOpDestroy)
-int flyt_server_run_ncclRedOpDestroy(struct flyt_libcall *call);
-int flyt_server_run_ncclRedOpDestroy(struct flyt_libcall *call)
-{
-    const struct flyt_args_ncclRedOpDestroy *sent = (const void *)call->arguments;
-    flyt_auto_nccl_use comm = flyt_nccl_comm_use(sent->comm);
-    return comm.real ? ((int (*)(int, void *))call->function)(sent->op, comm.real) : call->library->invalid;
 }

@@ -273,14 +273,15 @@ static int run_op(struct flyt_libcall *call, const struct flyt_nccl_op *op, CUst
     void *function = flyt_server_library_function(call->library, names[op->function]);
     void *comm = flyt_nccl_comm_find(op->comm), *receive = (void *)(uintptr_t)op->receive;
     const void *send = (const void *)(uintptr_t)op->send;
-    if (!comm || !function)
-        return comm ? call->library->refused : call->library->invalid;
+    int real_op = flyt_nccl_real_op(op->comm, op->op);
+    if (!comm || !function || real_op < 0)
+        return comm && real_op >= 0 ? call->library->refused : call->library->invalid;
     switch ((enum flyt_nccl_function)op->function) {
     case FLYT_NCCL_ALL_REDUCE:
     case FLYT_NCCL_REDUCE_SCATTER:
-        return ((with_op_fn)function)(send, receive, op->count, op->type, op->op, comm, cu_stream);
+        return ((with_op_fn)function)(send, receive, op->count, op->type, real_op, comm, cu_stream);
     case FLYT_NCCL_REDUCE:
-        return ((with_op_and_root_fn)function)(send, receive, op->count, op->type, op->op, op->peer, comm, cu_stream);
+        return ((with_op_and_root_fn)function)(send, receive, op->count, op->type, real_op, op->peer, comm, cu_stream);
     case FLYT_NCCL_BROADCAST:
     case FLYT_NCCL_GATHER:
     case FLYT_NCCL_SCATTER:
@@ -350,6 +351,17 @@ static bool is_kept(int status)
     return status == FLYT_NCCL_IN_PROGRESS || status == FLYT_NCCL_REMOTE_ERROR;
 }
 
+/* What NCCL refuses because of its arguments leaves the communicators as they were. */
+static void spoil_after(const struct flyt_libcall *call, const struct group *group, int status)
+{
+    if (status == call->library->success || status == FLYT_NCCL_IN_PROGRESS || status == call->library->invalid ||
+        status == call->library->refused)
+        return;
+    for (unsigned i = 0; i < group->come_count; i++)
+        for (unsigned j = 0; j < group->parts[i].count; j++)
+            flyt_nccl_comm_spoil(group->parts[i].ops[j].comm);
+}
+
 /* Of the part that came last. Who awaits the group is told its status; where nobody does, this call's thread is. */
 int flyt_server_run_ncclGroupEnd(struct flyt_libcall *call);
 int flyt_server_run_ncclGroupEnd(struct flyt_libcall *call)
@@ -360,6 +372,8 @@ int flyt_server_run_ncclGroupEnd(struct flyt_libcall *call)
         return call->library->invalid;
     bool is_current = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary) == CUDA_SUCCESS;
     int status = is_current ? run_group(call, group) : call->library->failed;
+    spoil_after(call, group, status);
+    call->staying = flyt_nccl_staying_change();
     pthread_mutex_lock(&table.mutex);
     bool is_told = group->is_awaited;
     call->lose = NULL;

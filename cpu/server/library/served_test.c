@@ -143,6 +143,19 @@ IS_FINE(ncclCommDeregister, void *comm, void *handle)
     return handle == (void *)FLYT_WINDOW_BASE ? 0 : 1;
 }
 
+/* As NCCL's, whose numbers are its own. */
+IS_FINE(ncclRedOpCreatePreMulSum, int *op, void *scalar, int type, int residence, void *comm)
+{
+    say("operator");
+    *op = 1000;
+    return 0;
+}
+
+IS_FINE(ncclRedOpDestroy, int op, void *comm)
+{
+    return op == 1000 ? 0 : 1;
+}
+
 /* As if loaded. */
 static void load(struct flyt_server_library *library)
 {
@@ -384,7 +397,7 @@ struct init {
 /* A communicator of one rank; its unique id has an address of the loopback. */
 static struct init an_init(void)
 {
-    struct init sent = {.args = {.orders_bytes = sizeof sent.order + sizeof sent.id, .made_bytes = 4},
+    struct init sent = {.args = {.orders_bytes = sizeof sent.order + sizeof sent.id, .is_made_bytes = 4},
                         .order = {.control = FLYT_NCCL_INIT, .comm = object_id(20), .rank_count = 1, .id_count = 1},
                         .id = {[8] = AF_INET, [12] = 127, [15] = 1}};
     return sent;
@@ -416,18 +429,41 @@ static void orders_that_make_communicators_are_what_they_say(void **state)
     wrong = an_init();
     wrong.order.device = 99;
     assert_int_not_equal(init(self, &wrong, sizeof wrong), CUDA_SUCCESS);
+    struct {
+        struct init first;
+        struct flyt_nccl_order second;
+        unsigned char id[FLYT_NCCL_UNIQUE_ID_BYTES];
+    } twice = {.first = an_init()};
+    twice.second = twice.first.order;
+    memcpy(twice.id, twice.first.id, sizeof twice.id);
+    twice.first.args =
+        (struct flyt_args_ncclCommInitRank){.orders_bytes = sizeof twice - sizeof twice.first.args, .is_made_bytes = 8};
+    assert_int_equal(ask_aside(self, NCCL("ncclCommInitRank"), &twice, sizeof twice, NULL), CUDA_ERROR_INVALID_VALUE);
     wrong = an_init();
-    wrong.args.made_bytes = 8; /* of two orders, and there is one */
+    wrong.order.control = FLYT_NCCL_SPLIT; /* of one that is not there */
+    wrong.order.id_count = 0;
+    wrong.order.parent = object_id(21);
+    wrong.args.orders_bytes = sizeof wrong.order;
+    assert_int_equal(init(self, &wrong, sizeof wrong), CUDA_ERROR_INVALID_HANDLE);
+    wrong = an_init();
+    wrong.args.is_made_bytes = 8; /* of two orders, and there is one */
     assert_int_equal(init(self, &wrong, sizeof wrong), INVALID);
     assert_int_equal(made_count, before);
 }
 
-static int register_buffer(struct fixture *self, uint64_t comm, uint64_t buffer, uint64_t bytes, uint64_t *ret_number)
+/* Under this number. */
+static int register_as(struct fixture *self, uint64_t comm, uint64_t buffer, uint64_t bytes, uint64_t number,
+                       uint64_t *ret_number)
 {
     const struct {
         struct flyt_args_ncclCommRegister args FLYT_LIB_ALIGNED;
-    } sent = {{.comm = comm, .buffer = buffer, .bytes = bytes, .handle_bytes = sizeof(uint64_t)}};
+    } sent = {{.comm = comm, .buffer = buffer, .bytes = bytes, .number = number, .handle_bytes = sizeof(uint64_t)}};
     return ask_aside(self, NCCL("ncclCommRegister"), &sent, sizeof sent, ret_number);
+}
+
+static int register_buffer(struct fixture *self, uint64_t comm, uint64_t buffer, uint64_t bytes, uint64_t *ret_number)
+{
+    return register_as(self, comm, buffer, bytes, 77, ret_number);
 }
 
 static int deregister(struct fixture *self, uint64_t number)
@@ -440,7 +476,7 @@ static int deregister(struct fixture *self, uint64_t number)
 
 static void buffers_are_the_programs_and_handles_are_known(void **state)
 {
-    enum { INVALID = 4 };
+    enum { MEMORY = 2, INVALID = 4 };
     struct fixture *self = *state;
     struct init sent = an_init();
     const uint64_t comm = object_id(20), last = FLYT_WINDOW_BASE + FLYT_WINDOW_BYTES;
@@ -453,13 +489,59 @@ static void buffers_are_the_programs_and_handles_are_known(void **state)
     assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(register_buffer(self, comm, last - 64, 65, NULL), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, UINT64_MAX, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(register_as(self, comm, FLYT_WINDOW_BASE, 64, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     assert_string_equal(lines, "");
     assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 64, &number), 0);
-    assert_true(number && number != FLYT_WINDOW_BASE); /* no handle of the library's */
+    assert_int_equal(number, 77);                                                      /* no handle of the library's */
+    assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 64, NULL), MEMORY); /* the number is taken */
     assert_int_equal(deregister(self, FLYT_WINDOW_BASE), INVALID);
     assert_int_equal(deregister(self, number), 0);
     assert_int_equal(deregister(self, number), INVALID);
     assert_string_equal(lines, "registered deregistered ");
+}
+
+/* Under this number, with a scalar in host memory of so many bytes. */
+static int make_operator(struct fixture *self, uint64_t comm, int number, uint32_t scalar_bytes, int residence)
+{
+    struct {
+        struct flyt_args_ncclRedOpCreatePreMulSum args;
+        double scalar;
+    } sent = {.args = {.comm = comm,
+                       .op = number,
+                       .scalar_bytes = scalar_bytes,
+                       .datatype = 8, /* ncclFloat64 */
+                       .residence = residence}};
+    return ask_aside(self, NCCL("ncclRedOpCreatePreMulSum"), &sent, sizeof sent, NULL);
+}
+
+static int destroy_operator(struct fixture *self, int number)
+{
+    const struct flyt_args_ncclRedOpDestroy sent = {.comm = object_id(22), .op = number};
+    return ask_aside(self, NCCL("ncclRedOpDestroy"), &sent, sizeof sent, NULL);
+}
+
+static void operators_have_numbers_of_the_clients(void **state)
+{
+    enum { MEMORY = 2, INVALID = 4, IMMEDIATE = 1 };
+    struct fixture *self = *state;
+    struct init sent = an_init();
+    sent.order.comm = object_id(22);
+    assert_int_equal(init(self, &sent, sizeof sent), 0);
+    lines[0] = '\0';
+    assert_int_equal(make_operator(self, object_id(23), 5, 8, IMMEDIATE), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(make_operator(self, object_id(22), 4, 8, IMMEDIATE),
+                     CUDA_ERROR_INVALID_VALUE); /* a built-in one */
+    assert_int_equal(make_operator(self, object_id(22), -1, 8, IMMEDIATE), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(make_operator(self, object_id(22), 5, 4, IMMEDIATE), INVALID); /* half a number */
+    assert_int_equal(make_operator(self, object_id(22), 5, 0, IMMEDIATE), INVALID);
+    assert_int_equal(make_operator(self, object_id(22), 5, 8, 7), INVALID);
+    assert_string_equal(lines, "");
+    assert_int_equal(make_operator(self, object_id(22), 5, 8, IMMEDIATE), 0);
+    assert_int_equal(make_operator(self, object_id(22), 5, 8, IMMEDIATE), MEMORY); /* the number is taken */
+    assert_string_equal(lines, "operator ");
+    assert_int_equal(destroy_operator(self, 1000), INVALID); /* the library's own */
+    assert_int_equal(destroy_operator(self, 5), 0);
+    assert_int_equal(destroy_operator(self, 5), INVALID);
 }
 
 int main(void)
@@ -472,6 +554,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(orders_that_make_communicators_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(buffers_are_the_programs_and_handles_are_known, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(operators_have_numbers_of_the_clients, set_up, tear_down),
     };
     sem_init(&may_finalize, 0, 0);
     sem_init(&is_finalizing, 0, 0);
