@@ -16,6 +16,7 @@ struct flyt_nccl_made {
     void *real;
     char *name; /* of malloc; NCCL keeps the pointer. NULL: none */
     bool blocks;
+    unsigned device;
 };
 
 /* false: there is one of that id, or no memory. Else the name is the communicator's, and ends with it. */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "cpu/server/core/observer.h"
 #include "cpu/server/library/library.h"
 #include "cpu/server/test/fake_client.h"
 #include "cpu/server/test/fake_library.h"
@@ -127,6 +128,12 @@ IS_FINE(ncclCommInitRankConfig, void **comm, int ranks, struct unique_id id, int
 {
     *comm = &made_count;
     made_count++;
+    return 0;
+}
+
+IS_FINE(ncclCommAbort, void *comm)
+{
+    say("aborted");
     return 0;
 }
 
@@ -462,6 +469,41 @@ static void buffers_are_the_programs_and_handles_are_known(void **state)
     assert_string_equal(lines, "registered deregistered ");
 }
 
+static struct flyt_observer observer;
+static int staying_count;
+
+static void count_staying(struct flyt_session *session, bool is_more)
+{
+    staying_count += is_more ? 1 : -1;
+}
+
+/* Communicators of the device are no more, and nothing of them stands against moving. */
+static void a_reset_ends_communicators(void **state)
+{
+    struct fixture *self = *state;
+    struct init sent = an_init();
+    flyt_device_reset_res res = {0};
+    const uint64_t comm = object_id(20);
+    uint64_t number = 0;
+    observer = *self->session.observer;
+    observer.staying = count_staying;
+    self->session.observer = &observer;
+    assert_int_equal(init(self, &sent, sizeof sent), 0);
+    assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 64, &number), 0);
+    assert_int_equal(staying_count, 1);
+    lines[0] = '\0';
+    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_string_equal(lines, "aborted ");
+    assert_int_equal(staying_count, 0);
+    assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 64, NULL), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(init(self, &sent, sizeof sent), 0); /* its id is free */
+    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    assert_string_equal(lines, "aborted aborted ");
+    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    assert_string_equal(lines, "aborted aborted ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +513,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(orders_that_make_communicators_are_what_they_say, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_reset_ends_communicators, set_up, tear_down),
         cmocka_unit_test_setup_teardown(buffers_are_the_programs_and_handles_are_known, set_up, tear_down),
     };
     sem_init(&may_finalize, 0, 0);
