@@ -79,13 +79,13 @@ struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, ui
     return object;
 }
 
-/* A note of a call; NULL: no memory. */
+/* A note of a call, with as many bytes as travel; NULL: no memory. */
 static struct flyt_lib_further *note(uint32_t row, uint64_t object_id, const void *arguments, size_t bytes)
 {
-    struct flyt_lib_further *fresh = malloc(sizeof *fresh + bytes);
+    struct flyt_lib_further *fresh = calloc(1, sizeof *fresh + flyt_lib_align(bytes));
     if (!fresh)
         return NULL;
-    *fresh = (struct flyt_lib_further){.row = row, .object_id = object_id, .bytes = bytes};
+    *fresh = (struct flyt_lib_further){.row = row, .object_id = object_id, .bytes = flyt_lib_align(bytes)};
     memcpy(fresh->arguments, arguments, bytes);
     return fresh;
 }
@@ -100,7 +100,8 @@ bool flyt_lib_object_add(struct flyt_lib_object *object, uint32_t row, const voi
     struct flyt_lib_further **place = &object->further;
     while (*place) {
         struct flyt_lib_further *one = *place;
-        bool is_same = !one->next && one->bytes == bytes && !memcmp(one->arguments, arguments, bytes);
+        bool is_same =
+            !one->next && one->bytes == fresh->bytes && !memcmp(one->arguments, fresh->arguments, one->bytes);
         if (one->row == row && (is_last || is_same)) {
             *place = one->next;
             free(one);
@@ -270,7 +271,7 @@ bool flyt_lib_remake(uint64_t handle, const struct flyt_lib_kind *kind, const st
                      const void *arguments, size_t bytes, const uint64_t *named, size_t named_count)
 {
     struct flyt_lib_object *object = flyt_lib_find(handle, kind);
-    void *copy = malloc(bytes + 1);
+    void *copy = calloc(1, flyt_lib_align(bytes) + 1);
     bool is_made = object && copy;
     if (is_made)
         memcpy(copy, arguments, bytes);
@@ -280,7 +281,7 @@ bool flyt_lib_remake(uint64_t handle, const struct flyt_lib_kind *kind, const st
         free(object->arguments);
         object->row = row->id;
         object->arguments = copy;
-        object->argument_bytes = bytes;
+        object->argument_bytes = flyt_lib_align(bytes);
         forget_further(object);
     }
     pthread_mutex_unlock(&all.mutex);
