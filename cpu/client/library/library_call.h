@@ -183,6 +183,11 @@ FLYT_API void flyt_lib_value(struct flyt_lib_call *call, void *to, const void *v
 FLYT_API void flyt_lib_value_set(struct flyt_lib_call *call, void *to, void *value,
                                  const struct flyt_lib_value_kind *kind);
 FLYT_API int flyt_lib_finish(struct flyt_lib_call *call);
+/* The same of a call that says how large an area its object works in, a size_t at `bytes`: where the int at wish_at of
+ * the object's state is not 0, that is memory of the program's from now on, whose address is at area_at of the state.
+ */
+FLYT_API int flyt_lib_finish_with_area(struct flyt_lib_call *call, const void *bytes, unsigned area_at,
+                                       unsigned wish_at);
 
 /* Ends an object without waiting: the row's call is made when what names the object has been executed. */
 FLYT_API void flyt_lib_forget(const struct flyt_lib_row *row, uint64_t handle, const struct flyt_lib_kind *kind);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/restore_call.h"
+#include "cpu/client/cuda/memory.h"
 #include "rpc/base/log.h"
 
 /* The lock is held for what others may name while one thread ends it, and while all are made again. */
@@ -64,6 +65,7 @@ struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, ui
     object->context_id = context_id;
     object->device = device;
     object->stream = NULL;
+    object->area = 0;
     object->row = row;
     object->arguments = arguments;
     object->argument_bytes = bytes;
@@ -251,8 +253,12 @@ void flyt_lib_object_drop(struct flyt_lib_object *object, uint32_t end_row)
         object->next_late = all.late;
         all.late = object;
     }
+    uint64_t area = object->area;
+    object->area = 0;
     reap_locked();
     pthread_mutex_unlock(&all.mutex);
+    if (area)
+        (void)flyt_memory_free(area);
 }
 
 void flyt_lib_objects_clear(uint64_t context_id, bool is_on_server)
@@ -261,8 +267,10 @@ void flyt_lib_objects_clear(uint64_t context_id, bool is_on_server)
     uint32_t slot = 0;
     struct flyt_lib_object *object;
     while ((object = flyt_table_next(&object_table, &slot)))
-        if (object->context_id == context_id)
+        if (object->context_id == context_id) {
+            object->area = 0; /* the context's memory has gone */
             flyt_lib_object_drop(object, 0);
+        }
 }
 
 /* ---- how an object is made again ---- */

@@ -26,7 +26,8 @@ struct flyt_lib_object {
     int device;
     void *stream; /* CUstream */
     unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
-    uint32_t row; /* what made it, and from what: */
+    uint64_t area; /* device memory that it works in, and that goes with it; 0: none */
+    uint32_t row;  /* what made it, and from what: */
     void *arguments;
     size_t argument_bytes;
     struct flyt_lib_further *further; /* in their order */
