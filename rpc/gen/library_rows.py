@@ -55,6 +55,7 @@ class Object:
     sms_field: str = ""      # of its state: for how many SMs it works
     is_unstreamed: bool = False  # its work is in the device's default stream
     is_waiting: bool = False     # its calls are made by a thread
+    is_light: bool = False       # the library takes none of a GPU's memory for one
     stays: str = ""     # what it is called, where it stands against moving
     also: str = ""      # the kind of another library for which these may stand
     room: int = 0       # a handle lives in so many bytes of the program's memory; 0: it is a pointer or a number
@@ -287,7 +288,7 @@ class Reader:
         elif word == "object":
             name, *words = rest.split()
             self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words, "sequential" in words, is_bound="bound" in words,
-                                                           is_unstreamed="unstreamed" in words, is_waiting="waits" in words)
+                                                           is_unstreamed="unstreamed" in words, is_waiting="waits" in words, is_light="light" in words)
             if "also" in words:
                 at = words.index("also")
                 self.open.also = words[at + 1]
@@ -296,8 +297,8 @@ class Reader:
                 at = words.index("in")
                 self.open.room = int(words[at + 1])
                 del words[at:at + 2]
-            if set(words) - {"small", "apart", "sequential", "bound", "unstreamed", "waits"} or self.open.room and self.open.is_small:
-                raise RowError(f"{place}: expected object NAME [small | in N] [apart] [sequential] [bound] [unstreamed] [waits] [also NAME]: {text}")
+            if set(words) - {"small", "apart", "sequential", "bound", "unstreamed", "waits", "light"} or self.open.room and self.open.is_small:
+                raise RowError(f"{place}: expected object NAME [small | in N] [apart] [sequential] [bound] [unstreamed] [waits] [light] [also NAME]: {text}")
         elif word == "value":
             name, how, what = rest.split()
             self.open = self.library.values[name] = self.value_of(name, what, place) if how == "of" else Value(name, int(what))

@@ -200,6 +200,10 @@ struct nothing {
     uint64_t room FLYT_LIB_ALIGNED;
 };
 
+struct generator {
+    struct flyt_args_curandCreateGenerator args FLYT_LIB_ALIGNED;
+};
+
 /* A list of one attribute, which names objects. */
 struct finalize {
     struct flyt_args_cudnnBackendFinalize args;
@@ -234,9 +238,7 @@ struct tensor {
 static void calls_of_a_sequential_object_keep_their_order(void **state)
 {
     struct fixture *self = *state;
-    const struct {
-        struct flyt_args_curandCreateGenerator args FLYT_LIB_ALIGNED;
-    } made = {{.rng_type = 100}};
+    const struct generator made = {{.rng_type = 100}};
     uint64_t address = alloc(self, 64, CUDA_SUCCESS);
     lines[0] = '\0';
     create(self, 0, CU_STREAM_NON_BLOCKING);
@@ -324,6 +326,37 @@ static void an_id_that_is_known_costs_the_library_nothing(void **state)
     assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)),
                      CUDA_ERROR_INVALID_HANDLE);
     assert_int_equal(made_count, before);
+}
+
+/* What libraries have taken by themselves counts, once it was measured. */
+static void beyond_the_limit_nothing_is_made_that_takes_memory(void **state)
+{
+    enum { SERVER = 5, MIB = 1 << 20, ALLOCATION_FAILED = 102 };
+    struct fixture *self = *state;
+    struct flyt_device *device = &self->session.devices[0];
+    const struct generator made = {{.rng_type = 100}};
+    const struct tensor tensor = {{.type = TENSOR}};
+    uint64_t used, limit;
+    assert_int_equal(flyt_ledger_new(64 * MIB, &device->ledger), 0);
+    assert_int_equal(flyt_ledger_join(device->ledger, SERVER), 0);
+    assert_int_equal(flyt_ledger_reserve_measured(device->ledger, SERVER, 65 * MIB, &used, &limit), 0);
+    unsigned before = made_count;
+    assert_int_equal(await_new(self, send_new(self, 4, CURAND("curandCreateGenerator"), &made, sizeof made)),
+                     ALLOCATION_FAILED);
+    assert_int_equal(made_count, before);
+    assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
+    assert_int_equal(flyt_ledger_reserve_measured(device->ledger, SERVER, 64 * MIB, &used, &limit), 0);
+    assert_int_equal(await_new(self, send_new(self, 4, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
+    /* A limit that is to sink below what is in use; and what would be given back does not count. */
+    assert_int_equal(flyt_ledger_set_limit(device->ledger, 32 * MIB, 2, true, NULL), 0);
+    assert_int_equal(await_new(self, send_new(self, 5, CURAND("curandCreateGenerator"), &made, sizeof made)),
+                     ALLOCATION_FAILED);
+    assert_int_equal(flyt_ledger_reserve_measured(device->ledger, SERVER, 0, &used, &limit), 0);
+    assert_int_equal(flyt_ledger_charge(device->ledger, SERVER, 31 * MIB), 0);
+    assert_int_equal(flyt_ledger_reserve_measured(device->ledger, SERVER, 2 * MIB, &used, &limit), 0);
+    flyt_ledger_set_cached(device->ledger, SERVER, 4 * MIB);
+    assert_int_equal(await_new(self, send_new(self, 5, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
+    device->ledger = flyt_ledger_close(device->ledger);
 }
 
 /* A list of what configurations are made again from, some of it wrong. */
@@ -511,6 +544,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, let_go),
         cmocka_unit_test_setup_teardown(a_reset_leaves_what_a_thread_uses, set_up, let_go),
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(beyond_the_limit_nothing_is_made_that_takes_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(orders_that_make_communicators_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_reset_ends_communicators, set_up, tear_down),
