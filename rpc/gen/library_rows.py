@@ -64,6 +64,7 @@ class Object:
     mode_setter: str = ""
     mode_field: str = ""
     applies: list = field(default_factory=list)     # (setter, [field], is streamed)
+    workspace: tuple = ()   # the fields that are where its workspace is, and how large
     area: tuple = ()    # the field that is where its area is, and the one that says whether it gets one
 
 
@@ -340,8 +341,8 @@ class Reader:
         if words[0] == "state":
             one.fields.append(Field(words[2], words[1], default=words[4] if len(words) > 3 else "0",
                                     first=words[6] if words[5:6] == ["first"] else ""))
-        elif words[0] == "area":
-            one.area = tuple(words[1:3])
+        elif words[0] in ("area", "workspace"):
+            setattr(one, words[0], tuple(words[1:3]))
         elif words[0] == "stays":
             one.stays = " ".join(words[1:])
         elif words[0] == "stream":

@@ -389,6 +389,13 @@ call bakerDraw stream
         self.assertNotEqual(numbers[0], numbers[1])
         self.assertEqual(numbers[0], numbers[2])
 
+    def test_workspaces(self):
+        client = library_client.source(load("call millRun stream\n    wheel wheel, n s32\n",
+                                            HEAD + OBJECTS.replace("object sack", "    workspace pond pond_bytes\nobject sack")), "")
+        self.assertRegex(client, r'"wheel",.*\.workspace_at = offsetof\(struct flyt_state_wheel, pond\), '
+                                 r'\.workspace_bytes_at = offsetof\(struct flyt_state_wheel, pond_bytes\)')
+        self.assertNotRegex(client, r'"sack",.*workspace')
+
     def test_either_memory(self):
         self.assertIn("sent.out = flyt_lib_either(&call, out, n, 8, &kind_handmill);", function(self.client, "bakerDraw"))
         self.assertIn("flyt_libcall_either(call, sent->out, flyt_lib_extent(sent->n, 8), 1);", function(self.server, "run_bakerDraw"))

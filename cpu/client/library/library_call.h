@@ -50,6 +50,8 @@ struct flyt_lib_kind {
     bool has_stream;
     unsigned state_bytes;
     const void *defaults;
+    unsigned workspace_at, workspace_bytes_at; /* where in the state the address of its workspace is, and its size;
+                                                  workspace_bytes_at 0: it has none */
     int mode_at; /* where in the state the pointer mode is, an int: 0 for the host, else the device; negative: nowhere
                   */
 };
@@ -137,8 +139,9 @@ struct flyt_lib_call {
         void *data;
         size_t bytes;
     } out[FLYT_LIB_ARRAYS_MAX];
-    bool is_staged;              /* its arrays are not in it, */
-    struct flyt_lib_stage stage; /* and this is what its arguments say of that */
+    uint64_t workspace_address, workspace_bytes; /* of its first object, where the program has given it none; 0: none */
+    bool is_staged;                              /* its arrays are not in it, */
+    struct flyt_lib_stage stage;                 /* and this is what its arguments say of that */
     struct {
         void *data; /* host memory that gets what the call writes at an address of the device's; NULL: none */
         uint64_t address;

@@ -66,6 +66,7 @@ struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, ui
     object->device = device;
     object->stream = NULL;
     object->area = 0;
+    object->workspaces = NULL;
     object->row = row;
     object->arguments = arguments;
     object->argument_bytes = bytes;
@@ -246,6 +247,7 @@ void flyt_lib_object_drop(struct flyt_lib_object *object, uint32_t end_row)
 {
     if (!flyt_table_take(&object_table, object->record.minted_id))
         return;
+    flyt_lib_workspaces_free(object, false);
     pthread_mutex_lock(&all.mutex);
     object->end_row = end_row;
     object->is_gone = true;
@@ -269,6 +271,7 @@ void flyt_lib_objects_clear(uint64_t context_id, bool is_on_server)
     while ((object = flyt_table_next(&object_table, &slot)))
         if (object->context_id == context_id) {
             object->area = 0; /* the context's memory has gone */
+            flyt_lib_workspaces_free(object, true);
             flyt_lib_object_drop(object, 0);
         }
 }

@@ -1,14 +1,18 @@
-// Makes plans of cuFFT's whose work areas are large, as told, and transforms with them.
+// Makes plans of cuFFT's whose work areas are large, as told, and transforms with them; and multiplies with cuBLAS.
 //
 //   plan N MIB   one plan of MIB MiB of complex numbers, in place of what plan N was: "plan STATUS FREE", the status of cuFFT and
 //                how many bytes are free
 //   use N        a transform, there and back, compared: "use STATUS"
 //   drop N       the plan ends: "drop FREE"
+//   blas N       N streams in turn, with one handle of cuBLAS's: "blas STATUS FREE"
+//   unblas       the handle ends, and the streams: "unblas FREE"
 //   end          also the end of input: exit status 0
 //
 // The first line is "ready". An error is "error NAME STATUS" and exit status 7.
-// nvcc: -lcufft
+// nvcc: -lcublas -lcufft
+#include <cublas_v2.h>
 #include <cufft.h>
+#include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +75,47 @@ static int use(int number)
     return status;
 }
 
+static cublasHandle_t handle;
+static std::vector<cudaStream_t> streams;
+
+// Each stream's product of ones is so many twos.
+static int blas(int count)
+{
+    enum { N = 16 };
+    const float two = 2, zero = 0;
+    float *a, *c, found[N * N];
+    const std::vector<float> ones(N * N, 1);
+    if (!handle)
+        CHECK(cublasCreate(&handle));
+    CHECK(cudaMalloc(&a, sizeof found));
+    CHECK(cudaMalloc(&c, sizeof found));
+    CHECK(cudaMemcpy(a, ones.data(), sizeof found, cudaMemcpyHostToDevice));
+    int status = 0;
+    for (int i = 0; i < count && !status; i++) {
+        streams.resize(std::max(streams.size(), (size_t)i + 1));
+        if (!streams[i])
+            CHECK(cudaStreamCreate(&streams[i]));
+        CHECK(cublasSetStream(handle, streams[i]));
+        status = cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, N, N, &two, a, N, a, N, &zero, c, N);
+        CHECK(cudaMemcpyAsync(found, c, sizeof found, cudaMemcpyDeviceToHost, streams[i]));
+        CHECK(cudaStreamSynchronize(streams[i]));
+        for (int k = 0; k < N * N && !status; k++)
+            status = found[k] == 2 * N ? 0 : 1000;
+    }
+    CHECK(cudaFree(a));
+    CHECK(cudaFree(c));
+    return status;
+}
+
+static void unblas()
+{
+    CHECK(cublasDestroy(handle));
+    handle = NULL;
+    for (cudaStream_t one : streams)
+        CHECK(cudaStreamDestroy(one));
+    streams.clear();
+}
+
 int main()
 {
     char line[64];
@@ -87,6 +132,12 @@ int main()
         } else if (sscanf(line, "drop %d", &number) == 1 && (unsigned)number < PLANS) {
             drop(number);
             printf("drop %zu\n", free_bytes());
+        } else if (sscanf(line, "blas %d", &number) == 1) {
+            int status = blas(number);
+            printf("blas %d %zu\n", status, free_bytes());
+        } else if (!strncmp(line, "unblas", 6)) {
+            unblas();
+            printf("unblas %zu\n", free_bytes());
         }
         fflush(stdout);
     }
