@@ -372,11 +372,13 @@ static uint64_t any_on(unsigned device)
     return id;
 }
 
+extern struct flyt_server_library flyt_server_library_nccl;
+
 /* With the device they end by an abort, which waits for no peer. */
 static int end_on(struct flyt_session *session, const struct flyt_device *device)
 {
     struct flyt_nccl_order order = {.control = FLYT_NCCL_ABORT};
-    struct flyt_libcall call = {.session = session, .library = flyt_server_library_find("nccl")};
+    struct flyt_libcall call = {.session = session, .library = &flyt_server_library_nccl};
     if (session->driver->cuCtxSetCurrent(device->cu_primary) != CUDA_SUCCESS)
         return 0;
     while ((order.comm = any_on(device->ordinal)))
