@@ -99,7 +99,8 @@ static bool fill_again(const struct descriptor *self, int name, const struct des
 {
     struct {
         struct flyt_args_cudnnBackendGetAttribute sent;
-        uint64_t state, id; /* a descriptor has no settings */
+        uint64_t state FLYT_LIB_ALIGNED; /* a descriptor has no settings */
+        uint64_t id FLYT_LIB_ALIGNED;
     } call;
     memset(&call, 0, sizeof call);
     call.sent.name = name;

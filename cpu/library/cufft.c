@@ -1,4 +1,4 @@
-/* What of cuFFT is answered in the client, by hand: the version. */
+/* What of cuFFT is by hand: the version, which the client answers, and calls that are two in one. */
 #include <stddef.h>
 #include "cpu/client/library/library_call.h"
 
@@ -21,4 +21,60 @@ FLYT_LIB_ENTRY int cufftGetProperty(int type, int *value)
         return flyt_lib_cufft.invalid;
     *value = values[type];
     return flyt_lib_cufft.success;
+}
+
+/* ---- plans that are made at once ---- */
+
+FLYT_LIB_ENTRY int cufftCreate(int *handle);
+FLYT_LIB_ENTRY int cufftDestroy(int plan);
+FLYT_LIB_ENTRY int cufftMakePlan1d(int plan, int32_t nx, int type, int32_t batch, void *workSize);
+FLYT_LIB_ENTRY int cufftMakePlan2d(int plan, int32_t nx, int32_t ny, int type, void *workSize);
+FLYT_LIB_ENTRY int cufftMakePlan3d(int plan, int32_t nx, int32_t ny, int32_t nz, int type, void *workSize);
+FLYT_LIB_ENTRY int cufftMakePlanMany(int plan, int32_t rank, const void *n, const void *inembed, int32_t istride,
+                                     int32_t idist, const void *onembed, int32_t ostride, int32_t odist, int type,
+                                     int32_t batch, void *workSize);
+FLYT_LIB_ENTRY int cufftPlan1d(int *plan, int32_t nx, int type, int32_t batch);
+FLYT_LIB_ENTRY int cufftPlan2d(int *plan, int32_t nx, int32_t ny, int type);
+FLYT_LIB_ENTRY int cufftPlan3d(int *plan, int32_t nx, int32_t ny, int32_t nz, int type);
+FLYT_LIB_ENTRY int cufftPlanMany(int *plan, int32_t rank, const void *n, const void *inembed, int32_t istride,
+                                 int32_t idist, const void *onembed, int32_t ostride, int32_t odist, int type,
+                                 int32_t batch);
+
+/* What of a plan has been made; the program gets its handle, or there is none. */
+static int give(int made, int status, int *ret_plan)
+{
+    if (status == flyt_lib_cufft.success)
+        *ret_plan = made;
+    else
+        (void)cufftDestroy(made);
+    return status;
+}
+
+#define PLAN(make, ...)                                                                                                \
+    size_t work_bytes;                                                                                                 \
+    int made;                                                                                                          \
+    if (!plan)                                                                                                         \
+        return flyt_lib_cufft.invalid;                                                                                 \
+    int status = cufftCreate(&made);                                                                                   \
+    return status == flyt_lib_cufft.success ? give(made, make(made, __VA_ARGS__, &work_bytes), plan) : status
+
+int cufftPlan1d(int *plan, int32_t nx, int type, int32_t batch)
+{
+    PLAN(cufftMakePlan1d, nx, type, batch);
+}
+
+int cufftPlan2d(int *plan, int32_t nx, int32_t ny, int type)
+{
+    PLAN(cufftMakePlan2d, nx, ny, type);
+}
+
+int cufftPlan3d(int *plan, int32_t nx, int32_t ny, int32_t nz, int type)
+{
+    PLAN(cufftMakePlan3d, nx, ny, nz, type);
+}
+
+int cufftPlanMany(int *plan, int32_t rank, const void *n, const void *inembed, int32_t istride, int32_t idist,
+                  const void *onembed, int32_t ostride, int32_t odist, int type, int32_t batch)
+{
+    PLAN(cufftMakePlanMany, rank, n, inembed, istride, idist, onembed, ostride, odist, type, batch);
 }

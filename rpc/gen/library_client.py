@@ -99,6 +99,10 @@ def sent_body(library, call):
         lines.append(f"    sent.pointer_mode = flyt_lib_mode(&call, {mode[0]});")
     for one in sorted(rest, key=lambda one: not one.is_value):
         lines += put(library, call, one)
+    if "area" in call.words:
+        kind, size = library.object_of(objects[0]), call.of("hout")[0].name
+        places = ", ".join(f"offsetof(struct flyt_state_{kind.name}, {name})" for name in kind.area)
+        return lines + [f"    return flyt_lib_finish_with_area(&call, {size}, {places});"]
     lines.append("    return flyt_lib_finish(&call);")
     return lines
 
@@ -260,11 +264,14 @@ def entry_c(library, call):
 
 
 def kind_c(library, one):
-    defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
+    defaults = ", ".join(f".{f.name} = {f.first or f.default}" for f in one.fields if (f.first or f.default) != "0")
+    places = "".join(f", .{name} = offsetof(struct flyt_state_{one.name}, {field})" for name, field in
+                     zip(("workspace_at", "workspace_bytes_at"), one.workspace))
     mode = f", .mode_at = offsetof(struct flyt_state_{one.name}, {one.mode_field})" if one.mode_field else ", .mode_at = -1"
-    return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n"
+    check = f"_Static_assert(offsetof(struct flyt_state_{one.name}, {one.workspace[1]}), \"0 is none\");\n" if one.workspace else ""
+    return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n{check}"
             f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .is_apart = {'true' if one.is_apart else 'false'}, .room = {one.room}, "
-            f".state_bytes = sizeof(struct flyt_state_{one.name}), .defaults = &defaults_{one.name}{mode}, "
+            f".state_bytes = sizeof(struct flyt_state_{one.name}), .defaults = &defaults_{one.name}{mode}{places}, "
             f".has_stream = {'true' if one.stream_setter else 'false'}}};\n"
             f"#define kind_{one.name} flyt_lib_kind_{library.name}_{one.name}")
 

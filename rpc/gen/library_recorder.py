@@ -216,6 +216,8 @@ def caller_function(library, call):
     lines += [f'        record_word(&record, "{one.name}", \'#\', ++made_count);' for one in news]
     lines += ['        record_end(&record, "FLYT_EXPECTED");', "    }"]
     arguments = ", ".join(argument for _, (_, argument) in values)
+    if "area" in call.words: # whose size is what the recorder has written
+        lines.append(f"    {without_area(library, call).symbol}({next(one.name for one in call.parameters if library.object_of(one))}, 0);")
     lines.append(f'    check({call.symbol}({arguments}), {library.codes["success"]}, "{call.symbol}");')
     for place, one, by_mode in written(call):
         lines += [f"    if (!({'is_on_device' if by_mode else '0'}) && !is_filled({one.name}_bytes, {size_of(one)}, {seed(call, place, True)}))",
@@ -226,6 +228,12 @@ def caller_function(library, call):
     if call.kind == "end": # the others go on with one that there is
         lines += [f"    call_{maker(library, library.object_of(call.parameters[0])).symbol}(0, 0, 1);"]
     return f"static void call_{call.symbol}(int is_on_device, int has_all, int is_expected)\n{{\n" + "\n".join(lines) + "\n}"
+
+
+def without_area(library, call):
+    """The setter that says whether the call's object gets a work area."""
+    kind = next(library.object_of(one) for one in call.parameters if library.object_of(one))
+    return next(one for one in library.calls if one.kind == "set" and one.arguments[0].split("=")[0] == kind.area[1])
 
 
 def maker(library, kind):
@@ -246,6 +254,7 @@ def caller(library, banner):
     out += [library_client.prototype(library, call).replace("FLYT_LIB_ENTRY", "extern").replace("const void *", "void *") + ";" for call in calls]
     refused = [call for call in library.calls if call.kind == "none"]
     out += [f"extern int {call.symbol}();" for call in refused]
+    out += sorted({f"extern int {without_area(library, call).symbol}();" for call in calls if "area" in call.words})
     modes = {one.mode_setter: one for one in library.objects.values() if one.mode_setter}
     out += [f"extern int {name}({'int' if one.is_small else 'void *'}, int);" for name, one in modes.items()]
     out += [caller_function(library, call) for call in calls]

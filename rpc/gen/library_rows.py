@@ -18,7 +18,7 @@ ADDRESSES = {"in", "out", "inout", "in*", "inout*", "out*", "unread"}
 BY_MODE = {"scalar", "result", "update"}
 HOST = {"hin", "hout", "hinout", "hin?", "hout?"}
 CLASSES = {"stream", "sync", "cached", "more", "new", "end", "set", "get", "attributes", "make", "unmake", "fill", "tell", "hand", "none", "aside"}
-WORDS = {"waits", "asked", "trusted", "draws", "restarts", "served", "finds", "gathers", "apart", "at once", "staged"}
+WORDS = {"waits", "asked", "trusted", "draws", "restarts", "served", "finds", "gathers", "apart", "at once", "staged", "area"}
 # Host arrays of 32-bit numbers that the library follows: the server looks at them first.
 CHECKED = {"offsets": 2, "indices": 2, "order": 1}
 OBJECTS_MAX = 4
@@ -36,6 +36,7 @@ class Field:
     count: int = 1
     default: str = "0"
     number: int = -1
+    first: str = ""     # what the client begins with, where that is another value
 
     @property
     def bytes(self):
@@ -54,6 +55,7 @@ class Object:
     sms_field: str = ""      # of its state: for how many SMs it works
     is_unstreamed: bool = False  # its work is in the device's default stream
     is_waiting: bool = False     # its calls are made by a thread
+    is_light: bool = False       # the library takes none of a GPU's memory for one
     stays: str = ""     # what it is called, where it stands against moving
     also: str = ""      # the kind of another library for which these may stand
     room: int = 0       # a handle lives in so many bytes of the program's memory; 0: it is a pointer or a number
@@ -62,6 +64,8 @@ class Object:
     mode_setter: str = ""
     mode_field: str = ""
     applies: list = field(default_factory=list)     # (setter, [field], is streamed)
+    workspace: tuple = ()   # the fields that are where its workspace is, and how large
+    area: tuple = ()    # the field that is where its area is, and the one that says whether it gets one
 
 
 @dataclass
@@ -243,8 +247,14 @@ def apply_types(text, types):
 LAYOUT = "arrays at 16"
 
 
+def settings(library, parameter):
+    """What travels of an object besides its id, as text."""
+    one = library.object_of(parameter)
+    return "".join(f" {f.type} {f.name}" for f in one.fields) if one else ""
+
+
 def row_id(library, symbol, parameters, words):
-    text = f"{library.name} {symbol} " + ", ".join(f"{p.name} {p.kind} {p.type} {p.extent} {p.by}" for p in parameters)
+    text = f"{library.name} {symbol} " + ", ".join(f"{p.name} {p.kind} {p.type} {p.extent} {p.by}{settings(library, p)}" for p in parameters)
     return int.from_bytes(hashlib.sha256((f"{text} {' '.join(sorted(words))} {LAYOUT}").encode()).digest()[:4], "little")
 
 
@@ -279,7 +289,7 @@ class Reader:
         elif word == "object":
             name, *words = rest.split()
             self.open = self.library.objects[name] = Object(name, len(self.library.objects), "small" in words, "apart" in words, "sequential" in words, is_bound="bound" in words,
-                                                           is_unstreamed="unstreamed" in words, is_waiting="waits" in words)
+                                                           is_unstreamed="unstreamed" in words, is_waiting="waits" in words, is_light="light" in words)
             if "also" in words:
                 at = words.index("also")
                 self.open.also = words[at + 1]
@@ -288,8 +298,8 @@ class Reader:
                 at = words.index("in")
                 self.open.room = int(words[at + 1])
                 del words[at:at + 2]
-            if set(words) - {"small", "apart", "sequential", "bound", "unstreamed", "waits"} or self.open.room and self.open.is_small:
-                raise RowError(f"{place}: expected object NAME [small | in N] [apart] [sequential] [bound] [unstreamed] [waits] [also NAME]: {text}")
+            if set(words) - {"small", "apart", "sequential", "bound", "unstreamed", "waits", "light"} or self.open.room and self.open.is_small:
+                raise RowError(f"{place}: expected object NAME [small | in N] [apart] [sequential] [bound] [unstreamed] [waits] [light] [also NAME]: {text}")
         elif word == "value":
             name, how, what = rest.split()
             self.open = self.library.values[name] = self.value_of(name, what, place) if how == "of" else Value(name, int(what))
@@ -329,7 +339,10 @@ class Reader:
         words = text.split()
         one = self.open
         if words[0] == "state":
-            one.fields.append(Field(words[2], words[1], default=words[4] if len(words) > 3 else "0"))
+            one.fields.append(Field(words[2], words[1], default=words[4] if len(words) > 3 else "0",
+                                    first=words[6] if words[5:6] == ["first"] else ""))
+        elif words[0] in ("area", "workspace"):
+            setattr(one, words[0], tuple(words[1:3]))
         elif words[0] == "stays":
             one.stays = " ".join(words[1:])
         elif words[0] == "stream":
@@ -436,6 +449,8 @@ class Reader:
             raise RowError(f"{call.place}: {call.symbol} has its scratch of {others[0]}, which is no call")
         if len(call.of("either")) > (1 if call.kind == "stream" and objects else 0):
             raise RowError(f"{call.place}: {call.symbol} has more than one result that is in either memory, or no object that tells")
+        if "area" in call.words and not (call.kind == "more" and objects and objects[0].area and len(call.of("hout")) == 1):
+            raise RowError(f"{call.place}: {call.symbol} says no size of an area, or its object has none")
         if "staged" in call.words and not ("waits" in call.words and call.kind in ("stream", "sync") and call.of(*HOST)):
             raise RowError(f"{call.place}: {call.symbol} has nothing to stage, or no thread that could wait for it")
         if call.kind in ("stream", "sync", "more") and "waits" not in call.words and "served" not in call.words and any(one.is_unstreamed for one in objects):

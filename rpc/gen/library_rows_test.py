@@ -117,6 +117,9 @@ class Grammar(unittest.TestCase):
             run + "    handle wheel, x hout order(3) 3\n": r"unknown type order\(3\)",
             run + "    handle wheel, x in\n    waits\n    staged\n": "has nothing to stage",
             run + "    handle wheel, x hin f32 3\n    staged\n": "or no thread that could wait for it",
+            "call millMake more\n    handle wheel, bytes hout size\n    area\n": "says no size of an area, or its object has none",
+            "object pit\n    state address hole\n    state s32 digs\n    area hole digs\ncall millDig more\n    handle pit, n s32\n    area\n":
+                "says no size of an area, or its object has none",
             run + "    handle wheel, x either f32 3\n": "expected either TYPE N OBJECT",
             run + "    handle wheel, x either f32 3 stone\n": "expected either TYPE N OBJECT",
             run + "    handle wheel, x either f32 3 sack, y either f32 3 sack\n": "more than one result that is in either memory",
@@ -372,6 +375,26 @@ call bakerDraw stream
         sift = function(self.server, "run_bakerSift")
         self.assertLess(sift.index("flyt_libcall_stage(call, &sent->stage);"), sift.index("flyt_libcall_inout"))
         self.assertNotIn("stage", function(self.server, "run_bakerBake"))
+
+    def test_areas(self):
+        pit = ("object pit\n    state s32 digs = 1\n    state s32 own = 1 first 0\n    state address hole\n    area hole digs\n    apply millOwn own\n"
+               "call millDig more\n    handle pit, n s32, bytes hout size\n    area\n")
+        client, server = library_client.source(load(pit), ""), library_server.source(load(pit), "")
+        self.assertIn("return flyt_lib_finish_with_area(&call, bytes, offsetof(struct flyt_state_pit, hole), "
+                      "offsetof(struct flyt_state_pit, digs));", function(client, "millDig"))
+        self.assertIn("defaults_pit = {.digs = 1};", client)
+        self.assertIn("defaults_pit = {.digs = 1, .own = 1}", server)
+        # What travels of an object is part of its rows' numbers.
+        numbers = [load(text).calls[0].id for text in (pit, pit.replace("s32 own", "s64 own"), pit.replace(" first 0", ""))]
+        self.assertNotEqual(numbers[0], numbers[1])
+        self.assertEqual(numbers[0], numbers[2])
+
+    def test_workspaces(self):
+        client = library_client.source(load("call millRun stream\n    wheel wheel, n s32\n",
+                                            HEAD + OBJECTS.replace("object sack", "    workspace pond pond_bytes\nobject sack")), "")
+        self.assertRegex(client, r'"wheel",.*\.workspace_at = offsetof\(struct flyt_state_wheel, pond\), '
+                                 r'\.workspace_bytes_at = offsetof\(struct flyt_state_wheel, pond_bytes\)')
+        self.assertNotRegex(client, r'"sack",.*workspace')
 
     def test_either_memory(self):
         self.assertIn("sent.out = flyt_lib_either(&call, out, n, 8, &kind_handmill);", function(self.client, "bakerDraw"))

@@ -73,7 +73,10 @@ static inline Matrix<double> other_numbers(Matrix<double> a, double factor)
 struct OnDevice {
     int *p = on_device(::p), *q = on_device(::q);
     double *temp;
-    OnDevice() { CHECK(cudaMalloc(&temp, N * sizeof *temp)); }
+    OnDevice()
+    {
+        CHECK(cudaMalloc(&temp, N * sizeof *temp));
+    }
     OnDevice(const OnDevice &) = delete;
     ~OnDevice()
     {

@@ -17,6 +17,11 @@ $(B)/tests/system/profiled: tests/system/programs/profiled.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -o $@ $< -lcupti
 
+# It calls cuBLAS and cuFFT.
+$(B)/tests/system/areas: tests/system/programs/areas.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -o $@ $< -lcublas -lcufft
+
 # It calls cuBLAS.
 $(B)/tests/system/descent: tests/system/programs/descent.cu | toolkit
 	@mkdir -p $(@D)

@@ -329,12 +329,24 @@ static unsigned char *append(unsigned char *to, const void *data, size_t bytes)
     return to + flyt_lib_align(bytes);
 }
 
+/* Into the settings of its first object. */
+static void put_workspace(const struct flyt_lib_call *call, unsigned char *state)
+{
+    const struct flyt_lib_kind *kind = call->objects[0]->kind;
+    memcpy(state + kind->workspace_at, &call->workspace_address, sizeof call->workspace_address);
+    memcpy(state + kind->workspace_bytes_at, &call->workspace_bytes, sizeof call->workspace_bytes);
+}
+
 static void compose(const struct flyt_lib_call *call, unsigned char *to)
 {
     to = append(to, call->arguments, call->row->bytes);
     for (unsigned i = 0; i < call->object_count; i++)
-        if (call->objects[i])
-            to = append(to, call->objects[i]->state, state_bytes(call, i));
+        if (call->objects[i]) {
+            unsigned char *next = append(to, call->objects[i]->state, state_bytes(call, i));
+            if (!i && call->workspace_address)
+                put_workspace(call, to);
+            to = next;
+        }
     for (unsigned i = 0; i < call->in_count && !call->is_staged; i++)
         to = append(to, call->in[i].data, call->in[i].bytes);
 }
@@ -604,6 +616,8 @@ int flyt_lib_finish(struct flyt_lib_call *call)
 {
     if (is_well(call) && call->is_end)
         return end_object(call);
+    if (is_well(call))
+        fail(call, flyt_lib_workspace_find(call));
     if (is_well(call))
         stage(call);
     if (is_well(call))

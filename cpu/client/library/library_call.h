@@ -50,6 +50,8 @@ struct flyt_lib_kind {
     bool has_stream;
     unsigned state_bytes;
     const void *defaults;
+    unsigned workspace_at, workspace_bytes_at; /* where in the state the address of its workspace is, and its size;
+                                                  workspace_bytes_at 0: it has none */
     int mode_at; /* where in the state the pointer mode is, an int: 0 for the host, else the device; negative: nowhere
                   */
 };
@@ -137,8 +139,9 @@ struct flyt_lib_call {
         void *data;
         size_t bytes;
     } out[FLYT_LIB_ARRAYS_MAX];
-    bool is_staged;              /* its arrays are not in it, */
-    struct flyt_lib_stage stage; /* and this is what its arguments say of that */
+    uint64_t workspace_address, workspace_bytes; /* of its first object, where the program has given it none; 0: none */
+    bool is_staged;                              /* its arrays are not in it, */
+    struct flyt_lib_stage stage;                 /* and this is what its arguments say of that */
     struct {
         void *data; /* host memory that gets what the call writes at an address of the device's; NULL: none */
         uint64_t address;
@@ -187,6 +190,11 @@ FLYT_API void flyt_lib_value(struct flyt_lib_call *call, void *to, const void *v
 FLYT_API void flyt_lib_value_set(struct flyt_lib_call *call, void *to, void *value,
                                  const struct flyt_lib_value_kind *kind);
 FLYT_API int flyt_lib_finish(struct flyt_lib_call *call);
+/* The same of a call that says how large an area its object works in, a size_t at `bytes`: where the int at wish_at of
+ * the object's state is not 0, that is memory of the program's from now on, whose address is at area_at of the state.
+ */
+FLYT_API int flyt_lib_finish_with_area(struct flyt_lib_call *call, const void *bytes, unsigned area_at,
+                                       unsigned wish_at);
 
 /* Ends an object without waiting: the row's call is made when what names the object has been executed. */
 FLYT_API void flyt_lib_forget(const struct flyt_lib_row *row, uint64_t handle, const struct flyt_lib_kind *kind);

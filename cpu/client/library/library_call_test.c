@@ -36,6 +36,7 @@ struct arguments {
     uint64_t address;
     struct flyt_lib_scalar alpha;
 };
+enum { STATE_AT = (sizeof(struct arguments) + FLYT_LIB_ALIGN - 1) / FLYT_LIB_ALIGN * FLYT_LIB_ALIGN };
 struct descriptor {
     struct flyt_lib_value_head head;
     int32_t order, count;
@@ -260,7 +261,7 @@ static void what_has_succeeded_is_not_awaited_again(void **state)
     /* What has an answer in the program's memory always is. */
     float alpha = 1;
     int out[2] = {0};
-    server.result_bytes = 8;
+    server.result_bytes = FLYT_LIB_ALIGN;
     for (int i = 0; i < 2; i++)
         assert_int_equal(call_row(&work_row, handle, 3, &alpha, 0, NULL, 0, out, sizeof out), FINE);
     assert_int_equal(asked(), asks + 5);
@@ -374,14 +375,14 @@ static void settings_and_arrays_travel(void **state)
     assert_int_equal(settings->level, 5);
     settings->level = 6;
     assert_int_equal(call_row(&work_row, handle, 4, &alpha, 1, array, sizeof array, NULL, 0), FINE);
-    assert_int_equal(server.bytes, sizeof(struct arguments) + sizeof(struct state) + 8);
+    assert_int_equal(server.bytes, STATE_AT + 2 * FLYT_LIB_ALIGN);
     const struct arguments *arguments = (const void *)server.arguments;
     assert_int_equal(arguments->n, 4);
     assert_int_equal(arguments->array_bytes, sizeof array);
     assert_int_equal(arguments->alpha.place, FLYT_LIB_HOST);
     assert_memory_equal(arguments->alpha.value, &alpha, sizeof alpha);
-    assert_int_equal(((const struct state *)(server.arguments + sizeof(struct arguments)))->level, 6);
-    assert_memory_equal(server.arguments + sizeof(struct arguments) + sizeof(struct state), "abcd\0\0\0", 8);
+    assert_int_equal(((const struct state *)(server.arguments + STATE_AT))->level, 6);
+    assert_memory_equal(server.arguments + STATE_AT + FLYT_LIB_ALIGN, "abcd\0\0\0", 8);
     settings->mode = 1;
     assert_int_equal(call_row(&work_row, handle, 4, (const float *)(uintptr_t)0x200000000400, 1, NULL, 0, NULL, 0),
                      FINE);
@@ -397,7 +398,7 @@ static void answers_are_kept(void **state)
     int out = 0;
     assert_int_equal(create(&handle), FINE);
     unsigned asks = asked();
-    server.result_bytes = 8;
+    server.result_bytes = FLYT_LIB_ALIGN;
     for (int i = 0; i < 3; i++, out = 0) {
         assert_int_equal(call_row(&size_row, handle, 8, &alpha, (uint64_t)i, NULL, 0, &out, sizeof out), FINE);
         assert_int_equal(out, 0x09090909);
@@ -408,7 +409,7 @@ static void answers_are_kept(void **state)
     assert_int_equal(call_row(&size_row, handle, 8, &alpha, 0, NULL, 0, &out, sizeof out), FINE);
     assert_int_equal(asked(), asks + 2);
     /* An answer of another size is none. */
-    server.result_bytes = 16;
+    server.result_bytes = 2 * FLYT_LIB_ALIGN;
     assert_int_equal(call_row(&size_row, handle, 9, &alpha, 0, NULL, 0, &out, sizeof out), FAILED);
     server.result_bytes = 0;
     assert_int_equal(call_row(&size_row, handle, 10, &alpha, 0, NULL, 0, &out, sizeof out), FAILED);
@@ -464,7 +465,7 @@ static void a_descriptor_gets_what_a_call_made_of_it(void **state)
         struct flyt_lib_call call = {.row = &row, .arguments = &sent};
         unsigned asks = asked();
         value->count = 1;
-        server.result_bytes = sizeof *value - sizeof value->head;
+        server.result_bytes = flyt_lib_align(sizeof *value - sizeof value->head);
         flyt_lib_begin(&call);
         flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &kind);
         flyt_lib_value_set(&call, &sent, value, &value_kind);
@@ -484,7 +485,7 @@ static void results_come_with_a_status_that_tells(void **state)
     float alpha = 1;
     int out[2] = {0};
     assert_int_equal(create(&handle), FINE);
-    server.result_bytes = 8;
+    server.result_bytes = FLYT_LIB_ALIGN;
     server.status = TOLD;
     assert_int_equal(call_row(&work_row, handle, 61, &alpha, 0, NULL, 0, out, sizeof out), TOLD);
     assert_int_equal(out[1], 0x09090909);

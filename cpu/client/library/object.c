@@ -6,6 +6,7 @@
 #include <string.h>
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/restore_call.h"
+#include "cpu/client/cuda/memory.h"
 #include "rpc/base/log.h"
 
 /* The lock is held for what others may name while one thread ends it, and while all are made again. */
@@ -64,6 +65,8 @@ struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, ui
     object->context_id = context_id;
     object->device = device;
     object->stream = NULL;
+    object->area = 0;
+    object->workspaces = NULL;
     object->row = row;
     object->arguments = arguments;
     object->argument_bytes = bytes;
@@ -79,13 +82,13 @@ struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, ui
     return object;
 }
 
-/* A note of a call; NULL: no memory. */
+/* A note of a call, with as many bytes as travel; NULL: no memory. */
 static struct flyt_lib_further *note(uint32_t row, uint64_t object_id, const void *arguments, size_t bytes)
 {
-    struct flyt_lib_further *fresh = malloc(sizeof *fresh + bytes);
+    struct flyt_lib_further *fresh = calloc(1, sizeof *fresh + flyt_lib_align(bytes));
     if (!fresh)
         return NULL;
-    *fresh = (struct flyt_lib_further){.row = row, .object_id = object_id, .bytes = bytes};
+    *fresh = (struct flyt_lib_further){.row = row, .object_id = object_id, .bytes = flyt_lib_align(bytes)};
     memcpy(fresh->arguments, arguments, bytes);
     return fresh;
 }
@@ -100,7 +103,8 @@ bool flyt_lib_object_add(struct flyt_lib_object *object, uint32_t row, const voi
     struct flyt_lib_further **place = &object->further;
     while (*place) {
         struct flyt_lib_further *one = *place;
-        bool is_same = !one->next && one->bytes == bytes && !memcmp(one->arguments, arguments, bytes);
+        bool is_same =
+            !one->next && one->bytes == fresh->bytes && !memcmp(one->arguments, fresh->arguments, one->bytes);
         if (one->row == row && (is_last || is_same)) {
             *place = one->next;
             free(one);
@@ -243,6 +247,7 @@ void flyt_lib_object_drop(struct flyt_lib_object *object, uint32_t end_row)
 {
     if (!flyt_table_take(&object_table, object->record.minted_id))
         return;
+    flyt_lib_workspaces_free(object, false);
     pthread_mutex_lock(&all.mutex);
     object->end_row = end_row;
     object->is_gone = true;
@@ -250,8 +255,12 @@ void flyt_lib_object_drop(struct flyt_lib_object *object, uint32_t end_row)
         object->next_late = all.late;
         all.late = object;
     }
+    uint64_t area = object->area;
+    object->area = 0;
     reap_locked();
     pthread_mutex_unlock(&all.mutex);
+    if (area)
+        (void)flyt_memory_free(area);
 }
 
 void flyt_lib_objects_clear(uint64_t context_id, bool is_on_server)
@@ -260,8 +269,11 @@ void flyt_lib_objects_clear(uint64_t context_id, bool is_on_server)
     uint32_t slot = 0;
     struct flyt_lib_object *object;
     while ((object = flyt_table_next(&object_table, &slot)))
-        if (object->context_id == context_id)
+        if (object->context_id == context_id) {
+            object->area = 0; /* the context's memory has gone */
+            flyt_lib_workspaces_free(object, true);
             flyt_lib_object_drop(object, 0);
+        }
 }
 
 /* ---- how an object is made again ---- */
@@ -270,7 +282,7 @@ bool flyt_lib_remake(uint64_t handle, const struct flyt_lib_kind *kind, const st
                      const void *arguments, size_t bytes, const uint64_t *named, size_t named_count)
 {
     struct flyt_lib_object *object = flyt_lib_find(handle, kind);
-    void *copy = malloc(bytes + 1);
+    void *copy = calloc(1, flyt_lib_align(bytes) + 1);
     bool is_made = object && copy;
     if (is_made)
         memcpy(copy, arguments, bytes);
@@ -280,7 +292,7 @@ bool flyt_lib_remake(uint64_t handle, const struct flyt_lib_kind *kind, const st
         free(object->arguments);
         object->row = row->id;
         object->arguments = copy;
-        object->argument_bytes = bytes;
+        object->argument_bytes = flyt_lib_align(bytes);
         forget_further(object);
     }
     pthread_mutex_unlock(&all.mutex);

@@ -8,6 +8,7 @@
 #include "cpu/client/library/library_call.h"
 
 struct flyt_restore;
+struct flyt_lib_workspace;
 
 /* A call that made an object further: of its own, or of another one that it is made from. */
 struct flyt_lib_further {
@@ -26,7 +27,9 @@ struct flyt_lib_object {
     int device;
     void *stream; /* CUstream */
     unsigned char state[FLYT_LIB_STATE_BYTES] __attribute__((aligned(8)));
-    uint32_t row; /* what made it, and from what: */
+    uint64_t area;                         /* device memory that it works in, and that goes with it; 0: none */
+    struct flyt_lib_workspace *workspaces; /* the same for each stream, that used last first: workspace.c's */
+    uint32_t row;                          /* what made it, and from what: */
     void *arguments;
     size_t argument_bytes;
     struct flyt_lib_further *further; /* in their order */
@@ -56,6 +59,12 @@ bool flyt_lib_object_name(struct flyt_lib_object *object, const uint64_t *ids, s
 void flyt_lib_object_drop(struct flyt_lib_object *object, uint32_t end_row);
 /* One that never was published. */
 void flyt_lib_object_free(struct flyt_lib_object *object);
+
+/* Where the call's first object works in a workspace, and the program has given it none: one of its stream's goes with
+ * the call. The library's status. */
+int flyt_lib_workspace_find(struct flyt_lib_call *call);
+/* All that the object has. is_memory_gone: with its context. */
+void flyt_lib_workspaces_free(struct flyt_lib_object *object, bool is_memory_gone);
 
 /* For the table of parts (records/parts.c). */
 void flyt_lib_objects_clear(uint64_t context_id, bool is_on_server);

@@ -1,9 +1,11 @@
 #include "cpu/client/library/stage.h"
 
+#include <string.h>
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream.h"
+#include "cpu/client/library/object.h"
 
 static CUresult enter(const struct flyt_lib_call *call)
 {
@@ -91,6 +93,28 @@ void flyt_lib_stage_close(struct flyt_lib_call *call)
     if (call->fetched.address)
         (void)flyt_memory_free(call->fetched.address);
     call->stage.address = call->fetched.address = 0;
+}
+
+int flyt_lib_finish_with_area(struct flyt_lib_call *call, const void *bytes, unsigned area_at, unsigned wish_at)
+{
+    const struct flyt_lib *library = call->row->library;
+    int status = flyt_lib_finish(call), is_wished;
+    if (status != library->success)
+        return status;
+    struct flyt_lib_object *object = call->objects[0];
+    size_t area_bytes;
+    uint64_t area = 0;
+    memcpy(&is_wished, object->state + wish_at, sizeof is_wished);
+    memcpy(&area_bytes, bytes, sizeof area_bytes);
+    if (!is_wished)
+        return status;
+    if (area_bytes && allocate(call, area_bytes, &area) != CUDA_SUCCESS)
+        return library->memory;
+    if (object->area)
+        (void)flyt_memory_free(object->area);
+    object->area = area;
+    memcpy(object->state + area_at, &area, sizeof area);
+    return status;
 }
 
 CUresult flyt_lib_fetched_open(struct flyt_lib_call *call, void *data, size_t bytes)

@@ -92,6 +92,9 @@ struct flyt_session {
     flyt_part_list *parts;
     const struct flyt_time_slice_gate_ops *time_slice_gate_ops;
     const struct flyt_observer *observer;
+    /* Where a library keeps objects in a table of its own: ends those of a device, on a thread. How many more of
+     * them stand against moving then. NULL: there are none. */
+    int (*end_apart)(struct flyt_session *session, const struct flyt_device *device);
     /* In place of taking calls from the connection, while the program is told to leave; NULL: calls are taken. Whether
      * there was anything to read. */
     bool (*receive)(struct flyt_session *session);

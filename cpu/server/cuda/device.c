@@ -232,19 +232,36 @@ CUresult flyt_serve_session_barrier(struct flyt_call *call, const flyt_session_b
 struct reset_job {
     struct flyt_job job;
     struct flyt_device *device;
+    bool has_ended_apart;
+    int staying; /* how many more stand against moving then */
 };
+
+static CUresult end_apart(struct flyt_job *job)
+{
+    struct reset_job *self = (struct reset_job *)job;
+    self->staying = job->session->end_apart(job->session, self->device);
+    return CUDA_SUCCESS;
+}
 
 /* All memory goes: what copies it is to be done with it, too. */
 static CUresult reset_advance(struct flyt_job *job)
 {
-    return job->session->observer->memory_leaving(((struct reset_job *)job)->device) ? CUDA_SUCCESS
-                                                                                     : CUDA_ERROR_NOT_READY;
+    struct reset_job *self = (struct reset_job *)job;
+    if (!job->session->observer->memory_leaving(self->device))
+        return CUDA_ERROR_NOT_READY;
+    if (self->has_ended_apart || !job->session->end_apart)
+        return CUDA_SUCCESS;
+    self->has_ended_apart = true;
+    return flyt_job_run(job, end_apart);
 }
 
 static void reset_finish(struct flyt_job *job, CUresult result)
 {
     struct flyt_session *session = job->session;
     struct flyt_device *device = ((struct reset_job *)job)->device;
+    const int staying = ((struct reset_job *)job)->staying;
+    for (int i = 0; i < abs(staying); i++)
+        session->observer->staying(session, staying > 0);
     flyt_print_flush(session);
     flyt_objects_drop(session, device);
     flyt_stream_query(device->legacy);

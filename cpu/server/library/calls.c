@@ -594,15 +594,31 @@ static CUresult insert_new(struct flyt_session *session, uint64_t id, struct thr
     return CUDA_SUCCESS;
 }
 
+/* What the libraries have taken by themselves has brought the VM above its limit: they get no more to take it with. One
+ * that is made again at another server was within it before. */
+static bool is_beyond_limit(const struct flyt_session *session, const struct flyt_device *device)
+{
+    struct flyt_ledger_state state;
+    if (!device->ledger || session->resume.state != FLYT_RESUME_NONE)
+        return false;
+    flyt_ledger_read(device->ledger, &state);
+    return state.used_bytes - state.cached_bytes > state.limit_bytes; /* what is cached would be given back */
+}
+
 static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args *args, struct thread_job *self,
-                          struct flyt_device *device)
+                          struct flyt_device *device, flyt_libobject_new_res *res)
 {
     CUresult result = prepare(&self->work, call->session, args->row, args->arguments.arguments_val,
                               args->arguments.arguments_len, NULL, 0, true);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!(self->work.call.row->flags & FLYT_LIBCALL_NEW))
+    const struct flyt_libcall *made = &self->work.call;
+    if (!(made->row->flags & FLYT_LIBCALL_NEW))
         return CUDA_ERROR_INVALID_VALUE;
+    if (!made->library->kinds[made->row->made].is_light && is_beyond_limit(call->session, device)) {
+        res->status = made->library->memory;
+        return CUDA_SUCCESS;
+    }
     if (!take_bytes(self, &self->work))
         return FLYT_CALL_RETRY;
     self->work.device = device;
@@ -625,7 +641,7 @@ CUresult flyt_serve_libobject_new(struct flyt_call *call, const flyt_libobject_n
     struct thread_job *self = calloc(1, sizeof *self);
     if (!self)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = start_new(call, args, self, device);
+    result = start_new(call, args, self, device, res);
     if (result != FLYT_CALL_STARTED)
         thread_free(&self->job);
     return result;

@@ -29,6 +29,7 @@ struct flyt_server_kind {
     const char *name, *also; /* also: the kind of another library for which these may stand; NULL: none */
     bool is_small, stays;    /* stays: it is not made again at another server, and so stands against moving */
     bool has_room;           /* the library's handle lives in memory of the server's, of malloc */
+    bool is_light;           /* the library takes none of a GPU's memory for one */
     bool is_sequential;      /* its calls are made in their order, whatever streams they are in */
     bool is_bound;           /* the library keeps streams in it: there is a real one for each context it is used in */
     bool has_sms;            /* the int32_t at sms_at of its state says for how many SMs it works; 0: those there are */

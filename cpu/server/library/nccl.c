@@ -300,10 +300,13 @@ static CUresult check_orders(struct flyt_libcall *call, size_t bytes, bool may_w
     return result == CUDA_SUCCESS && (at != bytes || !count) ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
+static int end_on(struct flyt_session *session, const struct flyt_device *device);
+
 CUresult flyt_server_resolve_ncclCommInitRank(struct flyt_libcall *call);
 CUresult flyt_server_resolve_ncclCommInitRank(struct flyt_libcall *call)
 {
     const struct flyt_args_ncclCommInitRank *sent = (const void *)call->arguments;
+    call->session->end_apart = end_on;
     return check_orders(call, sent->orders_bytes, true);
 }
 
@@ -398,12 +401,39 @@ static int run_order(struct flyt_libcall *call, const struct flyt_nccl_order *or
     if (!may_make(order))
         return call->library->refused;
     made->blocks = will_block(order);
+    made->device = order->device;
     bool has_name = order->config.is_given && order->config.has_name;
     if (has_name && !(made->name = calloc(1, FLYT_NCCL_NAME_BYTES)))
         return call->library->memory;
     struct flyt_nccl_own_config *given = fill_config(&config, order, made->name);
     return order->control == FLYT_NCCL_INIT ? init(call, order, given, &made->real)
                                             : from_parent(call, order, given, &made->real);
+}
+
+/* A communicator of the device; 0: there is none. */
+static uint64_t any_on(unsigned device)
+{
+    pthread_mutex_lock(&table.mutex);
+    const struct comm *comm = table.first;
+    while (comm && comm->made.device != device)
+        comm = comm->next;
+    uint64_t id = comm ? comm->id : 0;
+    pthread_mutex_unlock(&table.mutex);
+    return id;
+}
+
+extern struct flyt_server_library flyt_server_library_nccl;
+
+/* With the device they end by an abort, which waits for no peer. */
+static int end_on(struct flyt_session *session, const struct flyt_device *device)
+{
+    struct flyt_nccl_order order = {.control = FLYT_NCCL_ABORT};
+    struct flyt_libcall call = {.session = session, .library = &flyt_server_library_nccl};
+    if (session->driver->cuCtxSetCurrent(device->cu_primary) != CUDA_SUCCESS)
+        return 0;
+    while ((order.comm = any_on(device->ordinal)))
+        with_comm(&call, &order);
+    return flyt_nccl_staying_change();
 }
 
 static bool is_well(int status)

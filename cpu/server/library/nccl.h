@@ -21,6 +21,7 @@ struct flyt_nccl_made {
     bool is_finalized;
     struct flyt_nccl_kin *kin; /* its family (nccl_stay.c) */
     uint64_t done_count;       /* operations of it that are done with */
+    unsigned device;
 };
 
 /* false: there is one of that id, or no memory. Else the name is the communicator's, and ends with it. */

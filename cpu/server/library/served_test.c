@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "cpu/server/core/observer.h"
 #include "cpu/server/library/library.h"
 #include "cpu/server/test/fake_client.h"
 #include "cpu/server/test/fake_library.h"
@@ -130,6 +131,12 @@ IS_FINE(ncclCommInitRankConfig, void **comm, int ranks, struct unique_id id, int
     return 0;
 }
 
+IS_FINE(ncclCommAbort, void *comm)
+{
+    say("aborted");
+    return 0;
+}
+
 IS_FINE(ncclCommRegister, void *comm, void *buffer, size_t bytes, void **handle)
 {
     say("registered");
@@ -206,6 +213,10 @@ struct nothing {
     uint64_t room FLYT_LIB_ALIGNED;
 };
 
+struct generator {
+    struct flyt_args_curandCreateGenerator args FLYT_LIB_ALIGNED;
+};
+
 /* A list of one attribute, which names objects. */
 struct finalize {
     struct flyt_args_cudnnBackendFinalize args;
@@ -240,9 +251,7 @@ struct tensor {
 static void calls_of_a_sequential_object_keep_their_order(void **state)
 {
     struct fixture *self = *state;
-    const struct {
-        struct flyt_args_curandCreateGenerator args FLYT_LIB_ALIGNED;
-    } made = {{.rng_type = 100}};
+    const struct generator made = {{.rng_type = 100}};
     uint64_t address = alloc(self, 64, CUDA_SUCCESS);
     lines[0] = '\0';
     create(self, 0, CU_STREAM_NON_BLOCKING);
@@ -330,6 +339,37 @@ static void an_id_that_is_known_costs_the_library_nothing(void **state)
     assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)),
                      CUDA_ERROR_INVALID_HANDLE);
     assert_int_equal(made_count, before);
+}
+
+/* What libraries have taken by themselves counts, once it was measured. */
+static void beyond_the_limit_nothing_is_made_that_takes_memory(void **state)
+{
+    enum { SERVER = 5, MIB = 1 << 20, ALLOCATION_FAILED = 102 };
+    struct fixture *self = *state;
+    struct flyt_device *device = &self->session.devices[0];
+    const struct generator made = {{.rng_type = 100}};
+    const struct tensor tensor = {{.type = TENSOR}};
+    uint64_t used, limit;
+    assert_int_equal(flyt_ledger_new(64 * MIB, &device->ledger), 0);
+    assert_int_equal(flyt_ledger_join(device->ledger, SERVER), 0);
+    assert_int_equal(flyt_ledger_reserve_measured(device->ledger, SERVER, 65 * MIB, &used, &limit), 0);
+    unsigned before = made_count;
+    assert_int_equal(await_new(self, send_new(self, 4, CURAND("curandCreateGenerator"), &made, sizeof made)),
+                     ALLOCATION_FAILED);
+    assert_int_equal(made_count, before);
+    assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
+    assert_int_equal(flyt_ledger_reserve_measured(device->ledger, SERVER, 64 * MIB, &used, &limit), 0);
+    assert_int_equal(await_new(self, send_new(self, 4, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
+    /* A limit that is to sink below what is in use; and what would be given back does not count. */
+    assert_int_equal(flyt_ledger_set_limit(device->ledger, 32 * MIB, 2, true, NULL), 0);
+    assert_int_equal(await_new(self, send_new(self, 5, CURAND("curandCreateGenerator"), &made, sizeof made)),
+                     ALLOCATION_FAILED);
+    assert_int_equal(flyt_ledger_reserve_measured(device->ledger, SERVER, 0, &used, &limit), 0);
+    assert_int_equal(flyt_ledger_charge(device->ledger, SERVER, 31 * MIB), 0);
+    assert_int_equal(flyt_ledger_reserve_measured(device->ledger, SERVER, 2 * MIB, &used, &limit), 0);
+    flyt_ledger_set_cached(device->ledger, SERVER, 4 * MIB);
+    assert_int_equal(await_new(self, send_new(self, 5, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
+    device->ledger = flyt_ledger_close(device->ledger);
 }
 
 /* A list of what configurations are made again from, some of it wrong. */
@@ -504,8 +544,8 @@ static void buffers_are_the_programs_and_handles_are_known(void **state)
 static int make_operator(struct fixture *self, uint64_t comm, int number, uint32_t scalar_bytes, int residence)
 {
     struct {
-        struct flyt_args_ncclRedOpCreatePreMulSum args;
-        double scalar;
+        struct flyt_args_ncclRedOpCreatePreMulSum args FLYT_LIB_ALIGNED;
+        double scalar FLYT_LIB_ALIGNED;
     } sent = {.args = {.comm = comm,
                        .op = number,
                        .scalar_bytes = scalar_bytes,
@@ -516,7 +556,9 @@ static int make_operator(struct fixture *self, uint64_t comm, int number, uint32
 
 static int destroy_operator(struct fixture *self, int number)
 {
-    const struct flyt_args_ncclRedOpDestroy sent = {.comm = object_id(22), .op = number};
+    const struct {
+        struct flyt_args_ncclRedOpDestroy args FLYT_LIB_ALIGNED;
+    } sent = {{.comm = object_id(22), .op = number}};
     return ask_aside(self, NCCL("ncclRedOpDestroy"), &sent, sizeof sent, NULL);
 }
 
@@ -544,6 +586,42 @@ static void operators_have_numbers_of_the_clients(void **state)
     assert_int_equal(destroy_operator(self, 5), INVALID);
 }
 
+static struct flyt_observer observer;
+static int staying_count;
+
+static void count_staying(struct flyt_session *session, bool is_more)
+{
+    staying_count += is_more ? 1 : -1;
+}
+
+/* Communicators of the device are no more, and nothing of them stands against moving. */
+static void a_reset_ends_communicators(void **state)
+{
+    struct fixture *self = *state;
+    struct init sent = an_init();
+    flyt_device_reset_res res = {0};
+    const uint64_t comm = object_id(20);
+    uint64_t number = 0;
+    sent.order.rank_count = 2; /* the other one is elsewhere */
+    observer = *self->session.observer;
+    observer.staying = count_staying;
+    self->session.observer = &observer;
+    assert_int_equal(init(self, &sent, sizeof sent), 0);
+    assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 64, &number), 0);
+    assert_int_equal(staying_count, 1);
+    lines[0] = '\0';
+    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_string_equal(lines, "aborted ");
+    assert_int_equal(staying_count, 0);
+    assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 64, NULL), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(init(self, &sent, sizeof sent), 0); /* its id is free */
+    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    assert_string_equal(lines, "aborted aborted ");
+    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    assert_string_equal(lines, "aborted aborted ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -551,8 +629,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, let_go),
         cmocka_unit_test_setup_teardown(a_reset_leaves_what_a_thread_uses, set_up, let_go),
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(beyond_the_limit_nothing_is_made_that_takes_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(orders_that_make_communicators_are_what_they_say, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_reset_ends_communicators, set_up, tear_down),
         cmocka_unit_test_setup_teardown(buffers_are_the_programs_and_handles_are_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(operators_have_numbers_of_the_clients, set_up, tear_down),
     };

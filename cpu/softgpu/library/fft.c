@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cpu/softgpu/driver/work.h"
 #include "cpu/softgpu/library/provider.h"
@@ -41,6 +42,9 @@ struct plan {
     CUstream stream;
     void *fftw[2][2]; /* by whether it is in place, and by whether it is inverse */
     int64_t properties[2];
+    size_t work_bytes;               /* its work area's: room for the numbers of one transform of the batch */
+    CUdeviceptr work_area, own_area; /* own_area: allocated by the plan; 0: none */
+    bool is_given_area;              /* it allocates none */
 };
 
 static struct {
@@ -94,6 +98,13 @@ FLYT_SOFT_CUFFT cufftCreate(cufftHandle *handle)
     return CUFFT_SUCCESS;
 }
 
+static void free_area(struct plan *plan)
+{
+    if (plan->own_area)
+        (void)cuMemFree(plan->own_area);
+    plan->own_area = 0;
+}
+
 /* Blocks until its work is done. */
 FLYT_SOFT_CUFFT cufftDestroy(cufftHandle handle)
 {
@@ -102,6 +113,7 @@ FLYT_SOFT_CUFFT cufftDestroy(cufftHandle handle)
     if (!plan)
         return CUFFT_INVALID_PLAN;
     (void)cuCtxSynchronize();
+    free_area(plan);
     pthread_mutex_lock(&table.mutex);
     table.plans[handle] = NULL;
     for (int i = 0; i < 4; i++)
@@ -209,6 +221,9 @@ static cufftResult describe(struct plan *plan, int rank, const long long *n, con
         plan->n[i] = n[i];
     side_set(&plan->input, rank, has_layout ? inembed : NULL, istride, idist);
     side_set(&plan->output, rank, has_layout ? onembed : NULL, ostride, odist);
+    plan->work_bytes = plan->is_double ? 16 : 8;
+    for (int i = 0; i < rank; i++)
+        plan->work_bytes *= (size_t)n[i];
     return CUFFT_SUCCESS;
 }
 
@@ -232,9 +247,12 @@ FLYT_SOFT_CUFFT cufftMakePlanMany64(cufftHandle handle, int rank, long long int 
         return r;
     if (!flyt_soft_fftw(made.is_double, "destroy_plan"))
         return CUFFT_NOT_SUPPORTED;
+    if (!made.is_given_area && cuMemAlloc(&made.own_area, made.work_bytes) != CUDA_SUCCESS)
+        return CUFFT_ALLOC_FAILED;
+    made.work_area = made.own_area;
     made.is_made = true;
     *plan = made;
-    *workSize = 0;
+    *workSize = made.work_bytes;
     return CUFFT_SUCCESS;
 }
 
@@ -337,7 +355,7 @@ FLYT_SOFT_CUFFT cufftXtMakePlanMany(cufftHandle handle, int rank, long long int 
                 : CUFFT_NOT_SUPPORTED;
 }
 
-/* ---- sizes: no workspace is needed for anything that can be planned ---- */
+/* ---- sizes ---- */
 
 static cufftResult size_many(int rank, const long long *n, const long long *inembed, long long istride, long long idist,
                              const long long *onembed, long long ostride, long long odist, cufftType type,
@@ -350,7 +368,7 @@ static cufftResult size_many(int rank, const long long *n, const long long *inem
         return CUFFT_INVALID_VALUE;
     r = describe(&plan, rank, n, inembed, istride, idist, onembed, ostride, odist, type, batch);
     if (r == CUFFT_SUCCESS)
-        *ret_bytes = 0;
+        *ret_bytes = plan.work_bytes;
     return r;
 }
 
@@ -412,11 +430,13 @@ FLYT_SOFT_CUFFT cufftXtGetSizeMany(cufftHandle handle, int rank, long long int *
 
 FLYT_SOFT_CUFFT cufftGetSize(cufftHandle handle, size_t *workSize)
 {
-    if (!plan_find_made(handle))
+    const struct plan *plan = plan_find_made(handle);
+
+    if (!plan)
         return CUFFT_INVALID_PLAN;
     if (!workSize)
         return CUFFT_INVALID_VALUE;
-    *workSize = 0;
+    *workSize = plan->work_bytes;
     return CUFFT_SUCCESS;
 }
 
@@ -434,12 +454,23 @@ FLYT_SOFT_CUFFT cufftSetStream(cufftHandle handle, cudaStream_t stream)
 
 FLYT_SOFT_CUFFT cufftSetWorkArea(cufftHandle handle, void *workArea)
 {
-    return plan_find(handle) ? CUFFT_SUCCESS : CUFFT_INVALID_PLAN;
+    struct plan *plan = plan_find(handle);
+
+    if (!plan)
+        return CUFFT_INVALID_PLAN;
+    free_area(plan);
+    plan->work_area = (CUdeviceptr)(uintptr_t)workArea;
+    return CUFFT_SUCCESS;
 }
 
 FLYT_SOFT_CUFFT cufftSetAutoAllocation(cufftHandle handle, int autoAllocate)
 {
-    return plan_find(handle) ? CUFFT_SUCCESS : CUFFT_INVALID_PLAN;
+    struct plan *plan = plan_find(handle);
+
+    if (!plan)
+        return CUFFT_INVALID_PLAN;
+    plan->is_given_area = !autoAllocate;
+    return CUFFT_SUCCESS;
 }
 
 FLYT_SOFT_CUFFT cufftXtSetWorkAreaPolicy(cufftHandle handle, cufftXtWorkAreaPolicy policy, size_t *workSize)
@@ -535,8 +566,8 @@ static void *fftw_plan_locked(struct plan *plan, void *input, void *output, int 
 
 struct transform {
     void (*execute)(const void *fftw, void *input, void *output);
-    void *fftw, *input, *output;
-    uint64_t input_bytes, output_bytes;
+    void *fftw, *input, *output, *work;
+    uint64_t input_bytes, output_bytes, work_bytes;
 };
 
 static CUresult run(void *record)
@@ -544,8 +575,10 @@ static CUresult run(void *record)
     const struct transform *call = record;
 
     if (!flyt_soft_work_reaches(call->input, call->input_bytes) ||
+        !flyt_soft_work_reaches(call->work, call->work_bytes) ||
         !flyt_soft_work_reaches(call->output, call->output_bytes))
         return CUDA_ERROR_ILLEGAL_ADDRESS;
+    memset(call->work, 0x55, call->work_bytes); /* nothing of the program's is to be there */
     call->execute(call->fftw, call->input, call->output);
     return CUDA_SUCCESS;
 }
@@ -557,6 +590,8 @@ static cufftResult execute(struct plan *plan, void *input, void *output, int dir
 
     if (!input || !output)
         return CUFFT_INVALID_VALUE;
+    if (!plan->work_area)
+        return CUFFT_NO_WORKSPACE;
     if (plan->kind != COMPLEX)
         direction = CUFFT_FORWARD;
     else if (direction != CUFFT_FORWARD && direction != CUFFT_INVERSE)
@@ -567,6 +602,8 @@ static cufftResult execute(struct plan *plan, void *input, void *output, int dir
     call.execute = (void (*)(const void *, void *, void *))flyt_soft_fftw(plan->is_double, names[plan->kind]);
     if (!call.fftw || !call.execute)
         return CUFFT_NOT_SUPPORTED;
+    call.work = (void *)(uintptr_t)plan->work_area;
+    call.work_bytes = plan->work_bytes;
     call.input_bytes = side_bytes(plan, false, input == output);
     call.output_bytes = side_bytes(plan, true, input == output);
     return flyt_soft_work_push(plan->stream, run, NULL, &call, sizeof(call)) == CUDA_SUCCESS ? CUFFT_SUCCESS

@@ -154,7 +154,7 @@ static void layouts_of_the_callers(void **state)
     }
     assert_ok(cufftCreate(&plan));
     assert_ok(cufftMakePlanMany(plan, 2, shape, inembed, 2, N0 * 9 * 2, onembed, 3, 1, CUFFT_Z2Z, 2, &work_bytes));
-    assert_int_equal(work_bytes, 0);
+    assert_int_equal(work_bytes, N0 * N1 * 16);
     assert_ok(cufftSetStream(plan, test_stream));
     assert_ok(cufftExecZ2Z(plan, (void *)a.device, (void *)b.device, CUFFT_INVERSE));
     test_compare(&b, expected, 1e-10);
@@ -186,6 +186,12 @@ static void what_is_wrong_is_refused(void **state)
     assert_int_equal(cufftExecR2C(plan, (void *)a.device, (void *)a.device), CUFFT_INVALID_TYPE);
     assert_ok(cufftDestroy(plan));
     assert_int_equal(cufftDestroy(plan), CUFFT_INVALID_PLAN);
+    assert_ok(cufftCreate(&plan)); /* one that allocates nothing */
+    assert_ok(cufftSetAutoAllocation(plan, 0));
+    assert_ok(cufftMakePlan1d(plan, 8, CUFFT_C2C, 1, &work_bytes));
+    assert_ok(cufftSetStream(plan, test_stream));
+    assert_int_equal(cufftExecC2C(plan, (void *)a.device, (void *)a.device, CUFFT_FORWARD), CUFFT_NO_WORKSPACE);
+    assert_ok(cufftDestroy(plan));
     test_vector_free(&a);
 }
 

@@ -260,9 +260,12 @@ static bool dnn_is_there()
     const float one = 1, zero = 0;
     if (!library && !is_absent) {
         library = dlopen("libcudnn.so.9", RTLD_NOW);
-        is_absent = !library || ((create)dlsym(library, "cudnnCreate"))(&handle);
-        if (is_absent)
+        int status = library ? ((create)dlsym(library, "cudnnCreate"))(&handle) : 0;
+        is_absent = !library || status;
+        if (is_absent) {
+            fprintf(stderr, "handles: no cuDNN: %s, cudnnCreate says %d\n", library ? "it is there" : dlerror(), status);
             return false;
+        }
         CHECK(((set_stream)dlsym(library, "cudnnSetStream"))(handle, stream));
         CHECK(((create)dlsym(library, "cudnnCreateTensorDescriptor"))(&desc));
         CHECK(((set4d)dlsym(library, "cudnnSetTensor4dDescriptor"))(desc, 0 /* NCHW */, 0 /* float */, 1, N, 1, 1));
