@@ -40,17 +40,15 @@ class Sharer(Handles):
 
 @contextlib.contextmanager
 def watched(system):
-    """Meanwhile what flytctl shows of the VM's memory is never above its limit; a list of what its sessions held together."""
+    """Meanwhile what flytctl shows of the VM's memory is never above its limit; a list of what it showed."""
     ended, seen, wrong = threading.Event(), [], []
 
     def watch():
         while not ended.is_set():
-            row, sessions = allocation(system, 0), system.flytctl("sessions")
-            held = sum(s["memory_bytes"] for s in sessions)
-            seen.append(held)
-            limit = max(row["memory_bytes"], row["memory_now_bytes"])
-            if max(held, row["memory_used_bytes"]) > limit:
-                wrong.append((held, row))
+            row = allocation(system, 0)
+            seen.append(row["memory_used_bytes"])
+            if row["memory_used_bytes"] > max(row["memory_bytes"], row["memory_now_bytes"]):
+                wrong.append(row)
     thread = threading.Thread(target=watch)
     thread.start()
     try:
@@ -60,6 +58,14 @@ def watched(system):
         thread.join()
     expect(not wrong, "more than the limit is held:", wrong[:1])
     expect(seen, "somebody looked")
+
+
+def sums_are_within(system, mib):
+    """What all sessions hold is what the VM is told to use, once nothing changes: sessions are counted one after another."""
+    def sums():
+        held, used = sum(s["memory_bytes"] for s in system.flytctl("sessions")), allocation(system, 0)["memory_used_bytes"]
+        return held == used and [used]
+    expect(within(30, sums, "sessions hold what the VM uses")[0] <= mib * MIB, "more than the limit is held")
 
 
 def peak_is_within(system, mib):
@@ -98,7 +104,8 @@ def one_that_asks_for_more_is_refused_and_the_others_go_on():
         first.rounds()
         expect(peak_is_within(system, LIMIT) > (LIMIT - BLOCK - 3 * OWN) * MIB, "nearly all was had")
         within(30, lambda: allocation(system, 0)["memory_refused"] >= 2, "refusals are counted")
-        within(30, lambda: seen[-1] >= 12 * BLOCK * MIB, "what the sessions hold is seen")
+        within(30, lambda: seen[-1] >= 12 * BLOCK * MIB, "what the programs hold is seen")
+        sums_are_within(system, LIMIT)
 
 
 @scenario
@@ -113,6 +120,7 @@ def all_ask_at_once():
             expect(LIMIT - BLOCK - 3 * OWN <= count * BLOCK <= LIMIT, "MiB in blocks, together:", answers)
             for program in programs:
                 program.rounds(1)
+            sums_are_within(system, LIMIT)
             for program in programs:
                 expect_equal(program.ask("drop 99"), [0], "blocks left")
         peak_is_within(system, LIMIT)
@@ -138,6 +146,7 @@ def what_a_killed_one_held_comes_back():
         expect(counts[0][0] >= 4, "blocks that the killed one had:", counts)
         for program in programs:
             program.rounds()
+        sums_are_within(system, LIMIT)
         peak_is_within(system, LIMIT)
 
 
@@ -160,6 +169,7 @@ def limits_change_under_them():
             expect_equal(last.takes(8), (8, 0), "blocks that were added")
             expect_equal(programs[0].takes(99)[1], OUT_OF_MEMORY, "the status where no more is to be had")
             runs_on_these_sms_alone(system, folder, pids, programs, 16)
+            sums_are_within(system, RAISED)
             peak_is_within(system, RAISED)
 
 
