@@ -86,7 +86,7 @@ client)
     echo "$VERSION" >"$root$PREFIX/lib/flyt/VERSION"
     chmod 644 "$root$PREFIX/lib/flyt/VERSION"
     units flyt-client-manager.service flyt-client-manager.socket
-    manual flyt-client-manager client.conf flyt-client.conf flyt-run flyt-smi
+    manual flyt-client-manager client.conf flyt-client.conf flyt-client-lib flyt-run flyt-smi
     flytctl
     ;;
 *)

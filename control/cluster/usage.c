@@ -59,14 +59,17 @@ static int list_programs(const struct flyt_node *node, const struct flyt_held *h
     return 0;
 }
 
-/* Nodes count a program's time on all its devices together: of one device it is known where there is no other. */
+/*
+ * Nodes count a program's time on all its devices together: of one device it is known where there is no other. Before a
+ * second report it is 0, as before a program comes: monitors take a number that comes and goes for a failure.
+ */
 static void tell_busy(const struct flyt_node *node, flyt_vm_usage_res *res, uint64_t busy_us)
 {
     const uint64_t before_ms = node->earlier[0].ms, span_us = before_ms ? (node->sessions_ms - before_ms) * 1000 : 0;
 
-    if (res->devices.devices_len != 1 || !span_us)
+    if (res->devices.devices_len != 1)
         return;
-    uint64_t pct = busy_us * 100 / span_us; /* several programs at one time are still one busy GPU */
+    uint64_t pct = span_us ? busy_us * 100 / span_us : 0; /* several programs at one time are still one busy GPU */
     res->devices.devices_val[0].busy_pct = pct > 100 ? 100 : (unsigned)pct;
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Instructions per launch, counted by valgrind's callgrind: on any machine, and whatever else it does.
+"""Instructions per launch and per call of NVIDIA's libraries, counted by valgrind's callgrind: on any machine, and whatever else
+it does.
 
 usage: tests/bench/instructions.py [--build DIR] [--beside DIR] [--rounds N]
 
@@ -8,7 +9,8 @@ stream holds, so that no call has to wait), once 900 times and once 2,700 times:
 is one launch. Of the server the submission thread counts, less all that the driver does when it is called; of the client
 the program's thread. How often the server's loop looks for more depends on the moment, and a round costs more than
 a launch: beside the instructions stands how many rounds a launch took. Each figure is the median of three such pairs,
-or of N. --beside measures another build, too, e.g. that of the commit before.
+or of N. Of calls of NVIDIA's libraries (`libraries.cu`) the client's are counted in the same way. --beside measures another
+build, too, e.g. that of the commit before.
 """
 import argparse
 import glob
@@ -25,6 +27,10 @@ from figures import harness
 BATCH, FEW, MANY = 450, 2, 6
 DRIVER = "libflyt-softgpu"
 LOOP = "flyt_jobs_advance"  # once in each round of the server
+# {side: the function by which the thread that counts is known}
+LAUNCH = {"client": "flyt_kernel_launch", "server": "flyt_serve_kernel_launch"}
+LIBRARY = {"client": "flyt_lib_finish"}
+ROWS = ("cublasSaxpy_host", "cublasSgemm_host", "cublasSgemm_device", "cublasLtMatmul", "cufftExecC2C", "cusparseSpMV", "cudnnAddTensor")
 
 # The listener executes /proc/self/exe, which is valgrind there.
 SHIM = r"""
@@ -90,7 +96,8 @@ def written(pattern, function):
     return None
 
 
-def count(build, side, batches):
+def count(build, side, batches, row):
+    """Of one run of `libraries` with this row, or of `launch` where it is None."""
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "shim.c"), "w") as file:
             file.write(SHIM)
@@ -103,21 +110,21 @@ def count(build, side, batches):
         server = [os.path.join(build, "bin", "flyt-server"), "--listen", url, "--soft", "1"]
         if side == "server":
             server = ["setarch", "-R", "env", "LD_PRELOAD=" + shim] + counted + server
-        program = [os.path.join(build, "tests", "bench", "launch"), str(BATCH), str(batches), "1"]
+        program = [os.path.join(build, "tests", "bench", "libraries" if row else "launch"), str(BATCH), str(batches), row or "1"]
         serving = subprocess.Popen(server, env=env, stdout=subprocess.PIPE, start_new_session=True)
         try:
             serving.stdout.readline()
             subprocess.run((counted if side == "client" else []) + program, check=True, stdout=subprocess.DEVNULL,
                            env={**env, "LD_LIBRARY_PATH": os.path.join(build, "lib"), "FLYT_SERVER": url})
-            function = "flyt_serve_kernel_launch" if side == "server" else "flyt_kernel_launch"
+            function = (LIBRARY if row else LAUNCH)[side]
             harness.within(60, lambda: written(folder + "/out.*-*", function), "what callgrind writes")
             return Counts(written(folder + "/out.*-*", function))
         finally:
             harness.kill_group(serving)
 
 
-def per_launch(build, side, pair_count):
-    pairs = [(count(build, side, FEW), count(build, side, MANY)) for _ in range(pair_count)]
+def per_call(build, side, pair_count, row=None):
+    pairs = [(count(build, side, FEW, row), count(build, side, MANY, row)) for _ in range(pair_count)]
     launches = (MANY - FEW) * BATCH
     instructions = statistics.median((many.own() - few.own()) / launches for few, many in pairs)
     rounds = statistics.median((many.rounds - few.rounds) / launches for few, many in pairs)
@@ -131,9 +138,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     builds = [os.path.abspath(build) for build in (options.beside, options.build) if build]
-    rows = [[side] + [per_launch(build, side, options.rounds) for build in builds] for side in ("client", "server")]
     heads = ("before", "now") if options.beside else ("now",)
+    rows = [[side] + [per_call(build, side, options.rounds) for build in builds] for side in LAUNCH]
     figures.table("Instructions per launch", rows, ("side",) + heads)
+    rows = [[row] + [per_call(build, "client", options.rounds, row) for build in builds] for row in ROWS]
+    figures.table("Instructions per call of a library, client", rows, ("call",) + heads)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,11 @@ $(B)/tests/bench/%: tests/bench/%.cu tests/bench/bench.h
 	@mkdir -p $(@D)
 	$(NVCC) -O2 -cudart shared -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90 -o $@ $<
 
+# It calls NVIDIA's libraries.
+$(B)/tests/bench/libraries: tests/bench/libraries.cu tests/bench/bench.h tests/apps/cudnn_interface.h tests/apps/nccl_interface.h
+	@mkdir -p $(@D)
+	$(NVCC) -O2 -cudart shared -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90 -I. -o $@ $< -lcublas -lcublasLt -lcufft -lcusolver -lcusparse -ldl
+
 # The server's kernel that hashes pages, straight on the driver: natively only. No nvcc.
 PAGE_HASH_BENCH := $(B)/tests/bench/page_hash
 $(PAGE_HASH_BENCH): $(call objs,tests/bench/page_hash.c cpu/server/move/common/page_hasher.c cpu/server/move/common/own_kernel.c cpu/server/cuda/jit.c cpu/server/core/driver.c) $(BASE_OBJS)

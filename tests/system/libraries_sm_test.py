@@ -1,39 +1,16 @@
 #!/usr/bin/env python3
 """Programs that call NVIDIA's libraries while their SMs change (programs/handles.cu): what they compute is right, and by the
 software GPU's own accounts nothing of it runs on SMs that the VM has lost, whatever streams a library keeps."""
-import os
 import tempfile
 
 import harness
 from cluster import System
-from harness import expect, expect_equal, main, scenario, within
-from library_program import Program
+from harness import expect_equal, main, scenario, within
+from library_program import Handles, works
 from steady import add_vm, allocation, is_idle
 
 SIZES = (16, 40, 8, 56)
 ROUNDS = 400         # that last as long as the changes
-
-
-class Handles(Program):
-    def __init__(self, system, i=0):
-        super().__init__(system, i, "handles")
-
-    def rounds(self, count=2):
-        self.asked(count)
-        self.answered(count)
-
-    def asked(self, count):
-        self.say("steps %d" % count)
-
-    def answered(self, count):
-        expect_equal(self.line("steps", 120), "steps %d" % count, "all results are right")
-
-
-def works(folder, pid):
-    """{context: (SMs, what libraries and kernels had executed there)} of the server's contexts."""
-    with open(os.path.join(folder, str(pid)), encoding="ascii") as file:
-        lines = [dict((k, int(v)) for k, v in (word.split("=") for word in line.split())) for line in file]
-    return {one["context"]: (one["sms"] if one["green"] else 0, one["works"] + one["launches"]) for one in lines}
 
 
 def resize(system, sms):

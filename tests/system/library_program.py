@@ -1,6 +1,9 @@
 """Programs that call NVIDIA's libraries and do a number of steps when they are asked (programs/descent.cu,
-programs/spectrum.cu)."""
+programs/spectrum.cu, programs/handles.cu)."""
+import os
+
 import harness
+from harness import expect_equal
 from steady import Steady
 
 STEPS = 40
@@ -19,3 +22,25 @@ class Program(Steady):
     def ends(self):
         self.say("end")
         return harness.finish(self.process)
+
+
+class Handles(Program):
+    def __init__(self, system, i=0):
+        super().__init__(system, i, "handles")
+
+    def rounds(self, count=2):
+        self.asked(count)
+        self.answered(count)
+
+    def asked(self, count):
+        self.say("steps %d" % count)
+
+    def answered(self, count):
+        expect_equal(self.line("steps", 120), "steps %d" % count, "all results are right")
+
+
+def works(folder, pid):
+    """{context: (SMs, what libraries and kernels had executed there)} of the server's contexts."""
+    with open(os.path.join(folder, str(pid)), encoding="ascii") as file:
+        lines = [dict((k, int(v)) for k, v in (word.split("=") for word in line.split())) for line in file]
+    return {one["context"]: (one["sms"] if one["green"] else 0, one["works"] + one["launches"]) for one in lines}

@@ -35,6 +35,7 @@ def pages_by_hand_have_the_same_options():
     """Those of programs that do not write their pages."""
     for program, path in (("flyt-server", os.path.join(BUILD, "bin", "flyt-server")),
                           ("flyt-run", os.path.join(ROOT, "scripts", "flyt-run")),
+                          ("flyt-client-lib", os.path.join(ROOT, "scripts", "flyt-client-lib")),
                           ("flyt-smi", os.path.join(BUILD, "bin", "flyt-smi")),
                           ("flyt-pki", os.path.join(ROOT, "scripts", "flyt-pki"))):
         with open(os.path.join(ROOT, "config", "man", program + ".1"), encoding="utf-8") as file:

@@ -6,53 +6,18 @@ FLYT_NVML_PYTHON=…/bin/python names an interpreter that has nvidia-ml-py (`imp
 """
 import json
 import os
-import subprocess
 import sys
 import time
 
 import harness
 from cluster import System
-from harness import expect, expect_equal, finish, helper, lines, main, scenario, within
+from harness import expect, expect_equal, helper, lines, main, scenario, within
+from named import PYTHON, Named, has_module
 from steady import add_vm, allocations
 
 MIB = 1 << 20
 SMI = os.path.join(harness.BUILD, "bin", "flyt-smi")
-PYTHON = os.environ.get("FLYT_NVML_PYTHON", sys.executable)
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
-
-
-class Named:
-    """programs/named.cu in VM i."""
-
-    def __init__(self, system, i=0):
-        self.process = system.start_in_vm(i, helper("named"))
-        self.pid = int(self.line().split()[1])
-
-    def line(self):
-        line = self.process.stdout.readline().decode()
-        expect(line, "the program ended:", finish(self.process) if not line else "")
-        return line.strip()
-
-    def say(self, words):
-        self.process.stdin.write(words.encode() + b"\n")
-        self.process.stdin.flush()
-
-    def ask(self, words):
-        self.say(words)
-        return int(self.line().split()[1])
-
-    def names(self):
-        """[(UUID, bus id, numbers of the address, compute capability, name)]"""
-        self.say("names")
-        said = []
-        while (line := self.line()) != "end":
-            uuid, bus_id, domain, bus, device, major, minor, name = line.split(" ", 8)[1:]
-            said.append((uuid, bus_id, (int(domain), int(bus), int(device)), "%s.%s" % (major, minor), name))
-        return said
-
-    def end(self):
-        result = finish(self.process)
-        expect_equal(result.status, 0, "the program", result)
 
 
 def smi(system, *words, i=0, status=0):
@@ -291,7 +256,7 @@ print(json.dumps(said))
 
 @scenario
 def by_nvidia_ml_py():
-    if subprocess.run([PYTHON, "-c", "import pynvml"], capture_output=True, check=False).returncode:
+    if not has_module("pynvml"):
         print("skip: %s has no nvidia-ml-py (FLYT_NVML_PYTHON)" % PYTHON)
         return
     with whole_system() as system:
@@ -319,7 +284,7 @@ def by_nvidia_ml_py():
         result = system.flytctl_run("migrate", "alice", *PATIENCE, timeout=400)
         expect_equal(result.status, 0, "flytctl migrate", result)
         is_right(512)
-        if not subprocess.run([PYTHON, "-c", "import nvitop"], capture_output=True, check=False).returncode:
+        if has_module("nvitop"):
             result = system.run_in_vm(0, PYTHON, "-m", "nvitop", "-1")
             expect(result.status == 0 and "512.0MiB" in result.out and str(program.pid) in result.out, "nvitop", result)
         program.end()

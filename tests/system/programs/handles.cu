@@ -4,6 +4,10 @@
 //   steps N       N rounds of all but dnn: "steps N"
 //   busy NAME MS  rounds of one library for so long, in which its work is done many times: "busy ROUNDS"; "busy 0" where the
 //                 node has none of that name
+//   take N MIB E  N blocks of at most 63 MiB, in which all numbers are 2 to the power of E, or as many as are to be had:
+//                 "take COUNT STATUS", the status of the last one; rounds look at all blocks from then on
+//   drop N        frees N of them: "drop COUNT" of what is left
+//   info          "info FREE TOTAL" in MiB, of cudaMemGetInfo
 //   end           also the end of input: exit status 0
 //
 // Names: blas, lt, fft, rand, solver, eigen (cuSOLVER's, which a thread of the server's calls), sparse, dnn. The first line is
@@ -92,14 +96,22 @@ static const std::vector<float> a_host = matrix(), sums_host = row_sums(a_host),
 
 // ---- one round of each ----
 
-static void blas()
+static cublasHandle_t blas_handle()
 {
     static cublasHandle_t handle;
-    static float *a, *x, *y;
-    const float one = 1, zero = 0;
     if (!handle) {
         CHECK(cublasCreate(&handle));
         CHECK(cublasSetStream(handle, stream));
+    }
+    return handle;
+}
+
+static void blas()
+{
+    static float *a, *x, *y;
+    cublasHandle_t handle = blas_handle();
+    const float one = 1, zero = 0;
+    if (!a) {
         a = on_device(a_host), x = on_device(ones_host), y = on_device(ones_host);
     }
     REPEAT(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, 1, N, &one, a, N, x, N, &zero, y, N));
@@ -283,6 +295,68 @@ static void dnn()
     dnn_is_there();
 }
 
+// ---- blocks of memory ----
+
+struct block {
+    float *at, value;
+    int count;
+};
+static std::vector<block> blocks;
+
+// Fewer than 2^24 numbers of one power of two have sums that a float has exactly, in whatever order they are added.
+static void look_at_blocks()
+{
+    for (const block &one : blocks) {
+        float sum;
+        CHECK(cublasSasum(blas_handle(), one.count, one.at, 1, &sum));
+        if (sum != one.value * one.count)
+            fail("block", (int)(sum / one.value));
+    }
+}
+
+static cudaError_t take_one(int mib, int exponent)
+{
+    block one = {nullptr, 1, mib << 18};
+    cudaError_t status = cudaMalloc(&one.at, one.count * sizeof *one.at);
+    if (status) {
+        cudaGetLastError();
+        return status;
+    }
+    const std::vector<float> host(one.count, one.value);
+    const float factor = ldexpf(1, exponent);
+    CHECK(cudaMemcpyAsync(one.at, host.data(), one.count * sizeof *one.at, cudaMemcpyHostToDevice, stream));
+    CHECK(cublasSscal(blas_handle(), one.count, &factor, one.at, 1));
+    one.value *= factor;
+    blocks.push_back(one);
+    return status;
+}
+
+static void take(int count, int mib, int exponent)
+{
+    int taken = 0;
+    cudaError_t status = cudaSuccess;
+    while (taken < count && !(status = take_one(mib, exponent)))
+        taken++;
+    CHECK(cudaStreamSynchronize(stream));
+    printf("take %d %d\n", taken, status);
+}
+
+static void drop(int count)
+{
+    for (; count && !blocks.empty(); count--) {
+        CHECK(cudaFree(blocks.back().at));
+        blocks.pop_back();
+    }
+    printf("drop %zu\n", blocks.size());
+}
+
+static void say_info()
+{
+    size_t free_bytes, total_bytes;
+    CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    printf("info %zu %zu\n", free_bytes >> 20, total_bytes >> 20);
+}
+
 static const struct {
     const char *name;
     void (*round)();
@@ -305,23 +379,35 @@ static int busy(const char *name, int ms)
     return count;
 }
 
+static void steps(int count)
+{
+    for (int i = 0; i < count; i++) {
+        for (const auto &one : rounds)
+            if (one.round != dnn)
+                one.round();
+        look_at_blocks();
+    }
+    printf("steps %d\n", count);
+}
+
 int main()
 {
     char line[64], name[16];
-    int number;
+    int number, mib, exponent;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin) && strncmp(line, "end", 3)) {
-        if (sscanf(line, "steps %d", &number) == 1) {
-            for (int i = 0; i < number; i++)
-                for (const auto &one : rounds)
-                    if (one.round != dnn)
-                        one.round();
-            printf("steps %d\n", number);
-        } else if (sscanf(line, "busy %15s %d", name, &number) == 2) {
+        if (sscanf(line, "steps %d", &number) == 1)
+            steps(number);
+        else if (sscanf(line, "busy %15s %d", name, &number) == 2)
             printf("busy %d\n", busy(name, number));
-        }
+        else if (sscanf(line, "take %d %d %d", &number, &mib, &exponent) == 3)
+            take(number, mib, exponent);
+        else if (sscanf(line, "drop %d", &number) == 1)
+            drop(number);
+        else if (!strncmp(line, "info", 4))
+            say_info();
         fflush(stdout);
     }
     return 0;
