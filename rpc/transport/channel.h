@@ -24,7 +24,8 @@
  * opened again when they are needed. The channel connects to the same address with the same credentials and the
  * session's token, for FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". Where the server had
  * stopped the program it was about to be moved: then FLYT_CHANNEL_STOPPED_MS, and every other time `locate` is asked
- * where; a server that is lost on the way was not the last one, and the one that was left may have everything still, as
+ * where, as it is where the address is a unix socket that could not be connected to: its node may have others; a server
+ * that is lost on the way was not the last one, and the one that was left may have everything still, as
  * one that said so (FLYT_BACK_MOVED, below). What flyt_channel_info tells stays what the first server said; the new one
  * must have the same session, as many devices, and every procedure that the first had. A protocol error, a `fatal`
  * notice that came before, and closing are never followed by a resumption.

@@ -11,6 +11,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/deadline.h"
 #include "rpc/base/log.h"
+#include "rpc/base/url.h"
 
 enum {
     LAST_READ_MS = 1000, /* how long a server that is gone may take to end the connection */
@@ -27,7 +28,8 @@ struct resumption {
     uint64_t start_ms, end_ms; /* no try begins after the latter; UINT64_MAX: for ever */
     bool is_moved;             /* what fails is begun again as a whole */
     bool is_stopped;           /* not is_moved, and the program stood still to be moved: it may be elsewhere by now */
-    bool is_asked;             /* where it is, each time; is_stopped: every other time */
+    bool is_asked;             /* where it is, each time; is_stopped, is_unreached: every other time */
+    bool is_unreached;         /* it was at a unix socket that could not be connected to: its node may have others */
     struct flyt_resume_state state;
     const char *doubt; /* what stands against it unless the next server knows better; NULL: nothing, `after` is set */
     unsigned located_count;
@@ -241,7 +243,7 @@ static int locate(struct resumption *self, struct flyt_channel_place *ret_place,
 
     memcpy(ret_place->url, channel->url, sizeof channel->url);
     ret_place->credentials = channel->credentials;
-    if (!self->is_asked || (self->is_stopped && self->steps.try_count % 2))
+    if (!self->is_asked || ((self->is_stopped || self->is_unreached) && self->steps.try_count % 2))
         return 0;
     return channel->handlers->locate(channel->user, self->located_count++, ret_place, err);
 }
@@ -486,6 +488,18 @@ static bool may_try_again(struct resumption *self, int status, bool is_connected
     return now_ms - self->refused_ms < FLYT_CHANNEL_RESUME_MS;
 }
 
+/* After a try that did not get in where the session was: a unix socket may be gone for good, while its node has others.
+ */
+static void doubt_socket(struct resumption *self)
+{
+    const struct flyt_channel *channel = self->channel;
+    struct flyt_url url;
+
+    if (self->is_asked || !channel->handlers->locate || flyt_url_parse(channel->url, NULL, &url))
+        return;
+    self->is_asked = self->is_unreached = url.scheme == FLYT_URL_UNIX;
+}
+
 /* 0, or a negative errno with what the last try came to. */
 static int go_on(struct resumption *self, struct flyt_error *err)
 {
@@ -503,6 +517,8 @@ static int go_on(struct resumption *self, struct flyt_error *err)
         if (!status || is_late || !may_try_again(self, status, is_connected))
             return status;
         before = *err;
+        if (!is_connected)
+            doubt_socket(self);
         flyt_debug("session does not go on yet server=%s: %s", self->channel->url, err->text);
         if (poll(&over, 1, (int)pause_ms) != 0)
             return flyt_error_set(err, -ECANCELED, "closed");
