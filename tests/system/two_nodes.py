@@ -50,8 +50,8 @@ class TwoNodes(System):
         state = self.path(name, "state")
         os.makedirs(state, mode=0o700, exist_ok=True)
         settings = {"name": name, "managers": [self.manager_url], "listen": ["tcp://%s:0" % self.address(i)],
-                    "host_ip": self.address(i), "state_dir": state, "server": self.program("flyt-server"),
-                    "metrics": "127.0.0.1:0"}
+                    "host_ip": self.address(i), "socket": self.node_socket(i), "state_dir": state,
+                    "server": self.program("flyt-server"), "metrics": "127.0.0.1:0"}
         if self.hardware != "each":
             settings.update({"software_gpus": self.gpus, "software_sms": self.sms, "software_memory": self.memory})
         path = self.configure("node", name, settings, i)
