@@ -99,10 +99,11 @@ struct flyt_channel_handlers {
     int (*resume)(void *user, struct flyt_channel *fresh, struct flyt_error *err);
     /*
      * Where a session that was moved is now (FLYT_MOVED_ASK_AGAIN), or may be because its server had stopped it; called
-     * before each try, or each other one, from a thread of the channel; `attempt` counts from 0. *place is what was
-     * last used, and is left so where it holds. May block, and closing waits for it. What place->credentials.data
-     * points to stays until the next call. 0, or a negative errno with a sentence: -EACCES, -ENODEV and -EPROTO are
-     * refusals, after others it is called again. May be NULL: it is where it was.
+     * before each try, or each other one, from a thread of the channel; `attempt` counts from 0, and stays the same
+     * where the answer was "busy". *place is what was last used, and is left so where it holds. May block, and closing
+     * waits for it. What place->credentials.data points to stays until the next call. 0, or a negative errno with a
+     * sentence: -EACCES, -ENODEV and -EPROTO are refusals, after others it is called again. May be NULL: it is where it
+     * was.
      */
     int (*locate)(void *user, unsigned attempt, struct flyt_channel_place *place, struct flyt_error *err);
 };

@@ -51,10 +51,11 @@ def connections(pid):
     return len(held & unix) - 1, len(held & tcp)
 
 
-def goes_over(system, program, transport):
-    """What flytctl says, and what the kernel does."""
-    seen = within(60, lambda: (lambda s: s["state"] == "serving" and s["transport"] == transport and s)(session(system)),
-                  "the session's transport is " + transport)
+def goes_over(system, program, *transports):
+    """One of them: what flytctl says, and what the kernel does. The session."""
+    seen = within(60, lambda: (lambda s: s["state"] == "serving" and s["transport"] in transports and s)(session(system)),
+                  "the session's transport is " + " or ".join(transports))
+    transport = seen["transport"]
     expect(seen["client_address"] == "unix" if transport == "unix" else ":" in seen["client_address"], seen)
     unix, tcp = connections(program.process.pid)
     expect((unix > 0, tcp > 0) == (transport == "unix", transport == "tcp"), "connections: unix", unix, "tcp", tcp)
@@ -186,14 +187,18 @@ def the_socket_goes_while_it_runs():
 
 @scenario
 def from_node_to_node():
-    """Of two nodes one has a socket."""
+    """Of two nodes one has a socket. Where that is slow to answer, as on a busy machine, TCP is tried next; not every time."""
     with TwoNodes(local=True, node=lambda i: {"socket": ""} if i else {}) as system:
-        program = Survivor(system, 0)
-        for i in range(4):
-            program.does("check", "right %d" % (i + 1))
-            goes_over(system, program, "tcp" if i % 2 else "unix")
-            system.moves()
+        program, arrived = Survivor(system, 0), []
         goes_over(system, program, "unix")
+        for i in range(3):
+            program.does("check", "right %d" % (2 * i + 1))
+            system.moves()
+            goes_over(system, program, "tcp")
+            program.does("check", "right %d" % (2 * i + 2))
+            system.moves()
+            arrived.append(goes_over(system, program, "unix", "tcp")["transport"])
+        expect("unix" in arrived, "over what it came back", arrived)
         ends(system, program)
 
 

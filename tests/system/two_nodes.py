@@ -21,13 +21,14 @@ class TwoNodes(System):
     node-0."""
 
     further_machines = 1
+    alice_sms = 16  # who resizes her says so here
 
     def __init__(self, faults=None, **options):
         self.faults = faults or {}
         super().__init__(**{"nodes": 2, "vms": 1, "gpus": 1, "sms": 32, "memory": "1G", **HARDWARE, **options})
         try:
             self.flytctl("cordon", "node-1")
-            self.flytctl("vm", "add", self.vm_ip(0), "--name", "alice", "--sm", "16", "--memory",
+            self.flytctl("vm", "add", self.vm_ip(0), "--name", "alice", "--sm", self.alice_sms, "--memory",
                          "8G" if HARDWARE else "512M", "--sessions", 2 * BATCH, "--reserved")
             within(60, lambda: [v for v in self.flytctl("vms") if v["state"] == "granted"], "alice has a GPU")
             self.flytctl("uncordon", "node-1")
@@ -108,7 +109,7 @@ class TwoNodes(System):
         """And nothing of her is at the other one."""
         expect_equal(self.place(), node, "where alice is")
         charged = {g["node"]: g["sms_allocated"] for g in self.flytctl("gpus")}
-        expect_equal(charged, {"node-0": 0, "node-1": 0, node: 16}, "SMs that are charged")
+        expect_equal(charged, {"node-0": 0, "node-1": 0, node: self.alice_sms}, "SMs that are charged")
         within(60, lambda: {s["node"] for s in self.flytctl("sessions")} <= {node}, "sessions are at " + node)
 
     def over(self):

@@ -53,7 +53,10 @@ static int take_grant(struct flyt_local *local, const flyt_local_attach_res *res
     if (!count)
         return flyt_error_set(err, -EPROTO, "the client manager at %s names no server%s", flyt_local_path(),
                               res->urls.urls_len ? " but at unix sockets of another machine" : "");
-    memcpy(local->urls, urls, count * sizeof urls[0]);
+    for (unsigned i = 0; i < count; i++) {
+        local->is_elsewhere |= i >= local->url_count || strcmp(local->urls[i], urls[i]);
+        memcpy(local->urls[i], urls[i], sizeof urls[i]);
+    }
     local->url_count = count;
     local->credentials_bytes = res->credentials.credentials_len;
     memcpy(local->credentials, res->credentials.credentials_val, local->credentials_bytes);
