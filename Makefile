@@ -86,7 +86,7 @@ clean:
 
 # ---- what a person types ----
 
-.PHONY: demo test soak gpu-test torch-test bench bundle install install-client-lib restore-client-lib man format lint help bootstrap
+.PHONY: demo test soak gpu-test torch-test vm-test bench bundle install install-client-lib restore-client-lib man format lint help bootstrap
 
 bootstrap:
 	@CUDA_PATH=$(CUDA_PATH) sh scripts/bootstrap.sh
@@ -135,6 +135,10 @@ gpu-test: bundle
 torch-test: bundle
 	@tests/torch/run $(B)/bundle/flyt || [ $$? = 77 ]
 
+vm-test: bootstrap
+	+@$(call built,all test-apps)
+	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 python3 tests/vm/vm_test.py || [ $$? = 77 ]
+
 bench: all bench-programs
 	@sh tests/bench/run $(B)
 	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/textbook.py
@@ -174,6 +178,7 @@ help:
 	@echo 'make test                all tests that take seconds each (no GPU needed)'
 	@echo 'make soak                the same, and those that take long'
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
+	@echo 'make vm-test             CUDA programs in a virtual machine that QEMU emulates (skipped where it, or a kernel for it, is missing)'
 	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the software GPU; the control plane; moves and images'
 	@echo 'make torch-test          PyTorch natively and through Flyt on this machine'"'"'s GPU, with its own PyTorch; without a GPU, Numba'
 	@echo 'make bundle              one folder that runs anywhere: $(B)/bundle/flyt'

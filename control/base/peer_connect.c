@@ -14,6 +14,7 @@
 #include "control/base/lookup.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/machine.h"
 #include "rpc/base/url.h"
 
 enum { FULL_QUEUE_MS = 5 };
@@ -242,6 +243,8 @@ int flyt_peer_connect(const char *url_text, struct flyt_tls *tls, const struct f
     struct flyt_url url;
     int status = flyt_url_parse(url_text, err, &url);
 
+    if (!status)
+        status = flyt_machine_check(&url, err);
     if (status)
         return status;
     if (url.scheme == FLYT_URL_TCP && (!*url.host || !url.port))

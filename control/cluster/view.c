@@ -307,6 +307,16 @@ cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part
     return object;
 }
 
+/* Over what its client is connected; NULL: its node does not say. */
+static const char *transport_of(const struct flyt_session_use *session)
+{
+    const char *address = session->client_address;
+
+    if (!*address)
+        return NULL;
+    return !strcmp(address, FLYT_CLIENT_UNIX) || !strcmp(address, "local") ? "unix" : "tcp";
+}
+
 cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session_use *session)
 {
     struct flyt_held *held = flyt_held_find(node->cluster, session->allocation_id);
@@ -323,6 +333,7 @@ cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session
                                                      : "waiting"); /* for its client, without a server */
     add_number(object, "client_pid", session->client_pid);
     add_text(object, "client_address", session->client_address);
+    add_text(object, "transport", transport_of(session));
     add_number(object, "server_pid", session->server_pid);
     add_number(object, "server_uid", session->server_uid);
     add_time(object, "started_ms", session->started_ms);

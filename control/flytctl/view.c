@@ -136,6 +136,7 @@ static const struct flyt_column session_columns[] = {
     C("ENCRYPTED", "encrypted"),
     C("ALLOCATION", "allocation", WIDE),
     C("CLIENT", "client_address", WIDE),
+    C("TRANSPORT", "transport", WIDE),
     C("SERVER-PID", "server_pid", FLYT_SHOW_NUMBER, WIDE),
     C("SERVER-UID", "server_uid", FLYT_SHOW_NUMBER, WIDE),
     C("SMS-NEEDED", "sms_needed", FLYT_SHOW_NUMBER, WIDE),

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "control/node/allocation.h"
@@ -83,7 +84,7 @@ static void print_address(int fd, char *text, size_t bytes)
     if (getpeername(fd, (struct sockaddr *)&address, &length) || address.ss_family == AF_UNIX ||
         getnameinfo((struct sockaddr *)&address, length, host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV))
-        snprintf(text, bytes, "local");
+        snprintf(text, bytes, FLYT_CLIENT_UNIX);
     else
         snprintf(text, bytes, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
 }
@@ -190,6 +191,7 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
     struct flyt_node_server *session;
     struct flyt_error err = {0};
 
+    print_address(fd, ticket.client_address, sizeof ticket.client_address);
     if (flyt_handshake_check(answer->args, flyt_build_name, &err)) {
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BASE_DIFFERS, err.text);
         return;
@@ -318,6 +320,66 @@ static int open_listener(struct flyt_node *node, unsigned index, struct flyt_err
     return status ? flyt_error_set(err, status, "%s: %s", url, strerror(-status)) : 0;
 }
 
+static const char local_name[] = "local"; /* in the descriptor store */
+
+/* From before a restart, where it is still what the settings say; or -1. */
+static int take_local(struct flyt_node *node)
+{
+    int fd = node->daemon ? flyt_daemon_take(node->daemon, local_name) : -1;
+
+    if (fd >= 0 && !flyt_listens_at(fd, node->settings->socket)) {
+        fd = flyt_close(fd);
+        flyt_node_forget(node, local_name);
+    }
+    return fd;
+}
+
+/* Every user of this machine may connect: who may have a session the ticket says. */
+static int listen_local(struct flyt_node *node, const char *url, struct flyt_error *err)
+{
+    char text[FLYT_URL_TEXT_BYTES];
+
+    node->local_fd = take_local(node);
+    if (node->local_fd < 0) {
+        int status = flyt_listen(url, err, &node->local_fd, text);
+        if (status)
+            return status;
+        flyt_node_keep(node, local_name, node->local_fd);
+    }
+    snprintf(node->local_url, sizeof node->local_url, "%s", url);
+    if (chmod(node->settings->socket, 0666))
+        return flyt_error_set(err, -errno, "%s: its mode cannot be set to 0666: %m", node->settings->socket);
+    int status = flyt_greeter_listen(node->greeter, node->local_fd);
+    return status ? flyt_error_set(err, status, "%s: %s", url, strerror(-status)) : 0;
+}
+
+static void close_local(struct flyt_node *node)
+{
+    node->local_fd = flyt_close(node->local_fd);
+    if (*node->local_url && !node->daemon)
+        flyt_unlisten(node->local_url);
+    *node->local_url = 0;
+}
+
+/* Its URL names this machine, so that no other one takes a socket of its own for it. */
+static void open_local(struct flyt_node *node)
+{
+    struct flyt_error err = {0};
+    char url[FLYT_URL_TEXT_BYTES];
+
+    if (!node->settings->socket)
+        return;
+    snprintf(url, sizeof url, "unix://%s%s", node->state.boot_id, node->settings->socket);
+    int status = *node->state.boot_id ? listen_local(node, url, &err)
+                                      : flyt_error_set(&err, -ENODATA, "this machine's boot id cannot be read");
+    if (status) {
+        flyt_warn("programs of this machine use other addresses than `socket`: %s", err.text);
+        close_local(node);
+    } else {
+        flyt_info("listening %s", node->local_url);
+    }
+}
+
 int flyt_node_door_open(struct flyt_node *node, struct flyt_error *err)
 {
     const struct flyt_greeter_config config = {.query = answer_query,
@@ -338,6 +400,7 @@ int flyt_node_door_open(struct flyt_node *node, struct flyt_error *err)
             return status;
         flyt_info("listening %s", node->listen_urls[i]);
     }
+    open_local(node);
     return 0;
 }
 
@@ -352,4 +415,5 @@ void flyt_node_door_close(struct flyt_node *node)
             flyt_unlisten(node->listen_urls[i]);
     }
     node->listen_count = 0;
+    close_local(node);
 }

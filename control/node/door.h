@@ -8,8 +8,9 @@
 
 #include "control/node/node.h"
 
-/* Listens at the settings' URLs, with sockets that systemd passed ("data-0", "data-1" …) where there are some. 0, or a
- * negative errno and *err. */
+/* Listens at the settings' URLs, with sockets that systemd passed ("data-0", "data-1" …) where there are some, and on
+ * the unix socket for programs of this machine, which go on over the others where that cannot be had: then this is
+ * logged. 0, or a negative errno and *err. */
 int flyt_node_door_open(struct flyt_node *node, struct flyt_error *err);
 void flyt_node_door_close(struct flyt_node *node);
 

@@ -22,6 +22,7 @@
 #include "control/node/test_far.h"
 #include "control/node/test_node.h"
 #include "control/node/writer.h"
+#include "rpc/base/machine.h"
 #include "rpc/transport/listen.h"
 
 #define MIB (1ull << 20)
@@ -407,6 +408,26 @@ static bool has_no_session(struct test_node *test, void *user)
     return ((struct boss *)user)->figures.sessions.sessions_len == 0;
 }
 
+/* First where the network leads, then this machine's socket, which every user may connect to. */
+static void expect_data_urls(const struct boss *boss)
+{
+    const flyt_register_args *inventory = &boss->inventory;
+    char boot_id[FLYT_URL_BOOT_ID_BYTES], url[FLYT_URL_TEXT_BYTES];
+    struct flyt_error err;
+    struct stat info;
+    int fd;
+
+    assert_int_equal(inventory->data_urls.data_urls_len, 2);
+    assert_string_equal(inventory->data_urls.data_urls_val[0], boss->test->node.listen_urls[0]);
+    flyt_machine_boot_id(boot_id);
+    snprintf(url, sizeof url, "unix://%s%s/node.sock", boot_id, boss->test->folder);
+    assert_string_equal(inventory->data_urls.data_urls_val[1], url);
+    assert_int_equal(stat(boss->test->settings.socket, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0666);
+    assert_int_equal(flyt_connect(url, 1000, &err, &fd), 0);
+    close(fd);
+}
+
 /* ---- tests ---- */
 
 static void test_inventory(void **state)
@@ -426,8 +447,7 @@ static void test_inventory(void **state)
     assert_int_equal(gpu->memory_bytes, 1 << 30);
     assert_string_not_equal(gpu->uuid, inventory->gpus.gpus_val[0].uuid);
     assert_memory_equal(inventory->node_key, boss->test->node.state.node_key, FLYT_KEY_BYTES);
-    assert_int_equal(inventory->data_urls.data_urls_len, 1);
-    assert_string_equal(inventory->data_urls.data_urls_val[0], boss->test->node.listen_urls[0]);
+    expect_data_urls(boss);
     assert_int_equal(boss->test->node.state.epoch, 3);
     assert_int_equal(boss->test->node.client_lost_s, 33);
 }

@@ -140,6 +140,7 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
     if (status)
         return status;
     flyt_close(fd);
+    flyt_node_ticket_came(&source->ticket, ticket);
     flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
     source->has_gone = false;
     source->use.is_replaceable = 0;

@@ -40,6 +40,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/base/machine.h"
 
 bool flyt_node_is_own_variable(const char *variable)
 {
@@ -216,7 +217,7 @@ static int on_rejoin_over(sd_event_source *source, uint64_t usec, void *user)
 
 static int take_allocations(struct flyt_node *node, struct flyt_error *err)
 {
-    char boot_id[sizeof node->state.boot_id];
+    char boot_id[FLYT_URL_BOOT_ID_BYTES];
 
     for (unsigned i = 0; i < node->state.allocation_count; i++) {
         struct flyt_node_allocation *allocation;
@@ -233,7 +234,7 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
     if (flyt_node_send_restore(node))
         return flyt_error_set(err, -ENOMEM, "no memory");
     /* After a reboot nobody can come back. */
-    flyt_node_boot_id(boot_id);
+    flyt_machine_boot_id(boot_id);
     node->is_rejoining = node->allocations && *boot_id && !strcmp(boot_id, node->state.boot_id);
     strcpy(node->state.boot_id, boot_id);
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
@@ -285,7 +286,8 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
 {
     struct flyt_node_mps *mps = node->mps;
 
-    *node = (struct flyt_node){.event = event, .daemon = daemon, .settings = settings, .link_fd = -1, .mps = mps};
+    *node = (struct flyt_node){
+        .event = event, .daemon = daemon, .settings = settings, .link_fd = -1, .local_fd = -1, .mps = mps};
     node->started_ms = flyt_clock_ms();
     node->client_lost_s = (unsigned)(settings->client_lost_ms / 1000);
     node->resume_ms = FLYT_NODE_RESUME_S * 1000;

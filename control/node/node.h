@@ -146,6 +146,8 @@ struct flyt_node {
     int listen_fds[FLYT_URLS_MAX];
     char listen_urls[FLYT_URLS_MAX][FLYT_URL_BYTES_MAX + 1];
     unsigned listen_count;
+    int local_fd;                           /* for programs of this machine */
+    char local_url[FLYT_URL_BYTES_MAX + 1]; /* empty: there is none */
 
     char link_path[FLYT_MANAGER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */

@@ -246,6 +246,8 @@ unsigned flyt_node_report_urls(const struct flyt_node *node, char (*ret_urls)[FL
         flyt_url_print(&url, text);
         snprintf(ret_urls[count++], FLYT_URL_BYTES_MAX + 1, "%.299s", text);
     }
+    if (*node->local_url && count < FLYT_URLS_MAX)
+        snprintf(ret_urls[count++], FLYT_URL_BYTES_MAX + 1, "%s", node->local_url);
     return count;
 }
 

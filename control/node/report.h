@@ -14,7 +14,9 @@ int flyt_node_report_inventory(const struct flyt_node *node, flyt_register_args 
 int flyt_node_report_figures(const struct flyt_node *node, uint64_t sequence, flyt_heartbeat_args *ret_args);
 /* One GPU as flyt_node_gpu_describe, with parts of its own. */
 int flyt_node_report_gpu(const struct flyt_node *node, const struct flyt_node_gpu *gpu, flyt_gpu *ret_gpu);
-/* Where programs connect: `data_urls`, or `listen` with host_ip in place of no host. Into texts; returns how many. */
+/* Where programs connect: `data_urls`, or `listen` with host_ip in place of no host; behind these, because older
+ * programs do not know such a URL, the unix socket of this machine, where there is room. Into FLYT_URLS_MAX texts;
+ * returns how many. */
 unsigned flyt_node_report_urls(const struct flyt_node *node, char (*ret_urls)[FLYT_URL_BYTES_MAX + 1]);
 
 struct flyt_node_metrics;

@@ -451,6 +451,7 @@ static void go_on(struct flyt_node_server *server, const struct flyt_manager_lin
     flyt_node_server_note_session(server, allocation, described);
     flyt_node_charge_take(server, session->server_id);
     server->ticket = session->ticket;
+    flyt_node_ticket_came(&server->ticket, &server->hand_over->ticket);
     server->session_started_ms = session->session_started_ms;
     server->use = session->use;
     server->use.is_replaceable = 0;

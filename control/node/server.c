@@ -315,6 +315,12 @@ void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
 }
 
+void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_node_ticket *client)
+{
+    if (*client->client_address)
+        memcpy(session->client_address, client->client_address, sizeof session->client_address);
+}
+
 /* Notes what the server has from now on. */
 static void begin(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
                   const struct flyt_node_ticket *ticket, const struct flyt_manager_link_session *session)

@@ -42,9 +42,12 @@ struct flyt_node_ticket {
     uint32_t xid;
     uint32_t client_pid;
     char program[FLYT_NAME_BYTES_MAX + 1];
-    char client_address[FLYT_NAME_BYTES_MAX + 1];
+    char client_address[FLYT_NAME_BYTES_MAX + 1]; /* HOST:PORT, or FLYT_CLIENT_UNIX */
     unsigned char channel_key[FLYT_TICKET_KEY_BYTES];
 };
+
+/* A session's client has come anew, with a ticket of its own: where it is now. */
+void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_node_ticket *client);
 
 struct flyt_node_loading;
 struct flyt_node_saving;

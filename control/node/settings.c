@@ -24,6 +24,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "managers", .kind = FLYT_SETTING_STRINGS, .offset = AT(managers), .fallback = "", .help = "cluster managers, tcp://HOST:PORT; none: serves what its state file has"},
     {.path = "listen", .kind = FLYT_SETTING_STRINGS, .offset = AT(listen), .fallback = "tcp://:9810", .help = "where programs connect"},
     {.path = "data_urls", .kind = FLYT_SETTING_STRINGS, .offset = AT(data_urls), .fallback = "", .help = "what programs are told; by default `listen` with host_ip"},
+    {.path = "socket", .kind = FLYT_SETTING_STRING, .offset = AT(socket), .fallback = "/run/flyt/node.sock", .help = "unix socket where programs of this machine connect, mode 0666, which they are told besides; empty: none, so that they use `listen`, too"},
     {.path = "host_ip", .kind = FLYT_SETTING_STRING, .offset = AT(host_ip), .fallback = "", .help = "this machine's address, for data_urls and placement near a VM"},
     {.path = "tls.authority", .kind = FLYT_SETTING_STRING, .offset = AT(authority), .fallback = "", .help = "the CA's certificates; without it and without state_dir's: in clear, with managers on loopback only"},
     {.path = "tls.certificate", .kind = FLYT_SETTING_STRING, .offset = AT(certificate), .fallback = "", .help = "this node's certificate"},
@@ -95,6 +96,21 @@ static int check_capabilities(const struct flyt_strings *capabilities, struct fl
     return 0;
 }
 
+static int check_socket(const char *path, struct flyt_error *err)
+{
+    char text[FLYT_URL_TEXT_BYTES];
+    struct flyt_error cause;
+    struct flyt_url url;
+
+    if (!path)
+        return 0;
+    snprintf(text, sizeof text, "unix://%s", path);
+    return *path == '/' && !flyt_url_parse(text, &cause, &url)
+               ? 0
+               : flyt_error_set(err, -EINVAL, "socket is %.200s, expected a path from / on of %d bytes at most", path,
+                                FLYT_URL_PATH_BYTES_MAX);
+}
+
 int flyt_node_settings_check(const void *user, struct flyt_error *err)
 {
     const struct flyt_node_settings *settings = user;
@@ -105,6 +121,8 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         status = check_urls(&settings->listen, "listen", err);
     if (!status)
         status = check_urls(&settings->data_urls, "data_urls", err);
+    if (!status)
+        status = check_socket(settings->socket, err);
     if (!status)
         status = check_capabilities(&settings->software_cc, err);
     if (status)

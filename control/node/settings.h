@@ -15,6 +15,7 @@ struct flyt_node_settings {
     struct flyt_strings managers;
     struct flyt_strings listen;
     struct flyt_strings data_urls; /* none: those of `listen`, with host_ip where they name no host */
+    char *socket;                  /* unix socket for programs of this machine; NULL: none */
     char *host_ip;
     char *authority, *certificate, *key; /* NULL: those in state_dir; none: no TLS, loopback */
     char *state_dir;

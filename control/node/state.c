@@ -188,15 +188,6 @@ void flyt_node_state_free_allocations(struct flyt_node_state *state)
     state->allocation_count = 0;
 }
 
-void flyt_node_boot_id(char *ret_id)
-{
-    flyt_auto_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = fd < 0 ? 0 : read(fd, ret_id, 63);
-
-    ret_id[bytes > 0 ? bytes : 0] = 0;
-    ret_id[strcspn(ret_id, "\n")] = 0;
-}
-
 /* ---- writing ---- */
 
 char *flyt_node_state_print(const struct flyt_node_state *state, const flyt_allocation *const *allocations,

@@ -77,9 +77,6 @@ void flyt_node_state_fini(struct flyt_node_state *state);
 /* Its allocations only: they are somewhere else by now, or nobody's. */
 void flyt_node_state_free_allocations(struct flyt_node_state *state);
 
-/* This boot's id (/proc/sys/kernel/random/boot_id), empty where it cannot be read. */
-void flyt_node_boot_id(char *ret_id /* 64 */);
-
 /* A copy that owns all its parts, to be freed with xdr_free(xdr_flyt_allocation). 0 or -ENOMEM. */
 int flyt_node_allocation_copy(const flyt_allocation *from, flyt_allocation *ret_copy);
 

@@ -78,6 +78,8 @@ struct test_node *test_node_new(void)
     free(test->settings.state_dir);
     free(test->settings.listen.items[0]);
     free(test->settings.name);
+    free(test->settings.socket);
+    assert_true(asprintf(&test->settings.socket, "%s/node.sock", test->folder) > 0);
     test->settings.server = strdup(program);
     test->settings.state_dir = strdup(test->folder);
     test->settings.name = strdup("testnode");

@@ -7,6 +7,7 @@
 #include <sys/un.h>
 
 #include "control/base/lookup.h"
+#include "rpc/base/machine.h"
 
 struct flyt_node_way {
     struct flyt_url urls[FLYT_NODE_WAY_URLS_MAX];
@@ -20,7 +21,7 @@ struct flyt_node_way {
 static bool can_be_reached(const struct flyt_url *url, bool is_local)
 {
     if (url->scheme == FLYT_URL_UNIX)
-        return is_local;
+        return is_local && !flyt_machine_check(url, NULL);
     return !is_local && *url->host && url->port;
 }
 

@@ -24,6 +24,7 @@
 #include "rpc/base/id.h"
 #include "rpc/base/idtable.h"
 #include "rpc/base/log.h"
+#include "rpc/base/machine.h"
 #include "rpc/base/sha256.h"
 #include "rpc/base/thread.h"
 #include "rpc/base/url.h"
@@ -123,6 +124,9 @@ static void test_clock_counts_down(void **state)
 
 /* ---- URLs ---- */
 
+#define HERE      "0a1b2c3d-1111-4222-8333-0123456789ab"
+#define ELSEWHERE "0a1b2c3d-1111-4222-8333-0123456789ac"
+
 static void test_url_accepts(void **state)
 {
     static const struct {
@@ -134,6 +138,7 @@ static void test_url_accepts(void **state)
         {"tcp://:0", "", "", "tcp://:0", 0},
         {"tcp://10.0.0.1:65535", "10.0.0.1", "", "tcp://10.0.0.1:65535", 65535},
         {"unix:///run/flyt.sock", "", "/run/flyt.sock", "unix:///run/flyt.sock", 0},
+        {"unix://" HERE "/run/s", HERE, "/run/s", "unix://" HERE "/run/s", 0},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -153,11 +158,25 @@ static void test_url_refuses_and_says_why(void **state)
     static const struct {
         const char *text, *word;
     } cases[] = {
-        {"", "expected tcp"},           {"http://x:1", "expected tcp"},  {"tcp://host", "no port"},
-        {"tcp://host:", "port ''"},     {"tcp://host:65536", "65535"},   {"tcp://host:12x", "12x"},
-        {"tcp://host:-1", "-1"},        {"tcp://::1:80", "brackets"},    {"tcp://[::1:80", "bracket"},
-        {"tcp://[::1]", "no port"},     {"unix://relative", "absolute"}, {"unix:///", "absolute"},
+        {"", "expected tcp"},
+        {"http://x:1", "expected tcp"},
+        {"tcp://host", "no port"},
+        {"tcp://host:", "port ''"},
+        {"tcp://host:65536", "65535"},
+        {"tcp://host:12x", "12x"},
+        {"tcp://host:-1", "-1"},
+        {"tcp://::1:80", "brackets"},
+        {"tcp://[::1:80", "bracket"},
+        {"tcp://[::1]", "no port"},
+        {"unix://relative", "absolute"},
+        {"unix:///", "absolute"},
         {"tcp://host/x:80", "no port"},
+        {"unix://relative/x", "boot id"},
+        {"unix://" HERE, "absolute"},
+        {"unix://" HERE "/", "absolute"},
+        {"unix://0A1B2C3D-1111-4222-8333-0123456789AB/s", "boot id"},
+        {"unix://" HERE "0/s", "boot id"},
+        {"unix://0a1b2c3d11111-4222-8333-0123456789ab/s", "boot id"},
     };
     struct flyt_url url = {.port = 9};
     struct flyt_error err;
@@ -175,6 +194,47 @@ static void test_url_refuses_and_says_why(void **state)
     memcpy(longer, "tcp://xx", 8);
     assert_int_equal(flyt_url_parse(longer, &err, &url), -EINVAL);
     assert_int_equal(url.port, 9); /* untouched */
+}
+
+static void test_url_order(void **state)
+{
+    static char *const texts[] = {
+        "tcp://a:1", "unix:///any",           "unix://" ELSEWHERE "/far", "later://x", "unix://" HERE "/near",
+        "tcp://b:1", "unix://" HERE "/second"};
+    static const char *const near[] = {
+        "unix://" HERE "/near", "unix://" HERE "/second", "tcp://a:1", "unix:///any", "later://x", "tcp://b:1"};
+    char ordered[7][FLYT_URL_TEXT_BYTES];
+
+    assert_int_equal(flyt_url_order(texts, 7, HERE, ordered), 6);
+    for (unsigned i = 0; i < 6; i++)
+        assert_string_equal(ordered[i], near[i]);
+    /* Nobody's sockets are this machine's where it does not know what it is called. */
+    assert_int_equal(flyt_url_order(texts, 7, "", ordered), 4);
+    for (unsigned i = 0; i < 4; i++)
+        assert_string_equal(ordered[i], near[i + 2]);
+    assert_int_equal(flyt_url_order(&texts[2], 1, HERE, ordered), 0);
+    assert_int_equal(flyt_url_order(NULL, 0, HERE, ordered), 0);
+}
+
+static void test_machine(void **state)
+{
+    char boot_id[FLYT_URL_BOOT_ID_BYTES], text[FLYT_URL_TEXT_BYTES];
+    struct flyt_error err;
+    struct flyt_url url;
+
+    flyt_machine_boot_id(boot_id);
+    snprintf(text, sizeof text, "unix://%s/s", boot_id);
+    assert_int_equal(flyt_url_parse(text, NULL, &url), 0); /* the kernel's form is the URL's */
+    assert_int_equal(flyt_machine_check(&url, &err), 0);
+    assert_int_equal(flyt_url_parse("unix:///s", NULL, &url), 0);
+    assert_int_equal(flyt_machine_check(&url, &err), 0);
+    assert_int_equal(flyt_url_parse("tcp://elsewhere:1", NULL, &url), 0);
+    assert_int_equal(flyt_machine_check(&url, &err), 0);
+    assert_int_equal(flyt_url_parse("unix://" ELSEWHERE "/s", NULL, &url), 0);
+    assert_int_equal(flyt_machine_check(&url, &err), -EHOSTUNREACH);
+    assert_non_null(strstr(err.text, "another machine"));
+    assert_non_null(strstr(err.text, ELSEWHERE));
+    assert_non_null(strstr(err.text, boot_id));
 }
 
 /* ---- SHA-256: vectors of FIPS 180-4's examples and of NIST's CAVP ---- */
@@ -514,6 +574,8 @@ int main(void)
         cmocka_unit_test(test_clock_counts_down),
         cmocka_unit_test(test_url_accepts),
         cmocka_unit_test(test_url_refuses_and_says_why),
+        cmocka_unit_test(test_url_order),
+        cmocka_unit_test(test_machine),
         cmocka_unit_test(test_sha256_vectors),
         cmocka_unit_test(test_sha256_in_pieces),
         cmocka_unit_test(test_idtable_adds_finds_removes),

@@ -54,14 +54,36 @@ static int parse_tcp(const char *text, const char *rest, struct flyt_error *err,
     return 0;
 }
 
-static int parse_unix(const char *text, const char *path, struct flyt_error *err, struct flyt_url *url)
+/* Whether these bytes are a UUID as the kernel prints it, in lower case. */
+static bool is_boot_id(const char *text, size_t bytes)
 {
+    if (bytes != FLYT_URL_BOOT_ID_BYTES - 1)
+        return false;
+    for (size_t i = 0; i < bytes; i++) {
+        bool is_dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (is_dash ? text[i] != '-' : !strchr("0123456789abcdef", text[i]))
+            return false;
+    }
+    return true;
+}
+
+static int parse_unix(const char *text, const char *rest, struct flyt_error *err, struct flyt_url *url)
+{
+    const char *path = rest + strcspn(rest, "/");
+    size_t host_bytes = (size_t)(path - rest);
+
+    if (host_bytes && *path && !is_boot_id(rest, host_bytes))
+        return flyt_error_set(err, -EINVAL,
+                              "address '%.128s': no boot id stands before the path, expected unix:///PATH or "
+                              "unix://BOOT_ID/PATH",
+                              text);
     if (*path != '/' || !path[1])
         return flyt_error_set(err, -EINVAL, "address '%s': expected an absolute path, unix:///PATH", text);
     if (strlen(path) > FLYT_URL_PATH_BYTES_MAX)
         return flyt_error_set(err, -EINVAL,
                               "address '%.64s…': the path is longer than the %d bytes that a unix socket allows", text,
                               FLYT_URL_PATH_BYTES_MAX);
+    memcpy(url->host, rest, host_bytes);
     strcpy(url->path, path);
     return 0;
 }
@@ -87,9 +109,31 @@ int flyt_url_parse(const char *text, struct flyt_error *err, struct flyt_url *re
 void flyt_url_print(const struct flyt_url *url, char *text)
 {
     if (url->scheme == FLYT_URL_UNIX)
-        snprintf(text, FLYT_URL_TEXT_BYTES, "unix://%s", url->path);
+        snprintf(text, FLYT_URL_TEXT_BYTES, "unix://%.36s%s", url->host, url->path);
     else if (strchr(url->host, ':'))
         snprintf(text, FLYT_URL_TEXT_BYTES, "tcp://[%s]:%u", url->host, url->port);
     else
         snprintf(text, FLYT_URL_TEXT_BYTES, "tcp://%s:%u", url->host, url->port);
+}
+
+enum nearness { HERE, UNKNOWN, ELSEWHERE };
+
+static enum nearness nearness_of(const char *text, const char *boot_id)
+{
+    struct flyt_url url;
+
+    if (flyt_url_parse(text, NULL, &url) || url.scheme != FLYT_URL_UNIX || !*url.host)
+        return UNKNOWN;
+    return strcmp(url.host, boot_id) ? ELSEWHERE : HERE;
+}
+
+unsigned flyt_url_order(char *const *texts, unsigned count, const char *boot_id, char (*ret_texts)[FLYT_URL_TEXT_BYTES])
+{
+    unsigned used = 0;
+
+    for (enum nearness nearness = HERE; nearness < ELSEWHERE; nearness++)
+        for (unsigned i = 0; i < count; i++)
+            if (nearness_of(texts[i], boot_id) == nearness)
+                snprintf(ret_texts[used++], FLYT_URL_TEXT_BYTES, "%s", texts[i]);
+    return used;
 }

@@ -24,7 +24,8 @@
  * opened again when they are needed. The channel connects to the same address with the same credentials and the
  * session's token, for FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". Where the server had
  * stopped the program it was about to be moved: then FLYT_CHANNEL_STOPPED_MS, and every other time `locate` is asked
- * where; a server that is lost on the way was not the last one, and the one that was left may have everything still, as
+ * where, as it is where the address is a unix socket that could not be connected to: its node may have others; a server
+ * that is lost on the way was not the last one, and the one that was left may have everything still, as
  * one that said so (FLYT_BACK_MOVED, below). What flyt_channel_info tells stays what the first server said; the new one
  * must have the same session, as many devices, and every procedure that the first had. A protocol error, a `fatal`
  * notice that came before, and closing are never followed by a resumption.
@@ -105,10 +106,11 @@ struct flyt_channel_handlers {
     int (*resume)(void *user, struct flyt_channel *fresh, struct flyt_error *err);
     /*
      * Where a session that was moved is now (FLYT_MOVED_ASK_AGAIN), or may be because its server had stopped it; called
-     * before each try, or each other one, from a thread of the channel; `attempt` counts from 0. *place is what was
-     * last used, and is left so where it holds. May block, and closing waits for it. What place->credentials.data
-     * points to stays until the next call. 0, or a negative errno with a sentence: -EACCES, -ENODEV and -EPROTO are
-     * refusals, after others it is called again. May be NULL: it is where it was.
+     * before each try, or each other one, from a thread of the channel; `attempt` counts from 0, and stays the same
+     * where the answer was "busy". *place is what was last used, and is left so where it holds. May block, and closing
+     * waits for it. What place->credentials.data points to stays until the next call. 0, or a negative errno with a
+     * sentence: -EACCES, -ENODEV and -EPROTO are refusals, after others it is called again. May be NULL: it is where it
+     * was.
      */
     int (*locate)(void *user, unsigned attempt, struct flyt_channel_place *place, struct flyt_error *err);
 };

@@ -215,6 +215,7 @@ static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *
     fresh->endpoint = old;
     flyt_input_take(&channel->input, &fresh->input);
     channel->chunk = fresh->chunk;
+    /* Before the page: channel_progress.c looks at the page first. */
     atomic_store(&channel->received, after);
     atomic_store(&channel->executed, after);
     atomic_store(&channel->completed, after);

@@ -24,22 +24,22 @@ static const struct flyt_progress_page *page_of(const struct flyt_channel *chann
     return atomic_load_explicit(&channel->page, memory_order_acquire);
 }
 
+/* The page before the channel's own numbers: another server's page has not said anything yet when it comes to this
+ * address, and the channel's numbers say by then what that server goes on with (take_over_locked of channel_adopt.c).
+ */
 flyt_progress flyt_channel_progress(const struct flyt_channel *channel)
 {
     const struct flyt_progress_page *page = page_of(channel);
-    flyt_progress told = {.received = look(&channel->received),
-                          .executed = look(&channel->executed),
-                          .completed = look(&channel->completed)};
+    flyt_progress seen = {0};
 
-    if (!page || flyt_channel_is_lost(channel))
-        return told;
-    flyt_progress seen = {
-        .received = look(&page->received), .executed = look(&page->executed), .completed = look(&page->completed)};
-    if (!has_heard_errors(channel, page))
-        return told;
-    return (flyt_progress){.received = larger(told.received, seen.received),
-                           .executed = larger(told.executed, seen.executed),
-                           .completed = larger(told.completed, seen.completed)};
+    if (page && !flyt_channel_is_lost(channel))
+        seen = (flyt_progress){
+            .received = look(&page->received), .executed = look(&page->executed), .completed = look(&page->completed)};
+    if (page && !has_heard_errors(channel, page))
+        seen = (flyt_progress){0};
+    return (flyt_progress){.received = larger(look(&channel->received), seen.received),
+                           .executed = larger(look(&channel->executed), seen.executed),
+                           .completed = larger(look(&channel->completed), seen.completed)};
 }
 
 /* It is known that the calls are not complete: the server must get them, and a core to execute them on. */
@@ -63,6 +63,8 @@ static enum flyt_channel_known look_up(struct flyt_channel *channel, const struc
     if (!page)
         return FLYT_CHANNEL_UNKNOWN;
     bool is_done = larger(place ? look(place) : 0, look(&page->completed)) >= sequence;
+    /* Since the look above, another server's page may have come (flyt_channel_progress). */
+    is_done |= look(&channel->completed) >= sequence;
     if ((!is_done && !place) || !has_heard_errors(channel, page))
         return FLYT_CHANNEL_UNKNOWN;
     atomic_fetch_add_explicit(&channel->page_answer_count, 1, memory_order_relaxed);

@@ -11,6 +11,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/deadline.h"
 #include "rpc/base/log.h"
+#include "rpc/base/url.h"
 
 enum {
     LAST_READ_MS = 1000, /* how long a server that is gone may take to end the connection */
@@ -27,20 +28,21 @@ struct resumption {
     uint64_t start_ms, end_ms; /* no try begins after the latter; UINT64_MAX: for ever */
     bool is_moved;             /* what fails is begun again as a whole */
     bool is_stopped;           /* not is_moved, and the program stood still to be moved: it may be elsewhere by now */
-    bool is_asked;             /* where it is, each time; is_stopped: every other time */
+    bool is_asked;             /* where it is, each time; is_stopped, is_unreached: every other time */
+    bool is_unreached;         /* it was at a unix socket that could not be connected to: its node may have others */
     struct flyt_resume_state state;
     const char *doubt; /* what stands against it unless the next server knows better; NULL: nothing, `after` is set */
-    unsigned located_count;
-    uint64_t refused_ms;   /* since when every answer has been a refusal; 0: the last one was none */
-    struct steps {         /* when they were over (flyt_clock_ns) */
-        uint64_t begin_ns; /* all of it began */
-        uint64_t left_ns;  /* the old connection */
-        uint64_t try_ns;   /* the last try began */
-        uint64_t fresh_ns; /* connected, the handshake included */
-        uint64_t begun_ns; /* session_resume_begin, or that nothing is to be made */
-        uint64_t made_ns;  /* all objects */
-        uint64_t ended_ns; /* session_resume_end */
-        uint64_t taken_ns; /* the channel has the new connection */
+    unsigned located_count; /* addresses that were tried, those of who was busy once */
+    uint64_t refused_ms;    /* since when every answer has been a refusal; 0: the last one was none */
+    struct steps {          /* when they were over (flyt_clock_ns) */
+        uint64_t begin_ns;  /* all of it began */
+        uint64_t left_ns;   /* the old connection */
+        uint64_t try_ns;    /* the last try began */
+        uint64_t fresh_ns;  /* connected, the handshake included */
+        uint64_t begun_ns;  /* session_resume_begin, or that nothing is to be made */
+        uint64_t made_ns;   /* all objects */
+        uint64_t ended_ns;  /* session_resume_end */
+        uint64_t taken_ns;  /* the channel has the new connection */
         unsigned try_count;
     } steps;
     /* Of one try: */
@@ -234,28 +236,28 @@ static int check_fresh(const struct flyt_channel *channel, const struct flyt_cha
     return 0;
 }
 
-/* Where it is to be looked for. 0 or a negative errno. */
-static int locate(struct resumption *self, struct flyt_channel_place *ret_place, struct flyt_error *err)
+/* Whether this try asks where the session is; else it is looked for where it was. */
+static bool asks(const struct resumption *self)
 {
-    struct flyt_channel *channel = self->channel;
-
-    memcpy(ret_place->url, channel->url, sizeof channel->url);
-    ret_place->credentials = channel->credentials;
-    if (!self->is_asked || (self->is_stopped && self->steps.try_count % 2))
-        return 0;
-    return channel->handlers->locate(channel->user, self->located_count++, ret_place, err);
+    return self->is_asked && !((self->is_stopped || self->is_unreached) && self->steps.try_count % 2);
 }
 
 /* One try. 0 and *ret_fresh, or a negative errno. */
 static int connect_fresh(struct resumption *self, struct flyt_error *err, struct flyt_channel **ret_fresh)
 {
-    uint64_t deadline_ms = flyt_clock_ms() + self->channel->connect_timeout_ms;
-    struct flyt_channel_place place;
+    struct flyt_channel *channel = self->channel;
+    uint64_t deadline_ms = flyt_clock_ms() + channel->connect_timeout_ms;
+    struct flyt_channel_place place = {.credentials = channel->credentials};
+    int status = 0;
 
-    int status = locate(self, &place, err);
+    memcpy(place.url, channel->url, sizeof channel->url);
+    if (asks(self))
+        status = channel->handlers->locate(channel->user, self->located_count, &place, err);
     if (!status)
-        status = flyt_channel_open_fresh(self->channel, &place, &handlers, self,
+        status = flyt_channel_open_fresh(channel, &place, &handlers, self,
                                          deadline_ms < self->end_ms ? deadline_ms : self->end_ms, err, ret_fresh);
+    /* Who is busy has answered: another of its addresses would say the same. */
+    self->located_count += asks(self) && status != -EBUSY;
     explicit_bzero(&place, sizeof place);
     return status;
 }
@@ -486,6 +488,19 @@ static bool may_try_again(struct resumption *self, int status, bool is_connected
     return now_ms - self->refused_ms < FLYT_CHANNEL_RESUME_MS;
 }
 
+/* After a try that did not get in where the session was: a unix socket may be gone for good, while its node has others.
+ * Who is busy, or slow, is there. */
+static void doubt_socket(struct resumption *self, int status)
+{
+    const struct flyt_channel *channel = self->channel;
+    struct flyt_url url;
+
+    if (self->is_asked || !channel->handlers->locate || status == -EBUSY || status == -ETIMEDOUT ||
+        flyt_url_parse(channel->url, NULL, &url))
+        return;
+    self->is_asked = self->is_unreached = url.scheme == FLYT_URL_UNIX;
+}
+
 /* 0, or a negative errno with what the last try came to. */
 static int go_on(struct resumption *self, struct flyt_error *err)
 {
@@ -503,6 +518,8 @@ static int go_on(struct resumption *self, struct flyt_error *err)
         if (!status || is_late || !may_try_again(self, status, is_connected))
             return status;
         before = *err;
+        if (!is_connected)
+            doubt_socket(self, status);
         flyt_debug("session does not go on yet server=%s: %s", self->channel->url, err->text);
         if (poll(&over, 1, (int)pause_ms) != 0)
             return flyt_error_set(err, -ECANCELED, "closed");

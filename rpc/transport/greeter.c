@@ -19,7 +19,7 @@
 #include "rpc/transport/message.h"
 
 enum {
-    LISTENERS_MAX = 8,
+    LISTENERS_MAX = 9, /* a node manager's: FLYT_URLS_MAX, and its unix socket */
     MARK_BYTES = 4,
     HURRIED_TIME_MS = 1000, /* what remains of the time limit while the greeter is full */
     TICK_MS = 250,

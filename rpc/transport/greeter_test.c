@@ -19,6 +19,7 @@
 #include <rpc/rpc.h>
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/machine.h"
 #include "rpc/base/sha256.h"
 #include "rpc/base/url.h"
 #include "rpc/transport/greeter.h"
@@ -88,6 +89,38 @@ static void test_unix_socket_file(void **state)
     assert_int_equal(flyt_listen(url, &err, &second, text), -EADDRINUSE);
     assert_int_equal(stat(path, &info), 0);
     unlink(path);
+}
+
+/* Named with this machine; and one of another machine is neither made nor taken for one of this. */
+static void test_unix_socket_of_a_machine(void **state)
+{
+    static const char elsewhere[] = "unix://0a1b2c3d-1111-4222-8333-0123456789ac";
+    char boot_id[FLYT_URL_BOOT_ID_BYTES], plain[100], url[200], text[FLYT_URL_TEXT_BYTES];
+    const char *path = plain + strlen("unix://");
+    struct flyt_error err;
+    struct stat info;
+    int listen_fd, fd;
+
+    flyt_machine_boot_id(boot_id);
+    unix_url(plain, sizeof plain);
+    snprintf(url, sizeof url, "%s%s", elsewhere, path);
+    assert_int_equal(flyt_listen(url, &err, &listen_fd, text), -EHOSTUNREACH);
+    assert_non_null(strstr(err.text, "another machine"));
+    assert_int_equal(stat(path, &info), -1);
+    snprintf(url, sizeof url, "unix://%s%s", boot_id, path);
+    assert_int_equal(flyt_listen(url, &err, &listen_fd, text), 0);
+    assert_string_equal(text, url);
+    assert_true(flyt_listens_at(listen_fd, path));
+    assert_false(flyt_listens_at(listen_fd, "/tmp"));
+    assert_int_equal(flyt_connect(url, 2000, &err, &fd), 0);
+    assert_false(flyt_listens_at(fd, path)); /* it is bound to nothing */
+    close(fd);
+    snprintf(url, sizeof url, "%s%s", elsewhere, path);
+    assert_int_equal(flyt_connect(url, 2000, &err, &fd), -EHOSTUNREACH);
+    assert_non_null(strstr(err.text, "another machine"));
+    flyt_unlisten(text);
+    assert_false(flyt_listens_at(listen_fd, path));
+    close(listen_fd);
 }
 
 /* ---- the greeter ---- */
@@ -724,6 +757,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_listen_and_connect_tcp),
         cmocka_unit_test(test_unix_socket_file),
+        cmocka_unit_test(test_unix_socket_of_a_machine),
         cmocka_unit_test(test_handshake_is_handed_over_whole),
         cmocka_unit_test(test_stock_client_needs_no_session),
         cmocka_unit_test(test_bad_guests_are_turned_away),

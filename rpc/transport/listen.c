@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/machine.h"
 
 enum { BACKLOG = 256, UNIX_BUFFER_BYTES = 4 * 1024 * 1024 };
 
@@ -204,6 +205,8 @@ int flyt_listen(const char *text, struct flyt_error *err, int *ret_fd, char *ret
     struct flyt_url url;
     int status = flyt_url_parse(text, err, &url), fd = -1;
 
+    if (!status)
+        status = flyt_machine_check(&url, err);
     if (status)
         return status;
     status = url.scheme == FLYT_URL_UNIX ? listen_unix(&url, err, &fd) : listen_tcp(&url, err, &fd);
@@ -225,6 +228,16 @@ int flyt_listen_describe(const char *text, int fd, char *ret_url_text)
         return -ENOTSOCK;
     flyt_url_print(&url, ret_url_text);
     return 0;
+}
+
+bool flyt_listens_at(int fd, const char *path)
+{
+    struct sockaddr_un address = {0};
+    socklen_t bytes = sizeof address;
+    struct stat info;
+
+    return !getsockname(fd, (struct sockaddr *)&address, &bytes) && address.sun_family == AF_UNIX &&
+           !strncmp(address.sun_path, path, sizeof address.sun_path) && !lstat(path, &info) && S_ISSOCK(info.st_mode);
 }
 
 /* ---- connecting ---- */
@@ -344,6 +357,8 @@ int flyt_connect(const char *text, unsigned timeout_ms, struct flyt_error *err, 
     int fd = -1;
     int status = flyt_url_parse(text, err, &url);
 
+    if (!status)
+        status = flyt_machine_check(&url, err);
     if (status)
         return status;
     if (url.scheme == FLYT_URL_UNIX) {

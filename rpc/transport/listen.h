@@ -16,8 +16,8 @@
  *
  * tcp: all addresses where the host is empty, IPv6 and IPv4 alike; the text then names no host, which connects to
  * this machine. unix: the socket's file is made with mode 0600; one that is there and that nobody listens on is
- * replaced, -EADDRINUSE where somebody does or where it is no socket. The file stays when the descriptor is closed:
- * flyt_unlisten.
+ * replaced, -EADDRINUSE where somebody does or where it is no socket; -EHOSTUNREACH where the URL names another
+ * machine. The file stays when the descriptor is closed: flyt_unlisten.
  */
 int flyt_listen(const char *url, struct flyt_error *err, int *ret_fd, char *ret_url_text);
 
@@ -25,11 +25,16 @@ int flyt_listen(const char *url, struct flyt_error *err, int *ret_fd, char *ret_
  * port that it really has. 0, -EINVAL (not a URL) or -ENOTSOCK. */
 int flyt_listen_describe(const char *url, int fd, char *ret_url_text);
 
+/* Whether a descriptor from before a restart is a unix socket that was bound to this path, and a socket is still there.
+ */
+bool flyt_listens_at(int fd, const char *path);
+
 /* Removes the file of a unix socket that flyt_listen made; nothing for other addresses. */
 void flyt_unlisten(const char *url_text);
 
 /* Connects to a URL, trying all addresses of a name, and tunes the socket. Blocks at most timeout_ms, name look-up not
- * counted. 0 and *ret_fd; -ECONNREFUSED, -ETIMEDOUT, -EINVAL or what connect(2) says, with a sentence in *err. */
+ * counted. 0 and *ret_fd; -ECONNREFUSED, -ETIMEDOUT, -EINVAL, -EHOSTUNREACH (also: a unix socket of another machine) or
+ * what connect(2) says, with a sentence in *err. */
 int flyt_connect(const char *url, unsigned timeout_ms, struct flyt_error *err, int *ret_fd);
 
 /*

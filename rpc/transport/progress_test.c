@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +17,7 @@
 #include "flyt_client_calls.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/channel_state.h"
 #include "rpc/transport/progress_page.h"
 #include "rpc/transport/test_pair.h"
 
@@ -212,6 +214,56 @@ static void test_an_error_on_its_way_is_waited_for(void **state)
     close_pair(&pair);
 }
 
+/* A reader stands before the page's first number while the session comes to another server. */
+static struct {
+    struct flyt_channel *channel;
+    void *page;
+    uint64_t after;
+} arrival;
+
+static void arrive(int signal_number)
+{
+    atomic_store(&arrival.channel->received, arrival.after);
+    atomic_store(&arrival.channel->executed, arrival.after);
+    atomic_store(&arrival.channel->completed, arrival.after);
+    int protection = PROT_READ, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    if (mmap(arrival.page, FLYT_PROGRESS_PAGE_BYTES, protection, flags, -1, 0) != arrival.page)
+        abort();
+}
+
+static void arrive_at_next_look(struct flyt_channel *channel, uint64_t after)
+{
+    arrival.channel = channel;
+    arrival.page = (void *)atomic_load(&channel->page);
+    arrival.after = after;
+    assert_int_equal(mprotect(arrival.page, FLYT_PROGRESS_PAGE_BYTES, PROT_NONE), 0);
+}
+
+static void test_what_was_complete_stays_so_at_another_server(void **state)
+{
+    const struct sigaction arriving = {.sa_handler = arrive};
+    struct sigaction before;
+    struct pair pair;
+
+    open_with_page(&pair);
+    struct flyt_channel *channel = pair.client.channel;
+    atomic_store(&pair.page->streams[STREAM], 7);
+    atomic_store(&pair.page->completed, 6);
+    assert_int_equal(flyt_channel_stream_known(channel, STREAM, 7), FLYT_CHANNEL_DONE);
+    assert_int_equal(flyt_channel_progress(channel).completed, 6);
+    assert_int_equal(sigaction(SIGSEGV, &arriving, &before), 0);
+    arrive_at_next_look(channel, 7);
+    assert_int_equal(flyt_channel_stream_known(channel, STREAM, 7), FLYT_CHANNEL_DONE);
+    assert_int_equal(flyt_channel_stream_known(channel, STREAM, 8), FLYT_CHANNEL_PENDING);
+    arrive_at_next_look(channel, 9);
+    flyt_progress progress = flyt_channel_progress(channel);
+    assert_int_equal(progress.received, 9);
+    assert_int_equal(progress.executed, 9);
+    assert_int_equal(progress.completed, 9);
+    assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
+    close_pair(&pair);
+}
+
 static void test_a_lost_connection_makes_the_page_worthless(void **state)
 {
     struct pair pair;
@@ -342,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_only_the_real_thing_is_mapped),
         cmocka_unit_test(test_the_page_answers),
         cmocka_unit_test(test_an_error_on_its_way_is_waited_for),
+        cmocka_unit_test(test_what_was_complete_stays_so_at_another_server),
         cmocka_unit_test(test_a_lost_connection_makes_the_page_worthless),
         cmocka_unit_test(test_a_forked_child_leaves_the_page_to_its_parent),
         cmocka_unit_test(test_odd_servers_are_survived),

@@ -67,17 +67,20 @@ class System:
     store                URL; None: SQLite in the folder
     namespaces           None: where possible, but not with a store on the loopback interface (the hub has its own)
     tls                  False: in clear, on the loopback interface only
+    local                True: VMs are told their node's unix socket (FLYT_LOCAL=1: by default); else all is TCP
     cluster, node, client  further settings, {"name": value}; node and client may be functions of the index
     """
 
+    local = bool(os.environ.get("FLYT_LOCAL"))
     further_machines = 0        # namespaces behind those of the VMs
 
     def __init__(self, nodes=1, vms=1, gpus=1, sms=32, memory="1G", hardware=False, store=None, namespaces=None, tls=True,
-                 cluster=None, node=None, client=None, folder=None, env=None):
+                 cluster=None, node=None, client=None, folder=None, env=None, local=None):
         self.folder = folder or tempfile.mkdtemp(prefix="system-", dir=harness.WORK)
         self.node_count, self.vm_count = nodes, vms
         self.env = env or harness.environment()
         self.tls, self.store = tls, store
+        self.local = self.local if local is None else local
         self.gpus, self.sms, self.memory, self.hardware = gpus, sms, memory, hardware
         self.further = {"cluster": cluster or {}, "node": node or {}, "client": client or {}}
         self.network = self.supervisor = self._reserved = None
@@ -146,6 +149,10 @@ class System:
 
     def node_name(self, i):
         return "node-%d" % i
+
+    def node_socket(self, i):
+        """Where programs connect without a network; these VMs have this machine's boot id."""
+        return self.path(self.node_name(i), "node.sock") if self.local else ""
 
     def client_socket(self, i):
         return self.path("vm-%d" % i, "run", "client.sock")
@@ -216,7 +223,8 @@ class System:
         os.makedirs(state, mode=0o700, exist_ok=True)
         address = netns.HUB_ADDRESS if self.network else "127.0.0.1"
         settings = {"name": name, "managers": [self.manager_url], "listen": ["tcp://%s:0" % address], "host_ip": address,
-                    "state_dir": state, "server": self.program("flyt-server"), "metrics": "127.0.0.1:0"}
+                    "socket": self.node_socket(i), "state_dir": state, "server": self.program("flyt-server"),
+                    "metrics": "127.0.0.1:0"}
         if not (self.hardware == "each" or (self.hardware and i == 0)):
             settings.update({"software_gpus": self.gpus, "software_sms": self.sms, "software_memory": self.memory})
         path = self.configure("node", name, settings, i)

@@ -33,7 +33,8 @@ class Cluster:
                                     if "listens on tcp" in line], "the cluster manager listens")
         url = lines[0].split("listens on ")[1].split(",")[0]
         self.write("node", name='"n1"', managers='"%s"' % url, software_gpus=2, state_dir='"%s/node"' % self.folder,
-                   server='"%s"' % program("flyt-server"), listen='"%s"' % listen, metrics='""', rejoin=5.0)
+                   server='"%s"' % program("flyt-server"), listen='"%s"' % listen, socket='""', metrics='""',
+                   rejoin=5.0)
         self.write("client", managers='"%s"' % url, vm_ip='"%s"' % VM, socket='"%s"' % self.client_socket,
                    state_dir='"%s/client"' % self.folder, metrics='""')
         # Programs come back to no other address: the socket is the service manager's, as with socket activation.

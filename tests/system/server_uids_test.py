@@ -196,7 +196,8 @@ def state_that_others_can_open():
     os.mkdir(state)
     os.chmod(state, 0o755)
     path = os.path.join(harness.WORK, "open.conf")
-    write_settings(path, {"name": "n", "state_dir": state, "software_gpus": 1, "listen": ["tcp://127.0.0.1:0"], **node()})
+    write_settings(path, {"name": "n", "state_dir": state, "software_gpus": 1, "listen": ["tcp://127.0.0.1:0"],
+                          "socket": "", **node()})
     result = run([os.path.join(BUILD, "bin", "flyt-node-manager"), "--config", path])
     expect(result.status == 1 and "is open to other users" in result.err, result)
 

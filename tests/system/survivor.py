@@ -8,9 +8,9 @@ from steady import Steady
 
 
 class Survivor(Steady):
-    def __init__(self, system, i):
+    def __init__(self, system, i, prefix=()):
         self.system, self.name = system, "the program in VM %d" % i
-        self.process = system.start_in_vm(i, helper("survivor"))
+        self.process = system.start_in_vm(i, *prefix, helper("survivor"))
         self._said = b""
         self.wait_ready()
 

@@ -123,7 +123,8 @@ class Watched(Trusted):
         self._node_port, port = netns.reserve_port()
         self.node_url = "tcp://127.0.0.1:%d" % port
         self.relay = by_hand.Relay(self.node_url, change)
-        super().__init__(nodes=1, vms=vms, node={"listen": [self.node_url], "data_urls": [self.relay.url], **(node or {})},
+        super().__init__(nodes=1, vms=vms, node={"listen": [self.node_url], "data_urls": [self.relay.url], "socket": "",
+                                                    **(node or {})},
                          **options)
 
     def close(self):

@@ -21,13 +21,14 @@ class TwoNodes(System):
     node-0, with so many devices."""
 
     further_machines = 1
+    alice_sms = 16  # who resizes her says so here
 
     def __init__(self, faults=None, devices=1, **options):
         self.faults = faults or {}
         super().__init__(**{"nodes": 2, "vms": 1, "gpus": 1, "sms": 32, "memory": "1G", **HARDWARE, **options})
         try:
             self.flytctl("cordon", "node-1")
-            self.flytctl("vm", "add", self.vm_ip(0), "--name", "alice", "--sm", "16", "--memory",
+            self.flytctl("vm", "add", self.vm_ip(0), "--name", "alice", "--sm", self.alice_sms, "--memory",
                          "8G" if HARDWARE else "512M", "--sessions", 2 * BATCH, "--devices", devices, "--reserved")
             within(60, lambda: [v for v in self.flytctl("vms") if v["state"] == "granted"], "alice has a GPU")
             self.flytctl("uncordon", "node-1")
@@ -50,8 +51,8 @@ class TwoNodes(System):
         state = self.path(name, "state")
         os.makedirs(state, mode=0o700, exist_ok=True)
         settings = {"name": name, "managers": [self.manager_url], "listen": ["tcp://%s:0" % self.address(i)],
-                    "host_ip": self.address(i), "state_dir": state, "server": self.program("flyt-server"),
-                    "metrics": "127.0.0.1:0"}
+                    "host_ip": self.address(i), "socket": self.node_socket(i), "state_dir": state,
+                    "server": self.program("flyt-server"), "metrics": "127.0.0.1:0"}
         if self.hardware != "each":
             settings.update({"software_gpus": self.gpus, "software_sms": self.sms, "software_memory": self.memory})
         path = self.configure("node", name, settings, i)
@@ -108,7 +109,7 @@ class TwoNodes(System):
         """And nothing of her is at the other one."""
         expect_equal(self.place(), node, "where alice is")
         charged = {g["node"]: g["sms_allocated"] for g in self.flytctl("gpus")}
-        expect_equal(charged, {"node-0": 0, "node-1": 0, node: 16}, "SMs that are charged")
+        expect_equal(charged, {"node-0": 0, "node-1": 0, node: self.alice_sms}, "SMs that are charged")
         within(60, lambda: {s["node"] for s in self.flytctl("sessions")} <= {node}, "sessions are at " + node)
 
     def over(self):

@@ -60,8 +60,8 @@ static void note_lost(void *user, const char *cause)
 
 /*
  * A session that was moved: the client manager is asked, where it gave the server; it may name several addresses of the
- * node, which take turns. From a thread of the channel; a fork waits for the answer, as for every connection that is
- * being made. Nobody who holds the mutex waits for the channel once it is open.
+ * node, which take turns; another node's begin with their first one. From a thread of the channel; a fork waits for the
+ * answer, as for every connection that is being made. Nobody who holds the mutex waits for the channel once it is open.
  */
 static int locate(void *user, unsigned attempt, struct flyt_channel_place *place, struct flyt_error *err)
 {
@@ -72,7 +72,10 @@ static int locate(void *user, unsigned attempt, struct flyt_channel_place *place
     if (is_granted)
         status = flyt_local_attach(grant, err);
     if (is_granted && !status) {
-        snprintf(place->url, sizeof place->url, "%s", grant->urls[attempt % grant->url_count]);
+        if (!attempt || grant->is_elsewhere)
+            grant->first_attempt = attempt;
+        grant->is_elsewhere = false;
+        snprintf(place->url, sizeof place->url, "%s", grant->urls[(attempt - grant->first_attempt) % grant->url_count]);
         place->credentials = (struct flyt_channel_credentials){
             .data = grant->credentials, .bytes = grant->credentials_bytes, .is_encrypted = grant->is_encrypted};
         memcpy(place->credentials.secret, grant->secret, sizeof place->credentials.secret);

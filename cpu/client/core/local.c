@@ -12,6 +12,7 @@
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/machine.h"
 
 enum { RECORD_BYTES_MAX = 65536 };
 enum { RETRY_MS = 50, CLOSED_MAX = 2 };
@@ -41,15 +42,27 @@ _Static_assert((int)FLYT_LOCAL_URLS_MAX == FLYT_URLS_MAX &&
                    (int)FLYT_TICKET_KEY_BYTES == FLYT_KEY_BYTES && (int)FLYT_URL_TEXT_BYTES > FLYT_URL_BYTES_MAX,
                "local.h repeats bounds of control_limits.h");
 
-static void take_grant(struct flyt_local *local, const flyt_local_attach_res *res)
+/* Those of this machine come first: what is absent or refuses there (a container has its host's boot id, and other
+ * files) is followed by the others. 0, or -EPROTO, which changes nothing: there are none. */
+static int take_grant(struct flyt_local *local, const flyt_local_attach_res *res, struct flyt_error *err)
 {
-    local->url_count = res->urls.urls_len;
-    for (unsigned i = 0; i < local->url_count; i++)
-        snprintf(local->urls[i], sizeof local->urls[i], "%s", res->urls.urls_val[i]);
+    char boot_id[FLYT_URL_BOOT_ID_BYTES], urls[FLYT_LOCAL_URLS_MAX][FLYT_URL_TEXT_BYTES];
+
+    flyt_machine_boot_id(boot_id);
+    unsigned count = flyt_url_order(res->urls.urls_val, res->urls.urls_len, boot_id, urls);
+    if (!count)
+        return flyt_error_set(err, -EPROTO, "the client manager at %s names no server%s", flyt_local_path(),
+                              res->urls.urls_len ? " but at unix sockets of another machine" : "");
+    for (unsigned i = 0; i < count; i++) {
+        local->is_elsewhere |= i >= local->url_count || strcmp(local->urls[i], urls[i]);
+        memcpy(local->urls[i], urls[i], sizeof urls[i]);
+    }
+    local->url_count = count;
     local->credentials_bytes = res->credentials.credentials_len;
     memcpy(local->credentials, res->credentials.credentials_val, local->credentials_bytes);
     memcpy(local->secret, res->secret, sizeof local->secret);
     local->is_encrypted = res->is_encrypted;
+    return 0;
 }
 
 static int ask(struct flyt_local *local, struct flyt_error *err)
@@ -70,12 +83,12 @@ static int ask(struct flyt_local *local, struct flyt_error *err)
                               status == -EPIPE ? "it closed the connection (is this user allowed?)"
                                                : strerror(-status));
     status = status_code(res.outcome.status);
-    if (status == 0 && (!res.urls.urls_len || !res.credentials.credentials_len))
-        status = flyt_error_set(err, -EPROTO, "the client manager at %s names no server", flyt_local_path());
-    else if (status)
+    if (status)
         flyt_error_set(err, status, "the client manager gives no GPU: %.400s", res.outcome.text);
+    else if (!res.credentials.credentials_len)
+        status = flyt_error_set(err, -EPROTO, "the client manager at %s proves nothing to a server", flyt_local_path());
     else
-        take_grant(local, &res);
+        status = take_grant(local, &res, err);
     explicit_bzero(res.secret, sizeof res.secret);
     xdr_free((xdrproc_t)xdr_flyt_local_attach_res, &res);
     return status;

@@ -23,6 +23,8 @@ struct flyt_local {
     int fd; /* -1: none */
     char urls[FLYT_LOCAL_URLS_MAX][FLYT_URL_TEXT_BYTES];
     unsigned url_count;
+    bool is_elsewhere;      /* the last answer named other addresses than the one before; who looks there says false */
+    unsigned first_attempt; /* to find a moved session there */
     unsigned char credentials[FLYT_LOCAL_CREDENTIALS_BYTES_MAX];
     size_t credentials_bytes;
     unsigned char secret[FLYT_TICKET_KEY_BYTES];

@@ -17,6 +17,7 @@
 #include "cpu/client/core/client.h"
 #include "cpu/client/core/fake_channel.h"
 #include "cpu/client/core/instance.h"
+#include "rpc/base/machine.h"
 #include "rpc/base/url.h"
 #include "rpc/transport/listen.h"
 #include "rpc/transport/message.h"
@@ -31,6 +32,8 @@ static struct {
     pthread_t thread;
     _Atomic(unsigned) asked_count, connection_count;
     _Atomic(bool) refuses, is_deaf, tells_news; /* deaf: ends a connection instead of answering */
+    _Atomic(const char *) socket_of;            /* boot id: it names a unix socket there, last; NULL: none */
+    _Atomic(bool) is_socket_alone, has_moved;   /* moved: every grant names other addresses */
 } manager;
 
 /* In the manager's thread, which is none of the test's. */
@@ -80,17 +83,21 @@ static void send_grant(int fd, unsigned n)
     struct flyt_bytes bytes;
     XDR xdrs;
     static char no_text[] = "", refusal[] = "it was taken away";
-    char first[64], second[64], credentials = (char)n;
-    flyt_url_text urls[] = {first, second};
-    snprintf(first, sizeof first, "tcp://10.0.0.%u:1", n);
-    snprintf(second, sizeof second, "tcp://10.0.0.%u:2", n);
+    char first[64], second[64], third[128], credentials = (char)n;
+    flyt_url_text urls[] = {first, second, third};
+    const char *socket_of = atomic_load(&manager.socket_of);
+    bool is_socket_alone = atomic_load(&manager.is_socket_alone);
+    unsigned host = atomic_load(&manager.has_moved) ? n : 0;
+    snprintf(first, sizeof first, "tcp://10.0.0.%u:1", host);
+    snprintf(second, sizeof second, "tcp://10.0.0.%u:2", host);
     flyt_local_attach_res res = {.outcome.text = no_text, .is_encrypted = n % 2};
     if (atomic_load(&manager.refuses)) {
         res.outcome.status = FLYT_STATUS_DENIED;
         res.outcome.text = refusal;
     } else {
-        res.urls.urls_len = 2;
-        res.urls.urls_val = urls;
+        snprintf(third, sizeof third, "unix://%s/run/%u", socket_of ? socket_of : "", host);
+        res.urls.urls_len = is_socket_alone ? 1 : socket_of ? 3 : 2;
+        res.urls.urls_val = is_socket_alone ? &urls[2] : urls;
         res.credentials.credentials_len = 1;
         res.credentials.credentials_val = &credentials;
         memset(res.secret, (int)n, sizeof res.secret);
@@ -157,7 +164,7 @@ static int ask(unsigned attempt, struct flyt_channel_place *place, struct flyt_e
 static void expect_grant(const struct flyt_channel_place *place, unsigned n, unsigned port)
 {
     char url[64];
-    snprintf(url, sizeof url, "tcp://10.0.0.%u:%u", n, port);
+    snprintf(url, sizeof url, "tcp://10.0.0.%u:%u", atomic_load(&manager.has_moved) ? n : 0, port);
     assert_string_equal(place->url, url);
     assert_int_equal(place->credentials.bytes, 1);
     assert_int_equal(*(const char *)place->credentials.data, n);
@@ -177,6 +184,24 @@ static void test_it_is_granted_anew(void **state)
         expect_grant(&place, attempt + 2, attempt % 2 + 1);
     }
     assert_int_equal(atomic_load(&manager.connection_count), 1);
+}
+
+/* Addresses of another node begin with the first one, whichever try it is; from there on they take turns. */
+static void test_another_node_begins_with_its_first_address(void **state)
+{
+    struct flyt_channel_place place = {0};
+    struct flyt_error err;
+    unsigned n = atomic_load(&manager.asked_count);
+    atomic_store(&manager.has_moved, true);
+    for (unsigned attempt = 0; attempt < 3; attempt++) {
+        assert_int_equal(ask(attempt, &place, &err), 0);
+        expect_grant(&place, ++n, 1);
+    }
+    atomic_store(&manager.has_moved, false);
+    for (unsigned attempt = 3; attempt < 7; attempt++) {
+        assert_int_equal(ask(attempt, &place, &err), 0);
+        expect_grant(&place, ++n, attempt % 2 ? 1 : 2);
+    }
 }
 
 /* What devices are like is to be asked again there; so it is after a notice that came in between. */
@@ -215,6 +240,39 @@ static void test_a_refusal_changes_nothing(void **state)
     expect_grant(&place, before + 1, 1);
 }
 
+/* A unix socket of this machine is tried first, and one of another machine not at all. */
+static void test_its_own_machine_comes_first(void **state)
+{
+    static const char elsewhere[] = "0a1b2c3d-1111-4222-8333-0123456789ac";
+    char boot_id[FLYT_URL_BOOT_ID_BYTES], url[128];
+    struct flyt_channel_place place = {0};
+    struct flyt_error err;
+    unsigned n = atomic_load(&manager.asked_count);
+
+    flyt_machine_boot_id(boot_id);
+    snprintf(url, sizeof url, "unix://%s/run/0", boot_id);
+    atomic_store(&manager.socket_of, boot_id);
+    for (unsigned attempt = 0; attempt < 6; attempt++) {
+        assert_int_equal(ask(attempt, &place, &err), 0);
+        n++;
+        if (attempt % 3)
+            expect_grant(&place, n, attempt % 3);
+        else
+            assert_string_equal(place.url, url);
+    }
+    atomic_store(&manager.socket_of, elsewhere);
+    for (unsigned attempt = 0; attempt < 4; attempt++) {
+        assert_int_equal(ask(attempt, &place, &err), 0);
+        expect_grant(&place, ++n, attempt % 2 + 1);
+    }
+    atomic_store(&manager.is_socket_alone, true);
+    assert_int_equal(ask(0, &place, &err), -EPROTO);
+    assert_non_null(strstr(err.text, "another machine"));
+    expect_grant(&place, n, 2);
+    atomic_store(&manager.is_socket_alone, false);
+    atomic_store(&manager.socket_of, NULL);
+}
+
 /* With a server that FLYT_SERVER named nobody is asked, and it is where it was. In a child, which has not connected. */
 static void test_a_named_server_stays_where_it_is(void **state)
 {
@@ -237,8 +295,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_named_server_stays_where_it_is), /* before this process connects */
         cmocka_unit_test(test_it_is_granted_anew),
+        cmocka_unit_test(test_another_node_begins_with_its_first_address),
         cmocka_unit_test(test_that_is_news),
         cmocka_unit_test(test_a_refusal_changes_nothing),
+        cmocka_unit_test(test_its_own_machine_comes_first),
     };
     return cmocka_run_group_tests(tests, start_manager, stop_manager);
 }
