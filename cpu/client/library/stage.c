@@ -95,6 +95,8 @@ void flyt_lib_stage_close(struct flyt_lib_call *call)
     call->stage.address = call->fetched.address = 0;
 }
 
+enum { AREA_BYTES_MIN = 256 };
+
 int flyt_lib_finish_with_area(struct flyt_lib_call *call, const void *bytes, unsigned area_at, unsigned wish_at)
 {
     const struct flyt_lib *library = call->row->library;
@@ -108,7 +110,8 @@ int flyt_lib_finish_with_area(struct flyt_lib_call *call, const void *bytes, uns
     memcpy(&area_bytes, bytes, sizeof area_bytes);
     if (!is_wished)
         return status;
-    if (area_bytes && allocate(call, area_bytes, &area) != CUDA_SUCCESS)
+    /* Of a plan that needs none the library may ask nevertheless that it has been told one. */
+    if (allocate(call, area_bytes ? area_bytes : AREA_BYTES_MIN, &area) != CUDA_SUCCESS)
         return library->memory;
     if (object->area)
         (void)flyt_memory_free(object->area);
