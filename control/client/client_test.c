@@ -36,7 +36,7 @@ struct test {
     unsigned hello_count, look_count, attach_count; /* attach without and with programs that wait */
     /* What it says of the VM's use. */
     unsigned usage_count, again_ms, device_count;
-    bool is_usage_silent;
+    bool is_usage_silent, is_usage_unknown;
     flyt_program_use uses[2];
 };
 
@@ -96,6 +96,8 @@ static void serve_usage(struct flyt_call *call, void *args)
                                    .memory_bytes = 1 << 20,
                                    .memory_used_bytes = 12345,
                                    .busy_pct = 7}};
+    if (test->is_usage_unknown)
+        devices[0].memory_used_bytes = FLYT_UNKNOWN_BYTES;
     devices[1] = devices[0];
     const flyt_vm_usage_res res = {.outcome = {test->status, (char *)test->text},
                                    .again_ms = test->again_ms,
@@ -609,6 +611,27 @@ static void test_a_monitor_sees_programs(void **state)
     end_monitor(&monitor);
 }
 
+/* What is not known is told as such; a figure that was known is kept while for a moment nobody knows it. */
+static void test_what_nobody_knows_for_a_moment(void **state)
+{
+    const bool is_known[] = {false, true, false, true};
+    struct test *test = *state;
+    struct test_monitor monitor;
+
+    test->device_count = 1;
+    test->again_ms = 100;
+    start_client(test, "");
+    begin_monitor(test, &monitor);
+    for (unsigned i = 0; i < sizeof is_known; i++) {
+        test->is_usage_unknown = !is_known[i];
+        run_for(test, 150);
+        ask_devices(test, &monitor);
+        assert_int_equal(test->usage_count, i + 1);
+        assert_true(monitor.res.devices.devices_val[0].use.memory_used_bytes == (i ? 12345 : FLYT_UNKNOWN_BYTES));
+    }
+    end_monitor(&monitor);
+}
+
 /* A cluster manager that says nothing holds a monitor up for two seconds, once, and a program not at all. */
 static void test_a_silent_manager_and_monitors(void **state)
 {
@@ -709,6 +732,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_status_of_many_programs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_monitor_places_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_monitor_sees_programs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_nobody_knows_for_a_moment, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_silent_manager_and_monitors, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_knows_the_devices, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_may, set_up, tear_down),

@@ -134,18 +134,36 @@ static void reply_all(struct flyt_client_manager *manager)
 
 /* ---- asking ---- */
 
+/* Between two nodes, and before a node's first report, nobody knows what the VM uses: what was said before counts,
+ * while it is fresh. */
+static bool is_worth_less(const struct flyt_client_manager *manager, const flyt_vm_usage_res *res)
+{
+    const u_int count = res->devices.devices_len;
+
+    if (!manager->has_usage || flyt_clock_ms() - manager->usage_ms > STALE_MS ||
+        manager->usage.devices.devices_len != count)
+        return false;
+    for (u_int i = 0; i < count; i++)
+        if (res->devices.devices_val[i].memory_used_bytes == FLYT_UNKNOWN_BYTES &&
+            manager->usage.devices.devices_val[i].memory_used_bytes != FLYT_UNKNOWN_BYTES)
+            return true;
+    return false;
+}
+
 static void take(struct flyt_client_manager *manager, flyt_vm_usage_res *res)
 {
     uint64_t again_ms = res->again_ms < AGAIN_MIN_MS   ? AGAIN_MIN_MS
                         : res->again_ms > AGAIN_MAX_MS ? AGAIN_MAX_MS
                                                        : res->again_ms;
 
+    manager->ask_usage_ms = flyt_clock_ms() + again_ms;
+    if (is_worth_less(manager, res))
+        return;
     forget(manager);
     manager->usage = *res;
     *res = (flyt_vm_usage_res){0};
     manager->has_usage = true;
     manager->usage_ms = flyt_clock_ms();
-    manager->ask_usage_ms = manager->usage_ms + again_ms;
 }
 
 static void answered(void *user, int status, void *result)
