@@ -81,6 +81,12 @@ static enum flyt_exit run(const struct flyt_arguments *arguments)
     return status;
 }
 
+/* cJSON leaves out what it finds no memory for. */
+static void *allocate_json(size_t bytes)
+{
+    return flyt_must(malloc(bytes));
+}
+
 int main(int argc, char **argv)
 {
     struct flyt_arguments arguments;
@@ -90,6 +96,7 @@ int main(int argc, char **argv)
     flyt_log_init("flytctl", FLYT_LOG_WARN);
     setlocale(LC_CTYPE, "C.UTF-8"); /* widths of characters; where there is none, all are 1 wide */
     signal(SIGPIPE, SIG_IGN);
+    flyt_json_watch_memory(allocate_json);
     int read =
         flyt_options_read(argc, argv, flyt_common_options, flyt_command_find, flyt_command_options, &arguments, &err);
     if (flyt_option_is(&arguments, "help")) {

@@ -199,6 +199,8 @@ static uint64_t used_ns(const struct play *play)
 }
 
 /* Says all the time that it does nothing, and works. */
+_Static_assert(FLYT_NODE_TIME_SLICE_LIE_MS <= 2000 && FLYT_NODE_TIME_SLICE_LOOK_MS <= 500, "what others are promised");
+
 static void test_liar_is_ended_and_pays(void **state)
 {
     struct play *play = *state;

@@ -25,11 +25,12 @@ enum {
     TICK_MS = 250,
     ANSWERS_MAX = 100, /* null calls and queries on one connection */
     ACCEPTS_MAX = 64,  /* before those that are in are looked at again */
-    ADDRESS_BYTES = 16
+    ADDRESS_BYTES = 16,
+    LOCAL_PREFIX = 0xff /* no connection comes from an address that begins so: these are multicast */
 };
 
 /* Where pending connections come from: an IPv4 address, or the first half of an IPv6 address, because who has one has
- * all that begin like it. */
+ * all that begin like it; over a unix socket, a user of this machine. */
 struct source {
     unsigned char address[ADDRESS_BYTES];
     unsigned count; /* of pending connections from there; 0: free */
@@ -39,7 +40,7 @@ struct source {
 struct pending {
     int fd;                    /* -1: free */
     uint64_t since_ms, number; /* which no other pending connection had, and later ones have higher */
-    struct source *source;     /* NULL: local */
+    struct source *source;     /* NULL: nobody knows */
     unsigned char *raw;        /* with record marks */
     size_t raw_bytes, capacity;
     size_t mark_offset;  /* of the fragment being read */
@@ -153,8 +154,10 @@ static bool is_full(const struct flyt_greeter *greeter)
 
 /* The one that has these pending connections, or a free one for them: there is one as long as there is a place for the
  * pending connection, and otherwise where a source has two. NULL: the connection is local. */
-static struct source *find_source(struct flyt_greeter *greeter, const struct sockaddr_storage *from)
+static struct source *find_source(struct flyt_greeter *greeter, int fd, const struct sockaddr_storage *from)
 {
+    struct ucred peer;
+    socklen_t peer_bytes = sizeof peer;
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
     unsigned char address[ADDRESS_BYTES] = {0};
     struct source *free_source = NULL;
@@ -165,8 +168,12 @@ static struct source *find_source(struct flyt_greeter *greeter, const struct soc
         memcpy(address + ADDRESS_BYTES / 2, &six->sin6_addr.s6_addr[12], sizeof(struct in_addr));
     else if (from->ss_family == AF_INET6)
         memcpy(address, &six->sin6_addr, ADDRESS_BYTES / 2);
-    else
+    else if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes)) {
+        address[0] = LOCAL_PREFIX;
+        memcpy(address + ADDRESS_BYTES / 2, &peer.uid, sizeof peer.uid);
+    } else {
         return NULL;
+    }
     for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
         struct source *source = &greeter->sources[i];
         if (source->count && !memcmp(source->address, address, sizeof address))
@@ -514,7 +521,7 @@ static int accept_pending(struct flyt_greeter *greeter, int listen_fd)
             return errno == EAGAIN ? 0 : -errno;
         if (victim)
             turn_away(greeter, victim);
-        struct pending *pending = admit(greeter, fd, find_source(greeter, &from));
+        struct pending *pending = admit(greeter, fd, find_source(greeter, fd, &from));
         if (pending)
             read_pending(greeter, pending); /* most have spoken by the time they are accepted */
     }

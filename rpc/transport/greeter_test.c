@@ -649,6 +649,42 @@ static void test_one_address_keeps_nobody_out(void **state)
     stands_at = (struct timespec){0};
 }
 
+/* Silent ones of one user of this machine, without end, over a unix socket: others get in at once. */
+static void test_one_user_keeps_nobody_out(void **state)
+{
+    enum { MANY = 3 * FLYT_GREETER_CONNECTIONS_MAX };
+    struct flyt_bytes plain = make_handshake(10);
+    char url[100], local_url[FLYT_URL_TEXT_BYTES];
+    struct flyt_error err;
+    int fds[MANY], local_fd, open_count = 0;
+
+    assert_int_equal(__real_clock_gettime(CLOCK_MONOTONIC, &stands_at), 0);
+    struct listener *listener = new_listener("tcp://127.0.0.1:0");
+    unix_url(url, sizeof url);
+    assert_int_equal(flyt_listen(url, &err, &local_fd, local_url), 0);
+    assert_int_equal(flyt_greeter_listen(listener->greeter, local_fd), 0);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(flyt_connect(local_url, 2000, &err, &fds[i]), 0);
+        if (i % 64 == 63)
+            settle(listener);
+    }
+    int other = connect_from(listener, 7);
+    assert_int_equal(send(other, plain.data, plain.used, 0), plain.used);
+    settle(listener);
+    assert_int_equal(listener->handshakes, 1);
+    for (int i = 0; i < MANY; i++) {
+        open_count += !is_closed(fds[i]);
+        close(fds[i]);
+    }
+    assert_int_equal(open_count, FLYT_GREETER_CONNECTIONS_MAX - 1);
+    close(other);
+    flyt_bytes_fini(&plain);
+    free_listener(listener);
+    close(local_fd);
+    flyt_unlisten(local_url);
+    stands_at = (struct timespec){0};
+}
+
 /* One of each address: nobody has more than his share, who comes waits until one has gone. */
 static void test_many_addresses_wait_for_each_other(void **state)
 {
@@ -766,6 +802,7 @@ int main(void)
         cmocka_unit_test(test_answer_must_be_of_the_same_handshake),
         cmocka_unit_test(test_challenged_guests_are_few),
         cmocka_unit_test(test_one_address_keeps_nobody_out),
+        cmocka_unit_test(test_one_user_keeps_nobody_out),
         cmocka_unit_test(test_many_addresses_wait_for_each_other),
         cmocka_unit_test(test_handshake_of_other_builds),
         cmocka_unit_test(test_handshake_decode_takes_nothing_bad),

@@ -49,9 +49,15 @@ def streams_and_limits_have_a_price():
         is_idle(system)
         program = Modules(system)
         program.refusals()
-        # CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, and one that does not exist.
+        # CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, _STACK_SIZE, _PRINTF_FIFO_SIZE, _MALLOC_HEAP_SIZE.
         expect_equal(program.ask("limit 4 1000000"), "CUDA_ERROR_OUT_OF_MEMORY", "launches that a GPU keeps room for")
         expect_equal(program.ask("limit 4 4096"), "CUDA_SUCCESS", "few of them")
+        for limit, name in ((0, "stacks"), (1, "room for printf"), (2, "a heap")):
+            expect_equal(program.ask("limit %d %d" % (limit, 1 << 30)), "CUDA_ERROR_OUT_OF_MEMORY", name, "of 1 GiB")
+        before = used_bytes(system)
+        expect_equal(program.ask("limit 2 %d" % (64 * MIB)), "CUDA_SUCCESS", "a heap of 64 MiB")
+        within(20, lambda: used_bytes(system) - before >= 50 * MIB, "it is charged")
+        expect_equal(program.ask("limit 77 1"), "CUDA_ERROR_UNSUPPORTED_LIMIT", "one that does not exist")
         program.ends()
 
 

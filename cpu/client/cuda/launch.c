@@ -307,19 +307,6 @@ static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_
     return result;
 }
 
-/* CUDA_LAUNCH_BLOCKING: each launch is waited for. */
-static bool is_blocking(void)
-{
-    static _Atomic int known; /* 1: no, 2: yes */
-    int answer = atomic_load_explicit(&known, memory_order_relaxed);
-    if (__builtin_expect(!answer, 0)) {
-        const char *text = getenv("CUDA_LAUNCH_BLOCKING");
-        answer = text && strtol(text, NULL, 10) ? 2 : 1;
-        atomic_store_explicit(&known, answer, memory_order_relaxed);
-    }
-    return answer == 2;
-}
-
 CUresult flyt_kernel_launch(const struct flyt_launch *launch)
 {
     struct flyt_kernel *kernel;
@@ -346,5 +333,5 @@ CUresult flyt_kernel_launch(const struct flyt_launch *launch)
     result = check(launch, kernel, device, &kernel_id);
     if (!result)
         result = send_launch(launch, kernel, kernel_id, stream);
-    return result || !is_blocking() ? result : flyt_stream_wait(stream);
+    return result || !flyt_stream_is_waited_for() ? result : flyt_stream_wait(stream);
 }

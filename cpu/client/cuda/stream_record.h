@@ -87,6 +87,8 @@ CUresult flyt_stream_priority_clamp(int device, int *priority);
 CUresult flyt_stream_answer_query(enum flyt_channel_known known, struct flyt_pending_d2h *pending_d2h);
 /* Waits for the stream and for the bytes of the transfers that it covers. flyt_stream_synchronize without entering. */
 CUresult flyt_stream_wait(struct flyt_stream *stream);
+/* CUDA_LAUNCH_BLOCKING: each launch, and each call of a library that works in a stream, is waited for. */
+bool flyt_stream_is_waited_for(void);
 /* The server has told how many calls of a stream it has executed. Never blocks. */
 void flyt_stream_credit(uint64_t stream_id, uint64_t executed_calls);
 /* Wakes the threads that wait for credit, to look at the sticky code. */

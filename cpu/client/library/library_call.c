@@ -494,9 +494,16 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
         return library->success;
     if (call->row->flags & FLYT_LIB_DRAWS)
         call->objects[0]->is_drawn = true;
-    bool may_go = call->row->flags & FLYT_LIB_IN_STREAM && !call->waits &&
+    const bool is_in_stream = call->row->flags & FLYT_LIB_IN_STREAM, is_waited_for = flyt_stream_is_waited_for();
+    bool may_go = is_in_stream && !call->waits && !is_waited_for &&
                   (call->row->flags & FLYT_LIB_TRUSTED || flyt_lib_has_succeeded(&key));
-    return may_go ? send_oneway(call, self) : ask(call, self, &key);
+    if (may_go)
+        return send_oneway(call, self);
+    int status = ask(call, self, &key);
+    if (status != library->success || !is_in_stream || !is_waited_for)
+        return status;
+    result = flyt_stream_wait(self->stream);
+    return result ? status_of(library, result) : status;
 }
 
 static int ask_aside(struct flyt_lib_call *call, const struct sending *self)

@@ -1,14 +1,11 @@
 #include "cpu/server/cuda/jit.h"
 
 #include <stdarg.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cpu/server/core/driver.h"
-#include <stdio.h>
-#include <string.h>
 
 static void add(struct flyt_jit *jit, CUjit_option id, uintptr_t value)
 {
