@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "control/base/json_memory.h"
 #include "control/flytctl/commands.h"
 #include "control/flytctl/help.h"
 #include "control/flytctl/link.h"
