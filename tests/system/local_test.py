@@ -8,7 +8,6 @@ import socket
 import tempfile
 
 import harness
-import netns
 from cluster import System
 from harness import app, expect, expect_equal, finish, helper, main, run, scenario, skip, through_flyt, within
 from steady import add_vm, is_idle
