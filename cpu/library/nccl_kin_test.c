@@ -78,12 +78,12 @@ static struct {
     uint64_t waiting_comm; /* a part with one operation of it comes again */
 } other;
 
-static void take_orders(const void *arguments, int32_t *made)
+static void take_orders(const void *arguments, const char *list, int32_t *made)
 {
     const struct flyt_args_ncclCommInitRank *sent = arguments;
     size_t at = 0;
     for (unsigned i = 0; at < sent->orders_bytes; i++) {
-        const struct flyt_nccl_order *order = (const void *)((const char *)(sent + 1) + at);
+        const struct flyt_nccl_order *order = (const void *)(list + at);
         bool has_comm = flyt_nccl_makes(order->control) && !(order->control == FLYT_NCCL_SPLIT && order->color < 0);
         at += flyt_nccl_order_bytes(order);
         made[i] = has_comm && !other.makes_none;
@@ -93,11 +93,12 @@ static void take_orders(const void *arguments, int32_t *made)
     other.list_count++;
 }
 
-int flyt_lib_again_call(struct flyt_restore *restore, const struct flyt_lib_row *row, const void *arguments,
-                        size_t bytes, void *results, size_t result_bytes, const char *what)
+int flyt_lib_again_call(struct flyt_restore *restore, const struct flyt_lib_row *row,
+                        const struct flyt_lib_again_bytes *arguments, const struct flyt_lib_again_bytes *array,
+                        void *results, size_t result_bytes, const char *what)
 {
     if (row == &flyt_lib_row_ncclCommInitRank) {
-        take_orders(arguments, results);
+        take_orders(arguments->data, array->data, results);
     } else if (row == &flyt_lib_row_ncclGetUniqueId) {
         assert_int_equal(result_bytes, FLYT_NCCL_UNIQUE_ID_BYTES);
         memset(results, (int)(100 + ++other.id_count), result_bytes);

@@ -57,7 +57,7 @@ def streams_and_limits_have_a_price():
         before = used_bytes(system)
         expect_equal(program.ask("limit 2 %d" % (64 * MIB)), "CUDA_SUCCESS", "a heap of 64 MiB")
         within(20, lambda: used_bytes(system) - before >= 50 * MIB, "it is charged")
-        expect_equal(program.ask("limit 77 1"), "CUDA_ERROR_UNSUPPORTED_LIMIT", "one that does not exist")
+        expect_equal(program.ask("limit 77 1"), "CUDA_ERROR_INVALID_VALUE", "one that does not exist")
         program.ends()
 
 
