@@ -3,6 +3,7 @@
 VM (programs/canary.cu). That these would tell is shown by the same libraries on the canary's own SMs. Needs a GPU and MPS;
 FLYT_TEST_SOFTWARE=1 tries the steps on a software GPU, whose clocks tell nothing."""
 import os
+import select
 
 import harness
 from cluster import System
@@ -62,12 +63,21 @@ class Canary(Program):
     def beside(self, program, name):
         """What it sees while the program uses that library; None: there is none."""
         if program.ask("busy %s 1" % name)[0] == 0:      # its kernels are loaded, and its handles there
+            print("    no %s: %s" % (name, said(program.process.stderr)))
             return None
 
         def begin():
             program.say("busy %s %d" % (name, BUSY_MS))
             return lambda: expect(int(program.line("busy", 120).split()[1]) > 0, name, "is at work")
         return self.slow_of_all(begin)
+
+
+def said(stream):
+    """What has come of it so far."""
+    got = b""
+    while select.select([stream], [], [], 0)[0] and (part := os.read(stream.fileno(), 65536)):
+        got += part
+    return got.decode(errors="replace").strip()
 
 
 def told_share(quiet, slow):
