@@ -170,6 +170,14 @@ $(B)/tests/system/plans: tests/system/programs/plans.c $(B)/lib/libcudnn.so.9 $(
 	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $< -L$(B)/lib -l:libcudnn.so.9 -l:libcudart.so.13 -Wl,-rpath-link,$(B)/lib
 SYSTEM_PROGRAMS += $(B)/tests/system/graph/libcudnn.so.9 $(B)/tests/system/plans
 
+# A program that is linked to cuDNN's parts alone.
+CUDNN_PARTS := $(LIBRARY_PARTS_cudnn:%=$(B)/lib/%)
+$(B)/tests/system/parts: tests/system/programs/parts.c $(CUDNN_PARTS) $(B)/lib/libcudart.so.13
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $< -L$(B)/lib $(LIBRARY_PARTS_cudnn:%=-l:%) -l:libcudart.so.13 -ldl \
+		-Wl,-rpath-link,$(B)/lib
+SYSTEM_PROGRAMS += $(B)/tests/system/parts
+
 # The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)
