@@ -185,7 +185,7 @@ help:
 	@echo 'make install             into PREFIX=$(PREFIX) (DESTDIR is honoured): what direct mode needs'
 	@echo 'make install-cluster     what the machine of the cluster manager needs: programs, units, /etc/flyt/cluster.conf'
 	@echo 'make install-node | install-client   the same for a GPU node | a VM'
-	@echo 'make install-client-lib  puts our libcudart in the place of NVIDIA'"'"'s, in DEST=FOLDER or the system'
+	@echo 'make install-client-lib  puts our libraries in the place of NVIDIA'"'"'s, in DEST=FOLDER (a site-packages) or the system'
 	@echo 'make restore-client-lib  puts NVIDIA'"'"'s back'
 	@echo 'make man                 the parts of manual pages and completion that programs tell: settings, options, commands'
 	@echo 'make format | lint       clang-format | its check, and the check of who uses whom'

@@ -20,8 +20,20 @@ CLIENT += $(B)/lib/$(2)
 endef
 $(foreach name,$(LIBRARIES),$(eval $(call replaced_library,$(name),$(LIBRARY_FILE_$(name)))))
 
-# It forwards nothing: every function refuses. What makes it known as one of these is what it is linked to, though it calls
-# nothing there (scripts/flyt-client-lib).
+# The parts of a library (rpc/library/NAME.parts): their functions jump to its. The second library that each is linked to, though
+# it calls nothing there, makes it known as one of Flyt's (scripts/flyt-client-lib).
+# $(1): the library's file; $(2): the part's file, and its name.
+define library_part
+$(B)/lib/$(2): $(GEN)/$(3).o $(B)/lib/$(1) $(B)/lib/libflyt-client.so.1
+	@mkdir -p $$(@D)
+	$$(CC) -shared $$(LDFLAGS) -Wl,-soname,$(2) -Wl,--version-script=$(GEN)/$(3).map $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) \
+		-Wl,-rpath,'$$$$ORIGIN' -o $$@ $$< -Wl,--no-as-needed $(B)/lib/$(1) $(B)/lib/libflyt-client.so.1
+CLIENT += $(B)/lib/$(2)
+endef
+$(foreach name,$(LIBRARIES),$(foreach part,$(LIBRARY_PARTS_$(name)),$(eval \
+	$(call library_part,$(LIBRARY_FILE_$(name)),$(part),$(firstword $(subst .so, ,$(part)))))))
+
+# It forwards nothing: every function refuses. It is linked to libflyt-client.so.1 as a part is.
 $(B)/lib/libcufile.so.0: $(call objs,cpu/library/cufile.c) $(B)/lib/libflyt-client.so.1
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) \

@@ -9,6 +9,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import library_client  # noqa: E402
+import library_parts  # noqa: E402
 import library_rows  # noqa: E402
 import library_server  # noqa: E402
 import library_shared  # noqa: E402
@@ -555,6 +556,35 @@ class Names(unittest.TestCase):
         of_cusolver = {name for name in named if name.startswith("cusparseSetMat")} # a descriptor of cuSPARSE's
         self.assertEqual(len(of_cusolver), 4)
         self.assertLessEqual(of_cusolver, known["cusolver"])
+
+
+class Parts(unittest.TestCase):
+    """NAME.parts: each function of a library is in one of its parts."""
+    EXPORTED = {"millRun", "millStop", "millSow"}
+
+    def check(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "mill.parts"
+            path.write_text(text)
+            parts = library_parts.read(path)
+            library_parts.check(parts, self.EXPORTED, path)
+            return parts
+
+    def test_what_is_read(self):
+        text = "# The mill's.\nlibmill_run.so.3\n    millRun # it runs\n    millStop\n\nlibmill_sow.so.3\n    millSow\n"
+        self.assertEqual(self.check(text), {"libmill_run.so.3": ["millRun", "millStop"], "libmill_sow.so.3": ["millSow"]})
+
+    def test_what_is_refused(self):
+        cases = {
+            "    millRun\n": "before the name of a file",
+            "libmill_run.so.3\n    millRun millStop\n": "is in no part: millSow",
+            "libmill_run.so.3\n    millRun millStop millSow millMow\n": "no function of the library: millMow",
+            "libmill_run.so.3\n    millRun millStop\nlibmill_sow.so.3\n    millSow millRun\n": "in two parts: millRun",
+            "libmill_run.so.3\n    millRun\nlibmill_run.so.3\n    millSow\n": "stands there twice",
+        }
+        for text, reason in cases.items():
+            with self.assertRaisesRegex(library_rows.RowError, reason):
+                self.check(text)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,16 @@ GENERATED += $(GEN)/flyt_libraries.h
 # A library's file is named as NVIDIA's.
 $(foreach name,$(LIBRARIES),$(eval LIBRARY_FILE_$(name) := $(shell sed -n 's/^library [^ ]* \([^ ]*\).*/\1/p' rpc/library/$(name).rows)))
 
+# The files that export some of a library's functions each, beside it.
+$(foreach name,$(LIBRARIES),$(eval LIBRARY_PARTS_$(name) := $(shell grep -s '^lib' rpc/library/$(name).parts)))
+define library_parts
+$(GEN)/library_$(1)_parts.stamp: rpc/library/$(1).rows rpc/library/$(1).parts $(LIBRARY_MAKERS)
+	@mkdir -p $(GEN)
+	$(PYTHON) -B rpc/gen/library_parts.py $(GEN) rpc/library/$(1).rows rpc/library/$(1).parts
+$(foreach part,$(LIBRARY_PARTS_$(1)),$(GEN)/$(firstword $(subst .so, ,$(part))).c): $(GEN)/library_$(1)_parts.stamp ;
+endef
+$(foreach name,$(LIBRARIES),$(if $(LIBRARY_PARTS_$(name)),$(eval $(call library_parts,$(name)))))
+
 # What flyt-server has of them.
 LIBRARY_SERVER_OBJS := $(LIBRARIES:%=$(GEN)/flyt_lib_%_server.o)
 

@@ -44,7 +44,7 @@ def what_is_inside():
     for name in ("bin/flyt-server", "bin/flyt-run", "bin/flyt-client-lib", "bin/flyt-gpu-test",
                  "bin/flyt-cluster-manager", "bin/flyt-node-manager", "bin/flyt-client-manager", "bin/flytctl",
                  "bin/flyt-pki", "bin/flyt-smi", "nvml/libnvidia-ml.so.1", "lib/libflyt-client.so.1",
-                 "lib/libcudart.so.13", "lib/libcuda.so.1", "lib/libflyt-softgpu.so", "native/libcudart.so.13", "LICENSE",
+                 "lib/libcudart.so.13", "lib/libcuda.so.1", "lib/libcudnn_ops.so.9", "lib/libflyt-softgpu.so", "native/libcudart.so.13", "LICENSE",
                  "VERSION"):
         expect(os.path.isfile(os.path.join(moved, name)), name, "is missing")
     for folder in ("tests", "bench"):

@@ -186,20 +186,82 @@ def waits_for_children():
     nothing_left()
 
 
+def program_with_rpath(name, folder):
+    """A copy of a program of the tests with a DT_RPATH, which LD_LIBRARY_PATH does not override."""
+    program = shutil.copy(helper(name), os.path.join(harness.WORK, name + "_with_rpath"))
+    subprocess.run(["patchelf", "--force-rpath", "--set-rpath", folder, program], check=True)
+    return program
+
+
 @scenario
 def rpath_to_nvidias_library():
     """A wheel's program: DT_RPATH (which LD_LIBRARY_PATH does not override) leads to NVIDIA's runtime."""
     folder = os.path.join(harness.WORK, "wheel")
     os.makedirs(folder)
     shutil.copy(os.path.join(harness.CUDA, "lib64", "libcudart.so.13"), folder)
-    program = shutil.copy(helper("echo"), os.path.join(harness.WORK, "with_rpath"))
-    subprocess.run(["patchelf", "--force-rpath", "--set-rpath", folder, program], check=True)
+    program = program_with_rpath("echo", folder)
     alone = run([program])
     expect_equal(alone.status, 1, "without Flyt and GPU, NVIDIA's runtime refuses", alone)
     with server() as s:
         result = run([FLYT_RUN, "--server", s.url, "--", program])
         expect_equal((result.status, result.err), (0, ""), "through Flyt", result)
         expect("session 1" in s.log(), "no session at the server:", s.log())
+
+
+@scenario
+def which_libraries_a_program_gets():
+    """Flyt's before any RPATH; one that Flyt does not replace is NVIDIA's, or is not found. Nothing is run."""
+    ours = os.path.join(harness.BUILD, "lib")
+    folder = os.path.join(harness.WORK, "which")
+    os.makedirs(folder)
+    others = {name: os.path.join(folder, name) for name in ("libnvthere.so.1", "libcuabsent.so.1")}
+    for path in others.values():
+        shutil.copy(helper("wheel/libnccl.so.2"), path)
+        subprocess.run(["patchelf", "--set-soname", os.path.basename(path), path], check=True)
+    shutil.copy(os.path.join(harness.CUDA, "lib64", "libcudart.so.13"), folder)
+    program = program_with_rpath("wheels", folder)
+    subprocess.run(["patchelf", *(word for name in others for word in ("--add-needed", name)), program], check=True)
+    os.remove(others["libcuabsent.so.1"])
+    result = run([FLYT_RUN, "--which", program])
+    expect_equal((result.status, result.err), (0, ""), result)
+    wanted = {name: "%s %s Flyt's" % (name, os.path.join(ours, name)) for name in (
+        "libcudart.so.13", "libcublas.so.13", "libcudnn.so.9", "libcudnn_ops.so.9", "libnccl.so.2", "libcusparseLt.so.0")}
+    wanted["libnvthere.so.1"] = ("libnvthere.so.1 %s NVIDIA's: what it asks of a GPU is not forwarded"
+                                 % others["libnvthere.so.1"])
+    wanted["libcuabsent.so.1"] = "libcuabsent.so.1 is not found"
+    expect_equal(sorted(lines(result.out)), sorted(wanted.values()), "--which")
+    expect_equal(temporary_folders(), [], "a private server was started")
+    result = run([FLYT_RUN, "--which", "/nonexistent/program"])
+    expect(result.status == 2 and "no such file" in result.err and not result.out, result)
+
+
+OPENS = """import ctypes, sys
+ctypes.CDLL(sys.argv[1])
+library = ctypes.CDLL("libcublas.so.13")
+handle = ctypes.c_void_p()
+print("status", library.cublasCreate_v2(ctypes.byref(handle)), "handle", bool(handle.value))
+print(sorted({line.split()[-1] for line in open("/proc/self/maps") if "libcublas.so" in line}))
+"""
+
+
+@scenario
+def rpath_of_a_library_that_is_opened():
+    """As a wheel's module does: a library whose DT_RPATH leads to NVIDIA's cuBLAS is opened, and cuBLAS by its name."""
+    folder = os.path.join(harness.WORK, "opened")
+    os.makedirs(folder)
+    shutil.copy(os.path.join(harness.CUDA, "lib64", "libcublas.so.13"), folder)
+    module = shutil.copy(helper("wheel/libnccl.so.2"), os.path.join(folder, "module.so"))
+    for words in (["--set-soname", "module.so"], ["--add-needed", "libcublas.so.13"],
+                  ["--force-rpath", "--set-rpath", folder + ":" + os.path.join(harness.CUDA, "lib64")]):
+        subprocess.run(["patchelf", *words, module], check=True)
+    natively = run([sys.executable, "-c", OPENS, module])
+    expect(os.path.join(folder, "libcublas.so.13") in natively.out and "status 0" not in natively.out, "NVIDIA's without a GPU",
+           natively)
+    with server() as s:
+        result = run(through_flyt(s.url, sys.executable, "-c", OPENS, module))
+        expect_equal((result.status, result.err), (0, ""), result)
+        ours = os.path.realpath(os.path.join(harness.BUILD, "lib", "libcublas.so.13"))
+        expect_equal(lines(result.out), ["status 0 handle True", repr([ours])], result)
 
 
 @scenario

@@ -170,6 +170,35 @@ $(B)/tests/system/plans: tests/system/programs/plans.c $(B)/lib/libcudnn.so.9 $(
 	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $< -L$(B)/lib -l:libcudnn.so.9 -l:libcudart.so.13 -Wl,-rpath-link,$(B)/lib
 SYSTEM_PROGRAMS += $(B)/tests/system/graph/libcudnn.so.9 $(B)/tests/system/plans
 
+# A program that is linked to cuDNN's parts alone.
+CUDNN_PARTS := $(LIBRARY_PARTS_cudnn:%=$(B)/lib/%)
+$(B)/tests/system/parts: tests/system/programs/parts.c $(CUDNN_PARTS) $(B)/lib/libcudart.so.13
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $< -L$(B)/lib $(LIBRARY_PARTS_cudnn:%=-l:%) -l:libcudart.so.13 -ldl \
+		-Wl,-rpath-link,$(B)/lib
+SYSTEM_PROGRAMS += $(B)/tests/system/parts
+
+# Libraries in the place of wheels' ones, with the function that each has, and a program that calls these.
+WHEEL_LIBRARIES := libcudnn_ops.so.9 libcudnn.so.9 libnccl.so.2 libcusparseLt.so.0
+wheel_function_libcudnn_ops.so.9 := cudnnCreateTensorDescriptor
+wheel_function_libcudnn.so.9 := cudnnCreate
+wheel_function_libnccl.so.2 := ncclGetUniqueId
+wheel_function_libcusparseLt.so.0 := cusparseLtInit
+define wheel_library
+$(B)/tests/system/wheel/$(1): tests/system/programs/wheel_library.c
+	@mkdir -p $$(@D)
+	echo '$(1) { global: *; };' >$$@.map
+	$$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -DFUNCTION=$(wheel_function_$(1)) -Wl,-soname,$(1) \
+		-Wl,--version-script=$$@.map -o $$@ $$<
+SYSTEM_PROGRAMS += $(B)/tests/system/wheel/$(1)
+endef
+$(foreach name,$(WHEEL_LIBRARIES),$(eval $(call wheel_library,$(name))))
+$(B)/tests/system/wheels: tests/system/programs/wheels.c $(WHEEL_LIBRARIES:%=$(B)/lib/%) $(B)/lib/libcublas.so.13 $(B)/lib/libcudart.so.13
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $< -L$(B)/lib $(WHEEL_LIBRARIES:%=-l:%) -l:libcublas.so.13 -l:libcudart.so.13 -ldl \
+		-Wl,-rpath-link,$(B)/lib
+SYSTEM_PROGRAMS += $(B)/tests/system/wheels
+
 # The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)
