@@ -180,7 +180,7 @@ help:
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
 	@echo 'make vm-test             CUDA programs in a virtual machine that QEMU emulates (skipped where it, or a kernel for it, is missing)'
 	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the software GPU; the control plane; moves and images'
-	@echo 'make torch-test          PyTorch natively and through Flyt on this machine'"'"'s GPU, with its own PyTorch; without a GPU, Numba'
+	@echo 'make torch-test          PyTorch natively and through Flyt on this machine'"'"'s GPU, with its own PyTorch; without a GPU, what a software GPU can run, and Numba; monitors'
 	@echo 'make bundle              one folder that runs anywhere: $(B)/bundle/flyt'
 	@echo 'make install             into PREFIX=$(PREFIX) (DESTDIR is honoured): what direct mode needs'
 	@echo 'make install-cluster     what the machine of the cluster manager needs: programs, units, /etc/flyt/cluster.conf'

@@ -1,11 +1,11 @@
-"""What a shared library exports: name and version of every defined global symbol, read from its dynamic symbol table.
+"""What a shared library exports and imports: name and version of every global symbol, read from its dynamic symbol table.
 
 Only what that needs of ELF is here: 64-bit little-endian files with section headers, as every x86-64 Linux library is.
 """
 import struct
 from dataclasses import dataclass
 
-SHT_DYNSYM, SHT_GNU_VERDEF, SHT_GNU_VERSYM = 11, 0x6FFFFFFD, 0x6FFFFFFF
+SHT_DYNSYM, SHT_GNU_VERDEF, SHT_GNU_VERNEED, SHT_GNU_VERSYM = 11, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 SHN_UNDEF, SHN_ABS = 0, 0xFFF1
 STB_GLOBAL, STB_WEAK = 1, 2
 VERSYM_HIDDEN, VERSYM_INDEX = 0x8000, 0x7FFF
@@ -21,6 +21,14 @@ class Symbol:
     name: str
     version: str = ""
     is_default: bool = True
+
+
+@dataclass(frozen=True)
+class Import:
+    """`library` is the file that is to have it, `version` its version there; both are empty where the library has no versions."""
+    name: str
+    library: str = ""
+    version: str = ""
 
 
 def text_at(strings, offset):
@@ -55,8 +63,26 @@ def version_names(data, found, strings):
     return names
 
 
-def exported(path):
-    """Every Symbol that the library defines, by name. The absolute symbols that name its versions are left out."""
+def versions_needed(data, found, strings):
+    """Version index -> (the library's file, the version's name), from the verneed records."""
+    needed = {}
+    if SHT_GNU_VERNEED not in found:
+        return needed
+    _, at, _, _, count = found[SHT_GNU_VERNEED]
+    for _ in range(count):
+        _, names, file, aux, following = struct.unpack_from("<HHIII", data, at)
+        place = at + aux
+        for _ in range(names):
+            _, _, index, name, step = struct.unpack_from("<IHHII", data, place)
+            needed[index] = text_at(strings, file), text_at(strings, name)
+            place += step
+        at += following
+    return needed
+
+
+def dynamic_symbols(path):
+    """The file's contents, its sections by type, the strings of its dynamic symbols, and of each of these (name, binding, section,
+    its version's index or None)."""
     data = path.read_bytes()
     table = list(sections(data, path))
     found = {section[0]: section for section in table}
@@ -64,15 +90,31 @@ def exported(path):
         raise ElfError(f"{path}: no dynamic symbols")
     _, start, length, link, _ = found[SHT_DYNSYM]
     strings = data[table[link][1]:table[link][1] + table[link][2]]
+    symbols = []
+    for index in range(length // 24):
+        name, info, _, section, _, _ = struct.unpack_from("<IBBHQQ", data, start + index * 24)
+        version, = struct.unpack_from("<H", data, found[SHT_GNU_VERSYM][1] + index * 2) if SHT_GNU_VERSYM in found else (None,)
+        symbols.append((text_at(strings, name), info >> 4, section, version))
+    return data, found, strings, symbols
+
+
+def exported(path):
+    """Every Symbol that the library defines, by name. The absolute symbols that name its versions are left out."""
+    data, found, strings, symbols = dynamic_symbols(path)
     versions = version_names(data, found, strings)
     out = []
-    for index in range(length // 24):
-        name, info, other, section, _, _ = struct.unpack_from("<IBBHQQ", data, start + index * 24)
-        if section in (SHN_UNDEF, SHN_ABS) or info >> 4 not in (STB_GLOBAL, STB_WEAK):
+    for name, binding, section, index in symbols:
+        if section in (SHN_UNDEF, SHN_ABS) or binding not in (STB_GLOBAL, STB_WEAK):
             continue
-        version = 1
-        if SHT_GNU_VERSYM in found:
-            version, = struct.unpack_from("<H", data, found[SHT_GNU_VERSYM][1] + index * 2)
-        named = versions.get(version & VERSYM_INDEX, "")
-        out.append(Symbol(text_at(strings, name), named, not version & VERSYM_HIDDEN))
+        version = 1 if index is None else index
+        out.append(Symbol(name, versions.get(version & VERSYM_INDEX, ""), not version & VERSYM_HIDDEN))
     return sorted(out, key=lambda symbol: symbol.name)
+
+
+def imported(path):
+    """Every Import of the library, by name: what it uses and does not define."""
+    data, found, strings, symbols = dynamic_symbols(path)
+    needed = versions_needed(data, found, strings)
+    out = {Import(name, *needed.get((index or 0) & VERSYM_INDEX, ("", ""))) for name, _, section, index in symbols
+           if section == SHN_UNDEF and name}
+    return sorted(out, key=lambda one: one.name)

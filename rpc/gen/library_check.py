@@ -97,7 +97,10 @@ def compare_header(library, include):
 
 
 def compare_exports(library, ours, theirs):
-    """The number of differences of two sets of elf.Symbol. What a library has of C++'s own templates is no interface of its."""
+    """The number of differences of two sets of elf.Symbol. What a library has of C++'s own templates is no interface of its. What is
+    refused as a later release's, an earlier one lacks."""
+    later = {prefix + call.symbol for call in library.calls if call.reason.startswith("of a later release") for prefix in ("", library.also)}
+    ours = {one for one in ours if one.name not in later or one in theirs}
     ours, theirs = ({one for one in symbols if not one.name.startswith("_ZNSt") and one.name != "_ZSt19piecewise_construct"} for symbols in (ours, theirs))
     for what, symbols in (("lacks", theirs - ours), ("exports beyond NVIDIA's", ours - theirs)):
         for symbol in sorted(symbols, key=lambda one: one.name):
