@@ -1,11 +1,13 @@
-// Where a generator of cuRAND's host interface goes on: after n numbers, another one of the same settings whose offset is the
-// rule's draws the same bits, whatever is drawn next. The table says for which types, orderings and distributions that holds.
-// With the argument "all": every case is printed, whether it is in the table or not, and none fails.
-// nvcc: -lcurand
+// Where a generator of cuRAND's host interface goes on: after n numbers, another one of the same settings whose offset is what
+// was taken draws the same bits, whatever is drawn next. That holds of the types, orderings and distributions of the rules by
+// which the client brings generators to another server. With the argument "all", or "all host" for generators on the host
+// alone (which need no GPU), and a type's name: every case is printed, whether the rules have it (*) or not, and none fails.
+// nvcc: -lcurand -I.
 #include <curand.h>
 #include <string.h>
 #include <vector>
 #include "check.h"
+#include "cpu/library/curand_rules.h"
 
 #define CHECK_RAND(call)                                                                                               \
     do {                                                                                                               \
@@ -60,36 +62,9 @@ static size_t number_bytes(int form)
     return form == LONG_INTEGERS || form == UNIFORM_DOUBLE || form == NORMAL_DOUBLE || form == LOG_NORMAL_DOUBLE ? 8 : 4;
 }
 
-// ---- the rule ----
-
-// What n numbers of a form take of a sequence.
-static unsigned long long taken(const struct settings &s, int form, unsigned long long n)
+static bool is_known(const struct settings &s, int form)
 {
-    if (is_quasi(s.type))
-        return n / s.dimensions;
-    return s.type == CURAND_RNG_PSEUDO_MRG32K3A ? n : n * (number_bytes(form) / 4);
-}
-
-// The cases in which the rule holds: what was drawn, in numbers of which n is a multiple.
-static const struct {
-    curandRngType_t type;
-    unsigned orderings; // bits of CURAND_ORDERING_PSEUDO_BEST + i, or bit 31: that of quasi-random ones; the default is one
-    unsigned forms;     // bits
-    unsigned multiple;
-} proved[] = {
-    {CURAND_RNG_PSEUDO_PHILOX4_32_10, 1 << 0 | 1 << 1, 1 << INTEGERS | 1 << UNIFORM, 4},
-    {CURAND_RNG_PSEUDO_MRG32K3A, 1 << 0 | 1 << 1, 1 << INTEGERS | 1 << UNIFORM, 4096},
-    {CURAND_RNG_QUASI_SOBOL32, 1u << 31, 1 << INTEGERS | 1 << UNIFORM, 1},
-    {CURAND_RNG_QUASI_SOBOL64, 1u << 31, 1 << LONG_INTEGERS | 1 << UNIFORM, 1},
-};
-
-static bool is_proved(const struct settings &s, int form, unsigned long long n)
-{
-    unsigned bit = is_quasi(s.type) ? 1u << 31 : 1u << (s.ordering ? s.ordering - CURAND_ORDERING_PSEUDO_BEST : 1);
-    for (const auto &one : proved)
-        if (one.type == s.type && (one.orderings & bit) && (one.forms >> form & 1) && n % one.multiple == 0)
-            return true;
-    return false;
+    return flyt_rand_is_known(s.type, flyt_rand_order(is_quasi(s.type), s.ordering), 1u << form);
 }
 
 // ---- drawing ----
@@ -147,10 +122,11 @@ static curandGenerator_t make(const struct settings &s, unsigned long long seed)
 }
 
 // What a fresh generator of that offset draws; empty: it has none, or draws no such numbers.
-static std::vector<char> from_offset(const struct settings &s, unsigned long long offset, int form, size_t m)
+static std::vector<char> from_offset(const struct settings &s, unsigned long long offset, int form, size_t m,
+                                     unsigned long long seed = 1234)
 {
     std::vector<char> numbers;
-    curandGenerator_t g = make(s, 1234);
+    curandGenerator_t g = make(s, seed);
     if (!g)
         return numbers;
     if ((offset && curandSetGeneratorOffset(g, offset)) || draw(g, s, form, m, &numbers)) // some have none
@@ -198,13 +174,13 @@ static void one_case(const char *names, const struct settings &s, int form, size
 {
     n *= s.dimensions;
     m *= s.dimensions;
-    bool must = is_proved(s, form, n);
+    bool must = is_known(s, form);
     if (!is_all && !must)
         return;
     std::vector<char> wanted = behind(s, form, n, times, next, m);
     if (wanted.empty())
         return; // such a count or form is refused
-    std::vector<char> seen = from_offset(s, times * taken(s, form, n), next, m);
+    std::vector<char> seen = from_offset(s, times * (n / s.dimensions), next, m);
     bool is_same = seen == wanted;
     failures += must && !is_same;
     if (!is_all && is_same)
@@ -216,24 +192,27 @@ static void one_case(const char *names, const struct settings &s, int form, size
     printf("\n");
 }
 
-// How settings meet a sequence that has begun: for the reader alone.
-static void print_settings(const char *names, const struct settings &s)
+// How settings meet a sequence that has begun. A seed brings a generator without an offset to its beginning; others are where their
+// offset says, if it was set before they drew or again behind the seed. All else is for the reader alone.
+static void test_settings_later(const char *names, const struct settings &s, bool is_all)
 {
     enum { N = 4096 * 3, M = 1000 };
     const int form = s.type >= CURAND_RNG_QUASI_SOBOL64 ? LONG_INTEGERS : INTEGERS;
     size_t n = N * s.dimensions, m = M * s.dimensions;
     const std::vector<char> begin = from_offset(s, 0, form, m), later = from_offset(s, N, form, m);
-    for (int way = 0; way < 6; way++) {
+    const std::vector<char> old = from_offset(s, N, form, m, 99);
+    for (int way = 0; way < 7; way++) {
         static const char *const ways[] = {"seed",       "offset 0",     "ordering", "dimensions",
-                                           "an offset, then the seed, before the first draw", "seeds"};
+                                           "an offset, then the seed, before the first draw", "seeds",
+                                           "a seed and offset 0"};
         std::vector<char> numbers;
-        curandGenerator_t g = make(s, way == 0 || way == 4 ? 99 : 1234);
+        curandGenerator_t g = make(s, way == 0 || way == 4 || way == 6 ? 99 : 1234);
         if (!g)
             return;
         curandStatus_t status = way == 4 ? curandSetGeneratorOffset(g, N) : draw(g, s, form, n, NULL);
-        if (!status && (way == 0 || way == 4))
+        if (!status && (way == 0 || way == 4 || way == 6))
             status = curandSetPseudoRandomGeneratorSeed(g, 1234);
-        if (!status && way == 1)
+        if (!status && (way == 1 || way == 6))
             status = curandSetGeneratorOffset(g, 0);
         if (!status && way == 2)
             status = curandSetGeneratorOrdering(g, (curandOrdering_t)(s.ordering ? s.ordering : CURAND_ORDERING_PSEUDO_DEFAULT));
@@ -243,12 +222,48 @@ static void print_settings(const char *names, const struct settings &s)
             status = curandGenerateSeeds(g);
         if (!status)
             status = draw(g, s, form, m, &numbers);
-        if (status)
-            printf("%s setting %s: status %d\n", names, ways[way], (int)status);
-        else
-            printf("%s setting %s: %s\n", names, ways[way],
-                   numbers == begin ? "at the beginning" : numbers == later ? "goes on" : "elsewhere");
         CHECK_RAND(curandDestroyGenerator(g));
+        bool has_offset = !later.empty(), is_begun = numbers == begin, is_on = has_offset && numbers == later;
+        bool must = has_offset ? is_known(s, form) && (way == 1 || way == 4 || way == 6) : way == 0;
+        bool is_right = status == CURAND_STATUS_TYPE_ERROR || (way == 1 || way == 6 || !has_offset ? is_begun : is_on);
+        failures += must && !is_right;
+        if (!is_all && !(must && !is_right))
+            continue;
+        printf("%s setting %s%s: ", names, must ? "*" : "", ways[way]);
+        if (status)
+            printf("status %d\n", (int)status);
+        else
+            printf("%s\n", numbers == old ? "goes on with the old seed" : is_begun ? "at the beginning" : is_on ? "goes on" : "elsewhere");
+    }
+}
+
+// Behind any history of draws that are known, of counts that are a little of everything.
+static void test_histories(const char *names, const struct settings &s, bool is_all)
+{
+    unsigned long long chance = 1;
+    auto next = [&](unsigned below) { return (unsigned)((chance = chance * 6364136223846793005 + 1442695040888963407) >> 33) % below; };
+    for (int history = 0; history < (s.is_host ? 3 : 12); history++) {
+        unsigned long long taken = 0;
+        std::vector<char> numbers;
+        curandGenerator_t g = make(s, 1234);
+        int last = -1;
+        for (int i = 0; i < 7; i++) {
+            int form = next(FORMS);
+            size_t n = 1 + next(1u << (2 + next(s.dimensions > 1 || s.is_host ? 11 : 17)));
+            n += form >= NORMAL && form <= LOG_NORMAL_DOUBLE && !is_quasi(s.type) ? n % 2 : 0;
+            if (!is_known(s, form) || draw(g, s, form, n * s.dimensions, &numbers))
+                continue;
+            last = form;
+            taken += n;
+        }
+        CHECK_RAND(curandDestroyGenerator(g));
+        if (last < 0)
+            continue;
+        size_t m = numbers.size() / number_bytes(last);
+        bool is_same = from_offset(s, taken - m / s.dimensions, last, m) == numbers;
+        failures += !is_same;
+        if (is_all || !is_same)
+            printf("%s history %d: %s\n", names, history, is_same ? "same" : "differs");
     }
 }
 
@@ -263,13 +278,13 @@ static void test_settings(const char *names, const struct settings &s, bool is_a
         return;
     }
     CHECK_RAND(curandDestroyGenerator(g));
-    if (is_all)
-        print_settings(names, s);
+    test_settings_later(names, s, is_all);
     if (from_offset(s, 4, UNIFORM, 4 * s.dimensions).empty()) {
         if (is_all)
             printf("%s: no offset\n", names);
         return;
     }
+    test_histories(names, s, is_all);
     size_t most = MOST / s.dimensions;
     for (int form = 0; form < FORMS; form++) {
         for (size_t n : firsts) // in all counts, with the same form
