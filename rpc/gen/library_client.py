@@ -269,10 +269,13 @@ def kind_c(library, one):
                      zip(("workspace_at", "workspace_bytes_at"), one.workspace))
     mode = f", .mode_at = offsetof(struct flyt_state_{one.name}, {one.mode_field})" if one.mode_field else ", .mode_at = -1"
     check = f"_Static_assert(offsetof(struct flyt_state_{one.name}, {one.workspace[1]}), \"0 is none\");\n" if one.workspace else ""
+    sequence = f".step = flyt_lib_step_of_{library.name}, .place = &row_{one.sequence}, " if one.sequence else ""
+    if one.sequence:
+        check += f"static const struct flyt_lib_row row_{one.sequence};\nextern flyt_lib_step_fn flyt_lib_step_of_{library.name};\n"
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n{check}"
             f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .is_apart = {'true' if one.is_apart else 'false'}, .room = {one.room}, "
             f".state_bytes = sizeof(struct flyt_state_{one.name}), .defaults = &defaults_{one.name}{mode}{places}, "
-            f".has_stream = {'true' if one.stream_setter else 'false'}}};\n"
+            f"{sequence}.has_stream = {'true' if one.stream_setter else 'false'}}};\n"
             f"#define kind_{one.name} flyt_lib_kind_{library.name}_{one.name}")
 
 

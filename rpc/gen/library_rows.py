@@ -57,6 +57,7 @@ class Object:
     is_waiting: bool = False     # its calls are made by a thread
     is_light: bool = False       # the library takes none of a GPU's memory for one
     stays: str = ""     # what it is called, where it stands against moving
+    sequence: str = ""  # the call that brings it to a place in its sequence
     also: str = ""      # the kind of another library for which these may stand
     room: int = 0       # a handle lives in so many bytes of the program's memory; 0: it is a pointer or a number
     fields: list = field(default_factory=list)
@@ -345,6 +346,8 @@ class Reader:
             setattr(one, words[0], tuple(words[1:3]))
         elif words[0] == "stays":
             one.stays = " ".join(words[1:])
+        elif words[0] == "sequence":
+            one.sequence = words[1]
         elif words[0] == "stream":
             one.stream_setter = words[1]
         elif words[0] == "mode":
@@ -382,6 +385,11 @@ class Reader:
             call.id = row_id(self.library, one, parameters, words)
             self.library.calls.append(call)
 
+    @staticmethod
+    def brings(call):
+        """Whether the call brings its only object to a place that is a number."""
+        return call.kind == "more" and "restarts" in call.words and [p.kind for p in call.parameters[1:]] == ["u64"]
+
     def check(self):
         library, seen, ids = self.library, {}, {}
         missing = [code for code in CODES if code not in library.codes]
@@ -392,6 +400,8 @@ class Reader:
                 raise RowError(f"{self.path}: {one.sms_field} of {one.name} is no s32 of its state")
             if one.is_bound and (one.stays or one.is_small):
                 raise RowError(f"{self.path}: {one.name} cannot be bound, for it stays or is small")
+            if one.sequence and not any(self.brings(call) for call in library.calls if call.symbol == one.sequence):
+                raise RowError(f"{self.path}: {one.sequence} brings no {one.name} to a u64")
         for one in library.values.values():
             if bool(one.create) == one.is_made:
                 raise RowError(f"{self.path}: {one.name} is made by one of the library's functions or by hand")

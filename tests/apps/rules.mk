@@ -33,6 +33,8 @@ apps_with_lines := $(shell grep -H '^// with: ' tests/apps/*.cu tests/apps/*.c 2
 $(foreach line,$(apps_with_lines),$(eval $(apps_dir)/$(firstword $(subst :, ,$(line))): \
 	$(addprefix tests/apps/parts/,$(wordlist 2,99,$(subst :, ,$(line))))))
 
+$(apps_dir)/rand_continues: cpu/library/curand_rules.h
+
 # What programs load while they run lies beside them.
 APPS_DATA := $(addprefix $(apps_dir)/,module.ptx module.cubin module.fatbin stub.fatbin libplugin.so)
 

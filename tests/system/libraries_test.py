@@ -115,16 +115,30 @@ def sparse_systems_and_generators_on_the_host_move_and_factors_stand_against_it(
 
 
 @scenario
-def a_generator_in_the_middle_stands_against_a_move():
+def a_generator_goes_on_when_servers_die():
+    with whole_system() as system:
+        wanted = undisturbed(system, "spectrum")
+        program, seen = Program(system, 0, "spectrum"), []
+        for round_ in range(ROUNDS):
+            seen.append(program.steps())
+            if round_ < ROUNDS - 1:
+                its_server_is_killed(system)
+        expect_equal(program.ends().status, 0)
+        expect_equal(seen, wanted, "what it came to")
+
+
+@scenario
+def a_generator_that_is_nobody_knows_where_stands_against_a_move():
     with whole_system() as system:
         program = Program(system, 0, "spectrum")
-        program.ask("draw")
-        moved = move(system, "same")
-        expect(moved.status != 0 and "stays where it is" in moved.err, moved)
-        expect("a generator of curand from which was drawn cannot be made again" in moved.err, moved)
-        program.ask("seed")
-        moved = move(system, "same")
-        expect_equal(moved.status, 0, "the move", moved)
+        for what in ("poisson", "twister"):
+            program.ask(what)
+            moved = move(system, "same")
+            expect(moved.status != 0 and "stays where it is" in moved.err, moved)
+            expect("a generator of curand from which was drawn cannot be made again" in moved.err, moved)
+            program.ask("place")
+            moved = move(system, "same")
+            expect_equal(moved.status, 0, "the move", moved)
         result = program.ends()
         expect_equal(result.status, 0)
         expect("cannot go to another server now: where a generator of curand is" in result.err, result)

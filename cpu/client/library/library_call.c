@@ -416,7 +416,22 @@ struct sending {
     size_t bytes;
 };
 
-static int ask(struct flyt_lib_call *call, const struct sending *self, const struct flyt_lib_key *key)
+/* The books of a call that was answered well. */
+static int keep(struct flyt_lib_call *call, const struct sending *self, struct flyt_lib_step step)
+{
+    const struct flyt_lib_row *row = call->row;
+    if (row->flags & FLYT_LIB_MORE &&
+        !flyt_lib_object_add(call->objects[0], row->id, self->data, self->bytes, row->flags & FLYT_LIB_LAST))
+        return row->library->memory;
+    if (row->flags & FLYT_LIB_RESTARTS)
+        step = flyt_lib_sequence_step(call->objects[0], row, call->arguments);
+    if (row->flags & (FLYT_LIB_DRAWS | FLYT_LIB_RESTARTS))
+        flyt_lib_sequence_made(call->objects[0], step);
+    return row->library->success;
+}
+
+static int ask(struct flyt_lib_call *call, const struct sending *self, const struct flyt_lib_key *key,
+               struct flyt_lib_step step)
 {
     const struct flyt_lib *library = call->row->library;
     flyt_libcall_ask_args args = {.thread = flyt_thread_number(),
@@ -428,7 +443,7 @@ static int ask(struct flyt_lib_call *call, const struct sending *self, const str
     CUresult result = flyt_stream_begin(self->stream);
     if (result)
         return status_of(library, result);
-    bool is_kept = call->row->flags & FLYT_LIB_MORE;
+    bool is_kept = call->row->flags & (FLYT_LIB_MORE | FLYT_LIB_DRAWS | FLYT_LIB_RESTARTS);
     int sent = is_kept ? call_libcall_ask(&args, &res) : flyt_call_libcall_ask(flyt_client.channel, &args, &res);
     result = flyt_client_reply(sent, res.result, call->row->name);
     int status = result ? status_of(library, result) : res.status;
@@ -436,12 +451,10 @@ static int ask(struct flyt_lib_call *call, const struct sending *self, const str
         status = take_results(call, res.results.results_val, res.results.results_len) == library->success
                      ? status
                      : library->failed;
-    if (status == library->success && is_kept &&
-        !flyt_lib_object_add(call->objects[0], call->row->id, self->data, self->bytes,
-                             call->row->flags & FLYT_LIB_LAST))
-        status = library->memory;
-    if (status == library->success && call->row->flags & FLYT_LIB_RESTARTS)
-        call->objects[0]->is_drawn = false;
+    if (status == library->success && is_kept)
+        status = keep(call, self, step);
+    else if (call->row->flags & FLYT_LIB_DRAWS)
+        flyt_lib_sequence_made(call->objects[0], (struct flyt_lib_step){FLYT_LIB_LOSES, 0});
     if (is_kept)
         flyt_answer_end();
     if (status == library->success && call->row->flags & FLYT_LIB_CACHED)
@@ -452,20 +465,25 @@ static int ask(struct flyt_lib_call *call, const struct sending *self, const str
     return status;
 }
 
-static int send_oneway(const struct flyt_lib_call *call, const struct sending *self)
+static int send_oneway(const struct flyt_lib_call *call, const struct sending *self, struct flyt_lib_step step)
 {
     flyt_libcall_stream_args args = {.thread = flyt_thread_number(),
                                      .stream_id = self->stream->stream_id,
                                      .objects = {self->id_count, (uint64_t *)(uintptr_t)self->ids},
                                      .row = call->row->id,
                                      .arguments = {(u_int)self->bytes, (char *)self->data}};
-    uint64_t sequence;
+    uint64_t here = 0, *taking = NULL;
     CUresult result = flyt_stream_begin(self->stream);
-    if (!result) {
-        result = flyt_client_status(flyt_send_libcall_stream(flyt_client.channel, &args, &sequence), "libcall_stream");
-        if (!result)
-            flyt_stream_sent(self->stream, sequence);
-    }
+    if (result)
+        return status_of(call->row->library, result);
+    if (call->row->flags & FLYT_LIB_DRAWS)
+        taking = flyt_lib_sequence_send(call->objects[0], step);
+    uint64_t *sequence = taking ? taking : &here;
+    result = flyt_client_status(flyt_send_libcall_stream(flyt_client.channel, &args, sequence), "libcall_stream");
+    if (!result)
+        flyt_stream_sent(self->stream, *sequence);
+    else if (taking)
+        flyt_lib_sequence_not_sent(call->objects[0], taking);
     return status_of(call->row->library, result);
 }
 
@@ -492,14 +510,17 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
             self->ids[self->id_count++] = call->objects[i]->record.minted_id;
     if (call->row->flags & FLYT_LIB_CACHED && find_answer(call, &key))
         return library->success;
+    struct flyt_lib_step step = {FLYT_LIB_TAKES, 0};
     if (call->row->flags & FLYT_LIB_DRAWS)
-        call->objects[0]->is_drawn = true;
+        step = flyt_lib_sequence_step(call->objects[0], call->row, call->arguments);
+    if (step.way == FLYT_LIB_LOSES)
+        call->objects[0]->sequence.is_lost = true;
     const bool is_in_stream = call->row->flags & FLYT_LIB_IN_STREAM, is_waited_for = flyt_stream_is_waited_for();
     bool may_go = is_in_stream && !call->waits && !is_waited_for &&
                   (call->row->flags & FLYT_LIB_TRUSTED || flyt_lib_has_succeeded(&key));
     if (may_go)
-        return send_oneway(call, self);
-    int status = ask(call, self, &key);
+        return send_oneway(call, self, step);
+    int status = ask(call, self, &key, step);
     if (status != library->success || !is_in_stream || !is_waited_for)
         return status;
     result = flyt_stream_wait(self->stream);

@@ -37,6 +37,21 @@ struct flyt_lib {
     struct flyt_lib_use *use;
 };
 
+/* What a call does to where its object is in a sequence: takes so many of it, brings it to a place, or to where nobody
+ * here knows. */
+enum flyt_lib_way { FLYT_LIB_TAKES, FLYT_LIB_PLACES, FLYT_LIB_LOSES };
+struct flyt_lib_step {
+    enum flyt_lib_way way;
+    uint64_t by;
+};
+
+/* Of a call that its row says draws or restarts, from what made its object, by hand of its library. A draw
+ * is asked for before it is sent, all else when it has succeeded. `notes`: the object's, of the function's own, at
+ * first 0. */
+enum { FLYT_LIB_NOTES = 4 };
+typedef struct flyt_lib_step flyt_lib_step_fn(const void *made, uint32_t notes[FLYT_LIB_NOTES], const char *name,
+                                              const void *arguments);
+
 /* Handles of one type. */
 struct flyt_lib_kind {
     const char *name;
@@ -48,6 +63,8 @@ struct flyt_lib_kind {
     bool is_apart; /* what succeeded with one is new with another */
     unsigned room; /* a handle lives in so many bytes of the program's memory: struct flyt_lib_room; 0: in none */
     bool has_stream;
+    flyt_lib_step_fn *step;           /* NULL: one from which was drawn cannot be made again */
+    const struct flyt_lib_row *place; /* the call that brings one to a place, a uint64_t; with step */
     unsigned state_bytes;
     const void *defaults;
     unsigned workspace_at, workspace_bytes_at; /* where in the state the address of its workspace is, and its size;

@@ -71,7 +71,7 @@ struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, ui
     object->arguments = arguments;
     object->argument_bytes = bytes;
     object->further = NULL;
-    object->is_drawn = false;
+    memset(&object->sequence, 0, sizeof object->sequence);
     object->stays = kind->stays;
     object->previous = object->next = object->next_late = NULL;
     object->named = NULL;
@@ -238,6 +238,7 @@ void flyt_lib_object_free(struct flyt_lib_object *object)
     free(object->arguments);
     object->arguments = NULL;
     forget_further(object);
+    flyt_lib_sequence_fini(object);
     free(object->named);
     object->named = NULL;
     flyt_table_free(&object_table, &object->record);
@@ -388,6 +389,25 @@ static int make_further(struct flyt_restore *restore, const struct flyt_lib_obje
     return status;
 }
 
+/* Brings it to where it was behind call S. */
+static int go_on(struct flyt_restore *restore, struct flyt_lib_object *object)
+{
+    unsigned char arguments[FLYT_LIB_ALIGN + FLYT_LIB_STATE_BYTES] = {0};
+    const struct flyt_lib_kind *kind = object->kind;
+    uint64_t place;
+    if (!kind->step || !flyt_lib_sequence_at(object, restore->sequence, &place))
+        return 0;
+    memcpy(arguments, &place, sizeof place);
+    memcpy(arguments + FLYT_LIB_ALIGN, object->state, kind->state_bytes);
+    struct flyt_lib_further *call =
+        note(kind->place->id, object->record.minted_id, arguments, FLYT_LIB_ALIGN + kind->state_bytes);
+    int status = call ? make_further(restore, object, call)
+                      : flyt_restore_answered(restore, 0, CUDA_ERROR_OUT_OF_MEMORY, "a %s of %s", kind->name,
+                                              kind->library->name);
+    free(call);
+    return status;
+}
+
 /* Whether the new server has to have it, be it for others that are made from it. */
 static bool is_wanted(const struct flyt_restore *restore, const struct flyt_lib_object *object)
 {
@@ -411,13 +431,15 @@ int flyt_lib_objects_restore(struct flyt_restore *restore)
 {
     int status = 0;
     pthread_mutex_lock(&all.mutex);
-    for (const struct flyt_lib_object *object = all.first; object && !status; object = object->next) {
+    for (struct flyt_lib_object *object = all.first; object && !status; object = object->next) {
         if (!object->arguments || !is_wanted(restore, object)) /* none: its library makes it again (again.h) */
             continue;
         const char *stays = object->stays;
-        status = object->is_drawn || stays ? stand_against(restore, object, stays) : make_again(restore, object);
+        status =
+            object->sequence.is_lost || stays ? stand_against(restore, object, stays) : make_again(restore, object);
         for (struct flyt_lib_further *one = object->further; one && !status; one = one->next)
             status = make_further(restore, object, one);
+        status = status ? status : go_on(restore, object);
     }
     for (const struct flyt_lib_object *object = all.last; object && !status; object = object->previous)
         status = end_again(restore, object);

@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include "cpu/client/core/table.h"
 #include "cpu/client/library/library_call.h"
+#include "cpu/client/library/sequence.h"
 
 struct flyt_restore;
 struct flyt_lib_workspace;
@@ -32,9 +33,9 @@ struct flyt_lib_object {
     uint32_t row;                          /* what made it, and from what: */
     void *arguments;
     size_t argument_bytes;
-    struct flyt_lib_further *further; /* in their order */
-    _Atomic bool is_drawn;            /* it has gone on to where no call can bring it again */
-    _Atomic(const char *) stays;      /* what it is called that is not made again; NULL: it is */
+    struct flyt_lib_further *further;  /* in their order */
+    struct flyt_lib_sequence sequence; /* where it is in one */
+    _Atomic(const char *) stays;       /* what it is called that is not made again; NULL: it is */
     /* Under the lock of object.c: */
     struct flyt_lib_object *previous, *next; /* all, in the order in which they were made; one that is gone, too, */
     struct flyt_lib_object *next_late;

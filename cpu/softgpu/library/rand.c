@@ -160,7 +160,7 @@ static double next_uniform_double(struct source *source)
 
     if (source->generator->bits == 64)
         return (double)(sobol_next(source) >> 11) * 0x1p-53 + 0x1p-54;
-    if (source->generator->is_quasi)
+    if (source->generator->is_quasi || source->generator->type == CURAND_RNG_PSEUDO_MRG32K3A)
         return (double)next_word(source) * 0x1p-32 + 0x1p-33;
     x = next_word(source);
     y = next_word(source);
@@ -296,6 +296,8 @@ static uint64_t advance(const struct generate *call)
 {
     if (call->generator.is_quasi)
         return call->count / call->generator.dimensions;
+    if (call->generator.type == CURAND_RNG_PSEUDO_MRG32K3A)
+        return call->count;
     return call->count * (number_bytes(call->form) / 4);
 }
 
@@ -397,6 +399,11 @@ FLYT_SOFT_CURAND curandGetProperty(libraryPropertyType type, int *value)
     return CURAND_STATUS_SUCCESS;
 }
 
+static bool has_offset(const struct curandGenerator_st *generator)
+{
+    return generator->type != CURAND_RNG_PSEUDO_MTGP32 && generator->type != CURAND_RNG_PSEUDO_MT19937;
+}
+
 FLYT_SOFT_CURAND curandSetStream(curandGenerator_t generator, cudaStream_t stream)
 {
     if (!generator)
@@ -405,7 +412,7 @@ FLYT_SOFT_CURAND curandSetStream(curandGenerator_t generator, cudaStream_t strea
     return CURAND_STATUS_SUCCESS;
 }
 
-/* A seed begins the sequence anew. */
+/* A seed takes a generator that has no offset to its beginning, and no other. */
 FLYT_SOFT_CURAND curandSetPseudoRandomGeneratorSeed(curandGenerator_t generator, unsigned long long seed)
 {
     if (!generator)
@@ -413,7 +420,8 @@ FLYT_SOFT_CURAND curandSetPseudoRandomGeneratorSeed(curandGenerator_t generator,
     if (generator->is_quasi)
         return CURAND_STATUS_TYPE_ERROR;
     generator->seed = seed;
-    generator->position = 0;
+    if (!has_offset(generator))
+        generator->position = 0;
     return CURAND_STATUS_SUCCESS;
 }
 
@@ -421,7 +429,7 @@ FLYT_SOFT_CURAND curandSetGeneratorOffset(curandGenerator_t generator, unsigned 
 {
     if (!generator)
         return CURAND_STATUS_NOT_INITIALIZED;
-    if (generator->type == CURAND_RNG_PSEUDO_MTGP32 || generator->type == CURAND_RNG_PSEUDO_MT19937)
+    if (!has_offset(generator))
         return CURAND_STATUS_TYPE_ERROR;
     generator->position = offset;
     return CURAND_STATUS_SUCCESS;

@@ -57,7 +57,13 @@ static void seeds_and_offsets(void **state)
         assert_ok(curandGenerate(generator, (unsigned *)memory, 7));
         assert_ok(curandGenerate(generator, (unsigned *)memory + 7, 13));
         download(first, sizeof(first));
-        assert_ok(curandSetPseudoRandomGeneratorSeed(generator, 1234));
+        assert_ok(curandSetPseudoRandomGeneratorSeed(generator, 1234)); /* does not go back, where there is an offset */
+        if (pseudo[t] != CURAND_RNG_PSEUDO_MT19937) {
+            assert_ok(curandGenerate(generator, (unsigned *)memory, 20));
+            download(second, sizeof(second));
+            assert_memory_not_equal(first, second, sizeof(first));
+            assert_ok(curandSetGeneratorOffset(generator, 0));
+        }
         assert_ok(curandGenerate(generator, (unsigned *)memory, 20));
         download(second, sizeof(second));
         assert_memory_equal(first, second, sizeof(first));

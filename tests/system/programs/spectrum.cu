@@ -1,9 +1,10 @@
 // Draws numbers, brings them to their spectrum and back, and adds them up, as told: through a plan of cuFFT's that is made in
 // parts and a generator of cuRAND's. What it has come to depends on every step before.
 //
-//   steps N   N steps, and the generator to a new beginning: "steps SUM", the bits of the first sum as a number
-//   draw      draws numbers, and leaves the generator where it is: "draw"
-//   seed      the generator to a beginning: "seed"
+//   steps N   N steps, each of which goes on with the generator: "steps SUM", the bits of the first sum as a number
+//   poisson   draws numbers that take nobody knows how many: "poisson"
+//   twister   the same of a generator that has no offset: "twister"
+//   place     both generators to a beginning: "place"
 //   end       also the end of input: exit status 0
 //
 // The first line is "ready". An error is "error LIBRARY STATUS" and exit status 7.
@@ -50,7 +51,7 @@ int main()
 {
     char line[64];
     cufftHandle plan;
-    curandGenerator_t generator;
+    curandGenerator_t generator, twister;
     cudaStream_t stream;
     cufftComplex *numbers;
     float *sums;
@@ -70,6 +71,7 @@ int main()
     check(curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_PHILOX4_32_10));
     check(curandSetStream(generator, stream));
     check(curandSetPseudoRandomGeneratorSeed(generator, seed));
+    check(curandCreateGenerator(&twister, CURAND_RNG_PSEUDO_MT19937));
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin) && strncmp(line, "end", 3)) {
@@ -82,10 +84,14 @@ int main()
             add<<<1, NUMBERS, 0, stream>>>(sums, numbers);
             check(cudaGetLastError());
         }
-        if (!strcmp(line, "draw"))
-            check(curandGenerateUniform(generator, (float *)numbers, 2 * NUMBERS));
-        else
-            check(curandSetPseudoRandomGeneratorSeed(generator, ++seed));
+        if (!strcmp(line, "poisson"))
+            check(curandGeneratePoisson(generator, (unsigned *)numbers, NUMBERS, 3));
+        if (!strcmp(line, "twister"))
+            check(curandGenerateUniform(twister, (float *)numbers, 2 * NUMBERS));
+        if (!strcmp(line, "place")) {
+            check(curandSetGeneratorOffset(generator, 4 * ++seed));
+            check(curandSetPseudoRandomGeneratorSeed(twister, seed));
+        }
         check(cudaStreamSynchronize(stream));
         float sum;
         unsigned sum_bits;
@@ -98,6 +104,7 @@ int main()
         fflush(stdout);
     }
     check(curandDestroyGenerator(generator));
+    check(curandDestroyGenerator(twister));
     check(cufftDestroy(plan));
     return 0;
 }
