@@ -603,6 +603,21 @@ static void test_restart_gives_nothing_away(void **state)
     close(program.fd);
 }
 
+/* Until the process sleeps: one that has connected has said then what it says first. */
+static void until_asleep(pid_t pid)
+{
+    char path[64], state = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    while (state != 'S') {
+        FILE *file = fopen(path, "r");
+        assert_non_null(file);
+        assert_int_equal(fscanf(file, "%*d %*s %c", &state), 1);
+        fclose(file);
+        usleep(1000);
+    }
+}
+
 /* The node manager has no CPU until the time for servers to come back is over: one that had come by then is heard
  * first. */
 static void test_restart_hears_who_has_come(void **state)
@@ -615,6 +630,7 @@ static void test_restart_hears_who_has_come(void **state)
     assert_int_equal(kill(pid, SIGCONT), 0);
     struct pollfd come = {.fd = test->node.link_fd, .events = POLLIN};
     assert_int_equal(poll(&come, 1, 60000), 1);
+    until_asleep(pid);
     assert_true(sd_event_source_set_time_relative(test->node.rejoin_timer, 0) >= 0);
     while (test->node.is_rejoining)
         test_node_run(test, 10);
