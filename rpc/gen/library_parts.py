@@ -56,7 +56,8 @@ def main():
     out, rows, path = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     try:
         library, parts = library_rows.load(rows), read(path)
-        check(parts, {call.symbol for call in library.calls}, path)
+        # Those of a later release are in the library's own file alone.
+        check(parts, {call.symbol for call in library.calls if not call.reason.startswith("of a later release")}, path)
     except (RowError, OSError) as error:
         sys.exit(f"library_parts.py: {error}")
     banner = f"/* Made from {path} by rpc/gen/library_parts.py: edit that. */\n"
