@@ -67,7 +67,7 @@ template <typename T, typename R> struct product {
     void *device_bias, *compressed, *buffer, *workspace;
     sparse_lt_room mat_a, mat_b, mat_c, desc, selection, plan;
     float alpha, beta;
-    bool is_relu, has_bias;
+    bool is_relu, has_bias, has_factors;
 };
 
 template <typename T, typename R> static void put_bias(product<T, R> &p, bool is_float)
@@ -86,6 +86,8 @@ template <typename T, typename R> static void set_epilogue(product<T, R> &p)
         CHECK_LT(cusparseLtMatmulDescSetAttribute(&handle, &p.desc, SPARSE_LT_RELU, &yes, sizeof yes));
         CHECK_LT(cusparseLtMatmulDescSetAttribute(&handle, &p.desc, SPARSE_LT_RELU_UPPER_BOUND, &bound, sizeof bound));
     }
+    if (p.has_factors)
+        CHECK_LT(cusparseLtMatmulDescSetAttribute(&handle, &p.desc, SPARSE_LT_ALPHA_VECTOR, &yes, sizeof yes));
     if (p.has_bias)
         CHECK_LT(cusparseLtMatmulDescSetAttribute(&handle, &p.desc, SPARSE_LT_BIAS_POINTER, &p.device_bias,
                                                   sizeof p.device_bias));
@@ -254,13 +256,10 @@ static void search()
 static void without_a_plan()
 {
     product<int8_t, int8_t> p = {};
-    const int yes = 1;
     std::vector<float> factors(M, 0.0f);
     p.beta = 0;
+    p.has_factors = true;
     begin(p);
-    CHECK_LT(cusparseLtMatmulPlanDestroy(&p.plan));
-    CHECK_LT(cusparseLtMatmulDescSetAttribute(&handle, &p.desc, SPARSE_LT_ALPHA_VECTOR, &yes, sizeof yes));
-    CHECK_LT(cusparseLtMatmulPlanInit(&handle, &p.plan, &p.desc, &p.selection));
     CHECK_LT(cusparseLtSpMMAPrune2(&handle, &p.mat_a, 1, 0, p.device_a, p.device_a, SPARSE_LT_PRUNE_STRIP, stream));
     p.a = from_device(p.device_a, M * K);
     size_t bytes, buffer_bytes;

@@ -14,7 +14,6 @@ from two_nodes import IS_SOAK, TwoNodes
 
 MOVES = 40 if IS_SOAK else 4
 HARDWARE = {}            # of cluster.System, where GPUs are NVIDIA's (nccl_gpu_test.py)
-HAS_OTHER_GPUS = True    # two besides those that alice has
 PATIENCE = ("--stop-timeout", "20000", "--timeout", "120")
 
 
@@ -165,7 +164,7 @@ def ranks_of_one_program_move_while_they_compute():
         with whole_system() as system:
             program = Ensemble(system, way)
             for i in range(MOVES):
-                moves(system, program, "--to", "node-0", *(["--force"] if i % 2 or not HAS_OTHER_GPUS else []))
+                moves(system, program, "--to", "node-0", *(["--force"] if i % 2 else []))
             program.ends_right()
             is_idle(system)
 

@@ -365,11 +365,11 @@ static const struct {
 
 static int busy(const char *name, int ms)
 {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
     int count = 0;
     repeat = 16;
     if (!strcmp(name, "dnn") && !dnn_is_there())
         return 0;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); /* cuDNN has been loaded */
     for (const auto &one : rounds)
         while (!strcmp(one.name, name) && std::chrono::steady_clock::now() < end) {
             one.round();
