@@ -205,19 +205,21 @@ static void *compute_one(void *user)
     return NULL;
 }
 
+/* All ranks by one thread: as a group, for ranks wait for each other in these. */
 static void let_go(void)
 {
+    is_grouped = true;
     for (int r = 0; r < ranks; r++) {
         struct rank *one = &rank_of[r];
         if (one->handle)
             CHECK_NCCL(ncclCommDeregister(one->comm, one->handle));
         CHECK_NCCL(ncclRedOpDestroy(one->by_host, one->comm));
         CHECK_NCCL(ncclRedOpDestroy(one->by_device, one->comm));
-        CHECK_NCCL(ncclCommDestroy(one->part));
-        CHECK_NCCL(ncclCommDestroy(one->heir));
-        CHECK_NCCL(ncclCommFinalize(one->comm));
-        CHECK_NCCL(ncclCommDestroy(one->comm));
     }
+    EACH(0, ranks, ncclCommDestroy(one->part));
+    EACH(0, ranks, ncclCommDestroy(one->heir));
+    EACH(0, ranks, ncclCommFinalize(one->comm));
+    EACH(0, ranks, ncclCommDestroy(one->comm));
 }
 
 // ---- what is asked for ----
