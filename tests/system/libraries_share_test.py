@@ -11,8 +11,8 @@ from harness import expect, expect_equal, main, scenario, within
 from library_program import Handles, works
 from steady import MIB, OUT_OF_MEMORY, add_vm, allocation, is_idle
 
-LIMIT, RAISED = 256, 384        # MiB
-OWN = 8                         # MiB that a program has besides its blocks, at most: operands, workspaces, extents that are not full
+LIMIT, RAISED = 384, 512        # MiB
+OWN = 44                        # MiB that a program has besides its blocks, at most: operands, cuBLAS's workspace of 32, extents that are not full
 BLOCK = 16                      # MiB
 ROUNDS = 150                    # that last as long as what happens meanwhile
 
