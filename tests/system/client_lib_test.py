@@ -290,8 +290,8 @@ def killed_at_every_step():
         before = snapshot(original)
         for killed in ("install", "restore"):
             for repeated in ("install", "restore"):
-                # Of many folders once is enough: what is after a step is before the next one.
-                for when in ("before", "after")[:1 if make is folder_as_wheels else 2]:
+                # What is after a step is before the next one.
+                for when in ("before", "after")[:2 if os.environ.get("FLYT_SOAK") else 1]:
                     step, is_through = 0, False
                     while not is_through:
                         step += 1
