@@ -125,8 +125,8 @@ int flyt_lib_again_kept(struct flyt_restore *restore, const struct flyt_lib_row 
                         void *user)
 {
     struct {
-        struct flyt_args_ncclGroupEnd args;
-        struct flyt_nccl_part part;
+        struct flyt_args_ncclGroupEnd args FLYT_LIB_ALIGNED;
+        struct flyt_nccl_part part FLYT_LIB_ALIGNED;
         struct flyt_nccl_op op;
     } sent = {.args = {.part_bytes = sizeof sent.part + sizeof sent.op}, .op = {.comm = other.waiting_comm}};
     assert_ptr_equal(row, &flyt_lib_row_ncclGroupEnd);
