@@ -12,6 +12,7 @@ export CUDA_PATH
 PYTHON    ?= python3
 CC        := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
 NVCC      ?= $(CUDA_PATH)/bin/nvcc
+export NVCC
 SANITIZE  ?=
 DEBUG     ?=
 

@@ -492,13 +492,13 @@ static void transfer_both_ways(unsigned streams, size_t bytes)
 
 static void test_transfers_over_data_streams(void **state)
 {
-    transfer_both_ways(8, (size_t)64 * MIB + 3);
+    transfer_both_ways(8, (size_t)16 * MIB + 3);
     transfer_both_ways(1, (size_t)8 * MIB + 1);
 }
 
 static void test_transfers_over_the_main_connection(void **state)
 {
-    transfer_both_ways(0, (size_t)16 * MIB + 2);
+    transfer_both_ways(0, (size_t)8 * MIB + 2);
 }
 
 /* Who listens goes away and comes back while data streams are opened, and does not know the session at once: all of

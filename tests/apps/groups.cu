@@ -1,5 +1,6 @@
 // Cooperative groups within a block: tiles of several sizes, coalesced groups, their ranks, shuffles, votes and
 // barriers, and a reduction over each tile.
+// nvcc: -std=c++17
 #include "check.h"
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>

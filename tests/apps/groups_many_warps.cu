@@ -1,6 +1,6 @@
 // Cooperative groups of more than a warp: tiles of 64 and 256 threads synchronise, shuffle through shared memory that the
 // system reserves, and reduce, each tile by itself.
-// nvcc: -gencode arch=compute_80,code=compute_80 -gencode arch=compute_90,code=sm_90
+// nvcc: -std=c++17 -gencode arch=compute_80,code=compute_80 -gencode arch=compute_90,code=sm_90
 #include "check.h"
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>

@@ -1,5 +1,6 @@
 // A cooperative launch synchronizes its whole grid, by the runtime's own call and as a launch attribute; more
 // blocks than fit at once are refused.
+// nvcc: -std=c++17
 #include "check.h"
 #include <cooperative_groups.h>
 

@@ -1,30 +1,20 @@
-# The CUDA test programs: tests/apps/NAME.cu or NAME.c becomes $(B)/tests/apps/NAME, made by plain
-# `nvcc -cudart shared`. Two lines of a source's head are read here:
+# The CUDA test programs: tests/apps/NAME.cu or NAME.c becomes $(B)/tests/apps/NAME, made by nvcc (tests/compile.sh). Two lines of
+# a source's head count:
 #   // nvcc: FLAGS     more flags for nvcc (another architecture, -lcuda for the driver API, ...)
 #   // with: FILES     further sources of the program, in tests/apps/parts
-# Flags are read when the program is compiled, so that changing them is changing the source.
 
 apps_dir     := $(B)/tests/apps
 apps_headers := $(wildcard tests/apps/*.h)
 apps_names   := $(basename $(notdir $(wildcard tests/apps/*.cu tests/apps/*.c)))
 APPS         := $(addprefix $(apps_dir)/,$(apps_names))
 
-apps_nvcc := $(NVCC) -cudart shared -Itests/apps -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wno-unused-parameter \
-	-L$(CUDA_PATH)/lib64/stubs
-apps_flags = $$(sed -n 's,^// nvcc: *,,p' $<)
 apps_with  = $(filter tests/apps/parts/%,$^)
 
-# What has no kernels needs the compiler for the host alone, which takes a fifth of the time.
-apps_of_host := $(patsubst tests/apps/%.cu,$(apps_dir)/%,$(shell grep -LE '__(global|device|managed|constant)__|<<<|"image.h"' tests/apps/*.cu))
-$(apps_of_host): apps_nvcc += -x c++ -include cuda_runtime.h
+$(apps_dir)/%: tests/apps/%.cu $(apps_headers) tests/compile.sh | toolkit
+	tests/compile.sh $@ $< $(apps_with)
 
-$(apps_dir)/%: tests/apps/%.cu $(apps_headers) | toolkit
-	@mkdir -p $(@D)
-	$(apps_nvcc) -o $@ $< $(apps_with) $(apps_flags)
-
-$(apps_dir)/%: tests/apps/%.c $(apps_headers) | toolkit
-	@mkdir -p $(@D)
-	$(apps_nvcc) -o $@ $< $(apps_with) $(apps_flags)
+$(apps_dir)/%: tests/apps/%.c $(apps_headers) tests/compile.sh | toolkit
+	tests/compile.sh $@ $< $(apps_with)
 
 # `// with:` lines as dependencies, which is also how the recipes above learn of them. One word per source
 # of the form NAME:FILE[:FILE...].
@@ -55,9 +45,8 @@ $(apps_dir)/stub.fatbin: tests/apps/parts/stub.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -fatbin -gencode arch=compute_75,code=compute_75 -o $@ $<
 
-$(apps_dir)/libplugin.so: tests/apps/parts/plugin.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -shared -Xcompiler -fPIC -o $@ $<
+$(apps_dir)/libplugin.so: tests/apps/parts/plugin.cu tests/compile.sh | toolkit
+	tests/compile.sh $@ $< -shared -Xcompiler -fPIC
 
 .PHONY: test-apps
 test-apps: $(APPS) $(APPS_DATA)

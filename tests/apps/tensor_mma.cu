@@ -1,6 +1,6 @@
 // Products of matrices the way that libraries write them: tiles come by cp.async into two buffers of shared memory,
 // ldmatrix takes them into registers and mma.sync multiplies. Halves, bfloat16, bytes and doubles, in whole numbers.
-// nvcc: -gencode arch=compute_80,code=[compute_80,sm_80] -gencode arch=compute_90,code=sm_90
+// nvcc: -std=c++17 -gencode arch=compute_80,code=[compute_80,sm_80] -gencode arch=compute_90,code=sm_90
 #include "tensor.h"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

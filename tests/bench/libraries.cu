@@ -1,3 +1,4 @@
+// nvcc: -lcublas -lcublasLt -lcufft -lcusolver -lcusparse -ldl -Xcompiler -Wno-missing-field-initializers
 /*
  * Calls of NVIDIA's libraries that nobody waits for, of each as many back to back as it is told: what one costs the program's
  * thread, and the process with the threads of the library, in CPU time. They are small, so that it is the calls that count.

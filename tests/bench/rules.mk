@@ -2,14 +2,9 @@
 
 BENCH_PROGRAMS := $(patsubst tests/bench/%.cu,$(B)/tests/bench/%,$(wildcard tests/bench/*.cu))
 
-$(B)/tests/bench/%: tests/bench/%.cu tests/bench/bench.h
-	@mkdir -p $(@D)
-	$(NVCC) -O2 -cudart shared -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90 -o $@ $<
-
-# It calls NVIDIA's libraries.
-$(B)/tests/bench/libraries: tests/bench/libraries.cu tests/bench/bench.h tests/apps/cudnn_interface.h tests/apps/nccl_interface.h
-	@mkdir -p $(@D)
-	$(NVCC) -O2 -cudart shared -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90 -I. -o $@ $< -lcublas -lcublasLt -lcufft -lcusolver -lcusparse -ldl
+bench_gpus := -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90
+$(B)/tests/bench/%: tests/bench/%.cu tests/bench/bench.h $(wildcard tests/apps/*_interface.h) tests/compile.sh
+	tests/compile.sh $@ $< -O2 $(bench_gpus)
 
 # The server's kernel that hashes pages, straight on the driver: natively only. No nvcc.
 PAGE_HASH_BENCH := $(B)/tests/bench/page_hash

@@ -14,7 +14,7 @@ from steady import MIB, OUT_OF_MEMORY, add_vm, allocation, is_idle
 LIMIT, RAISED = 384, 512        # MiB
 OWN = 44                        # MiB that a program has besides its blocks, at most: operands, cuBLAS's workspace of 32, extents that are not full
 BLOCK = 16                      # MiB
-ROUNDS = 150                    # that last as long as what happens meanwhile
+ROUNDS = 50                     # that last as long as what happens meanwhile
 
 
 class Sharer(Handles):

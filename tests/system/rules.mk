@@ -3,87 +3,24 @@
 
 SYSTEM_PROGRAMS := $(patsubst tests/system/programs/%.cu,$(B)/tests/system/%,$(wildcard tests/system/programs/*.cu))
 
-$(B)/tests/system/%: tests/system/programs/%.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart $(if $(filter static_%,$*),static,shared) -o $@ $<
-
-# It uses the driver API, too.
-$(B)/tests/system/ordinals: tests/system/programs/ordinals.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -L$(CUDA_PATH)/lib64/stubs -o $@ $< -lcuda
-
-# It wants to be profiled.
-$(B)/tests/system/profiled: tests/system/programs/profiled.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -lcupti
-
-# It calls cuBLAS and cuFFT.
-$(B)/tests/system/areas: tests/system/programs/areas.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -lcublas -lcufft
-
-# It calls cuBLAS.
-$(B)/tests/system/descent: tests/system/programs/descent.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -lcublas
-
-# It calls cuSPARSE.
-$(B)/tests/system/lattice: tests/system/programs/lattice.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -lcusparse
-
-# It opens cuSPARSELt while it runs.
-$(B)/tests/system/pruned: tests/system/programs/pruned.cu tests/apps/sparse_lt_interface.h | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -ldl
-
-# It calls cuSOLVER's sparse part, and cuRAND.
-$(B)/tests/system/relaxation: tests/system/programs/relaxation.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -lcusolver -lcusparse -lcurand
-
-# It calls cuFFT and cuRAND.
-$(B)/tests/system/spectrum: tests/system/programs/spectrum.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -lcufft -lcurand
-
-# It calls all that the toolkit has, and cuDNN where it finds one.
-$(B)/tests/system/handles: tests/system/programs/handles.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -lcublas -lcublasLt -lcufft -lcurand -lcusolver -lcusparse -ldl
+$(B)/tests/system/%: tests/system/programs/%.cu $(wildcard tests/apps/*_interface.h) tests/compile.sh | toolkit
+	tests/compile.sh $@ $<
 
 # A library of somebody's that brings the static runtime.
-$(B)/tests/system/libstatic_plugin.so: tests/apps/parts/plugin.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart static -shared -Xcompiler -fPIC -o $@ $<
+$(B)/tests/system/libstatic_plugin.so: tests/apps/parts/plugin.cu tests/compile.sh | toolkit
+	tests/compile.sh $@ $< -cudart static -shared -Xcompiler -fPIC
 SYSTEM_PROGRAMS += $(B)/tests/system/libstatic_plugin.so
 
-# Thread-block clusters are what GPUs of compute capability 9.0 have.
-$(B)/tests/system/clusters: tests/system/programs/clusters.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -std=c++17 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90 -o $@ $<
-
-# PTX that nothing older takes; and PTX for what is older beside it.
-$(B)/tests/system/steady_newest: tests/system/programs/steady.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -gencode arch=compute_90,code=compute_90 -o $@ $<
-$(B)/tests/system/late: tests/system/programs/late.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=compute_90 -o $@ $<
+# PTX that nothing older takes.
+$(B)/tests/system/steady_newest: tests/system/programs/steady.cu tests/compile.sh | toolkit
+	tests/compile.sh $@ $< -gencode arch=compute_90,code=compute_90
 SYSTEM_PROGRAMS += $(B)/tests/system/steady_newest
-
-$(B)/tests/system/modules: tests/system/programs/modules.cu | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -L$(CUDA_PATH)/lib64/stubs -o $@ $< -lcuda
 
 # Programs of several files, in a folder of the program's name; -lcuda, for they use the driver API, too.
 MOVERS := $(B)/tests/system/movers
 MOVERS_OBJS := $(patsubst tests/system/programs/%.cu,$(B)/tests/system/programs/%.cu.o,$(wildcard tests/system/programs/movers/*.cu))
-MOVERS_NVCC := $(NVCC) -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wno-unused-parameter
-$(B)/tests/system/programs/movers/per_thread.cu.o: MOVERS_NVCC += --default-stream per-thread
-$(MOVERS_OBJS): $(B)/tests/system/programs/%.cu.o: tests/system/programs/%.cu tests/system/programs/movers/movers.h | toolkit
-	@mkdir -p $(@D)
-	$(MOVERS_NVCC) -x cu -c -o $@ $<
+$(MOVERS_OBJS): $(B)/tests/system/programs/%.cu.o: tests/system/programs/%.cu tests/system/programs/movers/movers.h tests/compile.sh | toolkit
+	tests/compile.sh $@ $< -c
 $(MOVERS): $(MOVERS_OBJS)
 	$(NVCC) -cudart shared -L$(CUDA_PATH)/lib64/stubs -o $@ $^ -lcuda
 test-apps: $(MOVERS)
@@ -202,11 +139,3 @@ SYSTEM_PROGRAMS += $(B)/tests/system/wheels
 # The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)
-
-$(B)/tests/system/communicator $(B)/tests/system/ensemble: $(B)/tests/system/%: tests/system/programs/%.cu tests/apps/nccl_interface.h | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -ldl
-
-$(B)/tests/system/retina: tests/system/programs/retina.cu tests/apps/cudnn_interface.h | toolkit
-	@mkdir -p $(@D)
-	$(NVCC) -cudart shared -o $@ $< -ldl

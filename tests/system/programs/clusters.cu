@@ -5,6 +5,7 @@
 // for each WAY, dims and attribute; then "plain right", for a kernel without clusters in the same process, also after
 // such an error. Exit status 0 where all that ran was right, 1 where a result or a call besides those was wrong; 77 on
 // a GPU without clusters.
+// nvcc: -std=c++17 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
 #include <cooperative_groups.h>
 #include <stdio.h>
 #include <stdlib.h>

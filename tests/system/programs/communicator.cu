@@ -6,6 +6,7 @@
 //     abort      "aborted N", the status
 //     end        destroys the communicator and ends
 // usage: communicator RANK RANKS FILE
+// nvcc: -ldl
 #include <string.h>
 #include <string>
 #include "../../apps/nccl_interface.h"

@@ -13,6 +13,7 @@
 //
 // The first line is "ready". What is not right is on stderr, with exit status 1.
 // usage: ensemble all|threads     one thread for all ranks, with groups; or one for each, without any
+// nvcc: -ldl
 #include <atomic>
 #include <pthread.h>
 #include <string.h>

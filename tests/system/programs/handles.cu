@@ -13,6 +13,7 @@
 // Names: blas, lt, fft, rand, solver, eigen (cuSOLVER's, which a thread of the server's calls), sparse, dnn. The first line is
 // "ready". An error is "error NAME STATUS" and exit status 7.
 // nvcc: -lcublas -lcublasLt -lcufft -lcurand -lcusolver -lcusparse -ldl
+// nvcc: -lcublas -lcublasLt -lcufft -lcurand -lcusolver -lcusparse -ldl
 #include <chrono>
 #include <cmath>
 #include <cublasLt.h>

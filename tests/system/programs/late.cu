@@ -4,6 +4,7 @@
 //   end     exit status 0
 //
 // The first line is "ready". A CUDA error is "error CODE NAME" and exit status 7, a wrong result "wrong …" and 8.
+// nvcc: -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=compute_90
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

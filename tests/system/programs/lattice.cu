@@ -7,6 +7,7 @@
 //   end       also the end of input: exit status 0
 //
 // The first line is "ready". An error is "error LIBRARY STATUS" and exit status 7.
+// nvcc: -lcusparse
 #define DISABLE_CUSPARSE_DEPRECATED // its own declarations use what it deprecates
 #include <cusparse.h>
 #include <stdio.h>

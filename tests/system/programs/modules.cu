@@ -1,5 +1,6 @@
 // What modules take of a GPU's memory: tries to load PTX that declares 1 GiB, however it is spelled, in a VM with less;
 // then holds a module that fits, and streams, until its standard input ends. Each line tells one answer.
+// nvcc: -lcuda
 #include <cuda.h>
 #include <cstdio>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// nvcc: -lcuda
 /*
  * ordinals WINDOW...: whether each device is what the program was to see under its number: its memory is in the window
  * of addresses of the server's device WINDOW (1 TiB each from 2^45 on), and all that names a device by a number names

@@ -1,3 +1,4 @@
+// nvcc: -lcupti
 /* A program that wants to be profiled (CUPTI): says what CUPTI's functions return, and works all the same. */
 #include <cuda_runtime.h>
 #include <cupti.h>

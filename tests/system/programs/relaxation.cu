@@ -9,6 +9,7 @@
 //   end       also the end of input: exit status 0
 //
 // The first line is "ready". An error is "error LIBRARY STATUS" and exit status 7.
+// nvcc: -lcusolver -lcusparse -lcurand
 #define DISABLE_CUSPARSE_DEPRECATED // their own declarations use what they deprecate
 #define DISABLE_CUSOLVER_DEPRECATED
 #include <curand.h>

@@ -6,6 +6,7 @@
 //   end       also the end of input: exit status 0
 //
 // The first line is "ready". An error is "error LIBRARY STATUS" and exit status 7.
+// nvcc: -ldl
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 // Compiled with nvcc's default, the static runtime, which Flyt cannot serve: prints the code of its first call.
+// nvcc: -cudart static
 #include <stdio.h>
 
 int main(void)

@@ -4,6 +4,7 @@
 // "sms": "sms ATTRIBUTE PROPERTY": what the program is told that its GPU has;
 // "occupancy": "occupancy N": blocks of the kernel per SM;
 // "end", also the end of input: "right 0" and exit status 0. The first line is "ready". usage: together
+// nvcc: -std=c++17
 #include <cooperative_groups.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 // Default streams of threads: this file alone is compiled with --default-stream per-thread.
+// nvcc: --default-stream per-thread
 #include "movers.h"
 
 #ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM

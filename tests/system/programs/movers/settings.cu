@@ -1,4 +1,5 @@
 // What a program has set and asks for again: nothing of it changes by itself.
+// nvcc: -std=c++17
 #include "movers.h"
 
 #include <cooperative_groups.h>
