@@ -76,10 +76,10 @@ static struct flyt_lib_step place(uint32_t notes[FLYT_LIB_NOTES], uint64_t offse
     return (struct flyt_lib_step){FLYT_LIB_PLACES, offset};
 }
 
-/* A new seed brings one without an offset to its beginning; others go on, some of them nobody knows where. */
+/* A new seed brings MT19937 to its beginning; others go on, some of them nobody knows where. */
 static struct flyt_lib_step seed(int type, uint32_t notes[FLYT_LIB_NOTES])
 {
-    if (type == FLYT_RAND_MTGP32 || type == FLYT_RAND_MT19937)
+    if (type == FLYT_RAND_MT19937)
         return place(notes, 0);
     return notes[HAS_DRAWN] ? loses : stays;
 }

@@ -318,6 +318,7 @@ int main()
     without_a_plan();
     mistakes();
     CHECK_LT(cusparseLtDestroy(&handle));
-    EXPECT_EQ(cusparseLtDestroy(&handle), SPARSE_LT_NOT_INITIALIZED);
+    int status = cusparseLtDestroy(&handle); // NVIDIA's library takes it for another thing, or for one that is not made
+    EXPECT(status == SPARSE_LT_NOT_INITIALIZED || (status == SPARSE_LT_INVALID && !is_forwarded()), "%d", status);
     return 0;
 }

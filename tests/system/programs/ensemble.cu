@@ -37,6 +37,15 @@ struct rank {
 };
 static struct rank rank_of[RANKS_MAX];
 static bool is_grouped;
+static pthread_barrier_t level; // of the ranks' threads
+
+/* What frees a communicator waits for all devices, and NVIDIA's driver lets no other thread launch meanwhile: nobody may have an
+ * operation under way then that another rank has yet to begin. */
+static void meet(void)
+{
+    if (!is_grouped)
+        pthread_barrier_wait(&level);
+}
 
 /* Small whole numbers, all of whose sums and products here are exact. */
 static float number(unsigned round, int rank, int step)
@@ -91,7 +100,10 @@ static void add_in_a_new_part(int from, int to, int step)
     EACH(from, to, ncclCommSplit(one->comm, 0, r, &one->fresh, NULL));
     EACH(from, to,
          ncclAllReduce(one->send + step, one->receive + step, 1, ncclFloat32, ncclSum, one->fresh, one->stream));
+    EACH_DEVICE(from, to, cudaStreamSynchronize(one->stream));
+    meet();
     EACH(from, to, ncclCommDestroy(one->fresh));
+    meet();
 }
 
 static float wanted(unsigned round, int rank, int step)
@@ -201,6 +213,7 @@ static void *compute_one(void *user)
     CHECK_NCCL(ncclCommInitRank(&parent, ranks, ids[1], r));
     CHECK_NCCL(ncclCommSplit(parent, 1, r, &rank_of[r].heir, NULL));
     CHECK_NCCL(ncclCommDestroy(parent));
+    meet();
     equip(r, r + 1);
     compute(r, r + 1);
     return NULL;
@@ -310,6 +323,7 @@ int main(int argc, char **argv)
         if (by_threads)
             CHECK_NCCL(ncclGetUniqueId(&id));
     int count = by_threads ? ranks : 1;
+    EXPECT(!pthread_barrier_init(&level, NULL, (unsigned)count), "a barrier");
     for (int i = 0; i < count; i++)
         EXPECT(!pthread_create(&threads[i], NULL, by_threads ? compute_one : compute_all, (void *)(size_t)i), "a thread");
     while (!rank_of[0].round)
