@@ -32,7 +32,8 @@ def undisturbed():
     chosen = movers.seed()
     with server("unix") as s:
         for batch in movers.batches(movers.cases(), BATCH):
-            programs = [(case, started(s, case, "--seconds", str(SECONDS), "--seed", str(chosen))) for case in batch]
+            programs = [(case, started(s, case, "--seconds", str(SECONDS), "--seed", str(chosen), "--rest", str(movers.RESTS_MS[0])))
+                        for case in batch]
             for case, program in programs:
                 result = harness.finish(program, movers.ANSWER_S)
                 expect_equal(result.status, 0, case.name, "seed", chosen, result)

@@ -187,7 +187,7 @@ static bool read_commands(std::vector<char> &pending, int wait_ms)
 
 int main(int argc, char **argv)
 {
-    int pause_ms = argc > 1 ? atoi(argv[1]) : 5;
+    int pause_ms = argc > 1 ? atoi(argv[1]) : 20;
     std::vector<block> blocks;
     std::vector<char> pending;
     cudaStream_t stream;
