@@ -6,11 +6,13 @@
 
 extern const struct flyt_lib flyt_lib_cudnn;
 
-enum { VERSION_MAJOR = 9, VERSION_MINOR = 19, VERSION_PATCH = 0, MAX_DEVICE_VERSION = 1210 };
+enum { MAX_DEVICE_VERSION = 1210 };
 
+/* PyTorch compares it with that of its own wheel's, which may be newer than this library: what counts is the node's. */
 FLYT_LIB_ENTRY size_t cudnnGetVersion(void)
 {
-    return VERSION_MAJOR * 10000 + VERSION_MINOR * 100 + VERSION_PATCH;
+    uint32_t version = flyt_lib_node_version(&flyt_lib_cudnn);
+    return version / 1000000 * 10000 + version / 1000 % 1000 * 100 + version % 1000;
 }
 
 FLYT_LIB_ENTRY size_t cudnnGetMaxDeviceVersion(void)
@@ -25,10 +27,10 @@ FLYT_LIB_ENTRY size_t cudnnGetCudartVersion(void)
 
 FLYT_LIB_ENTRY int cudnnGetProperty(int type, int *value)
 {
-    static const int values[] = {VERSION_MAJOR, VERSION_MINOR, VERSION_PATCH};
+    static const uint32_t units[] = {1000000, 1000, 1};
     if (type < 0 || type > 2 || !value)
         return flyt_lib_cudnn.invalid;
-    *value = values[type];
+    *value = (int)(flyt_lib_node_version(&flyt_lib_cudnn) / units[type] % 1000);
     return flyt_lib_cudnn.success;
 }
 

@@ -14,7 +14,7 @@ def files():
 
 
 def version():
-    """As rpc/library/cudnn.rows has it."""
+    """As rpc/library/cudnn.rows has it, and the software GPU's library."""
     with open(os.path.join(harness.ROOT, "rpc", "library", "cudnn.rows")) as f:
         words = next(line for line in f if line.startswith("library ")).split()
     major, minor = words[words.index("version") + 1].split(".")
@@ -45,6 +45,35 @@ def opened_when_the_program_runs():
             result = run([*command, "opened"], env)
             expect_equal((result.status, result.err), (0, ""), command, result)
             expect_equal(lines(result.out), ["%s %d %s libcudnn.so.9" % (name, version(), name) for name in files()], command)
+
+
+def told(number):
+    """As cudnnGetVersion and cudnnGetProperty say it."""
+    return "%d %d.%d.%d" % (number, number // 10000, number // 100 % 100, number % 100)
+
+
+def versions(url):
+    """What a program is told before its first CUDA call, and after it."""
+    result = run(through_flyt(url, helper("parts"), "versions"))
+    expect_equal((result.status, result.err), (0, ""), result)
+    return lines(result.out)
+
+
+@scenario
+def the_version_is_that_of_the_node():
+    """Of a library that is newer than the client's (programs/graph_library.c), once there is a server."""
+    with server() as s:
+        expect_equal(versions(s.url), [told(version())] * 2, "of the software GPU's library")
+    with server(arguments=("--soft", "1", "--libraries", os.path.join(harness.HELPERS, "graph"))) as s:
+        expect_equal(versions(s.url), [told(version()), told(92103)], "of the node's library")
+
+
+@scenario
+def nothing_is_asked_for_the_version_alone():
+    """A program that has no server is told the client's, and the CUDA call after that is what finds that there is none."""
+    result = run(through_flyt("tcp://127.0.0.1:1", helper("parts"), "versions"))
+    expect_equal(lines(result.out)[0], told(version()), result)
+    expect_equal(lines(result.out)[1].split()[:2], ["error", "802"], result)
 
 
 main()

@@ -83,6 +83,14 @@ static void note_opened(const struct flyt_lib *library)
     pthread_mutex_unlock(&opened.mutex);
 }
 
+/* What a server tells counts where it is a version that serves this library. Older builds leave out the patch level:
+ * that is none. */
+static void note_version(const struct flyt_lib *library, uint32_t told)
+{
+    if (told / 1000000 == library->version / 1000 && told / 1000 >= library->version)
+        atomic_store(&library->use->node_version, told);
+}
+
 /* What the node's library is to find in its environment, as the program has it now. */
 static void put_environment(char *ret_lines, size_t room)
 {
@@ -107,6 +115,8 @@ static int open_again(struct flyt_restore *restore, const struct flyt_lib *libra
     int sent = flyt_call_library_open(restore->fresh, &args, &res);
     int status = flyt_restore_answered(restore, sent, res.result, "%s (%s)", library->soname,
                                        res.text && *res.text ? res.text : "as far as the program has used it");
+    if (!status)
+        note_version(library, res.node_version);
     xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&res);
     return status;
 }
@@ -135,11 +145,13 @@ static int open_library(const struct flyt_lib *library)
     flyt_library_open_res res = {0};
     int status = call_library_open(&args, &res);
     CUresult result = flyt_client_reply(status, res.result, "library_open");
-    if (result)
+    if (result) {
         flyt_warn("%s is not there for this program: %s", library->soname,
                   res.text && *res.text ? res.text : "no reason was given");
-    else
+    } else {
+        note_version(library, res.node_version);
         note_opened(library);
+    }
     flyt_answer_end();
     xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&res);
     return status_of(library, result);
@@ -158,6 +170,14 @@ static int find_library(const struct flyt_lib *library)
         pthread_mutex_unlock(&use->mutex);
     }
     return use->code;
+}
+
+uint32_t flyt_lib_node_version(const struct flyt_lib *library)
+{
+    if (flyt_client_is_usable() && !flyt_client_enter_release())
+        find_library(library);
+    uint32_t told = atomic_load(&library->use->node_version);
+    return told ? told : library->version * 1000;
 }
 
 void flyt_lib_begin(struct flyt_lib_call *call)

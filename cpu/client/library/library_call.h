@@ -22,11 +22,13 @@
 struct flyt_lib_object;
 struct flyt_stream;
 
-/* How a program uses a library: `code` is the library's answer to everything where the node does not have it. */
+/* How a program uses a library: `code` is the library's answer to everything where the node does not have it.
+ * node_version is that of the present node's, 0 until it has told. */
 struct flyt_lib_use {
     pthread_mutex_t mutex;
     _Atomic int is_known;
     int code;
+    _Atomic uint32_t node_version;
 };
 
 struct flyt_lib {
@@ -229,6 +231,11 @@ FLYT_API bool flyt_lib_make_further(uint64_t handle, const struct flyt_lib_kind 
 FLYT_API const void *flyt_lib_recipe(uint64_t handle, const struct flyt_lib_kind *kind, size_t *ret_bytes);
 /* It is not made again, and is called so (a constant) where it stands against that. NULL: it is. */
 FLYT_API void flyt_lib_stay(uint64_t handle, const struct flyt_lib_kind *kind, const char *what);
+
+/* (major × 1000 + minor) × 1000 + patch level of the node's library, of the present node's where the session has moved;
+ * of the replaced library, patch level 0, where the node has told none. A program that is connected has the library
+ * opened for it. Never connects: programs ask before they fork. */
+FLYT_API uint32_t flyt_lib_node_version(const struct flyt_lib *library);
 
 /* Says that a function is not forwarded, once, and returns the library's code for that. */
 FLYT_API int flyt_lib_refuse(const struct flyt_lib *library, const char *name);

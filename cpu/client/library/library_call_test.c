@@ -81,6 +81,7 @@ static const struct flyt_lib_row apart_row = {
 
 static struct {
     int open_result, status;
+    uint32_t node_version;
     size_t result_bytes;
     unsigned char arguments[512];
     size_t bytes;
@@ -105,6 +106,7 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         assert_int_equal(((const flyt_library_open_args *)args)->client_version, 1002);
         assert_string_equal(((const flyt_library_open_args *)args)->environment, "NVIDIA_TF32_OVERRIDE=0\n");
         ((flyt_library_open_res *)res)->result = server.open_result;
+        ((flyt_library_open_res *)res)->node_version = server.node_version;
         ((flyt_library_open_res *)res)->text = strdup("it is not");
     }
     if (procedure == FLYT_LIBOBJECT_NEW) {
@@ -524,6 +526,50 @@ static void descriptors_hold_what_is_set(void **state)
     assert_int_equal(flyt_lib_attribute_set(&library, &value_kind, room, 1, &order, 4), INVALID); /* it has ended */
 }
 
+/* The version, of a library that has not been asked for, of a node that tells this one. */
+static uint32_t version_of_node(uint32_t told)
+{
+    server.node_version = told;
+    use.node_version = 0;
+    use.is_known = 0;
+    return flyt_lib_node_version(&library);
+}
+
+static void a_version_is_asked_of_no_server_that_is_not_there(void **state)
+{
+    server.node_version = 1003004;
+    assert_int_equal(flyt_lib_node_version(&library), 1002000);
+    assert_int_equal(fake.sequence, 0);
+}
+
+static void the_version_is_that_of_the_node(void **state)
+{
+    assert_int_equal(version_of_node(1003004), 1003004);
+    unsigned opens = fake.call_count[FLYT_LIBRARY_OPEN];
+    assert_int_equal(flyt_lib_node_version(&library), 1003004);
+    assert_int_equal(fake.call_count[FLYT_LIBRARY_OPEN], opens);
+    /* None that serves this library: another major version, an older minor one, one without a patch level, none. */
+    assert_int_equal(version_of_node(2003004), 1002000);
+    assert_int_equal(version_of_node(1001009), 1002000);
+    assert_int_equal(version_of_node(1003), 1002000);
+    assert_int_equal(version_of_node(0), 1002000);
+    server.open_result = CUDA_ERROR_NOT_SUPPORTED;
+    assert_int_equal(version_of_node(1003004), 1002000);
+    server.open_result = 0;
+    assert_int_equal(version_of_node(1002001), 1002001);
+}
+
+static void the_version_is_that_of_the_next_node(void **state)
+{
+    struct flyt_error err = {0};
+    struct flyt_restore restore = {.fresh = flyt_client.channel, .sequence = UINT64_MAX, .err = &err};
+    assert_int_equal(version_of_node(1003004), 1003004);
+    server.node_version = 1005006;
+    assert_int_equal(flyt_libs_restore(&restore), 0);
+    flyt_restore_end(&restore);
+    assert_int_equal(flyt_lib_node_version(&library), 1005006);
+}
+
 static int set_up(void **state)
 {
     fake.serve = serve;
@@ -533,6 +579,7 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_version_is_asked_of_no_server_that_is_not_there), /* the first one that does connects */
         cmocka_unit_test(a_library_is_opened_once),
         cmocka_unit_test(what_has_succeeded_is_not_awaited_again),
         cmocka_unit_test(without_an_address_it_is_another_call),
@@ -546,6 +593,8 @@ int main(void)
         cmocka_unit_test(a_descriptor_gets_what_a_call_made_of_it),
         cmocka_unit_test(results_come_with_a_status_that_tells),
         cmocka_unit_test(descriptors_hold_what_is_set),
+        cmocka_unit_test(the_version_is_that_of_the_node),
+        cmocka_unit_test(the_version_is_that_of_the_next_node),
     };
     setenv("FLYT_SERVER", "tcp://127.0.0.1:1", 1);
     setenv("NVIDIA_TF32_OVERRIDE", "0", 1);

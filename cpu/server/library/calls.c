@@ -71,7 +71,7 @@ static void open_finish(struct flyt_job *job, CUresult result)
     struct open_job *self = (struct open_job *)job;
     if (result == CUDA_SUCCESS)
         note_opened(job->session, self->library);
-    self->res.node_version = self->library->version;
+    self->res.node_version = self->library->version * 1000 + self->library->patch;
     self->res.text = self->err.text;
     flyt_job_reply_with(job, result, &self->res, sizeof self->res);
 }

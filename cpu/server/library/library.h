@@ -121,10 +121,10 @@ struct flyt_server_library {
     int success, refused, failed, handle, invalid, memory, told; /* told: results go with this status, too */
     /* At run time: */
     pthread_mutex_t mutex;
-    void *_Atomic file; /* set once, last; with what is below it */
-    uint32_t version;
-    void **functions; /* of the rows, */
-    void **found;     /* and of symbols */
+    void *_Atomic file;      /* set once, last; with what is below it */
+    uint32_t version, patch; /* version: major × 1000 + minor; patch: below 1000 */
+    void **functions;        /* of the rows, */
+    void **found;            /* and of symbols */
     struct flyt_server_name names[FLYT_SERVER_NAMES];
 };
 

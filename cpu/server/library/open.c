@@ -95,24 +95,30 @@ static void *open_of_node(const struct flyt_server_library *library, bool is_sof
     return open_nvidia(library->soname, ret_path, bytes);
 }
 
-/* NCCL's: 10000 times the major version, 100 times the minor one. */
-static uint32_t version_of_code(const struct flyt_server_library *library, void *file)
+/* NCCL's: 10000 times the major version, 100 times the minor one, the patch level. */
+static void ask_code(struct flyt_server_library *library, void *file)
 {
     int (*tell)(int *) = (int (*)(int *))dlsym(file, library->property);
     int code = 0;
-    return tell && !tell(&code) && code >= 10000 ? (uint32_t)(code / 10000 * 1000 + code / 100 % 100) : 0;
+    if (!tell || tell(&code) || code < 10000)
+        return;
+    library->version = (uint32_t)(code / 10000 * 1000 + code / 100 % 100);
+    library->patch = (uint32_t)(code % 100);
 }
 
-/* libraryPropertyType: 0 is the major version, 1 the minor one. */
-static uint32_t version_of(const struct flyt_server_library *library, void *file)
+/* libraryPropertyType: 0 is the major version, 1 the minor one, 2 the patch level. */
+static void ask_version(struct flyt_server_library *library, void *file)
 {
-    if (library->is_code)
-        return version_of_code(library, file);
+    if (library->is_code) {
+        ask_code(library, file);
+        return;
+    }
     int (*tell)(int, int *) = (int (*)(int, int *))dlsym(file, library->property);
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, patch = 0;
     if (!tell || tell(0, &major) || tell(1, &minor))
-        return 0;
-    return (uint32_t)(major * 1000 + minor);
+        return;
+    library->version = (uint32_t)(major * 1000 + minor);
+    library->patch = !tell(2, &patch) && patch > 0 && patch < 1000 ? (uint32_t)patch : 0;
 }
 
 static int load_locked(struct flyt_server_library *library, bool is_soft, struct flyt_error *err)
@@ -127,7 +133,7 @@ static int load_locked(struct flyt_server_library *library, bool is_soft, struct
         dlclose(file);
         return flyt_error_set(err, -ENOMEM, "out of host memory");
     }
-    library->version = version_of(library, file);
+    ask_version(library, file);
     /* Last: the submission thread finds all else that it reads of the library behind this (acquire). */
     atomic_store_explicit(&library->file, file, memory_order_release);
     flyt_info("library %s: loaded, file=%s version=%u.%u", library->name, path, library->version / 1000,

@@ -1,5 +1,6 @@
 /* Calls functions of cuDNN's parts, to which it is linked in the place of libcudnn.so.9, and compares what they give
- * with what follows from their arguments. `parts opened` finds functions in each part that it opens instead. */
+ * with what follows from their arguments. `parts opened` finds functions in each part that it opens instead;
+ * `parts versions` tells the library's version twice: before it uses the GPU, and when it does. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 extern int cudaMalloc(void **, size_t), cudaMemcpy(void *, const void *, size_t, int);
 /* libcudnn_graph.so.9 */
 extern size_t cudnnGetVersion(void);
+extern int cudnnGetProperty(int, int *);
 extern int cudnnCreate(void **), cudnnDestroy(void *);
 /* libcudnn_ops.so.9 */
 extern int cudnnCreateTensorDescriptor(void **), cudnnSetTensor4dDescriptor(void *, int, int, int, int, int, int),
@@ -109,8 +111,28 @@ static void open_part(const char *part, const char *create)
            strrchr(of_library.dli_fname, '/') + 1);
 }
 
+static void tell_version(void)
+{
+    int parts[3];
+    for (int i = 0; i < 3; i++)
+        CHECK(cudnnGetProperty(i, &parts[i]));
+    printf("%zu %d.%d.%d\n", cudnnGetVersion(), parts[0], parts[1], parts[2]);
+}
+
+static void tell_versions(void)
+{
+    void *memory;
+    tell_version();
+    CHECK(cudaMalloc(&memory, 4));
+    tell_version();
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 2 && !strcmp(argv[1], "versions")) {
+        tell_versions();
+        return 0;
+    }
     if (argc == 2 && !strcmp(argv[1], "opened")) {
         open_part("libcudnn_graph.so.9", "cudnnCreate");
         open_part("libcudnn_ops.so.9", "cudnnCreateTensorDescriptor");
