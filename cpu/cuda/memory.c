@@ -60,8 +60,8 @@ static CUresult pointer_attribute(CUpointer_attribute attribute, const struct fl
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *ret_value = VALUE_U32(is_device ? CU_MEMORYTYPE_DEVICE : is_known ? CU_MEMORYTYPE_HOST : 0);
         break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* pinned memory is not mapped into the device */
-        has_it = is_device;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        has_it = is_device || pointer->is_mapped;
         *ret_value = VALUE_U64(has_it ? address : 0);
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -85,7 +85,7 @@ static CUresult pointer_attribute(CUpointer_attribute attribute, const struct fl
     case CU_POINTER_ATTRIBUTE_MAPPED: /* to an allocation, the host's too: nothing is only reserved */
         *ret_value = VALUE_U32(is_known);
         break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: /* the current context's; host memory is mapped into no device */
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: /* the current context's */
         *ret_value = VALUE_U32(flyt_pointer_is_reached(pointer) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                                                                 : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
         break;

@@ -109,6 +109,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
     if (pointer.kind == FLYT_POINTER_HOST) {
         attributes->type = cudaMemoryTypeHost;
         attributes->device = pointer.device;
+        attributes->devicePointer = pointer.is_mapped ? (void *)(uintptr_t)ptr : NULL;
     }
     return cudaSuccess;
 }

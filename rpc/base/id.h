@@ -66,6 +66,10 @@ static inline uint64_t flyt_window_base(unsigned device)
     return FLYT_WINDOW_BASE + device * FLYT_WINDOW_BYTES;
 }
 
+/* Behind the devices' windows: host memory that a program and its server share (region.h), at the same place in both.
+ */
+#define FLYT_REGION_BASE (FLYT_WINDOW_BASE + FLYT_WINDOW_DEVICES * FLYT_WINDOW_BYTES)
+
 /* Where a server asks for another window of the same size for each device: mirrors of its memory
  * (cpu/server/move/common/mirror.h).
  */

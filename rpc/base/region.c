@@ -7,13 +7,20 @@
 #include <unistd.h>
 
 #include "rpc/base/descriptors.h"
+#include "rpc/base/id.h"
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
+/* At its own place where that is free, else anywhere. */
 static int map(int fd, uint64_t bytes, struct flyt_region *ret_region)
 {
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    enum { RIGHTS = PROT_READ | PROT_WRITE, KIND = MAP_SHARED | MAP_NORESERVE };
+    void *base = MAP_FAILED;
 
+    if (bytes <= FLYT_WINDOW_BYTES) /* NOLINTNEXTLINE: a fixed place is the point */
+        base = mmap((void *)(uintptr_t)FLYT_REGION_BASE, bytes, RIGHTS, KIND | MAP_FIXED_NOREPLACE, fd, 0);
+    if (base == MAP_FAILED)
+        base = mmap(NULL, bytes, RIGHTS, KIND, fd, 0);
     if (base == MAP_FAILED)
         return -errno;
     *ret_region = (struct flyt_region){.id = FLYT_REGION_ID, .base = base, .bytes = bytes};
@@ -22,7 +29,8 @@ static int map(int fd, uint64_t bytes, struct flyt_region *ret_region)
 
 int flyt_region_new(struct flyt_region *ret_region, int *ret_fd)
 {
-    const uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t bytes = host_bytes < FLYT_WINDOW_BYTES ? host_bytes : FLYT_WINDOW_BYTES;
     flyt_auto_close int fd = memfd_create("flyt-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0 || ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
@@ -45,6 +53,11 @@ int flyt_region_map(int fd, struct flyt_region *ret_region)
     if (seals < 0 || (seals & SEALS) != SEALS || file.st_size <= 0)
         return -EINVAL;
     return map(fd, (uint64_t)file.st_size, ret_region);
+}
+
+bool flyt_region_is_at_home(const struct flyt_region *region)
+{
+    return region->id && (uint64_t)(uintptr_t)region->base == FLYT_REGION_BASE;
 }
 
 void flyt_region_unmap(struct flyt_region *region)

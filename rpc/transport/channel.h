@@ -174,6 +174,8 @@ void flyt_channel_abandon(struct flyt_channel *channel);
 const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *channel);
 /* The memory that both ends can name (region.h), NULL: there is none. It stays when the channel is closed. */
 const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel);
+/* Whether kernels reach what is page-locked there, by the program's addresses. */
+bool flyt_channel_maps_region(const struct flyt_channel *channel);
 /*
  * How the calling thread waits for the replies of its next calls: AUTO spins for a moment, where cores are many, and
  * blocks; the others do what they are called until the reply is there (a thread that has left reading to another one

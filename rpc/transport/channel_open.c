@@ -122,6 +122,7 @@ static void take_region(struct flyt_channel *channel, const flyt_handshake_res *
     int status = fd < 0 ? -ENODATA : flyt_region_map(fd, &channel->region);
     if (status)
         flyt_debug("no region server=%s: %s", channel->url, strerror(-status));
+    channel->maps_region = res->features & FLYT_FEATURE_MAPPED && flyt_region_is_at_home(&channel->region);
 }
 
 /* Where the server goes on through rings this end must, too. 0 or a negative errno with a sentence. */
@@ -153,6 +154,11 @@ static int take_descriptors(struct flyt_channel *channel, const flyt_handshake_r
 const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel)
 {
     return channel->region.id ? &channel->region : NULL;
+}
+
+bool flyt_channel_maps_region(const struct flyt_channel *channel)
+{
+    return channel->maps_region;
 }
 
 /* The handshake of a session's main connection. cancel_fd: -1, or what ends it when it is readable. */

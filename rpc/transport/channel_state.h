@@ -229,6 +229,7 @@ struct flyt_channel {
     void (*resume)(struct flyt_channel *channel); /* flyt_channel_resume, for channel_receive.c */
     uint64_t error_base;       /* errors in error_count that were told over another connection than this one */
     struct flyt_region region; /* stays mapped for ever: its memory is the program's */
+    bool maps_region;          /* kernels reach what is locked of it, by the program's addresses */
     const struct flyt_progress_page *spare_page; /* of a server that is gone, while this one has none; see AWAY */
 
     struct flyt_data data;

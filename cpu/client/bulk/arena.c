@@ -102,6 +102,11 @@ void flyt_arena_give(void *address)
     pthread_mutex_unlock(&arena.mutex);
 }
 
+bool flyt_arena_is_mapped(void)
+{
+    return flyt_client.channel && flyt_channel_maps_region(flyt_client.channel);
+}
+
 bool flyt_arena_find(uint64_t address, uint64_t *ret_offset_bytes)
 {
     const struct flyt_region *region = region_of_session();

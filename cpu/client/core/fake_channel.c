@@ -38,6 +38,11 @@ const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel
     return fake.region.id ? &fake.region : NULL;
 }
 
+bool flyt_channel_maps_region(const struct flyt_channel *channel)
+{
+    return fake.maps_region;
+}
+
 void flyt_channel_wait_as(enum flyt_channel_waits how)
 {
     fake.waits_as = how;

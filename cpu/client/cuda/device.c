@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cpu/client/bulk/arena.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
 #include "rpc/api/attributes.h"
@@ -50,6 +51,7 @@ static void fill_info(struct flyt_device_info *info, const flyt_device_info_res 
                             info->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
     for (int i = 1; i < CU_DEVICE_ATTRIBUTE_MAX; i++) /* what an older server does not say is 0 */
         info->attributes[i] = flyt_attribute_shown((CUdevice_attribute)i, info->attributes[i]);
+    info->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = flyt_arena_is_mapped();
 }
 
 /* In a VM the device is the VM's own, and stays so when another GPU serves it. */

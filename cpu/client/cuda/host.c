@@ -83,7 +83,8 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
     if (!ret_address || (bytes && flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
                                                       CU_MEMHOSTALLOC_WRITECOMBINED)))
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes && flags & CU_MEMHOSTALLOC_DEVICEMAP)
+    const bool is_mapped = flyt_arena_is_mapped(); /* all of it, as with unified addressing, asked for or not */
+    if (bytes && flags & CU_MEMHOSTALLOC_DEVICEMAP && !is_mapped)
         return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
     result = flyt_context_get(&range.context_id, &range.device);
     if (result)
@@ -93,7 +94,7 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
         return CUDA_SUCCESS;
     }
     void *address = alloc_shared(bytes);
-    address = address ? address : alloc_private(bytes);
+    address = address || is_mapped ? address : alloc_private(bytes);
     if (!address)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range.base = (uint64_t)(uintptr_t)address;
@@ -212,7 +213,7 @@ CUresult flyt_host_flags(const void *address, unsigned *ret_flags)
         return result;
     if (!ret_flags || !flyt_range_find((uint64_t)(uintptr_t)address, &range) || !flyt_range_is_host(&range))
         return CUDA_ERROR_INVALID_VALUE;
-    *ret_flags = range.flags;
+    *ret_flags = range.flags | (flyt_host_is_mapped(range.base) ? CU_MEMHOSTALLOC_DEVICEMAP : 0);
     return CUDA_SUCCESS;
 }
 
@@ -224,5 +225,14 @@ CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdevicep
         return result;
     if (flags || !ret_address || !flyt_range_find((uint64_t)(uintptr_t)address, &range) || !flyt_range_is_host(&range))
         return CUDA_ERROR_INVALID_VALUE;
-    return flyt_not_supported("mapped host memory");
+    if (!flyt_host_is_mapped(range.base))
+        return flyt_not_supported("mapped host memory");
+    *ret_address = (CUdeviceptr)(uintptr_t)address;
+    return CUDA_SUCCESS;
+}
+
+bool flyt_host_is_mapped(uint64_t address)
+{
+    uint64_t offset_bytes;
+    return flyt_arena_is_mapped() && flyt_arena_find(address, &offset_bytes);
 }

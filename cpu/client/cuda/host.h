@@ -2,20 +2,23 @@
  * Pinned host memory. Where program and server share a region (rpc/base/region.h), what is allocated here are
  * pages of it that the server has page-locked: copies leave them to the GPU. Elsewhere, and for what is registered, it
  * is ordinary memory of the program that is remembered as pinned, so that copies may read it late and asynchronous
- * copies from the device may write it after the call has returned; it is not locked, and no device reaches it. Mapped
- * host memory does not exist (canMapHostMemory is 0). A child that is forked shares what is shared.
+ * copies from the device may write it after the call has returned; it is not locked, and no device reaches it. What is
+ * shared is mapped into all devices, at the program's own addresses, where server and program have the region at its
+ * own place (canMapHostMemory is 1 then). A child that is forked shares what is shared.
  */
 #ifndef FLYT_CLIENT_HOST_H
 #define FLYT_CLIENT_HOST_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <cuda.h>
 #include "cpu/client/core/api.h"
 
 /* cuMemHostAlloc. flags: CU_MEMHOSTALLOC_PORTABLE and _WRITECOMBINED are accepted; _DEVICEMAP is
- * CUDA_ERROR_NOT_SUPPORTED, others CUDA_ERROR_INVALID_VALUE, as is NULL. CUDA_ERROR_OUT_OF_MEMORY. Needs a current
- * context. The memory is page-aligned and zeroed; where it is shared, the server locks it before this returns. bytes 0:
- * success and NULL, as NVIDIA's driver answers. */
+ * CUDA_ERROR_NOT_SUPPORTED where host memory is not mapped, others CUDA_ERROR_INVALID_VALUE, as is NULL.
+ * CUDA_ERROR_OUT_OF_MEMORY. Needs a current context. The memory is page-aligned and zeroed; where it is shared, the
+ * server locks it before this returns. bytes 0: success and NULL, as NVIDIA's driver answers. */
 FLYT_API CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address);
 /* cuMemFreeHost: waits for copies that still use the memory, and, where it is shared, for all work that was submitted.
  * CUDA_ERROR_INVALID_VALUE: not from flyt_host_alloc. */
@@ -30,7 +33,10 @@ FLYT_API CUresult flyt_host_register(void *address, size_t bytes, unsigned flags
 FLYT_API CUresult flyt_host_unregister(void *address);
 /* cuMemHostGetFlags. CUDA_ERROR_INVALID_VALUE: not pinned. */
 FLYT_API CUresult flyt_host_flags(const void *address, unsigned *ret_flags);
-/* cuMemHostGetDevicePointer: CUDA_ERROR_NOT_SUPPORTED for pinned memory, _INVALID_VALUE for other. */
+/* cuMemHostGetDevicePointer: of mapped memory the address itself; CUDA_ERROR_NOT_SUPPORTED for other pinned memory,
+ * _INVALID_VALUE for what is not pinned. */
 FLYT_API CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address);
+/* Whether kernels reach pinned memory that begins at, or holds, the address. */
+bool flyt_host_is_mapped(uint64_t address);
 
 #endif

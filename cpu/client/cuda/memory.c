@@ -7,6 +7,7 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/stream.h"
 #include "rpc/base/id.h"
 
@@ -110,6 +111,7 @@ CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer
         .kind = flyt_range_is_host(&range) ? FLYT_POINTER_HOST : FLYT_POINTER_DEVICE,
         .is_variable = range.kind == FLYT_RANGE_VARIABLE,
         .is_registered = range.kind == FLYT_RANGE_HOST_REGISTERED,
+        .is_mapped = range.kind == FLYT_RANGE_HOST_ALLOC && flyt_host_is_mapped(range.base),
         .device = range.device,
         .context = (CUcontext)(uintptr_t)owner,
         .base = range.base,
@@ -144,7 +146,9 @@ bool flyt_pointer_is_reached(const struct flyt_pointer *pointer)
     uint64_t context_id;
     unsigned peers = 0;
     int device = -1;
-    if (pointer->kind != FLYT_POINTER_DEVICE || flyt_context_get(&context_id, &device))
+    if (pointer->kind == FLYT_POINTER_UNKNOWN || flyt_context_get(&context_id, &device))
         return false;
+    if (pointer->kind == FLYT_POINTER_HOST)
+        return pointer->is_mapped;
     return pointer->device == device || (!flyt_context_peers(&peers) && peers >> pointer->device & 1);
 }

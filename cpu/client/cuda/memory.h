@@ -34,6 +34,7 @@ struct flyt_pointer {
     enum flyt_pointer_kind kind;
     bool is_variable;   /* DEVICE: a module's variable */
     bool is_registered; /* HOST: by flyt_host_register */
+    bool is_mapped;     /* HOST: kernels of all devices reach it, at this address */
     int device;         /* -1 where unknown */
     CUcontext context;  /* that made it; NULL where unknown */
     uint64_t base;      /* of the range that holds the address */
@@ -50,7 +51,7 @@ FLYT_API CUresult flyt_pointer_find(const void *address, struct flyt_pointer *re
  */
 FLYT_API CUresult flyt_pointer_attribute_set(const void *value, CUpointer_attribute attribute, CUdeviceptr address);
 /* Whether kernels of the current context reach what is there: its device's memory, and that of peers that it has
- * enabled. Host memory is mapped into no device. */
+ * enabled, and mapped host memory. */
 FLYT_API bool flyt_pointer_is_reached(const struct flyt_pointer *pointer);
 
 #endif

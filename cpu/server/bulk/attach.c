@@ -100,7 +100,7 @@ static int open_region(struct flyt_session *session, const flyt_handshake_args *
         return -1;
     int status = flyt_session_region_open(session, &fd);
     if (!status)
-        res->features |= FLYT_FEATURE_REGION;
+        res->features |= FLYT_FEATURE_REGION | (flyt_session_region_is_mapped(session) ? FLYT_FEATURE_MAPPED : 0);
     else if (status != -ENOTSUP)
         flyt_warn("session %s: no memory is shared with its client: %s", session->label, strerror(-status));
     return fd;

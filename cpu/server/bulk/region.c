@@ -23,6 +23,19 @@ int flyt_session_region_open(struct flyt_session *session, int *ret_fd)
     return 0;
 }
 
+bool flyt_session_region_is_mapped(const struct flyt_session *session)
+{
+    bool is_mapped = session->region && flyt_region_is_at_home(&session->region->region);
+    for (unsigned i = 0; i < session->device_count && is_mapped; i++) {
+        int can = 0;
+        is_mapped =
+            session->driver->cuDeviceGetAttribute(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+                                                  session->devices[i].cu_device) == CUDA_SUCCESS &&
+            can;
+    }
+    return is_mapped;
+}
+
 void flyt_session_region_fini(struct flyt_session *session)
 {
     struct flyt_session_region *self = session->region;

@@ -32,6 +32,8 @@ struct flyt_session_region {
 /* Makes the session's region, for a client that takes one; *ret_fd is to be sent, and the caller's. 0; -ENOTSUP: there
  * is to be none; or a negative errno of flyt_region_new. */
 int flyt_session_region_open(struct flyt_session *session, int *ret_fd);
+/* Whether kernels of all devices reach what is locked of it, by the addresses that it has here: its own place. */
+bool flyt_session_region_is_mapped(const struct flyt_session *session);
 /* Unmaps it. There may be none. Nothing is locked any more, or nobody will use the driver. */
 void flyt_session_region_fini(struct flyt_session *session);
 

@@ -37,7 +37,7 @@ static CUresult lock_pages(struct flyt_job *job)
     CUresult result = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
     if (result == CUDA_SUCCESS)
         result = session->driver->cuMemHostRegister(session->region->region.base + self->offset_bytes, self->bytes,
-                                                    CU_MEMHOSTREGISTER_PORTABLE);
+                                                    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     return result;
 }
 

@@ -1,6 +1,7 @@
 /* Device memory by cuMemAlloc, page-locked and registered host memory. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cpu/softgpu/driver/driver.h"
 #include "cpu/softgpu/driver/queue.h"
@@ -152,16 +153,6 @@ FLYT_SOFT_API cuMemFreeHost(void *p)
 }
 
 /*
- * Registered memory can be copied to and from like page-locked memory. Device code can use it where it fills whole
- * granules of the address span; elsewhere it shares granules with memory that is not the device's to touch.
- */
-static bool is_mappable(uint64_t start, uint64_t bytes)
-{
-    return flyt_soft_is_in_span(start) && flyt_soft_is_in_span(start + bytes - 1) &&
-           !((start | bytes) & (FLYT_SOFT_GRANULE_BYTES - 1));
-}
-
-/*
  * Whether the program may register [start, start + bytes): memory of its own. In the span of device addresses that is
  * only what it has put into the last part, at addresses that it has not reserved for devices.
  */
@@ -183,6 +174,34 @@ static void allow_all_locked(uint64_t start, uint64_t bytes, uint8_t access)
 
     for (unsigned i = 0; i < driver->device_count; i++)
         flyt_soft_map_allow(&driver->devices[i].map, start, bytes, access);
+}
+
+/* Whether the process has memory all over a granule: device code that goes astray there must not end it. */
+static bool is_all_there(uint64_t granule)
+{
+    unsigned char pages[FLYT_SOFT_GRANULE_BYTES / 4096];
+
+    return !mincore((void *)granule, FLYT_SOFT_GRANULE_BYTES, pages);
+}
+
+/*
+ * Registered memory can be copied to and from like page-locked memory. Device code can use it in the address span, by
+ * granules: what shares one with it, in the part of the span that is the program's own, it can use as well.
+ */
+static void map_registered_locked(uint64_t start, uint64_t bytes, bool is_on)
+{
+    const struct flyt_soft_space *space = &flyt_soft_driver()->space;
+    const uint64_t end = start + bytes, mask = FLYT_SOFT_GRANULE_BYTES - 1;
+
+    if (!flyt_soft_is_in_span(start) || !flyt_soft_is_in_span(end - 1))
+        return;
+    for (uint64_t granule = start & ~mask; granule < end; granule += FLYT_SOFT_GRANULE_BYTES) {
+        bool is_whole = granule >= start && FLYT_SOFT_GRANULE_BYTES <= end - granule;
+        if (is_on && (is_whole || is_all_there(granule)))
+            allow_all_locked(granule, FLYT_SOFT_GRANULE_BYTES, FLYT_SOFT_ACCESS_READ_WRITE);
+        else if (!is_on && !flyt_soft_ranges_find_any(&space->registered, granule, FLYT_SOFT_GRANULE_BYTES))
+            allow_all_locked(granule, FLYT_SOFT_GRANULE_BYTES, FLYT_SOFT_ACCESS_NONE);
+    }
 }
 
 FLYT_SOFT_API cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
@@ -207,8 +226,7 @@ FLYT_SOFT_API cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
         r = CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS) {
         range->owner = flags_owner(Flags);
-        if (is_mappable(start, bytesize))
-            allow_all_locked(start, bytesize, FLYT_SOFT_ACCESS_READ_WRITE);
+        map_registered_locked(start, bytesize, true);
     }
     pthread_mutex_unlock(&driver->mutex);
     return r;
@@ -232,10 +250,11 @@ FLYT_SOFT_API cuMemHostUnregister(void *p)
     if (!range || range->start != (uint64_t)p) {
         r = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     } else {
-        if (is_mappable(range->start, range->bytes))
-            allow_all_locked(range->start, range->bytes, FLYT_SOFT_ACCESS_NONE);
+        const uint64_t bytes = range->bytes;
         if (flyt_soft_ranges_give(&driver->space.registered, range, &hole_start, &hole_bytes) < 0)
             r = CUDA_ERROR_OUT_OF_MEMORY;
+        else
+            map_registered_locked((uint64_t)p, bytes, false);
     }
     pthread_mutex_unlock(&driver->mutex);
     return r;

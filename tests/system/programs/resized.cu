@@ -15,7 +15,7 @@
 #include <thread>
 #include <unistd.h>
 
-enum { STREAMS_MAX = 16, WORDS = 8192, THREADS = 128, BATCH = 8, REST_MS = 20 /* between two batches, for other tests */ };
+enum { STREAMS_MAX = 16, WORDS = 4096, THREADS = 64, BATCH = 8, REST_MS = 20 /* between two batches, for other tests */ };
 
 static unsigned expected[STREAMS_MAX][WORDS], found[WORDS];
 

@@ -291,21 +291,21 @@ static void room_that_is_read_is_waited_for(void **state)
 {
     struct flyt_device *device = &self.session.devices[0];
     uint64_t address = 0;
-    fake_session_allocate(0, 160 << 20);
+    fake_session_allocate(0, 56 << 20);
     fake_session_stand_still();
     begin();
     deliver_all();
     ADVANCE_UNTIL(device->copying_count);
     fake_session_free(0);
     assert_ok(flyt_device_use(device));
-    CUresult result = flyt_memory_alloc(device, 200 << 20, &address); /* of 256 */
+    CUresult result = flyt_memory_alloc(device, 70 << 20, &address); /* of 96 */
     if (self.driver.is_soft)
         assert_int_equal(result, CUDA_ERROR_NOT_READY);
     ADVANCE_UNTIL(result != CUDA_ERROR_NOT_READY ||
-                  (result = flyt_memory_alloc(device, 200 << 20, &address)) != CUDA_ERROR_NOT_READY);
+                  (result = flyt_memory_alloc(device, 70 << 20, &address)) != CUDA_ERROR_NOT_READY);
     assert_ok(result);
     assert_int_equal(fake_session_count_extents(), 1);
-    self.blocks[self.block_count++] = (struct fake_block){.device = device, .address = address, .bytes = 200 << 20};
+    self.blocks[self.block_count++] = (struct fake_block){.device = device, .address = address, .bytes = 70 << 20};
     fake_session_write_somewhere(20);
     finish_well();
     fake_session_end_copying();
@@ -693,7 +693,7 @@ static void what_has_gone_is_not_ahead(void **state)
 int main(void)
 {
     setenv("FLYT_SOFT_DEVICES", "3", 1);
-    setenv("FLYT_SOFT_MEMORY", "256M", 1);
+    setenv("FLYT_SOFT_MEMORY", "96M", 1);
     const struct CMUnitTest tests[] = {
         TEST(mirrors_become_what_is_there),
         TEST(a_second_move_is_like_the_first),
