@@ -53,3 +53,8 @@ $(foreach name,$(LIBRARIES),$(eval $(call library_check,$(name),$(LIBRARY_FILE_$
 $(B)/cpu/library/nccl_kin_test: $(call objs,cpu/library/nccl_kin_test.c cpu/library/nccl_kin.c cpu/library/nccl_again.c)
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka
 UNIT_TESTS += $(B)/cpu/library/nccl_kin_test
+
+# What calls do to where a generator is.
+$(B)/cpu/library/curand_sequence_test: $(call objs,cpu/library/curand_sequence_test.c cpu/library/curand_sequence.c)
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka
+UNIT_TESTS += $(B)/cpu/library/curand_sequence_test

@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -101,18 +102,26 @@ static void nccl_find(void *file, const char *name, void *place)
     }
 }
 
-/* Ends the program with 77 where there is no NCCL. */
-static void nccl_open(void)
+/* Whether there is an NCCL; else dlerror has the reason. */
+static bool nccl_is_found(void)
 {
     void *file = dlopen("libnccl.so.2", RTLD_NOW);
-    if (!file) {
-        printf("skip: needs libnccl.so.2: %s\n", dlerror());
-        exit(77);
-    }
+    if (!file)
+        return false;
 #define NCCL_FIND(name, parameters) nccl_find(file, #name, &name);
     NCCL_FUNCTIONS(NCCL_FIND)
     nccl_find(file, "ncclGetErrorString", &ncclGetErrorString);
     nccl_find(file, "ncclGetLastError", &ncclGetLastError);
+    return true;
+}
+
+/* Ends the program with 77 where there is none. */
+static inline void nccl_open(void)
+{
+    if (!nccl_is_found()) {
+        printf("skip: needs libnccl.so.2: %s\n", dlerror());
+        exit(77);
+    }
 }
 
 #define CHECK_NCCL(call)                                                                                               \

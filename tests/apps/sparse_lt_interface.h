@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,18 +89,26 @@ static void sparse_lt_find(void *file, const char *name, void *place)
     }
 }
 
-/* Ends the program with 77 where there is no cuSPARSELt. */
-static void sparse_lt_open(void)
+/* Whether there is a cuSPARSELt; else dlerror has the reason. */
+static bool sparse_lt_is_found(void)
 {
     void *file = dlopen("libcusparseLt.so.0", RTLD_NOW);
-    if (!file) {
-        printf("skip: needs libcusparseLt.so.0: %s\n", dlerror());
-        exit(77);
-    }
+    if (!file)
+        return false;
 #define SPARSE_LT_FIND(name, parameters) sparse_lt_find(file, #name, &name);
     SPARSE_LT_FUNCTIONS(SPARSE_LT_FIND)
     sparse_lt_find(file, "cusparseLtGetErrorName", &cusparseLtGetErrorName);
     sparse_lt_find(file, "cusparseLtGetErrorString", &cusparseLtGetErrorString);
+    return true;
+}
+
+/* Ends the program with 77 where there is none. */
+static inline void sparse_lt_open(void)
+{
+    if (!sparse_lt_is_found()) {
+        printf("skip: needs libcusparseLt.so.0: %s\n", dlerror());
+        exit(77);
+    }
 }
 
 #define CHECK_LT(call)                                                                                                 \

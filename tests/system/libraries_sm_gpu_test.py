@@ -12,7 +12,7 @@ from library_program import Program
 from steady import allocation
 
 IS_SOFTWARE = os.environ.get("FLYT_TEST_SOFTWARE") == "1"
-NAMES = ("blas", "lt", "fft", "rand", "solver", "eigen", "sparse", "dnn")
+NAMES = ("blas", "lt", "fft", "rand", "solver", "eigen", "sparse", "solver_sparse", "solver_refactor", "dnn", "sparse_lt", "nccl")
 WINDOWS = 20 if IS_SOFTWARE else 300000
 WAIT_US = 1000 if IS_SOFTWARE else 200000
 BUSY_MS = 200 if IS_SOFTWARE else 3000
@@ -61,7 +61,7 @@ class Canary(Program):
         return self.slow_of_all(lambda: lambda: None)
 
     def beside(self, program, name):
-        """What it sees while the program uses that library; None: there is none."""
+        """What it sees while the program uses that library; None: there is none, and it is skipped."""
         if program.ask("busy %s 1" % name)[0] == 0:      # its kernels are loaded, and its handles there
             print("    no %s: %s" % (name, said(program.process.stderr)))
             return None
@@ -127,8 +127,8 @@ def nothing_leaves(canary, program, shares, where):
 @scenario
 def no_kernel_leaves_the_partition():
     with whole_system() as system:
-        system.flytctl("vm", "add", system.vm_ip(0), "--sm", 64, "--memory", "2G", "--sessions", 4)
-        system.flytctl("vm", "add", system.vm_ip(1), "--sm", 32, "--memory", "2G", "--sessions", 4)
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", 64, "--memory", "3G", "--sessions", 4)
+        system.flytctl("vm", "add", system.vm_ip(1), "--sm", 32, "--memory", "3G", "--sessions", 4)
         program, canary = Program(system, 0, "handles"), Canary(system, 1)
         quiet = worst(canary.alone() for _ in range(3))
         print("    nobody computes: %s slow windows in a million" % quiet)

@@ -33,7 +33,7 @@ def whole_system(folder):
 def nothing_runs_where_it_was():
     with tempfile.TemporaryDirectory(dir=harness.WORK) as folder:
         with whole_system(folder) as system:
-            program = Handles(system)
+            program = Handles(system, command="all")
             program.rounds()
             pid = system.flytctl("sessions")[0]["server_pid"]
             seen = {24}
@@ -60,7 +60,7 @@ def nothing_runs_where_it_was():
 def they_change_in_the_middle():
     with tempfile.TemporaryDirectory(dir=harness.WORK) as folder:
         with whole_system(folder) as system:
-            programs = [Handles(system) for _ in range(3)]
+            programs = [Handles(system, command="all") for _ in range(3)]
             for program in programs:
                 program.asked(ROUNDS)
             for i in range(12):

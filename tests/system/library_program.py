@@ -25,18 +25,21 @@ class Program(Steady):
 
 
 class Handles(Program):
-    def __init__(self, system, i=0):
+    """command: which libraries it uses in its rounds, "steps" or "all"."""
+
+    def __init__(self, system, i=0, command="steps"):
         super().__init__(system, i, "handles")
+        self.command = command
 
     def rounds(self, count=2):
         self.asked(count)
         self.answered(count)
 
     def asked(self, count):
-        self.say("steps %d" % count)
+        self.say("%s %d" % (self.command, count))
 
     def answered(self, count):
-        expect_equal(self.line("steps", 120), "steps %d" % count, "all results are right")
+        expect_equal(self.line(self.command, 120), "%s %d" % (self.command, count), "all results are right, and no library is missing")
 
 
 def works(folder, pid):

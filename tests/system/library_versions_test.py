@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Which of NVIDIA's libraries nodes have, and what that means for programs that have opened some: four nodes of software
-GPUs, of which one has no libraries and one has older ones (programs/older_library.c)."""
+"""Which of NVIDIA's libraries nodes have, and what that means for programs that open some: nodes of software GPUs, of
+which one has no libraries and one has older ones (programs/older_library.c)."""
 import json
 import os
+import re
 
 import harness
 from cluster import System
@@ -98,6 +99,26 @@ def a_vm_gets_a_node_with_what_it_names():
         expect("needs cublas, node has none" in told and "node-1" in told, "where vm1 may go", told)
         told = system.flytctl_run("explain", "vm2").out
         expect("needs cublas 14.0, node has 13.0" in told and "needs cublas 14.0, node has " + there in told, "vm2", told)
+
+
+def of_client(name):
+    """The version of that library of Flyt's, which is what a program has."""
+    with open(os.path.join(harness.ROOT, "rpc", "library", name + ".rows"), encoding="ascii") as file:
+        return re.search(r"^library .* version (\S+)", file.read(), re.MULTILINE).group(1)
+
+
+@scenario
+def an_older_library_serves_no_program():
+    """Of an older minor version, and of another major one: the sentence names both."""
+    with System(nodes=1, vms=1, sms=64, node=folders()[OLD]) as system:
+        add_vm(system, 0, sm=8, memory="64M")
+        expect(of_client("cublas") > "13.0", "cuBLAS has a minor version", of_client("cublas"))
+        for program, status, name, file, theirs in ((harness.helper("descent"), 7, "cublas", "libcublas.so.13", "13.0"),
+                                                    (harness.app("fft"), 1, "cufft", "libcufft.so.12", "11.0")):
+            result = system.run_in_vm(0, program)
+            expect_equal(result.status, status, "its first call is refused", result)
+            expect("the node's %s is version %s, and this program's is %s\n" % (file, theirs, of_client(name)) in result.err, result)
+        expect_equal(system.run_in_vm(0, harness.app("launch")).status, 0, "a program without them")
 
 
 if __name__ == "__main__":

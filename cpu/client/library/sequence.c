@@ -25,28 +25,21 @@ struct flyt_lib_step flyt_lib_sequence_step(struct flyt_lib_object *object, cons
     return step;
 }
 
-static void forget_locked(struct flyt_lib_sequence *sequence)
+/* Takes up to the call of that number out of the list; what they took. The channel is about to write the number of
+ * those that have none. */
+static uint64_t settle_locked(struct flyt_lib_sequence *sequence, uint64_t number)
 {
-    while (sequence->sent) {
-        struct flyt_lib_taking *next = sequence->sent->next;
-        free(sequence->sent);
-        sequence->sent = next;
-    }
-}
-
-/* What has been executed needs no number any more. */
-static void settle_locked(struct flyt_lib_sequence *sequence)
-{
-    uint64_t executed = flyt_channel_progress(flyt_client.channel).executed;
+    uint64_t taken = 0;
     for (struct flyt_lib_taking **place = &sequence->sent, *one; (one = *place);) {
-        if (!one->number || one->number > executed) {
+        if (!one->number || one->number > number) {
             place = &one->next;
             continue;
         }
-        sequence->taken += one->count;
+        taken += one->count;
         *place = one->next;
         free(one);
     }
+    return taken;
 }
 
 void flyt_lib_sequence_made(struct flyt_lib_object *object, struct flyt_lib_step step)
@@ -58,7 +51,7 @@ void flyt_lib_sequence_made(struct flyt_lib_object *object, struct flyt_lib_step
     }
     pthread_mutex_lock(&mutex);
     if (step.way == FLYT_LIB_PLACES) { /* what was taken before has been executed before */
-        forget_locked(sequence);
+        settle_locked(sequence, UINT64_MAX);
         sequence->place = step.by;
         sequence->taken = 0;
         sequence->is_lost = false;
@@ -79,7 +72,8 @@ uint64_t *flyt_lib_sequence_send(struct flyt_lib_object *object, struct flyt_lib
         return NULL;
     }
     pthread_mutex_lock(&mutex);
-    settle_locked(sequence);
+    /* What has been executed needs no number any more. */
+    sequence->taken += settle_locked(sequence, flyt_channel_progress(flyt_client.channel).executed);
     fresh->count = step.by;
     fresh->next = sequence->sent;
     sequence->sent = fresh;
@@ -116,6 +110,10 @@ bool flyt_lib_sequence_at(struct flyt_lib_object *object, uint64_t number, uint6
 void flyt_lib_sequence_fini(struct flyt_lib_object *object)
 {
     pthread_mutex_lock(&mutex);
-    forget_locked(&object->sequence);
+    for (struct flyt_lib_taking *one = object->sequence.sent, *next; one; one = next) {
+        next = one->next;
+        free(one);
+    }
+    object->sequence.sent = NULL;
     pthread_mutex_unlock(&mutex);
 }
