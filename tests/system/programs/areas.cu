@@ -10,7 +10,6 @@
 //
 // The first line is "ready". An error is "error NAME STATUS" and exit status 7.
 // nvcc: -lcublas -lcufft
-// nvcc: -lcublas -lcufft
 #include <cublas_v2.h>
 #include <cufft.h>
 #include <algorithm>

@@ -5,7 +5,6 @@
 //
 // The first line is "ready". An error of cuBLAS or CUDA is "error NAME" and exit status 7.
 // nvcc: -lcublas
-// nvcc: -lcublas
 #include <cublas_v2.h>
 #include <stdio.h>
 #include <stdlib.h>

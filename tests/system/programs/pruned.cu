@@ -6,7 +6,6 @@
 //
 // The first line is "ready".
 // nvcc: -ldl
-// nvcc: -ldl
 #include <string.h>
 #include <unistd.h>
 #include "../../apps/sparse_lt_interface.h"

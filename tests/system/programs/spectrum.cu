@@ -9,7 +9,6 @@
 //
 // The first line is "ready". An error is "error LIBRARY STATUS" and exit status 7.
 // nvcc: -lcufft -lcurand
-// nvcc: -lcufft -lcurand
 #include <cufft.h>
 #include <curand.h>
 #include <stdio.h>
