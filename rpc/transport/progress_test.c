@@ -20,6 +20,7 @@
 #include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/progress_page.h"
+#include "rpc/transport/rings.h"
 #include "rpc/transport/test_pair.h"
 
 enum { STREAM = 17, OTHER = 18 };
@@ -358,6 +359,49 @@ static void test_odd_servers_are_survived(void **state)
     close(pipe_fds[1]);
 }
 
+/* A server that goes on through rings sends them, or there is no session: neither end would hear the other. */
+static void expect_no_session(const int *fds, unsigned fd_count)
+{
+    struct pair pair;
+    struct flyt_error err = {0};
+    unsigned before = count_descriptors();
+
+    memset(&pair, 0, sizeof pair);
+    test_peer_init(&pair.peer);
+    test_client_init(&pair.client);
+    pair.peer.features = FLYT_FEATURE_RINGS;
+    pair.peer.handshake_fds = fds;
+    pair.peer.handshake_fd_count = fd_count;
+    test_peer_start_on(&pair.peer, "unix");
+    pair.client.config.url = pair.peer.url;
+    assert_int_equal(flyt_channel_open(&pair.client.config, &err, &pair.client.channel), -EPROTO);
+    assert_non_null(strstr(err.text, "the memory that it shares cannot be used"));
+    assert_null(pair.client.channel);
+    test_peer_stop(&pair.peer);
+    test_client_fini(&pair.client);
+    assert_int_equal(count_descriptors(), before);
+}
+
+static void test_rings_that_are_none(void **state)
+{
+    struct flyt_rings rings;
+    int pipe_fds[2];
+
+    assert_int_equal(flyt_rings_new(&rings), 0);
+    expect_no_session(NULL, 0);
+    expect_no_session((int[]){rings.fd, rings.fd}, 2); /* which one? */
+    assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+    expect_no_session(pipe_fds, 1);
+    for (unsigned i = 0; i < ODD_COUNT; i++) {
+        int fd = make_odd(odds[i].magic, odds[i].bytes, odds[i].seals);
+        expect_no_session(&fd, 1);
+        close(fd);
+    }
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    flyt_rings_close(&rings);
+}
+
 /* A descriptor in the middle of the connection is dropped by the kernel, and the bytes around it arrive. */
 static bool send_stray(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
                        struct svc_req *req)
@@ -400,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_a_lost_connection_makes_the_page_worthless),
         cmocka_unit_test(test_a_forked_child_leaves_the_page_to_its_parent),
         cmocka_unit_test(test_odd_servers_are_survived),
+        cmocka_unit_test(test_rings_that_are_none),
         cmocka_unit_test(test_later_descriptors_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@ from harness import expect, expect_equal, main, scenario, within
 from steady import RECORDED, Steady, add_vm, all_agree, allocation, allocations, events, is_idle, refused, vm
 
 STREAMS = 4
-CHANGES = 1000 if os.environ.get("FLYT_SOAK") else 100
+CHANGES = 1000 if os.environ.get("FLYT_SOAK") else 60
 WARM_UP = 20            # changes until nothing new is made any more
 GROWTH_KIB = 4096
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A PyTorch program (tests/torch/steps.py) trains on this machine's NVIDIA GPU while its VM moves and is resized: its losses are,
-bit by bit, those of a run that nobody disturbs. Needs a GPU and PyTorch in `python3` (or PYTHON)."""
+bit by bit, those of a run that nobody disturbs. So does one that tries all kinds of operations (tests/torch/operations.py). Needs
+a GPU and PyTorch in `python3` (or PYTHON)."""
 import importlib.util
 import os
 import subprocess
@@ -8,11 +9,12 @@ import sys
 
 import harness
 from cluster import System
-from harness import expect_equal, main, scenario, skip
+from harness import expect, expect_equal, main, scenario, skip, within
 from steady import Steady, add_vm, allocation, is_idle
 
 PYTHON = os.environ.get("PYTHON", sys.executable)
 PROGRAM = os.path.join(harness.ROOT, "tests", "torch", "steps.py")
+OPERATIONS = os.path.join(harness.ROOT, "tests", "torch", "operations.py")
 ROUNDS, STEPS = 6, 10
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
 
@@ -60,13 +62,19 @@ def whole_system(mps):
     return system
 
 
-def moves(system):
+def move(system):
+    """To another GPU where there is one, else to another server on the same; where to, and flytctl's result."""
     gpus = {g["uuid"]: "%s:%d" % (g["node"], g["index"]) for g in system.flytctl("gpus")}
     here = gpus[allocation(system, 0)["gpu"]]
     target = next((name for name in sorted(gpus.values()) if name != here), here)
     moved = system.flytctl_run("migrate", "alice", "--to", target, *PATIENCE, *(["--force"] if target == here else []), timeout=300)
-    expect_equal(moved.status, 0, "the move to", target, moved)
-    print("    moved from %s to %s" % (here, target))
+    return "%s to %s" % (here, target), moved
+
+
+def moves(system):
+    way, moved = move(system)
+    expect_equal(moved.status, 0, "the move from", way, moved)
+    print("    moved from %s" % way)
 
 
 def is_the_same_after_moves(net, mps):
@@ -106,6 +114,25 @@ def it_goes_on_while_sms_change():
             system.flytctl("resize", "alice", "--sm", str(sms))
         print("    last loss %s" % float.fromhex(program.steps().split()[1]))
         program.ends()
+
+
+@scenario
+def operations_go_on_while_it_moves_and_is_resized():
+    """A move may be refused at a moment, by the name of what stands against it; not all of them."""
+    with whole_system("start") as system:
+        process = system.start_in_vm(0, PYTHON, OPERATIONS, stdin=None)
+        within(240, lambda: system.flytctl("sessions"), "its server")
+        done, refused = 0, []
+        while process.poll() is None:
+            system.flytctl("resize", "alice", "--sm", str((96, 32, 64)[done % 3]))
+            way, moved = move(system)
+            done += not moved.status
+            refused += [moved.err] if moved.status and process.poll() is None else []
+        result = harness.finish(process, 60)
+        print("    %d moves; refused: %s" % (done, refused))
+        expect_equal(result.status, 0, result)
+        expect(result.out.count("ok ") > 10, result)
+        expect(done >= 3 and all(refused), "moves:", done, "refused:", refused)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@
     X(cuDevResourceGenerateDesc)                                                                                       \
     X(cuGreenCtxCreate)                                                                                                \
     X(cuGreenCtxStreamCreate)                                                                                          \
+    X(cuGreenCtxRecordEvent)                                                                                           \
     X(cuCtxFromGreenCtx)                                                                                               \
     X(cuDevicePrimaryCtxRetain)                                                                                        \
     X(cuCtxSetCurrent)                                                                                                 \

@@ -53,6 +53,13 @@ CUresult flyt_fence_keep(struct flyt_fence *fence, struct flyt_stream *stream)
     return result;
 }
 
+CUresult flyt_fence_keep_of(struct flyt_fence *fence, CUgreenCtx cu_green)
+{
+    CUresult result = fence->device->session->driver->cuGreenCtxRecordEvent(cu_green, fence->cu_event);
+    fence->is_recorded = result == CUDA_SUCCESS;
+    return result;
+}
+
 void flyt_fence_break(struct flyt_fence *fence)
 {
     if (fence && !fence->is_recorded && fence->result == CUDA_ERROR_NOT_READY)

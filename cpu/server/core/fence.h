@@ -43,6 +43,8 @@ CUresult flyt_fence_record(struct flyt_stream *stream, bool has_timing, struct f
 CUresult flyt_fence_promise(struct flyt_device *device, bool has_timing, struct flyt_fence **ret_fence);
 /* Records a promised fence at the end of the stream's work so far. The driver's error: it is still promised. */
 CUresult flyt_fence_keep(struct flyt_fence *fence, struct flyt_stream *stream);
+/* Likewise at the end of all that has been given to a green context of the device's. */
+CUresult flyt_fence_keep_of(struct flyt_fence *fence, CUgreenCtx cu_green);
 /* A promise that is not kept: what waits for it goes on. Nothing happens where it was kept. NULL is allowed. */
 void flyt_fence_break(struct flyt_fence *fence);
 

@@ -247,13 +247,25 @@ static CUresult thread_run(struct flyt_job *job)
     return result;
 }
 
-/* The call has begun on SMs that have been changed since: nothing of it is left there when it ends. */
-static CUresult settle(struct flyt_job *job)
+/* The call has begun on SMs that have been changed since: it ends when nothing of it is left there, which the
+ * submission thread asks an event. No thread waits in the context that is left: the driver has a green context current
+ * to one thread at a time. */
+static CUresult settle(struct thread_job *self)
 {
-    const struct thread_job *self = (struct thread_job *)job;
-    const struct flyt_driver *driver = job->session->driver;
-    CUresult result = driver->cuCtxSetCurrent(self->work.call.partition->cu_context);
-    return result == CUDA_SUCCESS ? driver->cuCtxSynchronize() : result;
+    struct flyt_fence *fence = NULL;
+    CUresult result = flyt_device_use(self->work.device);
+    if (result == CUDA_SUCCESS)
+        result = flyt_fence_promise(self->work.device, false, &fence);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = flyt_fence_keep_of(fence, self->work.call.partition->cu_green);
+    if (result != CUDA_SUCCESS) {
+        flyt_fence_unref(fence);
+        return result;
+    }
+    self->job.needs_poll = true;
+    result = flyt_fence_set_add(&self->job.after, fence);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
 }
 
 /* Begins a job that a thread does in the device's context, in the driver streams that there are now. */
@@ -313,7 +325,7 @@ static CUresult thread_advance(struct flyt_job *job)
     if (self->has_settled || !flyt_device_has_switched(&self->hold))
         return CUDA_SUCCESS;
     self->has_settled = true;
-    return flyt_job_run(job, settle);
+    return settle(self);
 }
 
 static void thread_free(struct flyt_job *job)

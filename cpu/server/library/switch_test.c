@@ -21,7 +21,7 @@ static char lines[512];
 static char handles[8];
 static unsigned made_count;
 static sem_t is_solving, may_solve;
-static bool waits; /* a solver's call does, until the test lets it go on */
+static bool waits, waits_to_make; /* a solver's call does, or what makes a solver, until the test lets it go on */
 
 static void say(const char *word, int number)
 {
@@ -55,6 +55,10 @@ static int make_handle(void **handle)
 
 LIBRARY(cusolverDnCreate, void **handle)
 {
+    if (waits_to_make) {
+        sem_post(&is_solving);
+        sem_wait(&may_solve);
+    }
     return make_handle(handle);
 }
 
@@ -175,7 +179,7 @@ static void end_object(struct fixture *self)
 static int begin_anew(void **state)
 {
     made_count = 0;
-    waits = false;
+    waits = waits_to_make = false;
     lines[0] = '\0';
     sem_init(&is_solving, 0, 0);
     sem_init(&may_solve, 0, 0);
@@ -247,6 +251,35 @@ static void what_a_thread_works_in_is_not_vacated(void **state)
     assert_lines("made:1 stream:1 solved:1 ");
 }
 
+/* An object that is made meanwhile has no stream: its call ends when all that was given to the SMs that are left is
+ * done. */
+static void what_makes_an_object_is_not_vacated(void **state)
+{
+    struct managed *self = *state;
+    flyt_libobject_new_res res = {0};
+    char text[512];
+    waits_to_make = true;
+    uint32_t xid = SEND(self->client, FLYT_LIBOBJECT_NEW, libobject_new, .thread = 1,
+                        .row = CUSOLVER("cusolverDnCreate"), .object_id = flyt_id(FLYT_ID_LIBOBJECT, 1));
+    sem_wait(&is_solving);
+    flyt_fake_log_clear();
+    uint64_t revision = order(self, 3);
+    expect(self, revision, FLYT_MANAGER_LINK_SWITCHED);
+    for (unsigned i = 0; i < 5; i++) /* rounds of the loop */
+        alloc(self->client, 64, CUDA_SUCCESS);
+    assert_nothing_heard(self);
+    sem_post(&may_solve);
+    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_libobject_new_res, &res);
+    assert_int_equal(res.result ? res.result : res.status, 0);
+    xdr_free((xdrproc_t)xdr_flyt_libobject_new_res, &res);
+    expect(self, revision, FLYT_MANAGER_LINK_VACATED);
+    flyt_fake_log(text, sizeof text);
+    assert_non_null(strstr(text, "all"));
+    assert_null(strstr(text, "sync"));
+    assert_lines("made:0 ");
+    waits_to_make = false;
+}
+
 static void swap_for(struct fixture *self, int sm_count)
 {
     struct {
@@ -280,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_handle_with_streams_is_made_for_each_set_of_sms, begin_anew, let_go),
         cmocka_unit_test_setup_teardown(what_a_thread_works_in_is_not_vacated, begin_anew, let_go),
+        cmocka_unit_test_setup_teardown(what_makes_an_object_is_not_vacated, begin_anew, let_go),
         cmocka_unit_test_setup_teardown(how_many_sms_there_are_is_told, begin_anew, let_go),
     };
     load(&flyt_server_library_cublas);

@@ -271,6 +271,18 @@ static CUresult fake_event_record(CUevent handle, CUstream stream)
     return CUDA_SUCCESS;
 }
 
+/* Reached at once: what is left in a context is its streams'. */
+static CUresult fake_context_record(CUgreenCtx green, CUevent handle)
+{
+    struct fake_event *event = (struct fake_event *)handle;
+    pthread_mutex_lock(&fake.mutex);
+    event->stream = 0;
+    event->number = 0;
+    note_more("%s", "all");
+    pthread_mutex_unlock(&fake.mutex);
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_event_query(CUevent handle)
 {
     const struct fake_event *event = (struct fake_event *)handle;
@@ -413,6 +425,7 @@ static const struct flyt_driver table = {
     .cuCtxFromGreenCtx = fake_context,
     .cuDevicePrimaryCtxRetain = fake_primary,
     .cuCtxSetCurrent = fake_set_current,
+    .cuGreenCtxRecordEvent = fake_context_record,
     .cuCtxSynchronize = fake_synchronize,
     .cuStreamDestroy = fake_stream_destroy,
     .cuStreamQuery = fake_stream_query,
