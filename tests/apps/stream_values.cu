@@ -76,7 +76,8 @@ static void check_batch(CUstream waiting, CUstream writing, CUdeviceptr words)
     write[2].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
     write[2].writeValue.address = words + 8;
     write[2].writeValue.value64 = 1ull << 40;
-    CHECK_CU(cuMemsetD8(words, 0, 16));
+    CHECK_CU(cuMemsetD8(words, 0, 16)); // has no order with streams that do not block
+    CHECK_CU(cuCtxSynchronize());
     CHECK_CU(cuStreamBatchMemOp(waiting, 2, wait, 0));
     CHECK_CU(cuStreamBatchMemOp(writing, 3, write, 0));
     CHECK_CU(cuStreamSynchronize(writing));
