@@ -79,22 +79,43 @@ static void remove_orphans(const char *parent)
     closedir(folder);
 }
 
+/* Another server that begins at this moment may take a folder that nobody has locked yet for an orphan. Its locked
+ * descriptor; -EAGAIN: it is gone; or another negative errno. */
+static int lock_folder(const char *path)
+{
+    struct stat info;
+    flyt_auto_close int fd = open_folder(path);
+    if (fd < 0)
+        return fd == -ENOENT ? -EAGAIN : fd;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return errno == EWOULDBLOCK ? -EAGAIN : -errno;
+    if (fstat(fd, &info) != 0)
+        return -errno;
+    if (!info.st_nlink)
+        return -EAGAIN;
+    int locked = fd;
+    fd = -1;
+    return locked;
+}
+
 int flyt_image_cache_make(struct flyt_image_cache *cache, struct flyt_error *err, char *ret_path, size_t path_bytes)
 {
+    enum { TRIES = 1000 };
     const char *parent = getenv("TMPDIR");
     if (!parent || !*parent)
         parent = "/var/tmp";
     remove_orphans(parent);
-    if ((size_t)snprintf(ret_path, path_bytes, "%s/%sXXXXXX", parent, folder_prefix) >= path_bytes)
-        return flyt_error_set(err, -ENAMETOOLONG, "the folder for temporary files has too long a name: %s", parent);
-    if (!mkdtemp(ret_path))
-        return flyt_error_set(err, -errno, "no folder for module images can be made in %s: %m", parent);
-    int fd = open_folder(ret_path);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        int status = fd < 0 ? fd : -errno;
-        flyt_close(fd);
+    int fd = -EAGAIN;
+    for (unsigned i = 0; fd == -EAGAIN && i < TRIES; i++) {
+        if ((size_t)snprintf(ret_path, path_bytes, "%s/%sXXXXXX", parent, folder_prefix) >= path_bytes)
+            return flyt_error_set(err, -ENAMETOOLONG, "the folder for temporary files has too long a name: %s", parent);
+        if (!mkdtemp(ret_path))
+            return flyt_error_set(err, -errno, "no folder for module images can be made in %s: %m", parent);
+        fd = lock_folder(ret_path);
+    }
+    if (fd < 0) {
         rmdir(ret_path);
-        return flyt_error_set(err, status, "the folder %s cannot be used: %s", ret_path, strerror(-status));
+        return flyt_error_set(err, fd, "the folder %s cannot be used: %s", ret_path, strerror(-fd));
     }
     cache->folder_fd = fd;
     return 0;

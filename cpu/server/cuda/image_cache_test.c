@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -241,14 +242,57 @@ static void machine_code_is_kept_for_who_made_it(void **state)
     assert_int_equal(flyt_image_cache_put_code(&self->cache, self->hash, image, sizeof image), -EFBIG);
 }
 
+/* Makes folders and removes them, each of which is there as long as it is this process's. */
+static int make_and_remove(void)
+{
+    int status = 0;
+    for (unsigned i = 0; i < 300 && !status; i++) {
+        struct flyt_image_cache cache = {0};
+        struct flyt_error err = {0};
+        char path[128];
+        status = flyt_image_cache_make(&cache, &err, path, sizeof path);
+        if (status)
+            fprintf(stderr, "%s\n", err.text);
+        else if (access(path, F_OK))
+            status = -1;
+        if (!status)
+            flyt_image_cache_remove(&cache, path);
+    }
+    return status;
+}
+
+/* Servers that begin at one moment take no folder of another's for one that nobody has. */
+static void many_begin_at_once(void **state)
+{
+    enum { SERVERS = 6 };
+    char folder[] = "/tmp/flyt-image-test-XXXXXX";
+    pid_t servers[SERVERS];
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("TMPDIR", folder, 1), 0);
+    for (unsigned i = 0; i < SERVERS; i++) {
+        servers[i] = fork();
+        if (!servers[i])
+            _exit(make_and_remove() != 0);
+        assert_true(servers[i] > 0);
+    }
+    for (unsigned i = 0; i < SERVERS; i++) {
+        int status;
+        assert_int_equal(waitpid(servers[i], &status, 0), servers[i]);
+        assert_int_equal(status, 0);
+    }
+    unsetenv("TMPDIR");
+    assert_int_equal(rmdir(folder), 0); /* nothing is left */
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_folder_of_one_user_is_his),      TEST(what_is_no_folder_or_no_file_is_refused),
-        TEST(many_users_share_a_folder),        TEST(what_another_user_changed_is_not_used),
-        TEST(what_cannot_be_read_is_not_there), TEST(machine_code_is_kept_for_who_made_it),
+        cmocka_unit_test(many_begin_at_once),          TEST(a_folder_of_one_user_is_his),
+        TEST(what_is_no_folder_or_no_file_is_refused), TEST(many_users_share_a_folder),
+        TEST(what_another_user_changed_is_not_used),   TEST(what_cannot_be_read_is_not_there),
+        TEST(machine_code_is_kept_for_who_made_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
