@@ -47,7 +47,7 @@ static const struct { int ordering; const char *name; bool is_for_all; } orderin
 };
 
 // What a test has of all cases: one of so many (a prime number: of every loop's), and these counts at most.
-enum { BRIEF_STEP = 23, BRIEF_FIRST = 12288, BRIEF_NEXT = 1000 };
+enum { BRIEF_STEP = 53, BRIEF_FIRST = 12288, BRIEF_NEXT = 1000 };
 
 struct settings {
     curandRngType_t type;
@@ -213,6 +213,8 @@ static void test_settings_later(const char *names, const struct settings &s, boo
                                            "an offset, then the seed, before the first draw", "seeds",
                                            "a seed and offset 0"};
         std::vector<char> numbers;
+        if (!is_all && (way == 2 || way == 3 || way == 5))
+            continue; // nothing must be so
         curandGenerator_t g = make(s, way == 0 || way == 4 || way == 6 ? 99 : 1234);
         if (!g)
             return;
@@ -249,7 +251,7 @@ static void test_histories(const char *names, const struct settings &s, bool is_
 {
     unsigned long long chance = 1;
     auto next = [&](unsigned below) { return (unsigned)((chance = chance * 6364136223846793005 + 1442695040888963407) >> 33) % below; };
-    for (int history = 0; history < (s.is_host || !is_all ? 3 : 12); history++) {
+    for (int history = 0; history < (!is_all ? 1 : s.is_host ? 3 : 12); history++) {
         unsigned long long taken = 0;
         std::vector<char> numbers;
         curandGenerator_t g = make(s, 1234);
