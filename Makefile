@@ -31,7 +31,9 @@ sanitize := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno
 
 CPPFLAGS += -D_GNU_SOURCE -I. -I$(GEN) -I$(CUDA_PATH)/include -I/usr/include/tirpc
 CFLAGS   += -std=gnu11 -fPIC -fvisibility=hidden -pthread $(optimise) $(warnings) $(sanitize)
-LDFLAGS  += -pthread $(sanitize) -Wl,--as-needed -Wl,-z,relro -Wl,-z,now
+# Half of what a sanitized program takes is its linking, which gold does in half of the time.
+quick_ld := $(if $(SANITIZE),$(if $(shell command -v ld.gold),-fuse-ld=gold))
+LDFLAGS  += -pthread $(sanitize) $(quick_ld) -Wl,--as-needed -Wl,-z,relro -Wl,-z,now
 
 # What the folders' rules.mk add to.
 #   ALL         what `make all` builds            UNIT_TESTS  cmocka programs, run by `make test`

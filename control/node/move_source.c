@@ -28,7 +28,8 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
     message->move = (struct flyt_manager_link_move){.move_id = move->move_id,
                                                     .kind = move->kind,
                                                     .rounds_max = bounds->rounds_max,
-                                                    .rest_bytes = bounds->rest_bytes};
+                                                    .rest_bytes = bounds->rest_bytes,
+                                                    .is_far = move->migration->sending != NULL};
     if (streams)
         message->move.streams = *streams;
     if (streams && move->migration->sending)

@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "rpc/base/descriptors.h"
@@ -12,18 +14,24 @@
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
 /* At its own place where that is free, else anywhere. */
-static int map(int fd, uint64_t bytes, struct flyt_region *ret_region)
+static int map(int fd, struct flyt_region *ret_region)
 {
     enum { RIGHTS = PROT_READ | PROT_WRITE, KIND = MAP_SHARED | MAP_NORESERVE };
     void *base = MAP_FAILED;
+    struct stat file;
 
+    if (fstat(fd, &file))
+        return -errno;
+    const uint64_t bytes = file.st_size > 0 ? (uint64_t)file.st_size : 0;
+    if (!bytes)
+        return -EINVAL;
     if (bytes <= FLYT_WINDOW_BYTES) /* NOLINTNEXTLINE: a fixed place is the point */
         base = mmap((void *)(uintptr_t)FLYT_REGION_BASE, bytes, RIGHTS, KIND | MAP_FIXED_NOREPLACE, fd, 0);
     if (base == MAP_FAILED)
         base = mmap(NULL, bytes, RIGHTS, KIND, fd, 0);
     if (base == MAP_FAILED)
         return -errno;
-    *ret_region = (struct flyt_region){.id = FLYT_REGION_ID, .base = base, .bytes = bytes};
+    *ret_region = (struct flyt_region){.id = FLYT_REGION_ID, .base = base, .bytes = bytes, .file_number = file.st_ino};
     return 0;
 }
 
@@ -35,7 +43,7 @@ int flyt_region_new(struct flyt_region *ret_region, int *ret_fd)
 
     if (fd < 0 || ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
         return -errno;
-    int status = map(fd, bytes, ret_region);
+    int status = map(fd, ret_region);
     if (status)
         return status;
     *ret_fd = fd;
@@ -45,14 +53,22 @@ int flyt_region_new(struct flyt_region *ret_region, int *ret_fd)
 
 int flyt_region_map(int fd, struct flyt_region *ret_region)
 {
-    struct stat file;
+    struct statfs system;
     int seals = fcntl(fd, F_GET_SEALS); /* fails where it is no memfd */
 
-    if (fstat(fd, &file))
+    if (fstatfs(fd, &system))
         return -errno;
-    if (seals < 0 || (seals & SEALS) != SEALS || file.st_size <= 0)
+    /* Huge pages may be missing when they are touched, which is a signal. */
+    if (seals < 0 || (seals & SEALS) != SEALS || system.f_type != TMPFS_MAGIC)
         return -EINVAL;
-    return map(fd, (uint64_t)file.st_size, ret_region);
+    return map(fd, ret_region);
+}
+
+bool flyt_region_is_of(const struct flyt_region *region, int fd)
+{
+    struct stat file;
+
+    return region->id && !fstat(fd, &file) && file.st_ino == region->file_number;
 }
 
 bool flyt_region_is_at_home(const struct flyt_region *region)

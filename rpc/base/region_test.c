@@ -21,6 +21,10 @@ static void both_ends_see_the_same(void **state)
     assert_int_equal(mapped.bytes, made.bytes);
     assert_int_equal(mapped.id, made.id);
     assert_ptr_not_equal(mapped.base, made.base);
+    assert_true(flyt_region_is_of(&made, fd));
+    assert_true(flyt_region_is_of(&mapped, fd));
+    assert_false(flyt_region_is_of(&mapped, STDIN_FILENO));
+    assert_false(flyt_region_is_of(&mapped, -1));
     strcpy(made.base + 8192, "here");
     assert_string_equal(mapped.base + 8192, "here");
     memset(mapped.base, 7, 4096);
@@ -58,6 +62,11 @@ static void what_is_none_is_not_mapped(void **state)
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE), 0);
     assert_int_equal(flyt_region_map(fd, &region), -EPERM); /* not to be written */
     close(fd);
+    fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    if (fd >= 0 && !ftruncate(fd, 2 << 20) && !fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK))
+        assert_int_equal(flyt_region_map(fd, &region), -EINVAL); /* of pages that may be missing */
+    if (fd >= 0)
+        close(fd);
     fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
     assert_int_equal(flyt_region_map(fd, &region), -EINVAL);
     close(fd);

@@ -172,8 +172,11 @@ struct flyt_channel *flyt_channel_close(struct flyt_channel *channel);
  * not there may have been changing it. Nothing else may be called any more. NULL is allowed. */
 void flyt_channel_abandon(struct flyt_channel *channel);
 const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *channel);
-/* The memory that both ends can name (region.h), NULL: there is none. It stays when the channel is closed. */
+/* The program's region (region.h), NULL: there is none. It stays when the channel is closed. */
 const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel);
+/* Whether the server has it, too, so that calls may name places of it; of a fresh connection, whether that one's does.
+ */
+bool flyt_channel_sees_region(const struct flyt_channel *channel);
 /* Whether kernels reach what is page-locked there, by the program's addresses. */
 bool flyt_channel_maps_region(const struct flyt_channel *channel);
 /*

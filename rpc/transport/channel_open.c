@@ -13,6 +13,7 @@
 #include "rpc/base/log.h"
 #include "rpc/base/sha256.h"
 #include "rpc/transport/listen.h"
+#include "rpc/transport/region_offer.h"
 #include "rpc/transport/rings.h"
 
 enum {
@@ -79,14 +80,14 @@ static int take_answer(struct flyt_channel *channel, const flyt_handshake_res *r
 /* The descriptors that came with the answer, each for the feature that announces it; -1: none. Where there are more or
  * fewer than were announced, nobody knows which is which: then there is none at all. */
 struct arrived {
-    int page, region, rings;
+    int page, rings;
 };
 
 static struct arrived sort_descriptors(const flyt_handshake_res *res, const struct flyt_greeting *greeting)
 {
-    struct arrived arrived = {-1, -1, -1};
-    int *const places[] = {&arrived.page, &arrived.region, &arrived.rings};
-    static const unsigned features[] = {FLYT_FEATURE_PROGRESS_PAGE, FLYT_FEATURE_REGION, FLYT_FEATURE_RINGS};
+    struct arrived arrived = {-1, -1};
+    int *const places[] = {&arrived.page, &arrived.rings};
+    static const unsigned features[] = {FLYT_FEATURE_PROGRESS_PAGE, FLYT_FEATURE_RINGS};
     unsigned wanted = 0, came = 0;
 
     for (unsigned i = 0; i < FLYT_GREETING_FDS_MAX; i++)
@@ -114,15 +115,28 @@ static void take_page(struct flyt_channel *channel, const flyt_handshake_res *re
         atomic_store(&channel->page, page);
 }
 
-/* Likewise. A session that may go on elsewhere has none: what lies in a region could not come along. */
-static void take_region(struct flyt_channel *channel, const flyt_handshake_res *res, int fd)
+/* Brings the region of `owner`, the session's channel, which may be this one; it is made when a server first asks for
+ * it. 0 or a negative errno with a sentence. */
+static int bring_region(struct flyt_channel *channel, struct flyt_channel *owner, const flyt_handshake_res *res,
+                        const struct flyt_greeting *greeting, struct flyt_error *err)
 {
-    if (!(res->features & FLYT_FEATURE_REGION) || channel->offers_resume)
-        return;
-    int status = fd < 0 ? -ENODATA : flyt_region_map(fd, &channel->region);
-    if (status)
+    unsigned use = 0;
+    int status = 0;
+
+    if (!(res->features & FLYT_FEATURE_REGION))
+        return 0;
+    if (!owner->region.id)
+        status = flyt_region_new(&owner->region, &owner->region_fd);
+    atomic_store_explicit(&owner->has_region, owner->region.id, memory_order_release);
+    if (status) /* it is an extra */
         flyt_debug("no region server=%s: %s", channel->url, strerror(-status));
-    channel->maps_region = res->features & FLYT_FEATURE_MAPPED && flyt_region_is_at_home(&channel->region);
+    status = flyt_region_offer(channel->endpoint, owner->region_fd, greeting->deadline_ms, greeting->cancel_fd, &use);
+    if (status)
+        return flyt_error_set(err, status, "it did not take the memory that is to be shared: %s", strerror(-status));
+    use &= owner->region.id ? ~0u : 0;
+    atomic_store(&channel->sees_region, use & FLYT_REGION_IS_SEEN);
+    atomic_store(&channel->maps_region, use & FLYT_REGION_IS_MAPPED && flyt_region_is_at_home(&owner->region));
+    return 0;
 }
 
 /* Where the server goes on through rings this end must, too. 0 or a negative errno with a sentence. */
@@ -141,29 +155,35 @@ static int take_rings(struct flyt_channel *channel, const flyt_handshake_res *re
     return 0;
 }
 
-static int take_descriptors(struct flyt_channel *channel, const flyt_handshake_res *res,
-                            const struct flyt_greeting *greeting, struct flyt_error *err)
+static int share_memory(struct flyt_channel *channel, struct flyt_channel *owner, const flyt_handshake_res *res,
+                        const struct flyt_greeting *greeting, struct flyt_error *err)
 {
     const struct arrived arrived = sort_descriptors(res, greeting);
 
     take_page(channel, res, arrived.page);
-    take_region(channel, res, arrived.region);
-    return take_rings(channel, res, arrived.rings, err);
+    int status = bring_region(channel, owner, res, greeting, err);
+    return status ? status : take_rings(channel, res, arrived.rings, err);
 }
 
 const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel)
 {
-    return channel->region.id ? &channel->region : NULL;
+    return atomic_load_explicit(&channel->has_region, memory_order_acquire) ? &channel->region : NULL;
+}
+
+bool flyt_channel_sees_region(const struct flyt_channel *channel)
+{
+    return atomic_load_explicit(&channel->sees_region, memory_order_relaxed);
 }
 
 bool flyt_channel_maps_region(const struct flyt_channel *channel)
 {
-    return channel->maps_region;
+    return atomic_load_explicit(&channel->maps_region, memory_order_relaxed);
 }
 
-/* The handshake of a session's main connection. cancel_fd: -1, or what ends it when it is readable. */
-static int open_session(struct flyt_channel *channel, flyt_connection_kind kind, uint64_t deadline_ms, int cancel_fd,
-                        struct flyt_error *err)
+/* The handshake of a session's main connection; `owner` is the session's channel. cancel_fd: -1, or what ends it when
+ * it is readable. */
+static int open_session(struct flyt_channel *channel, struct flyt_channel *owner, flyt_connection_kind kind,
+                        uint64_t deadline_ms, int cancel_fd, struct flyt_error *err)
 {
     struct flyt_greeting greeting = {.endpoint = &channel->endpoint,
                                      .output = &channel->output,
@@ -178,9 +198,8 @@ static int open_session(struct flyt_channel *channel, flyt_connection_kind kind,
     flyt_handshake_res res;
 
     flyt_channel_fill_handshake(channel, kind, &args);
-    args.features = flyt_handshake_put_number(FLYT_CLIENT_HEEDS_GRANTS | FLYT_CLIENT_TAKES_RINGS |
-                                                  (kind == FLYT_CONNECTION_SESSION ? FLYT_CLIENT_TAKES_REGION : 0),
-                                              features);
+    args.features = flyt_handshake_put_number(
+        FLYT_CLIENT_HEEDS_GRANTS | FLYT_CLIENT_TAKES_RINGS | FLYT_CLIENT_BRINGS_REGION, features);
     flyt_handshake_hash_rows(channel->signatures, channel->signature_count, rows);
     args.rows.flyt_late_bytes_val = (char *)rows;
     args.rows.flyt_late_bytes_len = sizeof rows;
@@ -188,7 +207,7 @@ static int open_session(struct flyt_channel *channel, flyt_connection_kind kind,
     if (!status) {
         status = take_answer(channel, &res, err);
         if (!status)
-            status = take_descriptors(channel, &res, &greeting, err);
+            status = share_memory(channel, owner, &res, &greeting, err);
         xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
     }
     for (unsigned i = 0; i < FLYT_GREETING_FDS_MAX; i++)
@@ -201,6 +220,7 @@ static void close_descriptors(struct flyt_channel *channel)
     flyt_progress_page_unmap(atomic_exchange(&channel->page, NULL));
     flyt_close(channel->wake_fd);
     flyt_close(channel->lost_fd);
+    flyt_close(channel->region_fd);
 }
 
 void flyt_channel_free(struct flyt_channel *channel)
@@ -257,6 +277,7 @@ static struct flyt_channel *make_channel(const struct flyt_channel_config *confi
     channel->first_awaited = UINT64_MAX;
     flyt_kept_init(&channel->kept);
     channel->may_spin = sysconf(_SC_NPROCESSORS_ONLN) >= 4;
+    channel->region_fd = -1;
     pthread_mutex_init(&channel->mutex, NULL);
     pthread_cond_init(&channel->reader_left, NULL);
     pthread_cond_init(&channel->came_back, NULL);
@@ -299,7 +320,7 @@ int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_erro
     struct flyt_channel *channel = make_channel(config, endpoint);
     if (!channel)
         return flyt_error_set(err, -ENOMEM, "cannot use the server at %s: no memory", config->url);
-    status = open_session(channel, FLYT_CONNECTION_SESSION, flyt_clock_ms() + timeout_ms, -1, &cause);
+    status = open_session(channel, channel, FLYT_CONNECTION_SESSION, flyt_clock_ms() + timeout_ms, -1, &cause);
     if (!status) {
         flyt_channel_keep(channel);
         flyt_channel_watch_output(channel);
@@ -344,7 +365,7 @@ int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_chan
     fresh->is_fresh = true;
     memcpy(fresh->token, channel->token, sizeof fresh->token);
     fresh->token_bytes = channel->token_bytes;
-    status = open_session(fresh, FLYT_CONNECTION_RESUME, deadline_ms, channel->lost_fd, err);
+    status = open_session(fresh, channel, FLYT_CONNECTION_RESUME, deadline_ms, channel->lost_fd, err);
     if (!status)
         status = start_background(fresh, err);
     if (status) {

@@ -227,9 +227,14 @@ struct flyt_channel {
     uint64_t resume_after;           /* in the handler `resume`: the background thread's */
     _Atomic(uint64_t) resume_count;
     void (*resume)(struct flyt_channel *channel); /* flyt_channel_resume, for channel_receive.c */
-    uint64_t error_base;       /* errors in error_count that were told over another connection than this one */
-    struct flyt_region region; /* stays mapped for ever: its memory is the program's */
-    bool maps_region;          /* kernels reach what is locked of it, by the program's addresses */
+    uint64_t error_base; /* errors in error_count that were told over another connection than this one */
+    /* The region: made by the thread that makes a handshake (the background's, once there is one), and mapped for ever:
+     * its memory is the program's. A fresh connection has none of its own. */
+    struct flyt_region region;
+    int region_fd;
+    _Atomic(bool) has_region;
+    _Atomic(bool) sees_region;                   /* the server has it, too */
+    _Atomic(bool) maps_region;                   /* kernels reach what is locked of it, by the program's addresses */
     const struct flyt_progress_page *spare_page; /* of a server that is gone, while this one has none; see AWAY */
 
     struct flyt_data data;
@@ -345,7 +350,7 @@ void flyt_channel_read(struct flyt_channel *channel);
 /* Waits until `waiter`, which has been entered, has its reply. FLYT_CHANNEL_OK, _LOST or _UNSUPPORTED. */
 int flyt_channel_wait(struct flyt_channel *channel, struct flyt_waiter *waiter);
 
-enum { FLYT_GREETING_FDS_MAX = 3 };
+enum { FLYT_GREETING_FDS_MAX = 2 };
 
 /* The handshake of one connection (channel_handshake.c). */
 struct flyt_greeting {
@@ -363,7 +368,7 @@ struct flyt_greeting {
 };
 #define FLYT_GREETING_NO_FDS                                                                                           \
     {                                                                                                                  \
-        -1, -1, -1                                                                                                     \
+        -1, -1                                                                                                         \
     }
 
 void flyt_channel_fill_handshake(const struct flyt_channel *channel, flyt_connection_kind kind,

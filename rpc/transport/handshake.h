@@ -18,13 +18,11 @@
 /* In the handshake's answer, beside FLYT_FEATURE_PROGRESS_PAGE: when this server is no more, the session may go on at
  * another one, by a connection of kind FLYT_CONNECTION_RESUME with its token. */
 enum { FLYT_FEATURE_RESUME = 2 };
-/* The descriptor of a region (rpc/base/region.h) comes with the answer, behind that of the progress page; only for a
- * client that says FLYT_CLIENT_TAKES_REGION. */
+/* The client is to send the descriptor of its region (rpc/base/region.h) behind the answer, as region_offer.h says;
+ * only for one that says FLYT_CLIENT_BRINGS_REGION. */
 enum { FLYT_FEATURE_REGION = 4 };
-/* Kernels reach what is page-locked of the region, at the addresses that the server has it at: its own place. */
-enum { FLYT_FEATURE_MAPPED = 16 };
-/* The descriptor of two rings (rings.h) comes with the answer, behind those; only for a client that says
- * FLYT_CLIENT_TAKES_RINGS. What follows the answer goes through them, in both directions. */
+/* The descriptor of two rings (rings.h) comes with the answer, behind that of the progress page; only for a client that
+ * says FLYT_CLIENT_TAKES_RINGS. What follows the answer, and the region, goes through them, in both directions. */
 enum { FLYT_FEATURE_RINGS = 8 };
 
 /*

@@ -282,7 +282,7 @@ struct flyt_manager_link_move {
     uint32_t packing;      /* of MOVE_WRITE and MOVE_SEND: enum flyt_checkpoint_packing (cpu/image/writer.h) */
     struct flyt_manager_link_streams streams; /* of MOVE_SEND */
     uint32_t has_parent;                      /* of MOVE_WRITE, 0 or 1: an earlier image's descriptor comes second */
-    uint32_t unused;
+    uint32_t is_far;                          /* 0 or 1: to another node, where the program's host memory is not */
 };
 
 enum flyt_manager_link_move_phase {

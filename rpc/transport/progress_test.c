@@ -340,7 +340,7 @@ static void test_odd_servers_are_survived(void **state)
     for (unsigned i = 1; i < FLYT_DESCRIPTORS_MAX; i++)
         fds[i] = fds[0];
     expect_no_page("unix", FLYT_FEATURE_PROGRESS_PAGE, NULL, 0); /* announced, not sent */
-    expect_no_page("unix", ~(unsigned)(FLYT_FEATURE_PROGRESS_PAGE | FLYT_FEATURE_RINGS), fds,
+    expect_no_page("unix", ~(unsigned)(FLYT_FEATURE_PROGRESS_PAGE | FLYT_FEATURE_RINGS | FLYT_FEATURE_REGION), fds,
                    1);                                          /* sent, not announced */
     expect_no_page("unix", FLYT_FEATURE_PROGRESS_PAGE, fds, 2); /* which one? */
     expect_no_page("unix", FLYT_FEATURE_PROGRESS_PAGE, fds, FLYT_DESCRIPTORS_MAX);

@@ -3,6 +3,7 @@
 unknown, of the wrong type or another session's, absurd sizes, ends in the middle. That session ends or gets the CUDA
 error; the listener and all other sessions go on, and nothing stays behind. Speaks the wire's format by itself."""
 import contextlib
+import fcntl
 import glob
 import mmap
 import os
@@ -265,14 +266,15 @@ def values_of_streams_elsewhere():
 
 
 PAGE = os.sysconf("SC_PAGESIZE")
-CLIENT_TAKES_REGION, REGION = 2, 1
+CLIENT_BRINGS_REGION, REGION, IS_SEEN, IS_MAPPED = 8, 1, 1, 2
 
 
 class Shared(Client):
-    """A session over a unix socket that takes a region, which is mapped here, too; `fds` came with the handshake's answer."""
+    """A session over a unix socket that brings a region: a memfd of so many bytes with these seals, or another descriptor. `use`:
+    what the server says that it makes of it; None: it did not ask for it."""
     stream, thread = STREAM_ID | 1, 1
 
-    def __init__(self, url, features=CLIENT_TAKES_REGION):
+    def __init__(self, url, features=CLIENT_BRINGS_REGION, size=1 << 30, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW, fd=None):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(60)
         self.socket.connect(url.removeprefix("unix://"))
@@ -280,7 +282,19 @@ class Shared(Client):
         self.send(HANDSHAKE, handshake() + opaque(b"") + opaque(b"") + opaque(u64(features) if features else b""))
         self.early, self.fds, _, _ = socket.recv_fds(self.socket, 65536, 8)
         expect_equal(struct.unpack(">I", self.reply()[:4])[0], 0, "status of the handshake")
-        self.memory = mmap.mmap(self.fds[1], 0) if len(self.fds) > 1 else None
+        self.use = None
+        if features & CLIENT_BRINGS_REGION:
+            fd = self.make(size, seals) if fd is None else fd
+            socket.send_fds(self.socket, [b"1"], [fd])
+            self.use = self.exactly(1)[0]
+            os.close(fd)
+
+    def make(self, size, seals):
+        fd = os.memfd_create("region", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        self.memory = mmap.mmap(fd, size) if size else None
+        return fd
 
     def exactly(self, count):
         early, self.early = self.early[:count], self.early[count:]
@@ -303,12 +317,7 @@ def regions():
     """What both sides name is copied without a byte on the wire; all that is not locked is refused, and harms nobody."""
     with server(kind="unix") as s:
         client = Shared(s.url)
-        expect_equal(len(client.fds), 2, "descriptors")
-        expect(len(client.memory) >= 1 << 30, "the region is as long as the host's memory")
-        for cut in (0, PAGE):
-            with contextlib.suppress(PermissionError):
-                os.ftruncate(client.fds[1], cut)
-                raise Failed("the region can be cut")
+        expect_equal((len(client.fds), client.use), (1, IS_SEEN | IS_MAPPED), "descriptors, and what is made of the region")
         address = struct.unpack(">Q", client.call("memory_alloc", u32(0) + u64(1 << 20))[1])[0]
         expect_equal(client.lock(4 * PAGE, 4 * PAGE), 0, "locking")
         sent = os.urandom(4 * PAGE)
@@ -333,7 +342,7 @@ def regions():
             for word in ("in", "out"):
                 expect_equal(client.copy(word, device_box, offset, pitch, slice_bytes), refused, "errors of", name)
         expect_equal(client.copy("in", box(address, 1), 4 * PAGE, region=2), refused, "errors of another region")
-        for name, offset, count in (("twice", 4 * PAGE, 4 * PAGE), ("overlapping", 7 * PAGE, 2 * PAGE), ("no page", 1, PAGE),
+        for name, offset, count in (("overlapping", 7 * PAGE, 2 * PAGE), ("no page", 1, PAGE),
                                     ("nothing", 0, 0), ("behind the end", 1 << 62, PAGE), ("all there are", PAGE, (1 << 64) - PAGE)):
             expect_equal(client.lock(offset, count), INVALID_VALUE, "locking " + name)
         expect_equal(client.lock(4 * PAGE, PAGE, "unlock"), INVALID_VALUE, "unlocking a part")
@@ -341,7 +350,20 @@ def regions():
         expect_equal(client.lock(4 * PAGE, 4 * PAGE, "unlock"), INVALID_VALUE, "unlocking again")
         expect_equal(client.copy("in", box(address, 1), 4 * PAGE), refused, "errors of a copy of what is not locked any more")
         expect_equal(client.lock(5 * PAGE, PAGE), 0, "locking anew")
-        expect_equal(len(Shared(s.url, 0).fds), 1, "descriptors for a client that takes no region")
+        expect_equal(client.lock(5 * PAGE, PAGE), 0, "locking once more what is locked")
+        expect_equal(Shared(s.url, 0).use, None, "a client that brings no region is asked for none")
+        for name, none in (("can be cut", {"seals": 0}), ("is empty", {"size": 0}), ("is a pipe", {"fd": os.pipe()[0]}),
+                           ("is a file", {"fd": os.open(__file__, os.O_RDONLY)})):
+            without = Shared(s.url, **none)
+            expect_equal(without.use, 0, "a region that", name)
+            expect_equal(without.lock(0, PAGE), INVALID_VALUE, "locking then")
+        silent = Shared(s.url, 0)
+        silent.socket.close()
+        gone = socket.socket(socket.AF_UNIX)
+        gone.connect(s.url.removeprefix("unix://"))
+        gone.sendall(silent.record(HANDSHAKE, handshake() + opaque(b"") + opaque(b"") + opaque(u64(CLIENT_BRINGS_REGION))))
+        gone.close()
+        expect_equal(Shared(s.url).use, IS_SEEN | IS_MAPPED, "a session after these")
     with server() as s:
         client = session(s.url)
         expect_equal(client.call("region_lock", u32(REGION) + u64(0, PAGE))[0], INVALID_VALUE, "locking without a region")

@@ -1,4 +1,4 @@
-"""programs/survivor.cu in a VM of a whole system, and the death of its server process."""
+"""programs/survivor.cu, or another program that answers words, in a VM of a whole system, and the death of its server."""
 import os
 import signal
 import time
@@ -8,9 +8,9 @@ from steady import Steady
 
 
 class Survivor(Steady):
-    def __init__(self, system, i, prefix=()):
+    def __init__(self, system, i, prefix=(), program="survivor"):
         self.system, self.name = system, "the program in VM %d" % i
-        self.process = system.start_in_vm(i, *prefix, helper("survivor"))
+        self.process = system.start_in_vm(i, *prefix, helper(program))
         self._said = b""
         self.wait_ready()
 

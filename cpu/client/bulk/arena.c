@@ -19,9 +19,19 @@ static struct {
     unsigned count, capacity;
 } arena = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static const struct flyt_region *region_of_session(void)
+static const struct flyt_region *own_region(void)
 {
     return flyt_client.channel ? flyt_channel_region(flyt_client.channel) : NULL;
+}
+
+bool flyt_arena_is_seen(void)
+{
+    return flyt_client.channel && flyt_channel_sees_region(flyt_client.channel);
+}
+
+bool flyt_arena_is_mapped(void)
+{
+    return flyt_client.channel && flyt_channel_maps_region(flyt_client.channel);
 }
 
 /* The first gap that is large enough: the place of the piece behind it, and where it begins. */
@@ -53,7 +63,7 @@ static bool make_room_locked(void)
 
 void *flyt_arena_take(uint64_t bytes, uint64_t *ret_bytes)
 {
-    const struct flyt_region *region = region_of_session();
+    const struct flyt_region *region = flyt_arena_is_seen() ? own_region() : NULL;
     const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t offset_bytes;
     unsigned place;
@@ -85,7 +95,7 @@ static unsigned find_piece_locked(uint64_t offset_bytes)
 
 void flyt_arena_give(void *address)
 {
-    const struct flyt_region *region = region_of_session();
+    const struct flyt_region *region = own_region();
     uint64_t offset_bytes;
     if (!flyt_arena_find((uint64_t)(uintptr_t)address, &offset_bytes))
         return;
@@ -102,17 +112,20 @@ void flyt_arena_give(void *address)
     pthread_mutex_unlock(&arena.mutex);
 }
 
-bool flyt_arena_is_mapped(void)
-{
-    return flyt_client.channel && flyt_channel_maps_region(flyt_client.channel);
-}
-
 bool flyt_arena_find(uint64_t address, uint64_t *ret_offset_bytes)
 {
-    const struct flyt_region *region = region_of_session();
+    const struct flyt_region *region = own_region();
     uint64_t offset_bytes = region ? address - (uint64_t)(uintptr_t)region->base : 0;
     if (!region || offset_bytes >= region->bytes)
         return false;
     *ret_offset_bytes = offset_bytes;
     return true;
+}
+
+void flyt_arena_walk(bool (*each)(void *user, uint64_t offset_bytes, uint64_t bytes), void *user)
+{
+    pthread_mutex_lock(&arena.mutex);
+    for (unsigned i = 0; i < arena.count && each(user, arena.pieces[i].offset_bytes, arena.pieces[i].bytes); i++)
+        continue;
+    pthread_mutex_unlock(&arena.mutex);
 }

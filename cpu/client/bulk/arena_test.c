@@ -107,12 +107,48 @@ static void without_a_region(void **state)
     fake.region = region;
 }
 
+/* Counts pieces, and stops at the third. */
+static bool count(void *user, uint64_t offset_bytes, uint64_t bytes)
+{
+    unsigned *seen = user;
+    assert_int_equal(offset_bytes, 2 * *seen * page_bytes);
+    assert_int_equal(bytes, page_bytes);
+    return ++*seen < 3;
+}
+
+static void what_the_server_has_not_got_stays_the_programs(void **state)
+{
+    char *pieces[8], *kept;
+    uint64_t bytes, offset_bytes;
+    unsigned seen = 0;
+    for (unsigned i = 0; i < 8; i++)
+        pieces[i] = flyt_arena_take(page_bytes, &bytes);
+    for (unsigned i = 1; i < 8; i += 2)
+        flyt_arena_give(pieces[i]);
+    flyt_arena_walk(count, &seen);
+    assert_int_equal(seen, 3);
+    kept = pieces[2];
+    kept[5] = 5;
+    fake.hides_region = true;
+    assert_false(flyt_arena_is_seen());
+    assert_null(flyt_arena_take(1, &bytes));
+    assert_true(flyt_arena_find((uint64_t)(uintptr_t)kept, &offset_bytes));
+    assert_int_equal(kept[5], 5);
+    for (unsigned i = 0; i < 8; i += 2)
+        flyt_arena_give(pieces[i]);
+    fake.hides_region = false;
+    assert_ptr_equal(flyt_arena_take(8 * page_bytes, &bytes), pieces[0]);
+    check_zeros(pieces[0], bytes);
+    flyt_arena_give(pieces[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_as_a_map_says),
         cmocka_unit_test(what_is_no_piece),
         cmocka_unit_test(without_a_region),
+        cmocka_unit_test(what_the_server_has_not_got_stays_the_programs),
     };
     return cmocka_run_group_tests(tests, make, NULL);
 }

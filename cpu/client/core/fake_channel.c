@@ -38,6 +38,11 @@ const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel
     return fake.region.id ? &fake.region : NULL;
 }
 
+bool flyt_channel_sees_region(const struct flyt_channel *channel)
+{
+    return fake.region.id && !fake.hides_region;
+}
+
 bool flyt_channel_maps_region(const struct flyt_channel *channel)
 {
     return fake.maps_region;

@@ -272,29 +272,46 @@ static flyt_region_box region_box_of(const struct flyt_copy_side *side)
     return box;
 }
 
-/* The GPU reads or writes the program's memory when the stream reaches the copy. */
-static CUresult copy_region(struct flyt_stream *stream, const struct flyt_copy *copy, bool is_async)
+static CUresult send_region(struct flyt_stream *stream, const struct flyt_copy *copy, bool is_in,
+                            uint64_t *ret_sequence)
 {
-    const bool is_in = copy->src.place == FLYT_PLACE_HOST;
-    uint64_t sequence = 0;
-    CUresult result = flyt_stream_begin(stream);
-    if (result)
-        return result;
+    CUresult result;
     if (is_in) {
         flyt_copy_in_region_args args = {.thread = flyt_thread_number(),
                                          .stream_id = stream->stream_id,
                                          .dst = box_of(copy, &copy->dst),
                                          .src = region_box_of(&copy->src)};
-        result = flyt_client_status(flyt_send_copy_in_region(flyt_client.channel, &args, &sequence), "copy_in_region");
+        result =
+            flyt_client_status(flyt_send_copy_in_region(flyt_client.channel, &args, ret_sequence), "copy_in_region");
     } else {
         flyt_copy_out_region_args args = {.thread = flyt_thread_number(),
                                           .stream_id = stream->stream_id,
                                           .src = box_of(copy, &copy->src),
                                           .dst = region_box_of(&copy->dst)};
         result =
-            flyt_client_status(flyt_send_copy_out_region(flyt_client.channel, &args, &sequence), "copy_out_region");
+            flyt_client_status(flyt_send_copy_out_region(flyt_client.channel, &args, ret_sequence), "copy_out_region");
     }
-    flyt_stream_sent(stream, sequence);
+    return result;
+}
+
+/* The GPU reads or writes the program's memory when the stream reaches the copy. CUDA_ERROR_NOT_READY: the session has
+ * gone to a server that has not this memory. */
+static CUresult copy_region(struct flyt_stream *stream, const struct flyt_copy *copy, bool is_async)
+{
+    struct flyt_channel_group group;
+    uint64_t sequence = 0;
+    CUresult result = flyt_stream_begin(stream); /* waits, which nobody may in a group */
+    if (!result)
+        result = flyt_client_status(flyt_channel_group_begin(flyt_client.channel, &group), "copy_region");
+    if (result)
+        return result;
+    result = flyt_arena_is_seen() ? send_region(stream, copy, copy->src.place == FLYT_PLACE_HOST, &sequence)
+                                  : CUDA_ERROR_NOT_READY;
+    flyt_channel_group_end(flyt_client.channel, &group);
+    if (result == CUDA_ERROR_NOT_READY) /* no call was made of what was begun */
+        atomic_fetch_sub_explicit(&stream->issued_calls, 1, memory_order_relaxed);
+    else
+        flyt_stream_sent(stream, sequence);
     return result || is_async ? result : flyt_stream_wait(stream);
 }
 
@@ -345,7 +362,7 @@ static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t by
     uint64_t offset_bytes;
     const bool is_in_region = facts.is_pinned && flyt_arena_find(host.address, &offset_bytes);
     const bool is_written = flyt_transfer_writes(host.address, span);
-    facts.is_shared = is_in_region && !is_written && flyt_copy_is_regular(copy);
+    facts.is_shared = is_in_region && flyt_arena_is_seen() && !is_written && flyt_copy_is_regular(copy);
     /* A copy that is on its way in a stream may write what lies in the region. */
     facts.is_writer_pending = is_in && (is_in_region || is_written || flyt_function_is_pending());
     return facts;
@@ -423,7 +440,8 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, ui
         return copy_out_transfer(stream, copy, route == FLYT_ROUTE_OUT_BACKGROUND);
     case FLYT_ROUTE_OUT_REGION:
     case FLYT_ROUTE_IN_REGION:
-        return copy_region(stream, copy, is_async);
+        result = copy_region(stream, copy, is_async);
+        return result == CUDA_ERROR_NOT_READY ? carry_out(stream, copy, bytes, is_async) : result;
     case FLYT_ROUTE_IN_INLINE:
     case FLYT_ROUTE_IN_NOW:
         /* A synchronous copy out of pageable memory first waits for the stream, whose host functions may write it. */

@@ -1,12 +1,15 @@
 #include "cpu/client/cuda/host.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "cpu/client/bulk/arena.h"
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/instance.h"
+#include "cpu/client/core/restore_call.h"
 #include "cpu/client/cuda/context.h"
 #include "rpc/base/log.h"
 #include "rpc/base/region.h"
@@ -53,9 +56,74 @@ static bool free_shared(void *address, uint64_t bytes)
     uint64_t offset_bytes;
     if (!flyt_arena_find((uint64_t)(uintptr_t)address, &offset_bytes))
         return false;
-    if (unlock_shared(offset_bytes, (bytes + page_bytes - 1) / page_bytes * page_bytes) == CUDA_SUCCESS)
+    if (!flyt_arena_is_seen() ||
+        unlock_shared(offset_bytes, (bytes + page_bytes - 1) / page_bytes * page_bytes) == CUDA_SUCCESS)
         flyt_arena_give(address);
     return true;
+}
+
+/* ---- what kernels may have addresses of ---- */
+
+static atomic_bool is_reached;
+
+static int send_reached(struct flyt_channel *channel, uint32_t thread)
+{
+    flyt_region_reach_args args = {.thread = thread, .region_id = FLYT_REGION_ID};
+    return flyt_send_region_reach(channel, &args, NULL);
+}
+
+void flyt_host_note_reached(void)
+{
+    if (!atomic_load_explicit(&is_reached, memory_order_relaxed) && !atomic_exchange(&is_reached, true))
+        flyt_client_status(send_reached(flyt_client.channel, flyt_thread_number()), "region_reach");
+}
+
+void flyt_host_look_for_reached(const void *data, size_t bytes)
+{
+    uint64_t word;
+    if (atomic_load_explicit(&is_reached, memory_order_relaxed))
+        return;
+    for (size_t at = 0; at + sizeof word <= bytes; at += sizeof word) {
+        memcpy(&word, (const char *)data + at, sizeof word);
+        if (flyt_arena_may_be(word) && flyt_host_is_mapped(word)) {
+            flyt_host_note_reached();
+            return;
+        }
+    }
+}
+
+/* ---- at another server ---- */
+
+struct relock {
+    struct flyt_restore *restore;
+    int status;
+};
+
+static bool lock_again(void *user, uint64_t offset_bytes, uint64_t bytes)
+{
+    struct relock *self = user;
+    flyt_region_lock_args args = {
+        .thread = FLYT_RESTORE_THREAD, .region_id = FLYT_REGION_ID, .offset_bytes = offset_bytes, .bytes = bytes};
+    flyt_region_lock_res res = {0};
+    int status = flyt_call_region_lock(self->restore->fresh, &args, &res);
+    self->status = flyt_restore_answered(self->restore, status, res.result, "page-locked memory of %llu bytes",
+                                         (unsigned long long)bytes);
+    return !self->status;
+}
+
+int flyt_host_restore(struct flyt_restore *restore)
+{
+    struct relock relock = {.restore = restore};
+    const bool was_mapped = atomic_load(&is_reached);
+    if (was_mapped && !flyt_channel_maps_region(restore->fresh))
+        return flyt_error_set(restore->err, -ENOTSUP,
+                              "its kernels may reach host memory of the program, which the new server does not have");
+    if (!flyt_channel_sees_region(restore->fresh))
+        return 0;
+    flyt_arena_walk(lock_again, &relock);
+    if (!relock.status && was_mapped)
+        relock.status = flyt_restore_answered(restore, send_reached(restore->fresh, FLYT_RESTORE_THREAD), 0, "a note");
+    return relock.status;
 }
 
 /* ---- pinned memory ---- */
@@ -102,6 +170,8 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
         give_back(address, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (flags & CU_MEMHOSTALLOC_DEVICEMAP)
+        flyt_host_note_reached();
     *ret_address = address;
     return CUDA_SUCCESS;
 }
@@ -227,6 +297,7 @@ CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdevicep
         return CUDA_ERROR_INVALID_VALUE;
     if (!flyt_host_is_mapped(range.base))
         return flyt_not_supported("mapped host memory");
+    flyt_host_note_reached();
     *ret_address = (CUdeviceptr)(uintptr_t)address;
     return CUDA_SUCCESS;
 }

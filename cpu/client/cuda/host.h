@@ -5,6 +5,11 @@
  * copies from the device may write it after the call has returned; it is not locked, and no device reaches it. What is
  * shared is mapped into all devices, at the program's own addresses, where server and program have the region at its
  * own place (canMapHostMemory is 1 then). A child that is forked shares what is shared.
+ *
+ * Where the session goes on at another server of this host, that one locks what there is of the region; where it goes
+ * to another node, the memory stays the program's, and copies of it travel. It cannot go there once kernels may have
+ * an address of it: it was asked for, or is among the arguments of a launch or of a library's call. An address that
+ * comes to kernels through memory alone is not seen.
  */
 #ifndef FLYT_CLIENT_HOST_H
 #define FLYT_CLIENT_HOST_H
@@ -38,5 +43,13 @@ FLYT_API CUresult flyt_host_flags(const void *address, unsigned *ret_flags);
 FLYT_API CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address);
 /* Whether kernels reach pinned memory that begins at, or holds, the address. */
 bool flyt_host_is_mapped(uint64_t address);
+/* Kernels may have an address of mapped memory from now on: before what gives it to them is sent. */
+void flyt_host_note_reached(void);
+/* The same where any of these aligned words is one. */
+void flyt_host_look_for_reached(const void *data, size_t bytes);
+
+struct flyt_restore;
+/* What is shared, at another server (core/part.h). */
+int flyt_host_restore(struct flyt_restore *restore);
 
 #endif

@@ -4,10 +4,12 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "cpu/client/bulk/arena.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/kernel_record.h"
 #include "cpu/client/cuda/stream_record.h"
@@ -164,7 +166,7 @@ static bool has_host_word(const void *bytes, uint32_t offset_bytes, uint32_t cou
     uint64_t word;
     for (uint32_t at = (offset_bytes + 7) / 8 * 8 - offset_bytes; at + 8 <= count; at += 8) {
         memcpy(&word, (const char *)bytes + at, sizeof word);
-        if (flyt_host_param_may_be(word))
+        if (flyt_host_param_may_be(word) || flyt_arena_may_be(word))
             return true;
     }
     return false;
@@ -184,7 +186,7 @@ bool flyt_kernel_pack(const struct flyt_kernel *kernel, void *const *params, voi
         case 8:
             memcpy(&word, params[i], 8);
             memcpy(to, &word, 8);
-            has_host |= flyt_host_param_may_be(word);
+            has_host |= flyt_host_param_may_be(word) | flyt_arena_may_be(word);
             break;
         case 4:
             memcpy(to, params[i], 4);
@@ -297,6 +299,8 @@ static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_
         args.attributes.attributes_val = attributes;
         args.params.params_len = param_bytes;
         args.params.params_val = (char *)(uintptr_t)params;
+        if (__builtin_expect(has_host, 0))
+            flyt_host_look_for_reached(params, param_bytes);
         result = flyt_client_status(flyt_send_kernel_launch(flyt_client.channel, &args, &sequence), "kernel_launch");
         flyt_stream_sent(stream, sequence);
         if (__builtin_expect(has_host, 0))

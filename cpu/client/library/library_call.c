@@ -7,6 +7,7 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/library/again.h"
 #include "cpu/client/library/answers.h"
@@ -641,6 +642,7 @@ static int send_whole(struct flyt_lib_call *call)
     if (!self.data)
         return library->memory;
     compose(call, self.data);
+    flyt_host_look_for_reached(call->arguments, call->row->bytes);
     int status = call->row->flags & FLYT_LIB_ASIDE ? ask_aside(call, &self)
                  : call->made                      ? make_object(call, &self)
                                                    : send_call(call, &self);

@@ -38,6 +38,11 @@ static uint32_t word_at(const struct flyt_channel_kept_call *call, size_t at)
     return ntohl(word);
 }
 
+static bool names_region(const struct flyt_channel_kept_call *call)
+{
+    return call->procedure == FLYT_COPY_IN_REGION || call->procedure == FLYT_COPY_OUT_REGION;
+}
+
 /* Of a call whose data goes beside it without being asked for, some may have gone to the old server. */
 static bool takes_data(const struct flyt_procedure *row, const struct flyt_channel_kept_call *call, size_t args_at)
 {
@@ -56,6 +61,9 @@ static bool look_at_call(void *user, const struct flyt_channel_kept_call *call)
     if (takes_data(row, call, head.bytes))
         restore->walk_status = flyt_error_set(
             restore->err, -EBUSY, "the data of a copy to the device went to the server that the session leaves");
+    if (names_region(call) && !flyt_channel_sees_region(restore->fresh))
+        restore->walk_status = flyt_error_set(restore->err, -ENOTSUP,
+                                              "a copy of page-locked memory waits, which the new server does not have");
     size_t at = head.bytes + row->stream_wire_offset;
     if (restore->walk_status || !row->stream_wire_offset || call->bytes < at + sizeof(uint64_t))
         return !restore->walk_status;

@@ -14,6 +14,7 @@
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 #include "rpc/transport/handshake.h"
+#include "rpc/transport/region_offer.h"
 #include "rpc/transport/rings.h"
 
 int flyt_attach_endpoint(const struct flyt_session *session, int fd, const unsigned char *key, struct flyt_error *err,
@@ -92,18 +93,21 @@ static bool may_share(const flyt_handshake_args *args, uint64_t what)
     return !(word && !strcmp(word, "no")) && flyt_handshake_number(&args->features) & what;
 }
 
-/* A region's descriptor for a client that takes one; -1: there is none, and its copies go over its connections. */
-static int open_region(struct flyt_session *session, const flyt_handshake_args *args, flyt_handshake_res *res)
+/* The region that the client brings, which was asked for; where there is none, its copies go over its connections. 0 or
+ * a negative errno: the connection is of no use. */
+static int take_region(struct flyt_session *session, struct flyt_endpoint *endpoint)
 {
-    int fd = -1;
-    if (!may_share(args, FLYT_CLIENT_TAKES_REGION))
-        return -1;
-    int status = flyt_session_region_open(session, &fd);
-    if (!status)
-        res->features |= FLYT_FEATURE_REGION | (flyt_session_region_is_mapped(session) ? FLYT_FEATURE_MAPPED : 0);
-    else if (status != -ENOTSUP)
-        flyt_warn("session %s: no memory is shared with its client: %s", session->label, strerror(-status));
-    return fd;
+    flyt_auto_close int fd = -1;
+    unsigned use = 0;
+    int status = flyt_region_await(endpoint, &fd);
+    if (status)
+        return status;
+    int taken = fd < 0 ? -ENODATA : flyt_session_region_take(session, fd);
+    if (!taken)
+        use = FLYT_REGION_IS_SEEN | (flyt_session_region_is_mapped(session) ? FLYT_REGION_IS_MAPPED : 0);
+    else if (fd >= 0)
+        flyt_warn("session %s: no memory is shared with its client: %s", session->label, strerror(-taken));
+    return flyt_region_answer(endpoint, use);
 }
 
 /* Rings for a client that goes on through them; false: both go on over the socket. */
@@ -137,16 +141,15 @@ static bool reply_with_page(struct flyt_session *session, struct flyt_connection
         return false;
     }
     res->features |= FLYT_FEATURE_PROGRESS_PAGE;
-    flyt_auto_close int region_fd = open_region(session, args, res);
+    const bool has_region = may_share(args, FLYT_CLIENT_BRINGS_REGION);
+    if (has_region)
+        res->features |= FLYT_FEATURE_REGION;
     struct flyt_rings rings;
     const bool has_rings = open_rings(session, args, res, &rings);
-    int fds[3] = {fd};
-    unsigned count = 1;
-    if (region_fd >= 0)
-        fds[count++] = region_fd;
-    if (has_rings)
-        fds[count++] = rings.fd;
-    status = flyt_connection_reply_handshake(connection, flyt_connection_xid(connection), res, fds, count);
+    const int fds[] = {fd, rings.fd};
+    status = flyt_connection_reply_handshake(connection, flyt_connection_xid(connection), res, fds, 1 + has_rings);
+    if (!status && has_region)
+        status = take_region(session, flyt_connection_endpoint(connection));
     if (!status && has_rings)
         status = flyt_connection_use_rings(connection, &rings);
     flyt_rings_close(&rings);

@@ -7,14 +7,14 @@
 
 #include "cpu/server/core/session.h"
 
-int flyt_session_region_open(struct flyt_session *session, int *ret_fd)
+int flyt_session_region_take(struct flyt_session *session, int fd)
 {
-    if (session->manager || session->resume.state != FLYT_RESUME_NONE)
-        return -ENOTSUP;
+    if (session->region) /* of a client that comes back */
+        return flyt_region_is_of(&session->region->region, fd) ? 0 : -EEXIST;
     struct flyt_session_region *self = calloc(1, sizeof *self);
     if (!self)
         return -ENOMEM;
-    int status = flyt_region_new(&self->region, ret_fd);
+    int status = flyt_region_map(fd, &self->region);
     if (status) {
         free(self);
         return status;
@@ -34,6 +34,11 @@ bool flyt_session_region_is_mapped(const struct flyt_session *session)
             can;
     }
     return is_mapped;
+}
+
+bool flyt_session_region_is_reached(const struct flyt_session *session)
+{
+    return session->region && session->region->is_reached;
 }
 
 void flyt_session_region_fini(struct flyt_session *session)

@@ -1,6 +1,7 @@
 /*
  * The region of a session whose client is on this host (rpc/base/region.h), and which of its pages are
- * page-locked: the GPU copies from and to these alone. A session that a node manager could move has none.
+ * page-locked: the GPU copies from and to these alone. Where the session goes on at another server, its client brings
+ * its region there, and has its pages locked again.
  *
  * Locking and unlocking take the driver long, so that threads of the worker do it; everything here is the submission
  * thread's.
@@ -27,13 +28,16 @@ struct flyt_session_region {
     struct flyt_region region;
     struct flyt_region_lock *locks; /* by their offsets; they do not overlap */
     unsigned lock_count, lock_capacity;
+    bool is_reached; /* kernels may have addresses of it */
 };
 
-/* Makes the session's region, for a client that takes one; *ret_fd is to be sent, and the caller's. 0; -ENOTSUP: there
- * is to be none; or a negative errno of flyt_region_new. */
-int flyt_session_region_open(struct flyt_session *session, int *ret_fd);
+/* Takes what the client has brought as the session's region; fd stays the caller's. 0, also where it is that already;
+ * -EEXIST: the session has another one; or a negative errno of flyt_region_map. */
+int flyt_session_region_take(struct flyt_session *session, int fd);
 /* Whether kernels of all devices reach what is locked of it, by the addresses that it has here: its own place. */
 bool flyt_session_region_is_mapped(const struct flyt_session *session);
+/* Whether kernels may have addresses of it. */
+bool flyt_session_region_is_reached(const struct flyt_session *session);
 /* Unmaps it. There may be none. Nothing is locked any more, or nobody will use the driver. */
 void flyt_session_region_fini(struct flyt_session *session);
 

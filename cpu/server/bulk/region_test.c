@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -23,9 +25,12 @@ static unsigned next(unsigned *state)
 static struct flyt_session *open_session(void)
 {
     struct flyt_session *session = calloc(1, sizeof *session);
+    struct flyt_region of_client;
     int fd;
     page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
-    assert_int_equal(flyt_session_region_open(session, &fd), 0);
+    assert_int_equal(flyt_region_new(&of_client, &fd), 0);
+    assert_int_equal(flyt_session_region_take(session, fd), 0);
+    flyt_region_unmap(&of_client);
     close(fd);
     return session;
 }
@@ -115,18 +120,40 @@ static void what_is_no_place(void **state)
     close_session(session);
 }
 
-static void a_session_that_may_move_has_none(void **state)
+static void what_is_no_region_is_none(void **state)
 {
     struct flyt_session *session = calloc(1, sizeof *session);
     const struct flyt_region_span span = {.width_bytes = 1, .height = 1, .depth = 1};
-    int fd = -1;
-    session->manager = (struct flyt_manager *)session; /* not looked into */
-    assert_int_equal(flyt_session_region_open(session, &fd), -ENOTSUP);
-    assert_int_equal(fd, -1);
+    int fd = memfd_create("region_test", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, 1 << 20), 0);
+    assert_int_equal(flyt_session_region_take(session, fd), -EINVAL); /* it could be cut */
+    close(fd);
+    assert_false(flyt_session_region_is_reached(session));
     assert_null(flyt_session_region_place(session, FLYT_REGION_ID, &span));
     assert_null(flyt_session_region_find(session, FLYT_REGION_ID, 0, 4096));
     assert_int_equal(flyt_session_region_add(session, FLYT_REGION_ID, 0, 4096), -EINVAL);
     free(session);
+}
+
+static void a_client_that_comes_back_has_the_same(void **state)
+{
+    struct flyt_session *session = calloc(1, sizeof *session);
+    struct flyt_region own, another;
+    int own_fd, another_fd;
+    assert_int_equal(flyt_region_new(&own, &own_fd), 0);
+    assert_int_equal(flyt_region_new(&another, &another_fd), 0);
+    assert_int_equal(flyt_session_region_take(session, own_fd), 0);
+    const struct flyt_session_region *taken = session->region;
+    assert_int_equal(flyt_session_region_take(session, own_fd), 0);
+    assert_int_equal(flyt_session_region_take(session, another_fd), -EEXIST);
+    assert_ptr_equal(session->region, taken);
+    strcpy(own.base, "one memory");
+    assert_string_equal(session->region->region.base, "one memory");
+    flyt_region_unmap(&own);
+    flyt_region_unmap(&another);
+    close(own_fd);
+    close(another_fd);
+    close_session(session);
 }
 
 static void locks_are_bounded(void **state)
@@ -143,9 +170,8 @@ static void locks_are_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_as_a_map_says),
-        cmocka_unit_test(what_is_no_place),
-        cmocka_unit_test(a_session_that_may_move_has_none),
+        cmocka_unit_test(is_as_a_map_says),          cmocka_unit_test(what_is_no_place),
+        cmocka_unit_test(what_is_no_region_is_none), cmocka_unit_test(a_client_that_comes_back_has_the_same),
         cmocka_unit_test(locks_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,8 +53,13 @@ static void lock_finish(struct flyt_job *job, CUresult result)
 
 static const struct flyt_job_ops lock_ops = {NULL, lock_finish, NULL};
 
+/* Pages that are locked already come again where the session goes on: with what the client has, and with its call. */
 CUresult flyt_serve_region_lock(struct flyt_call *call, const flyt_region_lock_args *args, flyt_region_lock_res *res)
 {
+    const struct flyt_region_lock *lock =
+        flyt_session_region_find(call->session, args->region_id, args->offset_bytes, args->bytes);
+    if (lock && lock->is_usable)
+        return CUDA_SUCCESS;
     struct lock_job *self = new_lock(args->offset_bytes, args->bytes);
     int status =
         self ? flyt_session_region_add(call->session, args->region_id, args->offset_bytes, args->bytes) : -ENOMEM;
@@ -119,6 +124,14 @@ CUresult flyt_serve_region_unlock(struct flyt_call *call, const flyt_region_unlo
     self->lock.bytes = args->bytes;
     lock->is_usable = false;
     return flyt_job_after(&self->lock.job, &unlock_ops, call, &work);
+}
+
+CUresult flyt_serve_region_reach(struct flyt_call *call, const flyt_region_reach_args *args)
+{
+    if (!call->session->region || args->region_id != call->session->region->region.id)
+        return CUDA_ERROR_INVALID_VALUE;
+    call->session->region->is_reached = true;
+    return CUDA_SUCCESS;
 }
 
 /* ---- copies ---- */

@@ -190,14 +190,14 @@ static void close_all(const struct flyt_move_order *order, int fd)
 }
 
 /* 0, or a negative errno and what speaks against it, which may be the text of *err. */
-static int check_move(struct flyt_session *session, struct flyt_error *err, const char **ret_why)
+static int check_move(struct flyt_session *session, bool is_far, struct flyt_error *err, const char **ret_why)
 {
     int status = -EBUSY;
     if (session->move->move_id) {
         *ret_why = "it is being moved already";
     } else if (session->is_ended) {
         *ret_why = "it has ended";
-    } else if ((*ret_why = flyt_replaceable_why_not_moved(session, &status))) {
+    } else if ((*ret_why = flyt_replaceable_why_not_moved(session, is_far, &status))) {
         return status;
     } else if (!atomic_load(&session->move->is_known)) {
         *ret_why = "its client library is older than moving";
@@ -218,7 +218,7 @@ static void take_move(struct flyt_session *session, const struct flyt_move_order
     struct flyt_move *self = session->move;
     struct flyt_error err = {0};
     const char *why = NULL;
-    int status = check_move(session, &err, &why);
+    int status = check_move(session, order->is_far, &err, &why);
     if (status || order->kind == FLYT_MANAGER_LINK_MOVE_GIVE) {
         close_all(message, fd);
     } else {
@@ -326,7 +326,7 @@ static bool tell_client(struct flyt_session *session)
 static bool has_come_to_grief(struct flyt_session *session)
 {
     int status;
-    const char *why = flyt_replaceable_why_not_moved(session, &status);
+    const char *why = flyt_replaceable_why_not_moved(session, session->move->order.is_far, &status);
     if (why)
         end_move(session, status, why);
     return why != NULL;

@@ -69,11 +69,11 @@ static void what_cannot_be_moved_is_refused_by_name(void **state)
     struct flyt_session *session = &self->client->session;
     int status;
     session->replaceable->is_begun = true;
-    assert_null(flyt_replaceable_why_not_moved(session, &status));
+    assert_null(flyt_replaceable_why_not_moved(session, false, &status));
     assert_int_equal(status, 0);
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         session->replaceable->counts[cases[i].reason] = 1;
-        const char *why = flyt_replaceable_why_not_moved(session, &status);
+        const char *why = flyt_replaceable_why_not_moved(session, false, &status);
         assert_non_null(why);
         assert_non_null(strstr(why, cases[i].words));
         assert_int_equal(status, cases[i].outcome);
@@ -82,7 +82,7 @@ static void what_cannot_be_moved_is_refused_by_name(void **state)
     /* What a server's death would lose is copied. */
     session->replaceable->counts[FLYT_REASON_VARIABLES] = session->replaceable->counts[FLYT_REASON_CONSTANTS] = 1;
     session->replaceable->counts[FLYT_REASON_ADDRESS] = session->replaceable->counts[FLYT_REASON_ALONE] = 1;
-    assert_null(flyt_replaceable_why_not_moved(session, &status));
+    assert_null(flyt_replaceable_why_not_moved(session, false, &status));
     session->replaceable->counts[FLYT_REASON_HEAP] = 1;
     fake_move_start(self);
     fake_move_attach(self);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/code/image_state.h"
 #include "cpu/server/move/out/report.h"
 #include "cpu/server/core/session.h"
@@ -102,7 +103,7 @@ bool flyt_replaceable_is_coming(const struct flyt_session *session)
     return why == not_begun || why == sentences[FLYT_REASON_RESUMING];
 }
 
-const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, int *ret_status)
+const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, bool is_far, int *ret_status)
 {
     static const enum flyt_replaceable_reason reasons[] = {FLYT_REASON_CLIENT,  FLYT_REASON_RESUMING,
                                                            FLYT_REASON_FAULT,   FLYT_REASON_HEAP,
@@ -116,6 +117,10 @@ const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, i
             *ret_status = reasons[i] == FLYT_REASON_RESUMING ? -EBUSY : -ENOTSUP;
             return sentences[reasons[i]];
         }
+    if (is_far && flyt_session_region_is_reached(session)) {
+        *ret_status = -ENOTSUP;
+        return "its kernels may reach host memory of the program, which stays on this node";
+    }
     *ret_status = 0;
     return NULL;
 }

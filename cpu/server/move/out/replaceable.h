@@ -56,10 +56,10 @@ bool flyt_replaceable_is_coming(const struct flyt_session *session);
 
 /*
  * Why the session cannot be moved while its program runs (move.h), a constant sentence; NULL: it can. Variables,
- * constants and their addresses do not stand against that. *ret_status: 0; -EBUSY: not now; -ENOTSUP. The submission
- * thread.
+ * constants and their addresses do not stand against that. is_far: to another node. *ret_status: 0; -EBUSY: not now;
+ * -ENOTSUP. The submission thread.
  */
-const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, int *ret_status);
+const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, bool is_far, int *ret_status);
 
 /* Why the session is not replaceable, a sentence; NULL: it is. Any thread. */
 const char *flyt_replaceable_why(const struct flyt_session *session);

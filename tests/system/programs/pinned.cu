@@ -1,0 +1,187 @@
+// Page-locked memory of all kinds of use, by one command a line on standard input:
+//
+//   check         all of it is written, copied to the GPU, changed there, copied back, and compared: "right N"
+//   more | less   one buffer more | the last one is freed: "buffers N"
+//   leave | take  copies that wait for a kernel that runs for a while: "left" | they have ended, and are compared: "taken"
+//   mapped        a kernel writes a buffer by its address: "mapped N", the code of what it needs (0, or what CUDA answered)
+//   end           also the end of input: "ended" and exit status 0
+//
+// The first line is "ready". What is wrong is "wrong …" and exit status 8, a CUDA error "error CODE" and 7.
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 300007, BUFFERS = 8, ROW = 1000, ROWS = 90, APART = 1040, SPINS = 30 };
+
+static void check(cudaError_t error)
+{
+    if (!error)
+        return;
+    printf("error %d\n", (int)error);
+    fflush(stdout);
+    _Exit(7);
+}
+
+static void wrong(const char *what, unsigned n, long at)
+{
+    printf("wrong %s n=%u at=%ld\n", what, n, at);
+    fflush(stdout);
+    _Exit(8);
+}
+
+__global__ void change(uint32_t *values, int count, uint32_t n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count)
+        values[i] = values[i] * 2654435761u + n;
+}
+
+__global__ void spin(uint32_t *value, int turns)
+{
+    uint32_t x = *value;
+    for (int i = 0; i < turns * 20000; i++)
+        x = x * 1664525u + 1013904223u;
+    *value = x;
+}
+
+struct buffer {
+    uint32_t *host;
+    uint32_t *device;
+};
+
+static struct buffer buffers[BUFFERS];
+static unsigned count, checks;
+static cudaStream_t stream;
+static uint32_t *left, *spun;
+
+static uint32_t pattern(unsigned n, unsigned which, long i)
+{
+    return (uint32_t)i * 40503u + n * 7919u + which;
+}
+
+static void more(void)
+{
+    if (count == BUFFERS)
+        return;
+    struct buffer *one = &buffers[count++];
+    check(cudaHostAlloc((void **)&one->host, COUNT * sizeof *one->host, count % 2 ? cudaHostAllocDefault : cudaHostAllocPortable));
+    check(cudaMalloc((void **)&one->device, COUNT * sizeof *one->device));
+    for (long i = 0; i < COUNT; i += 1009)
+        if (one->host[i])
+            wrong("new", count, i);
+}
+
+static void less(void)
+{
+    struct buffer *one = &buffers[--count];
+    check(cudaFreeHost(one->host));
+    check(cudaFree(one->device));
+}
+
+/* Rows that are apart on both sides, from and to the middle of a buffer. */
+static void check_rows(const struct buffer *one, unsigned n)
+{
+    unsigned char *host = (unsigned char *)one->host + 4096 + 3;
+    for (int row = 0; row < ROWS; row++)
+        memset(host + row * APART, (int)(n + row), ROW);
+    check(cudaMemcpy2DAsync(one->device, APART + 48, host, APART, ROW, ROWS, cudaMemcpyHostToDevice, stream));
+    check(cudaStreamSynchronize(stream));
+    memset(host, 0, ROWS * APART);
+    check(cudaMemcpy2D(host, APART, one->device, APART + 48, ROW, ROWS, cudaMemcpyDeviceToHost));
+    for (int row = 0; row < ROWS; row++)
+        for (int i = 0; i < APART; i++)
+            if (host[row * APART + i] != (i < ROW ? (unsigned char)(n + row) : 0))
+                wrong("row", n, row * APART + i);
+}
+
+static void check_all(void)
+{
+    unsigned n = ++checks;
+    for (unsigned which = 0; which < count; which++) {
+        struct buffer *one = &buffers[which];
+        for (long i = 0; i < COUNT; i++)
+            one->host[i] = pattern(n, which, i);
+        check(cudaMemcpyAsync(one->device, one->host, COUNT * sizeof *one->host, cudaMemcpyHostToDevice, stream));
+        change<<<(COUNT + 255) / 256, 256, 0, stream>>>(one->device, COUNT, n);
+        check(cudaMemcpyAsync(one->host, one->device, COUNT * sizeof *one->host, cudaMemcpyDeviceToHost, stream));
+    }
+    check(cudaStreamSynchronize(stream));
+    for (unsigned which = 0; which < count; which++)
+        for (long i = 0; i < COUNT; i++)
+            if (buffers[which].host[i] != pattern(n, which, i) * 2654435761u + n)
+                wrong("copy", n, i);
+    if (count)
+        check_rows(&buffers[n % count], n);
+    printf("right %u\n", n);
+}
+
+static void leave(void)
+{
+    if (!left)
+        check(cudaMallocHost((void **)&left, COUNT * sizeof *left));
+    for (long i = 0; i < COUNT; i++)
+        left[i] = pattern(checks, 99, i);
+    spin<<<1, 1, 0, stream>>>(spun, SPINS);
+    check(cudaMemcpyAsync(buffers[0].device, left, COUNT * sizeof *left, cudaMemcpyHostToDevice, stream));
+    change<<<(COUNT + 255) / 256, 256, 0, stream>>>(buffers[0].device, COUNT, 5);
+    check(cudaMemcpyAsync(left, buffers[0].device, COUNT * sizeof *left, cudaMemcpyDeviceToHost, stream));
+    printf("left\n");
+}
+
+static void take(void)
+{
+    check(cudaStreamSynchronize(stream));
+    for (long i = 0; i < COUNT; i++)
+        if (left[i] != pattern(checks, 99, i) * 2654435761u + 5)
+            wrong("left", checks, i);
+    printf("taken\n");
+}
+
+static void map(void)
+{
+    uint32_t *at = NULL;
+    cudaError_t error = cudaHostGetDevicePointer((void **)&at, buffers[0].host, 0);
+    cudaGetLastError();
+    if (!error) {
+        buffers[0].host[17] = 5;
+        change<<<1, 32, 0, stream>>>(at, 32, 1);
+        check(cudaStreamSynchronize(stream));
+        if (buffers[0].host[17] != 5 * 2654435761u + 1)
+            wrong("mapped", 0, 17);
+    }
+    printf("mapped %d\n", (int)error);
+}
+
+int main(void)
+{
+    char line[64];
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    check(cudaMalloc((void **)&spun, sizeof *spun));
+    check(cudaMemset(spun, 0, sizeof *spun));
+    more();
+    more();
+    check(cudaDeviceSynchronize());
+    printf("ready\n");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n") != 0) {
+        if (!strcmp(line, "check\n"))
+            check_all();
+        else if (!strcmp(line, "leave\n"))
+            leave();
+        else if (!strcmp(line, "take\n"))
+            take();
+        else if (!strcmp(line, "mapped\n"))
+            map();
+        else {
+            if (!strcmp(line, "more\n"))
+                more();
+            else if (count > 1)
+                less();
+            printf("buffers %u\n", count);
+        }
+        fflush(stdout);
+    }
+    printf("ended\n");
+    return 0;
+}

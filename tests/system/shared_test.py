@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Page-locked memory of a program on its GPU's own machine (programs/pinned.cu): its server has the program's region, also the
+next one, where the session goes on after a death, a move to another GPU, and a resize; a node that it goes to over TCP has not,
+and copies travel until the program is back. What kernels may reach stays on its node."""
+import os
+
+from cluster import System
+from connections import goes_over
+from harness import expect, expect_equal, main, scenario, within
+from steady import add_vm
+from survivor import Survivor, its_server_is_killed, session
+from two_nodes import PATIENCE, TwoNodes, ends
+
+OPTIONS = {"vms": 1, "sms": 48, "memory": "1G"}
+ELSEWHERE = {"local": True, "node": lambda i: {"socket": ""} if i else {}}    # node-1 has no socket
+
+
+def regions(pid):
+    with open("/proc/%d/maps" % pid) as maps:
+        return [line for line in maps if "flyt-region" in line]
+
+
+def shares(system, program, is_shared=True):
+    """Whether the session's server has the region that the program has, and all is right."""
+    goes_over(system, program, "unix" if is_shared else "tcp")
+    own, served = regions(program.process.pid), regions(session(system)["server_pid"])
+    expect_equal(len(own), 1, "regions of the program")
+    expect_equal([line.split()[4] for line in served], [line.split()[4] for line in own] if is_shared else [], "regions of the server")
+
+
+class Pinned(Survivor):
+    def __init__(self, system):
+        super().__init__(system, 0, program="pinned")
+        self.checks = 0
+
+    def is_right(self, *words):
+        for word, answer in words:
+            self.does(word, answer)
+        self.checks += 1
+        self.does("check", "right %d" % self.checks)
+
+
+@scenario
+def at_each_server_of_the_node():
+    with System(local=True, gpus=2, **OPTIONS) as system:
+        add_vm(system, 0, memory="512M")
+        program = Pinned(system)
+        program.is_right()
+        shares(system, program)
+        its_server_is_killed(system)
+        shares(system, program)
+        program.is_right(("more", "buffers 3"))
+        for i in range(4):
+            program.does("leave", "left")
+            system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (1 - i % 2), "--force", *PATIENCE)
+            shares(system, program)
+            program.is_right(("take", "taken"), *((("less", "buffers 2"), ("more", "buffers 3")) if i % 2 else ()))
+        system.flytctl("resize", system.vm_ip(0), "--sm", "32")
+        program.is_right()
+        for strike in (system.kill, system.restart):        # of the node manager
+            strike("node-0")
+            its_server_is_killed(system)
+            shares(system, program)
+            program.is_right()
+        ends(system, program)
+
+
+@scenario
+def away_and_back():
+    with TwoNodes(**ELSEWHERE) as system:
+        program = Pinned(system)
+        program.is_right()
+        shares(system, program)
+        for i in range(3):
+            program.does("leave", "left")
+            system.moves()
+            shares(system, program, False)
+            program.is_right(("take", "taken"), ("less", "buffers 1"), ("more", "buffers 2"), ("more", "buffers 3"))
+            program.does("leave", "left")
+            system.moves()
+            within(60, lambda: session(system)["state"] == "serving", "it goes on")
+            if session(system)["transport"] == "unix":      # a busy machine's socket may have been slow
+                shares(system, program)
+            program.is_right(("take", "taken"), ("less", "buffers 2"))
+        ends(system, program)
+
+
+@scenario
+def what_kernels_reach_stays():
+    with TwoNodes(gpus=2, **ELSEWHERE) as system:
+        program = Pinned(system)
+        program.is_right(("mapped", "mapped 0"))
+        shares(system, program)
+        result = system.migrates_when_connected("node-1")
+        expect(result.status and "kernels may reach host memory of the program" in result.err, result)
+        expect_equal(system.place(), "node-0", "where it is")
+        program.is_right(("mapped", "mapped 0"))
+        result = system.migrates("node-0:1", "--force")
+        expect_equal(result.status, 0, "a move within the node", result)
+        shares(system, program)
+        program.is_right(("mapped", "mapped 0"))
+        its_server_is_killed(system)
+        shares(system, program)
+        program.is_right(("mapped", "mapped 0"))
+        ends(system, program)
+
+
+if __name__ == "__main__":
+    main()
