@@ -174,9 +174,9 @@ void flyt_channel_abandon(struct flyt_channel *channel);
 const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *channel);
 /* The program's region (region.h), NULL: there is none. It stays when the channel is closed. */
 const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel);
-/* Whether the server has it, too, so that calls may name places of it; of a fresh connection, whether that one's does.
- */
-bool flyt_channel_sees_region(const struct flyt_channel *channel);
+/* 0: the server has not got it. Else it has, so that calls may name places of it: a number that no other server of the
+ * session has. Of a fresh connection, that one's server. */
+uint64_t flyt_channel_region_at(const struct flyt_channel *channel);
 /* Whether kernels reach what is page-locked there, by the program's addresses. */
 bool flyt_channel_maps_region(const struct flyt_channel *channel);
 /*

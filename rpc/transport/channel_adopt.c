@@ -227,7 +227,7 @@ static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *
     atomic_store(&channel->data_stream_count, fresh->offered_stream_count);
     atomic_store(&channel->window_bytes, fresh->window_bytes);
     channel->can_resume = fresh->offers_resume;
-    atomic_store(&channel->sees_region, flyt_channel_sees_region(fresh));
+    atomic_store(&channel->region_at, flyt_channel_region_at(fresh));
     atomic_store(&channel->maps_region, flyt_channel_maps_region(fresh));
     channel->is_read_out = channel->is_torn = channel->is_moved = channel->is_patient = false;
     take_place(channel, fresh);

@@ -134,7 +134,7 @@ static int bring_region(struct flyt_channel *channel, struct flyt_channel *owner
     if (status)
         return flyt_error_set(err, status, "it did not take the memory that is to be shared: %s", strerror(-status));
     use &= owner->region.id ? ~0u : 0;
-    atomic_store(&channel->sees_region, use & FLYT_REGION_IS_SEEN);
+    atomic_store(&channel->region_at, use & FLYT_REGION_IS_SEEN ? ++owner->region_number : 0);
     atomic_store(&channel->maps_region, use & FLYT_REGION_IS_MAPPED && flyt_region_is_at_home(&owner->region));
     return 0;
 }
@@ -170,9 +170,9 @@ const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel
     return atomic_load_explicit(&channel->has_region, memory_order_acquire) ? &channel->region : NULL;
 }
 
-bool flyt_channel_sees_region(const struct flyt_channel *channel)
+uint64_t flyt_channel_region_at(const struct flyt_channel *channel)
 {
-    return atomic_load_explicit(&channel->sees_region, memory_order_relaxed);
+    return atomic_load_explicit(&channel->region_at, memory_order_relaxed);
 }
 
 bool flyt_channel_maps_region(const struct flyt_channel *channel)

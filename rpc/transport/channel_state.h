@@ -232,8 +232,9 @@ struct flyt_channel {
      * its memory is the program's. A fresh connection has none of its own. */
     struct flyt_region region;
     int region_fd;
+    uint64_t region_number; /* the last region_at that was given */
     _Atomic(bool) has_region;
-    _Atomic(bool) sees_region;                   /* the server has it, too */
+    _Atomic(uint64_t) region_at;                 /* flyt_channel_region_at */
     _Atomic(bool) maps_region;                   /* kernels reach what is locked of it, by the program's addresses */
     const struct flyt_progress_page *spare_page; /* of a server that is gone, while this one has none; see AWAY */
 

@@ -8,14 +8,10 @@
 #include "rpc/base/log.h"
 #include "rpc/base/region.h"
 
-struct piece {
-    uint64_t offset_bytes, bytes;
-};
-
 /* What is taken, by offsets. */
 static struct {
     pthread_mutex_t mutex;
-    struct piece *pieces;
+    struct flyt_arena_piece *pieces;
     unsigned count, capacity;
 } arena = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -24,9 +20,9 @@ static const struct flyt_region *own_region(void)
     return flyt_client.channel ? flyt_channel_region(flyt_client.channel) : NULL;
 }
 
-bool flyt_arena_is_seen(void)
+uint64_t flyt_arena_server(void)
 {
-    return flyt_client.channel && flyt_channel_sees_region(flyt_client.channel);
+    return flyt_client.channel ? flyt_channel_region_at(flyt_client.channel) : 0;
 }
 
 bool flyt_arena_is_mapped(void)
@@ -53,7 +49,7 @@ static bool make_room_locked(void)
     if (arena.count < arena.capacity)
         return true;
     unsigned capacity = arena.capacity ? 2 * arena.capacity : 64;
-    struct piece *pieces = realloc(arena.pieces, capacity * sizeof *pieces);
+    struct flyt_arena_piece *pieces = realloc(arena.pieces, capacity * sizeof *pieces);
     if (!pieces)
         return false;
     arena.pieces = pieces;
@@ -63,7 +59,7 @@ static bool make_room_locked(void)
 
 void *flyt_arena_take(uint64_t bytes, uint64_t *ret_bytes)
 {
-    const struct flyt_region *region = flyt_arena_is_seen() ? own_region() : NULL;
+    const struct flyt_region *region = flyt_arena_server() ? own_region() : NULL;
     const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t offset_bytes;
     unsigned place;
@@ -74,7 +70,7 @@ void *flyt_arena_take(uint64_t bytes, uint64_t *ret_bytes)
     bool is_there = make_room_locked() && find_gap_locked(bytes, region->bytes, &place, &offset_bytes);
     if (is_there) {
         memmove(&arena.pieces[place + 1], &arena.pieces[place], (arena.count - place) * sizeof *arena.pieces);
-        arena.pieces[place] = (struct piece){offset_bytes, bytes};
+        arena.pieces[place] = (struct flyt_arena_piece){.offset_bytes = offset_bytes, .bytes = bytes};
         arena.count++;
     }
     pthread_mutex_unlock(&arena.mutex);
@@ -84,13 +80,25 @@ void *flyt_arena_take(uint64_t bytes, uint64_t *ret_bytes)
     return region->base + offset_bytes;
 }
 
-/* The place of the piece that begins there; arena.count: there is none. */
-static unsigned find_piece_locked(uint64_t offset_bytes)
+/* The place of the first piece that ends behind the offset; arena.count: there is none. */
+static unsigned find_place_locked(uint64_t offset_bytes)
 {
-    unsigned place = 0;
-    while (place < arena.count && arena.pieces[place].offset_bytes != offset_bytes)
-        place++;
-    return place;
+    unsigned low = 0, high = arena.count;
+    while (low < high) {
+        unsigned middle = low + (high - low) / 2;
+        if (arena.pieces[middle].offset_bytes + arena.pieces[middle].bytes <= offset_bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The piece that begins there; NULL: none does. */
+static struct flyt_arena_piece *find_piece_locked(uint64_t offset_bytes)
+{
+    unsigned place = find_place_locked(offset_bytes);
+    return place < arena.count && arena.pieces[place].offset_bytes == offset_bytes ? &arena.pieces[place] : NULL;
 }
 
 void flyt_arena_give(void *address)
@@ -100,14 +108,14 @@ void flyt_arena_give(void *address)
     if (!flyt_arena_find((uint64_t)(uintptr_t)address, &offset_bytes))
         return;
     pthread_mutex_lock(&arena.mutex);
-    unsigned place = find_piece_locked(offset_bytes);
-    if (place < arena.count) {
-        int status = flyt_region_discard(region, offset_bytes, arena.pieces[place].bytes);
+    struct flyt_arena_piece *piece = find_piece_locked(offset_bytes);
+    if (piece) {
+        int status = flyt_region_discard(region, offset_bytes, piece->bytes);
         if (status) /* what was there must not be read as new memory: it is not used again */
-            flyt_warn("pinned memory is not given back bytes=%llu: %s", (unsigned long long)arena.pieces[place].bytes,
+            flyt_warn("pinned memory is not given back bytes=%llu: %s", (unsigned long long)piece->bytes,
                       strerror(-status));
         else
-            memmove(&arena.pieces[place], &arena.pieces[place + 1], (--arena.count - place) * sizeof *arena.pieces);
+            memmove(piece, piece + 1, (size_t)(&arena.pieces[--arena.count] - piece) * sizeof *piece);
     }
     pthread_mutex_unlock(&arena.mutex);
 }
@@ -122,10 +130,31 @@ bool flyt_arena_find(uint64_t address, uint64_t *ret_offset_bytes)
     return true;
 }
 
-void flyt_arena_walk(bool (*each)(void *user, uint64_t offset_bytes, uint64_t bytes), void *user)
+bool flyt_arena_next(uint64_t offset_bytes, struct flyt_arena_piece *ret_piece)
 {
     pthread_mutex_lock(&arena.mutex);
-    for (unsigned i = 0; i < arena.count && each(user, arena.pieces[i].offset_bytes, arena.pieces[i].bytes); i++)
-        continue;
+    unsigned place = find_place_locked(offset_bytes);
+    bool is_there = place < arena.count;
+    if (is_there)
+        *ret_piece = arena.pieces[place];
+    pthread_mutex_unlock(&arena.mutex);
+    return is_there;
+}
+
+bool flyt_arena_piece(uint64_t address, struct flyt_arena_piece *ret_piece)
+{
+    uint64_t offset_bytes;
+    return flyt_arena_find(address, &offset_bytes) && flyt_arena_next(offset_bytes, ret_piece) &&
+           ret_piece->offset_bytes <= offset_bytes;
+}
+
+void flyt_arena_note(uint64_t offset_bytes, uint64_t server, bool is_locked)
+{
+    pthread_mutex_lock(&arena.mutex);
+    struct flyt_arena_piece *piece = find_piece_locked(offset_bytes);
+    if (piece) {
+        piece->server = server;
+        piece->is_locked = is_locked;
+    }
     pthread_mutex_unlock(&arena.mutex);
 }

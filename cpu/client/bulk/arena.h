@@ -10,9 +10,9 @@
 #include <stdint.h>
 #include "rpc/base/id.h"
 
-/* Whether the session's server has the region, too. That changes only while the session goes on at another one: who
- * names a place in a call asks in the call's group (flyt_channel_group_begin). */
-bool flyt_arena_is_seen(void);
+/* The session's server, where that has the region, too: flyt_channel_region_at; else 0. It changes only while the
+ * session goes on at another one: who names a place in a call asks in the call's group (flyt_channel_group_begin). */
+uint64_t flyt_arena_server(void);
 /* Whether kernels reach what is locked of it, by the program's addresses. */
 bool flyt_arena_is_mapped(void);
 /* Takes pages for so many bytes, which read as zeros, and *ret_bytes of them; NULL: the server has no region, or there
@@ -23,8 +23,18 @@ void *flyt_arena_take(uint64_t bytes, uint64_t *ret_bytes);
 void flyt_arena_give(void *address);
 /* Whether the address lies in the region, and where; also while no server has it. */
 bool flyt_arena_find(uint64_t address, uint64_t *ret_offset_bytes);
-/* Calls `each` for whatever is taken, until it returns false. Nothing is taken or given back meanwhile. */
-void flyt_arena_walk(bool (*each)(void *user, uint64_t offset_bytes, uint64_t bytes), void *user);
+/* What was taken, as this server knows it. */
+struct flyt_arena_piece {
+    uint64_t offset_bytes, bytes;
+    uint64_t server; /* that has been asked to lock it; 0: none */
+    bool is_locked;  /* it has */
+};
+/* The piece in which the address lies; false: there is none. */
+bool flyt_arena_piece(uint64_t address, struct flyt_arena_piece *ret_piece);
+/* The first piece that ends behind the offset; false: there is none. */
+bool flyt_arena_next(uint64_t offset_bytes, struct flyt_arena_piece *ret_piece);
+/* What the server has answered of the piece that begins there, if it is still taken. */
+void flyt_arena_note(uint64_t offset_bytes, uint64_t server, bool is_locked);
 /* Whether 8 bytes are an address where the region is at its own place, of one that kernels reach. */
 static inline bool flyt_arena_may_be(uint64_t word)
 {

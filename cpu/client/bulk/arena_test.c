@@ -27,6 +27,7 @@ static int make(void **state)
     assert_int_equal(flyt_region_new(&fake.region, &fd), 0);
     close(fd);
     fake.region.bytes = PAGES * page_bytes;
+    fake.region_at = 1;
     flyt_client.channel = (struct flyt_channel *)&fake;
     return 0;
 }
@@ -107,39 +108,56 @@ static void without_a_region(void **state)
     fake.region = region;
 }
 
-/* Counts pieces, and stops at the third. */
-static bool count(void *user, uint64_t offset_bytes, uint64_t bytes)
-{
-    unsigned *seen = user;
-    assert_int_equal(offset_bytes, 2 * *seen * page_bytes);
-    assert_int_equal(bytes, page_bytes);
-    return ++*seen < 3;
-}
-
 static void what_the_server_has_not_got_stays_the_programs(void **state)
 {
     char *pieces[8], *kept;
-    uint64_t bytes, offset_bytes;
-    unsigned seen = 0;
+    struct flyt_arena_piece piece;
+    uint64_t bytes, offset_bytes, at = 0;
     for (unsigned i = 0; i < 8; i++)
         pieces[i] = flyt_arena_take(page_bytes, &bytes);
     for (unsigned i = 1; i < 8; i += 2)
         flyt_arena_give(pieces[i]);
-    flyt_arena_walk(count, &seen);
-    assert_int_equal(seen, 3);
+    for (unsigned i = 0; i < 8; i += 2, at = piece.offset_bytes + piece.bytes) {
+        assert_true(flyt_arena_next(at, &piece));
+        assert_int_equal(piece.offset_bytes, i * page_bytes);
+    }
+    assert_false(flyt_arena_next(at, &piece));
     kept = pieces[2];
     kept[5] = 5;
-    fake.hides_region = true;
-    assert_false(flyt_arena_is_seen());
+    fake.region_at = 0;
+    assert_int_equal(flyt_arena_server(), 0);
     assert_null(flyt_arena_take(1, &bytes));
     assert_true(flyt_arena_find((uint64_t)(uintptr_t)kept, &offset_bytes));
     assert_int_equal(kept[5], 5);
     for (unsigned i = 0; i < 8; i += 2)
         flyt_arena_give(pieces[i]);
-    fake.hides_region = false;
+    fake.region_at = 2;
     assert_ptr_equal(flyt_arena_take(8 * page_bytes, &bytes), pieces[0]);
     check_zeros(pieces[0], bytes);
     flyt_arena_give(pieces[0]);
+}
+
+static void a_server_is_asked_for_each_piece(void **state)
+{
+    struct flyt_arena_piece piece;
+    uint64_t bytes;
+    char *first = flyt_arena_take(3 * page_bytes, &bytes), *second = flyt_arena_take(page_bytes, &bytes);
+    const uint64_t at = (uint64_t)(uintptr_t)first, offset_bytes = (uint64_t)(second - fake.region.base);
+    assert_true(flyt_arena_piece(at + 2 * page_bytes + 7, &piece));
+    assert_int_equal(piece.offset_bytes, (uint64_t)(first - fake.region.base));
+    assert_int_equal(piece.bytes, 3 * page_bytes);
+    assert_int_equal(piece.server, 0);
+    flyt_arena_note(offset_bytes, 7, true);
+    flyt_arena_note(offset_bytes + page_bytes, 8, true); /* none begins there */
+    assert_true(flyt_arena_piece((uint64_t)(uintptr_t)second, &piece));
+    assert_int_equal(piece.server, 7);
+    assert_true(piece.is_locked);
+    assert_true(flyt_arena_piece(at, &piece));
+    assert_int_equal(piece.server, 0);
+    assert_false(flyt_arena_piece(at + 4 * page_bytes, &piece)); /* behind both */
+    flyt_arena_give(second);
+    assert_false(flyt_arena_piece((uint64_t)(uintptr_t)second, &piece));
+    flyt_arena_give(first);
 }
 
 int main(void)
@@ -149,6 +167,7 @@ int main(void)
         cmocka_unit_test(what_is_no_piece),
         cmocka_unit_test(without_a_region),
         cmocka_unit_test(what_the_server_has_not_got_stays_the_programs),
+        cmocka_unit_test(a_server_is_asked_for_each_piece),
     };
     return cmocka_run_group_tests(tests, make, NULL);
 }

@@ -38,9 +38,9 @@ const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel
     return fake.region.id ? &fake.region : NULL;
 }
 
-bool flyt_channel_sees_region(const struct flyt_channel *channel)
+uint64_t flyt_channel_region_at(const struct flyt_channel *channel)
 {
-    return fake.region.id && !fake.hides_region;
+    return fake.region_at;
 }
 
 bool flyt_channel_maps_region(const struct flyt_channel *channel)

@@ -11,6 +11,7 @@
 #include "cpu/client/cuda/constant.h"
 #include "cpu/client/cuda/constant_copy.h"
 #include "cpu/client/cuda/function_queue.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "rpc/base/region.h"
 
@@ -295,8 +296,8 @@ static CUresult send_region(struct flyt_stream *stream, const struct flyt_copy *
 }
 
 /* The GPU reads or writes the program's memory when the stream reaches the copy. CUDA_ERROR_NOT_READY: the session has
- * gone to a server that has not this memory. */
-static CUresult copy_region(struct flyt_stream *stream, const struct flyt_copy *copy, bool is_async)
+ * gone on at another server than this one, which has this memory locked. */
+static CUresult copy_region(struct flyt_stream *stream, const struct flyt_copy *copy, uint64_t server, bool is_async)
 {
     struct flyt_channel_group group;
     uint64_t sequence = 0;
@@ -305,8 +306,8 @@ static CUresult copy_region(struct flyt_stream *stream, const struct flyt_copy *
         result = flyt_client_status(flyt_channel_group_begin(flyt_client.channel, &group), "copy_region");
     if (result)
         return result;
-    result = flyt_arena_is_seen() ? send_region(stream, copy, copy->src.place == FLYT_PLACE_HOST, &sequence)
-                                  : CUDA_ERROR_NOT_READY;
+    result = flyt_arena_server() == server ? send_region(stream, copy, copy->src.place == FLYT_PLACE_HOST, &sequence)
+                                           : CUDA_ERROR_NOT_READY;
     flyt_channel_group_end(flyt_client.channel, &group);
     if (result == CUDA_ERROR_NOT_READY) /* no call was made of what was begun */
         atomic_fetch_sub_explicit(&stream->issued_calls, 1, memory_order_relaxed);
@@ -349,7 +350,9 @@ static CUresult copy_host(struct flyt_stream *stream, const struct flyt_copy *co
 
 /* ---- the whole ---- */
 
-static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t bytes, bool is_async)
+/* *ret_server: of what is shared, with whom. */
+static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t bytes, bool is_async,
+                                       uint64_t *ret_server)
 {
     struct flyt_copy_facts facts = {.is_async = is_async, .bytes = bytes};
     bool is_in = copy->src.place == FLYT_PLACE_HOST;
@@ -362,7 +365,8 @@ static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t by
     uint64_t offset_bytes;
     const bool is_in_region = facts.is_pinned && flyt_arena_find(host.address, &offset_bytes);
     const bool is_written = flyt_transfer_writes(host.address, span);
-    facts.is_shared = is_in_region && flyt_arena_is_seen() && !is_written && flyt_copy_is_regular(copy);
+    facts.is_shared =
+        is_in_region && !is_written && flyt_copy_is_regular(copy) && flyt_host_is_shared(host.address, ret_server);
     /* A copy that is on its way in a stream may write what lies in the region. */
     facts.is_writer_pending = is_in && (is_in_region || is_written || flyt_function_is_pending());
     return facts;
@@ -417,7 +421,8 @@ static bool may_return_early(const struct flyt_stream *stream, const struct flyt
 
 static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, uint64_t bytes, bool is_async)
 {
-    struct flyt_copy_facts facts = facts_of(copy, bytes, is_async);
+    uint64_t server;
+    struct flyt_copy_facts facts = facts_of(copy, bytes, is_async, &server);
     enum flyt_route route = flyt_copy_route(copy->dst.place, copy->src.place, &facts);
     CUresult result = CUDA_SUCCESS;
     if (flyt_range_is_minted(copy->dst.address) || flyt_range_is_minted(copy->src.address)) {
@@ -440,7 +445,7 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, ui
         return copy_out_transfer(stream, copy, route == FLYT_ROUTE_OUT_BACKGROUND);
     case FLYT_ROUTE_OUT_REGION:
     case FLYT_ROUTE_IN_REGION:
-        result = copy_region(stream, copy, is_async);
+        result = copy_region(stream, copy, server, is_async);
         return result == CUDA_ERROR_NOT_READY ? carry_out(stream, copy, bytes, is_async) : result;
     case FLYT_ROUTE_IN_INLINE:
     case FLYT_ROUTE_IN_NOW:

@@ -43,21 +43,37 @@ static void *alloc_shared(uint64_t bytes)
     if (!address)
         return NULL;
     flyt_arena_find((uint64_t)(uintptr_t)address, &offset_bytes);
-    if (lock_shared(offset_bytes, taken_bytes) == CUDA_SUCCESS)
-        return address;
-    flyt_arena_give(address);
-    return NULL;
+    const uint64_t server = flyt_arena_server();
+    if (lock_shared(offset_bytes, taken_bytes) != CUDA_SUCCESS) {
+        flyt_arena_give(address);
+        return NULL;
+    }
+    flyt_arena_note(offset_bytes, server, true);
+    return address;
+}
+
+bool flyt_host_is_shared(uint64_t address, uint64_t *ret_server)
+{
+    struct flyt_arena_piece piece;
+    const uint64_t server = flyt_arena_server();
+    *ret_server = server;
+    if (!server || !flyt_arena_piece(address, &piece))
+        return false;
+    if (piece.server == server)
+        return piece.is_locked;
+    bool is_locked = lock_shared(piece.offset_bytes, piece.bytes) == CUDA_SUCCESS;
+    flyt_arena_note(piece.offset_bytes, server, is_locked);
+    return is_locked;
 }
 
 /* False: it is none. What the server does not unlock, because the context or the connection is lost, stays as it is. */
-static bool free_shared(void *address, uint64_t bytes)
+static bool free_shared(void *address)
 {
-    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t offset_bytes;
-    if (!flyt_arena_find((uint64_t)(uintptr_t)address, &offset_bytes))
+    struct flyt_arena_piece piece;
+    if (!flyt_arena_piece((uint64_t)(uintptr_t)address, &piece))
         return false;
-    if (!flyt_arena_is_seen() ||
-        unlock_shared(offset_bytes, (bytes + page_bytes - 1) / page_bytes * page_bytes) == CUDA_SUCCESS)
+    const bool is_locked = piece.server && piece.server == flyt_arena_server() && piece.is_locked;
+    if (!is_locked || unlock_shared(piece.offset_bytes, piece.bytes) == CUDA_SUCCESS)
         flyt_arena_give(address);
     return true;
 }
@@ -72,10 +88,22 @@ static int send_reached(struct flyt_channel *channel, uint32_t thread)
     return flyt_send_region_reach(channel, &args, NULL);
 }
 
+/* What this server has not locked yet it locks now: any of it may be what kernels reach. */
+static void lock_all(void)
+{
+    struct flyt_arena_piece piece;
+    uint64_t server;
+    for (uint64_t at = 0; flyt_arena_next(at, &piece); at = piece.offset_bytes + piece.bytes)
+        flyt_host_is_shared((uint64_t)(uintptr_t)flyt_channel_region(flyt_client.channel)->base + piece.offset_bytes,
+                            &server);
+}
+
 void flyt_host_note_reached(void)
 {
-    if (!atomic_load_explicit(&is_reached, memory_order_relaxed) && !atomic_exchange(&is_reached, true))
-        flyt_client_status(send_reached(flyt_client.channel, flyt_thread_number()), "region_reach");
+    if (atomic_load_explicit(&is_reached, memory_order_relaxed) || atomic_exchange(&is_reached, true))
+        return;
+    flyt_client_status(send_reached(flyt_client.channel, flyt_thread_number()), "region_reach");
+    lock_all();
 }
 
 void flyt_host_look_for_reached(const void *data, size_t bytes)
@@ -94,36 +122,31 @@ void flyt_host_look_for_reached(const void *data, size_t bytes)
 
 /* ---- at another server ---- */
 
-struct relock {
-    struct flyt_restore *restore;
-    int status;
-};
-
-static bool lock_again(void *user, uint64_t offset_bytes, uint64_t bytes)
+static int lock_again(struct flyt_restore *restore, const struct flyt_arena_piece *piece)
 {
-    struct relock *self = user;
-    flyt_region_lock_args args = {
-        .thread = FLYT_RESTORE_THREAD, .region_id = FLYT_REGION_ID, .offset_bytes = offset_bytes, .bytes = bytes};
+    flyt_region_lock_args args = {.thread = FLYT_RESTORE_THREAD,
+                                  .region_id = FLYT_REGION_ID,
+                                  .offset_bytes = piece->offset_bytes,
+                                  .bytes = piece->bytes};
     flyt_region_lock_res res = {0};
-    int status = flyt_call_region_lock(self->restore->fresh, &args, &res);
-    self->status = flyt_restore_answered(self->restore, status, res.result, "page-locked memory of %llu bytes",
-                                         (unsigned long long)bytes);
-    return !self->status;
+    int status = flyt_call_region_lock(restore->fresh, &args, &res);
+    return flyt_restore_answered(restore, status, res.result, "page-locked memory of %llu bytes",
+                                 (unsigned long long)piece->bytes);
 }
 
 int flyt_host_restore(struct flyt_restore *restore)
 {
-    struct relock relock = {.restore = restore};
-    const bool was_mapped = atomic_load(&is_reached);
-    if (was_mapped && !flyt_channel_maps_region(restore->fresh))
+    struct flyt_arena_piece piece;
+    int status = 0;
+    if (!atomic_load(&is_reached))
+        return 0;
+    if (!flyt_channel_maps_region(restore->fresh))
         return flyt_error_set(restore->err, -ENOTSUP,
                               "its kernels may reach host memory of the program, which the new server does not have");
-    if (!flyt_channel_sees_region(restore->fresh))
-        return 0;
-    flyt_arena_walk(lock_again, &relock);
-    if (!relock.status && was_mapped)
-        relock.status = flyt_restore_answered(restore, send_reached(restore->fresh, FLYT_RESTORE_THREAD), 0, "a note");
-    return relock.status;
+    for (uint64_t at = 0; !status && flyt_arena_next(at, &piece); at = piece.offset_bytes + piece.bytes)
+        status = lock_again(restore, &piece);
+    return status ? status
+                  : flyt_restore_answered(restore, send_reached(restore->fresh, FLYT_RESTORE_THREAD), 0, "a note");
 }
 
 /* ---- pinned memory ---- */
@@ -138,7 +161,7 @@ static void *alloc_private(uint64_t bytes)
 
 static void give_back(void *address, uint64_t bytes)
 {
-    if (!free_shared(address, bytes) && munmap(address, bytes))
+    if (!free_shared(address) && munmap(address, bytes))
         flyt_warn("pinned memory is not unmapped bytes=%llu: %m", (unsigned long long)bytes);
 }
 

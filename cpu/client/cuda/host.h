@@ -6,8 +6,9 @@
  * shared is mapped into all devices, at the program's own addresses, where server and program have the region at its
  * own place (canMapHostMemory is 1 then). A child that is forked shares what is shared.
  *
- * Where the session goes on at another server of this host, that one locks what there is of the region; where it goes
- * to another node, the memory stays the program's, and copies of it travel. It cannot go there once kernels may have
+ * Where the session goes on at another server of this host, that one locks pages of the region when they are used
+ * next, or all of them before it goes on where kernels may have addresses of them. Where it goes to another node, the
+ * memory stays the program's, and copies of it travel. It cannot go there once kernels may have
  * an address of it: it was asked for, or is among the arguments of a launch or of a library's call. An address that
  * comes to kernels through memory alone is not seen.
  */
@@ -41,6 +42,9 @@ FLYT_API CUresult flyt_host_flags(const void *address, unsigned *ret_flags);
 /* cuMemHostGetDevicePointer: of mapped memory the address itself; CUDA_ERROR_NOT_SUPPORTED for other pinned memory,
  * _INVALID_VALUE for what is not pinned. */
 FLYT_API CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address);
+/* Whether the GPU copies from and to the shared memory at the address itself. Pages that the server has not locked yet,
+ * because the session has gone on there, are locked first: who uses them waits for that once. *ret_server: where. */
+bool flyt_host_is_shared(uint64_t address, uint64_t *ret_server);
 /* Whether kernels reach pinned memory that begins at, or holds, the address. */
 bool flyt_host_is_mapped(uint64_t address);
 /* Kernels may have an address of mapped memory from now on: before what gives it to them is sent. */

@@ -61,7 +61,7 @@ static bool look_at_call(void *user, const struct flyt_channel_kept_call *call)
     if (takes_data(row, call, head.bytes))
         restore->walk_status = flyt_error_set(
             restore->err, -EBUSY, "the data of a copy to the device went to the server that the session leaves");
-    if (names_region(call) && !flyt_channel_sees_region(restore->fresh))
+    if (names_region(call) && !flyt_channel_region_at(restore->fresh))
         restore->walk_status = flyt_error_set(restore->err, -ENOTSUP,
                                               "a copy of page-locked memory waits, which the new server does not have");
     size_t at = head.bytes + row->stream_wire_offset;
