@@ -23,7 +23,7 @@
 
 extern char **environ;
 
-enum { ARGUMENTS_MAX = 22, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
+enum { ARGUMENTS_MAX = 32, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
 
 /* One that starts: everything that the new process needs, which allocates nothing. */
 struct flyt_node_start {
@@ -117,6 +117,8 @@ static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, s
         add_argument(start, "--no-scrub");
     if (!settings->is_sharing_memory)
         add_argument(start, "--no-shared-memory");
+    if (settings->vm_memory_host_bytes)
+        add_number(start, "--locked-memory", settings->vm_memory_host_bytes);
     if (settings->libraries) {
         add_argument(start, "--libraries");
         add_argument(start, settings->libraries);

@@ -19,6 +19,8 @@ int flyt_session_region_take(struct flyt_session *session, int fd)
         free(self);
         return status;
     }
+    const char *most = getenv(FLYT_LOCKED_MEMORY);
+    self->locked_bytes_max = most ? strtoull(most, NULL, 10) : UINT64_MAX;
     session->region = self;
     return 0;
 }
@@ -75,6 +77,12 @@ static bool is_of_region(const struct flyt_session_region *self, uint32_t region
            bytes <= self->region.bytes - offset_bytes;
 }
 
+/* The node bounds what all servers of a VM take together, by their control group; no session locks more than that. */
+static bool is_within_bound(const struct flyt_session_region *self, uint64_t bytes)
+{
+    return self->locked_bytes <= self->locked_bytes_max && bytes <= self->locked_bytes_max - self->locked_bytes;
+}
+
 static int make_room(struct flyt_session_region *self)
 {
     if (self->lock_count >= FLYT_REGION_LOCKS_MAX)
@@ -102,9 +110,10 @@ int flyt_session_region_add(struct flyt_session *session, uint32_t region_id, ui
     if ((before && offset_bytes - before->offset_bytes < before->bytes) ||
         (behind && behind->offset_bytes - offset_bytes < bytes))
         return -EINVAL;
-    int status = make_room(self);
+    int status = is_within_bound(self, bytes) ? make_room(self) : -ENOMEM;
     if (status)
         return status;
+    self->locked_bytes += bytes;
     memmove(&self->locks[at + 1], &self->locks[at], (self->lock_count - at) * sizeof *self->locks);
     self->locks[at] = (struct flyt_region_lock){.offset_bytes = offset_bytes, .bytes = bytes};
     self->lock_count++;
@@ -126,6 +135,7 @@ void flyt_session_region_remove(struct flyt_session *session, uint64_t offset_by
     const unsigned at = count_up_to(self, offset_bytes);
     if (!at || self->locks[at - 1].offset_bytes != offset_bytes)
         return;
+    self->locked_bytes -= self->locks[at - 1].bytes;
     memmove(&self->locks[at - 1], &self->locks[at], (self->lock_count - at) * sizeof *self->locks);
     self->lock_count--;
 }

@@ -17,6 +17,8 @@
 struct flyt_session;
 
 enum { FLYT_REGION_LOCKS_MAX = 65536 };
+/* In the environment: bytes that a session may have page-locked (--locked-memory); none: no bound. */
+#define FLYT_LOCKED_MEMORY "FLYT_LOCKED_MEMORY"
 
 /* Pages that were locked, or are about to be, with one driver call. */
 struct flyt_region_lock {
@@ -28,7 +30,8 @@ struct flyt_session_region {
     struct flyt_region region;
     struct flyt_region_lock *locks; /* by their offsets; they do not overlap */
     unsigned lock_count, lock_capacity;
-    bool is_reached; /* kernels may have addresses of it */
+    uint64_t locked_bytes, locked_bytes_max; /* of all of them */
+    bool is_reached;                         /* kernels may have addresses of it */
 };
 
 /* Takes what the client has brought as the session's region; fd stays the caller's. 0, also where it is that already;
@@ -42,7 +45,7 @@ bool flyt_session_region_is_reached(const struct flyt_session *session);
 void flyt_session_region_fini(struct flyt_session *session);
 
 /* Notes pages that are about to be locked. 0; -EINVAL: not whole pages of the region, or some of them are noted
- * already; -ENOMEM: too many, or no memory. */
+ * already; -ENOMEM: too many, more than the VM may have of its host, or no memory. */
 int flyt_session_region_add(struct flyt_session *session, uint32_t region_id, uint64_t offset_bytes, uint64_t bytes);
 /* The note of exactly these pages; NULL: there is none. Valid until the next add or remove. */
 struct flyt_region_lock *flyt_session_region_find(struct flyt_session *session, uint32_t region_id,

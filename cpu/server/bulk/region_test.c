@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -167,12 +168,28 @@ static void locks_are_bounded(void **state)
     close_session(session);
 }
 
+static void a_vm_has_its_share_of_the_host(void **state)
+{
+    char most[32];
+    snprintf(most, sizeof most, "%llu", (unsigned long long)(5 * (uint64_t)sysconf(_SC_PAGESIZE) + 1));
+    setenv(FLYT_LOCKED_MEMORY, most, 1);
+    struct flyt_session *session = open_session();
+    unsetenv(FLYT_LOCKED_MEMORY);
+    assert_int_equal(flyt_session_region_add(session, FLYT_REGION_ID, 0, 3 * page_bytes), 0);
+    assert_int_equal(flyt_session_region_add(session, FLYT_REGION_ID, 8 * page_bytes, 3 * page_bytes), -ENOMEM);
+    assert_int_equal(flyt_session_region_add(session, FLYT_REGION_ID, 8 * page_bytes, 2 * page_bytes), 0);
+    assert_int_equal(flyt_session_region_add(session, FLYT_REGION_ID, 4 * page_bytes, page_bytes), -ENOMEM);
+    flyt_session_region_remove(session, 0);
+    assert_int_equal(flyt_session_region_add(session, FLYT_REGION_ID, 4 * page_bytes, 3 * page_bytes), 0);
+    close_session(session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_as_a_map_says),          cmocka_unit_test(what_is_no_place),
         cmocka_unit_test(what_is_no_region_is_none), cmocka_unit_test(a_client_that_comes_back_has_the_same),
-        cmocka_unit_test(locks_are_bounded),
+        cmocka_unit_test(locks_are_bounded),         cmocka_unit_test(a_vm_has_its_share_of_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/process/child.h"
 #include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/library/library.h"
@@ -88,6 +89,7 @@ static const char usage[] =
     "  --library-versions  prints which of these libraries there are, and their versions, and ends\n"
     "  --no-scrub          new device memory is not cleared: the driver is trusted to hand out clean memory\n"
     "  --no-shared-memory  programs of this machine and their servers share none: all goes through their sockets\n"
+    "  --locked-memory BYTES  page-locked memory that a program may share with its server (otherwise any)\n"
     "  --help              this text\n"
     "  --version           the version\n"
     "\n"
@@ -133,6 +135,17 @@ static int set_sm_rate(const char *value)
         return complain("--soft-sm-rate takes a number of instructions per second, up to 10^12, not '%s'", value);
     setenv("FLYT_SOFT_SM_RATE", value, 1);
     return 0;
+}
+
+static int set_locked_memory(const char *value)
+{
+    char *end;
+
+    errno = 0;
+    strtoull(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end || errno)
+        return complain("--locked-memory takes a number of bytes, not '%s'", value);
+    return setenv(FLYT_LOCKED_MEMORY, value, 1) ? complain("--locked-memory cannot be kept: %s", strerror(errno)) : 0;
 }
 
 /* Which ones it knows the software GPU says. */
@@ -196,6 +209,8 @@ static int take_option(struct options *options, int option, const char *value)
         return setenv("FLYT_SHARED_MEMORY", "no", 1)
                    ? complain("--no-shared-memory cannot be kept: %s", strerror(errno))
                    : 0;
+    case 'P':
+        return set_locked_memory(value);
     case 'V':
         options->is_telling_versions = true;
         return 0;
@@ -230,6 +245,7 @@ static int parse(int argc, char **argv, struct options *options)
         {"library-versions", no_argument, NULL, 'V'},
         {"no-scrub", no_argument, NULL, 'N'},
         {"no-shared-memory", no_argument, NULL, 'H'},
+        {"locked-memory", required_argument, NULL, 'P'},
         {"serve", required_argument, NULL, 'c'},
         {"gpu", required_argument, NULL, 'g'},
         {"soft-sm-rate", required_argument, NULL, 'R'},
