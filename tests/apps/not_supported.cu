@@ -11,7 +11,6 @@ int main(void)
 {
     cudaIpcMemHandle_t ipc_memory;
     cudaIpcEventHandle_t ipc_event;
-    cudaMemPool_t pool = NULL;
     cudaGraph_t graph = NULL;
     cudaArray_t array = NULL;
     cudaStream_t stream;
@@ -39,8 +38,6 @@ int main(void)
     EXPECT_ERR(cudaCreateTextureObject(&object, &resource, &texture, NULL), cudaErrorNotSupported);
     EXPECT_ERR(cudaIpcGetMemHandle(&ipc_memory, p), cudaErrorNotSupported);
     EXPECT_ERR(cudaIpcGetEventHandle(&ipc_event, event), cudaErrorNotSupported);
-    EXPECT_ERR(cudaDeviceGetDefaultMemPool(&pool, 0), cudaErrorNotSupported);
-    EXPECT_ERR(cudaMallocAsync(&managed, 4096, stream), cudaErrorNotSupported);
     set<<<1, 1, 0, stream>>>(p);
     CHECK_LAUNCH();
     CHECK(cudaStreamSynchronize(stream));

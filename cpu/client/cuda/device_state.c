@@ -8,6 +8,7 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/pool.h"
 #include "flyt_client_asks.h"
 
 /* Answers to device_peer_info, asked once; see pack_peer. 0: not asked yet. */
@@ -170,6 +171,7 @@ CUresult flyt_device_synchronize(void)
     if (!result)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
+    flyt_pool_settle();
     /* What the wait brought to light of this thread's earlier calls belongs to it. */
     return result ? result : flyt_client_enter();
 }
@@ -190,6 +192,14 @@ static CUresult count_peer_locked(int device, int peer, bool is_enabled)
         atomic_fetch_or(&peers.enabled[device], 1u << peer);
     else
         atomic_fetch_and(&peers.enabled[device], ~(1u << peer));
+    return result;
+}
+
+CUresult flyt_device_peer_count(int device, int peer, bool is_enabled)
+{
+    pthread_mutex_lock(&peers.mutex);
+    CUresult result = count_peer_locked(device, peer, is_enabled);
+    pthread_mutex_unlock(&peers.mutex);
     return result;
 }
 

@@ -8,6 +8,7 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/host.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream.h"
 #include "rpc/base/id.h"
 
@@ -37,24 +38,40 @@ static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_all
     return CUDA_SUCCESS;
 }
 
+static CUresult take(struct flyt_range *range)
+{
+    flyt_memory_alloc_args args = {
+        .thread = flyt_thread_number(), .device = (unsigned)range->device, .bytes = range->bytes};
+    flyt_memory_alloc_res res = {0};
+    int status = call_memory_alloc(&args, &res);
+    CUresult result =
+        enter_allocation(range, &args, flyt_client_reply(status, res.result, "memory_alloc"), res.address);
+    flyt_answer_end();
+    return result;
+}
+
+CUresult flyt_memory_take(uint64_t context_id, int device, uint64_t bytes, CUdeviceptr *ret_address)
+{
+    struct flyt_range range = {
+        .kind = FLYT_RANGE_ALLOCATION, .bytes = bytes, .context_id = context_id, .device = device};
+    CUresult result = take(&range);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_pool_give_back(device))
+        result = take(&range);
+    if (!result)
+        *ret_address = range.base;
+    return result;
+}
+
 CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
 {
-    struct flyt_range range = {.kind = FLYT_RANGE_ALLOCATION, .bytes = bytes};
+    uint64_t context_id;
+    int device;
     CUresult result = flyt_client_enter();
     if (!result && (!ret_address || !bytes))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
-        result = flyt_context_get(&range.context_id, &range.device);
-    if (result)
-        return result;
-    flyt_memory_alloc_args args = {.thread = flyt_thread_number(), .device = (unsigned)range.device, .bytes = bytes};
-    flyt_memory_alloc_res res = {0};
-    int status = call_memory_alloc(&args, &res);
-    result = enter_allocation(&range, &args, flyt_client_reply(status, res.result, "memory_alloc"), res.address);
-    flyt_answer_end();
-    if (!result)
-        *ret_address = res.address;
-    return result;
+        result = flyt_context_get(&context_id, &device);
+    return result ? result : flyt_memory_take(context_id, device, bytes, ret_address);
 }
 
 CUresult flyt_memory_alloc_pitch(size_t width_bytes, size_t height, unsigned element_bytes, CUdeviceptr *ret_address,
@@ -82,7 +99,7 @@ CUresult flyt_memory_free(CUdeviceptr address)
     CUresult result = flyt_client_enter_release();
     if (result || !address)
         return result;
-    return flyt_range_free(address);
+    return flyt_pool_take_back(address, &result) ? result : flyt_range_free(address);
 }
 
 CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_bytes)
