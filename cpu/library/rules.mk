@@ -49,6 +49,15 @@ UNIT_TESTS += $(B)/rpc/gen/library_check_$(1)
 endef
 $(foreach name,$(LIBRARIES),$(eval $(call library_check,$(name),$(LIBRARY_FILE_$(name)))))
 
+# The parts' exports against those of NVIDIA's files.
+define library_parts_check
+$(B)/rpc/gen/library_parts_check_$(1): rpc/library/$(1).parts rpc/gen/library_parts_check.py $(LIBRARY_MAKERS) $(LIBRARY_PARTS_$(1):%=$(B)/lib/%) cpu/library/rules.mk
+	@mkdir -p $$(@D)
+	printf '#!/bin/sh\ncd $(CURDIR) || exit 1\nexec $(PYTHON) -B rpc/gen/library_parts_check.py %s %s %s\n' rpc/library/$(1).parts $(B)/lib $(CUDA_PATH)/lib64 >$$@ && chmod +x $$@
+UNIT_TESTS += $(B)/rpc/gen/library_parts_check_$(1)
+endef
+$(foreach name,$(LIBRARIES),$(if $(LIBRARY_PARTS_$(name)),$(eval $(call library_parts_check,$(name)))))
+
 # What NCCL's communicators are to the client, over a client library of the test's.
 $(B)/cpu/library/nccl_kin_test: $(call objs,cpu/library/nccl_kin_test.c cpu/library/nccl_kin.c cpu/library/nccl_again.c)
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka

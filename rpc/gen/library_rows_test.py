@@ -10,6 +10,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import library_client  # noqa: E402
 import library_parts  # noqa: E402
+import library_parts_check  # noqa: E402
 import library_rows  # noqa: E402
 import library_server  # noqa: E402
 import library_shared  # noqa: E402
@@ -571,8 +572,27 @@ class Parts(unittest.TestCase):
             return parts
 
     def test_what_is_read(self):
-        text = "# The mill's.\nlibmill_run.so.3\n    millRun # it runs\n    millStop\n\nlibmill_sow.so.3\n    millSow\n"
-        self.assertEqual(self.check(text), {"libmill_run.so.3": ["millRun", "millStop"], "libmill_sow.so.3": ["millSow"]})
+        text = ("# The mill's.\nlibmill_run.so.3\n    millRun # it runs\n    absent nobody looks at it: \n        mill_version _Z*\n        millOld\n"
+                "    millStop\n\nlibmill_sow.so.3\n    millSow\n")
+        run = library_parts.Part(["millRun", "millStop"], dict.fromkeys(("mill_version", "_Z*", "millOld"), "nobody looks at it"))
+        self.assertEqual(self.check(text), {"libmill_run.so.3": run, "libmill_sow.so.3": library_parts.Part(["millSow"])})
+
+    def test_what_is_compared_with_nvidias(self):
+        def symbols(*names, version="libmill_run.so.3"):
+            return {library_parts_check.elf.Symbol(name, version) for name in names}
+
+        part = library_parts.Part(["millRun"], {"mill_version": "a text", "_Z*": "C++"})
+        right = symbols("millRun", "mill_version", "_ZN4mill3runEv")
+        self.assertEqual(library_parts_check.differences(part, symbols("millRun"), right), [])
+        for ours, theirs, said in (
+                (symbols(), right, ["lacks millRun@@libmill_run.so.3"]),
+                (symbols("millRun"), right | symbols("millStop"), ["lacks millStop@@libmill_run.so.3"]),
+                (symbols("millRun", "millSow"), right, ["exports beyond NVIDIA's millSow@@libmill_run.so.3"]),
+                (symbols("millRun", "mill_version"), right, ["exports mill_version, which stands as absent"]),
+                (symbols("millRun"), symbols("millRun", "_Zx"), ["says that mill_version is absent, which NVIDIA's has not either"]),
+                (symbols("millRun", version="libmill_run.so.2"), right,
+                 ["lacks millRun@@libmill_run.so.3", "exports beyond NVIDIA's millRun@@libmill_run.so.2"])):
+            self.assertEqual(library_parts_check.differences(part, ours, theirs), said)
 
     def test_what_is_refused(self):
         cases = {
@@ -581,6 +601,9 @@ class Parts(unittest.TestCase):
             "libmill_run.so.3\n    millRun millStop millSow millMow\n": "no function of the library: millMow",
             "libmill_run.so.3\n    millRun millStop\nlibmill_sow.so.3\n    millSow millRun\n": "in two parts: millRun",
             "libmill_run.so.3\n    millRun\nlibmill_run.so.3\n    millSow\n": "stands there twice",
+            "libmill_run.so.3\n    millRun millStop millSow\n    absent it is old:\n        millStop\n": "a function of the library and absent: millStop",
+            "libmill_run.so.3\n    absent it is old\n        millOld\n": "expected absent REASON:",
+            "libmill_run.so.3\n    absent it is old: millOld\n": "expected absent REASON:",
         }
         for text, reason in cases.items():
             with self.assertRaisesRegex(library_rows.RowError, reason):
