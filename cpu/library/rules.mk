@@ -40,6 +40,13 @@ $(B)/lib/libcufile.so.0: $(call objs,cpu/library/cufile.c) $(B)/lib/libflyt-clie
 		-Wl,--no-as-needed $(B)/lib/libflyt-client.so.1
 CLIENT += $(B)/lib/libcufile.so.0
 
+# The same.
+$(B)/lib/libcusolverMg.so.12: $(call objs,cpu/library/cusolvermg.c) cpu/library/cusolvermg.map $(B)/lib/libflyt-client.so.1
+	@mkdir -p $(@D)
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=cpu/library/cusolvermg.map \
+		$(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(B)/lib/libflyt-client.so.1
+CLIENT += $(B)/lib/libcusolverMg.so.12
+
 # Rows and exports against the toolkit's header and library.
 define library_check
 $(B)/rpc/gen/library_check_$(1): rpc/library/$(1).rows rpc/gen/library_check.py $(LIBRARY_MAKERS) $(B)/lib/$(2) cpu/library/rules.mk
