@@ -64,7 +64,7 @@ def nvidia_libraries_with_a_runtime():
 @scenario
 def compilers_and_linkers_as_libraries():
     with server() as s:
-        for program in ("jit_nvrtc", "jit_nvjitlink"):
+        for program in ("jit_nvrtc", "jit_nvjitlink", "jit_nvvm"):
             result = run(through_flyt(s.url, app(program)), environment(FLYT_TEST_FORWARDED="1", CUDA_PATH=harness.CUDA))
             if result.status == SKIPPED:
                 print("  " + result.out.strip())
