@@ -536,7 +536,7 @@ call millHuskDestroy unmake husk
 
     def test_what_stays(self):
         self.assertIn('.stays = "a plough of the mill\'s"', self.client)
-        self.assertRegex(self.server, r'"plough", \.also = NULL, \.stays = true')
+        self.assertRegex(self.server, r'"plough", \.also = NULL, \.stays = "a plough of the mill\'s"')
 
 
 class Names(unittest.TestCase):

@@ -174,7 +174,7 @@ def apply_c(library, one):
 def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n" + apply_c(library, one),
-            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .has_room = {'true' if one.room else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_unstreamed = {'true' if one.is_unstreamed else 'false'}, .is_waiting = {'true' if one.is_waiting else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .is_light = {'true' if one.is_light else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
+            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .has_room = {'true' if one.room else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_unstreamed = {'true' if one.is_unstreamed else 'false'}, .is_waiting = {'true' if one.is_waiting else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .is_light = {'true' if one.is_light else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
             + (f".has_sms = true, .sms_at = offsetof(struct flyt_state_{one.name}, {one.sms_field}), " if one.sms_field else "")
             + "".join(f".is_reset = true, .reset_at = offsetof(struct flyt_state_{one.name}, {names[0]}), " for _, names, streamed in one.applies if streamed) +
             f".defaults = &defaults_{one.name}, .apply = apply_{one.name}, .stream_setter = {quoted(one.stream_setter)}, "

@@ -356,10 +356,8 @@ static void note_staying_of(struct flyt_session *session, const struct flyt_libc
 {
     if (!session->observer)
         return;
-    for (int i = 0; i < call->staying; i++)
-        session->observer->staying(session, true);
-    for (int i = 0; i > call->staying; i--)
-        session->observer->staying(session, false);
+    for (int i = 0; i < abs(call->staying); i++)
+        session->observer->staying(session, FLYT_STAYING_COMMUNICATOR, call->staying > 0);
 }
 
 static void ask_finish(struct flyt_job *job, CUresult result)
@@ -693,7 +691,7 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     self->work.device = object->device;
     self->work.call.cu_stream = object->cu_stream;
     self->object = object;
-    flyt_libobject_stay(call->session, object, false);
+    flyt_libobject_stay(call->session, object, NULL);
     flyt_object_remove(&call->session->objects, &object->object);
     start(self, &end_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
@@ -718,7 +716,7 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     }
     if (object->kind->has_room)
         free(object->real);
-    flyt_libobject_stay(call->session, object, false);
+    flyt_libobject_stay(call->session, object, NULL);
     flyt_object_remove(&call->session->objects, &object->object);
     free(object);
     return result;

@@ -701,7 +701,7 @@ static void operators_have_numbers_of_the_clients(void **state)
 static struct flyt_observer observer;
 static int staying_count;
 
-static void count_staying(struct flyt_session *session, bool is_more)
+static void count_staying(struct flyt_session *session, const char *what, bool is_more)
 {
     staying_count += is_more ? 1 : -1;
 }
@@ -744,6 +744,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(orders_that_make_communicators_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(ids_lead_only_where_the_operator_allows, set_up, tear_down),
         cmocka_unit_test(nccl_listens_where_the_operator_says),
+    assert_string_equal(what, "an NCCL communicator");
         cmocka_unit_test_setup_teardown(a_reset_ends_communicators, set_up, tear_down),
         cmocka_unit_test_setup_teardown(buffers_are_the_programs_and_handles_are_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(operators_have_numbers_of_the_clients, set_up, tear_down),
