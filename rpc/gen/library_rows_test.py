@@ -302,8 +302,9 @@ refuse it is loud: millShout
         self.assertNotIn("run_millSetSpeed", self.server)
 
     def test_what_the_server_knows_of_calls(self):
+        ids = {call.symbol: call.id for call in self.library.calls}
         for symbol, text in (("millRun", ".flags = FLYT_LIBCALL_WAITS | FLYT_LIBCALL_IN_STREAM | FLYT_LIBCALL_ANSWERS}"),
-                             ("millTurn", ".flags = FLYT_LIBCALL_IN_STREAM}"), ("millAsk", ".flags = 0}"), ("millFill", ".made = 1, .flags = FLYT_LIBCALL_NEW}"),
+                             ("millTurn", ".flags = FLYT_LIBCALL_IN_STREAM}"), ("millAsk", ".flags = 0}"), ("millFill", f".made = 1, .made_as = {ids['millFill']:#x}u, .flags = FLYT_LIBCALL_NEW}}"),
                              ("millEmpty", ".flags = FLYT_LIBCALL_END}"), ("millSift", ".object_count = 2, .kinds = {1, 0}, .optional = 2,")):
             self.assertIn(text, self.row("server", symbol))
         ids = [int(text, 16) for text in re.findall(r"\{\.id = (0x[0-9a-f]+)u", self.server)]
@@ -311,6 +312,16 @@ refuse it is loud: millShout
         apply = function(self.server, "apply_wheel")
         self.assertIn("if (want->pond && (is_streamed || want->pond != have->pond || want->pond_bytes != have->pond_bytes))", apply)
         self.assertIn(".is_reset = true, .reset_at = offsetof(struct flyt_state_wheel, pond)", self.server)
+
+    def test_what_objects_are_compared_by(self):
+        """By the row that made one; all served rows of a kind stand for each other."""
+        library = load("object vane\nobject sail\n" + "".join(
+            f"call millMake{name} new\n    h new {kind}{words}\n" for name, kind, words in (
+                ("A", "vane", ""), ("B", "vane", ""), ("C", "vane", "\n    served"), ("D", "vane", ", n s32\n    served"), ("E", "sail", "\n    served"))))
+        by = {call.symbol[-1]: library_server.made_as(library, call) for call in library.calls}
+        self.assertEqual(by["C"], by["D"])
+        self.assertEqual(len(set(by.values())), 4)
+        self.assertNotIn(0, by.values())
 
     def test_what_makes_two_calls_alike(self):
         struct = re.search(r"struct flyt_args_millRun \{(.*?)\n\};", self.shared, re.S)[1]

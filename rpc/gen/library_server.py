@@ -128,6 +128,13 @@ def answers(call):
     return bool(call.of("result", "update", "hout", "hinout")) or any(one.kind.startswith("set ") for one in call.parameters)
 
 
+def made_as(library, call):
+    """What objects are compared by that a call makes: by its number; where the client may have one made again by another call of the
+    kind, which rows do not say, by the kind."""
+    new = next((library.object_of(p) for p in call.parameters if p.kind.startswith("new ")), None)
+    return hash_of(f"{library.name} {new.name}") if new and "served" in call.words else call.id if new else 0
+
+
 def row_c(library, call):
     kinds = [library.object_of(p).number for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
     optional = sum(1 << place for place, p in enumerate(p for p in call.parameters if library.object_of(p) and not p.kind.startswith("new "))
@@ -145,7 +152,7 @@ def row_c(library, call):
     run += f", .resolve = flyt_server_resolve_{call.symbol}" if "finds" in call.words else ""
     run += f", .gather = flyt_server_gather_{call.symbol}" if "gathers" in call.words else ""
     return (f"    {{.id = {call.id:#x}u, .name = \"{call.symbol}\", .run = {run}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
-            f".object_count = {len(kinds)}, .kinds = {{{text}}}, .optional = {optional}, .made = {new[0] if new else 0}, .flags = {' | '.join(words) or '0'}}},")
+            f".object_count = {len(kinds)}, .kinds = {{{text}}}, .optional = {optional}, .made = {new[0] if new else 0}, .made_as = {made_as(library, call):#x}u, .flags = {' | '.join(words) or '0'}}},")
 
 
 def apply_c(library, one):

@@ -6,6 +6,7 @@
 
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/device.h"
+#include "cpu/server/core/digest.h"
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/progress.h"
 #include "cpu/server/core/session.h"
@@ -592,6 +593,7 @@ static CUresult insert_new(struct flyt_session *session, uint64_t id, struct thr
     object->object.is_sequential = object->kind->is_sequential;
     object->device = self->work.device;
     object->made_by = self->work.call.row;
+    object->object.made = flyt_digest(0, (uint32_t)object->device->ordinal, 0, object->made_by->made_as);
     object->partition = object->device->partition;
     memcpy(object->state, object->kind->defaults, object->kind->state_bytes);
     CUresult result = flyt_session_insert(session, &object->object, FLYT_ID_LIBOBJECT);

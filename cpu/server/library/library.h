@@ -100,6 +100,7 @@ struct flyt_server_row {
     /* Of rows that say `gathers`: on the submission thread. */
     enum flyt_gathered (*gather)(struct flyt_libcall *call);
     unsigned bytes, object_count;
+    uint32_t made_as; /* of one that makes an object: equal for all by which it may be made again */
     unsigned char kinds[FLYT_LIB_OBJECTS_MAX], optional, made,
         flags; /* optional: a bit for the object that may be missing */
 };

@@ -22,6 +22,7 @@
 #include "flyt_lib_cudnn.h"
 #include "flyt_lib_curand.h"
 #include "flyt_lib_nccl.h"
+#include "flyt_objects.h"
 #include "rpc/library/cudnn_list.h"
 #include "rpc/library/nccl_list.h"
 
@@ -270,6 +271,46 @@ static void calls_of_a_sequential_object_keep_their_order(void **state)
     assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
     assert_int_equal(synchronize(self, stream_id(1)), CUDA_SUCCESS);
     assert_string_equal(lines, "earlier later ");
+}
+
+static struct flyt_objects_tally tally(struct fixture *self)
+{
+    return flyt_objects_tally(&self->session.objects, FLYT_OBJECTS_LIBOBJECT);
+}
+
+/* What is compared where a session goes on: as many objects, made by other calls, are not what they were. A descriptor
+ * may be made again by the other call that makes one. */
+static void the_call_that_made_an_object_is_noted(void **state)
+{
+    struct fixture *self = *state;
+    const struct tensor tensor = {{.type = TENSOR}};
+    const struct {
+        struct flyt_args_cudnnBackendCreateDescriptor args FLYT_LIB_ALIGNED;
+    } desc = {{.type = TENSOR}};
+    const struct nothing nothing = {0};
+    const struct flyt_objects_tally before = tally(self);
+    struct flyt_objects_tally with_tensor, with_handle;
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(
+            await_new(self, i ? send_new(self, 40, CUDNN("cudnnBackendCreateDescriptor"), &desc, sizeof desc)
+                              : send_new(self, 40, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)),
+            0);
+        assert_int_equal(tally(self).count, before.count + 1);
+        assert_int_not_equal(tally(self).digest, before.digest);
+        assert_true(i == 0 || tally(self).digest == with_tensor.digest);
+        with_tensor = tally(self);
+        SEND(self, FLYT_LIBOBJECT_FORGET, libobject_forget, .thread = 1, .object_id = object_id(40),
+             .row = CUDNN("cudnnBackendDestroyDescriptor"));
+        query(self, legacy);
+        assert_int_equal(tally(self).count, before.count);
+        assert_int_equal(tally(self).digest, before.digest);
+    }
+    assert_int_equal(await_new(self, send_new(self, 40, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
+    with_handle = tally(self);
+    assert_int_equal(with_handle.count, with_tensor.count);
+    assert_int_not_equal(with_handle.digest, with_tensor.digest);
+    assert_int_equal(await_new(self, send_new(self, 41, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
+    assert_int_not_equal(tally(self).digest - with_handle.digest, with_handle.digest - before.digest);
 }
 
 static void what_a_thread_uses_is_its_own(void **state)
@@ -703,6 +744,7 @@ static int staying_count;
 
 static void count_staying(struct flyt_session *session, const char *what, bool is_more)
 {
+    assert_string_equal(what, "an NCCL communicator");
     staying_count += is_more ? 1 : -1;
 }
 
@@ -736,6 +778,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(calls_of_a_sequential_object_keep_their_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_call_that_made_an_object_is_noted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, let_go),
         cmocka_unit_test_setup_teardown(a_reset_leaves_what_a_thread_uses, set_up, let_go),
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
@@ -744,7 +787,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(orders_that_make_communicators_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(ids_lead_only_where_the_operator_allows, set_up, tear_down),
         cmocka_unit_test(nccl_listens_where_the_operator_says),
-    assert_string_equal(what, "an NCCL communicator");
         cmocka_unit_test_setup_teardown(a_reset_ends_communicators, set_up, tear_down),
         cmocka_unit_test_setup_teardown(buffers_are_the_programs_and_handles_are_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(operators_have_numbers_of_the_clients, set_up, tear_down),
