@@ -30,7 +30,7 @@ static const struct flyt_part parts[] = {
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
     {.restore = flyt_host_restore},
-    {.context_end = flyt_pool_clear},
+    {.context_end = flyt_pool_clear, .synchronized = flyt_pool_settle},
     {.init = flyt_stream_init,
      .connected = flyt_stream_number_legacy,
      .wake = flyt_stream_wake,
