@@ -172,6 +172,16 @@ static void test_refused(cudaStream_t stream)
 {
     void *address;
     EXPECT_ERR(cudaMallocAsync(NULL, 4096, stream), cudaErrorInvalidValue);
+    CHECK(cudaMallocAsync(&address, 0, stream));
+    EXPECT(!address, "no bytes have no memory");
+    CHECK(cudaFreeAsync(NULL, stream));
+    cudaMemPoolProps props = {};
+    cudaMemPool_t none;
+    EXPECT_ERR(cudaMemPoolCreate(&none, &props), cudaErrorInvalidValue);
+    props.allocType = cudaMemAllocationTypePinned;
+    props.location.type = cudaMemLocationTypeDevice;
+    props.location.id = 99;
+    EXPECT_ERR(cudaMemPoolCreate(&none, &props), cudaErrorInvalidValue);
     EXPECT_ERR(cudaMallocAsync(&address, (size_t)1 << 60, stream), cudaErrorMemoryAllocation);
     EXPECT_ERR(cudaFreeAsync((void *)0x12345600, stream), cudaErrorInvalidValue);
     cudaMemPool_t pool = make(64 << 20);

@@ -203,6 +203,7 @@ CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
         result = CUDA_ERROR_INVALID_VALUE;
     result = result ? result : check_location(&props->location, props->allocType);
     result = result ? result : enter_device(props->location.id);
+    result = result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result; /* as the driver says it */
     if (!result && props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         result = flyt_not_supported("pool that is shared with other processes");
     if (!result && props->usage)
@@ -487,12 +488,15 @@ CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_hand
     struct pool *pool;
     struct block *block;
     CUresult result = flyt_client_enter();
-    if (!result && (!ret_address || !bytes))
+    if (!result && !ret_address)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
     if (result)
         return result;
+    *ret_address = 0;
+    if (!bytes)
+        return CUDA_SUCCESS;
     const uint64_t block_bytes = rounded(bytes);
     result = take(handle, block_bytes, stream, &pool, &block);
     if (!result && !block)
@@ -523,11 +527,9 @@ CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
 {
     struct flyt_stream *stream;
     CUresult result = flyt_client_enter_release();
-    if (!result && !address)
-        result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
-    if (result)
+    if (result || !address)
         return result;
     pthread_mutex_lock(&pools.mutex);
     struct block *block = find_block_locked(address);
@@ -634,6 +636,8 @@ static CUresult check_access(int own_device, const CUmemAccessDesc *map, size_t 
     for (size_t i = 0; i < count; i++) {
         int device = map[i].location.id, can = 0;
         bool is_more = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        if (map[i].location.type == CU_MEM_LOCATION_TYPE_HOST)
+            return flyt_not_supported("access of the host to a pool");
         if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
             (!is_more && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE))
             return CUDA_ERROR_INVALID_VALUE;

@@ -29,9 +29,10 @@ FLYT_API CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemA
 FLYT_API CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool);
 /* cuMemPoolDestroy. What is allocated of it stays until it is freed. */
 FLYT_API CUresult flyt_pool_destroy(CUmemoryPool pool);
-/* cuMemAllocFromPoolAsync; pool NULL: the current one of the stream's device. */
+/* cuMemAllocFromPoolAsync; pool NULL: the current one of the stream's device. bytes 0: success and 0, as the runtime
+ * answers. */
 FLYT_API CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool pool, CUstream stream, CUdeviceptr *ret_address);
-/* cuMemFreeAsync, also of what cuMemAlloc has made. */
+/* cuMemFreeAsync, also of what cuMemAlloc has made. 0 does nothing and succeeds. */
 FLYT_API CUresult flyt_pool_free(CUdeviceptr address, CUstream stream);
 /* cuMemPoolTrimTo. */
 FLYT_API CUresult flyt_pool_trim(CUmemoryPool pool, size_t bytes_kept);
