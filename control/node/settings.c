@@ -22,7 +22,7 @@ static const char *const isolation_choices[] = {"shared", "strict", NULL};
 const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "name", .kind = FLYT_SETTING_STRING, .offset = AT(name), .fallback = "", .help = "the node's name; the host's by default"},
     {.path = "managers", .kind = FLYT_SETTING_STRINGS, .offset = AT(managers), .fallback = "", .help = "cluster managers, tcp://HOST:PORT; none: serves what its state file has"},
-    {.path = "listen", .kind = FLYT_SETTING_STRINGS, .offset = AT(listen), .fallback = "tcp://:9810", .help = "where programs connect"},
+    {.path = "listen", .kind = FLYT_SETTING_STRINGS, .offset = AT(listen), .fallback = "tcp://:9810", .help = "where programs connect, tcp://[HOST]:PORT or vsock://[CID]:PORT"},
     {.path = "data_urls", .kind = FLYT_SETTING_STRINGS, .offset = AT(data_urls), .fallback = "", .help = "what programs are told; by default `listen` with host_ip"},
     {.path = "socket", .kind = FLYT_SETTING_STRING, .offset = AT(socket), .fallback = "/run/flyt/node.sock", .help = "unix socket where programs of this machine connect, mode 0666, which they are told besides; empty: none, so that they use `listen`, too"},
     {.path = "host_ip", .kind = FLYT_SETTING_STRING, .offset = AT(host_ip), .fallback = "", .help = "this machine's address, for data_urls and placement near a VM"},
@@ -69,14 +69,17 @@ const struct flyt_setting flyt_node_setting_table[] = {
 };
 /* clang-format on */
 
-static int check_urls(const struct flyt_strings *urls, const char *setting, struct flyt_error *err)
+static int check_urls(const struct flyt_strings *urls, const char *setting, bool may_be_vsock, struct flyt_error *err)
 {
     struct flyt_url url;
     struct flyt_error cause;
 
-    for (size_t i = 0; i < urls->count; i++)
+    for (size_t i = 0; i < urls->count; i++) {
         if (flyt_url_parse(urls->items[i], &cause, &url))
             return flyt_error_set(err, -EINVAL, "%s: %.400s", setting, cause.text);
+        if (url.scheme == FLYT_URL_VSOCK && !may_be_vsock)
+            return flyt_error_set(err, -EINVAL, "%s: '%.128s': vsock is for programs only", setting, urls->items[i]);
+    }
     return 0;
 }
 
@@ -116,11 +119,11 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
     const struct flyt_node_settings *settings = user;
     unsigned files = !!settings->authority + !!settings->certificate + !!settings->key;
 
-    int status = check_urls(&settings->managers, "managers", err);
+    int status = check_urls(&settings->managers, "managers", false, err);
     if (!status)
-        status = check_urls(&settings->listen, "listen", err);
+        status = check_urls(&settings->listen, "listen", true, err);
     if (!status)
-        status = check_urls(&settings->data_urls, "data_urls", err);
+        status = check_urls(&settings->data_urls, "data_urls", true, err);
     if (!status)
         status = check_socket(settings->socket, err);
     if (!status)
