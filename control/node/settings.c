@@ -57,6 +57,9 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "vm.memory_host", .kind = FLYT_SETTING_SIZE, .offset = AT(vm_memory_host_bytes), .fallback = "0", .maximum = 1ull << 50, .is_live = true, .help = "memory of this machine that a VM's servers may take together, and that each of its programs may have page-locked; 0: no bound"},
     {.path = "vm.cpu", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_cpu_pct), .fallback = "0", .maximum = 1000000, .is_live = true, .help = "CPU time that they may take together, in percent of one CPU; 0: no bound"},
     {.path = "vm.pids", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_pids), .fallback = "0", .maximum = 4194304, .is_live = true, .help = "processes and threads that they may have together; 0: no bound"},
+    {.path = "vm_device.folder", .kind = FLYT_SETTING_STRING, .offset = AT(vm_device_folder), .fallback = "", .help = "folder of a tmpfs or hugetlbfs for the memory that VMs of this machine share with it (flytctl vm device); empty: there is none"},
+    {.path = "vm_device.size", .kind = FLYT_SETTING_SIZE, .offset = AT(vm_device_bytes), .fallback = "256M", .minimum = 2 << 20, .maximum = 1ull << 40, .help = "of that of one VM, a power of two; all of it is taken when it is made"},
+    {.path = "vm_device.user", .kind = FLYT_SETTING_STRING, .offset = AT(vm_device_user), .fallback = "root", .help = "QEMU's user, whose these files are, with mode 0600"},
     {.path = "cgroup", .kind = FLYT_SETTING_STRING, .offset = AT(cgroup), .fallback = "", .help = "folder of a delegated control group (v2) for the servers; by default the parent of the own one, where that is named manager (DelegateSubgroup=manager)"},
     {.path = "client_lost", .kind = FLYT_SETTING_SECONDS, .offset = AT(client_lost_ms), .fallback = "60", .minimum = 5000, .maximum = 86400000, .is_live = true, .help = "a silent program is lost after this, where the cluster manager says nothing else"},
     {.path = "kill_grace", .kind = FLYT_SETTING_SECONDS, .offset = AT(kill_grace_ms), .fallback = "2", .minimum = 10, .maximum = 600000, .is_live = true, .help = "a server that is to end has so long"},
@@ -130,6 +133,8 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         status = check_capabilities(&settings->software_cc, err);
     if (status)
         return status;
+    if (settings->vm_device_bytes & (settings->vm_device_bytes - 1))
+        return flyt_error_set(err, -EINVAL, "vm_device.size is no power of two");
     if (!settings->listen.count || settings->listen.count > FLYT_URLS_MAX || settings->data_urls.count > FLYT_URLS_MAX)
         return flyt_error_set(err, -EINVAL, "listen and data_urls take 1 to %d addresses each", FLYT_URLS_MAX);
     if (settings->managers.count > FLYT_MANAGERS_MAX)
