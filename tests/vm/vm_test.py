@@ -32,8 +32,10 @@ BENCH = os.path.join(harness.BUILD, "tests", "bench")
 FIGURES = (("launch", "200", "1", "200"), ("copy", "64", "3", "pinned"))     # programs of tests/bench with their arguments
 SHOWN = ("launch_synchronize", "h2d_pinned_64m", "d2h_pinned_64m")
 VSOCK_TEST = os.path.join(harness.BUILD, "rpc", "transport", "vsock_test")
+SERVER = os.path.join(harness.BUILD, "bin", "flyt-server")
+SOFT_GPU = os.path.join(harness.BUILD, "lib", "libflyt-softgpu.so")
 PROGRAMS = [helper("survivor"), helper("steady"), app("bulk_copies"), *map(app, AFTERWARDS),
-            *(os.path.join(BENCH, name) for name, *_ in FIGURES), VSOCK_TEST]
+            *(os.path.join(BENCH, name) for name, *_ in FIGURES), VSOCK_TEST, SERVER]
 IN_NAMESPACES = "FLYT_VM_IN_NAMESPACES"
 
 
@@ -63,6 +65,8 @@ class WithGuest(TwoNodes):
         root.add_client_library()
         for program in [self.program("flyt-client-manager"), *PROGRAMS]:
             root.add_program(program)
+        root.copy(SOFT_GPU, os.path.join("lib", os.path.basename(SOFT_GPU)))
+        root.add_libraries_of(SOFT_GPU)
         write_settings(os.path.join(root.folder, "etc", "flyt", "client.conf"),
                        {"managers": [self.manager_url], "vm_ip": self.vm_ip(i), "state_dir": "/var/lib/flyt/client",
                         "metrics": ""})
@@ -159,6 +163,16 @@ def runs_unit_tests_of_vsock(system):
     print("    the unit tests of vsock pass", flush=True)
 
 
+def runs_over_vsock(system):
+    """A server in the guest itself, and a program that has no other way to it."""
+    server = system.guest.start("flyt-server", "--listen", "vsock://1:0", "--soft", "1")
+    said = server.stdout.readline().decode().split()
+    expect(said[:1] == ["listening"] and said[1].startswith("vsock://1:"), "the server in the guest says", said)
+    result = harness.finish(system.guest.start("env", "FLYT_SERVER=" + said[1], "copy", "16", "1", "pinned"), 300)
+    expect_equal((result.status, result.err), (0, ""), "over vsock", result)
+    print("    a program runs over vsock", flush=True)
+
+
 @scenario
 def programs_in_a_guest():
     with WithGuest() as system:
@@ -202,6 +216,7 @@ def programs_in_a_guest():
         within(120, lambda: not system.flytctl("sessions"), "no session is left")
         prints_figures(system, "tcp")
         runs_unit_tests_of_vsock(system)
+        runs_over_vsock(system)
         system.flytctl("vm", "remove", "alice")
         within(120, lambda: not os.listdir(system.shared), "the VM's memory has gone with it")
 
