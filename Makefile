@@ -138,8 +138,11 @@ gpu-test: bundle
 torch-test: bundle
 	@tests/torch/run $(B)/bundle/flyt || [ $$? = 77 ]
 
+# What it needs besides is installed or fetched where that is possible: it says itself what is missing, and is skipped.
 vm-test: bootstrap
-	+@$(call built,all test-apps)
+	@sh scripts/bootstrap.sh vm || [ $$? = 2 ]
+	@tests/vm/kernel.sh $(B)/vm-kernel || [ $$? = 2 ]
+	+@$(call built,all test-apps bench-programs $(B)/rpc/transport/vsock_test)
 	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 python3 tests/vm/vm_test.py || [ $$? = 77 ]
 
 bench: all bench-programs
@@ -181,7 +184,7 @@ help:
 	@echo 'make test                all tests that take seconds each (no GPU needed)'
 	@echo 'make soak                the same, and those that take long'
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
-	@echo 'make vm-test             CUDA programs in a virtual machine that QEMU emulates (skipped where it, or a kernel for it, is missing)'
+	@echo 'make vm-test             CUDA programs in a virtual machine that QEMU emulates (skipped where it, or a kernel for it, cannot be had)'
 	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the software GPU; the control plane; moves and images'
 	@echo 'make torch-test          PyTorch natively and through Flyt on this machine'"'"'s GPU, with its own PyTorch; without a GPU, what a software GPU can run, and Numba; monitors'
 	@echo 'make bundle              one folder that runs anywhere: $(B)/bundle/flyt'

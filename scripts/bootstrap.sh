@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sees to the Debian packages that building and testing need. Says what it installs; needs root only when something is
-# missing; where it cannot install, it says exactly what to type. Run by `make demo` and `make test`.
+# missing; where it cannot install, it says exactly what to type. Run by `make demo` and `make test`. `bootstrap.sh vm` sees to
+# those of the virtual machine of `make vm-test` instead.
 set -eu
 
 packages="gcc g++ make python3 pkg-config libtirpc-dev rpcsvc-proto libsystemd-dev libconfig-dev libcjson-dev libsqlite3-dev libmongoc-dev libmicrohttpd-dev libssl-dev openssl libcmocka-dev libopenblas0 libfftw3-double3 libfftw3-single3 libzstd-dev liblz4-dev patchelf util-linux procps iproute2 rpcbind"
@@ -12,6 +13,7 @@ if ! [ -x "$cuda/bin/nvcc" ] || ! [ -e "$cuda/include/cuda.h" ]; then
 fi
 # A system that is not Debian's: trust what pkg-config and PATH find, and name what they do not.
 if ! command -v dpkg-query >/dev/null 2>&1; then
+    [ "${1:-}" != vm ] || exit 0
     missing=
     for tool in gcc g++ make python3 rpcgen patchelf pkg-config openssl; do
         command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
@@ -24,6 +26,7 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
     exit 2
 fi
 
+[ "${1:-}" != vm ] || packages="qemu-system-x86 busybox-static cpio"
 missing=
 for package in $packages; do
     state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)

@@ -6,7 +6,7 @@ _flytctl() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         [ -n "$skip" ] && { skip=; continue; }
         case ${COMP_WORDS[i]} in
-        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --library | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --library | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --to | --rounds | --stop-timeout | --rest | --streams | --pack | --timeout | --to | --pack | --stop-timeout | --timeout | --node | --timeout | --rounds | --stop-timeout | --rest | --streams | --pack | --timeout | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
+        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --library | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --library | --node | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --to | --rounds | --stop-timeout | --rest | --streams | --pack | --timeout | --to | --pack | --stop-timeout | --timeout | --node | --timeout | --rounds | --stop-timeout | --rest | --streams | --pack | --timeout | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
         -*) ;;
         *)
             if [ -z "$first" ]; then first=${COMP_WORDS[i]} command=$first
@@ -39,10 +39,11 @@ _flytctl() {
     'members' | 'members '*) words=" --watch" ;;
     'events' | 'events '*) words=" --follow --last" ;;
     'top' | 'top '*) words=" --count --delay" ;;
-    vm) words=" add set remove join-token revoke" ;;
+    vm) words=" add set remove device join-token revoke" ;;
     'vm add') words=" --sm --memory --name --tenant --host-ip --devices --sessions --priority --minimum-share --maximum-share --window --minimum-sms --shown-sms --sharing --policy --isolation --include-type --exclude-type --include-gpu --exclude-gpu --library --reserved --no-reserved" ;;
     'vm set') words=" --sm --memory --name --tenant --host-ip --devices --sessions --priority --minimum-share --maximum-share --window --minimum-sms --shown-sms --sharing --policy --isolation --include-type --exclude-type --include-gpu --exclude-gpu --library --reserved --no-reserved" ;;
     'vm remove') words=" --kill" ;;
+    'vm device') words=" --node --remove" ;;
     'vm join-token') words=" --valid" ;;
     'vm revoke') words="" ;;
     tenant) words=" set" ;;

@@ -247,6 +247,8 @@ int flyt_peer_connect(const char *url_text, struct flyt_tls *tls, const struct f
         status = flyt_machine_check(&url, err);
     if (status)
         return status;
+    if (url.scheme == FLYT_URL_VSOCK)
+        return flyt_error_set(err, -EINVAL, "'%s': managers are connected to over tcp and unix sockets only", url_text);
     if (url.scheme == FLYT_URL_TCP && (!*url.host || !url.port))
         return flyt_error_set(err, -EINVAL, "'%s' has no host or no port to connect to", url_text);
     if (url.scheme == FLYT_URL_TCP && !tls && !may_be_clear(url.host))

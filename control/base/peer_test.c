@@ -493,9 +493,9 @@ static void test_connecting_fails(void **state)
     struct flyt_peer *peer;
     char url[300];
 
-    static const char *const bad[] = {"tcp://",         "http://x:1",         "tcp://127.0.0.1:0",
-                                      "tcp://:77",      "tcp://192.0.2.1:77", "tcp://[2001:db8::1]:77",
-                                      "unix://relative"};
+    static const char *const bad[] = {"tcp://",          "http://x:1",         "tcp://127.0.0.1:0",
+                                      "tcp://:77",       "tcp://192.0.2.1:77", "tcp://[2001:db8::1]:77",
+                                      "unix://relative", "vsock://2:77"};
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(flyt_peer_connect(bad[i], NULL, &f->client.config, 0, &err, &peer), -EINVAL);
         assert_string_not_equal(err.text, "");

@@ -8,6 +8,7 @@
  * - What was granted is kept in memory only (grant.c): the ticket key is worth nothing on a disk.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 #include "control/base/enrol.h"
 #include "control/client/client.h"
 #include "control/base/json_memory.h"
+#include "control/client/vm_memory.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
 #define AT(field) offsetof(struct flyt_client_settings, field)
@@ -202,6 +205,22 @@ static int join(struct flyt_client_manager *manager, struct flyt_error *err)
     return 0;
 }
 
+/* The memory that this VM shares with its host, where it has such. */
+static void look_for_memory(struct flyt_client_manager *manager)
+{
+    struct flyt_client_vm_memory memory;
+    struct flyt_error err = {0};
+
+    int status = flyt_client_vm_memory_find(FLYT_CLIENT_PCI_DEVICES, manager->settings->vm_ip, &err, &memory);
+    if (!status) {
+        flyt_info("vm %s: shares memory with its host, device=%s bytes=%" PRIu64, manager->settings->vm_ip,
+                  memory.device, memory.bytes);
+        flyt_close(memory.fd);                           /* nothing is in it yet that programs would be given */
+    } else if (status != -ENODEV && status != -ENOENT) { /* memory of somebody else's */
+        flyt_warn("vm %s: the memory that it shares with its host is not used: %s", manager->settings->vm_ip, err.text);
+    }
+}
+
 static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
 {
     struct flyt_client_manager *manager = user;
@@ -232,6 +251,7 @@ static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
     status = flyt_uplink_new(&config, &manager->uplink);
     if (status)
         return flyt_error_set(err, status, "no connection can be made: %s", strerror(-status));
+    look_for_memory(manager);
     flyt_daemon_ready(daemon, "serving programs");
     flyt_info("vm %s: programs at %s", manager->settings->vm_ip, manager->settings->socket);
     return 0;

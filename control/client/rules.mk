@@ -16,3 +16,8 @@ $(B)/control/client/status_test: private LDFLAGS += -Wl,--wrap=flyt_uplink_addre
 $(B)/control/client/status_test: $(B)/control/client/status_test.o $(filter-out %/main.o,$(client_manager_objs)) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lcmocka
 UNIT_TESTS += $(B)/control/client/status_test
+
+# In a folder that looks as sysfs does.
+$(B)/control/client/vm_memory_test: $(call objs,control/client/vm_memory_test.c control/client/vm_memory.c) $(CONTROL_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lcmocka
+UNIT_TESTS += $(B)/control/client/vm_memory_test

@@ -470,6 +470,12 @@ void flyt_serve_vm_report(struct flyt_call *call, void *args);
 void flyt_serve_vm_set(struct flyt_call *call, void *args);
 void flyt_serve_vm_remove(struct flyt_call *call, void *args);
 
+/* ---- vm_device.c ---- */
+
+void flyt_serve_vm_device(struct flyt_call *call, void *args);
+/* A VM was removed: the nodes that are connected are told to keep no memory of it. What they answer is only logged. */
+void flyt_vm_device_forget(struct flyt_cluster *cluster, const char *vm_ip);
+
 /* ---- usage.c ---- */
 
 /* What the VM that asks has and uses. Places nothing. */

@@ -320,6 +320,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_VIEW, "view", VIEWER, flyt_view_args, flyt_view_res, flyt_serve_view),
     ROW(FLYT_VM_SET, "vm_set", OPERATOR, flyt_vm_set_args, flyt_outcome, flyt_serve_vm_set),
     ROW(FLYT_VM_REMOVE, "vm_remove", OPERATOR, flyt_vm_remove_args, flyt_outcome, flyt_serve_vm_remove),
+    ROW(FLYT_VM_DEVICE, "vm_device", OPERATOR, flyt_vm_device_args, flyt_vm_device_res, flyt_serve_vm_device),
     ROW(FLYT_TENANT_SET, "tenant_set", OPERATOR, flyt_tenant_set_args, flyt_outcome, flyt_serve_tenant_set),
     ROW(FLYT_RESIZE, "resize", OPERATOR, flyt_resize_args, flyt_resize_res, flyt_serve_resize),
     ROW(FLYT_DRAIN, "drain", OPERATOR, flyt_drain_args, flyt_drain_res, flyt_serve_drain),

@@ -583,6 +583,8 @@ static void edit_done(void *user, int is_cancelled)
             flyt_wish_written(cluster, edit->id, edit->args ? edit->written : NULL);
         if (is_done)
             edit->before = edit->after = NULL;
+        if (is_done && !edit->args)
+            flyt_vm_device_forget(cluster, edit->vm_ip);
         struct flyt_vm *vm = flyt_table_find(&cluster->vms, edit->vm_ip);
         if (is_done && edit->kill && vm && vm->held) {
             flyt_held_end(vm->held, edit->who, "its VM was removed with its programs");

@@ -571,6 +571,35 @@ static void test_nodes_and_gpus(void **state)
     assert_int_equal(server.valid_s, 3600);
     RUN("vm", "join-token", "web");
     EXPECT_STATUS(2);
+
+    RUN("vm", "device", "10.0.0.9");
+    EXPECT_STATUS(2);
+    EXPECT_IN(result.err, "--node");
+    RUN("vm", "device", "10.0.0.9", "--node", "n1");
+    EXPECT_STATUS(0);
+    assert_string_equal(server.target, "10.0.0.9 n1");
+    EXPECT_IN(result.out, "-object memory-backend-file,id=flyt-memory,mem-path=/dev/shm/flyt-10.0.0.9,share=on,"
+                          "size=268435456 -device ivshmem-plain,memdev=flyt-memory\n");
+    EXPECT_IN(result.out, "<shmem name=\"flyt-10.0.0.9\"><model type=\"ivshmem-plain\"/><size unit=\"b\">268435456"
+                          "</size></shmem>\n");
+    RUN("vm", "device", "10.0.0.9", "--node", "n1", "-o", "json");
+    EXPECT_STATUS(0);
+    EXPECT_IN(result.out,
+              "{\"status\":\"ok\",\"path\":\"/dev/shm/flyt-10.0.0.9\",\"bytes\":268435456,\"qemu\":[\"-object\","
+              "\"memory-backend-file,");
+    server.path = "/dev/hugepages/flyt-10.0.0.9";
+    RUN("vm", "device", "10.0.0.9", "--node", "n1");
+    EXPECT_IN(result.out, "<qemu:commandline><qemu:arg value=\"-object\"/><qemu:arg value=\"memory-backend-file,");
+    EXPECT_IN(result.out, "xmlns:qemu");
+    server.path = "/a,b";
+    RUN("vm", "device", "10.0.0.9", "--node", "n1");
+    EXPECT_STATUS(1);
+    assert_string_equal(result.out, "");
+    server.path = NULL;
+    RUN("vm", "device", "10.0.0.9", "--node", "n1", "--remove");
+    EXPECT_STATUS(0);
+    assert_string_equal(server.target, "10.0.0.9 n1 remove");
+    EXPECT_IN(result.out, "VM 10.0.0.9 shares no memory with n1");
     RUN("node", "revoke", "n1");
     EXPECT_STATUS(0);
     assert_string_equal(server.target, "n1");

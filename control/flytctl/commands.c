@@ -136,6 +136,12 @@ static const struct flyt_option remove_options[] = {
     {0},
 };
 
+static const struct flyt_option device_options[] = {
+    {"node", FLYT_OPTION_TEXT, 0, "NODE", .help = "the node on whose machine the VM runs"},
+    {"remove", FLYT_OPTION_FLAG, 0, .help = "take the memory away; a VM that runs keeps it until it ends"},
+    {0},
+};
+
 static const struct flyt_option tenant_options[] = {
     {"sm", FLYT_OPTION_NUMBER, 0, "N", .maximum = NUMBER_MAX, .help = "SMs of all its VMs; 0: no limit"},
     {"memory", FLYT_OPTION_TEXT, 0, "SIZE", .help = "device memory of all its VMs; 0: no limit"},
@@ -325,6 +331,10 @@ const struct flyt_command flyt_commands[] = {
      "seconds later; the rest takes hold with the next allocation."},
     {"vm remove", "VM", 1, 1, remove_options, flyt_run_vm_remove, false, "takes a VM out",
      "New programs are refused from then on. Running ones go on, unless --kill is given."},
+    {"vm device", "VM", 1, 1, device_options, flyt_run_vm_device, false,
+     "makes memory that a VM shares with its host, and prints what QEMU and libvirt need",
+     "The VM must run on the machine of a GPU node, whose node.conf says where (vm_device). Asked again it prints the "
+     "same. The memory goes with the VM (vm remove)."},
     {"vm join-token", "VM_IP", 1, 1, token_options, flyt_run_join_token, false,
      "prints a one-time token that enrols a VM", "In the VM: flyt-client-manager --join TOKEN."},
     {"vm revoke", "VM", 1, 1, NULL, flyt_run_revoke, false, "makes a VM's certificate worthless", NULL},

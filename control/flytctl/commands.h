@@ -49,6 +49,7 @@ enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *
 enum flyt_exit flyt_run_admit(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_revoke(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_session_show(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
+enum flyt_exit flyt_run_vm_device(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_session_kill(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_explain(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_doctor(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);

@@ -260,7 +260,7 @@ static void look_at_listening(struct flyt_doctor *doctor)
             flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "listening", "correct listen", "%s", err.text);
             continue;
         }
-        if (url.scheme == FLYT_URL_TCP && !url.port) {
+        if (url.scheme != FLYT_URL_UNIX && !url.port) {
             flyt_doctor_say(doctor, FLYT_VERDICT_WARN, "listening", "name a port in listen",
                             "%s names no port: the kernel chooses another one at each start, which cannot be looked at",
                             urls[i]);
@@ -269,7 +269,11 @@ static void look_at_listening(struct flyt_doctor *doctor)
         if (url.scheme == FLYT_URL_TCP && !*url.host)
             snprintf(url.host, sizeof url.host, "localhost");
         flyt_url_print(&url, text);
-        if (flyt_probe_null(text, DATA_PROGRAM, DATA_VERSION, FLYT_DOCTOR_PROBE_MS, &err))
+        int status = flyt_probe_null(text, DATA_PROGRAM, DATA_VERSION, FLYT_DOCTOR_PROBE_MS, &err);
+        if (status == -EADDRNOTAVAIL && url.scheme == FLYT_URL_VSOCK)
+            flyt_doctor_say(doctor, FLYT_VERDICT_WARN, "listening", "modprobe vsock_loopback",
+                            "what is for guests cannot be looked at from here: %s", err.text);
+        else if (status)
             flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "listening",
                             "start flyt-node-manager (systemctl status flyt-node-manager)",
                             "the node manager does not serve programs: %s", err.text);

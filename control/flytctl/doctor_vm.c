@@ -77,17 +77,20 @@ static void look_at_environment(struct flyt_doctor *doctor)
 
 /* ---- the client manager ---- */
 
-/* A unix socket of this machine, where programs go on over the other addresses when it is not to be had; one of another
- * machine is not meant for them. */
-static void look_at_data_socket(struct flyt_doctor *doctor, const struct flyt_url *socket, const char *url)
+/* A unix socket of this machine, or vsock to its host, where programs go on over the other addresses when it is not to
+ * be had; a socket of another machine is not meant for them. */
+static void look_at_near_url(struct flyt_doctor *doctor, const struct flyt_url *near, const char *url)
 {
     struct flyt_error err;
 
-    if (flyt_machine_check(socket, NULL))
+    if (flyt_machine_check(near, NULL))
         return;
     if (flyt_probe_null(url, DATA_PROGRAM, DATA_VERSION, FLYT_DOCTOR_PROBE_MS, &err))
-        flyt_doctor_say(doctor, FLYT_VERDICT_WARN, "data", "does this container have the socket's folder?",
-                        "programs do not get the node's unix socket: %s", err.text);
+        flyt_doctor_say(doctor, FLYT_VERDICT_WARN, "data",
+                        near->scheme == FLYT_URL_UNIX
+                            ? "does this container have the socket's folder?"
+                            : "has this VM a vsock device, and does it run on the GPU's node?",
+                        "programs do not get the node's nearest address: %s", err.text);
     else
         flyt_doctor_say(doctor, FLYT_VERDICT_OK, "data", "", "the GPU's node answers at %s", url);
 }
@@ -97,8 +100,9 @@ static void look_at_data_url(struct flyt_doctor *doctor, const char *url)
     struct flyt_url parsed;
     struct flyt_error err;
 
-    if (!flyt_url_parse(url, NULL, &parsed) && parsed.scheme == FLYT_URL_UNIX && *parsed.host)
-        look_at_data_socket(doctor, &parsed, url);
+    if (!flyt_url_parse(url, NULL, &parsed) &&
+        (parsed.scheme == FLYT_URL_VSOCK || (parsed.scheme == FLYT_URL_UNIX && *parsed.host)))
+        look_at_near_url(doctor, &parsed, url);
     else if (flyt_probe_null(url, DATA_PROGRAM, DATA_VERSION, FLYT_DOCTOR_PROBE_MS, &err))
         flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "data",
                         "is there a route to the node, does a firewall stand between, does its node manager run?",

@@ -318,6 +318,25 @@ static void serve_adopt(struct flyt_call *call, void *data)
     reply_outcome(call, FLYT_NODE_ADOPT);
 }
 
+static void serve_vm_device(struct flyt_call *call, void *data)
+{
+    const flyt_vm_device_args *args = data;
+    struct test_server *server = server_of(call);
+    flyt_name path = (char *)(server->path ? server->path : "/dev/shm/flyt-10.0.0.9");
+    flyt_vm_device_res res = {.outcome = {.text = (char *)""}};
+
+    snprintf(server->target, sizeof server->target, "%s %s%s", args->vm, args->node, args->remove ? " remove" : "");
+    if (!may_answer(call, FLYT_VM_DEVICE, &res))
+        return;
+    res.outcome = outcome_of(server);
+    if (!args->remove && res.outcome.status == FLYT_STATUS_OK) {
+        res.path.path_len = 1;
+        res.path.path_val = &path;
+        res.bytes = 1 << 28;
+    }
+    flyt_call_reply(call, &res);
+}
+
 static void serve_token(struct flyt_call *call, void *data)
 {
     struct test_server *server = server_of(call);
@@ -391,6 +410,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_NODE_FENCE, "node_fence", flyt_fence_args, flyt_outcome, serve_fence),
     ROW(FLYT_NODE_ADOPT, "node_adopt", flyt_adopt_args, flyt_outcome, serve_adopt),
     ROW(FLYT_JOIN_TOKEN, "join_token", flyt_token_args, flyt_token_res, serve_token),
+    ROW(FLYT_VM_DEVICE, "vm_device", flyt_vm_device_args, flyt_vm_device_res, serve_vm_device),
     ROW(FLYT_SESSION_KILL, "session_kill", flyt_session_args, flyt_outcome, serve_session_kill),
     ROW(FLYT_BACKUP, "backup", flyt_backup_args, flyt_backup_res, serve_backup),
     ROW(FLYT_REVOKE, "revoke", flyt_revoke_args, flyt_outcome, serve_revoke),

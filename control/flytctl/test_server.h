@@ -57,6 +57,7 @@ struct test_server {
     unsigned hello_count, call_count, view_count;
     flyt_peer_kind kind;
     char name[256], vm[256], selector[256], target[256], tenant[256];
+    const char *path; /* of memory that a VM is to share; NULL: one in /dev/shm */
     uint32_t last;
     flyt_vm_set_args set; /* its strings are not kept */
     char set_name[256];

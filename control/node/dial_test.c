@@ -327,9 +327,10 @@ static void test_another_address(void **state)
     open_door_at(&scene, TAKES, "tcp://127.0.0.1:0");
     assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &fd, nobody), 0);
     close(fd);
-    /* A unix socket is this machine's: it is not tried where there is another one. */
-    char *urls[] = {(char *)"unix:///nowhere/at/all", nobody, (char *)"nonsense", scene.door.url};
-    scene.way = find_way(scene.event, urls, 4);
+    /* A unix socket is this machine's: it is not tried where there is another one; vsock is its guests'. */
+    char *urls[] = {(char *)"unix:///nowhere/at/all", (char *)"vsock://2:1", nobody, (char *)"nonsense",
+                    scene.door.url};
+    scene.way = find_way(scene.event, urls, 5);
     assert_int_equal(flyt_node_way_count(scene.way), 2);
     connects(&scene);
     assert_int_equal(flyt_node_way_first(scene.way), 1); /* where the next one begins */
@@ -371,11 +372,11 @@ static void test_a_name(void **state)
 
 static void test_no_way(void **state)
 {
-    char *urls[] = {(char *)"nonsense", (char *)"tcp://:1"};
+    char *urls[] = {(char *)"nonsense", (char *)"tcp://:1", (char *)"vsock://2:1", (char *)"vsock://:1"};
     struct flyt_node_way *way = NULL;
     struct flyt_error err = {0};
 
-    assert_int_equal(flyt_node_way_new(urls, 2, &way, &err), -EINVAL);
+    assert_int_equal(flyt_node_way_new(urls, 4, &way, &err), -EINVAL);
     assert_non_null(strstr(err.text, "no address"));
     assert_int_equal(flyt_node_way_new(urls, 0, &way, &err), -EINVAL);
     assert_null(way);

@@ -75,18 +75,11 @@ static void take_stranger(void *user, int fd, const void *record, size_t bytes)
 
 /* ---- tickets ---- */
 
+/* Who has left already is at no address: as at a unix socket. */
 static void print_address(int fd, char *text, size_t bytes)
 {
-    struct sockaddr_storage address = {0};
-    socklen_t length = sizeof address;
-    char host[INET6_ADDRSTRLEN + 32], port[16];
-
-    if (getpeername(fd, (struct sockaddr *)&address, &length) || address.ss_family == AF_UNIX ||
-        getnameinfo((struct sockaddr *)&address, length, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV))
+    if (flyt_socket_print_peer(fd, text, bytes))
         snprintf(text, bytes, FLYT_CLIENT_UNIX);
-    else
-        snprintf(text, bytes, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
 }
 
 /* Whether the proof is that of the credentials under this node's key, and the credentials are of today. NULL, or why

@@ -24,6 +24,7 @@
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
+#include "control/node/vm_device.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -660,6 +661,11 @@ static void serve_session_kill(struct flyt_call *call, void *args)
     flyt_call_reply(call, &outcome);
 }
 
+static void serve_vm_device(struct flyt_call *call, void *args)
+{
+    flyt_node_vm_device_serve(((struct flyt_node_manager *)flyt_uplink_user(call))->node, call, args);
+}
+
 /* An order to tell who drains, or to end them: answered when all are. */
 struct drain {
     struct flyt_call *call;
@@ -870,6 +876,8 @@ static const struct flyt_procedure order_procedures[] = {
      sizeof(flyt_order_restore_args), (xdrproc_t)xdr_flyt_saving_res, serve_restore},
     {FLYT_ORDER_LEADER, "order_leader", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_leader_args, sizeof(flyt_leader_args),
      (xdrproc_t)xdr_flyt_outcome, serve_leader},
+    {FLYT_ORDER_VM_DEVICE, "order_vm_device", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_vm_device_args,
+     sizeof(flyt_order_vm_device_args), (xdrproc_t)xdr_flyt_vm_device_res, serve_vm_device},
     {.serve = NULL},
 };
 

@@ -19,6 +19,7 @@
 #include "control/node/groups.h"
 #include "control/node/images.h"
 #include "control/node/libraries.h"
+#include "control/node/vm_device.h"
 #include "control/node/killed.h"
 #include "control/node/loading.h"
 #include "control/node/migration.h"
@@ -338,6 +339,7 @@ void flyt_node_fini(struct flyt_node *node)
         flyt_node_faults_fini(node);
     }
     flyt_node_libraries_free(node);
+    flyt_node_vm_devices_free(node);
     flyt_node_rejoin_fini(node);
     sd_event_source_disable_unref(node->link_source);
     sd_event_source_disable_unref(node->link_pause);

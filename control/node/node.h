@@ -112,6 +112,7 @@ struct flyt_node {
     char driver_version[FLYT_NODE_DRIVER_BYTES];   /* as NVML says; "": not known */
     unsigned cuda_version;                         /* likewise; 0 */
     struct flyt_node_starts starts[FLYT_GPUS_MAX]; /* by GPU */
+    struct flyt_node_vm_devices *vm_devices;       /* whose files are made and removed (vm_device.h); NULL: none yet */
     struct flyt_node_libraries *libraries;         /* of NVIDIA's, that there are (libraries.h) */
     struct flyt_node_allocation *allocations;
     unsigned allocation_count;

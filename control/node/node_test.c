@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "control/node/pool.h"
+#include "control/node/report.h"
 #include "control/node/reserve.h"
 #include "control/node/test_node.h"
 #include "rpc/base/clock.h"
@@ -559,6 +560,28 @@ static void test_settings_leave_slots(void **state)
     assert_int_equal(flyt_node_settings_check(&test->settings, &err), 0);
 }
 
+/* vsock is programs' way here, and named as guests name their host. */
+static void test_settings_of_vsock(void **state)
+{
+    struct test_node *test = *state;
+    char urls[FLYT_URLS_MAX][FLYT_URL_BYTES_MAX + 1], *manager[] = {(char *)"vsock://2:1"};
+    struct flyt_error err = {0};
+
+    *test->node.local_url = 0;
+    test->node.listen_count = 2;
+    strcpy(test->node.listen_urls[0], "vsock://:9810");
+    strcpy(test->node.listen_urls[1], "vsock://1:7");
+    assert_int_equal(flyt_node_report_urls(&test->node, urls), 2);
+    assert_string_equal(urls[0], "vsock://2:9810");
+    assert_string_equal(urls[1], "vsock://1:7");
+    test->node.listen_count = 1;
+    const struct flyt_strings none = test->settings.managers;
+    test->settings.managers = (struct flyt_strings){.items = manager, .count = 1};
+    assert_int_equal(flyt_node_settings_check(&test->settings, &err), -EINVAL);
+    test_contains(err.text, "managers");
+    test->settings.managers = none;
+}
+
 /* ---- restarts ---- */
 
 /* A program whose server does not come back at once: it is stopped. */
@@ -955,6 +978,7 @@ int main(void)
         TEST_NODE(test_who_waits_is_checked_again),
         TEST_NODE(test_limit_that_cannot_be_kept),
         TEST_NODE(test_settings_leave_slots),
+        TEST_NODE(test_settings_of_vsock),
         TEST_NODE(test_restart_gives_nothing_away),
         TEST_NODE(test_restart_hears_who_has_come),
         TEST_NODE(test_restart_while_groups_are_vacated),

@@ -243,6 +243,8 @@ unsigned flyt_node_report_urls(const struct flyt_node *node, char (*ret_urls)[FL
         if (url.scheme == FLYT_URL_TCP && !*url.host)
             snprintf(url.host, sizeof url.host, "%.250s", settings->host_ip ? settings->host_ip : node->name);
         char text[FLYT_URL_TEXT_BYTES];
+        if (url.scheme == FLYT_URL_VSOCK && url.cid == FLYT_URL_VSOCK_ANY)
+            url.cid = FLYT_URL_CID_HOST; /* as this machine's guests know it; others refuse it, or are refused there */
         flyt_url_print(&url, text);
         snprintf(ret_urls[count++], FLYT_URL_BYTES_MAX + 1, "%.299s", text);
     }

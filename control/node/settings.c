@@ -22,7 +22,7 @@ static const char *const isolation_choices[] = {"shared", "strict", NULL};
 const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "name", .kind = FLYT_SETTING_STRING, .offset = AT(name), .fallback = "", .help = "the node's name; the host's by default"},
     {.path = "managers", .kind = FLYT_SETTING_STRINGS, .offset = AT(managers), .fallback = "", .help = "cluster managers, tcp://HOST:PORT; none: serves what its state file has"},
-    {.path = "listen", .kind = FLYT_SETTING_STRINGS, .offset = AT(listen), .fallback = "tcp://:9810", .help = "where programs connect"},
+    {.path = "listen", .kind = FLYT_SETTING_STRINGS, .offset = AT(listen), .fallback = "tcp://:9810", .help = "where programs connect, tcp://[HOST]:PORT or vsock://[CID]:PORT"},
     {.path = "data_urls", .kind = FLYT_SETTING_STRINGS, .offset = AT(data_urls), .fallback = "", .help = "what programs are told; by default `listen` with host_ip"},
     {.path = "socket", .kind = FLYT_SETTING_STRING, .offset = AT(socket), .fallback = "/run/flyt/node.sock", .help = "unix socket where programs of this machine connect, mode 0666, which they are told besides; empty: none, so that they use `listen`, too"},
     {.path = "host_ip", .kind = FLYT_SETTING_STRING, .offset = AT(host_ip), .fallback = "", .help = "this machine's address, for data_urls and placement near a VM"},
@@ -57,6 +57,9 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "vm.memory_host", .kind = FLYT_SETTING_SIZE, .offset = AT(vm_memory_host_bytes), .fallback = "0", .maximum = 1ull << 50, .is_live = true, .help = "memory of this machine that a VM's servers may take together, and that each of its programs may have page-locked; 0: no bound"},
     {.path = "vm.cpu", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_cpu_pct), .fallback = "0", .maximum = 1000000, .is_live = true, .help = "CPU time that they may take together, in percent of one CPU; 0: no bound"},
     {.path = "vm.pids", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_pids), .fallback = "0", .maximum = 4194304, .is_live = true, .help = "processes and threads that they may have together; 0: no bound"},
+    {.path = "vm_device.folder", .kind = FLYT_SETTING_STRING, .offset = AT(vm_device_folder), .fallback = "", .help = "folder of a tmpfs or hugetlbfs for the memory that VMs of this machine share with it (flytctl vm device); empty: there is none"},
+    {.path = "vm_device.size", .kind = FLYT_SETTING_SIZE, .offset = AT(vm_device_bytes), .fallback = "256M", .minimum = 2 << 20, .maximum = 1ull << 40, .help = "of that of one VM, a power of two; all of it is taken when it is made"},
+    {.path = "vm_device.user", .kind = FLYT_SETTING_STRING, .offset = AT(vm_device_user), .fallback = "root", .help = "QEMU's user, whose these files are, with mode 0600"},
     {.path = "cgroup", .kind = FLYT_SETTING_STRING, .offset = AT(cgroup), .fallback = "", .help = "folder of a delegated control group (v2) for the servers; by default the parent of the own one, where that is named manager (DelegateSubgroup=manager)"},
     {.path = "client_lost", .kind = FLYT_SETTING_SECONDS, .offset = AT(client_lost_ms), .fallback = "60", .minimum = 5000, .maximum = 86400000, .is_live = true, .help = "a silent program is lost after this, where the cluster manager says nothing else"},
     {.path = "kill_grace", .kind = FLYT_SETTING_SECONDS, .offset = AT(kill_grace_ms), .fallback = "2", .minimum = 10, .maximum = 600000, .is_live = true, .help = "a server that is to end has so long"},
@@ -69,14 +72,17 @@ const struct flyt_setting flyt_node_setting_table[] = {
 };
 /* clang-format on */
 
-static int check_urls(const struct flyt_strings *urls, const char *setting, struct flyt_error *err)
+static int check_urls(const struct flyt_strings *urls, const char *setting, bool may_be_vsock, struct flyt_error *err)
 {
     struct flyt_url url;
     struct flyt_error cause;
 
-    for (size_t i = 0; i < urls->count; i++)
+    for (size_t i = 0; i < urls->count; i++) {
         if (flyt_url_parse(urls->items[i], &cause, &url))
             return flyt_error_set(err, -EINVAL, "%s: %.400s", setting, cause.text);
+        if (url.scheme == FLYT_URL_VSOCK && !may_be_vsock)
+            return flyt_error_set(err, -EINVAL, "%s: '%.128s': vsock is for programs only", setting, urls->items[i]);
+    }
     return 0;
 }
 
@@ -116,17 +122,19 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
     const struct flyt_node_settings *settings = user;
     unsigned files = !!settings->authority + !!settings->certificate + !!settings->key;
 
-    int status = check_urls(&settings->managers, "managers", err);
+    int status = check_urls(&settings->managers, "managers", false, err);
     if (!status)
-        status = check_urls(&settings->listen, "listen", err);
+        status = check_urls(&settings->listen, "listen", true, err);
     if (!status)
-        status = check_urls(&settings->data_urls, "data_urls", err);
+        status = check_urls(&settings->data_urls, "data_urls", true, err);
     if (!status)
         status = check_socket(settings->socket, err);
     if (!status)
         status = check_capabilities(&settings->software_cc, err);
     if (status)
         return status;
+    if (settings->vm_device_bytes & (settings->vm_device_bytes - 1))
+        return flyt_error_set(err, -EINVAL, "vm_device.size is no power of two");
     if (!settings->listen.count || settings->listen.count > FLYT_URLS_MAX || settings->data_urls.count > FLYT_URLS_MAX)
         return flyt_error_set(err, -EINVAL, "listen and data_urls take 1 to %d addresses each", FLYT_URLS_MAX);
     if (settings->managers.count > FLYT_MANAGERS_MAX)

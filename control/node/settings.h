@@ -33,6 +33,8 @@ struct flyt_node_settings {
     char *libraries;               /* folders of NVIDIA's libraries, by colons; NULL: where the loader looks */
     char *nccl_interfaces;         /* that NCCL in servers may use; NULL: the loopback alone */
     char *cgroup; /* NULL: where the service manager has started us, if that is a group to be shared out */
+    char *vm_device_folder, *vm_device_user; /* of the memory that VMs share with this machine; folder NULL: none */
+    uint64_t vm_device_bytes;
     uint64_t vm_memory_host_bytes, vm_cpu_pct, vm_pids; /* of all servers of a VM; 0: no bound */
     uint64_t vm_sessions_max, vm_attach_rate, vm_attach_burst, vm_image_bytes_max;
     uint64_t client_lost_ms, kill_grace_ms, rejoin_ms, limit_wait_ms, fence_after_ms, server_lost_ms;

@@ -22,7 +22,8 @@ static bool can_be_reached(const struct flyt_url *url, bool is_local)
 {
     if (url->scheme == FLYT_URL_UNIX)
         return is_local && !flyt_machine_check(url, NULL);
-    return !is_local && *url->host && url->port;
+    /* A CID is a host's word for its own guests. */
+    return url->scheme == FLYT_URL_TCP && !is_local && *url->host && url->port;
 }
 
 /* Those of the network, or those of this machine. */

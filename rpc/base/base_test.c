@@ -131,14 +131,18 @@ static void test_url_accepts(void **state)
 {
     static const struct {
         const char *text, *host, *path, *printed;
-        unsigned port;
+        unsigned port, cid;
     } cases[] = {
-        {"tcp://gpu1:4000", "gpu1", "", "tcp://gpu1:4000", 4000},
-        {"tcp://[::1]:1", "::1", "", "tcp://[::1]:1", 1},
-        {"tcp://:0", "", "", "tcp://:0", 0},
-        {"tcp://10.0.0.1:65535", "10.0.0.1", "", "tcp://10.0.0.1:65535", 65535},
-        {"unix:///run/flyt.sock", "", "/run/flyt.sock", "unix:///run/flyt.sock", 0},
-        {"unix://" HERE "/run/s", HERE, "/run/s", "unix://" HERE "/run/s", 0},
+        {"tcp://gpu1:4000", "gpu1", "", "tcp://gpu1:4000", 4000, 0},
+        {"tcp://[::1]:1", "::1", "", "tcp://[::1]:1", 1, 0},
+        {"tcp://:0", "", "", "tcp://:0", 0, 0},
+        {"tcp://10.0.0.1:65535", "10.0.0.1", "", "tcp://10.0.0.1:65535", 65535, 0},
+        {"unix:///run/flyt.sock", "", "/run/flyt.sock", "unix:///run/flyt.sock", 0, 0},
+        {"unix://" HERE "/run/s", HERE, "/run/s", "unix://" HERE "/run/s", 0, 0},
+        {"vsock://2:9810", "", "", "vsock://2:9810", 9810, 2},
+        {"vsock://:0", "", "", "vsock://:0", 0, UINT32_MAX},
+        {"vsock://4294967294:4294967294", "", "", "vsock://4294967294:4294967294", UINT32_MAX - 1, UINT32_MAX - 1},
+        {"vsock://007:08", "", "", "vsock://7:8", 8, 7},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -148,6 +152,7 @@ static void test_url_accepts(void **state)
         assert_string_equal(url.host, cases[i].host);
         assert_string_equal(url.path, cases[i].path);
         assert_int_equal(url.port, cases[i].port);
+        assert_int_equal(url.cid, cases[i].cid);
         flyt_url_print(&url, printed);
         assert_string_equal(printed, cases[i].printed);
     }
@@ -177,6 +182,17 @@ static void test_url_refuses_and_says_why(void **state)
         {"unix://0A1B2C3D-1111-4222-8333-0123456789AB/s", "boot id"},
         {"unix://" HERE "0/s", "boot id"},
         {"unix://0a1b2c3d11111-4222-8333-0123456789ab/s", "boot id"},
+        {"vsock://", "no port"},
+        {"vsock://2", "no port"},
+        {"vsock://2:", "port"},
+        {"vsock://2:4294967295", "4294967294"},
+        {"vsock://2:99999999999999999999", "4294967294"},
+        {"vsock://2:1:2", "port"},
+        {"vsock://0:1", "CID"},
+        {"vsock://4294967295:1", "CID"},
+        {"vsock://4294967298:1", "CID"},
+        {"vsock://host:1", "CID"},
+        {"vsock://-1:1", "CID"},
     };
     struct flyt_url url = {.port = 9};
     struct flyt_error err;
@@ -229,6 +245,8 @@ static void test_machine(void **state)
     assert_int_equal(flyt_url_parse("unix:///s", NULL, &url), 0);
     assert_int_equal(flyt_machine_check(&url, &err), 0);
     assert_int_equal(flyt_url_parse("tcp://elsewhere:1", NULL, &url), 0);
+    assert_int_equal(flyt_machine_check(&url, &err), 0);
+    assert_int_equal(flyt_url_parse("vsock://7:1", NULL, &url), 0);
     assert_int_equal(flyt_machine_check(&url, &err), 0);
     assert_int_equal(flyt_url_parse("unix://" ELSEWHERE "/s", NULL, &url), 0);
     assert_int_equal(flyt_machine_check(&url, &err), -EHOSTUNREACH);

@@ -5,21 +5,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether digits are a whole decimal number of at most 65535. */
-static bool parse_port(const char *digits, uint16_t *ret_port)
+/* Whether these bytes are a whole decimal number of at most `maximum`. */
+static bool parse_number(const char *digits, size_t bytes, uint32_t maximum, uint32_t *ret_number)
 {
-    unsigned port = 0;
+    uint64_t number = 0;
 
-    if (!*digits)
+    if (!bytes)
         return false;
-    for (const char *c = digits; *c; c++) {
-        if (!isdigit((unsigned char)*c))
+    for (size_t i = 0; i < bytes; i++) {
+        if (!isdigit((unsigned char)digits[i]))
             return false;
-        port = port * 10 + (unsigned)(*c - '0');
-        if (port > UINT16_MAX)
+        number = number * 10 + (unsigned)(digits[i] - '0');
+        if (number > maximum)
             return false;
     }
-    *ret_port = (uint16_t)port;
+    *ret_number = (uint32_t)number;
     return true;
 }
 
@@ -47,10 +47,27 @@ static int parse_tcp(const char *text, const char *rest, struct flyt_error *err,
                               FLYT_URL_HOST_BYTES_MAX);
     if (*rest != ':')
         return flyt_error_set(err, -EINVAL, "address '%s': no port, expected tcp://HOST:PORT", text);
-    if (!parse_port(rest + 1, &url->port))
+    if (!parse_number(rest + 1, strlen(rest + 1), UINT16_MAX, &url->port))
         return flyt_error_set(err, -EINVAL, "address '%s': the port '%s' is not a number from 0 to 65535", text,
                               rest + 1);
     memcpy(url->host, host, host_bytes);
+    return 0;
+}
+
+static int parse_vsock(const char *text, const char *rest, struct flyt_error *err, struct flyt_url *url)
+{
+    size_t cid_bytes = strcspn(rest, ":");
+    const char *port = rest + cid_bytes;
+
+    url->cid = FLYT_URL_VSOCK_ANY;
+    if (cid_bytes && (!parse_number(rest, cid_bytes, FLYT_URL_VSOCK_ANY - 1, &url->cid) || !url->cid))
+        return flyt_error_set(err, -EINVAL, "address '%.128s': the CID is not a number from 1 to %u", text,
+                              FLYT_URL_VSOCK_ANY - 1);
+    if (*port != ':')
+        return flyt_error_set(err, -EINVAL, "address '%.128s': no port, expected vsock://CID:PORT", text);
+    if (!parse_number(port + 1, strlen(port + 1), FLYT_URL_VSOCK_ANY - 1, &url->port))
+        return flyt_error_set(err, -EINVAL, "address '%.128s': the port is not a number from 0 to %u", text,
+                              FLYT_URL_VSOCK_ANY - 1);
     return 0;
 }
 
@@ -98,8 +115,12 @@ int flyt_url_parse(const char *text, struct flyt_error *err, struct flyt_url *re
     } else if (!strncmp(text, "unix://", 7)) {
         url.scheme = FLYT_URL_UNIX;
         status = parse_unix(text, text + 7, err, &url);
+    } else if (!strncmp(text, "vsock://", 8)) {
+        url.scheme = FLYT_URL_VSOCK;
+        status = parse_vsock(text, text + 8, err, &url);
     } else {
-        status = flyt_error_set(err, -EINVAL, "address '%.128s': expected tcp://HOST:PORT or unix:///PATH", text);
+        status = flyt_error_set(err, -EINVAL,
+                                "address '%.128s': expected tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT", text);
     }
     if (!status)
         *ret_url = url;
@@ -110,6 +131,10 @@ void flyt_url_print(const struct flyt_url *url, char *text)
 {
     if (url->scheme == FLYT_URL_UNIX)
         snprintf(text, FLYT_URL_TEXT_BYTES, "unix://%.36s%s", url->host, url->path);
+    else if (url->scheme == FLYT_URL_VSOCK && url->cid == FLYT_URL_VSOCK_ANY)
+        snprintf(text, FLYT_URL_TEXT_BYTES, "vsock://:%u", url->port);
+    else if (url->scheme == FLYT_URL_VSOCK)
+        snprintf(text, FLYT_URL_TEXT_BYTES, "vsock://%u:%u", url->cid, url->port);
     else if (strchr(url->host, ':'))
         snprintf(text, FLYT_URL_TEXT_BYTES, "tcp://[%s]:%u", url->host, url->port);
     else

@@ -1,7 +1,8 @@
 /*
  * Addresses of servers as people write them: tcp://HOST:PORT, tcp://[::1]:PORT, tcp://:PORT (to listen on all
- * addresses), unix:///PATH; and as programs tell each other: unix://BOOT_ID/PATH, a socket of the machine whose boot
- * has that id (rpc/base/machine.h). Pure functions; nothing is looked up.
+ * addresses), unix:///PATH, vsock://CID:PORT (vsock(7): a virtual machine and its host), vsock://:PORT; and as programs
+ * tell each other: unix://BOOT_ID/PATH, a socket of the machine whose boot has that id (rpc/base/machine.h). Pure
+ * functions; nothing is looked up.
  */
 #ifndef FLYT_BASE_URL_H
 #define FLYT_BASE_URL_H
@@ -10,7 +11,12 @@
 #include <stdint.h>
 #include "rpc/base/error.h"
 
-enum flyt_url_scheme { FLYT_URL_TCP, FLYT_URL_UNIX };
+enum flyt_url_scheme { FLYT_URL_TCP, FLYT_URL_UNIX, FLYT_URL_VSOCK };
+
+/* CIDs with a meaning, and no number that stands for a CID or a port of vsock: vsock(7). */
+#define FLYT_URL_CID_LOCAL 1u /* the machine itself */
+#define FLYT_URL_CID_HOST  2u /* the host, as its virtual machines see it */
+#define FLYT_URL_VSOCK_ANY UINT32_MAX
 
 enum {
     FLYT_URL_HOST_BYTES_MAX = 253, /* a DNS name */
@@ -23,7 +29,8 @@ struct flyt_url {
     enum flyt_url_scheme scheme;
     char host[FLYT_URL_HOST_BYTES_MAX + 1]; /* without brackets; empty: every address (to listen). unix: the boot id of
                                              * its machine; empty: of the machine where it is read */
-    uint16_t port;                          /* 0: the kernel chooses (to listen) */
+    uint32_t cid;  /* vsock: whose; FLYT_URL_VSOCK_ANY: every one of this machine's (to listen), itself (to connect) */
+    uint32_t port; /* 0: the kernel chooses (to listen); at most 65535 but for vsock's */
     char path[FLYT_URL_PATH_BYTES_MAX + 1]; /* begins with / */
 };
 

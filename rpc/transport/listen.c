@@ -15,8 +15,9 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/machine.h"
+#include "rpc/base/vsock.h"
 
-enum { BACKLOG = 256, UNIX_BUFFER_BYTES = 4 * 1024 * 1024 };
+enum { BACKLOG = 256, LOCAL_BUFFER_BYTES = 4 * 1024 * 1024 };
 
 enum { PROBES = 12 };
 
@@ -33,16 +34,32 @@ void flyt_socket_set_silence(int fd, unsigned silent_s)
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
 }
 
+static int family_of(int fd)
+{
+    int family = AF_UNSPEC;
+    socklen_t bytes = sizeof family;
+
+    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes);
+    return family;
+}
+
+/* What the peer may send without waiting; 256 KiB else. */
+static void tune_vsock(int fd, uint64_t bytes)
+{
+    setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_BUFFER_MAX_SIZE, &bytes, sizeof bytes);
+    setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_BUFFER_SIZE, &bytes, sizeof bytes);
+}
+
 void flyt_socket_tune(int fd)
 {
-    int family = AF_UNSPEC, one = 1, bytes = UNIX_BUFFER_BYTES;
-    socklen_t family_bytes = sizeof family;
+    const int family = family_of(fd), one = 1, bytes = LOCAL_BUFFER_BYTES;
 
-    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &family_bytes);
     if (family == AF_INET || family == AF_INET6) {
         /* TCP's buffers are left alone: setting them would end the kernel's own tuning, which goes higher. */
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         flyt_socket_set_silence(fd, FLYT_PEER_SILENT_MS / 1000);
+    } else if (family == AF_VSOCK) {
+        tune_vsock(fd, LOCAL_BUFFER_BYTES);
     } else if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes)) {
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); /* cut to net.core.wmem_max */
     }
@@ -166,6 +183,7 @@ static int listen_address(const struct addrinfo *address, int *ret_fd)
     return 0;
 }
 
+/* 0: it is no socket of the network. */
 static uint16_t bound_port(int fd)
 {
     struct sockaddr_storage address = {0};
@@ -173,8 +191,9 @@ static uint16_t bound_port(int fd)
 
     if (getsockname(fd, (struct sockaddr *)&address, &bytes))
         return 0;
-    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
-                                               : ((struct sockaddr_in *)&address)->sin_port);
+    return address.ss_family == AF_INET6  ? ntohs(((struct sockaddr_in6 *)&address)->sin6_port)
+           : address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port)
+                                          : 0;
 }
 
 static int listen_tcp(struct flyt_url *url, struct flyt_error *err, int *ret_fd)
@@ -200,6 +219,47 @@ static int listen_tcp(struct flyt_url *url, struct flyt_error *err, int *ret_fd)
     return 0;
 }
 
+/* ---- vsock ---- */
+
+static const char *vsock_cause(int status)
+{
+    switch (status) {
+    case -EAFNOSUPPORT:
+        return "this kernel has no vsock (module vsock)";
+    case -EADDRNOTAVAIL:
+        return "this CID is not one of this machine's";
+    default:
+        return strerror(-status);
+    }
+}
+
+/* 0: it is no vsock socket. */
+static uint32_t bound_vsock_port(int fd)
+{
+    struct sockaddr_vm address = {0};
+    socklen_t bytes = sizeof address;
+
+    return getsockname(fd, (struct sockaddr *)&address, &bytes) || address.svm_family != AF_VSOCK ? 0
+                                                                                                  : address.svm_port;
+}
+
+static int listen_vsock(struct flyt_url *url, struct flyt_error *err, int *ret_fd)
+{
+    const struct sockaddr_vm address = flyt_vsock_listener(url);
+    char text[FLYT_URL_TEXT_BYTES];
+    flyt_auto_close int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) || listen(fd, BACKLOG)) {
+        int status = -errno;
+        flyt_url_print(url, text);
+        return flyt_error_set(err, status, "cannot listen on '%s': %s", text, vsock_cause(status));
+    }
+    url->port = bound_vsock_port(fd);
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
+}
+
 int flyt_listen(const char *text, struct flyt_error *err, int *ret_fd, char *ret_url_text)
 {
     struct flyt_url url;
@@ -209,7 +269,9 @@ int flyt_listen(const char *text, struct flyt_error *err, int *ret_fd, char *ret
         status = flyt_machine_check(&url, err);
     if (status)
         return status;
-    status = url.scheme == FLYT_URL_UNIX ? listen_unix(&url, err, &fd) : listen_tcp(&url, err, &fd);
+    status = url.scheme == FLYT_URL_UNIX    ? listen_unix(&url, err, &fd)
+             : url.scheme == FLYT_URL_VSOCK ? listen_vsock(&url, err, &fd)
+                                            : listen_tcp(&url, err, &fd);
     if (status)
         return status;
     flyt_url_print(&url, ret_url_text);
@@ -224,7 +286,8 @@ int flyt_listen_describe(const char *text, int fd, char *ret_url_text)
 
     if (flyt_url_parse(text, &err, &url))
         return -EINVAL;
-    if (url.scheme != FLYT_URL_UNIX && !(url.port = bound_port(fd)))
+    url.port = url.scheme == FLYT_URL_VSOCK ? bound_vsock_port(fd) : bound_port(fd);
+    if (url.scheme != FLYT_URL_UNIX && !url.port)
         return -ENOTSOCK;
     flyt_url_print(&url, ret_url_text);
     return 0;
@@ -238,6 +301,28 @@ bool flyt_listens_at(int fd, const char *path)
 
     return !getsockname(fd, (struct sockaddr *)&address, &bytes) && address.sun_family == AF_UNIX &&
            !strncmp(address.sun_path, path, sizeof address.sun_path) && !lstat(path, &info) && S_ISSOCK(info.st_mode);
+}
+
+int flyt_socket_print_peer(int fd, char *text, size_t bytes)
+{
+    struct sockaddr_storage address = {0};
+    const struct sockaddr_vm *vsock = (const struct sockaddr_vm *)&address;
+    socklen_t length = sizeof address;
+    char host[INET6_ADDRSTRLEN + 32], port[16];
+
+    *text = 0;
+    if (getpeername(fd, (struct sockaddr *)&address, &length))
+        return -errno;
+    if (address.ss_family == AF_UNIX)
+        snprintf(text, bytes, "unix");
+    else if (address.ss_family == AF_VSOCK)
+        snprintf(text, bytes, "vsock:%u:%u", vsock->svm_cid, vsock->svm_port);
+    else if (getnameinfo((struct sockaddr *)&address, length, host, sizeof host, port, sizeof port,
+                         NI_NUMERICHOST | NI_NUMERICSERV))
+        return -EAFNOSUPPORT;
+    else
+        snprintf(text, bytes, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+    return 0;
 }
 
 /* ---- connecting ---- */
@@ -348,11 +433,34 @@ static int connect_tcp(const struct flyt_url *url, uint64_t deadline_ms, struct 
     return status ? flyt_error_set(err, status, "%s", strerror(-status)) : 0;
 }
 
+static int connect_unix(const struct flyt_url *url, uint64_t deadline_ms, struct flyt_error *err, int *ret_fd)
+{
+    struct sockaddr_un address;
+
+    unix_address(url, &address);
+    int status = connect_address(AF_UNIX, (const struct sockaddr *)&address, sizeof address, deadline_ms, ret_fd);
+    return status ? flyt_error_set(err, status, "%s", strerror(-status)) : 0;
+}
+
+static int connect_vsock(const struct flyt_url *url, uint64_t deadline_ms, struct flyt_error *err, int *ret_fd)
+{
+    const struct sockaddr_vm address = flyt_vsock_peer(url);
+    struct flyt_vsock_machine machine;
+
+    flyt_vsock_look(&machine);
+    int status = flyt_vsock_check(&machine, address.svm_cid, err);
+    if (status)
+        return status;
+    status = connect_address(AF_VSOCK, (const struct sockaddr *)&address, sizeof address, deadline_ms, ret_fd);
+    if (status == -ECONNRESET) /* vsock's word for a port that nobody listens on */
+        status = -ECONNREFUSED;
+    return status ? flyt_error_set(err, status, "%s", vsock_cause(status)) : 0;
+}
+
 int flyt_connect(const char *text, unsigned timeout_ms, struct flyt_error *err, int *ret_fd)
 {
     uint64_t deadline_ms = flyt_clock_ms() + timeout_ms;
     struct flyt_error cause = {0};
-    struct sockaddr_un address;
     struct flyt_url url;
     int fd = -1;
     int status = flyt_url_parse(text, err, &url);
@@ -361,13 +469,9 @@ int flyt_connect(const char *text, unsigned timeout_ms, struct flyt_error *err, 
         status = flyt_machine_check(&url, err);
     if (status)
         return status;
-    if (url.scheme == FLYT_URL_UNIX) {
-        unix_address(&url, &address);
-        status = connect_address(AF_UNIX, (const struct sockaddr *)&address, sizeof address, deadline_ms, &fd);
-        flyt_error_set(&cause, status, "%s", strerror(-status));
-    } else {
-        status = connect_tcp(&url, deadline_ms, &cause, &fd);
-    }
+    status = url.scheme == FLYT_URL_UNIX    ? connect_unix(&url, deadline_ms, &cause, &fd)
+             : url.scheme == FLYT_URL_VSOCK ? connect_vsock(&url, deadline_ms, &cause, &fd)
+                                            : connect_tcp(&url, deadline_ms, &cause, &fd);
     if (status)
         return flyt_error_set(err, status, "cannot connect to %s: %.380s", text, cause.text);
     *ret_fd = fd;

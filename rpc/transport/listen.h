@@ -6,6 +6,7 @@
 #define FLYT_TRANSPORT_LISTEN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "rpc/base/error.h"
 #include "rpc/base/url.h"
@@ -17,7 +18,8 @@
  * tcp: all addresses where the host is empty, IPv6 and IPv4 alike; the text then names no host, which connects to
  * this machine. unix: the socket's file is made with mode 0600; one that is there and that nobody listens on is
  * replaced, -EADDRINUSE where somebody does or where it is no socket; -EHOSTUNREACH where the URL names another
- * machine. The file stays when the descriptor is closed: flyt_unlisten.
+ * machine. The file stays when the descriptor is closed: flyt_unlisten. vsock: as tcp; -EAFNOSUPPORT where the kernel
+ * has none.
  */
 int flyt_listen(const char *url, struct flyt_error *err, int *ret_fd, char *ret_url_text);
 
@@ -32,9 +34,12 @@ bool flyt_listens_at(int fd, const char *path);
 /* Removes the file of a unix socket that flyt_listen made; nothing for other addresses. */
 void flyt_unlisten(const char *url_text);
 
+/* Where a connected socket's peer is, as text: HOST:PORT, vsock:CID:PORT or unix; empty with a negative errno. */
+int flyt_socket_print_peer(int fd, char *text, size_t bytes);
+
 /* Connects to a URL, trying all addresses of a name, and tunes the socket. Blocks at most timeout_ms, name look-up not
- * counted. 0 and *ret_fd; -ECONNREFUSED, -ETIMEDOUT, -EINVAL, -EHOSTUNREACH (also: a unix socket of another machine) or
- * what connect(2) says, with a sentence in *err. */
+ * counted. 0 and *ret_fd; -ECONNREFUSED, -ETIMEDOUT, -EINVAL, -EHOSTUNREACH (also: a unix socket of another machine),
+ * what flyt_vsock_check refuses or what connect(2) says, with a sentence in *err. */
 int flyt_connect(const char *url, unsigned timeout_ms, struct flyt_error *err, int *ret_fd);
 
 /*
@@ -72,7 +77,8 @@ struct flyt_vigil {
 /* Whether fd's peer has been found silent FLYT_PEER_CHECKS times in succession: nothing came from it although it owes
  * an answer, to data that was sent again or to probes of its closed window (which are sent ever more rarely). Checks
  * are counted, not time: where this machine itself stood still, no peer is lost. Never for an idle connection, for a
- * peer that answers but does not read, and for other than TCP sockets. Does not block. */
+ * peer that answers but does not read, and for other than TCP sockets (the kernels at both ends of vsock tell an
+ * end, and a guest that stands still is not lost). Does not block. */
 bool flyt_vigil_is_lost(struct flyt_vigil *peer, int fd);
 
 /* Sets what a channel's socket needs, on either end: no delay of small records, large buffers, keepalive. Failures do

@@ -407,6 +407,10 @@ static void *run_peer(void *argument)
     int fd;
 
     while ((fd = accept4(peer->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+        if (atomic_load(&peer->is_deaf)) {
+            close(fd);
+            break;
+        }
         flyt_socket_tune(fd);
         if (flyt_endpoint_of_socket(fd, &endpoint))
             fail("no memory");
@@ -484,11 +488,17 @@ void test_peer_cut(struct test_peer *peer)
     pthread_mutex_unlock(&peer->mutex);
 }
 
+enum { DEAFEN_MS = 60000 };
+
 void test_peer_deafen(struct test_peer *peer)
 {
+    struct flyt_error err;
+    int fd;
+
     atomic_store(&peer->is_deaf, true);
-    if (peer->listen_fd >= 0)
-        shutdown(peer->listen_fd, SHUT_RDWR);
+    /* vsock's accept(2) goes on waiting: for this one. */
+    if (peer->listen_fd >= 0 && shutdown(peer->listen_fd, SHUT_RDWR) && !flyt_connect(peer->url, DEAFEN_MS, &err, &fd))
+        close(fd);
 }
 
 void test_peer_stop(struct test_peer *peer)

@@ -1,4 +1,5 @@
-/* Copies: 256 MiB pinned and pageable each way, 4 KiB each way. What was copied is compared. */
+/* Copies: 256 MiB pinned and pageable each way, 4 KiB each way. What was copied is compared.
+ * usage: copy [MIB [ROUNDS [pinned]]]; pinned: those alone */
 #include "bench.h"
 #include <cstring>
 
@@ -10,15 +11,17 @@ static void fill(unsigned char *bytes, size_t count, unsigned seed)
     }
 }
 
-static void measure(const char *name, void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, int rounds)
+static void measure(const char *way, void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, int rounds)
 {
     std::vector<double> rate;
+    char name[64];
     for (int round = 0; round < rounds; round++) {
         double start = wall_us();
         CHECK(cudaMemcpy(dst, src, bytes, kind));
         CHECK(cudaDeviceSynchronize());
         rate.push_back(bytes / (wall_us() - start) * 1e-3);
     }
+    snprintf(name, sizeof name, "%s_%zum", way, bytes >> 20);
     report(name, median(rate), "GB/s");
 }
 
@@ -46,11 +49,13 @@ int main(int argc, char **argv)
     CHECK(cudaMemcpy(device, pinned, bytes, cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(pinned_back, device, bytes, cudaMemcpyDeviceToHost));
 
-    measure("h2d_pinned_256m", device, pinned, bytes, cudaMemcpyHostToDevice, rounds);
-    measure("d2h_pinned_256m", pinned_back, device, bytes, cudaMemcpyDeviceToHost, rounds);
+    measure("h2d_pinned", device, pinned, bytes, cudaMemcpyHostToDevice, rounds);
+    measure("d2h_pinned", pinned_back, device, bytes, cudaMemcpyDeviceToHost, rounds);
     compare("pinned", pinned, pinned_back, bytes);
-    measure("h2d_pageable_256m", device, pageable, bytes, cudaMemcpyHostToDevice, rounds);
-    measure("d2h_pageable_256m", pageable_back, device, bytes, cudaMemcpyDeviceToHost, rounds);
+    if (argc > 3 && !strcmp(argv[3], "pinned"))
+        return 0;
+    measure("h2d_pageable", device, pageable, bytes, cudaMemcpyHostToDevice, rounds);
+    measure("d2h_pageable", pageable_back, device, bytes, cudaMemcpyDeviceToHost, rounds);
     compare("pageable", pageable, pageable_back, bytes);
 
     std::vector<double> in, out;

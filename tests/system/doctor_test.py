@@ -2,6 +2,7 @@
 """flytctl doctor on a VM and on a node, with daemons that run, that do not, and that refuse."""
 import json
 import os
+import socket
 import subprocess
 
 import harness
@@ -82,6 +83,27 @@ def broken_configurations():
     says(found, "configuration", "fail", "broken.conf:1")
     found = doctor("--node", "--config", os.path.join(harness.WORK, "missing.conf"), status=1)
     says(found, "configuration", "fail", "No such file")
+
+
+def has_vsock_within():
+    """Whether this machine can connect to itself over vsock (vsock_loopback)."""
+    try:
+        with socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM) as s:
+            s.bind((1, socket.VMADDR_PORT_ANY))
+            return True
+    except OSError:
+        return False
+
+
+@scenario
+def a_node_that_listens_for_guests():
+    conf = write("node.conf", 'listen = ["vsock://1:1", "vsock://:0"];\nsoftware_gpus = 1;\n')
+    found = doctor("--node", "--config", conf)
+    says(found, "listening", "warn", "vsock://:0 names no port")
+    if has_vsock_within():
+        says(found, "listening", "fail", "vsock://1:1")
+    else:
+        says(found, "listening", "warn", "what is for guests cannot be looked at from here")
 
 
 @scenario

@@ -1,10 +1,12 @@
 """A guest for tests: what it is made of, QEMU that runs it, and programs in it.
 
-Nothing is downloaded. The kernel with its modules is the newest of this machine's in /boot and /lib/modules, or that of a
-folder in which a package of a kernel was unpacked (FLYT_VM_KERNEL); all else comes from this machine and the build. A device
-that the guest is to have (`Guest(devices=…)`) is words for QEMU; the modules for it are in MODULES.
+Nothing is downloaded here. The kernel with its modules is that of a folder in which a package of a kernel was unpacked
+(FLYT_VM_KERNEL, or where kernel.sh does so), or the newest of this machine's in /boot and /lib/modules; all else comes from
+this machine and the build. A device that the guest is to have (`Guest(devices=…)`) is words for QEMU; the modules for it are in
+MODULES.
 """
 import glob
+import gzip
 import lzma
 import os
 import re
@@ -20,7 +22,9 @@ from harness import Failed, expect
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 QEMU = "qemu-system-x86_64"
-MODULES = ("virtio_pci", "virtio_net", "virtio_console")
+MODULES = ("virtio_pci", "virtio_net", "virtio_console", "vsock_loopback")
+FETCHED_KERNEL = os.path.join(harness.BUILD, "vm-kernel")
+UNPACK = {".ko": bytes, ".xz": lzma.decompress, ".gz": gzip.decompress}
 PORTS = 4               # programs at a time
 BOOT_S = 300            # of a machine that only emulates, beside other work
 EXIT = re.compile(rb"flyt-vm: exit (\d+) (\d+)\n")
@@ -32,12 +36,19 @@ LIBRARY_FOLDER = "lib/x86_64-linux-gnu"
 
 def kernel():
     """(image, folder of its modules), or None."""
-    root = os.environ.get("FLYT_VM_KERNEL", "/")
-    for image in sorted(glob.glob(os.path.join(root, "boot", "vmlinuz-*")), key=os.path.getmtime, reverse=True):
-        modules = os.path.join(root, "lib", "modules", os.path.basename(image)[len("vmlinuz-"):])
-        if os.path.isdir(os.path.join(modules, "kernel")):
-            return image, modules
+    for root in [os.environ["FLYT_VM_KERNEL"]] if "FLYT_VM_KERNEL" in os.environ else [FETCHED_KERNEL, "/"]:
+        for image in sorted(glob.glob(os.path.join(root, "boot", "vmlinuz-*")), key=os.path.getmtime, reverse=True):
+            modules = os.path.join(root, "lib", "modules", os.path.basename(image)[len("vmlinuz-"):])
+            if os.access(image, os.R_OK) and module_files(modules):
+                return image, modules
     return None
+
+
+def module_files(folder):
+    """{name: file} of those modules that can be unpacked here."""
+    return {os.path.basename(path).split(".")[0].replace("-", "_"): path
+            for path in glob.glob(os.path.join(folder, "kernel", "**", "*.ko*"), recursive=True)
+            if os.path.splitext(path)[1] in UNPACK}
 
 
 def missing():
@@ -86,18 +97,13 @@ class Root:
     def add_modules(self):
         """Each behind those that it depends on, as the kernel's package says; what is built in has no file."""
         _, folder = kernel()
-        files = {}
-        for path in glob.glob(os.path.join(folder, "kernel", "**", "*.ko*"), recursive=True):
-            files[os.path.basename(path).split(".")[0].replace("-", "_")] = path
-        added = []
+        files, added = module_files(folder), []
 
         def add(name):
             if name in added or name not in files:
                 return
             with open(files[name], "rb") as f:
-                data = f.read()
-            if files[name].endswith(".xz"):
-                data = lzma.decompress(data)
+                data = UNPACK[os.path.splitext(files[name])[1]](f.read())
             depends = re.search(rb"\0depends=([^\0]*)\0", data)
             for other in filter(None, depends[1].decode().split(",") if depends else []):
                 add(other)

@@ -95,22 +95,6 @@ static void hang_up(struct flyt_watch *watch)
     watch->link_fd = flyt_close(watch->link_fd);
 }
 
-/* Where the client is, as text; nothing, where it is at no socket. */
-static void print_client(int fd, char *text, size_t bytes)
-{
-    struct sockaddr_storage address = {0};
-    socklen_t address_bytes = sizeof address;
-    char host[128], port[16];
-    *text = 0;
-    if (getpeername(fd, (struct sockaddr *)&address, &address_bytes) != 0)
-        return;
-    if (address.ss_family == AF_UNIX)
-        snprintf(text, bytes, "unix");
-    else if (getnameinfo((struct sockaddr *)&address, address_bytes, host, sizeof host, port, sizeof port,
-                         NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-        snprintf(text, bytes, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
-}
-
 static int send_rejoin(struct flyt_watch *watch, int fd)
 {
     struct flyt_session *session = watch->session;
@@ -317,7 +301,8 @@ static void look_after(struct flyt_watch *watch, struct flyt_endpoint *client)
     watch->vigil = (struct flyt_vigil){0};
     watch->gone_ms = 0;
     atomic_store(&watch->session->has_lost_client, false);
-    print_client(client ? flyt_endpoint_fd(client) : -1, watch->client_address, sizeof watch->client_address);
+    /* Empty where the client is at no socket. */
+    flyt_socket_print_peer(client ? flyt_endpoint_fd(client) : -1, watch->client_address, sizeof watch->client_address);
 }
 
 /* Whether the client was told to leave: then its end is none of the session's; and one that comes back is looked after.
