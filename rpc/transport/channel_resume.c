@@ -488,7 +488,8 @@ static bool may_try_again(struct resumption *self, int status, bool is_connected
     return now_ms - self->refused_ms < FLYT_CHANNEL_RESUME_MS;
 }
 
-/* After a try that did not get in where the session was: a unix socket may be gone for good, while its node has others.
+/* After a try that did not get in where the session was: a unix socket may be gone for good, and so may vsock where the
+ * virtual machine has moved to another host, while its node has others.
  * Who is busy, or slow, is there. */
 static void doubt_socket(struct resumption *self, int status)
 {
@@ -498,7 +499,7 @@ static void doubt_socket(struct resumption *self, int status)
     if (self->is_asked || !channel->handlers->locate || status == -EBUSY || status == -ETIMEDOUT ||
         flyt_url_parse(channel->url, NULL, &url))
         return;
-    self->is_asked = self->is_unreached = url.scheme == FLYT_URL_UNIX;
+    self->is_asked = self->is_unreached = url.scheme != FLYT_URL_TCP;
 }
 
 /* 0, or a negative errno with what the last try came to. */

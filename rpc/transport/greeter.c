@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <linux/vm_sockets.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 #include "rpc/base/clock.h"
@@ -30,7 +31,7 @@ enum {
 };
 
 /* Where pending connections come from: an IPv4 address, or the first half of an IPv6 address, because who has one has
- * all that begin like it; over a unix socket, a user of this machine. */
+ * all that begin like it; over a unix socket, a user of this machine; over vsock, a virtual machine of it. */
 struct source {
     unsigned char address[ADDRESS_BYTES];
     unsigned count; /* of pending connections from there; 0: free */
@@ -168,7 +169,11 @@ static struct source *find_source(struct flyt_greeter *greeter, int fd, const st
         memcpy(address + ADDRESS_BYTES / 2, &six->sin6_addr.s6_addr[12], sizeof(struct in_addr));
     else if (from->ss_family == AF_INET6)
         memcpy(address, &six->sin6_addr, ADDRESS_BYTES / 2);
-    else if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes)) {
+    else if (from->ss_family == AF_VSOCK) {
+        address[0] = LOCAL_PREFIX;
+        address[1] = 1; /* a CID, and no user */
+        memcpy(address + ADDRESS_BYTES / 2, &((const struct sockaddr_vm *)from)->svm_cid, sizeof(uint32_t));
+    } else if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes)) {
         address[0] = LOCAL_PREFIX;
         memcpy(address + ADDRESS_BYTES / 2, &peer.uid, sizeof peer.uid);
     } else {
