@@ -8,6 +8,8 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
 
 /* Answers to device_peer_info, asked once; see pack_peer. 0: not asked yet. */
@@ -164,12 +166,15 @@ CUresult flyt_device_synchronize(void)
     /* Taken now: what other threads issue while this one waits may depend on what it does next. */
     struct flyt_pending_d2h pending_d2h = {0};
     flyt_pending_d2h_add_device(&pending_d2h, device);
+    bool had_work = flyt_watch() && flyt_stream_take_watched_device(device);
     flyt_context_wait_begin();
     result = flyt_ask_device_synchronize((unsigned)device);
     flyt_context_wait_end();
     if (!result)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
+    if (!result)
+        result = flyt_watch_after(NULL, had_work);
     /* What the wait brought to light of this thread's earlier calls belongs to it. */
     return result ? result : flyt_client_enter();
 }

@@ -8,7 +8,9 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/host.h"
+#include "cpu/client/cuda/managed_block.h"
 #include "cpu/client/cuda/stream.h"
+#include "cpu/client/cuda/watch.h"
 #include "rpc/base/id.h"
 
 /* Rows begin at multiples of this, as the driver makes them (CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT). */
@@ -16,18 +18,38 @@ enum { PITCH_BYTES = 512 };
 
 FLYT_ANSWER_CALL(memory_alloc)
 
+/* How much the server is asked for: managed memory begins with a page of the program's, and has all of its last one. */
+static uint64_t asked_bytes(const struct flyt_range *range)
+{
+    if (!range->is_managed)
+        return range->bytes;
+    uint64_t quantum_bytes = range->bytes > FLYT_MANAGED_SMALL_MAX ? FLYT_PAGE_BYTES : FLYT_MANAGED_UNIT_BYTES;
+    return (range->bytes + quantum_bytes - 1) / quantum_bytes * quantum_bytes + FLYT_MANAGED_UNIT_BYTES;
+}
+
+/* Where the range begins in what the server has given. */
+static void place(struct flyt_range *range, uint64_t address, uint64_t served_bytes)
+{
+    range->base = address;
+    if (!range->is_managed)
+        return;
+    range->lead_bytes = -address % FLYT_MANAGED_UNIT_BYTES;
+    range->base += range->lead_bytes;
+    range->served_bytes = served_bytes;
+}
+
 /* What the server has answered, in the books. */
 static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_alloc_args *args, CUresult result,
                                  uint64_t address)
 {
     if (result)
         return result;
-    range->base = address;
     /* Nowhere else may device memory be: the program's own memory would be taken for it. */
     unsigned wire_device = flyt_wire_device((unsigned)range->device);
     if (flyt_window_device(address) != (int)wire_device ||
-        range->bytes > flyt_window_base(wire_device) + FLYT_WINDOW_BYTES - address)
+        args->bytes > flyt_window_base(wire_device) + FLYT_WINDOW_BYTES - address)
         return CUDA_ERROR_UNKNOWN;
+    place(range, address, args->bytes);
     if (flyt_range_insert(range)) {
         flyt_answer_end(); /* there is nothing for the books, and the next call may have to wait */
         flyt_memory_free_args undo = {.thread = args->thread, .address = address};
@@ -35,6 +57,20 @@ static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_all
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_SUCCESS;
+}
+
+CUresult flyt_memory_alloc_range(struct flyt_range *in_out_range)
+{
+    if (in_out_range->bytes > FLYT_WINDOW_BYTES)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    flyt_memory_alloc_args args = {
+        .thread = flyt_thread_number(), .device = (unsigned)in_out_range->device, .bytes = asked_bytes(in_out_range)};
+    flyt_memory_alloc_res res = {0};
+    int status = call_memory_alloc(&args, &res);
+    CUresult result =
+        enter_allocation(in_out_range, &args, flyt_client_reply(status, res.result, "memory_alloc"), res.address);
+    flyt_answer_end();
+    return result;
 }
 
 CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
@@ -45,15 +81,10 @@ CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_context_get(&range.context_id, &range.device);
-    if (result)
-        return result;
-    flyt_memory_alloc_args args = {.thread = flyt_thread_number(), .device = (unsigned)range.device, .bytes = bytes};
-    flyt_memory_alloc_res res = {0};
-    int status = call_memory_alloc(&args, &res);
-    result = enter_allocation(&range, &args, flyt_client_reply(status, res.result, "memory_alloc"), res.address);
-    flyt_answer_end();
     if (!result)
-        *ret_address = res.address;
+        result = flyt_memory_alloc_range(&range);
+    if (!result)
+        *ret_address = range.base;
     return result;
 }
 
@@ -82,6 +113,9 @@ CUresult flyt_memory_free(CUdeviceptr address)
     CUresult result = flyt_client_enter_release();
     if (result || !address)
         return result;
+    const struct flyt_watch *watch = flyt_watch();
+    if (watch)
+        watch->release(address);
     return flyt_range_free(address);
 }
 
@@ -110,6 +144,7 @@ CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer
     *ret_pointer = (struct flyt_pointer){
         .kind = flyt_range_is_host(&range) ? FLYT_POINTER_HOST : FLYT_POINTER_DEVICE,
         .is_variable = range.kind == FLYT_RANGE_VARIABLE,
+        .is_managed = range.is_managed,
         .is_registered = range.kind == FLYT_RANGE_HOST_REGISTERED,
         .is_mapped = range.kind == FLYT_RANGE_HOST_ALLOC && flyt_host_is_mapped(range.base),
         .device = range.device,

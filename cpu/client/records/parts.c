@@ -9,6 +9,7 @@
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/library.h"
+#include "cpu/client/cuda/managed.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/library/object.h"
 #include "cpu/client/records/library_restore.h"
@@ -28,6 +29,7 @@ static const struct flyt_part parts[] = {
     {.restore = flyt_device_restore},
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
+    {.context_end = flyt_managed_clear},
     {.restore = flyt_host_restore},
     {.init = flyt_stream_init,
      .connected = flyt_stream_number_legacy,
