@@ -10,11 +10,13 @@ static const size_t sizes[] = {4, 100, 4096, 4097, 70000, 1u << 20, (1u << 20) +
 /* Every step-th word from `first` on. */
 __global__ void add(uint32_t *words, size_t count, size_t first, size_t step, uint32_t value)
 {
-    for (size_t i = first + step * (blockIdx.x * blockDim.x + threadIdx.x); i < count; i += step * gridDim.x * blockDim.x)
+    for (size_t i = first + step * (blockIdx.x * blockDim.x + threadIdx.x); i < count;
+         i += step * gridDim.x * blockDim.x)
         words[i] += value;
 }
 
-static void launch_add(uint32_t *words, size_t count, size_t first, size_t step, uint32_t value, cudaStream_t stream = 0)
+static void launch_add(uint32_t *words, size_t count, size_t first, size_t step, uint32_t value,
+                       cudaStream_t stream = 0)
 {
     add<<<8, 128, 0, stream>>>(words, count, first, step, value);
     CHECK_LAUNCH();

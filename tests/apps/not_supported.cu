@@ -20,7 +20,7 @@ int main(void)
     cudaResourceDesc resource = {};
     cudaTextureDesc texture = {};
     cudaTextureObject_t object;
-    void *managed = NULL;
+    void *memory = NULL;
     int *p, back = 0;
 
     if (!is_forwarded())
@@ -28,7 +28,6 @@ int main(void)
     CHECK(cudaMalloc(&p, sizeof(int)));
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaEventCreate(&event));
-    EXPECT_ERR(cudaMallocManaged(&managed, 4096), cudaErrorNotSupported);
     EXPECT_ERR(cudaGraphCreate(&graph, 0), cudaErrorNotSupported);
     EXPECT_ERR(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaErrorNotSupported);
     EXPECT_ERR(cudaMallocArray(&array, &format, 16, 16), cudaErrorNotSupported);
@@ -40,7 +39,7 @@ int main(void)
     EXPECT_ERR(cudaIpcGetMemHandle(&ipc_memory, p), cudaErrorNotSupported);
     EXPECT_ERR(cudaIpcGetEventHandle(&ipc_event, event), cudaErrorNotSupported);
     EXPECT_ERR(cudaDeviceGetDefaultMemPool(&pool, 0), cudaErrorNotSupported);
-    EXPECT_ERR(cudaMallocAsync(&managed, 4096, stream), cudaErrorNotSupported);
+    EXPECT_ERR(cudaMallocAsync(&memory, 4096, stream), cudaErrorNotSupported);
     set<<<1, 1, 0, stream>>>(p);
     CHECK_LAUNCH();
     CHECK(cudaStreamSynchronize(stream));
