@@ -63,10 +63,10 @@ static CUresult get_scratch(int device, struct flyt_stream *stream, uint64_t *re
     if (!result)
         result =
             flyt_copy_raw_in(stream, range.base + KEYS_AT, flyt_managed_keys(), sizeof(struct flyt_page_hash_keys));
-    if (result)
-        return result;
+    if (result || !flyt_range_find(range.base, &range))
+        return result ? result : CUDA_ERROR_UNKNOWN;
     scratches[device].address = *ret_address = range.base;
-    scratches[device].buffer_id = range.buffer_id;
+    scratches[device].buffer_id = range.buffer_id; /* which only the books give */
     return CUDA_SUCCESS;
 }
 

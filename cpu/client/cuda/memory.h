@@ -58,7 +58,7 @@ FLYT_API bool flyt_pointer_is_reached(const struct flyt_pointer *pointer);
 /* ---- inside the library ---- */
 
 struct flyt_range;
-/* The allocation that the range describes, but for its address, in the books: base and buffer_id are set. Without
+/* The allocation that the range describes, but for its address, in the books: its base is set. Without
  * entering. CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult flyt_memory_alloc_range(struct flyt_range *in_out_range);
 
