@@ -21,13 +21,22 @@ enum { HOST_PAGE_BYTES = FLYT_MANAGED_UNIT_BYTES };
 enum flyt_managed_advice { READ_MOSTLY = 1, PREFERRED_ON_HOST = 2, ACCESSED_BY_HOST = 4 };
 
 static void release(uint64_t address);
+static CUresult adopt(const struct flyt_range *range);
+static void forget(uint64_t library_id, int device);
 
 static const struct flyt_watch watch = {
     .before = flyt_managed_before,
     .before_use = flyt_managed_before_use,
     .after = flyt_managed_after,
     .release = release,
+    .adopt = adopt,
+    .forget = forget,
 };
+
+void flyt_managed_init(void)
+{
+    flyt_watch_table = &watch;
+}
 
 static uint64_t round_up(uint64_t bytes, uint64_t quantum_bytes)
 {
@@ -82,32 +91,31 @@ static struct flyt_managed *free_piece(struct flyt_managed *piece)
     return NULL;
 }
 
-/* The books of an allocation, which is mapped in the program and zero on both sides. NULL: no memory. */
+/* The books of an allocation or a variable. NULL: no memory. */
 static struct flyt_managed *new_piece(const struct flyt_range *range, unsigned attach)
 {
     struct flyt_managed *piece = calloc(1, sizeof *piece);
     if (!piece)
         return NULL;
-    const bool is_large = range->bytes > FLYT_MANAGED_SMALL_MAX;
+    const bool is_large = range->bytes > FLYT_MANAGED_SMALL_MAX && range->kind == FLYT_RANGE_ALLOCATION;
     uint64_t synced_bytes = is_large ? round_up(range->bytes, FLYT_PAGE_BYTES) : range->bytes;
     *piece = (struct flyt_managed){.base = range->base,
                                    .bytes = range->bytes,
                                    .mapped_bytes = round_up(synced_bytes, HOST_PAGE_BYTES),
                                    .device = range->device,
+                                   .library_id = range->library_id,
                                    .context_id = range->context_id,
                                    .default_attach = attach,
                                    .attach = attach,
                                    .may_be_changed_here = true};
-    if (flyt_managed_block_init(&piece->block, range->base, synced_bytes) && map_host(piece))
-        return piece;
-    return free_piece(piece);
+    return flyt_managed_block_init(&piece->block, range->base, synced_bytes, is_large) ? piece : free_piece(piece);
 }
 
-/* The address is the program's own from here on, before the GPU has the piece. */
-static CUresult enter_piece(struct flyt_managed *piece)
+/* The host has its pages. `fill` gives both sides the same bytes. */
+static CUresult enter_piece(struct flyt_managed *piece, CUresult (*fill)(struct flyt_managed *))
 {
     flyt_managed_lock();
-    CUresult result = flyt_managed_clear_memory(piece);
+    CUresult result = fill(piece);
     if (!result && !flyt_managed_insert(piece))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!result) {
@@ -134,15 +142,50 @@ CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_addre
     if (result)
         return result;
     struct flyt_managed *piece = new_piece(&range, flags);
-    result = piece ? enter_piece(piece) : CUDA_ERROR_OUT_OF_MEMORY;
+    const bool is_mapped = piece && map_host(piece);
+    result = is_mapped ? enter_piece(piece, flyt_managed_clear_memory) : CUDA_ERROR_OUT_OF_MEMORY;
     if (!result) {
         *ret_address = range.base;
         return CUDA_SUCCESS;
     }
-    if (piece)
+    if (is_mapped)
         unmap_host(piece);
     free_piece(piece);
     flyt_range_free(range.base);
+    return result;
+}
+
+/* ---- variables ---- */
+
+/* Pages of a variable are reserved as those of any (range.h): here they become memory, for as long as it is there.
+ * Others of the same library may be on the same page; only the variable's own bytes go anywhere. */
+static bool open_pages(const struct flyt_managed *piece)
+{
+    const uint64_t first = piece->base / HOST_PAGE_BYTES * HOST_PAGE_BYTES;
+    const uint64_t end = round_up(piece->base + piece->bytes, HOST_PAGE_BYTES);
+    if (!mprotect((void *)(uintptr_t)first, end - first, PROT_READ | PROT_WRITE)) /* NOLINT */
+        return true;
+    flyt_warn("a managed variable has no place in the program address=%#llx bytes=%llu: %m",
+              (unsigned long long)piece->base, (unsigned long long)piece->bytes);
+    return false;
+}
+
+/* What is there on the GPU, which the host may have the remains of another variable for. */
+static CUresult fetch_variable(struct flyt_managed *piece)
+{
+    memset(host_of(piece), 0, piece->bytes);
+    piece->may_be_changed_there = true; /* by work that is under way */
+    return flyt_managed_fetch(piece);
+}
+
+static CUresult adopt(const struct flyt_range *range)
+{
+    struct flyt_managed *piece = new_piece(range, CU_MEM_ATTACH_GLOBAL);
+    if (!piece)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = open_pages(piece) ? enter_piece(piece, fetch_variable) : CUDA_ERROR_MAP_FAILED;
+    if (result)
+        free_piece(piece);
     return result;
 }
 
@@ -151,7 +194,8 @@ CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_addre
 static void end_locked(struct flyt_managed *piece)
 {
     flyt_managed_remove(piece);
-    unmap_host(piece);
+    if (!piece->library_id) /* a variable's go with its range */
+        unmap_host(piece);
     free_piece(piece);
 }
 
@@ -159,23 +203,34 @@ static void release(uint64_t address)
 {
     flyt_managed_lock();
     struct flyt_managed *piece = flyt_managed_find(address);
-    if (piece && piece->base == address)
+    if (piece && piece->base == address && !piece->library_id)
         end_locked(piece);
     flyt_managed_unlock();
 }
 
-void flyt_managed_clear(uint64_t context_id, bool is_on_server)
+/* Those of a library on a device (−1: on all), or, of library 0, those of a context. */
+static void end_all(uint64_t library_id, int device, uint64_t context_id)
 {
     struct flyt_managed *piece, *next;
-    if (!flyt_watch())
-        return;
     flyt_managed_lock();
     for (piece = flyt_managed_from(0); piece; piece = next) {
         next = flyt_managed_from(piece->base + 1);
-        if (piece->context_id == context_id)
+        if (piece->library_id == library_id && (device < 0 || piece->device == device) &&
+            (library_id || piece->context_id == context_id))
             end_locked(piece);
     }
     flyt_managed_unlock();
+}
+
+static void forget(uint64_t library_id, int device)
+{
+    end_all(library_id, device, 0);
+}
+
+void flyt_managed_clear(uint64_t context_id, bool is_on_server)
+{
+    if (flyt_watch())
+        end_all(0, -1, context_id);
 }
 
 /* ---- who may use it ---- */

@@ -39,6 +39,8 @@ static inline int flyt_managed_location(CUdevice device)
     return device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
+/* Before anything is asked of a module. */
+void flyt_managed_init(void);
 /* A context ends: its pieces are gone. */
 void flyt_managed_clear(uint64_t context_id, bool is_on_server);
 

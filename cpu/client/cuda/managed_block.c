@@ -32,10 +32,10 @@ const struct flyt_page_hash_keys *flyt_managed_keys(void)
     return keys;
 }
 
-bool flyt_managed_block_init(struct flyt_managed_block *block, uint64_t base, uint64_t bytes)
+bool flyt_managed_block_init(struct flyt_managed_block *block, uint64_t base, uint64_t bytes, bool is_large)
 {
     *block = (struct flyt_managed_block){.base = base, .bytes = bytes};
-    if (bytes <= FLYT_MANAGED_SMALL_MAX) {
+    if (!is_large) {
         block->copy = calloc(1, bytes);
         return block->copy != NULL;
     }

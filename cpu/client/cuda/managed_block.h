@@ -20,9 +20,8 @@ struct flyt_managed_block {
     struct flyt_page_hash *hashes; /* of a large one */
 };
 
-/* A piece that is zero on both sides. bytes: of a piece above FLYT_MANAGED_SMALL_MAX a multiple of FLYT_PAGE_BYTES.
- * False: no memory. */
-bool flyt_managed_block_init(struct flyt_managed_block *block, uint64_t base, uint64_t bytes);
+/* A piece that is zero on both sides. bytes: of a large one a multiple of FLYT_PAGE_BYTES. False: no memory. */
+bool flyt_managed_block_init(struct flyt_managed_block *block, uint64_t base, uint64_t bytes, bool is_large);
 void flyt_managed_block_fini(struct flyt_managed_block *block);
 
 static inline bool flyt_managed_block_is_large(const struct flyt_managed_block *block)

@@ -21,6 +21,7 @@ struct flyt_managed {
     struct flyt_managed_block block;
     uint64_t base, bytes, mapped_bytes; /* as asked for; of the host's pages */
     int device;
+    uint64_t library_id; /* of a variable, else 0 */
     uint64_t context_id;
     unsigned default_attach, attach;   /* CU_MEM_ATTACH_… */
     uint64_t stream_id, stream_number; /* of CU_MEM_ATTACH_SINGLE */
@@ -45,7 +46,8 @@ void flyt_managed_outdate(void);
 CUresult flyt_managed_before(struct flyt_stream *stream);
 CUresult flyt_managed_before_use(struct flyt_stream *stream, uint64_t address);
 CUresult flyt_managed_after(struct flyt_stream *stream, bool had_work);
-/* Makes a new piece zero on the GPU. */
-CUresult flyt_managed_clear_memory(const struct flyt_managed *piece);
+/* Makes a new piece zero on the GPU; or brings what it has there. */
+CUresult flyt_managed_clear_memory(struct flyt_managed *piece);
+CUresult flyt_managed_fetch(struct flyt_managed *piece);
 
 #endif

@@ -24,7 +24,7 @@ void flyt_managed_outdate(void)
 
 /* ---- to the GPU ---- */
 
-CUresult flyt_managed_clear_memory(const struct flyt_managed *piece)
+CUresult flyt_managed_clear_memory(struct flyt_managed *piece)
 {
     struct flyt_stream *inner;
     CUresult result = flyt_stream_inner(piece->device, &inner);
@@ -214,6 +214,14 @@ static CUresult fetch(struct fetch *together, struct flyt_managed *piece)
     together->pieces[together->count++] = piece;
     together->bytes += piece->block.bytes;
     return result;
+}
+
+CUresult flyt_managed_fetch(struct flyt_managed *piece)
+{
+    struct fetch together = {0};
+    CUresult result = fetch(&together, piece);
+    atomic_store(&is_any_changed, true);
+    return result ? result : fetch_small(&together);
 }
 
 /* Whether the stream that a piece is attached to has nothing more to do, after the host has waited for `stream`. */

@@ -27,6 +27,7 @@ static struct {
 } unordered;
 _Static_assert(FLYT_DEVICES_MAX <= 32, "a bit for each device");
 
+const struct flyt_watch *flyt_watch_table;
 const struct flyt_watch *_Atomic flyt_watch_installed;
 
 /* Devices that had a stream which was destroyed while it had work that nobody had waited for. */

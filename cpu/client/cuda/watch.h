@@ -1,7 +1,7 @@
 /*
  * What managed memory (managed.h) does around the GPU's work, for the sources of this library that give it work and
- * that wait for it. They are below managed memory and do not know it: it installs a table with the program's first
- * allocation. Where a program has none, each of these costs one load.
+ * that wait for it. They are below managed memory and do not know it: it installs a table with the first piece of it.
+ * Where a program has none, each of these costs one load.
  */
 #ifndef FLYT_CLIENT_WATCH_H
 #define FLYT_CLIENT_WATCH_H
@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <cuda.h>
 
+struct flyt_range;
 struct flyt_stream;
 
 struct flyt_watch {
@@ -25,8 +26,15 @@ struct flyt_watch {
     /* The allocation that begins there is about to be freed: the host has it no more. Nothing where it is not managed.
      */
     void (*release)(uint64_t address);
+    /* A managed variable of a module, whose range was entered: the program gets memory there. Without it there is none
+     * of the table's others to call. CUDA_ERROR_MAP_FAILED: it cannot have it. */
+    CUresult (*adopt)(const struct flyt_range *range);
+    /* The library's variables (on a device; −1: on all) are about to go. */
+    void (*forget)(uint64_t library_id, int device);
 };
 
+/* The table, from the beginning on, for `adopt`; and the same for all else, once there is managed memory. */
+extern const struct flyt_watch *flyt_watch_table __attribute__((visibility("hidden")));
 extern const struct flyt_watch *_Atomic flyt_watch_installed __attribute__((visibility("hidden")));
 
 static inline const struct flyt_watch *flyt_watch(void)
