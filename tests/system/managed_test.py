@@ -1,26 +1,18 @@
 #!/usr/bin/env python3
-"""Managed memory of programs in a VM: what goes over the wire is what has changed; a resize and moves in the middle harm
-nothing; it is charged to the VM."""
+"""Managed memory: what goes over the wire is what has changed; it is charged to the VM. Programs that have some while their
+SMs change and while they move are among programs/movers."""
 import os
 import re
 
 import harness
-import movers
 from cluster import System
 from harness import environment, expect, expect_equal, helper, main, run, scenario, server, through_flyt
-from migrate_test import moves_to_new_servers, moves_to_other_gpu, whole_system
-from steady import RECORDED, add_vm, is_idle
+from steady import add_vm, is_idle
 
 SPARSE = helper("managed_sparse")
 PAGE = 64 << 10             # what a change of one byte costs at most in each direction
 HASHES = 1024 * 16          # of 64 MiB
 MEGABYTE = 1 << 20
-
-
-def managed_cases():
-    found = [case for case in movers.cases() if case.family in ("managed", "managed_variables")]
-    expect_equal(len(found), 4, "cases of managed memory")
-    return found
 
 
 def bytes_of(url, rounds):
@@ -45,34 +37,6 @@ def few_bytes_travel():
     expect(PAGE <= sent < PAGE + 16384, "bytes sent for a page that was changed:", sent)
     expect(PAGE + HASHES <= received < PAGE + HASHES + 4096, "bytes received for one:", received)
     expect(first[0] < MEGABYTE and first[1] < MEGABYTE, "bytes of a program that does it once:", first)
-
-
-@scenario
-def sms_change():
-    chosen = movers.seed()
-    with System(vms=1, gpus=1, sms=64, memory="1G") as system:
-        add_vm(system, 0, "--name", "alice", "--sessions", 4, sm=16, memory="768M")
-
-        def resize(chance):
-            sms = chance.choice((8, 16, 24, 40, 64))
-            result = system.flytctl_run("resize", "alice", "--sm", sms)
-            expect(result.status in (0, RECORDED), "resize to", sms, "SMs:", result)
-
-        movers.under(system, 0, managed_cases(), resize, 3, chosen)
-        is_idle(system)
-
-
-@scenario
-def moves():
-    """To the other GPU and to new servers on the same one."""
-    chosen, made = movers.seed(), []
-    with whole_system() as system:
-        def moves_in_turns(_):
-            made.append(None)
-            (moves_to_other_gpu if len(made) % 2 else moves_to_new_servers)(system)
-
-        movers.under(system, 0, managed_cases(), moves_in_turns, 4, chosen)
-        is_idle(system)
 
 
 @scenario
