@@ -2,11 +2,13 @@
 """Managed memory: what goes over the wire is what has changed; it is charged to the VM. Programs that have some while their
 SMs change and while they move are among programs/movers."""
 import os
+import platform
 import re
+import sys
 
 import harness
 from cluster import System
-from harness import environment, expect, expect_equal, helper, main, run, scenario, server, through_flyt
+from harness import app, environment, expect, expect_equal, helper, main, run, scenario, server, through_flyt
 from steady import add_vm, is_idle
 
 SPARSE = helper("managed_sparse")
@@ -37,6 +39,38 @@ def few_bytes_travel():
     expect(PAGE <= sent < PAGE + 16384, "bytes sent for a page that was changed:", sent)
     expect(PAGE + HASHES <= received < PAGE + HASHES + 4096, "bytes received for one:", received)
     expect(first[0] < MEGABYTE and first[1] < MEGABYTE, "bytes of a program that does it once:", first)
+
+
+# Has the kernel refuse userfaultfd, as containers do, and becomes the command.
+REFUSING = """
+import ctypes, os, sys
+class Step(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte), ("k", ctypes.c_uint)]
+class Program(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_ushort), ("steps", ctypes.POINTER(Step))]
+steps = (Step * 4)(Step(0x20, 0, 0, 0), Step(0x15, 0, 1, int(sys.argv[1])), Step(6, 0, 0, 0x50001), Step(6, 0, 0, 0x7fff0000))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(Program(4, steps)), 0, 0):
+    sys.exit("prctl: " + os.strerror(ctypes.get_errno()))
+if libc.syscall(int(sys.argv[1]), 0) != -1 or ctypes.get_errno() != 1:
+    sys.exit("userfaultfd is not refused")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+USERFAULTFD = {"x86_64": "323", "aarch64": "282"}
+
+
+@scenario
+def where_the_kernel_does_not_tell():
+    """What the host has written is found all the same."""
+    number = USERFAULTFD.get(platform.machine())
+    if not number:
+        print("    no number of userfaultfd on", platform.machine())
+        return
+    with server("unix") as s:
+        for name in ("managed", "managed_attach"):
+            command = through_flyt(s.url, app(name))
+            result = run([sys.executable, "-c", REFUSING, number, *command], environment(FLYT_TEST_FORWARDED="1"), timeout=120)
+            expect_equal((result.status, result.err), (0, ""), name, result)
 
 
 @scenario

@@ -10,6 +10,7 @@
 #include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/managed_hash.h"
 #include "cpu/client/cuda/managed_record.h"
+#include "cpu/client/cuda/managed_track.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
@@ -56,8 +57,11 @@ static bool map_host(struct flyt_managed *piece)
     int fixed = flyt_client.is_window_reserved ? MAP_FIXED : MAP_FIXED_NOREPLACE;
     void *got = mmap(host_of(piece), piece->mapped_bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
-    if (got == host_of(piece))
+    if (got == host_of(piece)) {
+        piece->is_tracked =
+            flyt_managed_block_is_large(&piece->block) && flyt_managed_track(piece->base, piece->mapped_bytes);
         return true;
+    }
     if (got != MAP_FAILED) { /* a kernel before 4.17 took the address for a hint */
         munmap(got, piece->mapped_bytes);
         errno = EEXIST;

@@ -84,13 +84,13 @@ static char *host_at(const struct flyt_managed_block *block, uint64_t offset_byt
     return (char *)(uintptr_t)(block->base + offset_bytes); /* NOLINT: both sides have it there */
 }
 
-uint64_t flyt_managed_next_change(const struct flyt_managed_block *block, uint64_t bytes_max, uint64_t *offset_bytes,
-                                  uint64_t *ret_offset_bytes)
+uint64_t flyt_managed_next_change(const struct flyt_managed_block *block, uint64_t end_bytes, uint64_t bytes_max,
+                                  uint64_t *offset_bytes, uint64_t *ret_offset_bytes)
 {
     uint64_t at = *offset_bytes, end;
-    while (at < block->bytes && !flyt_managed_differs(block, at, host_at(block, at)))
+    while (at < end_bytes && !flyt_managed_differs(block, at, host_at(block, at)))
         at += unit_at(block, at);
-    for (end = at; end < block->bytes && end - at + unit_at(block, end) <= bytes_max; end += unit_at(block, end))
+    for (end = at; end < end_bytes && end - at + unit_at(block, end) <= bytes_max; end += unit_at(block, end))
         if (end > at && !flyt_managed_differs(block, end, host_at(block, end)))
             break;
     *ret_offset_bytes = at;

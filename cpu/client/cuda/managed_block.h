@@ -39,10 +39,10 @@ static inline uint64_t flyt_managed_unit_bytes(const struct flyt_managed_block *
 bool flyt_managed_differs(const struct flyt_managed_block *block, uint64_t offset_bytes, const void *data);
 void flyt_managed_agree(struct flyt_managed_block *block, uint64_t offset_bytes, const void *data);
 
-/* The next run of units from *offset_bytes on, of at most bytes_max, in which the host's memory differs from what was
- * agreed on; *offset_bytes is moved behind it. 0 bytes: there is none. */
-uint64_t flyt_managed_next_change(const struct flyt_managed_block *block, uint64_t bytes_max, uint64_t *offset_bytes,
-                                  uint64_t *ret_offset_bytes);
+/* The next run of units in [*offset_bytes, end_bytes), of at most bytes_max, in which the host's memory differs from
+ * what was agreed on; *offset_bytes, where a unit begins, is moved behind it. 0 bytes: there is none. */
+uint64_t flyt_managed_next_change(const struct flyt_managed_block *block, uint64_t end_bytes, uint64_t bytes_max,
+                                  uint64_t *offset_bytes, uint64_t *ret_offset_bytes);
 /* Takes over what the GPU has from offset_bytes on, where it differs from what was agreed on, and nowhere else: what
  * only the host has changed stays. */
 void flyt_managed_take(struct flyt_managed_block *block, uint64_t offset_bytes, const void *data, uint64_t bytes);

@@ -39,7 +39,7 @@ static const char *changes(const struct piece *piece, uint64_t bytes_max)
     int used = 0;
 
     *text = 0;
-    while ((bytes = flyt_managed_next_change(&piece->block, bytes_max, &next, &at)))
+    while ((bytes = flyt_managed_next_change(&piece->block, piece->block.bytes, bytes_max, &next, &at)))
         used += snprintf(text + used, sizeof text - (size_t)used, "%d-%d ", (int)(at / unit_bytes),
                          (int)((at + bytes + unit_bytes - 1) / unit_bytes));
     return text;

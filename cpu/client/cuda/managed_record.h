@@ -26,6 +26,8 @@ struct flyt_managed {
     unsigned default_attach, attach;   /* CU_MEM_ATTACH_… */
     uint64_t stream_id, stream_number; /* of CU_MEM_ATTACH_SINGLE */
     bool may_be_changed_here, may_be_changed_there;
+    bool is_tracked;       /* the kernel tells which pages the host has written (managed_track.h), */
+    bool is_untold;        /* and has told of some that were not sent */
     unsigned char *advice; /* enum flyt_managed_advice of each page; NULL: none */
 };
 

@@ -7,6 +7,7 @@
 #include "cpu/client/cuda/copy_raw.h"
 #include "cpu/client/cuda/managed_hash.h"
 #include "cpu/client/cuda/managed_record.h"
+#include "cpu/client/cuda/managed_track.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
@@ -33,13 +34,14 @@ CUresult flyt_managed_clear_memory(struct flyt_managed *piece)
     return result ? result : flyt_stream_wait(inner);
 }
 
-/* What the host has changed of a piece; *in_out_devices gets a bit for its device where something was sent. */
-static CUresult send_changes(struct flyt_managed *piece, uint32_t *in_out_devices)
+/* What the host has changed of a part of a piece, from where a unit begins to where one ends; *in_out_devices gets a
+ * bit for its device where something was sent. */
+static CUresult send_part(struct flyt_managed *piece, uint64_t begin, uint64_t end, uint32_t *in_out_devices)
 {
     struct flyt_stream *inner;
-    uint64_t next = 0, at, bytes;
+    uint64_t next = begin, at, bytes;
     CUresult result = CUDA_SUCCESS;
-    while (!result && (bytes = flyt_managed_next_change(&piece->block, FLYT_CHUNK_BYTES_MAX, &next, &at))) {
+    while (!result && (bytes = flyt_managed_next_change(&piece->block, end, FLYT_CHUNK_BYTES_MAX, &next, &at))) {
         const char *data = (const char *)(uintptr_t)(piece->base + at);
         result = flyt_stream_inner(piece->device, &inner);
         /* First the books: what is written meanwhile, against CUDA's rules, is found to differ the next time. */
@@ -48,6 +50,31 @@ static CUresult send_changes(struct flyt_managed *piece, uint32_t *in_out_device
         if (!result)
             result = flyt_copy_raw_in(inner, piece->base + at, data, bytes);
         *in_out_devices |= 1u << piece->device;
+    }
+    return result;
+}
+
+/* Only what the kernel says was written is looked at, in whole units. */
+static CUresult send_written(struct flyt_managed *piece, uint32_t *in_out_devices)
+{
+    const uint64_t unit_bytes = flyt_managed_unit_bytes(&piece->block), end = piece->base + piece->block.bytes;
+    uint64_t at = piece->base, first, last;
+    CUresult result = CUDA_SUCCESS;
+    int told = 0;
+    while (!result && (told = flyt_managed_track_next(&at, end, &first, &last)) > 0)
+        result = send_part(piece, (first - piece->base) / unit_bytes * unit_bytes,
+                           (last - piece->base + unit_bytes - 1) / unit_bytes * unit_bytes, in_out_devices);
+    piece->is_untold |= result || told < 0;
+    return result;
+}
+
+/* What the host has changed of a piece. */
+static CUresult send_changes(struct flyt_managed *piece, uint32_t *in_out_devices)
+{
+    CUresult result = piece->is_tracked ? send_written(piece, in_out_devices) : CUDA_SUCCESS;
+    if (!result && (!piece->is_tracked || piece->is_untold)) {
+        result = send_part(piece, 0, piece->block.bytes, in_out_devices);
+        piece->is_untold = result != CUDA_SUCCESS;
     }
     return result;
 }
