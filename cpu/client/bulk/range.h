@@ -23,7 +23,8 @@ struct flyt_range {
     unsigned flags;      /* of host memory, as given */
     bool is_synchronous; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS; not of variables */
     bool is_managed;     /* of an allocation: the program has memory there, too */
-    /* Of a managed allocation: what the server has begins so far below the base, and is so large. 0 bytes: as above. */
+    /* Of an allocation that begins with a page: what the server has begins so far below the base, and is so large. 0
+     * bytes: as above. */
     uint64_t lead_bytes, served_bytes;
 };
 

@@ -8,7 +8,6 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/host.h"
-#include "cpu/client/cuda/managed_block.h"
 #include "cpu/client/cuda/stream.h"
 #include "cpu/client/cuda/watch.h"
 #include "rpc/base/id.h"
@@ -16,31 +15,31 @@
 /* Rows begin at multiples of this, as the driver makes them (CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT). */
 enum { PITCH_BYTES = 512 };
 
+/* Of the program's machine, or a part of one: where managed memory begins. */
+enum { PAGE_BYTES = 4096 };
+
 FLYT_ANSWER_CALL(memory_alloc)
 
-/* How much the server is asked for: managed memory begins with a page of the program's, and has all of its last one. */
-static uint64_t asked_bytes(const struct flyt_range *range)
+/* How much the server is asked for, so that there is a page's beginning in it, with whole quanta behind that. */
+static uint64_t asked_bytes(uint64_t bytes, uint64_t quantum_bytes)
 {
-    if (!range->is_managed)
-        return range->bytes;
-    uint64_t quantum_bytes = range->bytes > FLYT_MANAGED_SMALL_MAX ? FLYT_PAGE_BYTES : FLYT_MANAGED_UNIT_BYTES;
-    return (range->bytes + quantum_bytes - 1) / quantum_bytes * quantum_bytes + FLYT_MANAGED_UNIT_BYTES;
+    return quantum_bytes ? (bytes + quantum_bytes - 1) / quantum_bytes * quantum_bytes + PAGE_BYTES : bytes;
 }
 
 /* Where the range begins in what the server has given. */
-static void place(struct flyt_range *range, uint64_t address, uint64_t served_bytes)
+static void place(struct flyt_range *range, uint64_t address, uint64_t served_bytes, uint64_t quantum_bytes)
 {
     range->base = address;
-    if (!range->is_managed)
+    if (!quantum_bytes)
         return;
-    range->lead_bytes = -address % FLYT_MANAGED_UNIT_BYTES;
+    range->lead_bytes = -address % PAGE_BYTES;
     range->base += range->lead_bytes;
     range->served_bytes = served_bytes;
 }
 
 /* What the server has answered, in the books. */
-static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_alloc_args *args, CUresult result,
-                                 uint64_t address)
+static CUresult enter_allocation(struct flyt_range *range, uint64_t quantum_bytes, const flyt_memory_alloc_args *args,
+                                 CUresult result, uint64_t address)
 {
     if (result)
         return result;
@@ -49,7 +48,7 @@ static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_all
     if (flyt_window_device(address) != (int)wire_device ||
         args->bytes > flyt_window_base(wire_device) + FLYT_WINDOW_BYTES - address)
         return CUDA_ERROR_UNKNOWN;
-    place(range, address, args->bytes);
+    place(range, address, args->bytes, quantum_bytes);
     if (flyt_range_insert(range)) {
         flyt_answer_end(); /* there is nothing for the books, and the next call may have to wait */
         flyt_memory_free_args undo = {.thread = args->thread, .address = address};
@@ -59,16 +58,17 @@ static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_all
     return CUDA_SUCCESS;
 }
 
-CUresult flyt_memory_alloc_range(struct flyt_range *in_out_range)
+CUresult flyt_memory_alloc_range(struct flyt_range *in_out_range, uint64_t quantum_bytes)
 {
     if (in_out_range->bytes > FLYT_WINDOW_BYTES)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    flyt_memory_alloc_args args = {
-        .thread = flyt_thread_number(), .device = (unsigned)in_out_range->device, .bytes = asked_bytes(in_out_range)};
+    flyt_memory_alloc_args args = {.thread = flyt_thread_number(),
+                                   .device = (unsigned)in_out_range->device,
+                                   .bytes = asked_bytes(in_out_range->bytes, quantum_bytes)};
     flyt_memory_alloc_res res = {0};
     int status = call_memory_alloc(&args, &res);
-    CUresult result =
-        enter_allocation(in_out_range, &args, flyt_client_reply(status, res.result, "memory_alloc"), res.address);
+    CUresult result = enter_allocation(in_out_range, quantum_bytes, &args,
+                                       flyt_client_reply(status, res.result, "memory_alloc"), res.address);
     flyt_answer_end();
     return result;
 }
@@ -82,7 +82,7 @@ CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
     if (!result)
         result = flyt_context_get(&range.context_id, &range.device);
     if (!result)
-        result = flyt_memory_alloc_range(&range);
+        result = flyt_memory_alloc_range(&range, 0);
     if (!result)
         *ret_address = range.base;
     return result;

@@ -58,8 +58,9 @@ FLYT_API bool flyt_pointer_is_reached(const struct flyt_pointer *pointer);
 /* ---- inside the library ---- */
 
 struct flyt_range;
-/* The allocation that the range describes, but for its address, in the books: its base is set. Without
- * entering. CUDA_ERROR_OUT_OF_MEMORY. */
-CUresult flyt_memory_alloc_range(struct flyt_range *in_out_range);
+/* The allocation that the range describes, but for its address, in the books: its base is set. Without entering. Where
+ * quantum_bytes is not 0, it begins with a page of the program's, and nothing else is in its last quantum.
+ * CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult flyt_memory_alloc_range(struct flyt_range *in_out_range, uint64_t quantum_bytes);
 
 #endif

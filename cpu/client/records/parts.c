@@ -9,7 +9,7 @@
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/library.h"
-#include "cpu/client/cuda/managed.h"
+#include "cpu/client/managed/managed.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/library/object.h"
 #include "cpu/client/records/library_restore.h"

@@ -1,4 +1,4 @@
-#include "cpu/client/cuda/managed_hash.h"
+#include "cpu/client/managed/hash.h"
 
 #include <string.h>
 #include "cpu/client/bulk/range.h"
@@ -7,7 +7,7 @@
 #include "cpu/client/cuda/copy_raw.h"
 #include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/kernel_record.h"
-#include "cpu/client/cuda/managed_block.h"
+#include "cpu/client/managed/block.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "flyt_page_hash_ptx.h"
@@ -59,7 +59,7 @@ static CUresult get_scratch(int device, struct flyt_stream *stream, uint64_t *re
         return CUDA_SUCCESS;
     }
     range = (struct flyt_range){.bytes = SCRATCH_BYTES, .device = device, .context_id = stream->context_id};
-    CUresult result = flyt_memory_alloc_range(&range);
+    CUresult result = flyt_memory_alloc_range(&range, 0);
     if (!result)
         result =
             flyt_copy_raw_in(stream, range.base + KEYS_AT, flyt_managed_keys(), sizeof(struct flyt_page_hash_keys));

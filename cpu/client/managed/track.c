@@ -1,4 +1,4 @@
-#include "cpu/client/cuda/managed_track.h"
+#include "cpu/client/managed/track.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "cpu/client/cuda/managed_block.h"
+#include "cpu/client/managed/block.h"
 
 struct piece {
     struct flyt_managed_block block;

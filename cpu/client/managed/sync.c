@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/copy_raw.h"
-#include "cpu/client/cuda/managed_hash.h"
-#include "cpu/client/cuda/managed_record.h"
-#include "cpu/client/cuda/managed_track.h"
+#include "cpu/client/managed/hash.h"
+#include "cpu/client/managed/piece.h"
+#include "cpu/client/managed/track.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"

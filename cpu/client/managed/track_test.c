@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "cpu/client/cuda/managed_track.h"
+#include "cpu/client/managed/track.h"
 
 enum { PAGE = 4096, PAGES = 64 };
 

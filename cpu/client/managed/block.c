@@ -1,4 +1,4 @@
-#include "cpu/client/cuda/managed_block.h"
+#include "cpu/client/managed/block.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cpu/client/cuda/managed_record.h"
+#include "cpu/client/managed/piece.h"
 #include "cpu/client/cuda/stream_record.h"
 
 static struct {

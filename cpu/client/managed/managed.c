@@ -1,4 +1,4 @@
-#include "cpu/client/cuda/managed.h"
+#include "cpu/client/managed/managed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
-#include "cpu/client/cuda/managed_hash.h"
-#include "cpu/client/cuda/managed_record.h"
-#include "cpu/client/cuda/managed_track.h"
+#include "cpu/client/managed/hash.h"
+#include "cpu/client/managed/piece.h"
+#include "cpu/client/managed/track.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
@@ -142,7 +142,7 @@ CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_addre
         return result;
     if (bytes > FLYT_MANAGED_SMALL_MAX)
         flyt_managed_hash_prepare();
-    result = flyt_memory_alloc_range(&range);
+    result = flyt_memory_alloc_range(&range, bytes > FLYT_MANAGED_SMALL_MAX ? FLYT_PAGE_BYTES : HOST_PAGE_BYTES);
     if (result)
         return result;
     struct flyt_managed *piece = new_piece(&range, flags);

@@ -7,13 +7,13 @@
  *
  * All of it under one mutex, which is held across calls to the server; no handler of the channel takes it.
  */
-#ifndef FLYT_CLIENT_MANAGED_RECORD_H
-#define FLYT_CLIENT_MANAGED_RECORD_H
+#ifndef FLYT_CLIENT_MANAGED_PIECE_H
+#define FLYT_CLIENT_MANAGED_PIECE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <cuda.h>
-#include "cpu/client/cuda/managed_block.h"
+#include "cpu/client/managed/block.h"
 
 struct flyt_stream;
 
@@ -26,7 +26,7 @@ struct flyt_managed {
     unsigned default_attach, attach;   /* CU_MEM_ATTACH_… */
     uint64_t stream_id, stream_number; /* of CU_MEM_ATTACH_SINGLE */
     bool may_be_changed_here, may_be_changed_there;
-    bool is_tracked;       /* the kernel tells which pages the host has written (managed_track.h), */
+    bool is_tracked;       /* the kernel tells which pages the host has written (track.h), */
     bool is_untold;        /* and has told of some that were not sent */
     unsigned char *advice; /* enum flyt_managed_advice of each page; NULL: none */
 };
@@ -44,7 +44,7 @@ struct flyt_stream *flyt_managed_stream(struct flyt_managed *piece);
 /* Something has changed of who may use what: every stream looks again before its next work. */
 void flyt_managed_outdate(void);
 
-/* managed_sync.c: what flyt_watch says there. */
+/* sync.c: what flyt_watch says there. */
 CUresult flyt_managed_before(struct flyt_stream *stream);
 CUresult flyt_managed_before_use(struct flyt_stream *stream, uint64_t address);
 CUresult flyt_managed_after(struct flyt_stream *stream, bool had_work);
