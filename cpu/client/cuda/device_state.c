@@ -21,6 +21,7 @@ static struct {
     pthread_mutex_t mutex;                                     /* held across calls */
     unsigned short counts[FLYT_DEVICES_MAX][FLYT_DEVICES_MAX]; /* [device][peer]: contexts */
     _Atomic unsigned enabled[FLYT_DEVICES_MAX];                /* bit `peer` of [device]: some context has it */
+    unsigned shared[FLYT_DEVICES_MAX];                         /* the same: it counts for one context more, for ever */
 } peers = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* What the program set of what the server keeps, by device: what makes it again. */
@@ -293,6 +294,26 @@ CUresult flyt_device_p2p_attribute(CUdevice_P2PAttribute attribute, int device, 
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
+}
+
+CUresult flyt_device_peers_share(int device)
+{
+    const unsigned bit = 1u << device;
+    CUresult result = CUDA_SUCCESS;
+    for (int other = 0; other < (int)flyt_client.device_count && !result; other++) {
+        struct peer_answer answer = {0};
+        if (other != device)
+            result = ask_peer(other, device, &answer);
+        if (result || !answer.can_access)
+            continue;
+        pthread_mutex_lock(&peers.mutex);
+        if (!(peers.shared[other] & bit))
+            result = count_peer_locked(other, device, true);
+        if (!result)
+            peers.shared[other] |= bit;
+        pthread_mutex_unlock(&peers.mutex);
+    }
+    return result;
 }
 
 /* Of the current context. */

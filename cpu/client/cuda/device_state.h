@@ -11,6 +11,9 @@ struct flyt_restore;
 
 /* A context of `device` that has reached these devices' memory (a bit each) is gone. */
 CUresult flyt_device_peers_leave(int device, unsigned peers);
+/* Lets all devices that can reach the device's memory, whatever contexts say, from now on: it has managed memory. The
+ * server's error. */
+CUresult flyt_device_peers_share(int device);
 /* Sets again what the program has set: limits, cache preference, access to peers, the profiler (restore.h). */
 int flyt_device_restore(struct flyt_restore *restore);
 

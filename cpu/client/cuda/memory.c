@@ -185,5 +185,6 @@ bool flyt_pointer_is_reached(const struct flyt_pointer *pointer)
         return false;
     if (pointer->kind == FLYT_POINTER_HOST)
         return pointer->is_mapped;
-    return pointer->device == device || (!flyt_context_peers(&peers) && peers >> pointer->device & 1);
+    return pointer->device == device || (pointer->is_managed && !pointer->is_variable) ||
+           (!flyt_context_peers(&peers) && peers >> pointer->device & 1);
 }

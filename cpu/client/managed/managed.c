@@ -7,7 +7,7 @@
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
-#include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/device_state.h"
 #include "cpu/client/managed/hash.h"
 #include "cpu/client/managed/piece.h"
 #include "cpu/client/managed/track.h"
@@ -138,6 +138,8 @@ CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_addre
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_context_get(&range.context_id, &range.device);
+    if (!result)
+        result = flyt_device_peers_share(range.device);
     if (result)
         return result;
     if (bytes > FLYT_MANAGED_SMALL_MAX)
