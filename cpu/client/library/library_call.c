@@ -546,9 +546,10 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
     if (may_go)
         return send_oneway(call, self, step);
     int status = ask(call, self, &key, step);
-    if (status != library->success || !is_in_stream || !is_waited_for)
+    if (status != library->success || !is_in_stream || !(is_waited_for || call->waits))
         return status;
-    result = flyt_stream_wait(self->stream);
+    /* What has come to the program's memory comes behind all that the stream had; it may be managed memory itself. */
+    result = is_waited_for ? flyt_stream_wait(self->stream) : flyt_watch_after(self->stream, false);
     return result ? status_of(library, result) : status;
 }
 
