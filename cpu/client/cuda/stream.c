@@ -143,7 +143,7 @@ CUresult flyt_stream_inner(int device, struct flyt_stream **ret_stream)
     *ret_stream = stream;
     if (stream && stream->number == inner_streams[device].number)
         return CUDA_SUCCESS;
-    stream = new_record(flyt_primary_context_id(device), device, CU_STREAM_NON_BLOCKING, 0, 0);
+    stream = new_record(flyt_inner_context_id(device), device, CU_STREAM_NON_BLOCKING, 0, 0);
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
     stream->is_inner = true;

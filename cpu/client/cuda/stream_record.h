@@ -59,8 +59,13 @@ void flyt_stream_number_legacy(void);
 CUresult flyt_stream_get(CUstream stream, struct flyt_stream **ret_stream);
 /* The same for a caller that has asked for the current context (flyt_context_get) and its device. */
 CUresult flyt_stream_get_in(uint64_t context_id, int device, CUstream stream, struct flyt_stream **ret_stream);
-/* A stream of this library's own on the device, which no stream of the program's holds up; made where there is none, or
- * where a reset has ended it. One thread at a time. */
+/* What belongs to this library on a device, and to no context of the program's. */
+static inline uint64_t flyt_inner_context_id(int device)
+{
+    return UINT64_MAX - (unsigned)device;
+}
+/* A stream of this library's own on the device, which no stream of the program's holds up; made where there is none.
+ * One thread at a time. */
 CUresult flyt_stream_inner(int device, struct flyt_stream **ret_stream);
 /* Whether the stream, and what a synchronization with it covers, has got work since it was last waited for; from now on
  * it has got none. Before a wait; after one that fails the work is to be noted again. */

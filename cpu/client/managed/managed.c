@@ -233,6 +233,14 @@ static void forget(uint64_t library_id, int device)
     end_all(library_id, device, 0);
 }
 
+void flyt_managed_after_reset(int device)
+{
+    flyt_managed_lock();
+    flyt_range_clear(flyt_inner_context_id(device), false);
+    flyt_stream_clear(flyt_inner_context_id(device), false);
+    flyt_managed_unlock();
+}
+
 void flyt_managed_clear(uint64_t context_id, bool is_on_server)
 {
     if (flyt_watch())

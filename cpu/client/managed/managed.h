@@ -41,6 +41,8 @@ static inline int flyt_managed_location(CUdevice device)
 
 /* Before anything is asked of a module. */
 void flyt_managed_init(void);
+/* The device has nothing of this library's any more. */
+void flyt_managed_after_reset(int device);
 /* A context ends: its pieces are gone. */
 void flyt_managed_clear(uint64_t context_id, bool is_on_server);
 

@@ -29,7 +29,7 @@ static const struct flyt_part parts[] = {
     {.restore = flyt_device_restore},
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
-    {.init = flyt_managed_init, .context_end = flyt_managed_clear},
+    {.init = flyt_managed_init, .context_end = flyt_managed_clear, .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
     {.init = flyt_stream_init,
      .connected = flyt_stream_number_legacy,
