@@ -1,9 +1,7 @@
-// What becomes of managed memory when its context ends, its device is reset, or the program has many threads; and where
-// the system gives the program little address space.
+// What becomes of managed memory when its context ends, its device is reset, or the program has many threads.
 // nvcc: -lcuda -lpthread
 #include <cuda.h>
 #include <pthread.h>
-#include <sys/resource.h>
 #include "check.h"
 
 __global__ void add(uint32_t *words, size_t count, uint32_t value)
@@ -110,25 +108,10 @@ static void threads(void)
         EXPECT_EQ(pthread_join(all[i], NULL), 0);
 }
 
-/* The window of device addresses is not reserved then. A child, for the limit stays. */
-static int with_little_address_space(void)
-{
-    struct rlimit limit = {(rlim_t)8 << 30, (rlim_t)8 << 30};
-
-    if (setrlimit(RLIMIT_AS, &limit))
-        return 1;
-    there_and_back(1000, 0);
-    there_and_back(3 << 20, 0);
-    there_and_back(1000, 0);
-    return 0;
-}
-
 int main(void)
 {
     int is_there = 0;
 
-    if (is_forwarded()) /* natively CUDA itself takes more */
-        EXPECT_EQ(run_in_child(with_little_address_space), 0);
     CHECK(cudaDeviceGetAttribute(&is_there, cudaDevAttrManagedMemory, 0));
     if (!is_there)
         SKIP("the device has no managed memory");
