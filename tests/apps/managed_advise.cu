@@ -1,7 +1,8 @@
 // Advice about managed memory, prefetching and the attributes of ranges: what is said about the host always holds; what
 // is about a GPU is refused where the GPU does not use managed memory beside the host.
-// nvcc: -lcuda
+// nvcc: -lcuda -ldl
 #include <cuda.h>
+#include <dlfcn.h>
 #include "check.h"
 
 enum { PAGE = 4096, BYTES = 40 * PAGE };
@@ -87,6 +88,23 @@ static void about_a_gpu(void)
     EXPECT_EQ(attribute(cudaMemRangeAttributeReadMostly, 0, BYTES), 1);
 }
 
+/* The first versions name devices by their numbers, the host by -1. */
+static void by_number(void)
+{
+    typedef CUresult (*advise_fn)(CUdeviceptr, size_t, CUmem_advise, CUdevice);
+    typedef CUresult (*prefetch_fn)(CUdeviceptr, size_t, CUdevice, CUstream);
+    advise_fn advise = (advise_fn)dlsym(RTLD_DEFAULT, "cuMemAdvise");
+    prefetch_fn prefetch = (prefetch_fn)dlsym(RTLD_DEFAULT, "cuMemPrefetchAsync");
+    CUresult want = is_concurrent ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+
+    EXPECT(advise && prefetch);
+    CHECK_CU(advise((CUdeviceptr)memory, BYTES, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU));
+    EXPECT_EQ(attribute(cudaMemRangeAttributePreferredLocation, 0, BYTES), cudaCpuDeviceId);
+    CHECK_CU(advise((CUdeviceptr)memory, BYTES, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, CU_DEVICE_CPU));
+    EXPECT_CU(advise((CUdeviceptr)memory, BYTES, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 0), want);
+    EXPECT_CU(prefetch((CUdeviceptr)memory, BYTES, 0, 0), want);
+}
+
 static void refused(void)
 {
     int value;
@@ -121,6 +139,7 @@ int main(void)
     nothing_at_first();
     by_pages();
     about_the_host();
+    by_number();
     about_a_gpu();
     refused();
     CHECK(cudaFree(memory));

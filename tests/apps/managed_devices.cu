@@ -30,20 +30,24 @@ int main(void)
     CHECK(cudaDeviceGetAttribute(&is_there, cudaDevAttrManagedMemory, 0));
     if (!reaches || !is_there)
         SKIP("the devices do not reach each other's memory, or have no managed memory");
+    uint32_t *first, *ordinary, word = 5; /* a copy that may still be under way when the other device is used first */
+    CHECK(cudaMallocManaged((void **)&first, 4));
+    CHECK(cudaMalloc((void **)&ordinary, 4));
+    CHECK(cudaMemcpy(ordinary, &word, 4, cudaMemcpyHostToDevice));
     for (size_t words_count : {(size_t)5, (size_t)WORDS}) {
-        for (int owner = 0; owner < 2; owner++) {
+        for (int user = 0; user < 2; user++) {
             uint32_t *words;
-            CHECK(cudaSetDevice(owner));
+            CHECK(cudaSetDevice(1 - user));
             CHECK(cudaMallocManaged((void **)&words, words_count * sizeof(*words)));
             CHECK(cudaPointerGetAttributes(&attributes, words));
             EXPECT_EQ(attributes.type, cudaMemoryTypeManaged);
             for (size_t i = 0; i < words_count; i++)
                 words[i] = i;
-            on(1 - owner, words, words_count, 1);
+            on(user, words, words_count, 1);
             words[words_count - 1] += 10;
-            on(owner, words, words_count, 2);
+            on(1 - user, words, words_count, 2);
             words[0] += 20;
-            on(1 - owner, words, words_count, 3);
+            on(user, words, words_count, 3);
             for (size_t i = 0; i < words_count; i++)
                 EXPECT_EQ(words[i], i + 6 + (i == words_count - 1 ? 10 : 0) + (i == 0 ? 20 : 0));
             CHECK(cudaFree(words));

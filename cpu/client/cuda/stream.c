@@ -317,7 +317,7 @@ CUresult flyt_stream_begin(struct flyt_stream *stream)
     flyt_stream_join_pending_d2h(stream);
     if (__builtin_expect(!(atomic_load_explicit(&unordered.used_devices, memory_order_relaxed) & 1u << stream->device),
                          0) &&
-        atomic_fetch_or(&unordered.used_devices, 1u << stream->device))
+        !stream->is_inner && atomic_fetch_or(&unordered.used_devices, 1u << stream->device))
         return settle_early_copies();
     return CUDA_SUCCESS;
 }

@@ -71,12 +71,20 @@ bool flyt_managed_differs(const struct flyt_managed_block *block, uint64_t offse
     return !flyt_page_hash_is_equal(&hash, &block->hashes[offset_bytes / FLYT_PAGE_BYTES]);
 }
 
-void flyt_managed_agree(struct flyt_managed_block *block, uint64_t offset_bytes, const void *data)
+bool flyt_managed_agree(struct flyt_managed_block *block, uint64_t offset_bytes, const void *data)
 {
-    if (flyt_managed_block_is_large(block))
-        flyt_page_hash(keys, data, &block->hashes[offset_bytes / FLYT_PAGE_BYTES], NULL);
-    else
-        memcpy(block->copy + offset_bytes, data, unit_at(block, offset_bytes));
+    struct flyt_page_hash hash, *agreed = block->hashes + offset_bytes / FLYT_PAGE_BYTES;
+    bool differs;
+    if (!flyt_managed_block_is_large(block)) {
+        differs = flyt_managed_differs(block, offset_bytes, data);
+        if (differs)
+            memcpy(block->copy + offset_bytes, data, unit_at(block, offset_bytes));
+        return differs;
+    }
+    flyt_page_hash(keys, data, &hash, NULL);
+    differs = !flyt_page_hash_is_equal(&hash, agreed);
+    *agreed = hash;
+    return differs;
 }
 
 static char *host_at(const struct flyt_managed_block *block, uint64_t offset_bytes)
@@ -103,9 +111,7 @@ void flyt_managed_take(struct flyt_managed_block *block, uint64_t offset_bytes, 
     for (uint64_t done = 0; done < bytes; done += unit_at(block, offset_bytes + done)) {
         const char *unit = (const char *)data + done;
         uint64_t at = offset_bytes + done;
-        if (!flyt_managed_differs(block, at, unit))
-            continue;
-        memcpy(host_at(block, at), unit, unit_at(block, at));
-        flyt_managed_agree(block, at, unit);
+        if (flyt_managed_agree(block, at, unit))
+            memcpy(host_at(block, at), unit, unit_at(block, at));
     }
 }

@@ -34,10 +34,10 @@ static inline uint64_t flyt_managed_unit_bytes(const struct flyt_managed_block *
     return flyt_managed_block_is_large(block) ? FLYT_PAGE_BYTES : FLYT_MANAGED_UNIT_BYTES;
 }
 
-/* Of the unit that begins `offset_bytes` behind the base: whether `data` is other than what was agreed on; and agrees
- * on it. The last unit of a small piece may be shorter. */
+/* Of the unit that begins `offset_bytes` behind the base: whether `data` is other than what was agreed on; the second
+ * agrees on it. The last unit of a small piece may be shorter. */
 bool flyt_managed_differs(const struct flyt_managed_block *block, uint64_t offset_bytes, const void *data);
-void flyt_managed_agree(struct flyt_managed_block *block, uint64_t offset_bytes, const void *data);
+bool flyt_managed_agree(struct flyt_managed_block *block, uint64_t offset_bytes, const void *data);
 
 /* The next run of units in [*offset_bytes, end_bytes), of at most bytes_max, in which the host's memory differs from
  * what was agreed on; *offset_bytes, where a unit begins, is moved behind it. 0 bytes: there is none. */

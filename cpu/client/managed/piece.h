@@ -26,8 +26,9 @@ struct flyt_managed {
     unsigned default_attach, attach;   /* CU_MEM_ATTACH_… */
     uint64_t stream_id, stream_number; /* of CU_MEM_ATTACH_SINGLE */
     bool may_be_changed_here, may_be_changed_there;
-    bool is_tracked;       /* the kernel tells which pages the host has written (track.h), */
-    bool is_untold;        /* and has told of some that were not sent */
+    bool is_tracked; /* the kernel tells which pages the host has written (track.h), */
+    bool is_untold;  /* and has told of some that were not sent: all are to be looked at */
+    bool is_doubted; /* sending has failed in the middle: the GPU may lack what was agreed on, all is to be sent */
     unsigned char *advice; /* enum flyt_managed_advice of each page; NULL: none */
 };
 

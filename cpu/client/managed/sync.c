@@ -34,6 +34,15 @@ CUresult flyt_managed_clear_memory(struct flyt_managed *piece)
     return result ? result : flyt_stream_wait(inner);
 }
 
+/* First the books: what is written meanwhile, against CUDA's rules, is found to differ the next time. */
+static CUresult send_run(struct flyt_managed *piece, struct flyt_stream *inner, uint64_t at, uint64_t bytes)
+{
+    const char *data = (const char *)(uintptr_t)(piece->base + at);
+    for (uint64_t done = 0; done < bytes; done += flyt_managed_unit_bytes(&piece->block))
+        flyt_managed_agree(&piece->block, at + done, data + done);
+    return flyt_copy_raw_in(inner, piece->base + at, data, bytes);
+}
+
 /* What the host has changed of a part of a piece, from where a unit begins to where one ends; *in_out_devices gets a
  * bit for its device where something was sent. */
 static CUresult send_part(struct flyt_managed *piece, uint64_t begin, uint64_t end, uint32_t *in_out_devices)
@@ -42,15 +51,24 @@ static CUresult send_part(struct flyt_managed *piece, uint64_t begin, uint64_t e
     uint64_t next = begin, at, bytes;
     CUresult result = CUDA_SUCCESS;
     while (!result && (bytes = flyt_managed_next_change(&piece->block, end, FLYT_CHUNK_BYTES_MAX, &next, &at))) {
-        const char *data = (const char *)(uintptr_t)(piece->base + at);
         result = flyt_stream_inner(piece->device, &inner);
-        /* First the books: what is written meanwhile, against CUDA's rules, is found to differ the next time. */
-        for (uint64_t done = 0; !result && done < bytes; done += flyt_managed_unit_bytes(&piece->block))
-            flyt_managed_agree(&piece->block, at + done, data + done);
         if (!result)
-            result = flyt_copy_raw_in(inner, piece->base + at, data, bytes);
+            result = send_run(piece, inner, at, bytes);
         *in_out_devices |= 1u << piece->device;
     }
+    return result;
+}
+
+/* All of a piece. */
+static CUresult send_all(struct flyt_managed *piece, uint32_t *in_out_devices)
+{
+    struct flyt_stream *inner;
+    CUresult result = flyt_stream_inner(piece->device, &inner);
+    for (uint64_t at = 0, part; at < piece->block.bytes && !result; at += part) {
+        part = piece->block.bytes - at < FLYT_CHUNK_BYTES_MAX ? piece->block.bytes - at : FLYT_CHUNK_BYTES_MAX;
+        result = send_run(piece, inner, at, part);
+    }
+    *in_out_devices |= 1u << piece->device;
     return result;
 }
 
@@ -76,6 +94,9 @@ static CUresult send_changes(struct flyt_managed *piece, uint32_t *in_out_device
         result = send_part(piece, 0, piece->block.bytes, in_out_devices);
         piece->is_untold = result != CUDA_SUCCESS;
     }
+    if (!result && piece->is_doubted)
+        result = send_all(piece, in_out_devices);
+    piece->is_doubted = result != CUDA_SUCCESS;
     return result;
 }
 
@@ -128,7 +149,8 @@ CUresult flyt_managed_before(struct flyt_stream *stream)
     if (!result)
         result = wait_sent(devices);
     atomic_store(&is_any_changed, true);
-    atomic_store(&stream->watch_epoch, atomic_load(&epoch));
+    if (!result)
+        atomic_store(&stream->watch_epoch, atomic_load(&epoch));
     atomic_store(&stream->is_watched, true);
     flyt_managed_unlock();
     return result;
@@ -153,15 +175,15 @@ CUresult flyt_managed_before_use(struct flyt_stream *stream, uint64_t address)
 
 /* ---- from the GPU ---- */
 
-/* Pieces that are fetched together, one behind the other in `data`. */
+enum { FETCH_PIECES_MAX = 64 };
+
+/* Pieces that are fetched together. */
 struct fetch {
-    struct flyt_managed *pieces[64];
+    struct flyt_managed *pieces[FETCH_PIECES_MAX];
     unsigned count;
     uint64_t bytes;
     int device;
 };
-
-enum { FETCH_PIECES_MAX = 64 };
 
 static CUresult fetch_small(struct fetch *fetch)
 {
@@ -262,6 +284,8 @@ static bool is_attached_done(const struct flyt_stream *attached, const struct fl
 static bool is_due(struct flyt_managed *piece, const struct flyt_stream *stream, bool had_work)
 {
     const struct flyt_stream *attached = flyt_managed_stream(piece);
+    if (piece->is_doubted) /* the host's bytes are the true ones */
+        return false;
     const bool is_covered = !stream || stream->is_legacy || attached == stream;
     if (attached)
         return (piece->may_be_changed_there || (had_work && is_covered)) && is_attached_done(attached, stream);
@@ -295,6 +319,9 @@ CUresult flyt_managed_after(struct flyt_stream *stream, bool had_work)
     }
     if (!result)
         result = fetch_small(&together);
+    for (struct flyt_managed *piece = result ? flyt_managed_from(0) : NULL; piece;
+         piece = flyt_managed_from(piece->base + 1))
+        piece->may_be_changed_there = true; /* some were not fetched: which, nobody needs to know */
     atomic_store(&is_any_changed, is_any_left || result);
     flyt_managed_outdate();
     flyt_managed_unlock();
