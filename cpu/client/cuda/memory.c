@@ -1,6 +1,7 @@
 #include "cpu/client/cuda/memory.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/answer.h"
@@ -15,15 +16,18 @@
 /* Rows begin at multiples of this, as the driver makes them (CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT). */
 enum { PITCH_BYTES = 512 };
 
-/* Of the program's machine, or a part of one: where managed memory begins. */
-enum { PAGE_BYTES = 4096 };
-
 FLYT_ANSWER_CALL(memory_alloc)
+
+/* Of the program's machine. */
+static uint64_t page_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 /* How much the server is asked for, so that there is a page's beginning in it, with whole quanta behind that. */
 static uint64_t asked_bytes(uint64_t bytes, uint64_t quantum_bytes)
 {
-    return quantum_bytes ? (bytes + quantum_bytes - 1) / quantum_bytes * quantum_bytes + PAGE_BYTES : bytes;
+    return quantum_bytes ? (bytes + quantum_bytes - 1) / quantum_bytes * quantum_bytes + page_bytes() : bytes;
 }
 
 /* Where the range begins in what the server has given. */
@@ -32,7 +36,7 @@ static void place(struct flyt_range *range, uint64_t address, uint64_t served_by
     range->base = address;
     if (!quantum_bytes)
         return;
-    range->lead_bytes = -address % PAGE_BYTES;
+    range->lead_bytes = -address % page_bytes();
     range->base += range->lead_bytes;
     range->served_bytes = served_bytes;
 }

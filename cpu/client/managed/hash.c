@@ -30,8 +30,9 @@ enum {
 };
 _Static_assert(sizeof(struct flyt_page_hash_keys) <= ADDRESSES_AT, "key words");
 
-/* Under the mutex of managed memory, but the kernel, which is there before the first large piece. */
-static CUkernel cu_kernel;
+/* Under the mutex of managed memory. */
+static CUlibrary own_library;
+static CUfunction cu_function; /* the library's one kernel; NULL: it is not loaded */
 static struct {
     uint64_t address, buffer_id; /* buffer_id: of the range; 0: none */
 } scratches[FLYT_DEVICES_MAX];
@@ -44,9 +45,12 @@ struct params {
 
 void flyt_managed_hash_prepare(void)
 {
-    CUlibrary library;
-    if (!cu_kernel && flyt_library_load(flyt_page_hash_ptx, NULL, &library) == CUDA_SUCCESS)
-        flyt_library_kernel(library, "flyt_page_hash", &cu_kernel);
+    if (cu_function || (!own_library && flyt_library_open_lazy(flyt_page_hash_ptx, &own_library)))
+        return;
+    /* Without entering: an error of the program's own is for its next call. */
+    struct flyt_library *library = flyt_library_find((uint64_t)(uintptr_t)own_library);
+    if (library && flyt_library_load_now(library) == CUDA_SUCCESS && library->kernel_count == 1)
+        cu_function = (CUfunction)(uintptr_t)library->kernels[0].kernel_id;
 }
 
 /* Memory with the key words in it: made where there is none, or where a reset has ended it. */
@@ -80,7 +84,7 @@ static CUresult launch(int device, struct flyt_stream *stream, uint64_t scratch,
                             .hashes = scratch + HASHES_AT,
                             .are_zero = scratch + FLAGS_AT,
                             .count = count};
-    CUresult result = flyt_kernel_get((CUfunction)cu_kernel, &kernel);
+    CUresult result = flyt_kernel_get(cu_function, &kernel);
     if (!result)
         result = flyt_kernel_device(kernel, device, &known);
     if (!result)
@@ -125,7 +129,7 @@ static CUresult hash_batch(int device, struct flyt_stream *stream, uint64_t addr
 CUresult flyt_managed_hash(int device, struct flyt_stream *stream, uint64_t address, uint64_t count,
                            struct flyt_page_hash *ret_hashes)
 {
-    CUresult result = cu_kernel ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    CUresult result = cu_function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
     for (uint64_t done = 0; done < count && !result; done += BATCH_PAGES) {
         uint32_t part = count - done < BATCH_PAGES ? (uint32_t)(count - done) : BATCH_PAGES;
         result = hash_batch(device, stream, address + done * FLYT_PAGE_BYTES, part, ret_hashes + done);

@@ -11,7 +11,7 @@
 
 struct flyt_stream;
 
-/* Loads the kernel, in a thread of the program's. Where that fails, flyt_managed_hash says so. */
+/* Loads the kernel, under the mutex of managed memory. Where that fails, flyt_managed_hash says so. */
 void flyt_managed_hash_prepare(void);
 /* The hashes, under flyt_managed_keys, of `count` pages of the device's memory from `address` on, a multiple of
  * FLYT_PAGE_BYTES, as the stream has them. Waits. Any error: there are none. */

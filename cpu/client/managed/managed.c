@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
@@ -15,8 +16,6 @@
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
 #include "rpc/base/log.h"
-
-enum { HOST_PAGE_BYTES = FLYT_MANAGED_UNIT_BYTES };
 
 /* What the program has advised of a page, a bit each. Only the host can be preferred, or access it. */
 enum flyt_managed_advice { READ_MOSTLY = 1, PREFERRED_ON_HOST = 2, ACCESSED_BY_HOST = 4 };
@@ -45,6 +44,11 @@ static uint64_t round_up(uint64_t bytes, uint64_t quantum_bytes)
 }
 
 /* ---- the host's pages ---- */
+
+static uint64_t host_page_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 static void *host_of(const struct flyt_managed *piece)
 {
@@ -105,7 +109,7 @@ static struct flyt_managed *new_piece(const struct flyt_range *range, unsigned a
     uint64_t synced_bytes = is_large ? round_up(range->bytes, FLYT_PAGE_BYTES) : range->bytes;
     *piece = (struct flyt_managed){.base = range->base,
                                    .bytes = range->bytes,
-                                   .mapped_bytes = round_up(synced_bytes, HOST_PAGE_BYTES),
+                                   .mapped_bytes = round_up(synced_bytes, host_page_bytes()),
                                    .device = range->device,
                                    .library_id = range->library_id,
                                    .context_id = range->context_id,
@@ -142,9 +146,12 @@ CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_addre
         result = flyt_device_peers_share(range.device);
     if (result)
         return result;
-    if (bytes > FLYT_MANAGED_SMALL_MAX)
+    if (bytes > FLYT_MANAGED_SMALL_MAX) {
+        flyt_managed_lock();
         flyt_managed_hash_prepare();
-    result = flyt_memory_alloc_range(&range, bytes > FLYT_MANAGED_SMALL_MAX ? FLYT_PAGE_BYTES : HOST_PAGE_BYTES);
+        flyt_managed_unlock();
+    }
+    result = flyt_memory_alloc_range(&range, bytes > FLYT_MANAGED_SMALL_MAX ? FLYT_PAGE_BYTES : host_page_bytes());
     if (result)
         return result;
     struct flyt_managed *piece = new_piece(&range, flags);
@@ -167,8 +174,8 @@ CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_addre
  * Others of the same library may be on the same page; only the variable's own bytes go anywhere. */
 static bool open_pages(const struct flyt_managed *piece)
 {
-    const uint64_t first = piece->base / HOST_PAGE_BYTES * HOST_PAGE_BYTES;
-    const uint64_t end = round_up(piece->base + piece->bytes, HOST_PAGE_BYTES);
+    const uint64_t first = piece->base / host_page_bytes() * host_page_bytes();
+    const uint64_t end = round_up(piece->base + piece->bytes, host_page_bytes());
     if (!mprotect((void *)(uintptr_t)first, end - first, PROT_READ | PROT_WRITE)) /* NOLINT */
         return true;
     flyt_warn("a managed variable has no place in the program address=%#llx bytes=%llu: %m",
@@ -298,10 +305,10 @@ static CUresult each_locked(uint64_t address, uint64_t bytes, pages_fn fn, void 
         struct flyt_managed *piece = flyt_managed_find(at);
         if (!piece)
             return CUDA_ERROR_INVALID_VALUE;
-        uint64_t mapped_end = piece->base + round_up(piece->bytes, HOST_PAGE_BYTES);
+        uint64_t mapped_end = piece->base + round_up(piece->bytes, host_page_bytes());
         uint64_t last = end < mapped_end ? end : mapped_end;
-        result = fn(user, piece, (at - piece->base) / HOST_PAGE_BYTES,
-                    (last - piece->base + HOST_PAGE_BYTES - 1) / HOST_PAGE_BYTES);
+        result = fn(user, piece, (at - piece->base) / host_page_bytes(),
+                    (last - piece->base + host_page_bytes() - 1) / host_page_bytes());
         at = last;
     }
     return result;
@@ -320,7 +327,7 @@ static CUresult change_pages(void *user, struct flyt_managed *piece, uint64_t fi
 {
     const struct change *change = user;
     if (!piece->advice)
-        piece->advice = calloc(1, piece->mapped_bytes / HOST_PAGE_BYTES);
+        piece->advice = calloc(1, piece->mapped_bytes / host_page_bytes());
     if (!piece->advice)
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (uint64_t page = first; page < end; page++)
