@@ -489,8 +489,8 @@ static void refused_by_name(void **state)
     CUgraph graph;
     assert_int_equal(cuGraphCreate(&graph, 0), CUDA_ERROR_NOT_SUPPORTED);
     assert_string_equal(core.refused, "cuGraphCreate");
-    assert_int_equal(cuMemAllocAsync_ptsz(NULL, 0, NULL), CUDA_ERROR_NOT_SUPPORTED);
-    assert_string_equal(core.refused, "cuMemAllocAsync_ptsz");
+    assert_int_equal(cuGraphLaunch_ptsz(NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
+    assert_string_equal(core.refused, "cuGraphLaunch_ptsz");
     const void *table;
     CUuuid id = {{0}};
     assert_int_equal(cuGetExportTable(&table, &id), CUDA_ERROR_NOT_SUPPORTED);

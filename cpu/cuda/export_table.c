@@ -91,7 +91,7 @@ static void explain(const void *caller)
             "the CPU alone",
             name);
     else if (is_nvidia_library(name))
-        flyt_warn("libcuda: %s has a CUDA runtime of its own inside and is not forwarded yet: its calls fail", name);
+        flyt_warn("libcuda: %s has a CUDA runtime of its own inside and is not forwarded: its calls fail", name);
     else if (!is_found || !needs_shared_runtime(object))
         flyt_warn("libcuda: %s embeds NVIDIA's static CUDA runtime, which cannot be forwarded: link it again with nvcc "
                   "-cudart shared",

@@ -40,6 +40,13 @@ $(B)/lib/libcufile.so.0: $(call objs,cpu/library/cufile.c) $(B)/lib/libflyt-clie
 		-Wl,--no-as-needed $(B)/lib/libflyt-client.so.1
 CLIENT += $(B)/lib/libcufile.so.0
 
+# The same.
+$(B)/lib/libcusolverMg.so.12: $(call objs,cpu/library/cusolvermg.c) cpu/library/cusolvermg.map $(B)/lib/libflyt-client.so.1
+	@mkdir -p $(@D)
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=cpu/library/cusolvermg.map \
+		$(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(B)/lib/libflyt-client.so.1
+CLIENT += $(B)/lib/libcusolverMg.so.12
+
 # Rows and exports against the toolkit's header and library.
 define library_check
 $(B)/rpc/gen/library_check_$(1): rpc/library/$(1).rows rpc/gen/library_check.py $(LIBRARY_MAKERS) $(B)/lib/$(2) cpu/library/rules.mk
@@ -48,6 +55,15 @@ $(B)/rpc/gen/library_check_$(1): rpc/library/$(1).rows rpc/gen/library_check.py 
 UNIT_TESTS += $(B)/rpc/gen/library_check_$(1)
 endef
 $(foreach name,$(LIBRARIES),$(eval $(call library_check,$(name),$(LIBRARY_FILE_$(name)))))
+
+# The parts' exports against those of NVIDIA's files.
+define library_parts_check
+$(B)/rpc/gen/library_parts_check_$(1): rpc/library/$(1).parts rpc/gen/library_parts_check.py $(LIBRARY_MAKERS) $(LIBRARY_PARTS_$(1):%=$(B)/lib/%) cpu/library/rules.mk
+	@mkdir -p $$(@D)
+	printf '#!/bin/sh\ncd $(CURDIR) || exit 1\nexec $(PYTHON) -B rpc/gen/library_parts_check.py %s %s %s\n' rpc/library/$(1).parts $(B)/lib $(CUDA_PATH)/lib64 >$$@ && chmod +x $$@
+UNIT_TESTS += $(B)/rpc/gen/library_parts_check_$(1)
+endef
+$(foreach name,$(LIBRARIES),$(if $(LIBRARY_PARTS_$(name)),$(eval $(call library_parts_check,$(name)))))
 
 # What NCCL's communicators are to the client, over a client library of the test's.
 $(B)/cpu/library/nccl_kin_test: $(call objs,cpu/library/nccl_kin_test.c cpu/library/nccl_kin.c cpu/library/nccl_again.c)

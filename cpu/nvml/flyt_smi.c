@@ -9,27 +9,29 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 #include "cpu/nvml/flyt_smi_query.h"
+#include "cpu/nvml/flyt_smi_report.h"
 #include "rpc/base/build_name.h"
 
-enum { USAGE = 2, DEVICES_MAX = 64, LOOP_S = 5, LOOP_S_MAX = 1000000 };
+enum { USAGE = 2, DEVICES_MAX = 64, LOOP_MS = 5000, LOOP_S_MAX = 1000000 };
 
-enum action { TABLE, LIST, QUERY, NAMES };
+enum action { TABLE, LIST, REPORT, QUERY, NAMES };
 
 struct flyt_smi {
     enum action action;
     struct flyt_smi_query query;
     bool has_query, has_format;
-    char *ids;       /* -i; NULL: all */
-    unsigned loop_s; /* 0: once */
+    char *ids;             /* -i; NULL: all */
+    const char *file;      /* -f; NULL: the standard output */
+    unsigned long loop_ms; /* 0: once */
     flyt_nvml_device devices[DEVICES_MAX];
     unsigned device_count;
 };
 
 static const char usage[] =
-    "usage: flyt-smi [-i ID[,ID…]] [-l [SECONDS]]\n"
+    "usage: flyt-smi [-q] [-i ID[,ID…]] [-l [SECONDS]] [-f FILE]\n"
     "       flyt-smi -L\n"
     "       flyt-smi --query-gpu=FIELD[,FIELD…] --format=csv[,noheader][,nounits]\n"
     "       flyt-smi --query-compute-apps=FIELD[,FIELD…] --format=csv[,noheader][,nounits]\n"
@@ -37,8 +39,11 @@ static const char usage[] =
     "Shows what this VM has of its GPUs and what it uses of it, by its client manager's word.\n"
     "\n"
     "  -L, --list-gpus           one line for each device: its name and UUID\n"
+    "  -q, --query               a report on each device, section by section\n"
     "  -i, --id=ID[,ID…]         these devices only: index, UUID or PCI bus id\n"
     "  -l, --loop[=SECONDS]      again and again (every 5 seconds)\n"
+    "  -lms, --loop-ms=MS        the same, by milliseconds\n"
+    "  -f, --filename=FILE       prints into a file, which is made anew\n"
     "  --query-gpu=FIELDS        values of each device; --help-query-gpu lists the fields\n"
     "  --query-compute-apps=FIELDS   values of each of the VM's programs; --help-query-compute-apps\n"
     "  --format=csv[,noheader][,nounits]   how a query prints; needed there\n"
@@ -88,25 +93,36 @@ static int take_query(struct flyt_smi *smi, enum flyt_smi_subject subject, char 
     return wrong ? USAGE : 0;
 }
 
-static int take_loop(struct flyt_smi *smi, const char *text)
+static int take_loop(struct flyt_smi *smi, const char *text, const char *unit, unsigned long unit_ms)
 {
     char *end;
-    smi->loop_s = LOOP_S;
-    if (!text)
-        return 0;
-    unsigned long seconds = strtoul(text, &end, 10);
-    if (*end || end == text || *text == '-' || !seconds || seconds > LOOP_S_MAX)
-        return fail("--loop takes seconds, not ", text);
-    smi->loop_s = (unsigned)seconds;
+    unsigned long count = strtoul(text, &end, 10);
+    if (*end || end == text || *text == '-' || !count || count > LOOP_S_MAX * 1000ul / unit_ms)
+        return fail(unit, text);
+    smi->loop_ms = count * unit_ms;
     return 0;
 }
 
-enum option_number { QUERY_GPU = 256, QUERY_PROGRAMS, FORMAT, HELP_GPU, HELP_PROGRAMS, VERSION };
+static int take_seconds(struct flyt_smi *smi, const char *text)
+{
+    smi->loop_ms = LOOP_MS;
+    return text ? take_loop(smi, text, "--loop takes seconds, not ", 1000) : 0;
+}
+
+static int take_milliseconds(struct flyt_smi *smi, const char *text)
+{
+    return take_loop(smi, text, "--loop-ms takes milliseconds, not ", 1);
+}
+
+enum option_number { QUERY_GPU = 256, QUERY_PROGRAMS, FORMAT, LOOP_BY_MS, HELP_GPU, HELP_PROGRAMS, VERSION };
 
 static const struct option options[] = {
     {"list-gpus", no_argument, NULL, 'L'},
     {"id", required_argument, NULL, 'i'},
+    {"query", no_argument, NULL, 'q'},
     {"loop", optional_argument, NULL, 'l'},
+    {"loop-ms", required_argument, NULL, LOOP_BY_MS},
+    {"filename", required_argument, NULL, 'f'},
     {"query-gpu", required_argument, NULL, QUERY_GPU},
     {"query-compute-apps", required_argument, NULL, QUERY_PROGRAMS},
     {"format", required_argument, NULL, FORMAT},
@@ -117,11 +133,13 @@ static const struct option options[] = {
     {0},
 };
 
-/* The seconds behind "-l" may be a word of their own. */
-static char *word_of_loop(char **argv)
+/* What stands behind "-l", which may be a word of its own: seconds, or "ms" and then milliseconds. */
+static int take_short_loop(struct flyt_smi *smi, char **argv)
 {
-    bool is_number = !optarg && argv[optind] && argv[optind][0] >= '0' && argv[optind][0] <= '9';
-    return is_number ? argv[optind++] : optarg;
+    bool is_number = argv[optind] && argv[optind][0] >= '0' && argv[optind][0] <= '9';
+    if (optarg && !strcmp(optarg, "ms"))
+        return is_number ? take_milliseconds(smi, argv[optind++]) : fail("-lms needs milliseconds", "");
+    return take_seconds(smi, !optarg && is_number ? argv[optind++] : optarg);
 }
 
 static int take_option(struct flyt_smi *smi, int option, char **argv)
@@ -134,7 +152,15 @@ static int take_option(struct flyt_smi *smi, int option, char **argv)
         smi->ids = optarg;
         return 0;
     case 'l':
-        return take_loop(smi, word_of_loop(argv));
+        return take_short_loop(smi, argv);
+    case LOOP_BY_MS:
+        return take_milliseconds(smi, optarg);
+    case 'q':
+        smi->action = REPORT;
+        return 0;
+    case 'f':
+        smi->file = optarg;
+        return 0;
     case QUERY_GPU:
         return take_query(smi, FLYT_SMI_GPUS, optarg);
     case QUERY_PROGRAMS:
@@ -162,7 +188,7 @@ static int take_option(struct flyt_smi *smi, int option, char **argv)
 static int parse(struct flyt_smi *smi, int argc, char **argv)
 {
     int option, status = 0;
-    while (!status && smi->action != NAMES && (option = getopt_long(argc, argv, "Li:l::h", options, NULL)) != -1)
+    while (!status && smi->action != NAMES && (option = getopt_long(argc, argv, "Lqi:l::f:h", options, NULL)) != -1)
         status = take_option(smi, option, argv);
     if (!status && smi->action != NAMES && argv[optind])
         status = fail("there is nothing called ", argv[optind]);
@@ -293,6 +319,8 @@ static int show(struct flyt_smi *smi)
         return code;
     if (smi->action == LIST)
         list(smi);
+    else if (smi->action == REPORT)
+        flyt_smi_report(smi->devices, smi->device_count);
     else if (smi->action == TABLE)
         print_table(smi);
     for (unsigned i = 0; smi->action == QUERY && i < smi->device_count; i++)
@@ -312,6 +340,7 @@ static int say_code(int code)
 /* A round whose client manager is away says so, and the next one may be better. */
 static int run(struct flyt_smi *smi)
 {
+    const struct timespec pause = {(time_t)(smi->loop_ms / 1000), (long)(smi->loop_ms % 1000) * 1000000};
     int code = nvmlInit_v2();
     if (code)
         return say_code(code);
@@ -321,9 +350,9 @@ static int run(struct flyt_smi *smi)
         code = show(smi);
         if (code && code != FLYT_NVML_NOT_FOUND)
             say_code(code);
-        if (fflush(stdout) || ferror(stdout) || !smi->loop_s)
+        if (fflush(stdout) || ferror(stdout) || !smi->loop_ms)
             break;
-        sleep(smi->loop_s);
+        nanosleep(&pause, NULL);
     }
     nvmlShutdown();
     return code > 255 ? 255 : code;
@@ -335,5 +364,9 @@ int main(int argc, char **argv)
     int status = parse(&smi, argc, argv);
     if (status || smi.action == NAMES)
         return status;
+    if (smi.file && !freopen(smi.file, "w", stdout)) {
+        fprintf(stderr, "flyt-smi: %s cannot be written: %m\n", smi.file);
+        return USAGE;
+    }
     return run(&smi);
 }

@@ -9,7 +9,7 @@
 
 #include "cpu/nvml/calls.h"
 
-enum { FLYT_SMI_TEXT_BYTES = 512, FLYT_SMI_FIELDS_MAX = 64, FLYT_SMI_PROGRAMS_MAX = 4096 };
+enum { FLYT_SMI_TEXT_BYTES = 512, FLYT_SMI_FIELDS_MAX = 256, FLYT_SMI_PROGRAMS_MAX = 4096 };
 
 struct flyt_smi_field; /* a row of flyt_smi_query.c's tables */
 

@@ -147,6 +147,50 @@ static void test_what_is_not_known(void **state)
     assert_int_equal(flyt_smi_programs(NULL, programs), 0);
 }
 
+/* Names that scripts ask nvidia-smi for: a device that has not got one says so, and is asked about the rest. */
+static void test_what_only_a_whole_gpu_has(void **state)
+{
+    static const char *const names[] = {
+        "pcie.link.gen.max",
+        "pcie.link.width.max",
+        "clocks_throttle_reasons.active",
+        "clocks_throttle_reasons.hw_slowdown",
+        "clocks_event_reasons.active",
+        "clocks_event_reasons.sw_thermal_slowdown",
+        "power.draw.instant",
+        "power.draw.average",
+        "power.management",
+        "power.default_limit",
+        "power.min_limit",
+        "power.max_limit",
+        "clocks.video",
+        "clocks.max.graphics",
+        "clocks.max.memory",
+        "clocks.applications.graphics",
+        "ecc.mode.pending",
+        "ecc.errors.corrected.volatile.total",
+        "ecc.errors.uncorrected.aggregate.device_memory",
+        "pci.device_id",
+        "pci.sub_device_id",
+        "utilization.jpeg",
+        "utilization.ofa",
+        "gom.current",
+        "inforom.img",
+        "retired_pages.pending",
+    };
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct flyt_smi_query query = {.subject = FLYT_SMI_GPUS};
+        char one[64];
+        snprintf(one, sizeof one, "%s", names[i]);
+        assert_null(flyt_smi_parse(one, &query));
+        assert_int_equal(query.field_count, 1);
+        expect_told(names[i], true, "[N/A]");
+    }
+    struct flyt_smi_query query = {.subject = FLYT_SMI_GPUS};
+    char wrong[] = "ecc.errors.corrected.volatile.nonsense";
+    assert_string_equal(flyt_smi_parse(wrong, &query), "ecc.errors.corrected.volatile.nonsense");
+}
+
 static void test_names_of_others(void **state)
 {
     expect_told_of_program("name", true, "/bin/?[2Jx?");
@@ -180,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_what_is_not_known),
+        cmocka_unit_test(test_what_only_a_whole_gpu_has),
         cmocka_unit_test(test_names_of_others),
         cmocka_unit_test(test_reads_fields),
     };

@@ -43,7 +43,7 @@ static uint64_t digest_{kind.name}(const void *object)
     return flyt_{kind.name}_digest(object);
 }}
 """ for kind in kinds_of(tables))
-    noted = {one.type for p in makers(tables) if not p.driver for one in p.args if one.is_new}
+    noted = {one.type for p in makers(tables) if not p.driver for one in p.args if one.is_new} | {kind.name for kind in kept if kind.is_noted}
     digests += "".join(f"""
 static uint64_t digest_{name}(const void *object)
 {{

@@ -1,20 +1,22 @@
-#!/usr/bin/env python3
-"""Counts how the functions of NVIDIA's libraries are answered, by library and class, and why others are refused.
-
-usage: library_coverage.py COVERAGE.md NAME.rows…
-"""
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import library_rows  # noqa: E402
-from generate import write  # noqa: E402
+"""Counts how the functions of NVIDIA's libraries are answered, by library and class, and why others are refused: parts of coverage.md."""
+import library_rows
 
 # class -> what it means; the classes of one meaning stand together.
 MEANINGS = {("stream",): "work in a stream; not awaited once its like has succeeded", ("sync", "cached", "more", "aside"): "asked of the server",
             ("new", "end"): "makes or ends an object",
             ("set", "get", "attributes", "make", "unmake", "fill", "tell"): "kept and answered in the client", ("hand",): "by hand, for the reason in its row",
             ("none",): "refused by name"}
+# For one line of a library: what is sent, answered where the program is, by hand, refused.
+SENT, KEPT, BY_HAND, REFUSED = ({"stream", "sync", "cached", "more", "aside", "new", "end"},
+                                {"set", "get", "attributes", "make", "unmake", "fill", "tell"}, {"hand"}, {"none"})
+
+
+def counts(library):
+    """How many of a library's functions are sent, answered in the client, by hand, and refused."""
+    unknown = {call.kind for call in library.calls} - {kind for kinds in MEANINGS for kind in kinds}
+    if unknown:
+        raise library_rows.RowError(f"{library.name}.rows: no meaning of {' '.join(sorted(unknown))}")
+    return [sum(call.kind in kinds for call in library.calls) for kinds in (SENT, KEPT, BY_HAND, REFUSED)]
 
 
 def table(libraries):
@@ -36,18 +38,3 @@ def reasons(libraries):
                 counts[call.reason] = counts.get(call.reason, 0) + 1
         out += [f"| {reason} | `{library.soname}` | {count} |" for reason, count in sorted(counts.items())]
     return out
-
-
-def main():
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    libraries = [library_rows.load(path) for path in sys.argv[2:]]
-    known = {kind for kinds in MEANINGS for kind in kinds}
-    unknown = library_rows.CLASSES - known
-    if unknown:
-        sys.exit(f"library_coverage.py: no meaning of {' '.join(sorted(unknown))}")
-    write(Path(sys.argv[1]), "\n".join(["<!-- Made by rpc/gen/library_coverage.py. -->", "", *table(libraries), "", *reasons(libraries)]) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,6 +10,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import library_client  # noqa: E402
 import library_parts  # noqa: E402
+import library_parts_check  # noqa: E402
 import library_rows  # noqa: E402
 import library_server  # noqa: E402
 import library_shared  # noqa: E402
@@ -301,8 +302,9 @@ refuse it is loud: millShout
         self.assertNotIn("run_millSetSpeed", self.server)
 
     def test_what_the_server_knows_of_calls(self):
+        ids = {call.symbol: call.id for call in self.library.calls}
         for symbol, text in (("millRun", ".flags = FLYT_LIBCALL_WAITS | FLYT_LIBCALL_IN_STREAM | FLYT_LIBCALL_ANSWERS}"),
-                             ("millTurn", ".flags = FLYT_LIBCALL_IN_STREAM}"), ("millAsk", ".flags = 0}"), ("millFill", ".made = 1, .flags = FLYT_LIBCALL_NEW}"),
+                             ("millTurn", ".flags = FLYT_LIBCALL_IN_STREAM}"), ("millAsk", ".flags = 0}"), ("millFill", f".made = 1, .made_as = {ids['millFill']:#x}u, .flags = FLYT_LIBCALL_NEW}}"),
                              ("millEmpty", ".flags = FLYT_LIBCALL_END}"), ("millSift", ".object_count = 2, .kinds = {1, 0}, .optional = 2,")):
             self.assertIn(text, self.row("server", symbol))
         ids = [int(text, 16) for text in re.findall(r"\{\.id = (0x[0-9a-f]+)u", self.server)]
@@ -310,6 +312,16 @@ refuse it is loud: millShout
         apply = function(self.server, "apply_wheel")
         self.assertIn("if (want->pond && (is_streamed || want->pond != have->pond || want->pond_bytes != have->pond_bytes))", apply)
         self.assertIn(".is_reset = true, .reset_at = offsetof(struct flyt_state_wheel, pond)", self.server)
+
+    def test_what_objects_are_compared_by(self):
+        """By the row that made one; all served rows of a kind stand for each other."""
+        library = load("object vane\nobject sail\n" + "".join(
+            f"call millMake{name} new\n    h new {kind}{words}\n" for name, kind, words in (
+                ("A", "vane", ""), ("B", "vane", ""), ("C", "vane", "\n    served"), ("D", "vane", ", n s32\n    served"), ("E", "sail", "\n    served"))))
+        by = {call.symbol[-1]: library_server.made_as(library, call) for call in library.calls}
+        self.assertEqual(by["C"], by["D"])
+        self.assertEqual(len(set(by.values())), 4)
+        self.assertNotIn(0, by.values())
 
     def test_what_makes_two_calls_alike(self):
         struct = re.search(r"struct flyt_args_millRun \{(.*?)\n\};", self.shared, re.S)[1]
@@ -535,7 +547,7 @@ call millHuskDestroy unmake husk
 
     def test_what_stays(self):
         self.assertIn('.stays = "a plough of the mill\'s"', self.client)
-        self.assertRegex(self.server, r'"plough", \.also = NULL, \.stays = true')
+        self.assertRegex(self.server, r'"plough", \.also = NULL, \.stays = "a plough of the mill\'s"')
 
 
 class Names(unittest.TestCase):
@@ -571,8 +583,27 @@ class Parts(unittest.TestCase):
             return parts
 
     def test_what_is_read(self):
-        text = "# The mill's.\nlibmill_run.so.3\n    millRun # it runs\n    millStop\n\nlibmill_sow.so.3\n    millSow\n"
-        self.assertEqual(self.check(text), {"libmill_run.so.3": ["millRun", "millStop"], "libmill_sow.so.3": ["millSow"]})
+        text = ("# The mill's.\nlibmill_run.so.3\n    millRun # it runs\n    absent nobody looks at it: \n        mill_version _Z*\n        millOld\n"
+                "    millStop\n\nlibmill_sow.so.3\n    millSow\n")
+        run = library_parts.Part(["millRun", "millStop"], dict.fromkeys(("mill_version", "_Z*", "millOld"), "nobody looks at it"))
+        self.assertEqual(self.check(text), {"libmill_run.so.3": run, "libmill_sow.so.3": library_parts.Part(["millSow"])})
+
+    def test_what_is_compared_with_nvidias(self):
+        def symbols(*names, version="libmill_run.so.3"):
+            return {library_parts_check.elf.Symbol(name, version) for name in names}
+
+        part = library_parts.Part(["millRun"], {"mill_version": "a text", "_Z*": "C++"})
+        right = symbols("millRun", "mill_version", "_ZN4mill3runEv")
+        self.assertEqual(library_parts_check.differences(part, symbols("millRun"), right), [])
+        for ours, theirs, said in (
+                (symbols(), right, ["lacks millRun@@libmill_run.so.3"]),
+                (symbols("millRun"), right | symbols("millStop"), ["lacks millStop@@libmill_run.so.3"]),
+                (symbols("millRun", "millSow"), right, ["exports beyond NVIDIA's millSow@@libmill_run.so.3"]),
+                (symbols("millRun", "mill_version"), right, ["exports mill_version, which stands as absent"]),
+                (symbols("millRun"), symbols("millRun", "_Zx"), ["says that mill_version is absent, which NVIDIA's has not either"]),
+                (symbols("millRun", version="libmill_run.so.2"), right,
+                 ["lacks millRun@@libmill_run.so.3", "exports beyond NVIDIA's millRun@@libmill_run.so.2"])):
+            self.assertEqual(library_parts_check.differences(part, ours, theirs), said)
 
     def test_what_is_refused(self):
         cases = {
@@ -581,6 +612,9 @@ class Parts(unittest.TestCase):
             "libmill_run.so.3\n    millRun millStop millSow millMow\n": "no function of the library: millMow",
             "libmill_run.so.3\n    millRun millStop\nlibmill_sow.so.3\n    millSow millRun\n": "in two parts: millRun",
             "libmill_run.so.3\n    millRun\nlibmill_run.so.3\n    millSow\n": "stands there twice",
+            "libmill_run.so.3\n    millRun millStop millSow\n    absent it is old:\n        millStop\n": "a function of the library and absent: millStop",
+            "libmill_run.so.3\n    absent it is old\n        millOld\n": "expected absent REASON:",
+            "libmill_run.so.3\n    absent it is old: millOld\n": "expected absent REASON:",
         }
         for text, reason in cases.items():
             with self.assertRaisesRegex(library_rows.RowError, reason):

@@ -128,6 +128,13 @@ def answers(call):
     return bool(call.of("result", "update", "hout", "hinout")) or any(one.kind.startswith("set ") for one in call.parameters)
 
 
+def made_as(library, call):
+    """What objects are compared by that a call makes: by its number; where the client may have one made again by another call of the
+    kind, which rows do not say, by the kind."""
+    new = next((library.object_of(p) for p in call.parameters if p.kind.startswith("new ")), None)
+    return hash_of(f"{library.name} {new.name}") if new and "served" in call.words else call.id if new else 0
+
+
 def row_c(library, call):
     kinds = [library.object_of(p).number for p in call.parameters if library.object_of(p) and not p.kind.startswith("new ")]
     optional = sum(1 << place for place, p in enumerate(p for p in call.parameters if library.object_of(p) and not p.kind.startswith("new "))
@@ -145,7 +152,7 @@ def row_c(library, call):
     run += f", .resolve = flyt_server_resolve_{call.symbol}" if "finds" in call.words else ""
     run += f", .gather = flyt_server_gather_{call.symbol}" if "gathers" in call.words else ""
     return (f"    {{.id = {call.id:#x}u, .name = \"{call.symbol}\", .run = {run}, .bytes = sizeof(struct flyt_args_{call.symbol}), "
-            f".object_count = {len(kinds)}, .kinds = {{{text}}}, .optional = {optional}, .made = {new[0] if new else 0}, .flags = {' | '.join(words) or '0'}}},")
+            f".object_count = {len(kinds)}, .kinds = {{{text}}}, .optional = {optional}, .made = {new[0] if new else 0}, .made_as = {made_as(library, call):#x}u, .flags = {' | '.join(words) or '0'}}},")
 
 
 def apply_c(library, one):
@@ -174,7 +181,7 @@ def apply_c(library, one):
 def kind_c(library, one):
     defaults = ", ".join(f".{f.name} = {f.default}" for f in one.fields if f.default != "0")
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n" + apply_c(library, one),
-            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {'true' if one.stays else 'false'}, .is_small = {'true' if one.is_small else 'false'}, .has_room = {'true' if one.room else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_unstreamed = {'true' if one.is_unstreamed else 'false'}, .is_waiting = {'true' if one.is_waiting else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .is_light = {'true' if one.is_light else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
+            f"    {{.name = \"{one.name}\", .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .has_room = {'true' if one.room else 'false'}, .is_sequential = {'true' if one.is_sequential else 'false'}, .is_unstreamed = {'true' if one.is_unstreamed else 'false'}, .is_waiting = {'true' if one.is_waiting else 'false'}, .is_bound = {'true' if one.is_bound else 'false'}, .is_light = {'true' if one.is_light else 'false'}, .state_bytes = sizeof(struct flyt_state_{one.name}), "
             + (f".has_sms = true, .sms_at = offsetof(struct flyt_state_{one.name}, {one.sms_field}), " if one.sms_field else "")
             + "".join(f".is_reset = true, .reset_at = offsetof(struct flyt_state_{one.name}, {names[0]}), " for _, names, streamed in one.applies if streamed) +
             f".defaults = &defaults_{one.name}, .apply = apply_{one.name}, .stream_setter = {quoted(one.stream_setter)}, "

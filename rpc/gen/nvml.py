@@ -20,22 +20,32 @@ class RowError(Exception):
 
 
 def load(path):
-    """Its rows' matches by name, in order."""
-    rows, has_reason = {}, False
+    """{name: what its row says, with `reason`}, in order."""
+    rows, reason = {}, None
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         if not line or line.startswith("#"):
             continue
         if line.startswith("reason: "):
-            has_reason = True
+            reason = line[len("reason: "):]
             continue
         match = ROW.fullmatch(line)
-        if not match or not has_reason:
+        if not match or not reason:
             raise RowError(f"{path}:{number}: {'no row' if not match else 'no reason stands above it'}: {line}")
         name = match["own"] or match["value"] or match["none"]
         if name in rows:
             raise RowError(f"{path}:{number}: {name} stands there twice")
-        rows[name] = match
+        rows[name] = {**match.groupdict(), "reason": reason}
     return rows
+
+
+def coverage(rows):
+    """Lines of a table: how many functions are answered, and for which reasons others are refused."""
+    counts = {}
+    for row in rows.values():
+        words = (f"refused: {row['reason']}" if row["none"] else "answered from the grant and the client manager" if row["own"] else
+                 "answered with what is always so")
+        counts[words] = counts.get(words, 0) + 1
+    return [f"| {words} | {count} |" for words, count in sorted(counts.items())] + [f"| **all** | **{len(rows)}** |"]
 
 
 def function_c(name, row):

@@ -48,6 +48,7 @@ class Kind:
     reason: str = ""  # why the server's function that finds one is written by hand; empty: it is made
     first: int = 1  # the client's numbers begin there
     c_type: str = ""  # of the driver's handle, where the object is nothing but that: all about it is made of rows
+    is_noted: bool = False  # a handler by hand notes what an object was made of, for a comparison where the session goes on
 
     @property
     def is_kept(self):
@@ -335,16 +336,18 @@ def parse_entry(words, line, family, place):
 
 
 def parse_object(line, place):
-    """object NAME NUMBER HOW [of TYPE] [from N] [ordered] [: why it is found by hand]"""
+    """object NAME NUMBER HOW [of TYPE] [from N] [ordered] [noted] [: why it is found by hand]"""
     reason = line.split(":", 1)[1].strip() if ":" in line else ""
     found = re.fullmatch(r"object (\w+) (0x[0-9a-f]{2}) (kept|within \w+|" + "|".join(NOT_KEPT) +
-                         r")(?: of (\w+))?(?: from (\d+))?( ordered)?", " ".join(line.split(":", 1)[0].split()))
+                         r")(?: of (\w+))?(?: from (\d+))?( ordered)?( noted)?", " ".join(line.split(":", 1)[0].split()))
     if not found:
-        raise TableError(f"{place}: expected `object NAME 0xNN kept|within KIND|called|local [of TYPE] [from N] [ordered] [: reason]`")
-    name, number, how, c_type, first, ordered = found.groups()
+        raise TableError(f"{place}: expected `object NAME 0xNN kept|within KIND|called|local [of TYPE] [from N] [ordered] [noted] [: reason]`")
+    name, number, how, c_type, first, ordered, noted = found.groups()
+    if noted and (how != "kept" or c_type):
+        raise TableError(f"{place}: what is noted of an object is kept with it, and not made of rows")
     if c_type and (how != "kept" or reason):
         raise TableError(f"{place}: what is `of {c_type}` alone is kept, and nothing of it is by hand")
-    return Kind(name, int(number, 16), how, place, bool(ordered), reason, int(first or 1), c_type or "")
+    return Kind(name, int(number, 16), how, place, bool(ordered), reason, int(first or 1), c_type or "", bool(noted))
 
 
 def parse_results(words, place):

@@ -73,6 +73,8 @@ class Grammar(unittest.TestCase):
                  "object a 0x10 kept\nobject b 0x10 kept\n": ":3: 16 is taken by",
                  "object a 0x10 kept\nobject a 0x11 kept\n": ":3: a is taken by",
                  "object a 10 kept\n": ":2: expected `object NAME", "object a 0x10 lost\n": ":2: expected `object NAME",
+                 "object a 0x10 local noted\n": ":2: what is noted of an object is kept with it",
+                 "object a 0x10 kept of CUa noted\n": ":2: what is noted of an object is kept with it",
                  "object a 0x10 within b : why\n": ":2: what is `within`",
                  KINDS + "object a 0x20 within stream\n": ":7: what is `within`",
                  KINDS + head + "arg context c\n": ":8: unknown type context",

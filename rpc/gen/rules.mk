@@ -58,9 +58,10 @@ GENERATED += $(WIRE)
 
 # Tables and toolkit -> version scripts, refusing stubs, the table of cuGetProcAddress, names of errors, coverage.
 SYMBOL_MAKERS := $(filter-out rpc/gen/generate.py rpc/gen/wire.py rpc/gen/driver_rows.py rpc/gen/kinds.py rpc/gen/test_values.py %_test.py,$(wildcard rpc/gen/*.py))
-$(GEN)/symbols.stamp: $(SYMBOL_MAKERS) $(API_TABLES) rpc/api/errors.txt | toolkit
+COVERED_ROWS := $(sort $(wildcard rpc/library/*.rows)) cpu/nvml/nvml.rows
+$(GEN)/symbols.stamp: $(SYMBOL_MAKERS) $(API_TABLES) $(COVERED_ROWS) rpc/api/errors.txt | toolkit
 	@mkdir -p $(GEN)
-	$(PYTHON) -B rpc/gen/symbols.py $(GEN) $(CUDA_PATH) rpc/api/errors.txt $(API_TABLES)
+	$(PYTHON) -B rpc/gen/symbols.py $(GEN) $(CUDA_PATH) rpc/api/errors.txt $(API_TABLES) $(COVERED_ROWS)
 
 GEN_FROM_SYMBOLS := $(addprefix $(GEN)/,libcuda.map libcudart.map cuda_stubs.c cudart_stubs.c cuda_entries.c cudart_entries.c coverage.md \
 	flyt_entry_points.h flyt_entry_points.c flyt_error_names.h flyt_error_names.c)
@@ -73,7 +74,7 @@ $(GEN)/%_entries.o: $(GEN)/%_entries.c | $(GENERATED)
 GENERATED += $(GEN)/flyt_entry_points.h $(GEN)/flyt_error_names.h
 
 # Tests: scripts that a test runner can start like any other program.
-$(B)/rpc/gen/symbols_test: rpc/gen/symbols_test.py $(SYMBOL_MAKERS) $(API_TABLES) rpc/api/errors.txt | toolkit
+$(B)/rpc/gen/symbols_test: rpc/gen/symbols_test.py $(SYMBOL_MAKERS) $(API_TABLES) $(COVERED_ROWS) rpc/api/errors.txt | toolkit
 	@mkdir -p $(@D)
 	printf '#!/bin/sh\nexec $(PYTHON) -B $(CURDIR)/rpc/gen/symbols_test.py $(CUDA_PATH)\n' > $@ && chmod +x $@
 

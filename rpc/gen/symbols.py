@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes what depends on the symbols of NVIDIA's libraries, from the `entry` rows of the call tables and the toolkit.
 
-usage: symbols.py OUTPUT_FOLDER CUDA_PATH ERRORS.txt TABLE.api…
+usage: symbols.py OUTPUT_FOLDER CUDA_PATH ERRORS.txt TABLE.api… NAME.rows…
 
 Fails where a library of the toolkit exports a symbol that no row mentions, and where a row mentions a symbol that the
 library lacks. A row for NAME speaks for NAME_ptds and NAME_ptsz too: the same function with another default stream.
@@ -14,6 +14,9 @@ import elf  # noqa: E402
 import entries as made_entries  # noqa: E402
 import entry_points  # noqa: E402
 import error_names  # noqa: E402
+import library_coverage  # noqa: E402
+import library_rows  # noqa: E402
+import nvml  # noqa: E402
 import prototypes  # noqa: E402
 import rows  # noqa: E402
 from generate import write  # noqa: E402
@@ -39,6 +42,11 @@ CLASS_MEANINGS = {
     "manual": "by hand, for the reason in its row",
     "none": "refused by name",
 }
+
+
+# For one line of a library: what is sent, answered where the program is, by hand, refused.
+SENT, KEPT, BY_HAND, REFUSED = {"cached", "oneway", "sync", "bulk"}, {"local"}, {"manual"}, {"none"}
+NVML = "libnvidia-ml.so.1"
 
 
 class SymbolError(Exception):
@@ -96,10 +104,26 @@ def core_headers(entries, library):
     return [path for path in (f"cpu/client/cuda/{family}.h" for family in families) if (ROOT / path).exists()] + CORE_HEADERS
 
 
-def coverage_md(matched_by_library, banner):
+def summary(matched_by_library, libraries, nvml_rows):
+    """One line for each library that is replaced function by function."""
+    rows_of = [(f"lib{one}", [sum(entry.klass in classes for entry in matched.values()) for classes in (SENT, KEPT, BY_HAND, REFUSED)])
+               for one, matched in sorted(matched_by_library.items())]
+    rows_of += [(library.soname, library_coverage.counts(library)) for library in libraries]
+    if nvml_rows:
+        refused = sum(bool(row["none"]) for row in nvml_rows.values())
+        rows_of.append((NVML, [0, len(nvml_rows) - refused, 0, refused]))
+    rows_of.append((None, [sum(column) for column in zip(*(counts for _, counts in rows_of))]))
+    out = ["| library | symbols | sent to the server | answered where the program is | by hand | refused by name |", "|---|" + "---:|" * 5]
+    for name, counts in rows_of:
+        cells = map(str, [sum(counts), *counts])
+        out.append(f"| `{name}` | " + " | ".join(cells) + " |" if name else "| **all** | " + " | ".join(f"**{cell}**" for cell in cells) + " |")
+    return out
+
+
+def driver_tables(matched_by_library):
     """Two tables: symbols by class, and what is refused with its reason."""
     libraries = sorted(matched_by_library)
-    out = [banner, "", "| class | " + " | ".join(f"`lib{one}`" for one in libraries) + " | meaning |",
+    out = ["| class | " + " | ".join(f"`lib{one}`" for one in libraries) + " | meaning |",
            "|---|" + "---:|" * len(libraries) + "---|"]
     for klass, meaning in CLASS_MEANINGS.items():
         counts = [sum(e.klass == klass for e in matched_by_library[one].values()) for one in libraries]
@@ -113,11 +137,20 @@ def coverage_md(matched_by_library, banner):
         for entry in matched_by_library[one].values():
             if entry.klass == "none":
                 notes.setdefault(entry.note, [0] * len(libraries))[index] += 1
-    out += [f"| {note} | " + " | ".join(map(str, counts)) + " |" for note, counts in sorted(notes.items())]
+    return out + [f"| {note} | " + " | ".join(map(str, counts)) + " |" for note, counts in sorted(notes.items())]
+
+
+def coverage_md(matched_by_library, libraries, nvml_rows, banner):
+    """All libraries, one line for each; then how the driver's, the runtime's and the others' symbols are answered, and why some are not."""
+    out = [banner, "", *summary(matched_by_library, libraries, nvml_rows), "", *driver_tables(matched_by_library)]
+    if libraries:
+        out += ["", *library_coverage.table(libraries), "", *library_coverage.reasons(libraries)]
+    if nvml_rows:
+        out += ["", f"| `{NVML}` | functions |", "|---|---:|", *nvml.coverage(nvml_rows)]
     return "\n".join(out) + "\n"
 
 
-def generate(out, toolkit, errors, tables):
+def generate(out, toolkit, errors, tables, row_files=()):
     entries = rows.load(tables).entries
     check_libraries(entries)
     folder = Path(tables[0]).parent
@@ -131,7 +164,10 @@ def generate(out, toolkit, errors, tables):
         write(out / f"{library}_entries.c",
               made_entries.library_c(library, entries, prototypes.read(library, toolkit / "include"), matched[library],
                                      core_headers(entries, library), banner))
-    write(out / "coverage.md", coverage_md(matched, "<!-- Made by rpc/gen/symbols.py. -->"))
+    is_nvml = {path: Path(path).name == "nvml.rows" for path in row_files}
+    libraries = [library_rows.load(path) for path in row_files if not is_nvml[path]]
+    nvml_rows = {name: row for path in row_files if is_nvml[path] for name, row in nvml.load(path).items()}
+    write(out / "coverage.md", coverage_md(matched, libraries, nvml_rows, "<!-- Made by rpc/gen/symbols.py. -->"))
 
     include = toolkit / "include"
     typedefs = "\n".join((include / name).read_text() for name in TYPEDEF_HEADERS)
@@ -151,9 +187,10 @@ def main():
     if len(sys.argv) < 5:
         sys.exit(__doc__)
     out = Path(sys.argv[1])
+    row_files = [path for path in sys.argv[4:] if path.endswith(".rows")]
     try:
-        generate(out, Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
-    except (rows.TableError, SymbolError, elf.ElfError, entry_points.EntryPointError, error_names.ErrorTableError,
+        generate(out, Path(sys.argv[2]), sys.argv[3], [path for path in sys.argv[4:] if path not in row_files], row_files)
+    except (rows.TableError, library_rows.RowError, nvml.RowError, SymbolError, elf.ElfError, entry_points.EntryPointError, error_names.ErrorTableError,
             prototypes.PrototypeError, OSError) as error:
         sys.exit(f"symbols.py: {error}")
     (out / "symbols.stamp").touch()

@@ -104,10 +104,34 @@ class Output(unittest.TestCase):
         self.assertIn('int cuB_ptsz(void) { return refuse("cuB_ptsz"); }', text)
 
     def test_coverage_counts_everything(self):
-        text = symbols.coverage_md({"cuda": {"cuA": entry("cuA"), "cuB": entry("cuB", "none", note="not yet")}}, "x")
+        text = symbols.coverage_md({"cuda": {"cuA": entry("cuA"), "cuB": entry("cuB", "none", note="not yet")}}, [], {}, "x")
         self.assertIn("| `local` | 1 |", text)
         self.assertIn("| **all** | **2** |", text)
         self.assertIn("| not yet | 1 |", text)
+        self.assertIn("| `libcuda` | 2 | 0 | 1 | 0 | 1 |\n| **all** | **2** |", text)
+
+    def test_coverage_has_all_libraries(self):
+        """What a line says is counted here again, by words of the rows alone."""
+        paths = [str(path) for path in sorted((ROOT / "rpc/library").glob("*.rows"))] + [str(ROOT / "cpu/nvml/nvml.rows")]
+        tables = [str(path) for path in sorted((ROOT / "rpc/api").glob("*.api"))]
+        with tempfile.TemporaryDirectory() as folder:
+            symbols.generate(Path(folder), TOOLKIT, str(ROOT / "rpc/api/errors.txt"), tables, paths)
+            text = (Path(folder) / "coverage.md").read_text()
+        lines = {line.split(" | ")[0].strip("|` "): [int(cell) for cell in re.findall(r"\d+", line.split(" | ", 1)[1])]
+                 for line in text.split("\n\n")[1].splitlines()[2:]}
+        self.assertEqual(len(lines), len(paths) + 3) # with libcuda, libcudart, and the sum
+        for name, (count, *parts) in lines.items():
+            self.assertEqual(sum(parts), count, name)
+        total = lines.pop("**all**")
+        self.assertEqual([sum(column) for column in zip(*lines.values())], total)
+        with open(paths[-1], encoding="utf-8") as file:
+            words = [line.split()[0] for line in file if line.strip() and line[0] != "#"]
+        self.assertEqual(lines["libnvidia-ml.so.1"],
+                         [396, 0, words.count("own") + words.count("value"), 0, words.count("none")])
+        for _, (path, _, own) in symbols.LIBRARIES.items():
+            name = Path(path).name.split(".so")[0]
+            self.assertEqual(lines[name][0], len(elf.exported(TOOLKIT / path)), name)
+        self.assertIn("| refused: virtual GPUs: the VM has none |", text)
 
     def test_tables_and_toolkit_agree(self):
         tables = [str(path) for path in sorted((ROOT / "rpc/api").glob("*.api"))]

@@ -33,11 +33,6 @@ $(foreach name,$(LIBRARIES),$(if $(LIBRARY_PARTS_$(name)),$(eval $(call library_
 # What flyt-server has of them.
 LIBRARY_SERVER_OBJS := $(LIBRARIES:%=$(GEN)/flyt_lib_%_server.o)
 
-# How each function is answered, by library.
-$(GEN)/libraries.md: rpc/gen/library_coverage.py rpc/gen/library_rows.py $(LIBRARIES:%=rpc/library/%.rows)
-	@mkdir -p $(GEN)
-	$(PYTHON) -B rpc/gen/library_coverage.py $@ $(LIBRARIES:%=rpc/library/%.rows)
-ALL += $(GEN)/libraries.md
 $(B)/rpc/gen/library_rows_test: rpc/gen/library_rows_test.py $(LIBRARY_MAKERS) $(LIBRARIES:%=rpc/library/%.rows)
 	@mkdir -p $(@D)
 	printf '#!/bin/sh\nexec $(PYTHON) -B $(CURDIR)/rpc/gen/library_rows_test.py\n' >$@ && chmod +x $@

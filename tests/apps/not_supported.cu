@@ -11,7 +11,6 @@ int main(void)
 {
     cudaIpcMemHandle_t ipc_memory;
     cudaIpcEventHandle_t ipc_event;
-    cudaMemPool_t pool = NULL;
     cudaGraph_t graph = NULL;
     cudaArray_t array = NULL;
     cudaStream_t stream;
@@ -20,7 +19,6 @@ int main(void)
     cudaResourceDesc resource = {};
     cudaTextureDesc texture = {};
     cudaTextureObject_t object;
-    void *memory = NULL;
     int *p, back = 0;
 
     if (!is_forwarded())
@@ -38,8 +36,6 @@ int main(void)
     EXPECT_ERR(cudaCreateTextureObject(&object, &resource, &texture, NULL), cudaErrorNotSupported);
     EXPECT_ERR(cudaIpcGetMemHandle(&ipc_memory, p), cudaErrorNotSupported);
     EXPECT_ERR(cudaIpcGetEventHandle(&ipc_event, event), cudaErrorNotSupported);
-    EXPECT_ERR(cudaDeviceGetDefaultMemPool(&pool, 0), cudaErrorNotSupported);
-    EXPECT_ERR(cudaMallocAsync(&memory, 4096, stream), cudaErrorNotSupported);
     set<<<1, 1, 0, stream>>>(p);
     CHECK_LAUNCH();
     CHECK(cudaStreamSynchronize(stream));

@@ -8,18 +8,20 @@
 #include "check.h"
 #include <dlfcn.h>
 
-/* The library NAME (libnvrtc.so) of the major version that the program is compiled with: where the loader finds it, else
- * in the toolkit's folder. Skips the program where there is none. */
+/* The library NAME (libnvrtc.so) of this major version: where the loader finds it, else in the toolkit's folders. Skips
+ * the program where there is none. */
 __attribute__((unused)) static void *open_toolkit_library(const char *name, int major)
 {
+    static const char *const folders[] = {"lib64", "nvvm/lib64"};
     const char *root = getenv("CUDA_PATH");
     char path[4096];
     void *library;
+    size_t i;
 
     snprintf(path, sizeof(path), "%s.%d", name, major);
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        snprintf(path, sizeof(path), "%s/lib64/%s.%d", root ? root : "/usr/local/cuda", name, major);
+    for (i = 0; i < sizeof(folders) / sizeof(folders[0]) && !library; i++) {
+        snprintf(path, sizeof(path), "%s/%s/%s.%d", root ? root : "/usr/local/cuda", folders[i], name, major);
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
     if (!library)

@@ -157,6 +157,27 @@ def stays(system, program, *words):
     program.goes_on(2)
 
 
+def interfaces_of_servers(system):
+    """What the servers of alice's programs were started with."""
+    found = []
+    for pid in servers(system):
+        with open("/proc/%d/cmdline" % pid, encoding="utf-8") as file:
+            words = file.read().split("\0")
+        found.append([words[i + 1] for i, word in enumerate(words) if word == "--nccl-interfaces"])
+    return found
+
+
+@scenario
+def servers_hear_which_networks_the_operator_allows():
+    """What follows from that: cpu/server/library/served_test.c."""
+    for node, wanted in (({}, []), ({"nccl_interfaces": "flyt7,flyt8"}, ["flyt7,flyt8"])):
+        with whole_system(2, node=node) as system:
+            program = Ensemble(system, "all")
+            harness.within(20, lambda: servers(system), "its session is known")
+            expect_equal(interfaces_of_servers(system), [wanted], node)
+            program.ends_right()
+
+
 @scenario
 def ranks_of_one_program_move_while_they_compute():
     """To other GPUs and to other servers of the same ones, with a thread for all ranks, and with one for each."""

@@ -6,6 +6,7 @@ FLYT_NVML_PYTHON=…/bin/python names an interpreter that has nvidia-ml-py (`imp
 """
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -167,6 +168,44 @@ def several_devices():
         program.end()
 
 
+def every_field(system):
+    """All fields that --help-query-gpu lists can be asked for at once; it says which have no answer."""
+    listed = [line.partition("  (") for line in lines(smi(system, "--help-query-gpu").out)]
+    names = [name.split(" or ") for name, _, _ in listed]
+    every = [name for one in names for name in one]
+    expect_equal(len(set(every)), len(every), "a name has one meaning", every)
+    expect(len(every) > 150 and "clocks_throttle_reasons.active" in every, "fields:", every)
+    header, said = lines(smi(system, "--query-gpu=" + ",".join(one[-1] for one in names), "--format=csv").out)
+    expect_equal([word.split(" [")[0] for word in header.split(", ")], [one[0] for one in names], "the first line")
+    said = said.split(", ")
+    expect_equal(len(said), len(names), said)
+    for one, note, value in zip(names, (note for _, _, note in listed), said):
+        is_asked = one[0] not in ("driver_version",)            # which software GPUs have not
+        expect_equal(value == "[N/A]", bool(note) or not is_asked, one, note, value)
+
+
+def other_forms(system, program):
+    """A report by sections, into a file, and rounds by milliseconds."""
+    path = os.path.join(harness.WORK, "smi")
+    said = smi(system, "-q", "-f", path)
+    expect_equal((said.out, said.err), ("", ""), "what goes into a file")
+    with open(path, encoding="utf-8") as file:
+        report = file.read()
+    for label, value in (("Product Name", "Flyt software GPU"), ("Total", "256 MiB"), ("GPU Current Temp", "N/A"),
+                         ("Process ID", str(program.pid)), ("Name", helper("named")), ("Attached GPUs", "1")):
+        expect(any(line.split(":", 1)[0].strip() == label and line.split(": ", 1)[-1] == value for line in lines(report)),
+               label, value, report)
+    expect("[N/A]" not in report and "    FB Memory Usage\n        Total " in report, report)
+    for words in (["-lms", "50"], ["--loop-ms=50"]):
+        begin = time.monotonic()
+        rounds = harness.start([*system.in_vm(0), SMI, "--query-gpu=index", "--format=csv,noheader", *words],
+                               env=system.vm_environment(0), stdout=subprocess.PIPE)
+        expect_equal([rounds.stdout.readline() for _ in range(5)], [b"0\n"] * 5, words)
+        harness.kill_group(rounds)
+        rounds.stdout.close()
+        expect(0.2 <= time.monotonic() - begin < 20, words, time.monotonic() - begin)
+
+
 @scenario
 def what_people_type():
     with whole_system(gpus=1) as system:
@@ -180,7 +219,10 @@ def what_people_type():
         expect_equal(said, ["index, memory.total [MiB], temperature.gpu", "0, 256 MiB, [N/A]"], "CSV")
         said = lines(smi(system, "--query-compute-apps=pid,process_name", "--format=csv,noheader").out)
         expect_equal(said, ["%d, %s" % (program.pid, helper("named"))], "programs as CSV")
+        every_field(system)
+        other_forms(system, program)
         for words, what in ((["--query-gpu=index,nonsense", "--format=csv"], '"nonsense"'), (["--query-gpu="], '""'),
+                            (["-lms"], "milliseconds"), (["-lms", "0"], "0"), (["--loop-ms=x"], "x"), (["-f", "/nowhere/x"], "/nowhere/x"),
                             (["--query-gpu=index"], "--format=csv"), (["--format=csv"], "queries"),
                             (["--query-gpu=index", "--format=xml"], "xml"), (["-l", "0"], "0"), (["--loop=x"], "x"),
                             (["nothing"], "nothing"), (["--bogus"], "bogus")):

@@ -56,7 +56,7 @@ def nvidia_libraries_with_a_runtime():
             expect(result.out.endswith("cudaFree 0\n"), name, result)
             said = [line for line in lines(result.err) if line.startswith("flyt: ")]
             for line in said:
-                expect(line.endswith(" has a CUDA runtime of its own inside and is not forwarded yet: its calls fail"), name,
+                expect(line.endswith(" has a CUDA runtime of its own inside and is not forwarded: its calls fail"), name,
                        result)
             expect(1 <= len(said) <= 2, name, result)
 
@@ -64,7 +64,7 @@ def nvidia_libraries_with_a_runtime():
 @scenario
 def compilers_and_linkers_as_libraries():
     with server() as s:
-        for program in ("jit_nvrtc", "jit_nvjitlink"):
+        for program in ("jit_nvrtc", "jit_nvjitlink", "jit_nvvm"):
             result = run(through_flyt(s.url, app(program)), environment(FLYT_TEST_FORWARDED="1", CUDA_PATH=harness.CUDA))
             if result.status == SKIPPED:
                 print("  " + result.out.strip())

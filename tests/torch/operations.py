@@ -209,5 +209,81 @@ def training():
     close(run(GPU), run("cpu"), 1e-2)
 
 
+class Transformer(torch.nn.Module):
+    """Two layers, which foretell the next of LENGTH tokens."""
+    VOCABULARY, WIDTH, LENGTH = 40, 32, 24
+
+    def __init__(self):
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(self.WIDTH, 4, 2 * self.WIDTH, dropout=0, batch_first=True, norm_first=True)
+        self.tokens = torch.nn.Embedding(self.VOCABULARY, self.WIDTH)
+        self.places = torch.nn.Embedding(self.LENGTH, self.WIDTH)
+        self.layers = torch.nn.TransformerEncoder(layer, 2, torch.nn.LayerNorm(self.WIDTH), enable_nested_tensor=False)
+        self.head = torch.nn.Linear(self.WIDTH, self.VOCABULARY)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.places(torch.arange(self.LENGTH, device=tokens.device))
+        mask = torch.nn.Transformer.generate_square_subsequent_mask(self.LENGTH, device=tokens.device)
+        return self.head(self.layers(x, mask=mask, is_causal=True))
+
+
+def transformer_loss(net, tokens):
+    return F.cross_entropy(net(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def a_transformer(device):
+    """With tokens of which each says what the next one is."""
+    torch.manual_seed(11)
+    begins = torch.randint(0, Transformer.VOCABULARY, (16, 1))
+    tokens = (begins + 7 * torch.arange(Transformer.LENGTH + 1)) % Transformer.VOCABULARY
+    return Transformer().to(device), tokens.to(device)
+
+
+@check
+def transformer_training():
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+    def run(device):
+        net, tokens = a_transformer(device)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=5e-3)
+        losses = []
+        for _ in range(25):
+            loss = transformer_loss(net, tokens)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return torch.tensor(losses)
+    wanted = run("cpu")
+    assert wanted[-1] < wanted[0] / 2, "it learns nothing: %s" % wanted
+    close(run(GPU), wanted, 1e-2)
+
+
+@check
+def autocast():
+    """Products in bfloat16, parameters and gradients in float32, and all near to what float32 gives."""
+    net, tokens = a_transformer(GPU)
+    exact, exact_tokens = a_transformer("cpu")
+    with torch.autocast(GPU.type, dtype=torch.bfloat16):
+        seen = net(tokens[:, :-1])
+        product = net.head.weight @ net.head.weight.t()
+        with torch.autocast(GPU.type, enabled=False):
+            whole = net.head.weight @ net.head.weight.t()
+        loss = transformer_loss(net, tokens)
+    assert (seen.dtype, product.dtype, whole.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
+    wanted = exact(exact_tokens[:, :-1])
+    assert not torch.equal(seen.detach().cpu().float(), wanted.detach()), "nothing was rounded"
+    close(seen.float(), wanted, 3e-2)
+    close(whole, exact.head.weight @ exact.head.weight.t(), 1e-4)
+    wanted_loss = transformer_loss(exact, exact_tokens)
+    close(loss.float(), wanted_loss, 1e-2)
+    loss.backward()
+    wanted_loss.backward()
+    for (name, one), other in zip(net.named_parameters(), exact.parameters()):
+        assert one.dtype == one.grad.dtype == torch.float32, name
+        difference = (one.grad.cpu() - other.grad).norm() / (1e-3 + other.grad.norm())
+        assert difference < 0.1, "%s: its gradient differs by %g" % (name, difference)
+
+
 if __name__ == "__main__":
     main(torch.cuda.synchronize)

@@ -8,7 +8,7 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
-#include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
 
@@ -167,13 +167,14 @@ CUresult flyt_device_synchronize(void)
     /* Taken now: what other threads issue while this one waits may depend on what it does next. */
     struct flyt_pending_d2h pending_d2h = {0};
     flyt_pending_d2h_add_device(&pending_d2h, device);
-    bool had_work = flyt_watch() && flyt_stream_take_watched_device(device);
+    bool had_work = flyt_watch_take_device(device);
     flyt_context_wait_begin();
     result = flyt_ask_device_synchronize((unsigned)device);
     flyt_context_wait_end();
     if (!result)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
+    flyt_pool_settle();
     if (!result)
         result = flyt_watch_after(NULL, had_work);
     /* What the wait brought to light of this thread's earlier calls belongs to it. */
@@ -196,6 +197,14 @@ static CUresult count_peer_locked(int device, int peer, bool is_enabled)
         atomic_fetch_or(&peers.enabled[device], 1u << peer);
     else
         atomic_fetch_and(&peers.enabled[device], ~(1u << peer));
+    return result;
+}
+
+CUresult flyt_device_peer_count(int device, int peer, bool is_enabled)
+{
+    pthread_mutex_lock(&peers.mutex);
+    CUresult result = count_peer_locked(device, peer, is_enabled);
+    pthread_mutex_unlock(&peers.mutex);
     return result;
 }
 

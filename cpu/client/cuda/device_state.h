@@ -5,12 +5,15 @@
 #ifndef FLYT_CLIENT_DEVICE_STATE_H
 #define FLYT_CLIENT_DEVICE_STATE_H
 
+#include <stdbool.h>
 #include <cuda.h>
 
 struct flyt_restore;
 
 /* A context of `device` that has reached these devices' memory (a bit each) is gone. */
 CUresult flyt_device_peers_leave(int device, unsigned peers);
+/* Something more of the device `device` reaches the memory of `peer`, or something less. */
+CUresult flyt_device_peer_count(int device, int peer, bool is_enabled);
 /* Lets all devices that can reach the device's memory, whatever contexts say, from now on: it has managed memory. The
  * server's error. */
 CUresult flyt_device_peers_share(int device);

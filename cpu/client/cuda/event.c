@@ -5,6 +5,7 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/event_record.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
@@ -211,6 +212,7 @@ CUresult flyt_event_synchronize(CUevent handle)
     if (!result)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
+    flyt_pool_settle();
     if (!result)
         result = flyt_watch_after(NULL, false);
     return result ? result : flyt_client_enter();

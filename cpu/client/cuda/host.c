@@ -66,14 +66,20 @@ bool flyt_host_is_shared(uint64_t address, uint64_t *ret_server)
     return is_locked;
 }
 
-/* False: it is none. What the server does not unlock, because the context or the connection is lost, stays as it is. */
+/*
+ * False: it is none. What the server does not unlock, because the context or the connection is lost, stays as it is:
+ * the GPU would go on with pages that are no longer those of the region. A server to which the session has come back
+ * has pages locked of which is not known here that they are; of others it says that they are not.
+ */
 static bool free_shared(void *address)
 {
     struct flyt_arena_piece piece;
     if (!flyt_arena_piece((uint64_t)(uintptr_t)address, &piece))
         return false;
-    const bool is_locked = piece.server && piece.server == flyt_arena_server() && piece.is_locked;
-    if (!is_locked || unlock_shared(piece.offset_bytes, piece.bytes) == CUDA_SUCCESS)
+    const uint64_t server = flyt_arena_server();
+    const bool is_known = piece.server == server && piece.is_locked;
+    CUresult result = server ? unlock_shared(piece.offset_bytes, piece.bytes) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS || (result == CUDA_ERROR_INVALID_VALUE && !is_known))
         flyt_arena_give(address);
     return true;
 }
@@ -130,6 +136,8 @@ static int lock_again(struct flyt_restore *restore, const struct flyt_arena_piec
                                   .bytes = piece->bytes};
     flyt_region_lock_res res = {0};
     int status = flyt_call_region_lock(restore->fresh, &args, &res);
+    if (!status && !res.result)
+        flyt_arena_note(piece->offset_bytes, flyt_channel_region_at(restore->fresh), true);
     return flyt_restore_answered(restore, status, res.result, "page-locked memory of %llu bytes",
                                  (unsigned long long)piece->bytes);
 }

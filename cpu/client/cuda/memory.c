@@ -9,6 +9,7 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/host.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream.h"
 #include "cpu/client/cuda/watch.h"
 #include "rpc/base/id.h"
@@ -77,19 +78,28 @@ CUresult flyt_memory_alloc_range(struct flyt_range *in_out_range, uint64_t quant
     return result;
 }
 
-CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
+CUresult flyt_memory_take(uint64_t context_id, int device, uint64_t bytes, CUdeviceptr *ret_address)
 {
-    struct flyt_range range = {.kind = FLYT_RANGE_ALLOCATION, .bytes = bytes};
-    CUresult result = flyt_client_enter();
-    if (!result && (!ret_address || !bytes))
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (!result)
-        result = flyt_context_get(&range.context_id, &range.device);
-    if (!result)
+    struct flyt_range range = {
+        .kind = FLYT_RANGE_ALLOCATION, .bytes = bytes, .context_id = context_id, .device = device};
+    CUresult result = flyt_memory_alloc_range(&range, 0);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_pool_give_back(device))
         result = flyt_memory_alloc_range(&range, 0);
     if (!result)
         *ret_address = range.base;
     return result;
+}
+
+CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
+{
+    uint64_t context_id;
+    int device;
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_address || !bytes))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_context_get(&context_id, &device);
+    return result ? result : flyt_memory_take(context_id, device, bytes, ret_address);
 }
 
 CUresult flyt_memory_alloc_pitch(size_t width_bytes, size_t height, unsigned element_bytes, CUdeviceptr *ret_address,
@@ -117,10 +127,8 @@ CUresult flyt_memory_free(CUdeviceptr address)
     CUresult result = flyt_client_enter_release();
     if (result || !address)
         return result;
-    const struct flyt_watch *watch = flyt_watch();
-    if (watch)
-        watch->release(address);
-    return flyt_range_free(address);
+    flyt_watch_release(address);
+    return flyt_pool_take_back(address, &result) ? result : flyt_range_free(address);
 }
 
 CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_bytes)

@@ -23,6 +23,9 @@ FLYT_API CUresult flyt_memory_free(CUdeviceptr address);
 /* cuMemGetAddressRange. Either result may be NULL. CUDA_ERROR_NOT_FOUND: no allocation holds the address. */
 FLYT_API CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_bytes);
 
+/* flyt_memory_alloc for a context and its device, without entering. Inside the library. */
+CUresult flyt_memory_take(uint64_t context_id, int device, uint64_t bytes, CUdeviceptr *ret_address);
+
 enum flyt_pointer_kind {
     FLYT_POINTER_UNKNOWN = 0, /* pageable host memory, as far as CUDA knows */
     FLYT_POINTER_DEVICE,      /* an allocation, or a variable of a module */

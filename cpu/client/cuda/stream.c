@@ -1,3 +1,4 @@
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream.h"
 
 #include <stdlib.h>
@@ -26,9 +27,6 @@ static struct {
     _Atomic uint32_t used_devices; /* bit per device on whose streams calls were made */
 } unordered;
 _Static_assert(FLYT_DEVICES_MAX <= 32, "a bit for each device");
-
-const struct flyt_watch *flyt_watch_table;
-const struct flyt_watch *_Atomic flyt_watch_installed;
 
 /* Devices that had a stream which was destroyed while it had work that nobody had waited for. */
 static _Atomic uint32_t gone_watched_devices;
@@ -322,6 +320,15 @@ CUresult flyt_stream_begin(struct flyt_stream *stream)
     return CUDA_SUCCESS;
 }
 
+uint64_t flyt_stream_order_sequence(const struct flyt_stream *stream)
+{
+    uint64_t last = atomic_load(&stream->last_sequence);
+    if (stream->flags & CU_STREAM_NON_BLOCKING)
+        return last;
+    last = larger(last, atomic_load(&legacy_streams[stream->device].last_sequence));
+    return larger(last, atomic_load(&blocking_sequences[stream->device]));
+}
+
 void flyt_stream_sent_staged(struct flyt_stream *stream, uint64_t sequence)
 {
     raise_to(&stream->last_sequence, sequence);
@@ -455,6 +462,7 @@ CUresult flyt_stream_synchronize(CUstream handle)
         result = flyt_stream_get(handle, &stream);
     if (!result)
         result = flyt_stream_wait(stream);
+    flyt_pool_settle();
     /* What the wait brought to light of this thread's earlier calls belongs to it. */
     return result ? result : flyt_client_enter();
 }

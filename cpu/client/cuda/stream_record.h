@@ -100,6 +100,9 @@ void flyt_stream_returned_early(struct flyt_stream *stream);
 /* Into the range that the device has, as NVIDIA's driver does with what is beyond it. */
 CUresult flyt_stream_priority_clamp(int device, int *priority);
 
+/* The last call that work which comes to the stream now is ordered behind, by the rules of the default streams. */
+uint64_t flyt_stream_order_sequence(const struct flyt_stream *stream);
+
 /* What a query ends with that has found out whether the work is complete (UNKNOWN: the server was asked, and it is):
  * CUDA_SUCCESS, CUDA_ERROR_NOT_READY, or what went wrong before. */
 CUresult flyt_stream_answer_query(enum flyt_channel_known known, struct flyt_pending_d2h *pending_d2h);

@@ -19,6 +19,8 @@ struct flyt_watch {
     CUresult (*before)(struct flyt_stream *stream);
     /* The same of work that uses the allocation that holds the address, and no other that is managed. */
     CUresult (*before_use)(struct flyt_stream *stream, uint64_t address);
+    /* The host is about to wait for the device: whether its streams had work since they were last waited for. */
+    bool (*take_device)(int device);
     /* The host has waited for the stream, or (NULL) for something that it does not know the stream of: what the GPU has
      * changed comes to the host. had_work: the stream, or the device, had some since it was last waited for
      * (flyt_stream_take_watched). */
@@ -52,6 +54,19 @@ static inline CUresult flyt_watch_before_use(struct flyt_stream *stream, uint64_
 {
     const struct flyt_watch *watch = flyt_watch();
     return watch ? watch->before_use(stream, address) : CUDA_SUCCESS;
+}
+
+static inline bool flyt_watch_take_device(int device)
+{
+    const struct flyt_watch *watch = flyt_watch();
+    return watch && watch->take_device(device);
+}
+
+static inline void flyt_watch_release(uint64_t address)
+{
+    const struct flyt_watch *watch = flyt_watch();
+    if (watch)
+        watch->release(address);
 }
 
 static inline CUresult flyt_watch_after(struct flyt_stream *stream, bool had_work)

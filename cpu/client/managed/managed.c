@@ -13,6 +13,7 @@
 #include "cpu/client/managed/piece.h"
 #include "cpu/client/managed/track.h"
 #include "cpu/client/cuda/memory.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
 #include "rpc/base/log.h"
@@ -27,6 +28,7 @@ static void forget(uint64_t library_id, int device);
 static const struct flyt_watch watch = {
     .before = flyt_managed_before,
     .before_use = flyt_managed_before_use,
+    .take_device = flyt_stream_take_watched_device,
     .after = flyt_managed_after,
     .release = release,
     .adopt = adopt,
@@ -151,7 +153,10 @@ CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_addre
         flyt_managed_hash_prepare();
         flyt_managed_unlock();
     }
-    result = flyt_memory_alloc_range(&range, bytes > FLYT_MANAGED_SMALL_MAX ? FLYT_PAGE_BYTES : host_page_bytes());
+    const uint64_t quantum_bytes = bytes > FLYT_MANAGED_SMALL_MAX ? FLYT_PAGE_BYTES : host_page_bytes();
+    result = flyt_memory_alloc_range(&range, quantum_bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_pool_give_back(range.device))
+        result = flyt_memory_alloc_range(&range, quantum_bytes);
     if (result)
         return result;
     struct flyt_managed *piece = new_piece(&range, flags);

@@ -9,6 +9,7 @@
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/library.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/managed/managed.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/library/object.h"
@@ -31,6 +32,7 @@ static const struct flyt_part parts[] = {
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
     {.init = flyt_managed_init, .context_end = flyt_managed_clear, .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
+    {.context_end = flyt_pool_clear},
     {.init = flyt_stream_init,
      .connected = flyt_stream_number_legacy,
      .wake = flyt_stream_wake,

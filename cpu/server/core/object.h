@@ -18,7 +18,7 @@ enum { FLYT_OBJECTS_MAX = 1 << 20 };
 struct flyt_object {
     uint64_t id;             /* its top byte is the type (enum flyt_id_type) */
     bool is_sequential;      /* calls that name it have an order, whatever streams they are in (defer.h) */
-    uint64_t made;           /* a digest of what a row says that it was made of; 0: none does */
+    uint64_t made;           /* a digest of what a row, or its handler, says that it was made of; 0: none does */
     unsigned deferred_count; /* calls that name the object and are deferred */
     uint64_t blocked_pass;   /* the last pass over the deferred calls in which one that names it stayed (defer.h) */
 };

@@ -29,6 +29,9 @@ enum flyt_use {
     FLYT_USE_ADDRESS,  /* it has an address of a library's variable or constant, or has used one */
 };
 
+/* What those are that libraries keep in tables of their own. */
+#define FLYT_STAYING_COMMUNICATOR "an NCCL communicator"
+
 struct flyt_observer {
     /* A free extent, or all memory of the device, is to be unmapped. Whether nothing reads it any more, so that it may
      * be; else it is to be asked again. */
@@ -47,8 +50,9 @@ struct flyt_observer {
     void (*name_asked)(struct flyt_library *library, const char *name);
     void (*address_used)(struct flyt_session *session, uint64_t address);
     void (*used)(struct flyt_session *session, enum flyt_use use);
-    /* One more object, or one less, of a library of NVIDIA's that no other server could make again. */
-    void (*staying)(struct flyt_session *session, bool is_more);
+    /* One more object, or one less, of a library of NVIDIA's that no other server could make again: `what` it is, a
+     * constant. */
+    void (*staying)(struct flyt_session *session, const char *what, bool is_more);
     /* What is known of an event of before, in a session that goes on here; NULL: nothing. */
     const struct flyt_state_event *(*event_before)(const struct flyt_session *session, uint64_t event_id);
 };

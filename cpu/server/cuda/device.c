@@ -261,7 +261,7 @@ static void reset_finish(struct flyt_job *job, CUresult result)
     struct flyt_device *device = ((struct reset_job *)job)->device;
     const int staying = ((struct reset_job *)job)->staying;
     for (int i = 0; i < abs(staying); i++)
-        session->observer->staying(session, staying > 0);
+        session->observer->staying(session, FLYT_STAYING_COMMUNICATOR, staying > 0);
     flyt_print_flush(session);
     flyt_objects_drop(session, device);
     flyt_stream_query(device->legacy);

@@ -6,6 +6,7 @@
 
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/device.h"
+#include "cpu/server/core/digest.h"
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/progress.h"
 #include "cpu/server/core/session.h"
@@ -356,10 +357,8 @@ static void note_staying_of(struct flyt_session *session, const struct flyt_libc
 {
     if (!session->observer)
         return;
-    for (int i = 0; i < call->staying; i++)
-        session->observer->staying(session, true);
-    for (int i = 0; i > call->staying; i--)
-        session->observer->staying(session, false);
+    for (int i = 0; i < abs(call->staying); i++)
+        session->observer->staying(session, FLYT_STAYING_COMMUNICATOR, call->staying > 0);
 }
 
 static void ask_finish(struct flyt_job *job, CUresult result)
@@ -594,6 +593,7 @@ static CUresult insert_new(struct flyt_session *session, uint64_t id, struct thr
     object->object.is_sequential = object->kind->is_sequential;
     object->device = self->work.device;
     object->made_by = self->work.call.row;
+    object->object.made = flyt_digest(0, (uint32_t)object->device->ordinal, 0, object->made_by->made_as);
     object->partition = object->device->partition;
     memcpy(object->state, object->kind->defaults, object->kind->state_bytes);
     CUresult result = flyt_session_insert(session, &object->object, FLYT_ID_LIBOBJECT);
@@ -693,7 +693,7 @@ CUresult flyt_serve_libobject_end(struct flyt_call *call, const flyt_libobject_e
     self->work.device = object->device;
     self->work.call.cu_stream = object->cu_stream;
     self->object = object;
-    flyt_libobject_stay(call->session, object, false);
+    flyt_libobject_stay(call->session, object, NULL);
     flyt_object_remove(&call->session->objects, &object->object);
     start(self, &end_ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
@@ -718,7 +718,7 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     }
     if (object->kind->has_room)
         free(object->real);
-    flyt_libobject_stay(call->session, object, false);
+    flyt_libobject_stay(call->session, object, NULL);
     flyt_object_remove(&call->session->objects, &object->object);
     free(object);
     return result;

@@ -181,6 +181,8 @@ int flyt_server_run_cudnnBackendDestroyDescriptor(struct flyt_libcall *call)
 
 /* ---- using them ---- */
 
+static const char asked[] = "heuristics of cuDNN's that were asked", filled[] = "a descriptor that cuDNN has filled";
+
 /*
  * What an attribute has filled is made again by the client (cpu/library/cudnn_again.c), or else stands against moving:
  * by the same rules as there. Configurations of heuristics do so until the client has been told what they are.
@@ -189,12 +191,12 @@ static void note_filled(struct flyt_libcall *call, int name, int64_t requested, 
 {
     bool are_results = name == FLYT_CUDNN_HEURISTICS_RESULTS;
     if (are_results)
-        flyt_libobject_stay(call->session, call->objects[0], true);
+        flyt_libobject_stay(call->session, call->objects[0], asked);
     for (size_t i = 0; i < call->found_count; i++) {
         struct flyt_libobject *object = call->found[i];
         bool is_filled = (int64_t)i < count;
         if (object->is_filled || (are_results ? is_filled : requested > 1))
-            flyt_libobject_stay(call->session, object, true);
+            flyt_libobject_stay(call->session, object, filled);
         object->is_untold = are_results && is_filled && !object->is_filled;
         object->is_filled |= is_filled;
     }
@@ -209,7 +211,7 @@ static int tell_configs(struct flyt_libcall *call, void *const *elements, struct
     for (size_t i = 0; i < call->found_count && status == call->library->success; i++)
         if (call->found[i]->is_untold) {
             call->found[i]->is_untold = false;
-            flyt_libobject_stay(call->session, call->found[i], false);
+            flyt_libobject_stay(call->session, call->found[i], NULL);
         }
     *count = (int64_t)call->found_count;
     return status;

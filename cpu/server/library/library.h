@@ -27,12 +27,14 @@ struct flyt_session;
 
 struct flyt_server_kind {
     const char *name, *also; /* also: the kind of another library for which these may stand; NULL: none */
-    bool is_small, stays;    /* stays: it is not made again at another server, and so stands against moving */
-    bool has_room;           /* the library's handle lives in memory of the server's, of malloc */
-    bool is_light;           /* the library takes none of a GPU's memory for one */
-    bool is_sequential;      /* its calls are made in their order, whatever streams they are in */
-    bool is_bound;           /* the library keeps streams in it: there is a real one for each context it is used in */
-    bool has_sms;            /* the int32_t at sms_at of its state says for how many SMs it works; 0: those there are */
+    /* What it is, where it is not made again at another server, and so stands against moving; else NULL. */
+    const char *stays;
+    bool is_small;
+    bool has_room;      /* the library's handle lives in memory of the server's, of malloc */
+    bool is_light;      /* the library takes none of a GPU's memory for one */
+    bool is_sequential; /* its calls are made in their order, whatever streams they are in */
+    bool is_bound;      /* the library keeps streams in it: there is a real one for each context it is used in */
+    bool has_sms;       /* the int32_t at sms_at of its state says for how many SMs it works; 0: those there are */
     unsigned sms_at;
     bool is_reset; /* its stream's setter takes away what the address at reset_at of its state has told */
     unsigned reset_at;
@@ -98,6 +100,7 @@ struct flyt_server_row {
     /* Of rows that say `gathers`: on the submission thread. */
     enum flyt_gathered (*gather)(struct flyt_libcall *call);
     unsigned bytes, object_count;
+    uint32_t made_as; /* of one that makes an object: equal for all by which it may be made again */
     unsigned char kinds[FLYT_LIB_OBJECTS_MAX], optional, made,
         flags; /* optional: a bit for the object that may be missing */
 };
@@ -159,7 +162,7 @@ struct flyt_libobject {
     uint64_t switch_count; /* the device's when it was told its stream: another one may have the same address since */
     int mode;
     struct flyt_libother *others; /* of a kind that is bound */
-    bool is_staying;              /* it stands against moving */
+    const char *staying;          /* what it is, where it stands against moving; NULL */
     bool is_filled;               /* of cuDNN's descriptors: by another one's attribute, */
     bool is_untold;       /* and it stands against moving only as long as the client has not been told what it is */
     unsigned taken_count; /* times that calls name it which a thread makes: others that name it wait, for its stream and
@@ -274,8 +277,8 @@ bool flyt_server_library_look_up(struct flyt_server_library *library, void *file
 /* The function of one of the library's rows; NULL: its file lacks it. */
 void *flyt_server_library_row_function(struct flyt_server_library *library, const struct flyt_server_row *row);
 
-/* From now on the object stands against moving, or does no more. The submission thread. */
-void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *object, bool is_staying);
+/* From now on the object stands against moving as `what`, a constant, or does no more (NULL). The submission thread. */
+void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *object, const char *what);
 
 /* Makes the real one for this context the object's, where there is one. false: the call is to make it, which takes
  * long.

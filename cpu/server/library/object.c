@@ -9,13 +9,16 @@
 #include "cpu/server/library/library.h"
 #include "flyt_objects.h"
 
-void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *object, bool is_staying)
+void flyt_libobject_stay(struct flyt_session *session, struct flyt_libobject *object, const char *what)
 {
-    if (object->is_staying == is_staying)
+    const char *before = object->staying;
+    if (before == what)
         return;
-    object->is_staying = is_staying;
-    if (session->observer)
-        session->observer->staying(session, is_staying);
+    object->staying = what;
+    if (session->observer && what)
+        session->observer->staying(session, what, true);
+    if (session->observer && before)
+        session->observer->staying(session, before, false);
 }
 
 /* ---- for each context one ----
@@ -103,7 +106,7 @@ void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device
 {
     if (device && (object->device != device || object->taken_count)) /* by a thread's call, as of streams */
         return;
-    flyt_libobject_stay(object->device->session, object, false);
+    flyt_libobject_stay(object->device->session, object, NULL);
     if (object->kind->has_room)
         free(object->real);
     flyt_object_remove(&object->device->session->objects, &object->object);

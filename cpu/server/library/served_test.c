@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -15,11 +16,13 @@
 
 #include "cpu/server/core/observer.h"
 #include "cpu/server/library/library.h"
+#include "cpu/server/library/nccl.h"
 #include "cpu/server/test/fake_client.h"
 #include "cpu/server/test/fake_library.h"
 #include "flyt_lib_cudnn.h"
 #include "flyt_lib_curand.h"
 #include "flyt_lib_nccl.h"
+#include "flyt_objects.h"
 #include "rpc/library/cudnn_list.h"
 #include "rpc/library/nccl_list.h"
 
@@ -270,6 +273,46 @@ static void calls_of_a_sequential_object_keep_their_order(void **state)
     assert_string_equal(lines, "earlier later ");
 }
 
+static struct flyt_objects_tally tally(struct fixture *self)
+{
+    return flyt_objects_tally(&self->session.objects, FLYT_OBJECTS_LIBOBJECT);
+}
+
+/* What is compared where a session goes on: as many objects, made by other calls, are not what they were. A descriptor
+ * may be made again by the other call that makes one. */
+static void the_call_that_made_an_object_is_noted(void **state)
+{
+    struct fixture *self = *state;
+    const struct tensor tensor = {{.type = TENSOR}};
+    const struct {
+        struct flyt_args_cudnnBackendCreateDescriptor args FLYT_LIB_ALIGNED;
+    } desc = {{.type = TENSOR}};
+    const struct nothing nothing = {0};
+    const struct flyt_objects_tally before = tally(self);
+    struct flyt_objects_tally with_tensor, with_handle;
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(
+            await_new(self, i ? send_new(self, 40, CUDNN("cudnnBackendCreateDescriptor"), &desc, sizeof desc)
+                              : send_new(self, 40, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)),
+            0);
+        assert_int_equal(tally(self).count, before.count + 1);
+        assert_int_not_equal(tally(self).digest, before.digest);
+        assert_true(i == 0 || tally(self).digest == with_tensor.digest);
+        with_tensor = tally(self);
+        SEND(self, FLYT_LIBOBJECT_FORGET, libobject_forget, .thread = 1, .object_id = object_id(40),
+             .row = CUDNN("cudnnBackendDestroyDescriptor"));
+        query(self, legacy);
+        assert_int_equal(tally(self).count, before.count);
+        assert_int_equal(tally(self).digest, before.digest);
+    }
+    assert_int_equal(await_new(self, send_new(self, 40, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
+    with_handle = tally(self);
+    assert_int_equal(with_handle.count, with_tensor.count);
+    assert_int_not_equal(with_handle.digest, with_tensor.digest);
+    assert_int_equal(await_new(self, send_new(self, 41, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
+    assert_int_not_equal(tally(self).digest - with_handle.digest, with_handle.digest - before.digest);
+}
+
 static void what_a_thread_uses_is_its_own(void **state)
 {
     struct fixture *self = *state;
@@ -491,6 +534,116 @@ static void orders_that_make_communicators_are_what_they_say(void **state)
     assert_int_equal(made_count, before);
 }
 
+static void reset_device(struct fixture *self)
+{
+    flyt_device_reset_res res = {0};
+    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+}
+
+/* Of two ids, of which the last one leads to this address. */
+struct two_ids {
+    struct init first;
+    unsigned char id[FLYT_NCCL_UNIQUE_ID_BYTES];
+};
+
+static struct two_ids ids_to(int family, const char *text, unsigned number)
+{
+    struct two_ids sent = {.first = an_init()};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(4242)};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(4242)};
+    void *at = family == AF_INET ? (void *)&four.sin_addr : (void *)&six.sin6_addr;
+    sent.first.order.comm = object_id(number);
+    assert_int_equal(inet_pton(family, text, at), 1);
+    memcpy(sent.id, sent.first.id, sizeof sent.id);
+    if (family == AF_INET)
+        memcpy(sent.id + 8, &four, sizeof four);
+    else
+        memcpy(sent.id + 8, &six, sizeof six);
+    return sent;
+}
+
+static int init_with_one(struct fixture *self, const struct two_ids *ids)
+{
+    struct init sent = ids->first;
+    memcpy(sent.id, ids->id, sizeof sent.id);
+    return init(self, &sent, sizeof sent);
+}
+
+static int init_with_both(struct fixture *self, const struct two_ids *ids)
+{
+    struct two_ids sent = *ids;
+    sent.first.order.id_count = 2;
+    sent.first.args.orders_bytes = sizeof sent - sizeof sent.first.args;
+    return ask_aside(self, NCCL("ncclCommInitRank"), &sent, sizeof sent, NULL);
+}
+
+/* Where the operator names no interfaces of networks, nothing listens but on this machine, and a program could have the
+ * node connect to an address of its own choice: what a unique id says. */
+static void ids_lead_only_where_the_operator_allows(void **state)
+{
+    static const struct {
+        int family;
+        const char *text;
+        bool is_here;
+    } addresses[] = {
+        {AF_INET, "127.0.0.1", true},  {AF_INET, "127.255.0.9", true}, {AF_INET, "10.0.0.1", false},
+        {AF_INET, "128.0.0.1", false}, {AF_INET, "0.0.0.0", false},    {AF_INET, "1.0.0.127", false},
+        {AF_INET6, "::1", true},       {AF_INET6, "::2", false},       {AF_INET6, "fe80::1", false},
+        {AF_INET6, "::", false},       {AF_INET6, "fd00::1", false},   {AF_INET6, "::ffff:10.0.0.1", false},
+    };
+    struct fixture *self = *state;
+    unsigned number = 30, expected = made_count;
+    for (unsigned i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        struct two_ids sent = ids_to(addresses[i].family, addresses[i].text, number++);
+        bool is_here = addresses[i].is_here;
+        assert_int_equal(unsetenv("FLYT_NCCL_INTERFACES"), 0);
+        assert_int_equal(init_with_one(self, &sent), is_here ? 0 : CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(made_count, expected += is_here);
+        if (is_here)
+            continue;
+        assert_int_equal(init_with_both(self, &sent), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(setenv("FLYT_NCCL_INTERFACES", "", 1), 0); /* the same as none */
+        assert_int_equal(init_with_one(self, &sent), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(made_count, expected);
+        assert_int_equal(setenv("FLYT_NCCL_INTERFACES", "eth7", 1), 0);
+        assert_int_equal(init_with_one(self, &sent), 0);
+        assert_int_equal(made_count, ++expected);
+    }
+    unsetenv("FLYT_NCCL_INTERFACES");
+    struct two_ids sent = ids_to(AF_INET, "127.0.0.1", number);
+    sent.id[8] = AF_UNIX;
+    assert_int_equal(init_with_one(self, &sent), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(made_count, expected);
+    reset_device(self); /* ends them */
+}
+
+static void expect_environment(const char *interfaces, const char *socket_interfaces, bool is_alone)
+{
+    static const char *const names[] = {"NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_NET"};
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_int_equal(unsetenv(names[i]), 0);
+    assert_int_equal(interfaces ? setenv("FLYT_NCCL_INTERFACES", interfaces, 1) : unsetenv("FLYT_NCCL_INTERFACES"), 0);
+    flyt_nccl_set_environment();
+    assert_string_equal(getenv("NCCL_SOCKET_IFNAME"), socket_interfaces);
+    assert_int_equal(getenv("NCCL_IB_DISABLE") != NULL, is_alone);
+    assert_int_equal(getenv("NCCL_NET") != NULL, is_alone);
+    if (is_alone) {
+        assert_string_equal(getenv("NCCL_IB_DISABLE"), "1");
+        assert_string_equal(getenv("NCCL_NET"), "Socket");
+    }
+    assert_string_equal(getenv("NCCL_SHM_DISABLE"), "1");
+    assert_string_equal(getenv("NCCL_RAS_ENABLE"), "0");
+    unsetenv("FLYT_NCCL_INTERFACES");
+}
+
+static void nccl_listens_where_the_operator_says(void **state)
+{
+    expect_environment(NULL, "=lo", true);
+    expect_environment("", "=lo", true);
+    expect_environment("eth7,ib", "eth7,ib", false);
+}
+
 /* Under this number. */
 static int register_as(struct fixture *self, uint64_t comm, uint64_t buffer, uint64_t bytes, uint64_t number,
                        uint64_t *ret_number)
@@ -589,8 +742,9 @@ static void operators_have_numbers_of_the_clients(void **state)
 static struct flyt_observer observer;
 static int staying_count;
 
-static void count_staying(struct flyt_session *session, bool is_more)
+static void count_staying(struct flyt_session *session, const char *what, bool is_more)
 {
+    assert_string_equal(what, "an NCCL communicator");
     staying_count += is_more ? 1 : -1;
 }
 
@@ -599,7 +753,6 @@ static void a_reset_ends_communicators(void **state)
 {
     struct fixture *self = *state;
     struct init sent = an_init();
-    flyt_device_reset_res res = {0};
     const uint64_t comm = object_id(20);
     uint64_t number = 0;
     sent.order.rank_count = 2; /* the other one is elsewhere */
@@ -610,15 +763,14 @@ static void a_reset_ends_communicators(void **state)
     assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 64, &number), 0);
     assert_int_equal(staying_count, 1);
     lines[0] = '\0';
-    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
-    assert_int_equal(res.result, CUDA_SUCCESS);
+    reset_device(self);
     assert_string_equal(lines, "aborted ");
     assert_int_equal(staying_count, 0);
     assert_int_equal(register_buffer(self, comm, FLYT_WINDOW_BASE, 64, NULL), CUDA_ERROR_INVALID_HANDLE);
     assert_int_equal(init(self, &sent, sizeof sent), 0); /* its id is free */
-    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    reset_device(self);
     assert_string_equal(lines, "aborted aborted ");
-    await_reply(self, SEND(self, FLYT_DEVICE_RESET, device_reset), (xdrproc_t)xdr_flyt_device_reset_res, &res);
+    reset_device(self);
     assert_string_equal(lines, "aborted aborted ");
 }
 
@@ -626,12 +778,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(calls_of_a_sequential_object_keep_their_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_call_that_made_an_object_is_noted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, let_go),
         cmocka_unit_test_setup_teardown(a_reset_leaves_what_a_thread_uses, set_up, let_go),
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(beyond_the_limit_nothing_is_made_that_takes_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(orders_that_make_communicators_are_what_they_say, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ids_lead_only_where_the_operator_allows, set_up, tear_down),
+        cmocka_unit_test(nccl_listens_where_the_operator_says),
         cmocka_unit_test_setup_teardown(a_reset_ends_communicators, set_up, tear_down),
         cmocka_unit_test_setup_teardown(buffers_are_the_programs_and_handles_are_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(operators_have_numbers_of_the_clients, set_up, tear_down),

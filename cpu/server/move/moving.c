@@ -41,9 +41,9 @@ static void used(struct flyt_session *session, enum flyt_use use)
     flyt_replaceable_note(session, reasons[use]);
 }
 
-static void staying(struct flyt_session *session, bool is_more)
+static void staying(struct flyt_session *session, const char *what, bool is_more)
 {
-    flyt_replaceable_count_staying(session, is_more);
+    flyt_replaceable_count_staying(session, what, is_more);
 }
 
 static const struct flyt_observer observer = {

@@ -109,6 +109,23 @@ static void what_they_were_made_of_is_compared(void **state)
     assert_int_equal(compare(self), 0);
 }
 
+/* Objects of libraries, whose handler notes the row that made them. */
+static void the_calls_that_made_objects_of_libraries_are_compared(void **state)
+{
+    struct fixture *self = *state;
+    put(self, 4, FLYT_ID_LIBOBJECT, 1);
+    put(self, 5, FLYT_ID_LIBOBJECT, 2);
+    self->objects[4].made = 7;
+    self->objects[5].made = 8;
+    flyt_counts_take(&self->session, &self->counts, &self->tallies);
+    assert_int_not_equal(tally_of(self, FLYT_ID_LIBOBJECT)->digest, 0);
+    assert_int_equal(compare(self), 0);
+    self->objects[4].made = 8; /* as many of each, and under other ids */
+    self->objects[5].made = 7;
+    assert_true(compare(self) < 0);
+    assert_string_equal(self->err.text, "its client has made libobjects again that are not what they were");
+}
+
 /* A server before this one told libraries, streams and events alone. */
 static void what_older_servers_told_is_compared(void **state)
 {
@@ -138,6 +155,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_kind_is_told, begin, end),
         cmocka_unit_test_setup_teardown(one_too_few_or_too_many_is_found, begin, end),
         cmocka_unit_test_setup_teardown(what_they_were_made_of_is_compared, begin, end),
+        cmocka_unit_test_setup_teardown(the_calls_that_made_objects_of_libraries_are_compared, begin, end),
         cmocka_unit_test_setup_teardown(what_older_servers_told_is_compared, begin, end),
         cmocka_unit_test_setup_teardown(a_kind_that_is_unknown_here, begin, end),
     };

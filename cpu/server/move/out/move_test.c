@@ -90,6 +90,45 @@ static void what_cannot_be_moved_is_refused_by_name(void **state)
     expect_refused(self, -ENOTSUP, "memory in kernels");
 }
 
+static void expect_staying(const struct flyt_session *session, const char *words)
+{
+    int status;
+    const char *why = flyt_replaceable_why_not_moved(session, false, &status);
+    assert_int_equal(status, words ? -ENOTSUP : 0);
+    assert_true(!words == !why && (!why || strstr(why, words)));
+}
+
+/* Objects of several names come and go; of more names than have room the sentence says no name. */
+static void an_object_that_stays_is_named(void **state)
+{
+    static const char any[] = "an object of NVIDIA's libraries that cannot be made again";
+    static char names[FLYT_STAYING_NAMES + 1][8];
+    struct moved *self = *state;
+    struct flyt_session *session = &self->client->session;
+    session->replaceable->is_begun = true;
+    expect_staying(session, NULL);
+    flyt_replaceable_count_staying(session, "a plough", true);
+    flyt_replaceable_count_staying(session, "a sail", true);
+    flyt_replaceable_count_staying(session, "a plough", true);
+    expect_staying(session, "cannot be made again: a plough");
+    flyt_replaceable_count_staying(session, "a plough", false);
+    expect_staying(session, ": a plough");
+    flyt_replaceable_count_staying(session, "a plough", false);
+    expect_staying(session, ": a sail");
+    flyt_replaceable_count_staying(session, "a sail", false);
+    expect_staying(session, NULL);
+    for (unsigned i = 0; i <= FLYT_STAYING_NAMES; i++) {
+        snprintf(names[i], sizeof names[i], "x%u", i);
+        flyt_replaceable_count_staying(session, names[i], true);
+    }
+    for (unsigned i = 0; i < FLYT_STAYING_NAMES; i++)
+        flyt_replaceable_count_staying(session, names[i], false);
+    expect_staying(session, any);
+    assert_string_equal(strstr(flyt_replaceable_why(session), any), any);
+    flyt_replaceable_count_staying(session, names[FLYT_STAYING_NAMES], false);
+    expect_staying(session, NULL);
+}
+
 static void where_there_is_no_room_that_is_said(void **state)
 {
     struct moved *self = *state;
@@ -620,6 +659,7 @@ int main(void)
         UNATTACHED(an_older_client_is_not_moved),
         TEST(one_move_at_a_time),
         ALONE(what_cannot_be_moved_is_refused_by_name),
+        ALONE(an_object_that_stays_is_named),
         TEST(where_there_is_no_room_that_is_said),
         TEST(the_node_manager_hears_that_it_can),
         TEST(work_in_flight_comes_to_its_end),

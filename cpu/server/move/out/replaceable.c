@@ -1,6 +1,8 @@
 #include "cpu/server/move/out/replaceable.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "cpu/server/bulk/region.h"
 #include "cpu/server/code/image_state.h"
@@ -22,13 +24,20 @@ static const char *const sentences[FLYT_REASONS] = {
     [FLYT_REASON_CONTENTS] =
         "a constant was copied to or from by its address (asynchronously, or within device memory)",
     [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant, or copies by one",
-    [FLYT_REASON_STAYING] = "the program has an object of NVIDIA's libraries that cannot be made again (an NCCL "
-                            "communicator, or heuristics of cuDNN's that were asked, for instance)",
+    [FLYT_REASON_STAYING] = "the program has an object of NVIDIA's libraries that cannot be made again",
 };
 
 void flyt_replaceable_init(struct flyt_replaceable *replaceable)
 {
     *replaceable = (struct flyt_replaceable){.why = not_begun};
+}
+
+static const char *sentence_of(const struct flyt_replaceable *self, enum flyt_replaceable_reason reason)
+{
+    for (unsigned i = 0; i < FLYT_STAYING_NAMES && reason == FLYT_REASON_STAYING; i++)
+        if (self->staying[i].count)
+            return self->staying[i].sentence;
+    return sentences[reason];
 }
 
 static void tell(struct flyt_session *session)
@@ -37,7 +46,7 @@ static void tell(struct flyt_session *session)
     const char *why = NULL;
     for (unsigned i = 0; i < FLYT_REASONS && !why; i++)
         if (self->counts[i])
-            why = sentences[i];
+            why = sentence_of(self, i);
     if (!self->is_begun || atomic_load(&self->why) == why)
         return;
     atomic_store(&self->why, why);
@@ -91,9 +100,27 @@ void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state)
     change_image(session, state, -1u);
 }
 
-void flyt_replaceable_count_staying(struct flyt_session *session, bool is_more)
+/* The place of objects of this name; NULL: there is no room. */
+static struct flyt_staying *place_of(struct flyt_replaceable *self, const char *what)
 {
+    for (unsigned i = 0; i < FLYT_STAYING_NAMES; i++) {
+        struct flyt_staying *place = &self->staying[i];
+        if (!place->what) {
+            place->what = what;
+            snprintf(place->sentence, sizeof place->sentence, "%s: %s", sentences[FLYT_REASON_STAYING], what);
+        }
+        if (!strcmp(place->what, what))
+            return place;
+    }
+    return NULL;
+}
+
+void flyt_replaceable_count_staying(struct flyt_session *session, const char *what, bool is_more)
+{
+    struct flyt_staying *place = place_of(session->replaceable, what);
     session->replaceable->counts[FLYT_REASON_STAYING] += is_more ? 1 : -1u;
+    if (place)
+        place->count += is_more ? 1 : -1u;
     tell(session);
 }
 
@@ -115,7 +142,7 @@ const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, b
     for (unsigned i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
         if (self->counts[reasons[i]]) {
             *ret_status = reasons[i] == FLYT_REASON_RESUMING ? -EBUSY : -ENOTSUP;
-            return sentences[reasons[i]];
+            return sentence_of(self, reasons[i]);
         }
     if (is_far && flyt_session_region_is_reached(session)) {
         *ret_status = -ENOTSUP;

@@ -32,10 +32,20 @@ enum flyt_replaceable_reason {
     FLYT_REASONS
 };
 
+enum { FLYT_STAYING_NAMES = 32 }; /* of rows' `stays`, and by hand; what finds no room has no name in the sentence */
+
+/* Objects of one name that stay. The sentence is written once, before anybody sees it. */
+struct flyt_staying {
+    const char *what; /* NULL: none */
+    unsigned count;
+    char sentence[160];
+};
+
 struct flyt_replaceable {
     unsigned counts[FLYT_REASONS];
-    bool is_begun;             /* the client is there */
-    _Atomic(const char *) why; /* a constant sentence; NULL: it is replaceable */
+    struct flyt_staying staying[FLYT_STAYING_NAMES]; /* of FLYT_REASON_STAYING, by name */
+    bool is_begun;                                   /* the client is there */
+    _Atomic(const char *) why;                       /* a sentence that does not change; NULL: it is replaceable */
 };
 
 void flyt_replaceable_init(struct flyt_replaceable *replaceable);
@@ -48,16 +58,16 @@ void flyt_replaceable_note(struct flyt_session *session, enum flyt_replaceable_r
 /* A library with this state (enum flyt_image_state) was loaded; and is no more. */
 void flyt_replaceable_add_image(struct flyt_session *session, unsigned state);
 void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state);
-/* One more object that cannot be made again, or one less. */
-void flyt_replaceable_count_staying(struct flyt_session *session, bool is_more);
+/* One more object that cannot be made again, or one less: what it is, a constant. */
+void flyt_replaceable_count_staying(struct flyt_session *session, const char *what, bool is_more);
 
 /* Whether that is because its client is not there yet, or makes its objects again. Any thread. */
 bool flyt_replaceable_is_coming(const struct flyt_session *session);
 
 /*
- * Why the session cannot be moved while its program runs (move.h), a constant sentence; NULL: it can. Variables,
- * constants and their addresses do not stand against that. is_far: to another node. *ret_status: 0; -EBUSY: not now;
- * -ENOTSUP. The submission thread.
+ * Why the session cannot be moved while its program runs (move.h), a sentence that does not change; NULL: it can.
+ * Variables, constants and their addresses do not stand against that. is_far: to another node. *ret_status: 0; -EBUSY:
+ * not now; -ENOTSUP. The submission thread.
  */
 const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, bool is_far, int *ret_status);
 

@@ -1,0 +1,172 @@
+/*
+ * Page-locked memory that is shared, over a channel without a server, which plays several: each has its own books of
+ * what is locked. What a server has locked is unlocked there before its pages go, or the GPU would keep them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "cpu/client/bulk/arena.h"
+#include "cpu/client/core/fake_channel.h"
+#include "cpu/client/core/restore_call.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/copy.h"
+#include "cpu/client/cuda/host.h"
+#include "cpu/client/cuda/memory.h"
+#include "rpc/base/id.h"
+#include "rpc/base/region.h"
+
+enum { SERVERS = 4, PIECES = 16, BYTES = 3 * 4096 };
+
+/* By fake.region_at: what that server has locked. */
+static struct {
+    uint64_t offsets[PIECES];
+    unsigned count;
+} servers[SERVERS];
+
+static uint64_t next_address = FLYT_WINDOW_BASE;
+static uint64_t transfer_id; /* of a copy that travels; 0: none */
+static bool refuses;
+
+static unsigned find(uint64_t offset_bytes)
+{
+    unsigned place = 0;
+    while (place < servers[fake.region_at].count && servers[fake.region_at].offsets[place] != offset_bytes)
+        place++;
+    return place;
+}
+
+static int lock(uint64_t offset_bytes)
+{
+    if (refuses)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (find(offset_bytes) == servers[fake.region_at].count)
+        servers[fake.region_at].offsets[servers[fake.region_at].count++] = offset_bytes;
+    return CUDA_SUCCESS;
+}
+
+static int unlock(uint64_t offset_bytes)
+{
+    unsigned place = find(offset_bytes);
+    if (place == servers[fake.region_at].count)
+        return CUDA_ERROR_INVALID_VALUE;
+    servers[fake.region_at].offsets[place] = servers[fake.region_at].offsets[--servers[fake.region_at].count];
+    return CUDA_SUCCESS;
+}
+
+static void serve(unsigned procedure, const void *args, void *res, void *data)
+{
+    if (procedure == FLYT_REGION_LOCK)
+        ((flyt_region_lock_res *)res)->result = lock(((const flyt_region_lock_args *)args)->offset_bytes);
+    if (procedure == FLYT_REGION_UNLOCK)
+        ((flyt_region_unlock_res *)res)->result = unlock(((const flyt_region_unlock_args *)args)->offset_bytes);
+    if (procedure == FLYT_COPY_IN_TRANSFER)
+        transfer_id = ((const flyt_copy_in_transfer_args *)args)->transfer_id;
+    if (procedure == FLYT_STREAM_SYNCHRONIZE && transfer_id) { /* the stream has reached the copy */
+        fake.handlers->pull(fake.user, transfer_id);
+        transfer_id = 0;
+    }
+    if (procedure == FLYT_MEMORY_ALLOC) {
+        ((flyt_memory_alloc_res *)res)->address = next_address;
+        next_address += 1 << 24;
+    }
+}
+
+static void *alloc(void)
+{
+    void *address;
+    assert_int_equal(flyt_host_alloc(BYTES, 0, &address), CUDA_SUCCESS);
+    return address;
+}
+
+static void copy_in(CUdeviceptr device, const void *host)
+{
+    struct flyt_copy copy =
+        flyt_copy_plain(FLYT_PLACE_DEVICE, device, FLYT_PLACE_HOST, (uint64_t)(uintptr_t)host, BYTES);
+    assert_int_equal(flyt_copy(&copy, NULL, false), CUDA_SUCCESS);
+}
+
+static void pages_are_locked_where_they_are_used(void **state)
+{
+    CUdeviceptr device;
+    assert_int_equal(flyt_memory_alloc(BYTES, &device), CUDA_SUCCESS);
+    fake.region_at = 1;
+    void *used = alloc(), *unused = alloc();
+    assert_int_equal(servers[1].count, 2);
+    unsigned before = fake.call_count[FLYT_COPY_IN_REGION];
+    copy_in(device, used);
+    fake.region_at = 2;
+    copy_in(device, used);
+    copy_in(device, used);
+    assert_int_equal(servers[2].count, 1);
+    assert_int_equal(fake.call_count[FLYT_COPY_IN_REGION], before + 3);
+    /* Where it cannot be locked, or no server has it, the bytes travel. */
+    fake.region_at = 3;
+    refuses = true;
+    copy_in(device, used);
+    copy_in(device, used);
+    refuses = false;
+    fake.region_at = 0;
+    copy_in(device, used);
+    assert_int_equal(fake.call_count[FLYT_COPY_IN_REGION], before + 3);
+    assert_int_equal(servers[3].count, 0);
+    /* Back at a server that has it locked still, which nobody here knows. */
+    fake.region_at = 2;
+    assert_int_equal(flyt_host_free(used), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_free(unused), CUDA_SUCCESS);
+    assert_int_equal(servers[2].count, 0);
+    assert_ptr_equal(alloc(), used); /* the same pages, which are new */
+    assert_int_equal(flyt_host_free(used), CUDA_SUCCESS);
+}
+
+static void what_kernels_reach_is_locked_before(void **state)
+{
+    struct flyt_error err;
+    struct flyt_restore restore = {.fresh = (struct flyt_channel *)&fake, .err = &err};
+    CUdeviceptr device;
+    fake.region_at = 1;
+    fake.maps_region = true;
+    void *one = alloc(), *two = alloc();
+    const unsigned locked = servers[1].count;
+    assert_int_equal(flyt_host_restore(&restore), 0); /* nothing is reached */
+    fake.region_at = 2;
+    unsigned before = fake.call_count[FLYT_REGION_REACH];
+    assert_int_equal(flyt_host_device_pointer(one, 0, &device), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_device_pointer(two, 0, &device), CUDA_SUCCESS);
+    assert_int_equal(fake.call_count[FLYT_REGION_REACH], before + 1);
+    assert_int_equal(servers[2].count, 2); /* all of it, one being asked for */
+    fake.region_at = 3;
+    assert_int_equal(flyt_host_restore(&restore), 0);
+    assert_int_equal(servers[3].count, 2);
+    assert_int_equal(fake.call_count[FLYT_REGION_REACH], before + 2);
+    assert_int_equal(flyt_host_free(one), CUDA_SUCCESS);
+    assert_int_equal(servers[3].count, 1);
+    fake.maps_region = false;
+    assert_int_equal(flyt_host_restore(&restore), -ENOTSUP);
+    assert_non_null(strstr(err.text, "host memory"));
+    assert_int_equal(flyt_host_free(two), CUDA_SUCCESS);
+    assert_int_equal(servers[1].count, locked);
+}
+
+static int make(void **state)
+{
+    int fd;
+    assert_int_equal(flyt_region_new(&fake.region, &fd), 0);
+    close(fd);
+    setenv("FLYT_SERVER", "unix:///nowhere", 1);
+    fake.serve = serve;
+    return flyt_runtime_enter();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pages_are_locked_where_they_are_used),
+        cmocka_unit_test(what_kernels_reach_is_locked_before),
+    };
+    return cmocka_run_group_tests(tests, make, NULL);
+}

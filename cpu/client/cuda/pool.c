@@ -1,0 +1,699 @@
+#include "cpu/client/cuda/pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include "cpu/client/bulk/range.h"
+#include "cpu/client/core/instance.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/device_state.h"
+#include "cpu/client/cuda/memory.h"
+#include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
+#include "flyt_client_asks.h"
+#include "rpc/proto/limits.h"
+
+enum {
+    SMALL_BYTES = 1 << 20, /* sizes up to this are rounded to the first of these, larger ones to the second */
+    SMALL_STEP_BYTES = 512,
+    LARGE_STEP_BYTES = 64 << 10,
+    BUCKETS = 1024,
+};
+
+struct block {
+    uint64_t base, bytes;
+    uint64_t context_id;
+    struct pool *pool;
+    bool is_cached;            /* freed by the program */
+    uint64_t stream_id;        /* where it was freed, */
+    uint64_t freed_at;         /* behind this call */
+    struct block *next;        /* of its bucket, by address */
+    struct block *cached_next; /* of its pool's bucket, by size */
+};
+
+struct pool {
+    struct pool *next;
+    int device;
+    bool is_default, is_destroyed;
+    uint64_t reserved_bytes, reserved_high_bytes, used_bytes, used_high_bytes, bytes_max;
+    uint64_t threshold_bytes;
+    int reuse[3];         /* attributes that are kept, and change nothing */
+    unsigned reached_by;  /* devices that SetAccess has named, a bit each */
+    unsigned block_count; /* all of them */
+    struct block *cached[BUCKETS];
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    struct pool *first;
+    struct pool *defaults[FLYT_DEVICES_MAX], *current[FLYT_DEVICES_MAX];
+    struct block *blocks[BUCKETS];
+    _Atomic(uint64_t) block_count, cached_count;
+} pools = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static unsigned bucket_of(uint64_t number)
+{
+    return (unsigned)(number * 0x9e3779b97f4a7c15ull >> 32) % BUCKETS;
+}
+
+static uint64_t rounded(uint64_t bytes)
+{
+    uint64_t step = bytes <= SMALL_BYTES ? SMALL_STEP_BYTES : LARGE_STEP_BYTES;
+    return bytes > UINT64_MAX - step ? bytes : (bytes + step - 1) / step * step;
+}
+
+/* ---- pools by handles ---- */
+
+static struct pool *new_pool_locked(int device, uint64_t bytes_max)
+{
+    struct pool *self = calloc(1, sizeof *self);
+    if (!self)
+        return NULL;
+    *self = (struct pool){.next = pools.first, .device = device, .bytes_max = bytes_max, .reuse = {1, 1, 1}};
+    self->reached_by = 1u << device;
+    pools.first = self;
+    return self;
+}
+
+static struct pool *default_locked(int device)
+{
+    if (!pools.defaults[device] && (pools.defaults[device] = new_pool_locked(device, UINT64_MAX)))
+        pools.defaults[device]->is_default = true;
+    return pools.defaults[device];
+}
+
+/* NULL: it is none. */
+static struct pool *find_locked(CUmemoryPool handle)
+{
+    struct pool *one = pools.first;
+    while (one && ((CUmemoryPool)one != handle || one->is_destroyed))
+        one = one->next;
+    return one;
+}
+
+/* One that is destroyed, and has nothing any more. */
+static void forget_if_empty_locked(struct pool *pool)
+{
+    struct pool **place = &pools.first;
+    if (!pool->is_destroyed || pool->block_count)
+        return;
+    while (*place != pool)
+        place = &(*place)->next;
+    *place = pool->next;
+    free(pool);
+}
+
+/* Enters, and checks the device. */
+static CUresult enter_device(int device)
+{
+    const struct flyt_device_info *info;
+    CUresult result = flyt_client_enter();
+    return result ? result : flyt_device_info(device, &info);
+}
+
+static CUresult tell(struct pool *pool, CUmemoryPool *ret_pool)
+{
+    if (!pool)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *ret_pool = (CUmemoryPool)pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool)
+{
+    CUresult result = enter_device(device);
+    if (result || !ret_pool)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&pools.mutex);
+    result = tell(default_locked(device), ret_pool);
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
+static struct pool *current_locked(int device)
+{
+    return pools.current[device] ? pools.current[device] : default_locked(device);
+}
+
+CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool)
+{
+    CUresult result = enter_device(device);
+    if (result || !ret_pool)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&pools.mutex);
+    result = tell(current_locked(device), ret_pool);
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
+CUresult flyt_pool_set_current(int device, CUmemoryPool handle)
+{
+    CUresult result = enter_device(device);
+    if (result)
+        return result;
+    pthread_mutex_lock(&pools.mutex);
+    struct pool *pool = find_locked(handle);
+    if (!pool || pool->device != device)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else
+        pools.current[device] = pool;
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
+/* A device's memory; what of other places is. */
+static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
+{
+    if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return type == CU_MEM_ALLOCATION_TYPE_MANAGED && location ? flyt_not_supported("pool of managed memory")
+                                                                  : CUDA_ERROR_INVALID_VALUE;
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_SUCCESS;
+    return location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+                   location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
+               ? flyt_not_supported("pool of host memory")
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult flyt_pool_default_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool)
+{
+    CUresult result = flyt_client_enter();
+    result = result ? result : check_location(location, type);
+    return result ? result : flyt_pool_default(location->id, ret_pool);
+}
+
+CUresult flyt_pool_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool)
+{
+    CUresult result = flyt_client_enter();
+    result = result ? result : check_location(location, type);
+    return result ? result : flyt_pool_current(location->id, ret_pool);
+}
+
+CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+    CUresult result = flyt_client_enter();
+    result = result ? result : check_location(location, type);
+    return result ? result : flyt_pool_set_current(location->id, pool);
+}
+
+CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
+{
+    CUresult result = flyt_client_enter();
+    if (!result && (!props || !ret_pool))
+        result = CUDA_ERROR_INVALID_VALUE;
+    result = result ? result : check_location(&props->location, props->allocType);
+    result = result ? result : enter_device(props->location.id);
+    if (!result && props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        result = flyt_not_supported("pool that is shared with other processes");
+    if (!result && props->usage)
+        result = flyt_not_supported("pool for decompression");
+    if (result)
+        return result;
+    pthread_mutex_lock(&pools.mutex);
+    result = tell(new_pool_locked(props->location.id, props->maxSize ? props->maxSize : UINT64_MAX), ret_pool);
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
+/* ---- blocks ---- */
+
+static struct block *find_block_locked(uint64_t address)
+{
+    struct block *one = pools.blocks[bucket_of(address)];
+    while (one && one->base != address)
+        one = one->next;
+    return one;
+}
+
+static void enter_block_locked(struct block *block)
+{
+    struct block **place = &pools.blocks[bucket_of(block->base)];
+    struct pool *pool = block->pool;
+    block->next = *place;
+    *place = block;
+    pool->block_count++;
+    pool->reserved_bytes += block->bytes;
+    if (pool->reserved_bytes > pool->reserved_high_bytes)
+        pool->reserved_high_bytes = pool->reserved_bytes;
+    atomic_fetch_add(&pools.block_count, 1);
+}
+
+/* It is in use again, or gone. */
+static void uncache_locked(struct block *block)
+{
+    struct block **place = &block->pool->cached[bucket_of(block->bytes)];
+    while (*place != block)
+        place = &(*place)->cached_next;
+    *place = block->cached_next;
+    block->is_cached = false;
+    atomic_fetch_sub(&pools.cached_count, 1);
+}
+
+static void leave_block_locked(struct block *block)
+{
+    struct block **place = &pools.blocks[bucket_of(block->base)];
+    struct pool *pool = block->pool;
+    if (block->is_cached)
+        uncache_locked(block);
+    else
+        pool->used_bytes -= block->bytes;
+    while (*place != block)
+        place = &(*place)->next;
+    *place = block->next;
+    pool->block_count--;
+    pool->reserved_bytes -= block->bytes;
+    atomic_fetch_sub(&pools.block_count, 1);
+    forget_if_empty_locked(pool);
+}
+
+static void use_locked(struct block *block)
+{
+    struct pool *pool = block->pool;
+    pool->used_bytes += block->bytes;
+    if (pool->used_bytes > pool->used_high_bytes)
+        pool->used_high_bytes = pool->used_bytes;
+}
+
+static void cache_locked(struct block *block, uint64_t stream_id, uint64_t freed_at)
+{
+    struct block **place = &block->pool->cached[bucket_of(block->bytes)];
+    block->pool->used_bytes -= block->bytes;
+    block->is_cached = true;
+    block->stream_id = stream_id;
+    block->freed_at = freed_at;
+    block->cached_next = *place;
+    *place = block;
+    atomic_fetch_add(&pools.cached_count, 1);
+}
+
+/* Whether all that was before its free is complete. */
+static bool is_done(const struct block *block)
+{
+    return block->freed_at <= flyt_channel_progress(flyt_client.channel).completed;
+}
+
+/* What is cached of this size, for this stream: freed in it, or complete. */
+static struct block *take_cached_locked(struct pool *pool, uint64_t bytes, const struct flyt_stream *stream)
+{
+    struct block *done = NULL;
+    for (struct block *one = pool->cached[bucket_of(bytes)]; one; one = one->cached_next) {
+        if (one->bytes != bytes)
+            continue;
+        if (one->stream_id == stream->stream_id) {
+            uncache_locked(one);
+            return one;
+        }
+        if (!done && is_done(one))
+            done = one;
+    }
+    if (done)
+        uncache_locked(done);
+    return done;
+}
+
+/* ---- giving back ---- */
+
+/* Takes blocks that nothing uses out of a pool while it holds more than this; adds them to a list through `next`. */
+static struct block *collect_locked(struct pool *pool, uint64_t bytes_kept, struct block *list)
+{
+    for (unsigned i = 0; i < BUCKETS && pool->reserved_bytes > bytes_kept; i++) {
+        struct block *one = pool->cached[i], *next;
+        for (; one && pool->reserved_bytes > bytes_kept; one = next) {
+            next = one->cached_next;
+            if (!is_done(one))
+                continue;
+            const bool is_last = pool->block_count == 1 && pool->is_destroyed;
+            leave_block_locked(one);
+            one->next = list;
+            list = one;
+            if (is_last) /* the pool is gone */
+                return list;
+        }
+    }
+    return list;
+}
+
+/* A loss shows at the next call. */
+static void release(struct block *list)
+{
+    while (list) {
+        struct block *one = list;
+        list = one->next;
+        flyt_range_free(one->base);
+        free(one);
+    }
+}
+
+void flyt_pool_settle(void)
+{
+    struct block *list = NULL;
+    if (__builtin_expect(!atomic_load_explicit(&pools.cached_count, memory_order_relaxed), 1))
+        return;
+    pthread_mutex_lock(&pools.mutex);
+    for (struct pool *one = pools.first, *next; one; one = next) {
+        next = one->next;
+        uint64_t kept = one->is_destroyed ? 0 : one->threshold_bytes;
+        if (one->reserved_bytes > kept)
+            list = collect_locked(one, kept, list);
+    }
+    pthread_mutex_unlock(&pools.mutex);
+    release(list);
+}
+
+static bool give_back_done(int device)
+{
+    struct block *list = NULL;
+    pthread_mutex_lock(&pools.mutex);
+    for (struct pool *one = pools.first, *next; one; one = next) {
+        next = one->next;
+        if (one->device == device)
+            list = collect_locked(one, 0, list);
+    }
+    pthread_mutex_unlock(&pools.mutex);
+    const bool is_some = list != NULL;
+    release(list);
+    return is_some;
+}
+
+bool flyt_pool_give_back(int device)
+{
+    if (!atomic_load(&pools.cached_count))
+        return false;
+    return give_back_done(device) || (!flyt_ask_device_synchronize((unsigned)device) && give_back_done(device));
+}
+
+CUresult flyt_pool_trim(CUmemoryPool handle, size_t bytes_kept)
+{
+    struct block *list = NULL;
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&pools.mutex);
+    struct pool *pool = find_locked(handle);
+    if (pool)
+        list = collect_locked(pool, bytes_kept, NULL);
+    pthread_mutex_unlock(&pools.mutex);
+    release(list);
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult flyt_pool_destroy(CUmemoryPool handle)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&pools.mutex);
+    struct pool *pool = find_locked(handle);
+    if (!pool || pool->is_default) {
+        pthread_mutex_unlock(&pools.mutex);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (pools.current[pool->device] == pool)
+        pools.current[pool->device] = NULL;
+    pool->is_destroyed = true;
+    struct block *list = pool->block_count ? collect_locked(pool, 0, NULL) : NULL;
+    if (!list)
+        forget_if_empty_locked(pool);
+    pthread_mutex_unlock(&pools.mutex);
+    release(list);
+    return CUDA_SUCCESS;
+}
+
+void flyt_pool_clear(uint64_t context_id, bool is_on_server)
+{
+    pthread_mutex_lock(&pools.mutex);
+    for (unsigned i = 0; i < BUCKETS; i++)
+        for (struct block *one = pools.blocks[i], *next; one; one = next) {
+            next = one->next;
+            if (one->context_id != context_id)
+                continue;
+            leave_block_locked(one);
+            free(one);
+        }
+    pthread_mutex_unlock(&pools.mutex);
+}
+
+/* ---- allocating and freeing ---- */
+
+/* A block of the server's, which is entered and in use. The pool may have been destroyed meanwhile: it stays for it. */
+static CUresult grow(struct pool *pool, int device, uint64_t bytes, struct block **ret_block)
+{
+    struct block *block = calloc(1, sizeof *block);
+    if (!block)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *block = (struct block){.bytes = bytes, .context_id = flyt_primary_context_id(device), .pool = pool};
+    CUdeviceptr address;
+    CUresult result = flyt_memory_take(block->context_id, device, bytes, &address);
+    pthread_mutex_lock(&pools.mutex);
+    pool->block_count--; /* what held it */
+    if (!result) {
+        block->base = address;
+        enter_block_locked(block);
+        use_locked(block);
+        *ret_block = block;
+    } else {
+        forget_if_empty_locked(pool);
+        free(block);
+    }
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
+/* The pool that is meant, which stays until grow() has come to its end where *ret_block is NULL. */
+static CUresult take(CUmemoryPool handle, uint64_t bytes, const struct flyt_stream *stream, struct pool **ret_pool,
+                     struct block **ret_block)
+{
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&pools.mutex);
+    struct pool *pool = handle ? find_locked(handle) : current_locked(stream->device);
+    *ret_block = NULL;
+    *ret_pool = pool;
+    if (!pool) {
+        result = handle ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    } else if ((*ret_block = take_cached_locked(pool, bytes, stream))) {
+        use_locked(*ret_block);
+    } else if (bytes > pool->bytes_max || pool->reserved_bytes > pool->bytes_max - bytes) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+        pool->block_count++;
+    }
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
+CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_handle, CUdeviceptr *ret_address)
+{
+    struct flyt_stream *stream;
+    struct pool *pool;
+    struct block *block;
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_address || !bytes))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_stream_get(stream_handle, &stream);
+    if (result)
+        return result;
+    const uint64_t block_bytes = rounded(bytes);
+    result = take(handle, block_bytes, stream, &pool, &block);
+    if (!result && !block)
+        result = grow(pool, pool->device, block_bytes, &block);
+    if (!result)
+        *ret_address = block->base;
+    return result;
+}
+
+bool flyt_pool_take_back(uint64_t address, CUresult *ret_result)
+{
+    if (__builtin_expect(!atomic_load_explicit(&pools.block_count, memory_order_relaxed), 1))
+        return false;
+    pthread_mutex_lock(&pools.mutex);
+    struct block *block = find_block_locked(address);
+    const bool is_used = block && !block->is_cached;
+    if (is_used)
+        leave_block_locked(block);
+    pthread_mutex_unlock(&pools.mutex);
+    if (block)
+        *ret_result = is_used ? flyt_range_free(address) : CUDA_ERROR_INVALID_VALUE;
+    if (is_used)
+        free(block);
+    return block != NULL;
+}
+
+CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
+{
+    struct flyt_stream *stream;
+    CUresult result = flyt_client_enter_release();
+    if (!result && !address)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_stream_get(stream_handle, &stream);
+    if (result)
+        return result;
+    pthread_mutex_lock(&pools.mutex);
+    struct block *block = find_block_locked(address);
+    if (block && block->is_cached)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (block)
+        cache_locked(block, stream->stream_id, flyt_stream_order_sequence(stream));
+    pthread_mutex_unlock(&pools.mutex);
+    if (block)
+        return result;
+    flyt_watch_release(address);
+    return flyt_range_free(address);
+}
+
+/* ---- attributes ---- */
+
+/* Where a number of 64 bits is; NULL: it is none of these. */
+static uint64_t *place_of(struct pool *pool, CUmemPool_attribute attribute)
+{
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        return &pool->threshold_bytes;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return &pool->reserved_bytes;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return &pool->reserved_high_bytes;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return &pool->used_bytes;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return &pool->used_high_bytes;
+    default:
+        return NULL;
+    }
+}
+
+static int *reuse_of(struct pool *pool, CUmemPool_attribute attribute)
+{
+    return attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
+                   attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES
+               ? &pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES]
+               : NULL;
+}
+
+static CUresult get_locked(struct pool *pool, CUmemPool_attribute attribute, void *value)
+{
+    const uint64_t *number = place_of(pool, attribute);
+    const int *reuse = reuse_of(pool, attribute);
+    if (number)
+        *(cuuint64_t *)value = *number;
+    else if (reuse)
+        *(int *)value = *reuse;
+    return number || reuse ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* High marks can be set to 0 alone, and are where the pool is then; what it has cannot be set. */
+static CUresult set_locked(struct pool *pool, CUmemPool_attribute attribute, const void *value)
+{
+    int *reuse = reuse_of(pool, attribute);
+    if (reuse) {
+        *reuse = *(const int *)value != 0;
+        return CUDA_SUCCESS;
+    }
+    const bool is_reserved_high = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+    if (is_reserved_high || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+        if (*(const cuuint64_t *)value)
+            return CUDA_ERROR_INVALID_VALUE;
+        *place_of(pool, attribute) = is_reserved_high ? pool->reserved_bytes : pool->used_bytes;
+        return CUDA_SUCCESS;
+    }
+    if (attribute != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+        return CUDA_ERROR_INVALID_VALUE;
+    pool->threshold_bytes = *(const cuuint64_t *)value;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_pool_get_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value)
+{
+    CUresult result = flyt_client_enter();
+    if (result || !value)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&pools.mutex);
+    struct pool *pool = find_locked(handle);
+    result = pool ? get_locked(pool, attribute, value) : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
+CUresult flyt_pool_set_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, const void *value)
+{
+    CUresult result = flyt_client_enter();
+    if (result || !value)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&pools.mutex);
+    struct pool *pool = find_locked(handle);
+    result = pool ? set_locked(pool, attribute, value) : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
+/* ---- access of other devices ---- */
+
+/* Which devices get access by this, and which lose it, a bit each. */
+static CUresult check_access(int own_device, const CUmemAccessDesc *map, size_t count, unsigned *ret_more,
+                             unsigned *ret_less)
+{
+    *ret_more = *ret_less = 0;
+    for (size_t i = 0; i < count; i++) {
+        int device = map[i].location.id, can = 0;
+        bool is_more = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            (!is_more && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE))
+            return CUDA_ERROR_INVALID_VALUE;
+        CUresult result = device == own_device && !is_more ? CUDA_ERROR_INVALID_DEVICE : enter_device(device);
+        if (!result && device != own_device)
+            result = flyt_device_can_access_peer(device, own_device, &can);
+        if (result)
+            return result;
+        if (device != own_device && is_more && !can)
+            return CUDA_ERROR_INVALID_DEVICE;
+        *(is_more ? ret_more : ret_less) |= device == own_device ? 0 : 1u << device;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count)
+{
+    unsigned more, less;
+    CUresult result = flyt_client_enter();
+    if (result || (!map && count))
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&pools.mutex);
+    struct pool *pool = find_locked(handle);
+    int own_device = pool ? pool->device : -1;
+    unsigned reached_by = pool ? pool->reached_by : 0;
+    pthread_mutex_unlock(&pools.mutex);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = check_access(own_device, map, count, &more, &less);
+    for (int device = 0; device < FLYT_DEVICES_MAX && !result; device++) {
+        if (more & ~reached_by & 1u << device)
+            result = flyt_device_peer_count(device, own_device, true);
+        if (less & reached_by & 1u << device)
+            result = flyt_device_peer_count(device, own_device, false);
+    }
+    pthread_mutex_lock(&pools.mutex);
+    pool = find_locked(handle);
+    if (pool && !result)
+        pool->reached_by = (pool->reached_by | more) & ~less;
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
+CUresult flyt_pool_get_access(CUmemoryPool handle, const CUmemLocation *location, CUmemAccess_flags *ret_flags)
+{
+    CUresult result = flyt_client_enter();
+    if (!result && (!location || !ret_flags || location->type != CU_MEM_LOCATION_TYPE_DEVICE))
+        result = CUDA_ERROR_INVALID_VALUE;
+    result = result ? result : enter_device(location->id);
+    if (result)
+        return result;
+    pthread_mutex_lock(&pools.mutex);
+    const struct pool *pool = find_locked(handle);
+    if (pool)
+        *ret_flags =
+            pool->reached_by >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    pthread_mutex_unlock(&pools.mutex);
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,56 @@
+/*
+ * Stream-ordered allocation: pools of device memory, which are the client's own. A block is an allocation of the
+ * server's; freed in a stream's order it stays in its pool, and is given out again without a message: in the same
+ * stream at once, in another one when what was before the free is complete. The server hears of a pool when it grows,
+ * and when it gives memory back: at synchronizations what is above its release threshold, when it is trimmed, and where
+ * memory has run out. So a pool moves as its allocations do.
+ *
+ * All functions but those at the end enter the library, and return what the driver's functions of these names document.
+ * Any thread.
+ */
+#ifndef FLYT_CLIENT_POOL_H
+#define FLYT_CLIENT_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cuda.h>
+#include "cpu/client/core/api.h"
+
+/* cuDeviceGetDefaultMemPool, cuDeviceGetMemPool, cuDeviceSetMemPool. */
+FLYT_API CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool);
+FLYT_API CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool);
+FLYT_API CUresult flyt_pool_set_current(int device, CUmemoryPool pool);
+/* cuMemGetDefaultMemPool, cuMemGetMemPool, cuMemSetMemPool: memory of devices; CUDA_ERROR_NOT_SUPPORTED for hosts'. */
+FLYT_API CUresult flyt_pool_default_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
+FLYT_API CUresult flyt_pool_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
+FLYT_API CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
+/* cuMemPoolCreate: device memory that is not shared with other processes; else CUDA_ERROR_NOT_SUPPORTED. */
+FLYT_API CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool);
+/* cuMemPoolDestroy. What is allocated of it stays until it is freed. */
+FLYT_API CUresult flyt_pool_destroy(CUmemoryPool pool);
+/* cuMemAllocFromPoolAsync; pool NULL: the current one of the stream's device. */
+FLYT_API CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool pool, CUstream stream, CUdeviceptr *ret_address);
+/* cuMemFreeAsync, also of what cuMemAlloc has made. */
+FLYT_API CUresult flyt_pool_free(CUdeviceptr address, CUstream stream);
+/* cuMemPoolTrimTo. */
+FLYT_API CUresult flyt_pool_trim(CUmemoryPool pool, size_t bytes_kept);
+/* cuMemPoolGetAttribute, cuMemPoolSetAttribute. value: an int of the first three, else a cuuint64_t. */
+FLYT_API CUresult flyt_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
+FLYT_API CUresult flyt_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value);
+/* cuMemPoolSetAccess, cuMemPoolGetAccess. */
+FLYT_API CUresult flyt_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count);
+FLYT_API CUresult flyt_pool_get_access(CUmemoryPool pool, const CUmemLocation *location, CUmemAccess_flags *ret_flags);
+
+/* ---- inside the library; these do not enter ---- */
+
+/* cuMemFree of an address that a pool has given out. False: it is none; true: *ret_result. */
+bool flyt_pool_take_back(uint64_t address, CUresult *ret_result);
+/* Something was waited for: what pools hold above their thresholds, and nothing uses any more, goes to the server. */
+void flyt_pool_settle(void);
+/* There was no memory on the device: gives back what pools hold unused, and waits for it. Whether there was any. */
+bool flyt_pool_give_back(int device);
+/* What belonged to a context is gone (core/part.h). */
+void flyt_pool_clear(uint64_t context_id, bool is_on_server);
+
+#endif
