@@ -33,6 +33,8 @@ struct flyt_part {
     void (*before_reset)(int device, uint64_t context_id);
     /* The server has reset the whole device. */
     void (*after_reset)(int device);
+    /* The program has waited for a stream, an event or a device. In that thread; often: it costs next to nothing. */
+    void (*synchronized)(void);
     /* The session is to go to another server behind call `sequence`: whether something has begun that is not finished,
      * and the sentence that says what. */
     bool (*is_unfinished)(uint64_t sequence);

@@ -4,11 +4,11 @@
 #include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/answer.h"
 #include "cpu/client/core/instance.h"
+#include "cpu/client/core/part.h"
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
-#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
 
@@ -174,7 +174,7 @@ CUresult flyt_device_synchronize(void)
     if (!result)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
-    flyt_pool_settle();
+    FLYT_PARTS_TELL(synchronized);
     if (!result)
         result = flyt_watch_after(NULL, had_work);
     /* What the wait brought to light of this thread's earlier calls belongs to it. */

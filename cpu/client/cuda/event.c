@@ -1,11 +1,11 @@
 #include "cpu/client/cuda/event.h"
 
 #include "cpu/client/core/instance.h"
+#include "cpu/client/core/part.h"
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/event_record.h"
-#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
@@ -212,7 +212,7 @@ CUresult flyt_event_synchronize(CUevent handle)
     if (!result)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
-    flyt_pool_settle();
+    FLYT_PARTS_TELL(synchronized);
     if (!result)
         result = flyt_watch_after(NULL, false);
     return result ? result : flyt_client_enter();

@@ -1,8 +1,8 @@
-#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream.h"
 
 #include <stdlib.h>
 #include "cpu/client/core/instance.h"
+#include "cpu/client/core/part.h"
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
@@ -462,7 +462,7 @@ CUresult flyt_stream_synchronize(CUstream handle)
         result = flyt_stream_get(handle, &stream);
     if (!result)
         result = flyt_stream_wait(stream);
-    flyt_pool_settle();
+    FLYT_PARTS_TELL(synchronized);
     /* What the wait brought to light of this thread's earlier calls belongs to it. */
     return result ? result : flyt_client_enter();
 }

@@ -32,7 +32,7 @@ static const struct flyt_part parts[] = {
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
     {.init = flyt_managed_init, .context_end = flyt_managed_clear, .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
-    {.context_end = flyt_pool_clear},
+    {.context_end = flyt_pool_clear, .synchronized = flyt_pool_settle},
     {.init = flyt_stream_init,
      .connected = flyt_stream_number_legacy,
      .wake = flyt_stream_wake,
