@@ -439,7 +439,8 @@ static void test_properties_are_masked(void **state)
         CUdevice_attribute attribute;
         int shown;
     } expected[] = {
-        {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0},
+        {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1},
+        {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0},
         {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
         {CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, 0},
         {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH, 0},

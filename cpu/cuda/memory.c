@@ -65,7 +65,7 @@ static CUresult pointer_attribute(CUpointer_attribute attribute, const struct fl
         *ret_value = VALUE_U64(has_it ? address : 0);
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        has_it = pointer->kind == FLYT_POINTER_HOST;
+        has_it = pointer->kind == FLYT_POINTER_HOST || pointer->is_managed;
         *ret_value = VALUE_U64(has_it ? address : 0);
         break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
@@ -97,6 +97,8 @@ static CUresult pointer_attribute(CUpointer_attribute attribute, const struct fl
         *ret_value = VALUE_U32(pointer->is_synchronous);
         break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *ret_value = VALUE_U32(pointer->is_managed);
+        break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:

@@ -103,10 +103,22 @@ cudaError_t cudaLibraryGetUnifiedFunction(void **fptr, cudaLibrary_t library, co
     return flyt_cudart_result(result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE);
 }
 
+/* Where a variable is, as the core has answered. */
+static cudaError_t give_variable(CUresult result, CUdeviceptr address, size_t found_bytes, void **dptr, size_t *bytes)
+{
+    if (result != CUDA_SUCCESS)
+        return flyt_cudart_result(result);
+    if (dptr)
+        *dptr = (void *)address;
+    if (bytes)
+        *bytes = found_bytes;
+    return cudaSuccess;
+}
+
 cudaError_t cudaLibraryGetGlobal(void **dptr, size_t *bytes, cudaLibrary_t library, const char *name)
 {
-    CUdeviceptr address;
-    size_t found_bytes;
+    CUdeviceptr address = 0;
+    size_t found_bytes = 0;
     CUresult result;
     int device;
 
@@ -117,11 +129,19 @@ cudaError_t cudaLibraryGetGlobal(void **dptr, size_t *bytes, cudaLibrary_t libra
         result = flyt_cudart_device(&device);
     if (result == CUDA_SUCCESS)
         result = flyt_library_global(driver_library(library), name, device, &address, &found_bytes);
-    if (result != CUDA_SUCCESS)
-        return flyt_cudart_result(result);
-    if (dptr)
-        *dptr = (void *)address;
-    if (bytes)
-        *bytes = found_bytes;
-    return cudaSuccess;
+    return give_variable(result, address, found_bytes, dptr, bytes);
+}
+
+cudaError_t cudaLibraryGetManaged(void **dptr, size_t *bytes, cudaLibrary_t library, const char *name)
+{
+    CUdeviceptr address = 0;
+    size_t found_bytes = 0;
+    CUresult result;
+
+    if ((!dptr && !bytes) || !name)
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = flyt_cudart_enter();
+    if (result == CUDA_SUCCESS)
+        result = flyt_library_managed(driver_library(library), name, &address, &found_bytes);
+    return give_variable(result, address, found_bytes, dptr, bytes);
 }

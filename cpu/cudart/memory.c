@@ -106,6 +106,10 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
     } else {
         attributes->hostPointer = (void *)(uintptr_t)ptr;
     }
+    if (pointer.is_managed) {
+        attributes->type = cudaMemoryTypeManaged;
+        attributes->hostPointer = (void *)(uintptr_t)ptr;
+    }
     if (pointer.kind == FLYT_POINTER_HOST) {
         attributes->type = cudaMemoryTypeHost;
         attributes->device = pointer.device;

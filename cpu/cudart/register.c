@@ -61,7 +61,7 @@ void __cudaRegisterHostVar(void **fatCubinHandle, const char *deviceName, char *
 void __cudaRegisterManagedVar(void **fatCubinHandle, void **hostVarPtrAddress, char *deviceAddress,
                               const char *deviceName, int ext, size_t size, int constant, int global)
 {
-    flyt_cudart_module_refuse(module_of(fatCubinHandle), "managed variable", deviceName);
+    flyt_cudart_module_add_managed(module_of(fatCubinHandle), hostVarPtrAddress, deviceName);
 }
 
 /* Called before a managed variable is first touched; the program ignores what it returns. */

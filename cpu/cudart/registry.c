@@ -7,15 +7,25 @@
 #include <string.h>
 
 #include "cpu/client/cuda/kernel.h"
+#include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/module.h"
 #include "cpu/cudart/cudart.h"
 #include "rpc/base/id.h"
 #include "rpc/base/log.h"
 
+/* A managed variable: the program's pointer to it, and its name on the device, the program's own string. */
+struct managed {
+    struct managed *next;
+    void **pointer;
+    const char *name;
+};
+
 struct flyt_cudart_module {
     struct flyt_cudart_module *next; /* in the registry */
     const void *image;
     struct flyt_cudart_entry *entries; /* kernels and variables */
+    struct managed *managed;           /* written while the module is registered */
+    _Atomic(bool) is_settled;          /* the program's pointers to managed variables are set */
     _Atomic(char *) refusal;           /* why nothing of it is loaded; owned. NULL: it is */
     pthread_mutex_t mutex;             /* excludes threads that both want to open the library */
     _Atomic(CUlibrary) library;        /* NULL until first used */
@@ -101,6 +111,7 @@ void flyt_cudart_module_free(struct flyt_cudart_module *module)
 {
     struct flyt_cudart_module **link;
     struct flyt_cudart_entry *entry;
+    struct managed *managed;
 
     pthread_mutex_lock(&registry.mutex);
     link = find_module_locked(module);
@@ -119,6 +130,10 @@ void flyt_cudart_module_free(struct flyt_cudart_module *module)
     while ((entry = module->entries)) {
         module->entries = entry->next;
         free(entry);
+    }
+    while ((managed = module->managed)) {
+        module->managed = managed->next;
+        free(managed);
     }
     pthread_mutex_destroy(&module->mutex);
     free(atomic_load_explicit(&module->refusal, memory_order_relaxed));
@@ -173,6 +188,26 @@ void flyt_cudart_module_add_variable(struct flyt_cudart_module *module, const vo
     add_entry(&registry.variables, module, host_variable, name);
 }
 
+void flyt_cudart_module_add_managed(struct flyt_cudart_module *module, void **pointer, const char *name)
+{
+    struct managed *managed = calloc(1, sizeof(*managed));
+    bool is_added;
+
+    if (managed)
+        *managed = (struct managed){.pointer = pointer, .name = name};
+    pthread_mutex_lock(&registry.mutex);
+    is_added = managed && pointer && name && module && *find_module_locked(module);
+    if (is_added) {
+        managed->next = module->managed;
+        module->managed = managed;
+    }
+    pthread_mutex_unlock(&registry.mutex);
+    if (is_added)
+        return;
+    free(managed);
+    flyt_fail("%s cannot be registered: %s", name, module ? "out of memory" : "its fat binary was refused");
+}
+
 void flyt_cudart_module_refuse(struct flyt_cudart_module *module, const char *what, const char *name)
 {
     char *none = NULL, *reason;
@@ -213,6 +248,49 @@ static cudaError_t module_library(struct flyt_cudart_module *module, CUlibrary *
     return flyt_cudart_error(result);
 }
 
+/* Where the program's managed variables are. One that the image lacks, because no kernel uses it, stays unset. */
+static CUresult point_to_managed_locked(const struct flyt_cudart_module *module, CUlibrary library,
+                                        const char **ret_name)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    for (const struct managed *one = module->managed; one && result == CUDA_SUCCESS; one = one->next) {
+        CUdeviceptr address = 0;
+        size_t bytes;
+        int device;
+
+        *ret_name = one->name;
+        result = flyt_cudart_device(&device);
+        if (result == CUDA_SUCCESS)
+            result = flyt_library_global(library, one->name, device, &address, &bytes);
+        if (result == CUDA_SUCCESS)
+            *one->pointer = (void *)(uintptr_t)address;
+        else if (result == CUDA_ERROR_NOT_FOUND)
+            result = CUDA_SUCCESS;
+    }
+    return result;
+}
+
+/* Before anything of the module is used: from the first kernel on the host can have its managed variables. Where it
+ * cannot (the address is the program's own already: that is said) nothing of the module is used. */
+static cudaError_t settle_managed(struct flyt_cudart_module *module, CUlibrary library)
+{
+    const char *name = NULL;
+    CUresult result = CUDA_SUCCESS;
+
+    if (!module->managed || atomic_load_explicit(&module->is_settled, memory_order_acquire))
+        return cudaSuccess;
+    pthread_mutex_lock(&module->mutex);
+    if (!module->is_settled)
+        result = point_to_managed_locked(module, library, &name);
+    if (result == CUDA_SUCCESS)
+        atomic_store_explicit(&module->is_settled, true, memory_order_release);
+    pthread_mutex_unlock(&module->mutex);
+    if (result == CUDA_ERROR_MAP_FAILED)
+        flyt_cudart_module_refuse(module, "managed variable", name);
+    return flyt_cudart_error(result);
+}
+
 cudaError_t flyt_cudart_module_load(struct flyt_cudart_module *module)
 {
     CUlibrary library;
@@ -224,8 +302,12 @@ cudaError_t flyt_cudart_module_load(struct flyt_cudart_module *module)
     pthread_mutex_unlock(&registry.mutex);
     if (!is_known)
         return cudaErrorInvalidValue;
-    error = module_library(module, &library);
-    return error != cudaSuccess ? error : flyt_cudart_error(flyt_library_ensure(library));
+    error = module->managed ? flyt_cudart_error(flyt_cudart_enter()) : cudaSuccess;
+    if (error == cudaSuccess)
+        error = module_library(module, &library);
+    if (error == cudaSuccess)
+        error = flyt_cudart_error(flyt_library_ensure(library));
+    return error == cudaSuccess ? settle_managed(module, library) : error;
 }
 
 static cudaError_t load_kernel(struct flyt_cudart_entry *entry, CUfunction *ret_function)
@@ -235,6 +317,8 @@ static cudaError_t load_kernel(struct flyt_cudart_entry *entry, CUfunction *ret_
     CUresult result;
     cudaError_t error = module_library(entry->module, &library);
 
+    if (error == cudaSuccess)
+        error = settle_managed(entry->module, library);
     if (error != cudaSuccess)
         return error;
     result = flyt_library_kernel(library, entry->name, &kernel);
@@ -336,6 +420,19 @@ cudaError_t flyt_cudart_node_kernel(const void *handle, CUfunction *ret_function
     return entry_kernel(entry_of((struct flyt_address_node *)(uintptr_t)handle), ret_function);
 }
 
+/* A managed variable's symbol is the variable itself. */
+static cudaError_t find_managed(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes)
+{
+    struct flyt_pointer pointer;
+
+    if (flyt_pointer_find(symbol, &pointer) != CUDA_SUCCESS || !pointer.is_managed || !pointer.is_variable ||
+        pointer.base != (uintptr_t)symbol)
+        return cudaErrorInvalidSymbol;
+    *ret_address = pointer.base;
+    *ret_bytes = pointer.bytes;
+    return cudaSuccess;
+}
+
 /* `ask` is one of the core's two questions about a variable. */
 static cudaError_t find_variable(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes,
                                  CUresult (*ask)(CUlibrary, const char *, int, CUdeviceptr *, size_t *))
@@ -347,7 +444,7 @@ static cudaError_t find_variable(const void *symbol, CUdeviceptr *ret_address, s
     int device;
 
     if (!entry)
-        return cudaErrorInvalidSymbol;
+        return find_managed(symbol, ret_address, ret_bytes);
     error = module_library(entry->module, &library);
     if (error != cudaSuccess)
         return error;

@@ -44,6 +44,10 @@ void flyt_cudart_module_free(struct flyt_cudart_module *module);
 void flyt_cudart_module_add_kernel(struct flyt_cudart_module *module, const void *host_function, const char *name);
 void flyt_cudart_module_add_variable(struct flyt_cudart_module *module, const void *host_variable, const char *name);
 
+/* Records a managed variable: *pointer will be its address, before a kernel of the module runs. The failures of the
+ * others. */
+void flyt_cudart_module_add_managed(struct flyt_cudart_module *module, void **pointer, const char *name);
+
 /* The module contains something that Flyt does not have: whatever of it is used first, and later, is refused with
  * CUDA_ERROR_NOT_SUPPORTED, and "WHAT NAME is not supported" is said. Only the first such thing counts. */
 void flyt_cudart_module_refuse(struct flyt_cudart_module *module, const char *what, const char *name);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu/client/cuda/kernel.h"
+#include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/module.h"
 #include "cpu/cudart/cudart.h"
 #include "cpu/cudart/registry.h"
@@ -21,7 +22,9 @@
 
 static struct {
     _Atomic(unsigned) opened_count, unloaded_count, asked_count, refused_count, attributes_count;
-    CUresult load_result; /* what asking for a kernel or a variable answers */
+    CUresult load_result;        /* what asking for a kernel or a variable answers */
+    CUresult place_result;       /* what asking for a variable that is there answers */
+    struct flyt_pointer pointer; /* what is known of every address */
 } core;
 
 static const void *image_of(CUlibrary library)
@@ -76,6 +79,12 @@ CUresult flyt_library_global(CUlibrary library, const char *name, int device, CU
         return CUDA_ERROR_NOT_FOUND;
     *ret_address = (uintptr_t)place;
     *ret_bytes = strlen(name);
+    return core.place_result;
+}
+
+CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer)
+{
+    *ret_pointer = core.pointer;
     return CUDA_SUCCESS;
 }
 
@@ -253,6 +262,62 @@ static void test_refusal(void **state)
     flyt_cudart_module_free(good);
 }
 
+/* The program's pointers are set before the first kernel, or when its own code asks; a name that the image lacks stays
+ * unset. */
+static void test_managed_variables(void **state)
+{
+    static const int host;
+    struct flyt_cudart_module *module = flyt_cudart_module_new(first_image);
+    void *pointer = NULL, *missing = NULL, *late = NULL;
+    CUfunction function;
+    CUdeviceptr address;
+    size_t bytes;
+
+    flyt_cudart_module_add_kernel(module, &host, "alpha");
+    flyt_cudart_module_add_managed(module, &pointer, "beta");
+    flyt_cudart_module_add_managed(module, &missing, "no such name");
+    assert_null(pointer);
+    assert_int_equal(flyt_cudart_kernel(&host, &function), cudaSuccess);
+    assert_ptr_equal(pointer, strstr(first_image, "beta"));
+    assert_null(missing);
+    flyt_cudart_module_free(module);
+
+    module = flyt_cudart_module_new(first_image);
+    flyt_cudart_module_add_managed(module, &late, "beta");
+    assert_int_equal(flyt_cudart_module_load(module), cudaSuccess);
+    assert_ptr_equal(late, strstr(first_image, "beta"));
+
+    /* Its symbol is the variable itself. */
+    core.pointer = (struct flyt_pointer){.is_managed = true, .is_variable = true, .base = (uintptr_t)late, .bytes = 4};
+    assert_int_equal(flyt_cudart_variable(late, &address, &bytes), cudaSuccess);
+    assert_int_equal(address, (uintptr_t)late);
+    assert_int_equal(bytes, 4);
+    core.pointer.is_managed = false;
+    assert_int_equal(flyt_cudart_variable(late, &address, &bytes), cudaErrorInvalidSymbol);
+    core.pointer = (struct flyt_pointer){0};
+    flyt_cudart_module_free(module);
+}
+
+/* The program has something where the driver has put it: nothing of the module is used. */
+static void test_managed_variable_without_a_place(void **state)
+{
+    static const int host;
+    struct flyt_cudart_module *module = flyt_cudart_module_new(first_image);
+    void *pointer = NULL;
+    CUfunction function;
+    unsigned refused_count = core.refused_count;
+
+    flyt_cudart_module_add_kernel(module, &host, "alpha");
+    flyt_cudart_module_add_managed(module, &pointer, "beta");
+    core.place_result = CUDA_ERROR_MAP_FAILED;
+    assert_int_equal(flyt_cudart_kernel(&host, &function), cudaErrorMapBufferObjectFailed);
+    core.place_result = CUDA_SUCCESS;
+    assert_int_equal(flyt_cudart_kernel(&host, &function), cudaErrorNotSupported);
+    assert_int_equal(core.refused_count, refused_count + 1);
+    assert_null(pointer);
+    flyt_cudart_module_free(module);
+}
+
 static void test_variables(void **state)
 {
     static const int host, missing;
@@ -363,6 +428,8 @@ int main(void)
         cmocka_unit_test_setup(test_handles, reset),
         cmocka_unit_test_setup(test_failures, reset),
         cmocka_unit_test_setup(test_refusal, reset),
+        cmocka_unit_test_setup(test_managed_variables, reset),
+        cmocka_unit_test_setup(test_managed_variable_without_a_place, reset),
         cmocka_unit_test_setup(test_variables, reset),
         cmocka_unit_test_setup(test_late_libraries, reset),
         cmocka_unit_test_setup(test_eager, reset),

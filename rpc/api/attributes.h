@@ -76,6 +76,7 @@ static inline int flyt_attribute_shown(CUdevice_attribute attribute, int value)
     /* The client's own: device and host addresses never mean two things; registered memory is copied from and to. */
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
     case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
         return 1;
 
@@ -135,7 +136,6 @@ static inline int flyt_attribute_shown(CUdevice_attribute attribute, int value)
     /* The GPU reaches no memory of the program's machine. */
     case CU_DEVICE_ATTRIBUTE_INTEGRATED:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
     case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:

@@ -19,7 +19,6 @@ int main(void)
     cudaResourceDesc resource = {};
     cudaTextureDesc texture = {};
     cudaTextureObject_t object;
-    void *managed = NULL;
     int *p, back = 0;
 
     if (!is_forwarded())
@@ -27,7 +26,6 @@ int main(void)
     CHECK(cudaMalloc(&p, sizeof(int)));
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaEventCreate(&event));
-    EXPECT_ERR(cudaMallocManaged(&managed, 4096), cudaErrorNotSupported);
     EXPECT_ERR(cudaGraphCreate(&graph, 0), cudaErrorNotSupported);
     EXPECT_ERR(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaErrorNotSupported);
     EXPECT_ERR(cudaMallocArray(&array, &format, 16, 16), cudaErrorNotSupported);

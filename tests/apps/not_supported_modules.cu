@@ -1,6 +1,6 @@
 // nvcc: -lcuda
-// Modules that Flyt refuses by name, loaded through the driver API: managed variables, however they are spelled and as
-// machine code; launches from kernels. The log of the compiler says what for.
+// Modules that Flyt refuses by name, loaded through the driver API: launches from kernels. The log of the compiler says
+// what for.
 #include <cuda.h>
 
 #include "check.h"
@@ -38,9 +38,6 @@ int main(void)
     EXPECT_EQ(cuDeviceGet(&device, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, device), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
-    expect_refusal(HEAD ".visible .global .attribute(.managed) .u32 both;\n", "managed variables are not supported");
-    expect_refusal(HEAD ".visible .global .attribute( .managed) .u32 both;\n", "both");
-    expect_refusal(HEAD ".global .attribute /* ) */\n( // .managed\n\t.managed )\n.align 4 .b8 both[4];\n", "both");
     expect_refusal(HEAD ".extern .func (.param .b32 r) cudaLaunchDeviceV2(.param .b64 a, .param .b64 s);\n"
                         ".visible .entry k()\n{\n.param .b64 a, s;\n.param .b32 r;\ncall (r), cudaLaunchDeviceV2, (a, "
                         "s);\nret;\n}\n",
@@ -50,8 +47,7 @@ int main(void)
     /* In comments and names of the program's own they are nothing. */
     EXPECT_EQ(cuModuleLoadData(&module, sound), CUDA_SUCCESS);
     EXPECT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
-    EXPECT_EQ(cuModuleLoadData(&module, HEAD "// .attribute(.managed) cudaLaunchDevice\n.global .u32 managed;\n"),
-              CUDA_SUCCESS);
+    EXPECT_EQ(cuModuleLoadData(&module, HEAD "// cudaLaunchDevice\n.global .u32 managed;\n"), CUDA_SUCCESS);
     EXPECT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
     return 0;
 }

@@ -7,8 +7,6 @@
 #define HEAD ".version 8.0\n.target sm_75\n.address_size 64\n"
 
 static const char unknown_instruction[] = HEAD ".visible .entry kernel()\n{\nfrobnicate.u32 1;\nret;\n}\n";
-static const char managed_variable[] = HEAD ".visible .global .attribute(.managed) .align 4 .b32 lent;\n"
-                                            ".visible .entry kernel()\n{\nret;\n}\n";
 static const char system_function[] =
     HEAD ".extern .func (.param .b32 result) cudaGetParameterBufferV3(.param .b32 x);\n"
          ".visible .entry kernel()\n{\n.reg .b32 %r<2>;\n{\n.param .b32 in;\n.param .b32 out;\nst.param.b32 [in], 1;\n"
@@ -59,7 +57,7 @@ int main(int argc, char **argv)
     int major;
 
     if (!is_forwarded())
-        SKIP("natively managed variables are supported");
+        SKIP("natively the messages are others");
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGet(&device, 0));
     CHECK_CU(cuDeviceGetName(name, sizeof(name), device));
@@ -67,7 +65,6 @@ int main(int argc, char **argv)
     CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
     CHECK_CU(cuCtxSetCurrent(context));
     expect_refusal(unknown_instruction, false, CUDA_ERROR_INVALID_PTX, "frobnicate");
-    expect_refusal(managed_variable, true, CUDA_ERROR_NOT_SUPPORTED, "managed variable");
     if (IS_SOFT_NAME(name))
         expect_refusal(system_function, false, CUDA_ERROR_NOT_SUPPORTED, "cudaGetParameterBufferV3");
     if (IS_SOFT_NAME(name) || major != 9)

@@ -10,7 +10,9 @@ from harness import app, environment, expect, expect_equal, main, run, scenario,
 SANITIZED = os.path.join(harness.ROOT, "build-address-undefined")
 REPORT = re.compile(r"ERROR: (Address|Leak)Sanitizer|runtime error:")
 PROGRAMS = ("memory", "memory_2d", "memory_async", "bulk_copies", "streams", "stream_legacy", "events", "host_functions",
-            "launch", "launch_driver", "launch_large_parameters", "module_driver", "module_dlopen", "library_driver",
+            "launch", "launch_driver", "launch_large_parameters", "managed", "managed_attach", "managed_advise",
+            "managed_ends", "managed_variable", "managed_library",
+            "module_driver", "module_dlopen", "library_driver",
             "symbols", "errors", "contexts", "not_supported", "threads_own_streams", "threads_shared_streams",
             "pinned_chain", "fork_child", "process_ends", "fault_address")
 

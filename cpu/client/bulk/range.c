@@ -337,7 +337,8 @@ static void free_all(struct node *list)
 /* The node is valid until this has sent its call, and no longer. */
 static CUresult send_free(struct node *leaving)
 {
-    flyt_memory_free_args args = {.thread = flyt_thread_number(), .address = leaving->range.base};
+    flyt_memory_free_args args = {.thread = flyt_thread_number(),
+                                  .address = leaving->range.base - leaving->range.lead_bytes};
     int status = flyt_send_memory_free(flyt_client.channel, &args, &leaving->freed);
     pthread_rwlock_wrlock(&ranges.lock);
     leaving->is_freed = true;
@@ -478,8 +479,8 @@ static void add_to_batch(struct batch *batch, const struct flyt_range *range)
         send_batch(batch);
     if (batch->status)
         return;
-    batch->addresses[batch->count] = range->base;
-    batch->sizes[batch->count++] = range->bytes;
+    batch->addresses[batch->count] = range->base - range->lead_bytes;
+    batch->sizes[batch->count++] = range->served_bytes ? range->served_bytes : range->bytes;
 }
 
 /* In the order of addresses. */

@@ -22,6 +22,10 @@ struct flyt_range {
     uint64_t buffer_id;  /* set by insert: unique in the process */
     unsigned flags;      /* of host memory, as given */
     bool is_synchronous; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS; not of variables */
+    bool is_managed;     /* of an allocation: the program has memory there, too */
+    /* Of an allocation that begins with a page: what the server has begins so far below the base, and is so large. 0
+     * bytes: as above. */
+    uint64_t lead_bytes, served_bytes;
 };
 
 static inline bool flyt_range_is_host(const struct flyt_range *range)

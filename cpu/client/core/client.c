@@ -110,8 +110,10 @@ static int reserve_window(void)
     void *wanted = (void *)(uintptr_t)FLYT_WINDOW_BASE; /* NOLINT: a fixed place is the point */
     void *got =
         mmap(wanted, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got == wanted)
+    if (got == wanted) {
+        flyt_client.is_window_reserved = true;
         return 0;
+    }
     if (got != MAP_FAILED) { /* a kernel before 4.17 took the address for a hint: it was not free */
         munmap(got, bytes);
         return -EEXIST;

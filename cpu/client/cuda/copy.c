@@ -10,9 +10,11 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/constant.h"
 #include "cpu/client/cuda/constant_copy.h"
+#include "cpu/client/cuda/copy_raw.h"
 #include "cpu/client/cuda/function_queue.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
 #include "rpc/base/region.h"
 
 static flyt_box box_of(const struct flyt_copy *copy, const struct flyt_copy_side *side)
@@ -40,9 +42,9 @@ static struct flyt_host_box host_box_of(const struct flyt_copy *copy, const stru
 /*
  * Settles where a side is, and refuses what would touch foreign memory. A device address that is nowhere known may be a
  * variable whose address only device code knows: the server decides. Pinned memory may be named as device memory, as
- * with the driver's unified addressing.
+ * with the driver's unified addressing, and managed memory as either.
  */
-static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes)
+static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes, bool *ret_is_managed)
 {
     struct flyt_range range;
     if (!side->address)
@@ -50,7 +52,8 @@ static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes)
     bool is_known = flyt_range_find(side->address, &range);
     bool is_window = flyt_window_device(side->address) >= 0;
     bool is_device = is_window || (is_known ? !flyt_range_is_host(&range) : flyt_range_is_reserved(side->address));
-    if (side->place == FLYT_PLACE_ANY)
+    *ret_is_managed = is_known && range.is_managed;
+    if (side->place == FLYT_PLACE_ANY || *ret_is_managed)
         side->place = is_device ? FLYT_PLACE_DEVICE : FLYT_PLACE_HOST;
     else if (side->place == FLYT_PLACE_DEVICE && is_known && flyt_range_is_host(&range))
         side->place = FLYT_PLACE_HOST;
@@ -61,15 +64,20 @@ static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes)
     return span_bytes <= range.bytes - (side->address - range.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult check(struct flyt_copy *copy, uint64_t *ret_bytes)
+/* A side of the copy, and whether it is managed memory. */
+struct sides {
+    bool is_dst_managed, is_src_managed;
+};
+
+static CUresult check(struct flyt_copy *copy, uint64_t *ret_bytes, struct sides *ret_sides)
 {
     uint64_t dst_span, src_span, slice_bytes;
     if (!flyt_copy_span(copy, &copy->dst, &dst_span) || !flyt_copy_span(copy, &copy->src, &src_span) ||
         __builtin_mul_overflow(copy->width_bytes, copy->height, &slice_bytes) ||
         __builtin_mul_overflow(slice_bytes, copy->depth, ret_bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = resolve_side(&copy->dst, dst_span);
-    return result ? result : resolve_side(&copy->src, src_span);
+    CUresult result = resolve_side(&copy->dst, dst_span, &ret_sides->is_dst_managed);
+    return result ? result : resolve_side(&copy->src, src_span, &ret_sides->is_src_managed);
 }
 
 /* ---- host to device ---- */
@@ -413,7 +421,7 @@ static bool may_return_early(const struct flyt_stream *stream, const struct flyt
 {
     struct flyt_range range;
     return !facts->is_async && route == FLYT_ROUTE_IN_INLINE && !facts->is_pinned && !facts->is_writer_pending &&
-           flyt_range_find(copy->dst.address, &range) && range.kind == FLYT_RANGE_ALLOCATION &&
+           flyt_range_find(copy->dst.address, &range) && range.kind == FLYT_RANGE_ALLOCATION && !range.is_managed &&
            range.device == stream->device && flyt_stream_may_return_early(stream);
 }
 
@@ -470,17 +478,42 @@ CUresult flyt_copy(const struct flyt_copy *given, CUstream stream_handle, bool i
     struct flyt_stream *stream;
     struct flyt_copy copy = *given;
     uint64_t bytes;
+    struct sides sides = {0};
     CUresult result = flyt_client_enter();
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
     if (result || !copy.width_bytes || !copy.height || !copy.depth)
         return result;
-    result = check(&copy, &bytes);
+    result = check(&copy, &bytes, &sides);
+    if (!result && sides.is_src_managed)
+        result = flyt_watch_before_use(stream, copy.src.address);
+    if (!result && sides.is_dst_managed)
+        result = flyt_watch_before_use(stream, copy.dst.address);
     if (!result)
         result = carry_out(stream, &copy, bytes, is_async);
     if (!result && !is_async &&
-        (flyt_range_is_synchronous(copy.dst.address) || flyt_range_is_synchronous(copy.src.address)))
+        (sides.is_dst_managed || sides.is_src_managed || flyt_range_is_synchronous(copy.dst.address) ||
+         flyt_range_is_synchronous(copy.src.address)))
         result = flyt_stream_wait(stream);
+    else if (!result && !is_async && (copy.dst.place == FLYT_PLACE_HOST || copy.src.place == FLYT_PLACE_HOST))
+        result = flyt_watch_after(stream, false); /* it was behind all that the stream had */
     /* What a synchronous copy brought to light of this thread's earlier calls, its own included, belongs to it. */
     return result || is_async ? result : flyt_client_enter();
+}
+
+/* ---- without checks and waits ---- */
+
+CUresult flyt_copy_raw_in(struct flyt_stream *stream, uint64_t address, const void *data, uint64_t bytes)
+{
+    const struct flyt_copy copy =
+        flyt_copy_plain(FLYT_PLACE_DEVICE, address, FLYT_PLACE_HOST, (uint64_t)(uintptr_t)data, bytes);
+    return send_now(stream, &copy);
+}
+
+CUresult flyt_copy_raw_out(struct flyt_stream *stream, void *ret_data, uint64_t address, uint64_t bytes, bool is_async)
+{
+    const struct flyt_copy copy =
+        flyt_copy_plain(FLYT_PLACE_HOST, (uint64_t)(uintptr_t)ret_data, FLYT_PLACE_DEVICE, address, bytes);
+    const bool is_inline = !is_async && bytes <= FLYT_INLINE_BYTES_MAX;
+    return is_inline ? copy_out_inline(stream, &copy) : copy_out_transfer(stream, &copy, is_async);
 }

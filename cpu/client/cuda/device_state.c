@@ -9,6 +9,7 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
 
 /* Answers to device_peer_info, asked once; see pack_peer. 0: not asked yet. */
@@ -20,6 +21,7 @@ static struct {
     pthread_mutex_t mutex;                                     /* held across calls */
     unsigned short counts[FLYT_DEVICES_MAX][FLYT_DEVICES_MAX]; /* [device][peer]: contexts */
     _Atomic unsigned enabled[FLYT_DEVICES_MAX];                /* bit `peer` of [device]: some context has it */
+    unsigned shared[FLYT_DEVICES_MAX];                         /* the same: it counts for one context more, for ever */
 } peers = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* What the program set of what the server keeps, by device: what makes it again. */
@@ -165,6 +167,7 @@ CUresult flyt_device_synchronize(void)
     /* Taken now: what other threads issue while this one waits may depend on what it does next. */
     struct flyt_pending_d2h pending_d2h = {0};
     flyt_pending_d2h_add_device(&pending_d2h, device);
+    bool had_work = flyt_watch_take_device(device);
     flyt_context_wait_begin();
     result = flyt_ask_device_synchronize((unsigned)device);
     flyt_context_wait_end();
@@ -172,6 +175,8 @@ CUresult flyt_device_synchronize(void)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
     FLYT_PARTS_TELL(synchronized);
+    if (!result)
+        result = flyt_watch_after(NULL, had_work);
     /* What the wait brought to light of this thread's earlier calls belongs to it. */
     return result ? result : flyt_client_enter();
 }
@@ -298,6 +303,26 @@ CUresult flyt_device_p2p_attribute(CUdevice_P2PAttribute attribute, int device, 
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
+}
+
+CUresult flyt_device_peers_share(int device)
+{
+    const unsigned bit = 1u << device;
+    CUresult result = CUDA_SUCCESS;
+    for (int other = 0; other < (int)flyt_client.device_count && !result; other++) {
+        struct peer_answer answer = {0};
+        if (other != device)
+            result = ask_peer(other, device, &answer);
+        if (result || !answer.can_access)
+            continue;
+        pthread_mutex_lock(&peers.mutex);
+        if (!(peers.shared[other] & bit))
+            result = count_peer_locked(other, device, true);
+        if (!result)
+            peers.shared[other] |= bit;
+        pthread_mutex_unlock(&peers.mutex);
+    }
+    return result;
 }
 
 /* Of the current context. */

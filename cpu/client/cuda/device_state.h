@@ -14,6 +14,9 @@ struct flyt_restore;
 CUresult flyt_device_peers_leave(int device, unsigned peers);
 /* Something more of the device `device` reaches the memory of `peer`, or something less. */
 CUresult flyt_device_peer_count(int device, int peer, bool is_enabled);
+/* Lets all devices that can reach the device's memory, whatever contexts say, from now on: it has managed memory. The
+ * server's error. */
+CUresult flyt_device_peers_share(int device);
 /* Sets again what the program has set: limits, cache preference, access to peers, the profiler (restore.h). */
 int flyt_device_restore(struct flyt_restore *restore);
 

@@ -7,6 +7,7 @@
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
 #include "flyt_client_records.h"
 
@@ -187,7 +188,9 @@ CUresult flyt_event_query(CUevent handle)
     enum flyt_channel_known known = is_complete(event);
     if (known == FLYT_CHANNEL_UNKNOWN)
         result = flyt_ask_event_query(event->record.minted_id);
-    return result ? result : flyt_stream_answer_query(known, &event->pending_d2h);
+    if (!result)
+        result = flyt_stream_answer_query(known, &event->pending_d2h);
+    return result ? result : flyt_watch_after(NULL, false);
 }
 
 CUresult flyt_event_synchronize(CUevent handle)
@@ -210,6 +213,8 @@ CUresult flyt_event_synchronize(CUevent handle)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
     FLYT_PARTS_TELL(synchronized);
+    if (!result)
+        result = flyt_watch_after(NULL, false);
     return result ? result : flyt_client_enter();
 }
 

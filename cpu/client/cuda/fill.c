@@ -4,7 +4,9 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/copy.h"
+#include "cpu/client/cuda/copy_raw.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
 
 static void fill_row(void *row, uint64_t width, unsigned element_bytes, uint32_t value)
 {
@@ -50,7 +52,7 @@ static CUresult fill_device(struct flyt_stream *stream, const struct flyt_fill *
 }
 
 /* Finds out whose memory it is. */
-static CUresult check(const struct flyt_fill *fill, bool *ret_is_host)
+static CUresult check(const struct flyt_fill *fill, bool *ret_is_host, bool *ret_is_managed)
 {
     struct flyt_range range;
     uint64_t span, width_bytes, whole_rows;
@@ -65,31 +67,42 @@ static CUresult check(const struct flyt_fill *fill, bool *ret_is_host)
     if (!fill->address || !flyt_copy_span(&shape, &shape.dst, &span))
         return CUDA_ERROR_INVALID_VALUE;
     /* What is nowhere known may be a variable that only device code knows, which the server decides. */
-    *ret_is_host = false;
+    *ret_is_host = *ret_is_managed = false;
     if (!flyt_range_find(fill->address, &range)) {
         bool is_wrong = flyt_window_device(fill->address) >= 0 || flyt_range_is_foreign(fill->address);
         return is_wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     }
     *ret_is_host = flyt_range_is_host(&range);
+    *ret_is_managed = range.is_managed;
     return span <= range.bytes - (fill->address - range.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is_async)
 {
     struct flyt_stream *stream;
-    bool is_host;
+    bool is_host, is_managed;
     CUresult result = flyt_client_enter();
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
     if (result || !fill->width || !fill->height || !fill->depth)
         return result;
-    result = check(fill, &is_host);
+    result = check(fill, &is_host, &is_managed);
+    if (!result && is_managed)
+        result = flyt_watch_before_use(stream, fill->address);
     if (result)
         return result;
     result = is_host ? fill_host(stream, fill) : fill_device(stream, fill);
-    if (!result && !is_async && flyt_range_is_synchronous(fill->address))
+    /* CUDA fills managed memory synchronously. */
+    if (!result && !is_async && (is_managed || flyt_range_is_synchronous(fill->address)))
         result = flyt_stream_wait(stream);
     return result;
+}
+
+CUresult flyt_fill_raw(struct flyt_stream *stream, uint64_t address, unsigned char value, uint64_t bytes)
+{
+    const struct flyt_fill fill = {
+        .address = address, .width = bytes, .height = 1, .depth = 1, .element_bytes = 1, .value = value};
+    return fill_device(stream, &fill);
 }
 
 /* ---- memory operations of streams ---- */
@@ -155,6 +168,8 @@ CUresult flyt_stream_memory_ops(CUstream handle, unsigned count, const CUstreamB
         return result;
     for (unsigned i = 0; i < count && !result; i++)
         result = pack_op(&ops[i], &packed[i]);
+    if (!result)
+        result = flyt_watch_before(stream);
     if (!result)
         result = flyt_stream_begin(stream);
     if (result)

@@ -5,6 +5,7 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/function_queue.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
 #include "rpc/base/log.h"
 #include "rpc/base/thread.h"
 
@@ -69,10 +70,18 @@ static void run_one(struct flyt_function *function)
 {
     uint64_t id = function->record.minted_id;
     CUresult status = function->status ? function->status : flyt_pending_d2h_wait(&function->pending_d2h);
+    struct flyt_stream *stream = flyt_watch() ? flyt_stream_find(function->stream_id) : NULL;
+    if (!status)
+        status = flyt_watch_after(stream, false);
     if (function->callback)
         function->callback(function->handle, status, function->user);
     else if (!status)
         function->function(function->user);
+    /* What it has changed of managed memory is for the stream's later work, of which some may have been issued. */
+    if (!status && stream)
+        status = flyt_watch_before(stream);
+    if (status && !function->status)
+        flyt_thread_set_pending(0, status);
     /* Before the stream goes on: what it does next may be the next copy out of memory that this one wrote. */
     atomic_fetch_sub(&queue.pending_count, 1);
     if (flyt_client_is_usable()) {

@@ -13,6 +13,7 @@
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/kernel_record.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
 
 enum { PARAMS_ON_STACK_BYTES = 4096 };
 
@@ -286,6 +287,8 @@ static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_
     CUresult result = flyt_kernel_wire_attributes(launch, attributes);
     if (!result)
         result = get_params(launch, kernel, room, &params, &param_bytes, &has_host, &owned);
+    if (!result)
+        result = flyt_watch_before(stream);
     if (!result)
         result = flyt_stream_begin(stream);
     if (!result) {

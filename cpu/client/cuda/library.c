@@ -12,6 +12,7 @@
 #include "cpu/client/cuda/jit.h"
 #include "cpu/client/cuda/kernel_record.h"
 #include "cpu/client/cuda/jit_link_call.h"
+#include "cpu/client/cuda/watch.h"
 #include "rpc/base/fatbin.h"
 
 static struct flyt_table library_table = FLYT_TABLE_INIT(FLYT_ID_LIBRARY, struct flyt_library, 1);
@@ -105,10 +106,19 @@ static struct flyt_library *new_library(void)
     return library;
 }
 
+/* Of variables on a device (−1: on all): their addresses mean nothing any more. */
+static void forget_ranges(const struct flyt_library *library, int device)
+{
+    const struct flyt_watch *watch = flyt_watch();
+    if (watch)
+        watch->forget(library->record.minted_id, device);
+    flyt_range_forget_variables(library->record.minted_id, device);
+}
+
 /* Gives back a record that nobody finds any more. */
 static void free_library(struct flyt_library *library)
 {
-    flyt_range_forget_variables(library->record.minted_id, -1);
+    forget_ranges(library, -1);
     library->image = NULL;
     free(library->owned_image);
     library->owned_image = NULL;
@@ -517,7 +527,7 @@ static void forget_variables_locked(struct flyt_library *library, int device)
         }
     }
     flyt_variables_unlock();
-    flyt_range_forget_variables(library->record.minted_id, device);
+    forget_ranges(library, device);
 }
 
 /* Others go on with the library. Where there is no memory for another one, this device goes on with it, too. */
@@ -546,7 +556,7 @@ static void reset_locked(struct flyt_library *library, int device)
         end_all_own(library, true);
         send_unload(library);
         free_variables(library);
-        flyt_range_forget_variables(library->record.minted_id, -1);
+        forget_ranges(library, -1);
         atomic_store(&library->state, FLYT_LIBRARY_NEW);
     } else if (was_used) {
         reset_alone_locked(library, device);

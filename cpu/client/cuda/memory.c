@@ -1,6 +1,7 @@
 #include "cpu/client/cuda/memory.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/answer.h"
@@ -10,6 +11,7 @@
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream.h"
+#include "cpu/client/cuda/watch.h"
 #include "rpc/base/id.h"
 
 /* Rows begin at multiples of this, as the driver makes them (CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT). */
@@ -17,18 +19,41 @@ enum { PITCH_BYTES = 512 };
 
 FLYT_ANSWER_CALL(memory_alloc)
 
+/* Of the program's machine. */
+static uint64_t page_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* How much the server is asked for, so that there is a page's beginning in it, with whole quanta behind that. */
+static uint64_t asked_bytes(uint64_t bytes, uint64_t quantum_bytes)
+{
+    return quantum_bytes ? (bytes + quantum_bytes - 1) / quantum_bytes * quantum_bytes + page_bytes() : bytes;
+}
+
+/* Where the range begins in what the server has given. */
+static void place(struct flyt_range *range, uint64_t address, uint64_t served_bytes, uint64_t quantum_bytes)
+{
+    range->base = address;
+    if (!quantum_bytes)
+        return;
+    range->lead_bytes = -address % page_bytes();
+    range->base += range->lead_bytes;
+    range->served_bytes = served_bytes;
+}
+
 /* What the server has answered, in the books. */
-static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_alloc_args *args, CUresult result,
-                                 uint64_t address)
+static CUresult enter_allocation(struct flyt_range *range, uint64_t quantum_bytes, const flyt_memory_alloc_args *args,
+                                 CUresult result, uint64_t address)
 {
     if (result)
         return result;
-    range->base = address;
     /* Nowhere else may device memory be: the program's own memory would be taken for it. */
     unsigned wire_device = flyt_wire_device((unsigned)range->device);
     if (flyt_window_device(address) != (int)wire_device ||
-        range->bytes > flyt_window_base(wire_device) + FLYT_WINDOW_BYTES - address)
+        args->bytes > flyt_window_base(wire_device) + FLYT_WINDOW_BYTES - address)
         return CUDA_ERROR_UNKNOWN;
+    place(range, address, args->bytes, quantum_bytes);
     if (flyt_range_insert(range)) {
         flyt_answer_end(); /* there is nothing for the books, and the next call may have to wait */
         flyt_memory_free_args undo = {.thread = args->thread, .address = address};
@@ -38,14 +63,17 @@ static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_all
     return CUDA_SUCCESS;
 }
 
-static CUresult take(struct flyt_range *range)
+CUresult flyt_memory_alloc_range(struct flyt_range *in_out_range, uint64_t quantum_bytes)
 {
-    flyt_memory_alloc_args args = {
-        .thread = flyt_thread_number(), .device = (unsigned)range->device, .bytes = range->bytes};
+    if (in_out_range->bytes > FLYT_WINDOW_BYTES)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    flyt_memory_alloc_args args = {.thread = flyt_thread_number(),
+                                   .device = (unsigned)in_out_range->device,
+                                   .bytes = asked_bytes(in_out_range->bytes, quantum_bytes)};
     flyt_memory_alloc_res res = {0};
     int status = call_memory_alloc(&args, &res);
-    CUresult result =
-        enter_allocation(range, &args, flyt_client_reply(status, res.result, "memory_alloc"), res.address);
+    CUresult result = enter_allocation(in_out_range, quantum_bytes, &args,
+                                       flyt_client_reply(status, res.result, "memory_alloc"), res.address);
     flyt_answer_end();
     return result;
 }
@@ -54,9 +82,9 @@ CUresult flyt_memory_take(uint64_t context_id, int device, uint64_t bytes, CUdev
 {
     struct flyt_range range = {
         .kind = FLYT_RANGE_ALLOCATION, .bytes = bytes, .context_id = context_id, .device = device};
-    CUresult result = take(&range);
+    CUresult result = flyt_memory_alloc_range(&range, 0);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_pool_give_back(device))
-        result = take(&range);
+        result = flyt_memory_alloc_range(&range, 0);
     if (!result)
         *ret_address = range.base;
     return result;
@@ -99,6 +127,7 @@ CUresult flyt_memory_free(CUdeviceptr address)
     CUresult result = flyt_client_enter_release();
     if (result || !address)
         return result;
+    flyt_watch_release(address);
     return flyt_pool_take_back(address, &result) ? result : flyt_range_free(address);
 }
 
@@ -127,6 +156,7 @@ CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer
     *ret_pointer = (struct flyt_pointer){
         .kind = flyt_range_is_host(&range) ? FLYT_POINTER_HOST : FLYT_POINTER_DEVICE,
         .is_variable = range.kind == FLYT_RANGE_VARIABLE,
+        .is_managed = range.is_managed,
         .is_registered = range.kind == FLYT_RANGE_HOST_REGISTERED,
         .is_mapped = range.kind == FLYT_RANGE_HOST_ALLOC && flyt_host_is_mapped(range.base),
         .device = range.device,
@@ -167,5 +197,6 @@ bool flyt_pointer_is_reached(const struct flyt_pointer *pointer)
         return false;
     if (pointer->kind == FLYT_POINTER_HOST)
         return pointer->is_mapped;
-    return pointer->device == device || (!flyt_context_peers(&peers) && peers >> pointer->device & 1);
+    return pointer->device == device || (pointer->is_managed && !pointer->is_variable) ||
+           (!flyt_context_peers(&peers) && peers >> pointer->device & 1);
 }

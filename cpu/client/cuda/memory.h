@@ -36,6 +36,7 @@ enum flyt_pointer_kind {
 struct flyt_pointer {
     enum flyt_pointer_kind kind;
     bool is_variable;   /* DEVICE: a module's variable */
+    bool is_managed;    /* DEVICE: the host has it at the same address (managed.h) */
     bool is_registered; /* HOST: by flyt_host_register */
     bool is_mapped;     /* HOST: kernels of all devices reach it, at this address */
     int device;         /* -1 where unknown */
@@ -56,5 +57,13 @@ FLYT_API CUresult flyt_pointer_attribute_set(const void *value, CUpointer_attrib
 /* Whether kernels of the current context reach what is there: its device's memory, and that of peers that it has
  * enabled, and mapped host memory. */
 FLYT_API bool flyt_pointer_is_reached(const struct flyt_pointer *pointer);
+
+/* ---- inside the library ---- */
+
+struct flyt_range;
+/* The allocation that the range describes, but for its address, in the books: its base is set. Without entering. Where
+ * quantum_bytes is not 0, it begins with a page of the program's, and nothing else is in its last quantum.
+ * CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult flyt_memory_alloc_range(struct flyt_range *in_out_range, uint64_t quantum_bytes);
 
 #endif

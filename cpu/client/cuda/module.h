@@ -62,6 +62,10 @@ FLYT_API CUresult flyt_library_global(CUlibrary library, const char *name, int d
  */
 FLYT_API CUresult flyt_library_symbol(CUlibrary library, const char *name, int device, CUdeviceptr *ret_address,
                                       size_t *ret_bytes);
+/* cuLibraryGetManaged: of a __managed__ variable, which host and devices have at one address. Either result may be
+ * NULL. CUDA_ERROR_NOT_FOUND: none of that name, or another kind of variable. */
+FLYT_API CUresult flyt_library_managed(CUlibrary library, const char *name, CUdeviceptr *ret_address,
+                                       size_t *ret_bytes);
 /* cuLibraryGetModule: the library's view in the current context; the same value every time. */
 FLYT_API CUresult flyt_library_module(CUlibrary library, CUmodule *ret_module);
 

@@ -10,6 +10,7 @@
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
 #include "rpc/proto/limits.h"
 
@@ -538,7 +539,10 @@ CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
     else if (block)
         cache_locked(block, stream->stream_id, flyt_stream_order_sequence(stream));
     pthread_mutex_unlock(&pools.mutex);
-    return block ? result : flyt_range_free(address);
+    if (block)
+        return result;
+    flyt_watch_release(address);
+    return flyt_range_free(address);
 }
 
 /* ---- attributes ---- */

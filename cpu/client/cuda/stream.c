@@ -8,6 +8,7 @@
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
 #include "flyt_client_asks.h"
 #include "flyt_client_records.h"
 #include "rpc/base/deadline.h"
@@ -26,6 +27,14 @@ static struct {
     _Atomic uint32_t used_devices; /* bit per device on whose streams calls were made */
 } unordered;
 _Static_assert(FLYT_DEVICES_MAX <= 32, "a bit for each device");
+
+/* Devices that had a stream which was destroyed while it had work that nobody had waited for. */
+static _Atomic uint32_t gone_watched_devices;
+
+/* Streams of this library's own. Under the mutex of managed memory. */
+static struct {
+    uint64_t stream_id, number;
+} inner_streams[FLYT_DEVICES_MAX];
 
 static struct {
     pthread_mutex_t mutex;
@@ -87,12 +96,12 @@ static CUresult settle_early_copies(void)
     return result;
 }
 
-static CUresult create(uint64_t context_id, int device, unsigned flags, int priority, uint32_t owner_thread,
-                       struct flyt_stream **ret_stream)
+static struct flyt_stream *new_record(uint64_t context_id, int device, unsigned flags, int priority,
+                                      uint32_t owner_thread)
 {
     struct flyt_stream *stream = flyt_table_new(&stream_table);
     if (!stream)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
     stream->stream_id = stream->record.minted_id;
     stream->number = atomic_fetch_add(&last_number, 1) + 1;
     stream->context_id = context_id;
@@ -101,6 +110,8 @@ static CUresult create(uint64_t context_id, int device, unsigned flags, int prio
     stream->priority = priority;
     stream->owner_thread = owner_thread;
     stream->set_attributes = 0;
+    stream->is_inner = false;
+    atomic_store(&stream->is_watched, false);
     flyt_pending_d2h_clear(&stream->pending_d2h);
     atomic_store(&stream->issued_calls, 0);
     atomic_store(&stream->executed_calls, 0);
@@ -108,13 +119,39 @@ static CUresult create(uint64_t context_id, int device, unsigned flags, int prio
     stream->left_at = 0;
     atomic_store(&stream->last_sequence, 0);
     flyt_retry_policy_reset(&stream->retry_policy);
-    CUresult result = flyt_new_stream_create(&stream_table, stream);
+    return stream;
+}
+
+static CUresult create(uint64_t context_id, int device, unsigned flags, int priority, uint32_t owner_thread,
+                       struct flyt_stream **ret_stream)
+{
+    struct flyt_stream *stream = new_record(context_id, device, flags, priority, owner_thread);
+    CUresult result = stream ? flyt_new_stream_create(&stream_table, stream) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result)
         return result;
     if (flags & CU_STREAM_NON_BLOCKING)
         atomic_fetch_add(&unordered.stream_count, 1); /* before anybody knows its handle */
     *ret_stream = stream;
     return flags & CU_STREAM_NON_BLOCKING ? settle_early_copies() : CUDA_SUCCESS;
+}
+
+CUresult flyt_stream_inner(int device, struct flyt_stream **ret_stream)
+{
+    struct flyt_stream *stream = flyt_table_find(&stream_table, inner_streams[device].stream_id);
+    *ret_stream = stream;
+    if (stream && stream->number == inner_streams[device].number)
+        return CUDA_SUCCESS;
+    stream = new_record(flyt_inner_context_id(device), device, CU_STREAM_NON_BLOCKING, 0, 0);
+    if (!stream)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    stream->is_inner = true;
+    CUresult result = flyt_new_stream_create(&stream_table, stream);
+    if (result)
+        return result;
+    inner_streams[device].stream_id = stream->stream_id;
+    inner_streams[device].number = stream->number;
+    *ret_stream = stream;
+    return CUDA_SUCCESS;
 }
 
 /* Whether a record is still the thread's default stream in that context: after a reset its id may be another's. */
@@ -278,7 +315,7 @@ CUresult flyt_stream_begin(struct flyt_stream *stream)
     flyt_stream_join_pending_d2h(stream);
     if (__builtin_expect(!(atomic_load_explicit(&unordered.used_devices, memory_order_relaxed) & 1u << stream->device),
                          0) &&
-        atomic_fetch_or(&unordered.used_devices, 1u << stream->device))
+        !stream->is_inner && atomic_fetch_or(&unordered.used_devices, 1u << stream->device))
         return settle_early_copies();
     return CUDA_SUCCESS;
 }
@@ -295,6 +332,8 @@ uint64_t flyt_stream_order_sequence(const struct flyt_stream *stream)
 void flyt_stream_sent_staged(struct flyt_stream *stream, uint64_t sequence)
 {
     raise_to(&stream->last_sequence, sequence);
+    if (__builtin_expect(flyt_watch() != NULL, 0) && !stream->is_inner)
+        atomic_store(&stream->is_watched, true);
     if (!stream->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING))
         raise_to(&blocking_sequences[stream->device], sequence);
 }
@@ -324,6 +363,45 @@ bool flyt_stream_may_return_early(const struct flyt_stream *stream)
 void flyt_stream_returned_early(struct flyt_stream *stream)
 {
     raise_to(&stream->early_sequence, atomic_load(&stream->last_sequence));
+}
+
+/* ---- what managed memory has to know of ---- */
+
+bool flyt_stream_take_watched(struct flyt_stream *stream)
+{
+    uint32_t slot = 0;
+    struct flyt_stream *other;
+    bool had_work = atomic_exchange(&stream->is_watched, false);
+    if (!stream->is_legacy)
+        return had_work;
+    while ((other = flyt_table_next(&stream_table, &slot)))
+        if (other->device == stream->device && !(other->flags & CU_STREAM_NON_BLOCKING))
+            had_work |= atomic_exchange(&other->is_watched, false);
+    return had_work;
+}
+
+bool flyt_stream_take_watched_device(int device)
+{
+    uint32_t slot = 0, bit = 1u << device;
+    struct flyt_stream *other;
+    bool had_work = atomic_exchange(&legacy_streams[device].is_watched, false);
+    had_work |= (atomic_fetch_and(&gone_watched_devices, ~bit) & bit) != 0;
+    while ((other = flyt_table_next(&stream_table, &slot)))
+        if (other->device == device)
+            had_work |= atomic_exchange(&other->is_watched, false);
+    return had_work;
+}
+
+bool flyt_stream_is_any_watched(void)
+{
+    uint32_t slot = 0;
+    const struct flyt_stream *other;
+    bool is_any = atomic_load(&gone_watched_devices) != 0;
+    for (int device = 0; device < FLYT_DEVICES_MAX && !is_any; device++)
+        is_any = atomic_load(&legacy_streams[device].is_watched);
+    while (!is_any && (other = flyt_table_next(&stream_table, &slot)))
+        is_any = atomic_load(&other->is_watched);
+    return is_any;
 }
 
 /* ---- waiting and asking ---- */
@@ -362,6 +440,7 @@ CUresult flyt_stream_wait(struct flyt_stream *stream)
     /* Taken now: what other threads issue while this one waits may depend on what it does next. */
     struct flyt_pending_d2h pending_d2h = {0};
     flyt_pending_d2h_set(&pending_d2h, &stream->pending_d2h);
+    bool had_work = flyt_watch() && !stream->is_inner && flyt_stream_take_watched(stream);
     flyt_context_wait_begin();
     result = flyt_ask_stream_synchronize(stream->stream_id);
     flyt_context_wait_end();
@@ -370,7 +449,9 @@ CUresult flyt_stream_wait(struct flyt_stream *stream)
     if (!result && stream->is_legacy)
         raise_to(&stream->waited_sequence, last);
     flyt_pending_d2h_clear(&pending_d2h);
-    return result;
+    if (result)
+        atomic_fetch_or(&gone_watched_devices, had_work ? 1u << stream->device : 0); /* nobody has waited for it */
+    return result ? result : flyt_watch_after(stream, had_work);
 }
 
 CUresult flyt_stream_synchronize(CUstream handle)
@@ -410,7 +491,9 @@ CUresult flyt_stream_query(CUstream handle)
         if (!result)
             result = flyt_ask_stream_query(stream->stream_id);
     }
-    return result ? result : flyt_stream_answer_query(known, &stream->pending_d2h);
+    if (!result)
+        result = flyt_stream_answer_query(known, &stream->pending_d2h);
+    return result ? result : flyt_watch_after(stream, false);
 }
 
 /* ---- the rest of the API ---- */
@@ -456,8 +539,10 @@ static void destroy(struct flyt_stream *stream, bool is_on_server)
     /* Its work goes on, and the legacy stream stays ordered behind it. */
     if (!(stream->flags & CU_STREAM_NON_BLOCKING))
         flyt_pending_d2h_merge(&legacy_streams[stream->device].pending_d2h, &stream->pending_d2h);
-    else
+    else if (!stream->is_inner)
         atomic_fetch_sub(&unordered.stream_count, 1);
+    if (atomic_load(&stream->is_watched))
+        atomic_fetch_or(&gone_watched_devices, 1u << stream->device);
     flyt_pending_d2h_clear(&stream->pending_d2h);
     flyt_table_free(&stream_table, &stream->record);
 }
@@ -619,6 +704,8 @@ void flyt_stream_reset_legacy(int device)
     struct flyt_stream *stream = &legacy_streams[device];
     flyt_pending_d2h_clear(&stream->pending_d2h);
     stream->set_attributes = 0;
+    atomic_store(&stream->is_watched, false);
+    atomic_fetch_and(&gone_watched_devices, ~(1u << device));
     atomic_store(&stream->issued_calls, 0);
     atomic_store(&stream->executed_calls, 0);
     atomic_store(&stream->base_calls, 0);

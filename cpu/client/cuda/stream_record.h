@@ -29,6 +29,9 @@ struct flyt_stream {
     unsigned flags; /* CU_STREAM_NON_BLOCKING or 0 */
     int priority;
     bool is_legacy;
+    bool is_inner;                   /* this library's own: the program does not know it (flyt_stream_inner) */
+    atomic_bool is_watched;          /* it got work since it was last waited for, while managed memory was there */
+    _Atomic uint64_t watch_epoch;    /* managed memory's own: what it knows when the stream got work */
     uint32_t owner_thread;           /* whose per-thread default stream it is; 0: nobody's */
     _Atomic uint64_t issued_calls;   /* that name this stream, since its creation */
     _Atomic uint64_t executed_calls; /* of these, as the server last told */
@@ -56,6 +59,21 @@ void flyt_stream_number_legacy(void);
 CUresult flyt_stream_get(CUstream stream, struct flyt_stream **ret_stream);
 /* The same for a caller that has asked for the current context (flyt_context_get) and its device. */
 CUresult flyt_stream_get_in(uint64_t context_id, int device, CUstream stream, struct flyt_stream **ret_stream);
+/* What belongs to this library on a device, and to no context of the program's. */
+static inline uint64_t flyt_inner_context_id(int device)
+{
+    return UINT64_MAX - (unsigned)device;
+}
+/* A stream of this library's own on the device, which no stream of the program's holds up; made where there is none.
+ * One thread at a time. */
+CUresult flyt_stream_inner(int device, struct flyt_stream **ret_stream);
+/* Whether the stream, and what a synchronization with it covers, has got work since it was last waited for; from now on
+ * it has got none. Before a wait; after one that fails the work is to be noted again. */
+bool flyt_stream_take_watched(struct flyt_stream *stream);
+/* The same of all streams of a device, whether they are there still or not. */
+bool flyt_stream_take_watched_device(int device);
+/* Whether any stream has got work that nobody has waited for. */
+bool flyt_stream_is_any_watched(void);
 /* By id on the wire; NULL: unknown. */
 struct flyt_stream *flyt_stream_find(uint64_t stream_id);
 /* Before a call that names the stream. Waits while the stream is FLYT_STREAM_CREDIT_CALLS ahead of the server. The

@@ -7,8 +7,10 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/constant.h"
+#include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/library.h"
+#include "cpu/client/cuda/watch.h"
 #include "rpc/base/log.h"
 
 FLYT_ANSWER_CALL(library_global)
@@ -98,6 +100,18 @@ CUresult flyt_library_kernels(CUlibrary handle, unsigned count, CUkernel *ret_ke
     return result;
 }
 
+/* Whether a variable is managed. An older server has none such. */
+static bool is_managed(const struct flyt_library *library, const char *name, int device)
+{
+    flyt_library_managed_args args = {.thread = flyt_thread_number(),
+                                      .library_id = library->record.minted_id,
+                                      .name = (char *)(uintptr_t)name,
+                                      .device = (unsigned)device};
+    flyt_library_managed_res res = {0};
+    return flyt_channel_has(flyt_client.channel, FLYT_LIBRARY_MANAGED) &&
+           flyt_call_library_managed(flyt_client.channel, &args, &res) == FLYT_CHANNEL_OK && !res.result;
+}
+
 /* Asks the server where a variable is: for the program, or for copies by the variable's name alone, in which case it is
  * offered to keep (is_kept) what they write. */
 static CUresult ask_place(const struct flyt_library *library, const char *name, int device, bool is_told, bool is_kept,
@@ -151,18 +165,20 @@ static struct flyt_variable *add_variable_locked(struct flyt_library *library, c
  * So that copies know the address, and nothing of the program's comes to lie there. Where something does already, the
  * address would mean two things: it is refused, and the line on stderr says whose it is.
  */
-static CUresult enter_range(const struct flyt_library *library, const struct flyt_variable *variable, uint64_t address)
+static CUresult enter_range(const struct flyt_library *library, const struct flyt_variable *variable, uint64_t address,
+                            bool has_host)
 {
     struct flyt_range range = {.base = address,
                                .bytes = variable->bytes,
                                .kind = FLYT_RANGE_VARIABLE,
                                .device = variable->device,
-                               .library_id = library->record.minted_id};
+                               .library_id = library->record.minted_id,
+                               .is_managed = has_host};
     if (!variable->bytes) /* nothing that a pointer could mean */
         return CUDA_SUCCESS;
     switch (flyt_range_insert(&range)) {
     case 0:
-        return CUDA_SUCCESS;
+        return has_host ? flyt_watch_table->adopt(&range) : CUDA_SUCCESS;
     case -EEXIST:
         flyt_fail(
             "variable %s of device %d is refused: the program has memory of its own where the GPU's driver has put "
@@ -204,6 +220,7 @@ static CUresult ask_new_locked(struct flyt_library *library, const struct flyt_l
                                int device, bool is_told, struct flyt_variable **ret_variable)
 {
     flyt_library_symbol_res place = {0};
+    const bool has_host = is_told && is_managed(there, name, device);
     CUresult result = ask_place(there, name, device, is_told, true, &place);
     struct flyt_variable *variable = result ? NULL : add_variable_locked(library, name, device, &place);
     if (variable && variable->is_lost) /* copies go by its address: the server has to know */
@@ -214,7 +231,7 @@ static CUresult ask_new_locked(struct flyt_library *library, const struct flyt_l
     if (!variable)
         return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
     /* Whatever came of the second question: it is found from now on. */
-    CUresult entered = enter_range(library, variable, variable->address);
+    CUresult entered = enter_range(library, variable, variable->address, has_host);
     if (entered)
         drop_variable_locked(library, variable);
     else
@@ -230,7 +247,7 @@ static CUresult ask_known_locked(struct flyt_library *library, const struct flyt
     flyt_library_symbol_res place = {0};
     CUresult result = ask_place(there, variable->name, variable->device, true, true, &place);
     if (!result && place.address != variable->address)
-        result = enter_range(library, variable, place.address);
+        result = enter_range(library, variable, place.address, false);
     if (!result)
         note_told(variable, place.address);
     flyt_answer_end();
@@ -279,4 +296,23 @@ CUresult flyt_library_symbol(CUlibrary library, const char *name, int device, CU
                              size_t *ret_bytes)
 {
     return find_variable(library, name, device, false, ret_address, ret_bytes);
+}
+
+/* It is shared by all devices: the current one's, or the first one's. */
+CUresult flyt_library_managed(CUlibrary library, const char *name, CUdeviceptr *ret_address, size_t *ret_bytes)
+{
+    struct flyt_range range;
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    uint64_t context_id;
+    int device = 0;
+    flyt_context_get(&context_id, &device);
+    CUresult result = find_variable(library, name, device, true, &address, &bytes);
+    if (!result && (!flyt_range_find(address, &range) || !range.is_managed))
+        result = CUDA_ERROR_NOT_FOUND;
+    if (!result && ret_address)
+        *ret_address = address;
+    if (!result && ret_bytes)
+        *ret_bytes = bytes;
+    return result;
 }

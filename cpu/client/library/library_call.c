@@ -9,6 +9,7 @@
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
 #include "cpu/client/library/again.h"
 #include "cpu/client/library/answers.h"
 #include "cpu/client/library/object.h"
@@ -537,14 +538,18 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
     if (step.way == FLYT_LIB_LOSES)
         call->objects[0]->sequence.is_lost = true;
     const bool is_in_stream = call->row->flags & FLYT_LIB_IN_STREAM, is_waited_for = flyt_stream_is_waited_for();
+    result = is_in_stream ? flyt_watch_before(self->stream) : CUDA_SUCCESS;
+    if (result)
+        return status_of(library, result);
     bool may_go = is_in_stream && !call->waits && !is_waited_for &&
                   (call->row->flags & FLYT_LIB_TRUSTED || flyt_lib_has_succeeded(&key));
     if (may_go)
         return send_oneway(call, self, step);
     int status = ask(call, self, &key, step);
-    if (status != library->success || !is_in_stream || !is_waited_for)
+    if (status != library->success || !is_in_stream || !(is_waited_for || call->waits))
         return status;
-    result = flyt_stream_wait(self->stream);
+    /* What has come to the program's memory comes behind all that the stream had; it may be managed memory itself. */
+    result = is_waited_for ? flyt_stream_wait(self->stream) : flyt_watch_after(self->stream, false);
     return result ? status_of(library, result) : status;
 }
 

@@ -10,6 +10,7 @@
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/library.h"
 #include "cpu/client/cuda/pool.h"
+#include "cpu/client/managed/managed.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/library/object.h"
 #include "cpu/client/records/library_restore.h"
@@ -29,6 +30,7 @@ static const struct flyt_part parts[] = {
     {.restore = flyt_device_restore},
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
+    {.init = flyt_managed_init, .context_end = flyt_managed_clear, .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
     {.context_end = flyt_pool_clear, .synchronized = flyt_pool_settle},
     {.init = flyt_stream_init,

@@ -5,9 +5,6 @@
 
 #include "cpu/server/code/image_code.h"
 
-/* In a symbol's st_other, as nvcc has it: the variable is managed. */
-enum { SYMBOL_IS_MANAGED = 4 };
-
 static bool begins_with(const char *name, size_t bytes, const char *prefix)
 {
     return bytes >= strlen(prefix) && !memcmp(name, prefix, strlen(prefix));
@@ -36,13 +33,6 @@ static bool refuse_launch(const char *name, size_t bytes, char *ret_why, size_t 
     return true;
 }
 
-static bool refuse_managed(const char *name, size_t bytes, char *ret_why, size_t room)
-{
-    snprintf(ret_why, room, "managed variables are not supported: the module has %.*s",
-             (int)(bytes < 200 ? bytes : 200), name);
-    return true;
-}
-
 /* ---- machine code ---- */
 
 static bool look_at_table(const struct flyt_code *code, const Elf64_Shdr *table, char *ret_why, size_t room)
@@ -56,9 +46,6 @@ static bool look_at_table(const struct flyt_code *code, const Elf64_Shdr *table,
         const char *name = flyt_code_text(code, &names, symbol.st_name);
         if (!name)
             continue;
-        if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && symbol.st_shndx != SHN_UNDEF &&
-            symbol.st_other & SYMBOL_IS_MANAGED)
-            return refuse_managed(name, strlen(name), ret_why, room);
         if (is_launch(name, strlen(name)))
             return refuse_launch(name, strlen(name), ret_why, room);
     }
@@ -80,31 +67,11 @@ bool flyt_image_refusal_of_code(const char *image, uint64_t bytes, char *ret_why
 
 /* ---- PTX ---- */
 
-/* The name that a declaration declares: the first that is not part of its type. */
-static const char *find_name(const char *at, size_t *ret_bytes)
-{
-    unsigned depth = 1; /* in .attribute's parentheses */
-    while ((at = flyt_ptx_token(at, ret_bytes))) {
-        depth += *at == '(';
-        depth -= *at == ')' && depth;
-        if (!depth && *at != '.' && *at != ')' && (*at < '0' || *at > '9'))
-            return at;
-        at += *ret_bytes;
-    }
-    *ret_bytes = 0;
-    return "";
-}
-
 bool flyt_image_refusal_of_ptx(const char *text, char *ret_why, size_t room)
 {
     size_t bytes;
-    for (const char *at = text; (at = flyt_ptx_token(at, &bytes)); at += bytes) {
+    for (const char *at = text; (at = flyt_ptx_token(at, &bytes)); at += bytes)
         if (is_launch(at, bytes))
             return refuse_launch(at, bytes, ret_why, room);
-        if (flyt_ptx_is(at, bytes, ".managed")) {
-            const char *name = find_name(at + bytes, &bytes);
-            return refuse_managed(name, bytes, ret_why, room);
-        }
-    }
     return false;
 }

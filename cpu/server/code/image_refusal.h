@@ -1,6 +1,6 @@
 /*
- * What a module must not have: managed variables, which are not implemented, and launches from kernels, which leave the
- * partition of their session: children of a kernel on 8 SMs run on all of a GPU's (driver 580, H100).
+ * What a module must not have: launches from kernels, which leave the partition of their session: children of a kernel
+ * on 8 SMs run on all of a GPU's (driver 580, H100).
  *
  * Nothing in the bytes is trusted. From any thread.
  */

@@ -7,7 +7,7 @@
 #include "cpu/server/code/footprint.h"
 #include "cpu/server/code/image_refusal.h"
 
-enum { PART_MANAGED = 6, PART_LAUNCH = 7, PARTS = 8 };
+enum { PART_LAUNCH = 7, PARTS = 8 };
 
 static void modules_as_the_compiler_makes_them(void **state)
 {
@@ -24,9 +24,7 @@ static void modules_as_the_compiler_makes_them(void **state)
             uint64_t taken_bytes = 0;
             assert_true(i == 2 || flyt_footprint_of_code(image, bytes, &taken_bytes));
             assert_true(i == 2 || (taken_bytes > 0 && taken_bytes < 1 << 20));
-            assert_int_equal(is_refused, part == PART_MANAGED || part == PART_LAUNCH);
-            if (part == PART_MANAGED)
-                assert_string_equal(why, "managed variables are not supported: the module has shared_count");
+            assert_int_equal(is_refused, part == PART_LAUNCH);
             if (part == PART_LAUNCH)
                 assert_ptr_equal(strstr(why, "device-side launch is not supported"), why);
             free(image);
@@ -41,15 +39,12 @@ static bool is_refused(const char *text)
 
 static void spellings_of_ptx(void **state)
 {
-    assert_true(is_refused(".global .attribute(.managed) .u32 x;"));
-    assert_true(is_refused(".global .attribute( .managed) .u32 x;"));
-    assert_true(is_refused(".global .attribute/* */(// )\n.managed ) .align 4 .b8 x[4];"));
-    assert_true(is_refused(".global .attribute(.unified(1, 2), .managed"));
     assert_true(is_refused("call (r), cudaLaunchDeviceV2, (a, b);"));
     assert_true(is_refused(".extern .func (.param .b64 r) __cudaCDP2GetParameterBufferV2"));
     assert_true(is_refused(".extern .func (.param .b32 r) cudaLaunchDevice (.param .b64 f)"));
     assert_true(is_refused("call cnpLaunchDeviceV2;"));
-    assert_false(is_refused("// .managed cudaLaunchDevice\n/* .managed */ .file 1 \".managed\";"));
+    assert_false(is_refused("// cudaLaunchDevice\n/* cnpLaunchDevice */ .file 1 \"cudaLaunchDevice\";"));
+    assert_false(is_refused(".global .attribute(.managed) .u32 x;"));
     assert_false(is_refused("call cudaGetLastError; .visible .entry my_LaunchDevice() {ret;}"));
     assert_false(is_refused(""));
 }
@@ -58,7 +53,7 @@ static void spellings_of_ptx(void **state)
 static void damaged_images(void **state)
 {
     uint64_t bytes;
-    char why[512], *image = fake_sample_read(SAMPLES, PART_MANAGED, "cubin", &bytes);
+    char why[512], *image = fake_sample_read(SAMPLES, PART_LAUNCH, "cubin", &bytes);
     for (uint64_t at = 0; at < bytes; at++) {
         char *copy = malloc(at + 1);
         assert_non_null(copy);

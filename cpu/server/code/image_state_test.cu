@@ -53,7 +53,7 @@ __global__ void work(square *p, shape **q, unsigned n)
 {
     q[n] = new (&p[n]) square;
 }
-#elif PART == 6 /* refused: a managed variable */
+#elif PART == 6 /* a managed variable */
 __managed__ unsigned shared_count;
 __global__ void work(float *p, unsigned n)
 {

@@ -90,6 +90,7 @@
     X(cuLibraryGetKernelCount)                                                                                         \
     X(cuLibraryEnumerateKernels)                                                                                       \
     X(cuLibraryGetGlobal)                                                                                              \
+    X(cuLibraryGetManaged)                                                                                             \
     X(cuKernelGetName)                                                                                                 \
     X(cuKernelGetParamInfo)                                                                                            \
     X(cuKernelGetAttribute)                                                                                            \

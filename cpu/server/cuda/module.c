@@ -507,6 +507,22 @@ CUresult flyt_library_find_variable(struct flyt_call *call, struct flyt_library 
     return CUDA_SUCCESS;
 }
 
+CUresult flyt_serve_library_managed(struct flyt_call *call, const flyt_library_managed_args *args,
+                                    struct flyt_library *library, flyt_library_managed_res *res)
+{
+    struct flyt_device *device;
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    CUresult result = flyt_library_use(call, library, args->device, &device);
+    if (result == CUDA_SUCCESS)
+        result = call->session->driver->cuLibraryGetManaged(&address, &bytes, library->cu_library, args->name);
+    if (result != CUDA_SUCCESS)
+        return result;
+    res->address = address;
+    res->bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
 CUresult flyt_serve_library_global(struct flyt_call *call, const flyt_library_global_args *args,
                                    struct flyt_library *library, flyt_library_global_res *res)
 {

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "cpu/softgpu/driver/driver.h"
+#include "cpu/softgpu/driver/managed.h"
 #include "cpu/softgpu/driver/queue.h"
 
 enum {
@@ -73,6 +74,7 @@ FLYT_SOFT_API cuMemFree(CUdeviceptr dptr)
 {
     struct CUctx_st *ctx;
     struct flyt_soft_device *device;
+    uint64_t start, bytes;
     CUresult r = flyt_soft_enter_broken(&ctx);
 
     if (r != CUDA_SUCCESS)
@@ -80,9 +82,11 @@ FLYT_SOFT_API cuMemFree(CUdeviceptr dptr)
     if (!dptr)
         return flyt_soft_leave(ctx, CUDA_SUCCESS);
     device = flyt_soft_alloc_device(dptr);
-    if (!device)
+    if (!device && !flyt_soft_managed_find(dptr, &start, &bytes, &device))
         return CUDA_ERROR_INVALID_VALUE;
     flyt_soft_device_drain(ctx->device);
+    if (flyt_soft_managed_free(dptr))
+        return flyt_soft_leave(ctx, CUDA_SUCCESS);
     return flyt_soft_leave(ctx, flyt_soft_pool_free(&device->map.alloc, dptr));
 }
 
@@ -98,7 +102,9 @@ FLYT_SOFT_API cuMemGetAddressRange(CUdeviceptr *pbase, size_t *psize, CUdevicept
     if (r != CUDA_SUCCESS)
         return r;
     device = flyt_soft_alloc_device(dptr);
-    if (!device || !flyt_soft_pool_find(&device->map.alloc, dptr, &found)) {
+    if (flyt_soft_managed_find(dptr, &found.start, &found.asked_bytes, &device)) {
+        found.bytes = found.asked_bytes;
+    } else if (!device || !flyt_soft_pool_find(&device->map.alloc, dptr, &found)) {
         pthread_mutex_lock(&driver->mutex);
         mapping = flyt_soft_ranges_find(&driver->space.mappings, dptr);
         if (mapping)
@@ -139,6 +145,15 @@ FLYT_SOFT_API cuMemAllocHost(void **pp, size_t bytesize)
     return cuMemHostAlloc(pp, bytesize, 0);
 }
 
+/* It lies among the page-locked memory, and is none. */
+static bool is_managed(uint64_t address)
+{
+    struct flyt_soft_device *device;
+    uint64_t start, bytes;
+
+    return flyt_soft_managed_find(address, &start, &bytes, &device);
+}
+
 FLYT_SOFT_API cuMemFreeHost(void *p)
 {
     struct CUctx_st *ctx;
@@ -148,6 +163,8 @@ FLYT_SOFT_API cuMemFreeHost(void *p)
         return r;
     if (!p)
         return flyt_soft_leave(ctx, CUDA_SUCCESS);
+    if (is_managed((uint64_t)p))
+        return CUDA_ERROR_INVALID_VALUE;
     flyt_soft_device_drain(ctx->device);
     return flyt_soft_leave(ctx, flyt_soft_pool_free(&flyt_soft_driver()->space.host, (uint64_t)p));
 }
@@ -267,7 +284,7 @@ static bool find_host(const void *p, struct flyt_soft_range *ret_range)
     const struct flyt_soft_range *range;
 
     if (flyt_soft_pool_find(&driver->space.host, (uint64_t)p, ret_range))
-        return true;
+        return !is_managed((uint64_t)p);
     pthread_mutex_lock(&driver->mutex);
     range = flyt_soft_ranges_find(&driver->space.registered, (uint64_t)p);
     if (range)

@@ -78,7 +78,7 @@ static const struct flyt_soft_arch archs[] = {
 /*
  * Attributes that are the same for every configuration; 0 where not named. Sizes that only describe textures and
  * speed are those of a GPU of compute capability 9.0, so that programs that look at them take their usual path. What
- * the software GPU lacks is 0: managed memory, memory pools, clusters, stream memory operations, GPUDirect.
+ * the software GPU lacks is 0: memory pools, clusters, stream memory operations, GPUDirect.
  */
 static const int constant_attributes[CU_DEVICE_ATTRIBUTE_MAX] = {
     [CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X] = 1024,
@@ -109,6 +109,8 @@ static const int constant_attributes[CU_DEVICE_ATTRIBUTE_MAX] = {
     [CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE] = 62914560,
     [CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT] = 3,
     [CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING] = 1,
+    [CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1,
+    [CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 1,
     [CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] = 1,
     [CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR] = 1,
     [CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH] = 32768,

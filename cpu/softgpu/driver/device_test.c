@@ -117,7 +117,7 @@ static void entry_points_are_found_by_name(void **state)
     assert_ok(cuGetProcAddress("cuCtxCreate", &function, 12000, 0, &status));
     assert_int_equal(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
     assert_null(function);
-    assert_ok(cuGetProcAddress("cuMemAllocManaged", &function, 13000, 0, &status));
+    assert_ok(cuGetProcAddress("cuMemAllocAsync", &function, 13000, 0, &status));
     assert_int_equal(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 }
 

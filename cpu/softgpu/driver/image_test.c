@@ -388,15 +388,27 @@ static void sections_that_lie_are_refused(void **state)
     }
 }
 
+/* They are memory of this process, as all of the device's is: the host has it at the same address. */
 static void managed_variables_are_marked(void **state)
 {
     size_t bytes;
     char *image = link_text(NULL, &bytes);
+    CUdeviceptr address = 0, global = 0;
     CUlibrary library;
 
     assert_int_equal(symbol_of(image, "both")->st_other, 4);
     assert_int_equal(symbol_of(image, "zeros")->st_other, 0);
-    assert_int_equal(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0), CUDA_ERROR_NOT_SUPPORTED);
+    assert_ok(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    assert_int_equal(cuLibraryGetManaged(&address, &bytes, library, "zeros"), CUDA_ERROR_NOT_FOUND);
+    assert_ok(cuLibraryGetManaged(&address, &bytes, library, "both"));
+    assert_int_equal(bytes, 4);
+    assert_ok(cuLibraryGetGlobal(&global, NULL, library, "both"));
+    assert_int_equal(global, address);
+    assert_int_equal(*(uint32_t *)(uintptr_t)address, 0);
+    assert_ok(cuMemsetD32(address, 17, 1));
+    assert_ok(cuCtxSynchronize());
+    assert_int_equal(*(uint32_t *)(uintptr_t)address, 17);
+    assert_ok(cuLibraryUnload(library));
     free(image);
 }
 

@@ -58,11 +58,6 @@ unsigned flyt_soft_max_registers(const CUjit_option *options, void *const *value
 
 /* ---- modules ---- */
 
-static void diag_set(struct flyt_ptx_diag *diag, const char *name, const char *what)
-{
-    snprintf(diag->text, sizeof(diag->text), "%s: %s", name, what);
-}
-
 /* Gives the layout's block memory of the device, and each variable its address there. */
 static CUresult module_fill(struct CUmod_st *module, const struct flyt_soft_layout *layout)
 {
@@ -93,14 +88,6 @@ static CUresult module_place(struct CUmod_st *module, const struct flyt_soft_ima
     struct flyt_soft_layout layout;
     CUresult r;
 
-    for (unsigned i = 0; i < flyt_ptx_module_variable_count(module->ptx); i++) {
-        const struct flyt_ptx_variable *variable = flyt_ptx_module_variable(module->ptx, i);
-
-        if (variable->is_managed) {
-            diag_set(diag, variable->name, "managed variables are not supported by the software GPU");
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-    }
     r = flyt_soft_layout_init(&layout, module->ptx, image->ptx_bytes);
     if (r == CUDA_SUCCESS && image->has_layout && !flyt_soft_layout_is_same(&layout, &image->layout)) {
         snprintf(diag->text, sizeof(diag->text), "the sections of the machine code are not what it takes");
@@ -269,12 +256,14 @@ static CUresult function_by_name(struct CUmod_st *module, const char *name, stru
 }
 
 /* nvcc leaves variables of whole programs without .visible, and the host still finds them: all names count. */
-static CUresult global_by_name(const struct CUmod_st *module, const char *name, CUdeviceptr *dptr, size_t *bytes)
+/* is_managed: no other. */
+static CUresult global_by_name(const struct CUmod_st *module, const char *name, bool is_managed, CUdeviceptr *dptr,
+                               size_t *bytes)
 {
     for (unsigned i = 0; i < flyt_ptx_module_variable_count(module->ptx); i++) {
         const struct flyt_ptx_variable *variable = flyt_ptx_module_variable(module->ptx, i);
 
-        if (strcmp(variable->name, name))
+        if (strcmp(variable->name, name) || (is_managed && !variable->is_managed))
             continue;
         if (dptr)
             *dptr = module->addresses[i];
@@ -329,7 +318,7 @@ FLYT_SOFT_API cuModuleGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod,
 
     if (r != CUDA_SUCCESS)
         return r;
-    return name ? global_by_name(hmod, name, dptr, bytes) : CUDA_ERROR_INVALID_VALUE;
+    return name ? global_by_name(hmod, name, false, dptr, bytes) : CUDA_ERROR_INVALID_VALUE;
 }
 
 FLYT_SOFT_API cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
@@ -540,10 +529,11 @@ FLYT_SOFT_API cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary lib
 
     if (r != CUDA_SUCCESS)
         return r;
-    return name ? global_by_name(module, name, dptr, bytes) : CUDA_ERROR_INVALID_VALUE;
+    return name ? global_by_name(module, name, false, dptr, bytes) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Modules with managed variables are refused when they are loaded: none is ever found. */
+/* A managed variable lies where the device's others do: all of that is memory of this process, which the host reaches.
+ */
 FLYT_SOFT_API cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
     struct CUmod_st *module;
@@ -551,5 +541,5 @@ FLYT_SOFT_API cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary li
 
     if (r != CUDA_SUCCESS)
         return r;
-    return name ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
+    return name ? global_by_name(module, name, true, dptr, bytes) : CUDA_ERROR_INVALID_VALUE;
 }

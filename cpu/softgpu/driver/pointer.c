@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cpu/softgpu/driver/driver.h"
+#include "cpu/softgpu/driver/managed.h"
 
 /* Everything about an address that an attribute can ask for. */
 struct pointer_info {
@@ -12,6 +13,7 @@ struct pointer_info {
     uint64_t mapping_start, mapping_bytes; /* of the memory behind it */
     uint64_t id;
     unsigned handle_types;
+    bool is_managed;
 };
 
 static void set_range(struct pointer_info *info, const struct flyt_soft_range *range)
@@ -64,7 +66,8 @@ static bool pointer_find(uint64_t address, struct pointer_info *ret_info)
     }
     if (flyt_soft_pool_find(&driver->space.host, address, &range)) {
         set_range(ret_info, &range);
-        ret_info->type = CU_MEMORYTYPE_HOST;
+        ret_info->is_managed = flyt_soft_managed_find(address, &ret_info->start, &ret_info->bytes, &ret_info->device);
+        ret_info->type = ret_info->is_managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         return true;
     }
     for (unsigned i = 0; i < driver->device_count; i++) {
@@ -115,7 +118,7 @@ static CUresult attribute_get(void *data, CUpointer_attribute attribute, const s
         put_u64(data, info->address);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (!is_host)
+        if (!is_host && !info->is_managed)
             return CUDA_ERROR_INVALID_VALUE;
         put_u64(data, info->address);
         return CUDA_SUCCESS;
@@ -124,8 +127,10 @@ static CUresult attribute_get(void *data, CUpointer_attribute attribute, const s
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         put_u64(data, info->id);
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        put_bool(data, info->is_managed);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:

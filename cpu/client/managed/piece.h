@@ -1,0 +1,56 @@
+/*
+ * Pieces of managed memory, for the sources of this library that are about them: which there are, who may use them, and
+ * which side may have changed them since both agreed.
+ *
+ *   may_be_changed_here    since bytes last went to the GPU the host may have written: looked at before the next work
+ *   may_be_changed_there   since bytes last came the GPU may have written: fetched at the next synchronization
+ *
+ * All of it under one mutex, which is held across calls to the server; no handler of the channel takes it.
+ */
+#ifndef FLYT_CLIENT_MANAGED_PIECE_H
+#define FLYT_CLIENT_MANAGED_PIECE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <cuda.h>
+#include "cpu/client/managed/block.h"
+
+struct flyt_stream;
+
+struct flyt_managed {
+    struct flyt_managed_block block;
+    uint64_t base, bytes, mapped_bytes; /* as asked for; of the host's pages */
+    int device;
+    uint64_t library_id; /* of a variable, else 0 */
+    uint64_t context_id;
+    unsigned default_attach, attach;   /* CU_MEM_ATTACH_… */
+    uint64_t stream_id, stream_number; /* of CU_MEM_ATTACH_SINGLE */
+    bool may_be_changed_here, may_be_changed_there;
+    bool is_tracked; /* the kernel tells which pages the host has written (track.h), */
+    bool is_untold;  /* and has told of some that were not sent: all are to be looked at */
+    bool is_doubted; /* sending has failed in the middle: the GPU may lack what was agreed on, all is to be sent */
+    unsigned char *advice; /* enum flyt_managed_advice of each page; NULL: none */
+};
+
+void flyt_managed_lock(void);
+void flyt_managed_unlock(void);
+/* The piece with the lowest base at or above the address, and the piece that holds it; NULL: none. */
+struct flyt_managed *flyt_managed_from(uint64_t address);
+struct flyt_managed *flyt_managed_find(uint64_t address);
+/* False: no memory. */
+bool flyt_managed_insert(struct flyt_managed *piece);
+void flyt_managed_remove(struct flyt_managed *piece);
+/* The stream that the piece is attached to; NULL: none, or it is destroyed, and the piece has its default again. */
+struct flyt_stream *flyt_managed_stream(struct flyt_managed *piece);
+/* Something has changed of who may use what: every stream looks again before its next work. */
+void flyt_managed_outdate(void);
+
+/* sync.c: what flyt_watch says there. */
+CUresult flyt_managed_before(struct flyt_stream *stream);
+CUresult flyt_managed_before_use(struct flyt_stream *stream, uint64_t address);
+CUresult flyt_managed_after(struct flyt_stream *stream, bool had_work);
+/* Makes a new piece zero on the GPU; or brings what it has there. */
+CUresult flyt_managed_clear_memory(struct flyt_managed *piece);
+CUresult flyt_managed_fetch(struct flyt_managed *piece);
+
+#endif
