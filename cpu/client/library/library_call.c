@@ -536,7 +536,7 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
     if (call->row->flags & FLYT_LIB_DRAWS)
         step = flyt_lib_sequence_step(call->objects[0], call->row, call->arguments);
     if (step.way == FLYT_LIB_LOSES)
-        call->objects[0]->sequence.is_lost = true;
+        flyt_lib_sequence_lose(call->objects[0]);
     const bool is_in_stream = call->row->flags & FLYT_LIB_IN_STREAM, is_waited_for = flyt_stream_is_waited_for();
     result = is_in_stream ? flyt_watch_before(self->stream) : CUDA_SUCCESS;
     if (result)

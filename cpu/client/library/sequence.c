@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include "cpu/client/core/instance.h"
+#include "cpu/client/core/thread.h"
 #include "cpu/client/library/object.h"
 
 struct flyt_lib_taking {
@@ -12,6 +13,21 @@ struct flyt_lib_taking {
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* A server that is older than this note hears what stands against a move when the session comes elsewhere. */
+static void set_lost(struct flyt_lib_object *object, bool is_lost)
+{
+    if (atomic_exchange(&object->sequence.is_lost, is_lost) == is_lost)
+        return;
+    flyt_libobject_stay_args args = {
+        .thread = flyt_thread_number(), .object_id = object->record.minted_id, .is_lost = is_lost};
+    flyt_send_libobject_stay(flyt_client.channel, &args, NULL);
+}
+
+void flyt_lib_sequence_lose(struct flyt_lib_object *object)
+{
+    set_lost(object, true);
+}
 
 struct flyt_lib_step flyt_lib_sequence_step(struct flyt_lib_object *object, const struct flyt_lib_row *row,
                                             const void *arguments)
@@ -46,7 +62,7 @@ void flyt_lib_sequence_made(struct flyt_lib_object *object, struct flyt_lib_step
 {
     struct flyt_lib_sequence *sequence = &object->sequence;
     if (step.way == FLYT_LIB_LOSES) {
-        sequence->is_lost = true;
+        set_lost(object, true);
         return;
     }
     pthread_mutex_lock(&mutex);
@@ -54,11 +70,12 @@ void flyt_lib_sequence_made(struct flyt_lib_object *object, struct flyt_lib_step
         settle_locked(sequence, UINT64_MAX);
         sequence->place = step.by;
         sequence->taken = 0;
-        sequence->is_lost = false;
     } else {
         sequence->taken += step.by;
     }
     pthread_mutex_unlock(&mutex);
+    if (step.way == FLYT_LIB_PLACES)
+        set_lost(object, false);
 }
 
 uint64_t *flyt_lib_sequence_send(struct flyt_lib_object *object, struct flyt_lib_step step)
@@ -68,7 +85,7 @@ uint64_t *flyt_lib_sequence_send(struct flyt_lib_object *object, struct flyt_lib
         return NULL;
     struct flyt_lib_taking *fresh = step.way == FLYT_LIB_TAKES ? calloc(1, sizeof *fresh) : NULL;
     if (!fresh) {
-        sequence->is_lost = true;
+        set_lost(object, true);
         return NULL;
     }
     pthread_mutex_lock(&mutex);

@@ -21,6 +21,8 @@ struct flyt_lib_sequence {
     uint32_t notes[FLYT_LIB_NOTES];
 };
 
+/* Nobody here knows where it is any more; the server hears of it, and refuses a move by name. */
+void flyt_lib_sequence_lose(struct flyt_lib_object *object);
 /* What the call would do; where its object has no steps: a draw loses it, and all else brings it to a beginning. */
 struct flyt_lib_step flyt_lib_sequence_step(struct flyt_lib_object *object, const struct flyt_lib_row *row,
                                             const void *arguments);

@@ -723,3 +723,12 @@ CUresult flyt_serve_libobject_forget(struct flyt_call *call, const flyt_libobjec
     free(object);
     return result;
 }
+
+/* The client knows where generators of cuRAND's are in their numbers, which no other object has. */
+CUresult flyt_serve_libobject_stay(struct flyt_call *call, const flyt_libobject_stay_args *args,
+                                   struct flyt_libobject *object)
+{
+    static const char drawn[] = "a generator of cuRAND's, whose place in its numbers is known to it alone";
+    flyt_libobject_stay(call->session, object, args->is_lost ? drawn : object->kind->stays);
+    return CUDA_SUCCESS;
+}

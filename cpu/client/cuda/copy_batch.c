@@ -1,0 +1,112 @@
+#include "cpu/client/cuda/copy_batch.h"
+
+#include "cpu/client/bulk/copy_plan.h"
+#include "cpu/client/bulk/range.h"
+#include "cpu/client/core/instance.h"
+#include "cpu/client/cuda/copy.h"
+#include "cpu/client/cuda/stream.h"
+
+static bool is_good_order(CUmemcpySrcAccessOrder order)
+{
+    return order >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && order <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+}
+
+/* Whether the program may use the source for something else when the call returns, and a copy would still read it. */
+static bool is_read_late(CUmemcpySrcAccessOrder order, CUdeviceptr src, size_t bytes)
+{
+    return order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL && flyt_range_is_pinned(src, bytes);
+}
+
+static CUresult enter(CUstream stream, size_t *ret_failed)
+{
+    CUresult result = flyt_client_enter();
+    if (ret_failed)
+        *ret_failed = SIZE_MAX;
+    return result || (stream && stream != CU_STREAM_LEGACY) ? result : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The last copies are sent; *ret_failed of one that was not. */
+static CUresult leave(CUresult result, size_t failed, size_t *ret_failed, bool is_waited_for, CUstream stream)
+{
+    if (result && ret_failed)
+        *ret_failed = failed;
+    return result || !is_waited_for ? result : flyt_stream_synchronize(stream);
+}
+
+static bool are_good_attributes(const CUmemcpyAttributes *attributes, const size_t *firsts, size_t attribute_count,
+                                size_t count)
+{
+    if (!attributes || !firsts || !attribute_count || attribute_count > count || firsts[0])
+        return false;
+    for (size_t i = 0; i < attribute_count; i++)
+        if (!is_good_order(attributes[i].srcAccessOrder) ||
+            attributes[i].flags & ~(unsigned)CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE ||
+            (i && firsts[i] <= firsts[i - 1]) || firsts[i] >= count)
+            return false;
+    return true;
+}
+
+CUresult flyt_copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
+                         const CUmemcpyAttributes *attributes, const size_t *firsts, size_t attribute_count,
+                         CUstream stream, size_t *ret_failed)
+{
+    CUresult result = enter(stream, ret_failed);
+    if (!result &&
+        (!dsts || !srcs || !sizes || !count || !are_good_attributes(attributes, firsts, attribute_count, count)))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    bool is_waited_for = false;
+    size_t at = 0;
+    for (size_t of = 0; at < count && !result; at++) {
+        of += of + 1 < attribute_count && firsts[of + 1] <= at;
+        result = flyt_copy_range(FLYT_PLACE_ANY, dsts[at], FLYT_PLACE_ANY, srcs[at], sizes[at], stream, true);
+        is_waited_for |= is_read_late(attributes[of].srcAccessOrder, srcs[at], sizes[at]);
+    }
+    return leave(result, at - 1, ret_failed, is_waited_for, stream);
+}
+
+/* ---- boxes ---- */
+
+static bool lower(const CUmemcpy3DOperand *operand, const CUextent3D *extent, struct flyt_copy_side *ret_side)
+{
+    const size_t row = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : extent->width;
+    const size_t rows = operand->op.ptr.layerHeight ? operand->op.ptr.layerHeight : extent->height;
+    size_t slice;
+    if (row < extent->width || rows < extent->height || __builtin_mul_overflow(row, rows, &slice))
+        return false;
+    *ret_side = (struct flyt_copy_side){
+        .place = FLYT_PLACE_ANY, .address = operand->op.ptr.ptr, .pitch_bytes = row, .slice_bytes = slice};
+    return true;
+}
+
+static CUresult copy_box(const CUDA_MEMCPY3D_BATCH_OP *box, CUstream stream, bool *ret_is_late)
+{
+    const CUextent3D *extent = &box->extent;
+    struct flyt_copy copy = {.width_bytes = extent->width, .height = extent->height, .depth = extent->depth};
+    uint64_t span;
+    if (box->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY || box->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY)
+        return flyt_not_supported("copy of an array in a batch");
+    if (box->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER || box->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
+        !extent->width || !extent->height || !extent->depth || !is_good_order(box->srcAccessOrder) ||
+        box->flags & ~(unsigned)CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE || !lower(&box->src, extent, &copy.src) ||
+        !lower(&box->dst, extent, &copy.dst) || !flyt_copy_span(&copy, &copy.src, &span))
+        return CUDA_ERROR_INVALID_VALUE;
+    *ret_is_late |= is_read_late(box->srcAccessOrder, copy.src.address, span);
+    return flyt_copy(&copy, stream, true);
+}
+
+CUresult flyt_copy_batch_boxes(const CUDA_MEMCPY3D_BATCH_OP *boxes, size_t count, unsigned long long flags,
+                               CUstream stream, size_t *ret_failed)
+{
+    CUresult result = enter(stream, ret_failed);
+    if (!result && (!boxes || !count || flags))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    bool is_waited_for = false;
+    size_t at = 0;
+    for (; at < count && !result; at++)
+        result = copy_box(&boxes[at], stream, &is_waited_for);
+    return leave(result, at - 1, ret_failed, is_waited_for, stream);
+}
