@@ -325,7 +325,9 @@ static void refused(void)
     void *memory = NULL;
     CUdeviceptr address;
 
-    EXPECT_ERR(cudaMallocManaged(&memory, 0), cudaErrorInvalidValue);
+    memory = &address;
+    CHECK(cudaMallocManaged(&memory, 0));
+    EXPECT(!memory, "no bytes have no memory");
     EXPECT_ERR(cudaMallocManaged(&memory, 16, cudaMemAttachSingle), cudaErrorInvalidValue);
     EXPECT_ERR(cudaMallocManaged(&memory, 16, 0), cudaErrorInvalidValue);
     EXPECT_CU(cuMemAllocManaged(&address, 0, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_INVALID_VALUE);

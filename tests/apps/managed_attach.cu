@@ -214,6 +214,8 @@ int main(void)
     CHECK(cudaDeviceGetAttribute(&is_there, cudaDevAttrManagedMemory, 0));
     if (!is_there)
         SKIP("the device has no managed memory");
+    launch_add(alloc(1), 1, 1, 0); /* natively a kernel that is loaded while a host function waits, waits for that */
+    CHECK(cudaDeviceSynchronize());
     for (size_t count : {(size_t)WORDS, (size_t)LARGE_WORDS}) {
         beside_a_busy_stream(count);
         moves_on(count);

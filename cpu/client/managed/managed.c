@@ -140,10 +140,14 @@ CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_addre
 {
     struct flyt_range range = {.kind = FLYT_RANGE_ALLOCATION, .bytes = bytes, .is_managed = true};
     CUresult result = flyt_client_enter();
-    if (!result && (!ret_address || !bytes || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)))
+    if (!result && (!ret_address || (bytes && flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_context_get(&range.context_id, &range.device);
+    if (!result && !bytes) {
+        *ret_address = 0;
+        return CUDA_SUCCESS;
+    }
     if (!result)
         result = flyt_device_peers_share(range.device);
     if (result)

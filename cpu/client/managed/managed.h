@@ -14,8 +14,9 @@
 #include <cuda.h>
 #include "cpu/client/core/api.h"
 
-/* cuMemAllocManaged. flags: CU_MEM_ATTACH_GLOBAL or _HOST. CUDA_ERROR_INVALID_VALUE: others, or no bytes;
- * CUDA_ERROR_OUT_OF_MEMORY: also where the program has something in the window. flyt_memory_free frees it. */
+/* cuMemAllocManaged. flags: CU_MEM_ATTACH_GLOBAL or _HOST. No bytes: success and 0, as the runtime answers.
+ * CUDA_ERROR_INVALID_VALUE: other flags; CUDA_ERROR_OUT_OF_MEMORY: also where the program has something in the window.
+ * flyt_memory_free frees it. */
 FLYT_API CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_address);
 /* cuStreamAttachMemAsync. Waits for the stream where bytes may have to come. CUDA_ERROR_INVALID_VALUE: no managed
  * allocation begins there, bytes are neither 0 nor all, other flags, or a default stream for CU_MEM_ATTACH_SINGLE. */
