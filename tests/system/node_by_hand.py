@@ -269,6 +269,8 @@ class NodeByHand:
             if procedure in (ORDER_MIGRATE, ORDER_MIGRATION, ORDER_SEND, ORDER_RECEIVE) and not self.knows_migrations:
                 self.orders.append((procedure, None))
                 return u32(3)       # PROC_UNAVAIL
+            if procedure > ORDER_SEND_BACK:     # of a later version than this node's
+                return u32(3)
             if procedure == ORDER_APPLY:
                 return u32(0) + self._apply(reader)
             if procedure == ORDER_MIGRATE:

@@ -52,6 +52,7 @@ PROCEDURES = {
     "CHECKPOINT": (47, opaque(NOBODY) + u64(0) + opaque("/nowhere") + u32(0) * 5, {"operator"}),
     "RESTORE": (48, opaque(NOBODY) + opaque("/nowhere") + u32(0), {"operator"}),
     "NODE_ADOPT": (49, opaque(NOBODY) + array(), {"operator"}),
+    "VM_DEVICE": (50, opaque(NOBODY) + opaque("n9") + u32(0), {"operator"}),
 }
 
 
@@ -105,7 +106,7 @@ def every_procedure():
                 peer.close()
         # What nobody has: numbers in between, another version, other programs.
         peer = system.peer("operator", "alice")
-        for number in (3, 9, 23, 29, 50, 99, 0xffffffff):
+        for number in (3, 9, 23, 29, 51, 99, 0xffffffff):
             expect_equal(peer.call(number).state, "error", "procedure", number)
         expect_equal(peer.call(30, PROCEDURES["VIEW"][1], version=2).state, "error", "version 2")
         peer.program = by_hand.ORDER
