@@ -115,7 +115,7 @@ void flyt_host_note_reached(void)
 void flyt_host_look_for_reached(const void *data, size_t bytes)
 {
     uint64_t word;
-    if (atomic_load_explicit(&is_reached, memory_order_relaxed))
+    if (atomic_load_explicit(&is_reached, memory_order_relaxed) || !flyt_arena_is_mapped())
         return;
     for (size_t at = 0; at + sizeof word <= bytes; at += sizeof word) {
         memcpy(&word, (const char *)data + at, sizeof word);

@@ -120,31 +120,30 @@ static CUresult tell(struct pool *pool, CUmemoryPool *ret_pool)
     return CUDA_SUCCESS;
 }
 
-CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool)
-{
-    CUresult result = enter_device(device);
-    if (result || !ret_pool)
-        return result ? result : CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&pools.mutex);
-    result = tell(default_locked(device), ret_pool);
-    pthread_mutex_unlock(&pools.mutex);
-    return result;
-}
-
 static struct pool *current_locked(int device)
 {
     return pools.current[device] ? pools.current[device] : default_locked(device);
 }
 
-CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool)
+static CUresult find_of_device(int device, struct pool *(*find_one_locked)(int device), CUmemoryPool *ret_pool)
 {
     CUresult result = enter_device(device);
     if (result || !ret_pool)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&pools.mutex);
-    result = tell(current_locked(device), ret_pool);
+    result = tell(find_one_locked(device), ret_pool);
     pthread_mutex_unlock(&pools.mutex);
     return result;
+}
+
+CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool)
+{
+    return find_of_device(device, default_locked, ret_pool);
+}
+
+CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool)
+{
+    return find_of_device(device, current_locked, ret_pool);
 }
 
 CUresult flyt_pool_set_current(int device, CUmemoryPool handle)

@@ -126,7 +126,7 @@ static bool open_rings(struct flyt_session *session, const flyt_handshake_args *
 }
 
 /*
- * Where the client is on this host, its answer goes out here, together with the progress page, a region and rings.
+ * Where the client is on this host, its answer goes out here, with the progress page and rings; its region comes then.
  * False: there is no page, and rpcgen's dispatch answers as everywhere else.
  */
 static bool reply_with_page(struct flyt_session *session, struct flyt_connection *connection,
