@@ -321,6 +321,7 @@ CUresult flyt_host_flags(const void *address, unsigned *ret_flags)
 CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address)
 {
     struct flyt_range range;
+    uint64_t server;
     CUresult result = flyt_client_enter();
     if (result)
         return result;
@@ -329,6 +330,8 @@ CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdevicep
     if (!flyt_host_is_mapped(range.base))
         return flyt_not_supported("mapped host memory");
     flyt_host_note_reached();
+    if (!flyt_host_is_shared(range.base, &server)) /* the server that the session has come to cannot lock it */
+        return CUDA_ERROR_OUT_OF_MEMORY;
     *ret_address = (CUdeviceptr)(uintptr_t)address;
     return CUDA_SUCCESS;
 }

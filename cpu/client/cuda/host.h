@@ -40,7 +40,7 @@ FLYT_API CUresult flyt_host_unregister(void *address);
 /* cuMemHostGetFlags. CUDA_ERROR_INVALID_VALUE: not pinned. */
 FLYT_API CUresult flyt_host_flags(const void *address, unsigned *ret_flags);
 /* cuMemHostGetDevicePointer: of mapped memory the address itself; CUDA_ERROR_NOT_SUPPORTED for other pinned memory,
- * _INVALID_VALUE for what is not pinned. */
+ * _INVALID_VALUE for what is not pinned, _OUT_OF_MEMORY where the session's present server cannot lock it. */
 FLYT_API CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address);
 /* Whether the GPU copies from and to the shared memory at the address itself. Pages that the server has not locked yet,
  * because the session has gone on there, are locked first: who uses them waits for that once. *ret_server: where. */

@@ -140,8 +140,12 @@ static void what_kernels_reach_is_locked_before(void **state)
     assert_int_equal(fake.call_count[FLYT_REGION_REACH], before + 1);
     assert_int_equal(servers[2].count, 2); /* all of it, one being asked for */
     fake.region_at = 3;
+    refuses = true;
+    assert_int_equal(flyt_host_device_pointer(one, 0, &device), CUDA_ERROR_OUT_OF_MEMORY);
+    refuses = false;
     assert_int_equal(flyt_host_restore(&restore), 0);
     assert_int_equal(servers[3].count, 2);
+    assert_int_equal(flyt_host_device_pointer(one, 0, &device), CUDA_SUCCESS);
     assert_int_equal(fake.call_count[FLYT_REGION_REACH], before + 2);
     assert_int_equal(flyt_host_free(one), CUDA_SUCCESS);
     assert_int_equal(servers[3].count, 1);
