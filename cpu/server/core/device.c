@@ -43,6 +43,9 @@ CUresult flyt_device_make(struct flyt_device *device)
     if (device->is_made)
         return flyt_device_use(device);
     CUresult result = flyt_device_warm(device);
+    for (unsigned i = 0; result == CUDA_SUCCESS && (*session->parts)[i]; i++)
+        if ((*session->parts)[i]->device_made)
+            (*session->parts)[i]->device_made(device);
     /* A session without a limit has all SMs. Its streams are in a green context all the same, so that a limit can
      * come. */
     if (result == CUDA_SUCCESS)

@@ -37,6 +37,7 @@
     X(cuCtxFromGreenCtx)                                                                                               \
     X(cuDevicePrimaryCtxRetain)                                                                                        \
     X(cuCtxSetCurrent)                                                                                                 \
+    X(cuCtxGetDevice)                                                                                                  \
     X(cuCtxSynchronize)                                                                                                \
     X(cuCtxGetLimit)                                                                                                   \
     X(cuCtxSetLimit)                                                                                                   \
@@ -97,6 +98,7 @@
     X(cuKernelSetAttribute)                                                                                            \
     X(cuKernelSetCacheConfig)                                                                                          \
     X(cuKernelGetFunction)                                                                                             \
+    X(cuFuncLoad)                                                                                                      \
     X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)                                                            \
     X(cuOccupancyAvailableDynamicSMemPerBlock)                                                                         \
     X(cuOccupancyMaxPotentialClusterSize)                                                                              \

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cpu/server/move/common/own_kernel.h"
 #include "cpu/server/move/out/copying.h"
 #include "cpu/server/move/out/libraries.h"
 #include "cpu/server/cuda/module.h"
@@ -96,6 +97,13 @@ static void fini(struct flyt_session *session)
     free(session->send_all);
 }
 
+static void device_made(struct flyt_device *device)
+{
+    const struct flyt_driver *driver = device->session->driver;
+    if (driver->own)
+        flyt_own_code_add_device(driver->own, device->cu_primary);
+}
+
 static void attached(struct flyt_session *session, flyt_handshake_res *res)
 {
     if (session->manager && *session->manager->granted.rejoin_path)
@@ -123,6 +131,7 @@ static bool advance(struct flyt_session *session)
 const struct flyt_part flyt_moving_part = {.init = init,
                                            .stop = stop,
                                            .fini = fini,
+                                           .device_made = device_made,
                                            .attached = attached,
                                            .fatal = fatal,
                                            .survives = flyt_move_take_end,

@@ -17,6 +17,8 @@ static const struct {
     [FLYT_OWN_SCAN] = {"scan", flyt_scan_ptx, sizeof flyt_scan_ptx},
 };
 
+enum { DEVICES = 64 }; /* bits of `devices` */
+
 struct flyt_own_code {
     const struct flyt_driver *driver;
     CUcontext cu_context;
@@ -24,26 +26,75 @@ struct flyt_own_code {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     /* Under the mutex. */
-    unsigned done_count;            /* of the kernels, in their order */
-    char *images[FLYT_OWN_KERNELS]; /* NULL: it could not be compiled */
+    struct own_kernel {
+        bool is_done;      /* the thread has tried it */
+        CUlibrary library; /* NULL: it could not be compiled */
+        uint64_t devices;  /* that have it, a bit for each CUdevice */
+    } kernels[FLYT_OWN_KERNELS];
 };
+
+/* Places the kernel in the current context now, not with its first launch. */
+static CUresult place(const struct flyt_driver *driver, CUlibrary library)
+{
+    CUmodule module;
+    CUkernel kernel;
+    CUfunction function;
+    CUresult result = driver->cuLibraryGetModule(&module, library);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuLibraryEnumerateKernels(&kernel, 1, library);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuKernelGetFunction(&function, kernel);
+    return result == CUDA_SUCCESS ? driver->cuFuncLoad(function) : result;
+}
+
+static CUresult load(const struct flyt_driver *driver, const void *image, CUlibrary *ret_library)
+{
+    CUlibrary library;
+    CUresult result = driver->cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = place(driver, library);
+    if (result == CUDA_SUCCESS)
+        *ret_library = library;
+    else
+        driver->cuLibraryUnload(library);
+    return result;
+}
+
+static CUresult compile(const struct flyt_driver *driver, enum flyt_own_kernel which, CUlibrary *ret_library)
+{
+    char *image;
+    uint64_t bytes;
+    CUresult result =
+        flyt_jit_link(driver, kernels[which].ptx, kernels[which].bytes, kernels[which].name, NULL, &image, &bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = load(driver, image, ret_library);
+    free(image);
+    return result;
+}
+
+/* The current context's device, as a bit; 0: it has none. */
+static uint64_t device_bit(const struct flyt_driver *driver)
+{
+    CUdevice device;
+    return driver->cuCtxGetDevice(&device) == CUDA_SUCCESS && device < DEVICES ? UINT64_C(1) << device : 0;
+}
 
 static void *run(void *user)
 {
     struct flyt_own_code *code = user;
     const CUresult context = code->driver->cuCtxSetCurrent(code->cu_context);
+    const uint64_t device = context == CUDA_SUCCESS ? device_bit(code->driver) : 0;
     for (unsigned n = 0; n < FLYT_OWN_KERNELS; n++) {
-        char *image = NULL;
-        uint64_t bytes;
-        CUresult result = context == CUDA_SUCCESS ? flyt_jit_link(code->driver, kernels[n].ptx, kernels[n].bytes,
-                                                                  kernels[n].name, NULL, &image, &bytes)
-                                                  : context;
+        struct own_kernel *kernel = &code->kernels[n];
+        CUlibrary library = NULL;
+        CUresult result = context == CUDA_SUCCESS ? compile(code->driver, n, &library) : context;
         if (result != CUDA_SUCCESS)
             flyt_warn("a kernel of the server's own cannot be compiled ahead, name=%s cuda_result=%d", kernels[n].name,
                       (int)result);
         pthread_mutex_lock(&code->mutex);
-        code->images[n] = image;
-        code->done_count = n + 1;
+        *kernel = (struct own_kernel){.is_done = true, .library = library, .devices = library ? device : 0};
         pthread_cond_broadcast(&code->changed);
         pthread_mutex_unlock(&code->mutex);
     }
@@ -73,44 +124,54 @@ struct flyt_own_code *flyt_own_code_free(struct flyt_own_code *code)
         return NULL;
     pthread_join(code->thread, NULL);
     for (unsigned n = 0; n < FLYT_OWN_KERNELS; n++)
-        free(code->images[n]);
+        if (code->kernels[n].library)
+            code->driver->cuLibraryUnload(code->kernels[n].library);
     pthread_cond_destroy(&code->changed);
     pthread_mutex_destroy(&code->mutex);
     free(code);
     return NULL;
 }
 
-/* NULL: there is none. */
-static const void *await_image(struct flyt_own_code *code, enum flyt_own_kernel which)
+/* When the thread has tried it. */
+static struct own_kernel await(struct flyt_own_code *code, enum flyt_own_kernel which)
 {
     pthread_mutex_lock(&code->mutex);
-    while (code->done_count <= (unsigned)which)
+    while (!code->kernels[which].is_done)
         pthread_cond_wait(&code->changed, &code->mutex);
-    const void *image = code->images[which];
+    const struct own_kernel kernel = code->kernels[which];
     pthread_mutex_unlock(&code->mutex);
-    return image;
+    return kernel;
 }
 
-/* Compiles and places it now, not with its first launch. */
-static CUresult load(const struct flyt_driver *driver, const void *image, CUlibrary *ret_library)
+void flyt_own_code_add_device(struct flyt_own_code *code, CUcontext cu_primary)
 {
-    CUlibrary library;
-    CUmodule module;
-    CUresult result = driver->cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = driver->cuLibraryGetModule(&module, library);
-    if (result == CUDA_SUCCESS)
-        *ret_library = library;
-    else
-        driver->cuLibraryUnload(library);
-    return result;
+    /* The first one is the thread's: nobody waits for that. */
+    if (cu_primary == code->cu_context || code->driver->cuCtxSetCurrent(cu_primary) != CUDA_SUCCESS)
+        return;
+    const uint64_t device = device_bit(code->driver);
+    for (unsigned n = 0; n < FLYT_OWN_KERNELS; n++) {
+        const struct own_kernel kernel = await(code, n);
+        if (!kernel.library || kernel.devices & device || place(code->driver, kernel.library) != CUDA_SUCCESS)
+            continue;
+        pthread_mutex_lock(&code->mutex);
+        code->kernels[n].devices |= device;
+        pthread_mutex_unlock(&code->mutex);
+    }
 }
 
 CUresult flyt_own_kernel_load(const struct flyt_driver *driver, enum flyt_own_kernel which, CUlibrary *ret_library)
 {
-    const void *image = driver->own ? await_image(driver->own, which) : NULL;
-    if (image && load(driver, image, ret_library) == CUDA_SUCCESS)
-        return CUDA_SUCCESS;
-    return load(driver, kernels[which].ptx, ret_library);
+    const struct own_kernel kernel = driver->own ? await(driver->own, which) : (struct own_kernel){0};
+    if (!kernel.library || !(kernel.devices & device_bit(driver)))
+        return load(driver, kernels[which].ptx, ret_library);
+    *ret_library = kernel.library;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_own_kernel_unload(const struct flyt_driver *driver, CUlibrary library)
+{
+    for (unsigned n = 0; driver->own && n < FLYT_OWN_KERNELS; n++)
+        if (await(driver->own, n).library == library)
+            return CUDA_SUCCESS;
+    return driver->cuLibraryUnload(library);
 }

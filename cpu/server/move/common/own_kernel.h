@@ -2,7 +2,11 @@
  * The server's own kernels (page_hash.ptx, scan.ptx), which are in this program as PTX. What the driver makes of that
  * takes it 150 ms on an H200, in which a program that is moved would stand still: where servers are users of their own
  * there is no cache of the driver's (CUDA_CACHE_DISABLE), and each would do it anew. So a warm server compiles them
- * before there is a program, with the driver's linker (cuLinkAddData), and loads machine code later.
+ * before there is a program, with the driver's linker (cuLinkAddData), and loads machine code.
+ *
+ * It loads that before there is a program, too. Loading may need all work of the context to end (CUDA Programming
+ * Guide, Lazy Loading, "Concurrent Execution"): where kernels of two ranks of NCCL wait for each other, and one is not
+ * launched yet, that does not come before the loading has ended.
  */
 #ifndef FLYT_SERVER_OWN_KERNEL_H
 #define FLYT_SERVER_OWN_KERNEL_H
@@ -13,20 +17,25 @@
 
 enum flyt_own_kernel { FLYT_OWN_PAGE_HASH, FLYT_OWN_SCAN, FLYT_OWN_KERNELS };
 
-/* Machine code of one device's compute capability; driver->own has it (driver.h). */
+/* The kernels as libraries, which all devices of their compute capability may have; driver->own has it (driver.h). */
 struct flyt_own_code;
 
-/* Begins to compile all of them for the device of the context, in a thread of its own, which uses the driver: that must
- * last, as must the context until flyt_own_code_free. NULL: it cannot be, and PTX will be loaded. */
+/* Begins to compile all of them for the context's device, and to load them there, in a thread of its own, which uses
+ * the driver: that must last, as must the context until flyt_own_code_free. NULL: it cannot be, and PTX will be loaded.
+ */
 struct flyt_own_code *flyt_own_code_begin(const struct flyt_driver *driver, CUcontext cu_context);
-/* Waits for the thread. NULL may be given. Returns NULL. */
+/* Loads them in the primary context of another device, after waiting for them to be compiled; makes that context
+ * current. Where the device does not take them, PTX will be loaded. */
+void flyt_own_code_add_device(struct flyt_own_code *code, CUcontext cu_primary);
+/* Waits for the thread, and unloads them. NULL may be given. Returns NULL. */
 struct flyt_own_code *flyt_own_code_free(struct flyt_own_code *code);
 
 /*
- * A library with this kernel in the current context: from driver->own, after waiting for it to be compiled, or, where
- * there is none, or the context's device takes it not, from PTX. The caller unloads it (cuLibraryUnload). The driver's
- * error.
+ * A library with this kernel for the current context: that of driver->own, after waiting for it to be loaded, or, where
+ * there is none, or the context's device has it not, one of PTX. The caller gives it back with
+ * flyt_own_kernel_unload. The driver's error.
  */
 CUresult flyt_own_kernel_load(const struct flyt_driver *driver, enum flyt_own_kernel which, CUlibrary *ret_library);
+CUresult flyt_own_kernel_unload(const struct flyt_driver *driver, CUlibrary library);
 
 #endif

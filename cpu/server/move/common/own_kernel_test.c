@@ -1,5 +1,6 @@
 /* The server's own kernels, compiled ahead by the software GPU's linker: they are loaded in place of PTX, and do the
- * same; where they cannot be had, PTX does. */
+ * same, on every device that takes them; where they cannot be had, PTX does. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/server/test/fake_soft.h"
@@ -13,6 +14,7 @@ static struct {
     const void *images[IMAGES_MAX]; /* that were given to cuLibraryLoadData */
     unsigned image_count;
     unsigned module_failures; /* so many calls of cuLibraryGetModule are still to fail */
+    unsigned placed_count;    /* calls of cuFuncLoad that have succeeded */
 } calls;
 
 static CUresult load_data(CUlibrary *library, const void *code, CUjit_option *jit_options, void **jit_values,
@@ -30,6 +32,13 @@ static CUresult get_module(CUmodule *module, CUlibrary library)
     return cuLibraryGetModule(module, library);
 }
 
+static CUresult load_function(CUfunction function)
+{
+    CUresult result = cuFuncLoad(function);
+    calls.placed_count += result == CUDA_SUCCESS;
+    return result;
+}
+
 static CUresult link_nothing(CUlinkState state, CUjitInputType type, void *data, size_t bytes, const char *name,
                              unsigned count, CUjit_option *options, void **values)
 {
@@ -41,6 +50,7 @@ static struct flyt_driver driver_with_calls(void)
     struct flyt_driver driver = fake_soft_gpu_driver;
     driver.cuLibraryLoadData = load_data;
     driver.cuLibraryGetModule = get_module;
+    driver.cuFuncLoad = load_function;
     memset(&calls, 0, sizeof calls);
     return driver;
 }
@@ -141,17 +151,22 @@ static void end(struct compiled *self)
     assert_ok(cuStreamDestroy(self->stream));
 }
 
-static void what_was_compiled_is_loaded(void **state)
+/* The thread has loaded both when the last one is asked for; nothing is loaded afterwards, nor by launches. */
+static void what_was_compiled_is_loaded_ahead(void **state)
 {
     struct compiled self;
     begin(&self, NULL);
     an_address_is_found(&self.driver, self.stream);
+    assert_int_equal(calls.image_count, 2);
+    assert_int_equal(calls.placed_count, 2);
     hashes_are_right(&self.driver, self.stream);
     hashes_are_right(&self.driver, self.stream);
-    assert_int_equal(calls.image_count, 3);
-    assert_ptr_not_equal(calls.images[0], self.scan_ptx);
-    assert_ptr_not_equal(calls.images[1], self.hash_ptx);
-    assert_ptr_equal(calls.images[1], calls.images[2]);
+    assert_int_equal(calls.image_count, 2);
+    assert_int_equal(calls.placed_count, 2);
+    for (unsigned n = 0; n < 2; n++) {
+        assert_ptr_not_equal(calls.images[n], self.hash_ptx);
+        assert_ptr_not_equal(calls.images[n], self.scan_ptx);
+    }
     end(&self);
 }
 
@@ -167,16 +182,60 @@ static void what_cannot_be_compiled_is_loaded_as_it_is(void **state)
     end(&self);
 }
 
+/* Makes device 1's primary context current. */
+static CUcontext use_other_device(void)
+{
+    CUcontext context;
+    assert_ok(cuDevicePrimaryCtxRetain(&context, 1));
+    assert_ok(cuCtxSetCurrent(context));
+    return context;
+}
+
+static void another_device_has_it_ahead(void **state)
+{
+    struct compiled self;
+    CUcontext first;
+    CUstream stream;
+    begin(&self, NULL);
+    first = current_context();
+    flyt_own_code_add_device(self.driver.own, use_other_device());
+    assert_int_equal(calls.image_count, 2);
+    assert_int_equal(calls.placed_count, 4);
+    flyt_own_code_add_device(self.driver.own, first);
+    flyt_own_code_add_device(self.driver.own, use_other_device()); /* both have it */
+    assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    hashes_are_right(&self.driver, stream);
+    an_address_is_found(&self.driver, stream);
+    assert_int_equal(calls.image_count, 2);
+    assert_int_equal(calls.placed_count, 4);
+    assert_ok(cuStreamDestroy(stream));
+    assert_ok(cuCtxSetCurrent(first));
+    end(&self);
+}
+
 /* A session may have devices of another compute capability than the one that it was compiled for. */
 static void what_a_device_does_not_take_is_loaded_as_it_is(void **state)
 {
     struct compiled self;
+    CUcontext first;
+    CUstream stream;
     begin(&self, NULL);
-    calls.module_failures = 1;
     hashes_are_right(&self.driver, self.stream);
-    assert_int_equal(calls.image_count, 2);
-    assert_ptr_not_equal(calls.images[0], self.hash_ptx);
-    assert_ptr_equal(calls.images[1], self.hash_ptx);
+    an_address_is_found(&self.driver, self.stream);
+    first = current_context();
+    calls.module_failures = 1;
+    flyt_own_code_add_device(self.driver.own, use_other_device());
+    assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    hashes_are_right(&self.driver, stream);
+    hashes_are_right(&self.driver, stream);
+    an_address_is_found(&self.driver, stream);
+    assert_int_equal(calls.image_count, 4);
+    assert_ptr_equal(calls.images[2], self.hash_ptx);
+    assert_ptr_equal(calls.images[3], self.hash_ptx);
+    assert_ok(cuStreamDestroy(stream));
+    assert_ok(cuCtxSetCurrent(first));
+    hashes_are_right(&self.driver, self.stream);
+    assert_int_equal(calls.image_count, 4);
     end(&self);
 }
 
@@ -196,10 +255,12 @@ static void what_cannot_be_loaded_at_all_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_compiled_is_loaded),
+        cmocka_unit_test(what_was_compiled_is_loaded_ahead),
         cmocka_unit_test(what_cannot_be_compiled_is_loaded_as_it_is),
+        cmocka_unit_test(another_device_has_it_ahead),
         cmocka_unit_test(what_a_device_does_not_take_is_loaded_as_it_is),
         cmocka_unit_test(what_cannot_be_loaded_at_all_is_told),
     };
+    setenv("FLYT_SOFT_DEVICES", "2", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

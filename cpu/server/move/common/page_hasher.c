@@ -58,7 +58,7 @@ CUresult flyt_page_hasher_set_key(struct flyt_page_hasher *hasher, const struct 
 void flyt_page_hasher_fini(struct flyt_page_hasher *hasher)
 {
     if (hasher->cu_library)
-        hasher->driver->cuLibraryUnload(hasher->cu_library);
+        flyt_own_kernel_unload(hasher->driver, hasher->cu_library);
     if (hasher->keys) {
         explicit_bzero(hasher->keys, sizeof *hasher->keys);
         hasher->driver->cuMemFreeHost(hasher->keys);

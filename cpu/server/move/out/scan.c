@@ -193,7 +193,7 @@ CUresult flyt_scan(const struct flyt_driver *driver, const struct flyt_scan_rang
     for (uint32_t i = 0; i < place_count && result == CUDA_SUCCESS; i++)
         places[i].is_referenced |= self.marks[entry_of(self.entries, self.entry_count, places[i].address)] != 0;
     if (self.cu_library) {
-        CUresult unloaded = driver->cuLibraryUnload(self.cu_library);
+        CUresult unloaded = flyt_own_kernel_unload(driver, self.cu_library);
         if (result == CUDA_SUCCESS)
             result = unloaded;
     }
