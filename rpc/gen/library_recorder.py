@@ -81,7 +81,9 @@ def recorded(library, call, number, mode):
             lines.append(f'    record_word(&record, "{name}", \'@\', (uint64_t)(uintptr_t){name});')
         elif one.is_value:
             lines.append(f'    record_word(&record, "{name}", \'v\', {name} != NULL);')
-        elif depends_on_descriptor(call, one) or word == "stream":
+        elif word == "stream":
+            lines.append(f'    record_stream(&record, "{name}", {name});')
+        elif depends_on_descriptor(call, one):
             continue
         elif word == "scratch":
             lines.append(f'    record_word(&record, "{name}", \'s\', {name} ? (uint64_t)({one.extent}) : 0);')
@@ -95,7 +97,31 @@ def recorded(library, call, number, mode):
             lines.append(f'    record_bytes(&record, "{name}", {name}, {size_of(one)});')
         else:
             lines.append(f'    record_word(&record, "{name}", \'o\', {name} != NULL);')
-    return lines
+    return lines + [f'    record_{library.object_of(one).name}(&record, "{one.name}", {number(one)});' for one in used(library, call)]
+
+
+def used(library, call):
+    """The parameters that are objects which the call works with as they are set."""
+    return [one for one in call.parameters if call.kind in ("stream", "sync") and library.object_of(one) and not one.kind.startswith("new ")]
+
+
+def tracked(kind):
+    """The fields of an object that the server gives the library as the program has set them: not where it works, for which the client
+    has memory of its own, nor how many SMs there are."""
+    names = {name for _, fields, _ in kind.applies for name in fields if not kind.area} - {kind.sms_field, *kind.workspace}
+    return [one for one in kind.fields if one.name in names]
+
+
+def set_up(kind, where, begins):
+    """How an object of the kind is set: a type, and the function that writes that down. `where`: it, as text with the object's number;
+    `begins`: of a field, what is there at first, as text."""
+    fields = ["void *stream;"] + [f"{NUMBERS[one.type][0]} {one.name};" for one in tracked(kind)]
+    lines = [f'    record_stream(record, "stream", {where}.stream);'] if kind.stream_setter else []
+    lines += [f'    record_bytes(record, "{one.name}", &{where}.{one.name}, sizeof {where}.{one.name});' for one in tracked(kind)]
+    values = ", ".join(f".{one.name} = {begins(one)}" for one in tracked(kind))
+    return (f"struct set_{kind.name} {{\n    {' '.join(fields)}\n}};", values,
+            f"static void record_{kind.name}(struct record *record, const char *name, uint64_t number)\n{{\n    (void)record, (void)name;\n"
+            "    if (!number)\n        return;\n" + "\n".join(lines) + "\n}")
 
 
 def written(call):
@@ -143,15 +169,26 @@ def recorder_function(library, call):
 
 def recorder_setters(library):
     """What the server calls of itself."""
-    out, done = [], set()
+    out, streams = [], {}
     for one in library.objects.values():
         handle = "int handle" if one.is_small else "void *handle"
-        for name in [one.stream_setter] + [setter for setter, _, _ in one.applies]:
-            if name and name not in done:
-                out.append(f"FLYT_LIB_ENTRY int {name}(void)\n{{\n    return {library.codes['success']};\n}}")
-                done.add(name)
+        number = "*(const uint64_t *)handle" if one.room else "handle" if one.is_small else "number_of(handle)"
+        type_, values, function = set_up(one, f"set_{one.name}[number]", lambda field: field.default)
+        begins = f" = {{[0 ... OBJECTS_MAX - 1] = {{{values}}}}}" if values else ""
+        out += [type_, f"static struct set_{one.name} set_{one.name}[OBJECTS_MAX]{begins};", function]
+        if one.stream_setter:
+            streams.setdefault(one.stream_setter, []).append(f"    set_{one.name}[{number}].stream = stream;")
+        kept = {field.name for field in tracked(one)}
+        types = {field.name: NUMBERS[field.type][0] for field in one.fields}
+        for setter, names, _ in one.applies:
+            lines = [f"    set_{one.name}[{number}].{name} = {name};" for name in names if name in kept]
+            out.append(f"FLYT_LIB_ENTRY int {setter}({', '.join([handle] + [f'{types[name]} {name}' for name in names])})\n{{\n" +
+                       "\n".join(lines + [f"    return {library.codes['success']};"]) + "\n}")
         if one.mode_setter:
             out.append(f"FLYT_LIB_ENTRY int {one.mode_setter}({handle}, int mode)\n{{\n    modes[number_of(handle)] = mode;\n    return {library.codes['success']};\n}}")
+    for setter, lines in streams.items(): # one may be that of several kinds
+        handle = "int handle" if "[handle]" in lines[0] else "void *handle"
+        out.append(f"FLYT_LIB_ENTRY int {setter}({handle}, void *stream)\n{{\n" + "\n".join(lines + [f"    return {library.codes['success']};"]) + "\n}")
     return out
 
 
@@ -183,7 +220,9 @@ def caller_value(library, call, place, one):
         return [f"    {NUMBERS[one.kind][0]} {name} = {number_of(call, one)};"], name
     if one.kind in ADDRESSES | {"either"}:
         return [f"    void *{name} = (void *)(uintptr_t){derived(call, one, 44)}ull;"], name
-    if one.is_value or word == "stream":
+    if word == "stream":
+        return [f"    void *{name} = current_stream;"], name
+    if one.is_value:
         return [f"    void *{name} = NULL;"], name
     lines = [f"    static unsigned char {name}_bytes[4096];", f"    void *{name} = {name}_bytes;"]
     if depends_on_descriptor(call, one) or word == "scratch":
@@ -230,6 +269,36 @@ def caller_function(library, call):
     return f"static void call_{call.symbol}(int is_on_device, int has_all, int is_expected)\n{{\n" + "\n".join(lines) + "\n}"
 
 
+def setters(library, kind):
+    """The calls that set what is tracked."""
+    names = {field.name for field in tracked(kind)}
+    return [call for call in library.calls if call.kind == "set" and library.object_of(call.parameters[0]) is kind and
+            all(text.split("=")[0] in names for text in call.arguments)]
+
+
+def caller_settings(library):
+    """What an object of each kind is to be set to, and the function that sets all of that, in another stream."""
+    out, lines = [], ['    check(cudaStreamCreate(&current_stream), 0, "cudaStreamCreate");']
+    for kind in library.objects.values():
+        type_, values, function = set_up(kind, f"set_{kind.name}", lambda field: field.first or field.default)
+        out += [type_, f"static struct set_{kind.name} set_{kind.name}" + (f" = {{{values}}};" if values else ";"), function]
+        if kind.stream_setter:
+            lines += [f'    check({kind.stream_setter}(object_{kind.name}, current_stream), {library.codes["success"]}, "{kind.stream_setter}");',
+                      f"    set_{kind.name}.stream = current_stream;"]
+        types = {field.name: field.type for field in kind.fields}
+        for call in setters(library, kind):
+            lines.append("    {")
+            for text in call.arguments:
+                field, name = text.split("=")
+                bits = {"enum": 1, "s32": 10}.get(types[field], 30)
+                lines.append(f"        set_{kind.name}.{field} = {derived(call, call.parameters[0], bits) | 1};")
+            given = {text.split("=")[1]: text.split("=")[0] for text in call.arguments}
+            values = [f"(void *)(uintptr_t)set_{kind.name}.{given[one.name]}" if one.kind in ADDRESSES else f"set_{kind.name}.{given[one.name]}"
+                      for one in call.parameters[1:]]
+            lines += [f'        check({call.symbol}({", ".join([f"object_{kind.name}"] + values)}), {library.codes["success"]}, "{call.symbol}");', "    }"]
+    return out + ["static void set_all(void)\n{\n" + "\n".join(lines) + "\n}"]
+
+
 def without_area(library, call):
     """The setter that says whether the call's object gets a work area."""
     kind = next(library.object_of(one) for one in call.parameters if library.object_of(one))
@@ -244,7 +313,7 @@ def caller(library, banner):
     calls = [call for call in library.calls if call.is_sent]
     calls.sort(key=lambda call: call.kind != "new")
     out = [banner, '#include "tests/system/programs/library_record.h"', "extern int cudaDeviceSynchronize(void);",
-           "static unsigned made_count, wrong_count;",
+           "extern int cudaStreamCreate(void **);\nstatic void *current_stream;", "static unsigned made_count, wrong_count;",
            "static void check(int status, int wanted, const char *name)\n{\n    if (status != wanted) {\n"
            '        printf("%s: status %d, expected %d\\n", name, status, wanted);\n        wrong_count++;\n    }\n}',
            "static void wrong(const char *name, const char *parameter)\n{\n"
@@ -257,7 +326,13 @@ def caller(library, banner):
     out += sorted({f"extern int {without_area(library, call).symbol}();" for call in calls if "area" in call.words})
     modes = {one.mode_setter: one for one in library.objects.values() if one.mode_setter}
     out += [f"extern int {name}({'int' if one.is_small else 'void *'}, int);" for name, one in modes.items()]
-    out += [caller_function(library, call) for call in calls]
+    declared = {call.symbol for call in calls}
+    for kind in library.objects.values():
+        if kind.stream_setter and kind.stream_setter not in declared:
+            out.append(f"extern int {kind.stream_setter}({'int' if kind.is_small else 'void *'}, void *);")
+            declared.add(kind.stream_setter)
+        out += [library_client.prototype(library, call).replace("FLYT_LIB_ENTRY", "extern").replace("const void *", "void *") + ";" for call in setters(library, kind)]
+    out += caller_settings(library) + [caller_function(library, call) for call in calls]
     main = [f"    call_{maker(library, kind).symbol}(0, 0, 1);" for kind in library.objects.values()]
     for call in calls:
         main.append(f"    call_{call.symbol}(0, 1, 1);")
@@ -269,6 +344,7 @@ def caller(library, banner):
         if mode and shared.needs_mode(call):
             setter, name = mode[1].mode_setter, mode[1].name
             main += [f"    {setter}(object_{name}, 1);", f"    call_{call.symbol}(1, 1, 1);", f"    {setter}(object_{name}, 0);"]
+    main += ["    set_all();"] + [f"    call_{call.symbol}(0, 1, 1);" for call in calls if call.kind in ("stream", "sync")]
     main += [f'    check({call.symbol}(), {library.codes["refused"]}, "{call.symbol}");' for call in refused]
     main += ['    check(cudaDeviceSynchronize(), 0, "cudaDeviceSynchronize");', "    return wrong_count ? 1 : 0;"]
     out.append("int main(void)\n{\n" + "\n".join(main) + "\n}")

@@ -32,6 +32,20 @@ static void record_bytes(struct record *record, const char *name, const void *da
         record->at += (size_t)snprintf(record->text + record->at, sizeof record->text - record->at, "none");
 }
 
+/* Streams by the order in which they are first seen: the program's and the driver's are others, in the same places. */
+static inline void record_stream(struct record *record, const char *name, const void *stream)
+{
+    enum { STREAMS = 16 };
+    static const void *seen[STREAMS];
+    static unsigned count;
+    unsigned number = 0;
+    while (number < count && seen[number] != stream)
+        number++;
+    if (number == count && count < STREAMS)
+        seen[count++] = stream;
+    record_word(record, name, '~', number);
+}
+
 /* NVIDIA's libraries declare complex numbers with this alignment. */
 static inline void record_place(struct record *record, const char *name, const void *data)
 {
