@@ -111,6 +111,9 @@ static void serve(unsigned procedure, const void *data, void *res, void *payload
         return;
     case FLYT_LIBRARY_SYMBOL:
         return tell_symbol(data, res);
+    case FLYT_LIBRARY_MANAGED:
+        ((flyt_library_managed_res *)res)->result = CUDA_ERROR_NOT_FOUND;
+        return;
     case FLYT_LIBRARY_GLOBAL:
         server.told++;
         return tell_place(args.global->name, (uint64_t *)&((flyt_library_global_res *)res)->address,

@@ -125,6 +125,9 @@ static void answer(unsigned procedure, const void *args, void *res)
     case FLYT_LIBRARY_KERNELS:
         tell_more_kernels(args, res);
         break;
+    case FLYT_LIBRARY_MANAGED:
+        ((flyt_library_managed_res *)res)->result = CUDA_ERROR_NOT_FOUND;
+        break;
     case FLYT_LIBRARY_GLOBAL:
         ((flyt_library_global_res *)res)->address = server.variable_address;
         ((flyt_library_global_res *)res)->bytes = 4;
