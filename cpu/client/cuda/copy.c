@@ -50,7 +50,7 @@ static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes, b
     if (!side->address)
         return CUDA_ERROR_INVALID_VALUE;
     bool is_known = flyt_range_find(side->address, &range);
-    bool is_window = flyt_window_device(side->address) >= 0;
+    bool is_window = flyt_is_device_address(side->address);
     bool is_device = is_window || (is_known ? !flyt_range_is_host(&range) : flyt_range_is_reserved(side->address));
     *ret_is_managed = is_known && range.is_managed;
     if (side->place == FLYT_PLACE_ANY || *ret_is_managed)
@@ -61,7 +61,7 @@ static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes, b
         return is_device ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     if (!is_known)
         return is_window || flyt_range_is_foreign(side->address) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    return span_bytes <= range.bytes - (side->address - range.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return flyt_range_holds(&range, side->address, span_bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* A side of the copy, and whether it is managed memory. */

@@ -69,12 +69,12 @@ static CUresult check(const struct flyt_fill *fill, bool *ret_is_host, bool *ret
     /* What is nowhere known may be a variable that only device code knows, which the server decides. */
     *ret_is_host = *ret_is_managed = false;
     if (!flyt_range_find(fill->address, &range)) {
-        bool is_wrong = flyt_window_device(fill->address) >= 0 || flyt_range_is_foreign(fill->address);
+        bool is_wrong = flyt_is_device_address(fill->address) || flyt_range_is_foreign(fill->address);
         return is_wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     }
     *ret_is_host = flyt_range_is_host(&range);
     *ret_is_managed = range.is_managed;
-    return span <= range.bytes - (fill->address - range.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return flyt_range_holds(&range, fill->address, span) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is_async)
