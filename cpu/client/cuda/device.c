@@ -160,6 +160,35 @@ CUresult flyt_device_attribute(int device, CUdevice_attribute attribute, int *re
     return CUDA_SUCCESS;
 }
 
+CUresult flyt_device_affinity_support(int device, int type, int *ret_is_supported)
+{
+    const struct flyt_device_info *info;
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_is_supported || type < 0 || type >= CU_EXEC_AFFINITY_TYPE_MAX))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_device_info(device, &info);
+    if (!result)
+        *ret_is_supported = 0;
+    return result;
+}
+
+CUresult flyt_context_affinity(int type, CUexecAffinityParam *ret_affinity)
+{
+    int device, sms;
+    CUresult result = flyt_context_device(NULL, &device);
+    if (!result && !ret_affinity)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result && type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+        result = CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    if (!result)
+        result = flyt_device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &sms);
+    if (!result)
+        *ret_affinity =
+            (CUexecAffinityParam){.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT, .param.smCount.val = (unsigned)sms};
+    return result;
+}
+
 /* Numbers of a PCI address; false: it is none. Two numbers without a domain, as in 3B:00. */
 static bool parse_pci(const char *text, unsigned parts[3])
 {

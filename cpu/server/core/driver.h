@@ -107,6 +107,10 @@
     X(cuLaunchKernelEx)                                                                                                \
     X(cuStreamSetAttribute)                                                                                            \
     X(cuStreamBatchMemOp)                                                                                              \
+    X(cuTensorMapEncodeTiled)                                                                                          \
+    X(cuTensorMapEncodeIm2col)                                                                                         \
+    X(cuTensorMapEncodeIm2colWide)                                                                                     \
+    X(cuTensorMapReplaceAddress)                                                                                       \
     X(cuProfilerStart)                                                                                                 \
     X(cuProfilerStop)
 
