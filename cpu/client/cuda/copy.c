@@ -473,6 +473,22 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, ui
     return result || is_async || is_early ? result : flyt_stream_wait(stream);
 }
 
+/* Whether only the server can say that the device's memory is there. */
+static bool is_unknown(const struct flyt_copy_side *side)
+{
+    struct flyt_range range;
+    return side->place == FLYT_PLACE_DEVICE && !flyt_range_find(side->address, &range);
+}
+
+/* Whether the copy has to be complete, as CUDA says, or its outcome is not known before. */
+static bool must_wait(const struct flyt_copy *copy, const struct sides *sides)
+{
+    const bool is_within = copy->dst.place == FLYT_PLACE_DEVICE && copy->src.place == FLYT_PLACE_DEVICE;
+    return sides->is_dst_managed || sides->is_src_managed || flyt_range_is_synchronous(copy->dst.address) ||
+           flyt_range_is_synchronous(copy->src.address) ||
+           (is_within && (is_unknown(&copy->dst) || is_unknown(&copy->src)));
+}
+
 CUresult flyt_copy(const struct flyt_copy *given, CUstream stream_handle, bool is_async)
 {
     struct flyt_stream *stream;
@@ -491,9 +507,7 @@ CUresult flyt_copy(const struct flyt_copy *given, CUstream stream_handle, bool i
         result = flyt_watch_before_use(stream, copy.dst.address);
     if (!result)
         result = carry_out(stream, &copy, bytes, is_async);
-    if (!result && !is_async &&
-        (sides.is_dst_managed || sides.is_src_managed || flyt_range_is_synchronous(copy.dst.address) ||
-         flyt_range_is_synchronous(copy.src.address)))
+    if (!result && !is_async && must_wait(&copy, &sides))
         result = flyt_stream_wait(stream);
     else if (!result && !is_async && (copy.dst.place == FLYT_PLACE_HOST || copy.src.place == FLYT_PLACE_HOST))
         result = flyt_watch_after(stream, false); /* it was behind all that the stream had */

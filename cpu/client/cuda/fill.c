@@ -51,8 +51,15 @@ static CUresult fill_device(struct flyt_stream *stream, const struct flyt_fill *
     return result;
 }
 
-/* Finds out whose memory it is. */
-static CUresult check(const struct flyt_fill *fill, bool *ret_is_host, bool *ret_is_managed)
+/* Whose memory is filled. */
+enum owner {
+    DEVICE,
+    HOST,
+    MANAGED,
+    UNKNOWN /* it may be a variable that only device code knows, which the server decides */
+};
+
+static CUresult check(const struct flyt_fill *fill, enum owner *ret_owner)
 {
     struct flyt_range range;
     uint64_t span, width_bytes, whole_rows;
@@ -66,36 +73,35 @@ static CUresult check(const struct flyt_fill *fill, bool *ret_is_host, bool *ret
     shape.dst = (struct flyt_copy_side){FLYT_PLACE_ANY, fill->address, fill->pitch_bytes, fill->slice_bytes};
     if (!fill->address || !flyt_copy_span(&shape, &shape.dst, &span))
         return CUDA_ERROR_INVALID_VALUE;
-    /* What is nowhere known may be a variable that only device code knows, which the server decides. */
-    *ret_is_host = *ret_is_managed = false;
+    *ret_owner = UNKNOWN;
     if (!flyt_range_find(fill->address, &range)) {
         bool is_wrong = flyt_is_device_address(fill->address) || flyt_range_is_foreign(fill->address);
         return is_wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     }
-    *ret_is_host = flyt_range_is_host(&range);
-    *ret_is_managed = range.is_managed;
+    *ret_owner = flyt_range_is_host(&range) ? HOST : range.is_managed ? MANAGED : DEVICE;
     return flyt_range_holds(&range, fill->address, span) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is_async)
 {
     struct flyt_stream *stream;
-    bool is_host, is_managed;
+    enum owner owner;
     CUresult result = flyt_client_enter();
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
     if (result || !fill->width || !fill->height || !fill->depth)
         return result;
-    result = check(fill, &is_host, &is_managed);
-    if (!result && is_managed)
+    result = check(fill, &owner);
+    if (!result && owner == MANAGED)
         result = flyt_watch_before_use(stream, fill->address);
     if (result)
         return result;
-    result = is_host ? fill_host(stream, fill) : fill_device(stream, fill);
-    /* CUDA fills managed memory synchronously. */
-    if (!result && !is_async && (is_managed || flyt_range_is_synchronous(fill->address)))
-        result = flyt_stream_wait(stream);
-    return result;
+    result = owner == HOST ? fill_host(stream, fill) : fill_device(stream, fill);
+    if (result || is_async || ((owner == DEVICE || owner == HOST) && !flyt_range_is_synchronous(fill->address)))
+        return result;
+    /* CUDA fills managed memory synchronously; what is unknown may be nobody's, which the server's word tells. */
+    result = flyt_stream_wait(stream);
+    return result ? result : flyt_client_enter();
 }
 
 CUresult flyt_fill_raw(struct flyt_stream *stream, uint64_t address, unsigned char value, uint64_t bytes)
