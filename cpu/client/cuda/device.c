@@ -55,6 +55,8 @@ static void fill_info(struct flyt_device_info *info, const flyt_device_info_res 
     info->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1; /* they are the client's own */
     info->attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] =
         flyt_channel_has(flyt_client.channel, FLYT_VIRTUAL_CREATE);
+    if (!flyt_channel_has(flyt_client.channel, FLYT_TENSORMAP_ENCODE))
+        info->attributes[CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED] = 0;
 }
 
 /* In a VM the device is the VM's own, and stays so when another GPU serves it. */
