@@ -492,6 +492,8 @@ CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_hand
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
+    if (!result)
+        result = flyt_capture_refuse(stream);
     if (result)
         return result;
     *ret_address = 0;
@@ -529,6 +531,8 @@ CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
     CUresult result = flyt_client_enter_release();
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
+    if (!result)
+        result = flyt_capture_refuse(stream);
     if (result || !address)
         return result;
     pthread_mutex_lock(&pools.mutex);
