@@ -196,8 +196,8 @@ static void questions(unsigned *device)
     EXPECT_EQ(type, cudaGraphNodeTypeEmpty);
     cudaKernelNodeParams params;
     CHECK(cudaGraphKernelNodeGetParams(b, &params));
-    EXPECT(params.func == (void *)multiply_add && params.blockDim.x == 256 && *(unsigned *)params.kernelParams[2] == 2 &&
-           *(unsigned **)params.kernelParams[0] == device);
+    EXPECT(params.func == (void *)multiply_add && params.blockDim.x == 256 &&
+           *(unsigned *)params.kernelParams[2] == 2 && *(unsigned **)params.kernelParams[0] == device);
     CHECK(cudaGraphClone(&clone, graph));
     CHECK(cudaGraphNodeFindInClone(&found, b, clone));
     EXPECT(found != b);
