@@ -332,12 +332,7 @@ void flyt_capture_stream_ends(struct flyt_stream *stream)
         *link = stream->capture_next;
         capture->is_invalid = true;
         if (capture->origin == stream)
-            capture->origin = NULL;
-        /* Nobody can end it any more. */
-        if (!capture->streams) {
-            flyt_capture_leave_locked(capture);
-            free(capture);
-        }
+            flyt_captures.ops->abandon_locked(capture);
     }
     free_ends(&stream->captured);
     pthread_mutex_unlock(&flyt_captures.mutex);

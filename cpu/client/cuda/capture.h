@@ -29,7 +29,6 @@ struct flyt_capture {
     bool is_invalid;
     struct flyt_stream *origin;  /* where it began */
     struct flyt_stream *streams; /* all that take part, by capture_next */
-    bool has_lost_stream;        /* one that took part was destroyed */
 };
 
 /* The last nodes of a stream that captures, and what an event that was recorded there stands for: nodes by their ids.
@@ -62,6 +61,9 @@ struct flyt_capture_ops {
     CUresult (*function)(struct flyt_stream *stream, CUhostFn function, void *user);
     CUresult (*memory_ops)(struct flyt_stream *stream, unsigned count, const CUstreamBatchMemOpParams *ops);
     CUresult (*call)(struct flyt_stream *stream, const struct flyt_captured_call *call);
+    /* The stream where it began has ended, and nobody can end it: its streams are ordinary ones again, and it is freed.
+     * The mutex is held. */
+    void (*abandon_locked)(struct flyt_capture *capture);
     /* An event that is recorded, or waited for, in a graph whenever that is launched (…_EXTERNAL). */
     CUresult (*external)(struct flyt_stream *stream, struct flyt_event *event, bool is_wait);
 };

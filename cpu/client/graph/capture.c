@@ -110,7 +110,10 @@ static CUresult add_event(struct flyt_stream *stream, struct flyt_event *event, 
     return add(stream, flyt_node_data_event((CUevent)(uintptr_t)event->record.minted_id, is_wait, &data), &data);
 }
 
-static const struct flyt_capture_ops ops = {.kernel = add_kernel,
+static void abandon_locked(struct flyt_capture *capture);
+
+static const struct flyt_capture_ops ops = {.abandon_locked = abandon_locked,
+                                            .kernel = add_kernel,
                                             .copy = add_copy,
                                             .fill = add_fill,
                                             .function = add_function,
@@ -252,6 +255,24 @@ static CUresult check_joined_locked(const struct under_way *self)
     return result;
 }
 
+/* With its graph, where that was its own and is_failed. */
+static void free_locked(struct under_way *self, bool is_failed)
+{
+    struct flyt_graph *graph = graph_of_locked(self);
+    flyt_capture_leave_locked(&self->capture);
+    graph->capture = 0;
+    if (is_failed && !self->is_given)
+        flyt_graph_free_locked(graph);
+    free(self->told);
+    free(self->told_data);
+    free(self);
+}
+
+static void abandon_locked(struct flyt_capture *capture)
+{
+    free_locked((struct under_way *)capture, true);
+}
+
 static CUresult end_locked(struct flyt_stream *stream, CUgraph *ret_graph)
 {
     struct under_way *self = (struct under_way *)flyt_capture_of_locked(stream);
@@ -264,16 +285,9 @@ static CUresult end_locked(struct flyt_stream *stream, CUgraph *ret_graph)
     if (self->capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && self->capture.thread != flyt_thread_number())
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     CUresult result = self->capture.is_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : check_joined_locked(self);
-    struct flyt_graph *graph = graph_of_locked(self);
-    flyt_capture_leave_locked(&self->capture);
-    graph->capture = 0;
-    if (result && !self->is_given)
-        flyt_graph_free_locked(graph);
-    else if (!result)
+    if (!result)
         *ret_graph = (CUgraph)(uintptr_t)self->graph_id;
-    free(self->told);
-    free(self->told_data);
-    free(self);
+    free_locked(self, result);
     return result;
 }
 

@@ -10,6 +10,7 @@ struct flyt_graph_exec {
     struct flyt_record record;
     struct flyt_graph *graph; /* a copy of the one that it was made of */
     cuuint64_t flags;
+    uint64_t context_id;
     int device;
     struct flyt_plan *plan;  /* NULL: to be made, for the graph has changed */
     uint64_t last_stream_id; /* of its last launch; 0: there was none */
@@ -31,7 +32,7 @@ static void drop_plan_locked(struct flyt_graph_exec *exec)
 
 static CUresult make_plan_locked(struct flyt_graph_exec *exec)
 {
-    return exec->plan ? CUDA_SUCCESS : flyt_plan_new_locked(exec->graph, exec->device, &exec->plan);
+    return exec->plan ? CUDA_SUCCESS : flyt_plan_new_locked(exec->graph, exec->context_id, exec->device, &exec->plan);
 }
 
 /* ---- life ---- */
@@ -45,7 +46,8 @@ static void free_locked(struct flyt_graph_exec *exec)
     flyt_table_free(&exec_table, &exec->record);
 }
 
-static CUresult new_locked(CUgraph handle, unsigned long long flags, int device, struct flyt_graph_exec **ret_exec)
+static CUresult new_locked(CUgraph handle, unsigned long long flags, uint64_t context_id, int device,
+                           struct flyt_graph_exec **ret_exec)
 {
     const struct flyt_graph *graph = flyt_graph_find_locked(handle);
     if (!graph || graph->capture)
@@ -55,6 +57,7 @@ static CUresult new_locked(CUgraph handle, unsigned long long flags, int device,
         return CUDA_ERROR_OUT_OF_MEMORY;
     exec->graph = flyt_graph_copy_locked(graph, true);
     exec->flags = flags;
+    exec->context_id = context_id;
     exec->device = device;
     exec->plan = NULL;
     exec->last_stream_id = 0;
@@ -85,7 +88,7 @@ CUresult flyt_graph_instantiate(CUgraphExec *ret_exec, CUgraph graph, unsigned l
     if (result)
         return result;
     pthread_mutex_lock(&flyt_captures.mutex);
-    result = new_locked(graph, flags, device, &exec);
+    result = new_locked(graph, flags, context_id, device, &exec);
     pthread_mutex_unlock(&flyt_captures.mutex);
     if (!result)
         *ret_exec = (CUgraphExec)(uintptr_t)exec->record.minted_id;
@@ -128,6 +131,7 @@ CUresult flyt_graph_exec_destroy(CUgraphExec handle)
     if (exec)
         free_locked(exec);
     pthread_mutex_unlock(&flyt_captures.mutex);
+    flyt_user_objects_settle();
     return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -274,10 +278,14 @@ static struct flyt_graph_node *find_node_locked(const struct flyt_graph_exec *ex
 CUresult flyt_graph_exec_set(CUgraphExec handle, CUgraphNode node_handle, struct flyt_node_data *data)
 {
     CUresult result = flyt_client_enter();
+    if (result) {
+        flyt_node_data_fini(data);
+        return result;
+    }
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
     struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
-    if (!result && (!node || node->data.kind != data->kind))
+    if (!node || node->data.kind != data->kind)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result) {
         struct flyt_node_data old = node->data;
@@ -306,6 +314,8 @@ static bool may_be_disabled(const struct flyt_graph_node *node)
 CUresult flyt_graph_exec_enable(CUgraphExec handle, CUgraphNode node_handle, unsigned is_enabled)
 {
     CUresult result = flyt_client_enter();
+    if (result)
+        return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
     struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
@@ -322,6 +332,8 @@ CUresult flyt_graph_exec_enable(CUgraphExec handle, CUgraphNode node_handle, uns
 CUresult flyt_graph_exec_is_enabled(CUgraphExec handle, CUgraphNode node_handle, unsigned *ret_is_enabled)
 {
     CUresult result = flyt_client_enter();
+    if (result)
+        return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     const struct flyt_graph_exec *exec = find_locked(handle);
     const struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
@@ -392,6 +404,8 @@ CUresult flyt_graph_exec_update(CUgraphExec handle, CUgraph graph_handle, CUgrap
     const struct flyt_graph_node *node = NULL;
     CUgraphExecUpdateResult why = CU_GRAPH_EXEC_UPDATE_ERROR;
     CUresult result = flyt_client_enter();
+    if (result)
+        return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
     const struct flyt_graph *graph = flyt_graph_find_locked(graph_handle);
@@ -413,6 +427,8 @@ CUresult flyt_graph_exec_set_child(CUgraphExec handle, CUgraphNode node_handle, 
 {
     const struct flyt_graph_node *different;
     CUresult result = flyt_client_enter();
+    if (result)
+        return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
     struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;

@@ -259,6 +259,7 @@ CUresult flyt_graph_destroy(CUgraph handle)
     else
         result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_unlock(&flyt_captures.mutex);
+    flyt_user_objects_settle();
     return result;
 }
 
@@ -450,9 +451,11 @@ static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgr
     CUresult result = flyt_client_enter();
     if (!result && count && (!from || !to))
         result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     const struct flyt_graph *graph = flyt_graph_find_locked(handle);
-    if (!result && !graph)
+    if (!graph)
         result = CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && !result; i++)
         result = change_locked(graph, from[i], to[i], edge_data ? &edge_data[i] : NULL);

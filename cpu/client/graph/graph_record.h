@@ -59,6 +59,8 @@ struct flyt_graph_node **flyt_graph_sort_locked(const struct flyt_graph *graph, 
 
 /* ---- user objects ---- */
 
+/* Has the program free those that nobody keeps any more. The mutex is not held. */
+void flyt_user_objects_settle(void);
 /* The copy keeps what the original does. False: no memory. */
 bool flyt_user_holds_copy_locked(struct flyt_graph *to, const struct flyt_graph *from);
 void flyt_user_holds_free_locked(struct flyt_graph *graph);
@@ -72,10 +74,14 @@ struct flyt_segment_part {
     unsigned before_count;
 };
 
-/* Makes a segment of nodes on a device; parts are in order, and name earlier ones by place. CUDA_ERROR_OUT_OF_MEMORY,
- * or a lost connection. */
-CUresult flyt_segment_new(int device, const struct flyt_segment_part *parts, unsigned count, uint64_t *ret_id);
+/* Makes a segment of nodes on a device, which goes with the context; parts are in order, and name earlier ones by
+ * place. CUDA_ERROR_OUT_OF_MEMORY, or a lost connection. */
+CUresult flyt_segment_new(uint64_t context_id, int device, const struct flyt_segment_part *parts, unsigned count,
+                          uint64_t *ret_id);
 void flyt_segment_end(uint64_t segment_id);
+/* Part (part.h): a context ends, and its segments with it. */
+void flyt_segment_clear(uint64_t context_id, bool is_on_server);
+/* CUDA_ERROR_INVALID_HANDLE: the segment has gone with its context. */
 CUresult flyt_segment_launch(uint64_t segment_id, struct flyt_stream *stream);
 CUresult flyt_segment_upload(uint64_t segment_id, struct flyt_stream *stream);
 /* Part (part.h): makes them again. */

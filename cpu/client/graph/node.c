@@ -36,9 +36,13 @@ CUresult flyt_graph_add(CUgraphNode *ret_node, CUgraph handle, const CUgraphNode
 {
     struct flyt_graph_node *node;
     CUresult result = flyt_client_enter();
+    if (result) {
+        flyt_node_data_fini(data);
+        return result;
+    }
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph *graph = flyt_graph_find_locked(handle);
-    if (!result && (!ret_node || !graph || (count && !before)))
+    if (!ret_node || !graph || (count && !before))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = add_locked(graph, before, edge_data, count, data, &node);
@@ -85,22 +89,24 @@ CUresult flyt_graph_add_wait(CUgraphNode *ret_node, CUgraph graph, const CUgraph
 
 /* ---- asking ---- */
 
-/* The node, with the mutex held; NULL: unknown, or the result is not CUDA_SUCCESS. Whoever calls this unlocks. */
+/* The node, with the mutex held, which leave_locked gives back; NULL: unknown, or the result is not CUDA_SUCCESS. In a
+ * forked child, of which flyt_client_enter tells, another thread may have left the mutex locked. */
 static struct flyt_graph_node *enter_locked(CUgraphNode handle, CUresult *result)
 {
-    struct flyt_graph_node *node = NULL;
     *result = flyt_client_enter();
+    if (*result && flyt_client_is_forked())
+        return NULL;
     pthread_mutex_lock(&flyt_captures.mutex);
-    if (!*result) {
-        node = flyt_graph_node_find_locked(handle);
-        *result = node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    }
+    struct flyt_graph_node *node = *result ? NULL : flyt_graph_node_find_locked(handle);
+    if (!*result && !node)
+        *result = CUDA_ERROR_INVALID_VALUE;
     return node;
 }
 
 static CUresult leave_locked(CUresult result)
 {
-    pthread_mutex_unlock(&flyt_captures.mutex);
+    if (!flyt_client_is_forked())
+        pthread_mutex_unlock(&flyt_captures.mutex);
     return result;
 }
 
@@ -112,7 +118,9 @@ CUresult flyt_graph_node_destroy(CUgraphNode handle)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (node)
         flyt_graph_node_free_locked(node);
-    return leave_locked(result);
+    leave_locked(result);
+    flyt_user_objects_settle();
+    return result;
 }
 
 CUresult flyt_graph_node_type(CUgraphNode handle, CUgraphNodeType *ret_type)

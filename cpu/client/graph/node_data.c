@@ -291,11 +291,15 @@ void flyt_node_data_fini_locked(struct flyt_node_data *data)
     *data = (struct flyt_node_data){0};
 }
 
+/* Only graphs need the mutex. */
 void flyt_node_data_fini(struct flyt_node_data *data)
 {
-    pthread_mutex_lock(&flyt_captures.mutex);
+    const bool is_graph = data->kind == FLYT_NODE_CHILD;
+    if (is_graph)
+        pthread_mutex_lock(&flyt_captures.mutex);
     flyt_node_data_fini_locked(data);
-    pthread_mutex_unlock(&flyt_captures.mutex);
+    if (is_graph)
+        pthread_mutex_unlock(&flyt_captures.mutex);
 }
 
 CUgraphNodeType flyt_node_data_type(const struct flyt_node_data *data)

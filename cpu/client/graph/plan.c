@@ -204,7 +204,7 @@ static CUresult plan_segment(struct planning *self)
         }
     self->done_count += count;
     if (!result && work_count) {
-        result = flyt_segment_new(self->plan->device, parts, count, &segment_id);
+        result = flyt_segment_new(self->plan->context_id, self->plan->device, parts, count, &segment_id);
         if (!result) {
             result = add_step(self->plan, segment_id, NULL);
             if (result)
@@ -249,7 +249,7 @@ static int device_of(const struct flattening *all, int device)
     return device;
 }
 
-CUresult flyt_plan_new_locked(struct flyt_graph *graph, int device, struct flyt_plan **ret_plan)
+CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan)
 {
     struct planning self = {.plan = calloc(1, sizeof *self.plan)};
     CUresult result = self.plan ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -257,6 +257,7 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, int device, struct flyt_
         result = self.all.is_cyclic ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     if (!result) {
         self.plan->refs = 1;
+        self.plan->context_id = context_id;
         self.plan->device = device_of(&self.all, device);
         result = check_devices(&self);
     }

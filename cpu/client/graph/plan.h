@@ -10,6 +10,7 @@
 
 struct flyt_plan {
     unsigned refs; /* under the mutex */
+    uint64_t context_id;
     int device;
     unsigned count;
     struct flyt_plan_step {
@@ -18,9 +19,10 @@ struct flyt_plan {
     } * steps;
 };
 
-/* Makes the plan of a graph on a device, and its segments at the server. CUDA_ERROR_INVALID_VALUE: the graph has a
- * cycle; CUDA_ERROR_NOT_SUPPORTED: it has nodes of another device; CUDA_ERROR_OUT_OF_MEMORY; a lost connection. */
-CUresult flyt_plan_new_locked(struct flyt_graph *graph, int device, struct flyt_plan **ret_plan);
+/* Makes the plan of a graph for a context and its device, and its segments at the server. CUDA_ERROR_INVALID_VALUE: the
+ * graph has a cycle; CUDA_ERROR_NOT_SUPPORTED: it has nodes of another device; CUDA_ERROR_OUT_OF_MEMORY; a lost
+ * connection. */
+CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan);
 /* NULL is allowed. */
 void flyt_plan_unref_locked(struct flyt_plan *plan);
 /* Submits it to the stream. The mutex is not held. */

@@ -17,8 +17,9 @@
 
 struct flyt_segment {
     struct flyt_record record;
+    uint64_t context_id;
     int device;
-    unsigned count;
+    unsigned node_count;
     flyt_segment_node_args *nodes; /* as they are sent; they own what they point to */
 };
 
@@ -95,26 +96,28 @@ static bool take(uint64_t segment_id, unsigned place, const struct flyt_segment_
 
 static void free_nodes(struct flyt_segment *segment)
 {
-    for (unsigned i = 0; segment->nodes && i < segment->count; i++) {
+    for (unsigned i = 0; segment->nodes && i < segment->node_count; i++) {
         free(segment->nodes[i].before.before_val);
         free(segment->nodes[i].attributes.attributes_val);
         free(segment->nodes[i].params.params_val);
     }
     free(segment->nodes);
     segment->nodes = NULL;
-    segment->count = 0;
+    segment->node_count = 0;
 }
 
 /* A record keeps its nodes until its slot is used again: another server may still need them. */
-static struct flyt_segment *new_record(int device, const struct flyt_segment_part *parts, unsigned count)
+static struct flyt_segment *new_record(uint64_t context_id, int device, const struct flyt_segment_part *parts,
+                                       unsigned count)
 {
     struct flyt_segment *segment = flyt_table_new(&segment_table);
     if (!segment)
         return NULL;
     free_nodes(segment);
+    segment->context_id = context_id;
     segment->device = device;
     segment->nodes = calloc(count + 1, sizeof *segment->nodes);
-    segment->count = segment->nodes ? count : 0;
+    segment->node_count = segment->nodes ? count : 0;
     bool is_taken = segment->nodes;
     for (unsigned i = 0; i < count && is_taken; i++)
         is_taken = take(segment->record.minted_id, i, &parts[i], &segment->nodes[i]);
@@ -135,9 +138,22 @@ static void look_for_reached(const struct flyt_segment_part *parts, unsigned cou
     }
 }
 
-CUresult flyt_segment_new(int device, const struct flyt_segment_part *parts, unsigned count, uint64_t *ret_id)
+/* What the wire does not take. */
+static CUresult check(const struct flyt_segment_part *parts, unsigned count)
 {
-    struct flyt_segment *segment = new_record(device, parts, count);
+    for (unsigned i = 0; i < count; i++)
+        if (parts[i].before_count > FLYT_SEGMENT_EDGES_MAX)
+            return flyt_not_supported("graph with so many edges to one node");
+    return count > FLYT_SEGMENT_NODES_MAX ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult flyt_segment_new(uint64_t context_id, int device, const struct flyt_segment_part *parts, unsigned count,
+                          uint64_t *ret_id)
+{
+    CUresult refused = check(parts, count);
+    if (refused)
+        return refused;
+    struct flyt_segment *segment = new_record(context_id, device, parts, count);
     if (!segment)
         return CUDA_ERROR_OUT_OF_MEMORY;
     look_for_reached(parts, count);
@@ -165,12 +181,25 @@ void flyt_segment_end(uint64_t segment_id)
     flyt_table_free(&segment_table, &segment->record);
 }
 
+void flyt_segment_clear(uint64_t context_id, bool is_on_server)
+{
+    uint32_t slot = 0;
+    struct flyt_segment *segment;
+    while ((segment = flyt_table_next(&segment_table, &slot)))
+        if (segment->context_id == context_id && flyt_table_take(&segment_table, segment->record.minted_id)) {
+            flyt_end_segment_destroy(&segment->record, is_on_server);
+            flyt_table_free(&segment_table, &segment->record);
+        }
+}
+
 /* ---- launching ---- */
 
 CUresult flyt_segment_launch(uint64_t segment_id, struct flyt_stream *stream)
 {
     uint64_t sequence = 0;
-    CUresult result = flyt_watch_before(stream);
+    CUresult result = flyt_table_find(&segment_table, segment_id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (!result)
+        result = flyt_watch_before(stream);
     if (!result)
         result = flyt_stream_begin(stream);
     if (result)
@@ -200,7 +229,7 @@ CUresult flyt_segment_upload(uint64_t segment_id, struct flyt_stream *stream)
 static int restore_nodes(struct flyt_restore *restore, const struct flyt_segment *segment)
 {
     int status = 0;
-    for (unsigned i = 0; i < segment->count && !status; i++) {
+    for (unsigned i = 0; i < segment->node_count && !status; i++) {
         flyt_segment_node_args args = segment->nodes[i];
         uint64_t sequence = 0;
         args.thread = FLYT_RESTORE_THREAD;

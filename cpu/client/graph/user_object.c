@@ -18,7 +18,8 @@ struct flyt_user_hold {
     uint64_t count;
 };
 
-static struct user_object *objects; /* under flyt_captures.mutex */
+/* Under flyt_captures.mutex: those that there are, and those that the program is to free. */
+static struct user_object *objects, *released;
 
 static struct user_object *find_locked(CUuserObject handle)
 {
@@ -28,7 +29,6 @@ static struct user_object *find_locked(CUuserObject handle)
     return one;
 }
 
-/* The program's function may call nothing of CUDA, and may be called while the mutex is held. */
 static void release_locked(struct user_object *object, uint64_t count)
 {
     struct user_object **link = &objects;
@@ -38,8 +38,22 @@ static void release_locked(struct user_object *object, uint64_t count)
     while (*link != object)
         link = &(*link)->next;
     *link = object->next;
-    object->destroy(object->user);
-    free(object);
+    object->next = released;
+    released = object;
+}
+
+void flyt_user_objects_settle(void)
+{
+    pthread_mutex_lock(&flyt_captures.mutex);
+    struct user_object *list = released;
+    released = NULL;
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    while (list) {
+        struct user_object *object = list;
+        list = object->next;
+        object->destroy(object->user);
+        free(object);
+    }
 }
 
 CUresult flyt_user_object_create(CUuserObject *ret_object, void *user, CUhostFn destroy, unsigned count, unsigned flags)
@@ -62,6 +76,8 @@ CUresult flyt_user_object_create(CUuserObject *ret_object, void *user, CUhostFn 
 CUresult flyt_user_object_retain(CUuserObject handle, unsigned count)
 {
     CUresult result = flyt_client_enter();
+    if (result)
+        return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     struct user_object *object = find_locked(handle);
     if (!result && (!object || !count || count > INT32_MAX))
@@ -75,6 +91,8 @@ CUresult flyt_user_object_retain(CUuserObject handle, unsigned count)
 CUresult flyt_user_object_release(CUuserObject handle, unsigned count)
 {
     CUresult result = flyt_client_enter();
+    if (result)
+        return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     struct user_object *object = find_locked(handle);
     if (!result && (!object || !count || count > object->count))
@@ -82,6 +100,7 @@ CUresult flyt_user_object_release(CUuserObject handle, unsigned count)
     if (!result)
         release_locked(object, count);
     pthread_mutex_unlock(&flyt_captures.mutex);
+    flyt_user_objects_settle();
     return result;
 }
 
@@ -110,6 +129,8 @@ static bool keep_locked(struct flyt_graph *graph, struct user_object *object, ui
 CUresult flyt_graph_retain(CUgraph graph_handle, CUuserObject handle, unsigned count, unsigned flags)
 {
     CUresult result = flyt_client_enter();
+    if (result)
+        return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph *graph = flyt_graph_find_locked(graph_handle);
     struct user_object *object = find_locked(handle);
@@ -128,6 +149,8 @@ CUresult flyt_graph_retain(CUgraph graph_handle, CUuserObject handle, unsigned c
 CUresult flyt_graph_release(CUgraph graph_handle, CUuserObject handle, unsigned count)
 {
     CUresult result = flyt_client_enter();
+    if (result)
+        return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph *graph = flyt_graph_find_locked(graph_handle);
     struct user_object *object = find_locked(handle);
@@ -146,6 +169,7 @@ CUresult flyt_graph_release(CUgraph graph_handle, CUuserObject handle, unsigned 
         release_locked(object, count);
     }
     pthread_mutex_unlock(&flyt_captures.mutex);
+    flyt_user_objects_settle();
     return result;
 }
 

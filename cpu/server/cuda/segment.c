@@ -53,6 +53,8 @@ struct flyt_segment {
     struct flyt_device *device;
     struct node *nodes;
     unsigned count, room;
+    unsigned whole_count; /* that it is to have */
+    CUresult failure;     /* of a node that could not be taken: the segment is none */
     uint64_t unload_seen; /* session->unload_count when its kernels were last looked for */
     /* The driver's; NULL: to be made. */
     CUgraphExec cu_exec;
@@ -100,6 +102,8 @@ void flyt_segment_drop(struct flyt_segment *segment, const struct flyt_device *d
 CUresult flyt_serve_segment_create(struct flyt_call *call, const flyt_segment_create_args *args)
 {
     struct flyt_device *device;
+    if (args->node_count > FLYT_SEGMENT_NODES_MAX)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = flyt_session_use_device(call->session, args->device, &device);
     if (result != CUDA_SUCCESS)
         return result;
@@ -108,6 +112,7 @@ CUresult flyt_serve_segment_create(struct flyt_call *call, const flyt_segment_cr
         return CUDA_ERROR_OUT_OF_MEMORY;
     self->object.id = args->segment_id;
     self->device = device;
+    self->whole_count = args->node_count;
     result = flyt_session_insert(call->session, &self->object, FLYT_ID_SEGMENT);
     if (result != CUDA_SUCCESS)
         free(self);
@@ -210,8 +215,6 @@ static CUresult grow(struct flyt_segment *self)
 {
     if (self->count < self->room)
         return CUDA_SUCCESS;
-    if (self->count >= FLYT_SEGMENT_NODES_MAX)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     unsigned room = self->room ? 2 * self->room : 16;
     struct node *nodes = realloc(self->nodes, room * sizeof *nodes);
     if (!nodes)
@@ -225,10 +228,11 @@ CUresult flyt_serve_segment_node(struct flyt_call *call, const flyt_segment_node
                                  struct flyt_segment *segment, struct flyt_kernel *kernel)
 {
     struct node node = {.kind = (enum flyt_segment_kind)args->kind, .bytes = sizeof node};
-    CUresult result =
-        args->kind < FLYT_SEGMENT_KINDS && args->place <= segment->count ? grow(segment) : CUDA_ERROR_INVALID_VALUE;
+    const bool is_good =
+        args->kind < FLYT_SEGMENT_KINDS && args->place <= segment->count && args->place < segment->whole_count;
+    CUresult result = is_good ? grow(segment) : CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS)
-        return result;
+        return segment->failure = result;
     if (node.kind == FLYT_SEGMENT_KERNEL)
         result = take_kernel(segment, args, kernel, &node);
     else if (node.kind == FLYT_SEGMENT_SET)
@@ -241,7 +245,7 @@ CUresult flyt_serve_segment_node(struct flyt_call *call, const flyt_segment_node
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         free_node(&node);
-        return result;
+        return segment->failure = result;
     }
     if (args->place == segment->count)
         segment->nodes[segment->count++] = (struct node){.kind = FLYT_SEGMENT_EMPTY};
@@ -456,7 +460,9 @@ static void note_constants(const struct flyt_segment *self)
 static CUresult submit(struct flyt_call *call, struct flyt_stream *stream, struct flyt_segment *segment,
                        flyt_submit_fn fn)
 {
-    if (segment->device != stream->device)
+    if (segment->failure != CUDA_SUCCESS)
+        return segment->failure;
+    if (segment->device != stream->device || segment->count < segment->whole_count)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = prepare(segment, call->sequence);
     return result == CUDA_SUCCESS

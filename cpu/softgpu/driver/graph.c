@@ -256,25 +256,30 @@ static void free_exec(struct CUgraphExec_st *exec)
     free(exec);
 }
 
+static CUresult kernel_op(struct kernel_work *kernel, struct flyt_soft_op **ret_op)
+{
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, kernel->params, CU_LAUNCH_PARAM_BUFFER_SIZE, &kernel->param_bytes,
+                     CU_LAUNCH_PARAM_END};
+    CUlaunchConfig config = kernel->config;
+    CUresult r;
+
+    config.attrs = kernel->attributes;
+    r = flyt_soft_launch_op_new(&config, kernel->function, kernel->ctx, false, NULL, kernel->param_bytes ? extra : NULL,
+                                ret_op);
+    if (r == CUDA_SUCCESS)
+        flyt_soft_launch_op_keep(*ret_op, kernel->ctx);
+    return r;
+}
+
 static CUresult node_op(struct CUgraphNode_st *node, struct flyt_soft_op **ret_op)
 {
-    struct kernel_work *kernel = &node->kernel;
-    CUlaunchConfig config;
-
     switch (node->type) {
     case CU_GRAPH_NODE_TYPE_MEMSET:
         return flyt_soft_fill_op_new(&node->fill, ret_op);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return flyt_soft_copy_op_new(&node->copy, ret_op);
-    case CU_GRAPH_NODE_TYPE_KERNEL: {
-        void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, kernel->params, CU_LAUNCH_PARAM_BUFFER_SIZE,
-                         &kernel->param_bytes, CU_LAUNCH_PARAM_END};
-
-        config = kernel->config;
-        config.attrs = kernel->attributes;
-        return flyt_soft_launch_op_new(&config, kernel->function, kernel->ctx, false, NULL,
-                                       kernel->param_bytes ? extra : NULL, ret_op);
-    }
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return kernel_op(&node->kernel, ret_op);
     default:
         *ret_op = NULL;
         return CUDA_SUCCESS;

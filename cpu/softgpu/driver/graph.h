@@ -18,6 +18,8 @@ struct flyt_soft_op;
 /* A launch on the SMs of the context, whatever stream it is pushed to. */
 CUresult flyt_soft_launch_op_new(const CUlaunchConfig *config, CUfunction f, struct CUctx_st *ctx, bool is_cooperative,
                                  void **params, void **extra, struct flyt_soft_op **ret_op);
+/* The launch keeps its context, which is not that of the stream that it is pushed to. */
+void flyt_soft_launch_op_keep(struct flyt_soft_op *op, struct CUctx_st *ctx);
 CUresult flyt_soft_copy_op_new(const CUDA_MEMCPY3D *c, struct flyt_soft_op **ret_op);
 CUresult flyt_soft_fill_op_new(const CUDA_MEMSET_NODE_PARAMS *params, struct flyt_soft_op **ret_op);
 

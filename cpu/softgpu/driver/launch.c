@@ -19,7 +19,8 @@ struct launch_op {
     struct flyt_ptx_launch launch;
     struct flyt_soft_device *device;
     struct CUmod_st *module;    /* one reference */
-    const struct CUctx_st *ctx; /* its stream holds it */
+    const struct CUctx_st *ctx; /* its stream holds it, or */
+    struct CUctx_st *kept_ctx;  /* one reference; may be NULL */
     _Alignas(16) unsigned char params[];
 };
 
@@ -53,6 +54,7 @@ static void launch_free(struct flyt_soft_op *op)
     if (launch->launch.grid_workspace)
         (void)flyt_soft_pool_free(&launch->device->map.globals, launch->launch.grid_workspace);
     flyt_soft_module_unref(launch->module);
+    flyt_soft_context_unref(launch->kept_ctx);
     free(launch);
 }
 
@@ -214,6 +216,7 @@ static CUresult launch_new(const CUlaunchConfig *config, struct CUfunc_st *funct
     launch->device = device;
     launch->module = function->module;
     launch->ctx = ctx;
+    launch->kept_ctx = NULL;
     flyt_soft_module_ref(function->module);
     launch->launch = (struct flyt_ptx_launch){
         .module = function->module->ptx,
@@ -264,6 +267,12 @@ CUresult flyt_soft_launch_op_new(const CUlaunchConfig *config, CUfunction f, str
     atomic_store(&ctx->device->has_launched, true);
     *ret_op = &launch->op;
     return CUDA_SUCCESS;
+}
+
+void flyt_soft_launch_op_keep(struct flyt_soft_op *op, struct CUctx_st *ctx)
+{
+    flyt_soft_context_ref(ctx);
+    ((struct launch_op *)op)->kept_ctx = ctx;
 }
 
 static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, bool is_cooperative, void **params,
