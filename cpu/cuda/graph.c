@@ -350,6 +350,38 @@ CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNod
     return result != CUDA_SUCCESS ? result : flyt_graph_exec_set(exec, node, &data);
 }
 
+/* ---- memory ---- */
+
+CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t count,
+                                        CUDA_MEM_ALLOC_NODE_PARAMS_v1 *params)
+{
+    struct flyt_node_data data;
+    FLYT_CUDA_ENTER();
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_node_data_alloc(&params->poolProps, params->bytesize, &data);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CUdeviceptr address = data.memory.address;
+    result = flyt_graph_add(ret_node, graph, before, NULL, count, &data);
+    if (result == CUDA_SUCCESS)
+        params->dptr = address;
+    return result;
+}
+
+CUresult CUDAAPI cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS_v1 *ret_params)
+{
+    const struct flyt_node_data *data;
+    FLYT_CUDA_ENTER();
+    CUresult result = flyt_graph_node_get(node, FLYT_NODE_ALLOC, &data);
+    if (result == CUDA_SUCCESS && !ret_params)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        *ret_params = (CUDA_MEM_ALLOC_NODE_PARAMS_v1){
+            .poolProps = data->memory.props, .bytesize = data->memory.bytes, .dptr = data->memory.address};
+    return result;
+}
+
 /* ---- nodes of any kind ---- */
 
 static CUresult lower(const CUgraphNodeParams *params, struct flyt_node_data *ret_data)
@@ -380,8 +412,9 @@ static CUresult lower(const CUgraphNodeParams *params, struct flyt_node_data *re
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
         return flyt_not_supported("node of external semaphores");
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        return flyt_node_data_alloc(&params->alloc.poolProps, params->alloc.bytesize, ret_data);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
-        return flyt_not_supported("node of a graph's memory");
+        return flyt_node_data_free(params->free.dptr, ret_data);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
         return flyt_not_supported("conditional node");
     default:
@@ -395,7 +428,13 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph graph, const C
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
     CUresult result = lower(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_add(ret_node, graph, before, edge_data, count, &data);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CUdeviceptr address = data.kind == FLYT_NODE_ALLOC ? data.memory.address : 0;
+    result = flyt_graph_add(ret_node, graph, before, edge_data, count, &data);
+    if (result == CUDA_SUCCESS && address)
+        params->alloc.dptr = address;
+    return result;
 }
 
 CUresult CUDAAPI cuGraphAddNode(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t count,

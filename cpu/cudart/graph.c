@@ -3,6 +3,8 @@
  */
 #include "cpu/client/graph/graph.h"
 
+#include <string.h>
+
 #include "cpu/cudart/copy.h"
 #include "cpu/cudart/cudart.h"
 #include "cpu/cudart/registry.h"
@@ -223,6 +225,42 @@ cudaError_t cudaGraphHostNodeGetParams(cudaGraphNode_t node, struct cudaHostNode
     return error;
 }
 
+/* ---- memory ---- */
+
+_Static_assert(sizeof(struct cudaMemPoolProps) == sizeof(CUmemPoolProps), "passed on as they are");
+
+cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t *pGraphNode, cudaGraph_t graph,
+                                     const cudaGraphNode_t *pDependencies, size_t numDependencies,
+                                     struct cudaMemAllocNodeParams *nodeParams)
+{
+    struct flyt_node_data data;
+    CUresult result = nodeParams ? flyt_cudart_enter() : CUDA_ERROR_INVALID_VALUE;
+    CUdeviceptr address;
+
+    if (result == CUDA_SUCCESS)
+        result = flyt_node_data_alloc((const CUmemPoolProps *)(const void *)&nodeParams->poolProps,
+                                      nodeParams->bytesize, &data);
+    if (result != CUDA_SUCCESS)
+        return flyt_cudart_result(result);
+    address = data.memory.address;
+    result = flyt_graph_add(pGraphNode, graph, pDependencies, NULL, numDependencies, &data);
+    if (result == CUDA_SUCCESS)
+        nodeParams->dptr = (void *)address;
+    return flyt_cudart_result(result);
+}
+
+cudaError_t cudaGraphMemAllocNodeGetParams(cudaGraphNode_t node, struct cudaMemAllocNodeParams *params_out)
+{
+    const struct flyt_node_data *data;
+    cudaError_t error = get(node, FLYT_NODE_ALLOC, params_out, &data);
+
+    if (error != cudaSuccess)
+        return error;
+    *params_out = (struct cudaMemAllocNodeParams){.bytesize = data->memory.bytes, .dptr = (void *)data->memory.address};
+    memcpy(&params_out->poolProps, &data->memory.props, sizeof params_out->poolProps);
+    return cudaSuccess;
+}
+
 /* ---- nodes of any kind ---- */
 
 static cudaError_t lower_event(cudaEvent_t event, bool is_wait, struct flyt_node_data *ret_data)
@@ -230,6 +268,16 @@ static cudaError_t lower_event(cudaEvent_t event, bool is_wait, struct flyt_node
     CUresult result = flyt_cudart_enter();
 
     return flyt_cudart_error(result != CUDA_SUCCESS ? result : flyt_node_data_event(event, is_wait, ret_data));
+}
+
+static cudaError_t lower_alloc(const struct cudaGraphNodeParams *params, struct flyt_node_data *ret_data)
+{
+    CUresult result = flyt_cudart_enter();
+
+    return flyt_cudart_error(result != CUDA_SUCCESS
+                                 ? result
+                                 : flyt_node_data_alloc((const CUmemPoolProps *)(const void *)&params->alloc.poolProps,
+                                                        params->alloc.bytesize, ret_data));
 }
 
 /* The second versions of the structures begin as the first do. */
@@ -278,8 +326,9 @@ static cudaError_t lower(const struct cudaGraphNodeParams *params, struct flyt_n
     case cudaGraphNodeTypeExtSemaphoreWait:
         return flyt_cudart_not_supported("node of external semaphores");
     case cudaGraphNodeTypeMemAlloc:
+        return lower_alloc(params, ret_data);
     case cudaGraphNodeTypeMemFree:
-        return flyt_cudart_not_supported("node of a graph's memory");
+        return flyt_cudart_error(flyt_node_data_free((CUdeviceptr)params->free.dptr, ret_data));
     case cudaGraphNodeTypeConditional:
         return flyt_cudart_not_supported("conditional node");
     default:
@@ -294,11 +343,17 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t *pGraphNode, cudaGraph_t graph, con
     struct flyt_node_data data;
     cudaError_t error = lower(nodeParams, &data);
 
+    CUdeviceptr address;
+    CUresult result;
+
     if (error != cudaSuccess)
         return flyt_cudart_fail(error);
-    return flyt_cudart_result(flyt_graph_add(pGraphNode, graph, pDependencies,
-                                             (const CUgraphEdgeData *)(const void *)dependencyData, numDependencies,
-                                             &data));
+    address = data.kind == FLYT_NODE_ALLOC ? data.memory.address : 0;
+    result = flyt_graph_add(pGraphNode, graph, pDependencies, (const CUgraphEdgeData *)(const void *)dependencyData,
+                            numDependencies, &data);
+    if (result == CUDA_SUCCESS && address)
+        nodeParams->alloc.dptr = (void *)address;
+    return flyt_cudart_result(result);
 }
 
 cudaError_t cudaGraphNodeSetParams(cudaGraphNode_t node, struct cudaGraphNodeParams *nodeParams)

@@ -9,6 +9,7 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream.h"
@@ -132,6 +133,8 @@ CUresult flyt_memory_free(CUdeviceptr address)
         return result;
     result = flyt_capture_ask_unsafe();
     if (result)
+        return result;
+    if (flyt_graph_memory_free(address, &result))
         return result;
     flyt_watch_release(address);
     return flyt_pool_take_back(address, &result) ? result : flyt_range_free(address);

@@ -96,6 +96,23 @@ static CUresult add_ops(struct flyt_stream *stream, unsigned count, const CUstre
     return add(stream, flyt_node_data_ops(count, ops, 0, &data), &data);
 }
 
+static CUresult add_alloc(struct flyt_stream *stream, size_t bytes, CUdeviceptr *ret_address)
+{
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = stream->device}};
+    struct flyt_node_data data;
+    CUresult result = flyt_node_data_alloc(&props, bytes, &data);
+    if (!result)
+        *ret_address = data.memory.address;
+    return add(stream, result, &data);
+}
+
+static CUresult add_free(struct flyt_stream *stream, CUdeviceptr address)
+{
+    struct flyt_node_data data;
+    return add(stream, flyt_node_data_free(address, &data), &data);
+}
+
 static CUresult add_call(struct flyt_stream *stream, const struct flyt_captured_call *call)
 {
     struct flyt_node_data data, own;
@@ -118,6 +135,8 @@ static const struct flyt_capture_ops ops = {.abandon_locked = abandon_locked,
                                             .fill = add_fill,
                                             .function = add_function,
                                             .memory_ops = add_ops,
+                                            .alloc = add_alloc,
+                                            .free = add_free,
                                             .call = add_call,
                                             .external = add_event};
 

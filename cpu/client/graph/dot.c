@@ -9,7 +9,7 @@ static const char *name_of(const struct flyt_node_data *data)
         [FLYT_NODE_EMPTY] = "EMPTY",         [FLYT_NODE_KERNEL] = "KERNEL",   [FLYT_NODE_COPY] = "MEMCPY",
         [FLYT_NODE_FILL] = "MEMSET",         [FLYT_NODE_HOST] = "HOST",       [FLYT_NODE_CHILD] = "GRAPH",
         [FLYT_NODE_RECORD] = "EVENT_RECORD", [FLYT_NODE_WAIT] = "EVENT_WAIT", [FLYT_NODE_OPS] = "MEM_OPS",
-        [FLYT_NODE_CALL] = "LIBRARY_CALL",
+        [FLYT_NODE_CALL] = "LIBRARY_CALL",   [FLYT_NODE_ALLOC] = "MEM_ALLOC", [FLYT_NODE_FREE] = "MEM_FREE",
     };
     return names[data->kind];
 }

@@ -3,6 +3,7 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/graph/plan.h"
 
@@ -150,10 +151,23 @@ CUresult flyt_graph_exec_flags(CUgraphExec handle, cuuint64_t *ret_flags)
 
 /* ---- launching ---- */
 
+/* What a launch allocates is allocated then, until it is freed; by the same launch, perhaps. */
+static CUresult allocate_locked(const struct flyt_graph *graph, bool is_freed_first)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < graph->count && !result; i++)
+        if (graph->nodes[i]->data.kind == FLYT_NODE_ALLOC)
+            result = flyt_graph_memory_allocate(graph->nodes[i]->data.memory.address, is_freed_first);
+    for (unsigned i = 0; i < graph->count && !result; i++)
+        if (graph->nodes[i]->data.kind == FLYT_NODE_FREE)
+            flyt_graph_memory_free(graph->nodes[i]->data.memory.address, &result);
+    return result;
+}
+
 /* The plan, with a reference, and the stream of its last launch where the next one must come after that: the server
  * orders launches of one segment, and no more. */
-static CUresult take_plan(CUgraphExec handle, const struct flyt_stream *stream, struct flyt_plan **ret_plan,
-                          uint64_t *ret_after, uint64_t *ret_after_number)
+static CUresult take_plan(CUgraphExec handle, const struct flyt_stream *stream, bool is_launch,
+                          struct flyt_plan **ret_plan, uint64_t *ret_after, uint64_t *ret_after_number)
 {
     *ret_after = 0;
     pthread_mutex_lock(&flyt_captures.mutex);
@@ -161,6 +175,8 @@ static CUresult take_plan(CUgraphExec handle, const struct flyt_stream *stream, 
     CUresult result = exec ? make_plan_locked(exec) : CUDA_ERROR_INVALID_VALUE;
     if (!result && exec->plan->device != stream->device)
         result = flyt_not_supported("launch of a graph into a stream of another device");
+    if (!result && is_launch && exec->plan->has_memory)
+        result = allocate_locked(exec->graph, exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
     if (!result) {
         if (exec->plan->count > 1 && exec->last_stream_id &&
             (exec->last_stream_id != stream->stream_id || exec->last_stream_number != stream->number)) {
@@ -197,7 +213,9 @@ static CUresult capture_launch(CUgraphExec handle, struct flyt_stream *stream)
     pthread_mutex_lock(&flyt_captures.mutex);
     const struct flyt_graph_exec *exec = find_locked(handle);
     CUresult result = exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    if (exec) {
+    if (exec && flyt_graph_has_memory_locked(exec->graph))
+        result = flyt_not_supported("graph with memory of its own in another graph");
+    if (!result) {
         data.child = flyt_graph_copy_locked(exec->graph, true);
         result = data.child ? flyt_capture_add_locked(stream, &data) : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -219,7 +237,7 @@ CUresult flyt_graph_launch(CUgraphExec handle, CUstream stream_handle)
     if (!result && is_captured)
         return capture_launch(handle, stream);
     if (!result)
-        result = take_plan(handle, stream, &plan, &after, &after_number);
+        result = take_plan(handle, stream, true, &plan, &after, &after_number);
     if (result)
         return result;
     if (after)
@@ -241,7 +259,7 @@ CUresult flyt_graph_upload(CUgraphExec handle, CUstream stream_handle)
     if (!result)
         result = flyt_capture_refuse(stream);
     if (!result)
-        result = take_plan(handle, stream, &plan, &after, &after_number);
+        result = take_plan(handle, stream, false, &plan, &after, &after_number);
     if (result)
         return result;
     result = flyt_plan_upload(plan, stream);

@@ -137,6 +137,14 @@ bool flyt_graph_edge_add_locked(struct flyt_graph_node *from, struct flyt_graph_
 
 /* ---- copies ---- */
 
+bool flyt_graph_has_memory_locked(const struct flyt_graph *graph)
+{
+    bool has_memory = false;
+    for (unsigned i = 0; i < graph->count && !has_memory; i++)
+        has_memory = graph->nodes[i]->data.kind == FLYT_NODE_ALLOC || graph->nodes[i]->data.kind == FLYT_NODE_FREE;
+    return has_memory;
+}
+
 static bool copy_nodes(struct flyt_graph *copy, const struct flyt_graph *original)
 {
     for (unsigned i = 0; i < original->count; i++) {
@@ -270,8 +278,11 @@ CUresult flyt_graph_clone(CUgraph *ret_graph, CUgraph original)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&flyt_captures.mutex);
     const struct flyt_graph *graph = flyt_graph_find_locked(original);
-    const struct flyt_graph *copy = graph ? flyt_graph_copy_locked(graph, false) : NULL;
+    const bool has_memory = graph && flyt_graph_has_memory_locked(graph);
+    const struct flyt_graph *copy = graph && !has_memory ? flyt_graph_copy_locked(graph, false) : NULL;
     pthread_mutex_unlock(&flyt_captures.mutex);
+    if (has_memory)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (!copy)
         return graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
     *ret_graph = (CUgraph)(uintptr_t)copy->record.minted_id;

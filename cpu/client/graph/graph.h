@@ -45,6 +45,9 @@ FLYT_API CUresult flyt_graph_add_record(CUgraphNode *ret_node, CUgraph graph, co
                                         CUevent event);
 FLYT_API CUresult flyt_graph_add_wait(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t count,
                                       CUevent event);
+FLYT_API CUresult flyt_graph_add_free(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t count,
+                                      CUdeviceptr address);
+FLYT_API CUresult flyt_graph_node_freed(CUgraphNode node, CUdeviceptr *ret_address);
 FLYT_API CUresult flyt_graph_node_destroy(CUgraphNode node);
 FLYT_API CUresult flyt_graph_node_type(CUgraphNode node, CUgraphNodeType *ret_type);
 FLYT_API CUresult flyt_graph_node_before(CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *edge_data,

@@ -51,6 +51,8 @@ void flyt_graph_node_free_locked(struct flyt_graph_node *node);
 /* False: no memory. */
 bool flyt_graph_edge_add_locked(struct flyt_graph_node *from, struct flyt_graph_node *to, const CUgraphEdgeData *data);
 bool flyt_edge_data_is_default(const CUgraphEdgeData *data);
+/* Whether nodes allocate or free memory: such a graph has no copies that could run beside it. */
+bool flyt_graph_has_memory_locked(const struct flyt_graph *graph);
 /* A copy with all that belongs to it, whose nodes know their originals. NULL: no memory. */
 struct flyt_graph *flyt_graph_copy_locked(const struct flyt_graph *original, bool is_inner);
 /* Its nodes in an order in which each comes after those that it depends on; *ret_order is the caller's (free). NULL: no

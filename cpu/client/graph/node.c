@@ -87,6 +87,14 @@ CUresult flyt_graph_add_wait(CUgraphNode *ret_node, CUgraph graph, const CUgraph
     return add_event(ret_node, graph, before, count, event, true);
 }
 
+CUresult flyt_graph_add_free(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t count,
+                             CUdeviceptr address)
+{
+    struct flyt_node_data data;
+    CUresult result = flyt_node_data_free(address, &data);
+    return result ? result : flyt_graph_add(ret_node, graph, before, NULL, count, &data);
+}
+
 /* ---- asking ---- */
 
 /* The node, with the mutex held, which leave_locked gives back; NULL: unknown, or the result is not CUDA_SUCCESS. In a
@@ -181,6 +189,17 @@ CUresult flyt_graph_node_event(CUgraphNode handle, bool is_wait, CUevent *ret_ev
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         *ret_event = data->event;
+    return result;
+}
+
+CUresult flyt_graph_node_freed(CUgraphNode handle, CUdeviceptr *ret_address)
+{
+    const struct flyt_node_data *data;
+    CUresult result = flyt_graph_node_get(handle, FLYT_NODE_FREE, &data);
+    if (!result && !ret_address)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *ret_address = data->memory.address;
     return result;
 }
 

@@ -7,6 +7,7 @@
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy_raw.h"
 #include "cpu/client/cuda/event_record.h"
+#include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/kernel_record.h"
 #include "cpu/client/graph/graph_record.h"
 #include "cpu/client/bulk/range.h"
@@ -196,8 +197,11 @@ CUresult flyt_node_data_child(CUgraph handle, struct flyt_node_data *ret_data)
         return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     const struct flyt_graph *graph = flyt_graph_find_locked(handle);
-    data.child = graph ? flyt_graph_copy_locked(graph, true) : NULL;
+    const bool has_memory = graph && flyt_graph_has_memory_locked(graph);
+    data.child = graph && !has_memory ? flyt_graph_copy_locked(graph, true) : NULL;
     pthread_mutex_unlock(&flyt_captures.mutex);
+    if (has_memory)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (!data.child)
         return graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
     *ret_data = data;
@@ -233,6 +237,38 @@ CUresult flyt_node_data_ops(unsigned count, const CUstreamBatchMemOpParams *ops,
     return CUDA_SUCCESS;
 }
 
+/* ---- memory ---- */
+
+CUresult flyt_node_data_alloc(const CUmemPoolProps *props, size_t bytes, struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_ALLOC, .memory = {.bytes = bytes, .props = *props}};
+    uint64_t context_id;
+    CUresult result = flyt_client_enter();
+    if (!result && (!bytes || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->handleTypes))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_context_get(&context_id, &data.device);
+    if (!result && (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->location.id != data.device))
+        result = flyt_not_supported("graph's memory that is not the current device's");
+    if (!result)
+        result = flyt_graph_memory_new(context_id, data.device, bytes, &data.memory.address);
+    if (!result)
+        *ret_data = data;
+    return result;
+}
+
+CUresult flyt_node_data_free(CUdeviceptr address, struct flyt_node_data *ret_data)
+{
+    CUresult result = flyt_client_enter();
+    if (!result && !flyt_graph_memory_is(address))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    flyt_graph_memory_ref(address);
+    *ret_data = (struct flyt_node_data){.kind = FLYT_NODE_FREE, .device = -1, .memory = {.address = address}};
+    return CUDA_SUCCESS;
+}
+
 /* ---- all ---- */
 
 static CUresult clone_child(const struct flyt_node_data *from, struct flyt_node_data *to)
@@ -261,6 +297,10 @@ CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_nod
         data.call = copy_of(from->call, from->call->bytes);
         result = data.call ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
         break;
+    case FLYT_NODE_ALLOC:
+    case FLYT_NODE_FREE:
+        flyt_graph_memory_ref(data.memory.address);
+        break;
     default:
         break;
     }
@@ -284,6 +324,10 @@ void flyt_node_data_fini_locked(struct flyt_node_data *data)
         break;
     case FLYT_NODE_CALL:
         free(data->call);
+        break;
+    case FLYT_NODE_ALLOC:
+    case FLYT_NODE_FREE:
+        flyt_graph_memory_unref(data->memory.address);
         break;
     default:
         break;
@@ -310,6 +354,7 @@ CUgraphNodeType flyt_node_data_type(const struct flyt_node_data *data)
         [FLYT_NODE_HOST] = CU_GRAPH_NODE_TYPE_HOST,           [FLYT_NODE_CHILD] = CU_GRAPH_NODE_TYPE_GRAPH,
         [FLYT_NODE_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD, [FLYT_NODE_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT,
         [FLYT_NODE_OPS] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,    [FLYT_NODE_CALL] = CU_GRAPH_NODE_TYPE_GRAPH,
+        [FLYT_NODE_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC,     [FLYT_NODE_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE,
     };
     return types[data->kind];
 }

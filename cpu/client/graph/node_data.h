@@ -24,8 +24,10 @@ enum flyt_node_kind {
     FLYT_NODE_CHILD,
     FLYT_NODE_RECORD,
     FLYT_NODE_WAIT,
-    FLYT_NODE_OPS, /* memory operations of a stream */
-    FLYT_NODE_CALL /* of one of NVIDIA's libraries, captured */
+    FLYT_NODE_OPS,  /* memory operations of a stream */
+    FLYT_NODE_CALL, /* of one of NVIDIA's libraries, captured */
+    FLYT_NODE_ALLOC,
+    FLYT_NODE_FREE
 };
 
 struct flyt_node_data {
@@ -52,6 +54,11 @@ struct flyt_node_data {
             unsigned count;
         } ops;
         struct flyt_captured_call *call;
+        struct {
+            CUdeviceptr address; /* of a graph's memory (graph_memory.h), with a reference */
+            size_t bytes;        /* what was asked for; FLYT_NODE_ALLOC alone, and so is */
+            CUmemPoolProps props;
+        } memory;
     };
 };
 
@@ -68,6 +75,10 @@ FLYT_API CUresult flyt_node_data_child(CUgraph child, struct flyt_node_data *ret
 FLYT_API CUresult flyt_node_data_event(CUevent event, bool is_wait, struct flyt_node_data *ret_data);
 FLYT_API CUresult flyt_node_data_ops(unsigned count, const CUstreamBatchMemOpParams *ops, unsigned flags,
                                      struct flyt_node_data *ret_data);
+
+/* Takes memory, whose address is in the data. CUDA_ERROR_NOT_SUPPORTED: memory of another kind. */
+FLYT_API CUresult flyt_node_data_alloc(const CUmemPoolProps *props, size_t bytes, struct flyt_node_data *ret_data);
+FLYT_API CUresult flyt_node_data_free(CUdeviceptr address, struct flyt_node_data *ret_data);
 
 /* A deep copy; CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_node_data *ret_data);

@@ -104,13 +104,15 @@ static void free_list(struct flattening *self)
 
 /* ---- which way a node goes ---- */
 
-/* Whether the driver does the copy within the memory of the device with one call. */
+/* Whether the driver does the copy within the memory of the device with one call: rows have a limit, and a box without
+ * gaps may be one row. */
 static bool is_inside(const struct flyt_copy *copy, int device)
 {
     struct flyt_range dst, src;
     return copy->dst.place == FLYT_PLACE_DEVICE && copy->src.place == FLYT_PLACE_DEVICE &&
            flyt_range_find(copy->dst.address, &dst) && flyt_range_find(copy->src.address, &src) && !dst.is_managed &&
-           !src.is_managed && dst.device == device && src.device == device && flyt_copy_is_regular(copy);
+           !src.is_managed && dst.device == device && src.device == device && flyt_copy_is_regular(copy) &&
+           copy->width_bytes * copy->height * copy->depth <= INT32_MAX;
 }
 
 /* Whether the node goes into a segment. */
@@ -123,6 +125,8 @@ static bool is_of_segment(const struct flat *flat, int device)
     switch (data->kind) {
     case FLYT_NODE_EMPTY:
     case FLYT_NODE_KERNEL:
+    case FLYT_NODE_ALLOC:
+    case FLYT_NODE_FREE:
         return true;
     case FLYT_NODE_COPY:
         return is_inside(&data->copy, device);
@@ -134,9 +138,15 @@ static bool is_of_segment(const struct flat *flat, int device)
     }
 }
 
+/* What a graph allocates is there already. */
+static bool is_memory(const struct flat *flat)
+{
+    return flat->node && (flat->node->data.kind == FLYT_NODE_ALLOC || flat->node->data.kind == FLYT_NODE_FREE);
+}
+
 static bool is_empty(const struct flat *flat)
 {
-    return !flat->node || flat->node->is_disabled || flat->node->data.kind == FLYT_NODE_EMPTY;
+    return !flat->node || flat->node->is_disabled || flat->node->data.kind == FLYT_NODE_EMPTY || is_memory(flat);
 }
 
 /* ---- steps ---- */
@@ -261,6 +271,8 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int
         self.plan->device = device_of(&self.all, device);
         result = check_devices(&self);
     }
+    for (unsigned i = 0; i < self.all.count && !result; i++)
+        self.plan->has_memory |= is_memory(&self.all.list[i]);
     while (!result && self.done_count < self.all.count) {
         result = plan_segment(&self);
         if (!result)

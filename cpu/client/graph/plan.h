@@ -12,6 +12,7 @@ struct flyt_plan {
     unsigned refs; /* under the mutex */
     uint64_t context_id;
     int device;
+    bool has_memory; /* the graph allocates or frees some */
     unsigned count;
     struct flyt_plan_step {
         uint64_t segment_id; /* 0: what `data` says */

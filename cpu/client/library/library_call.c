@@ -844,6 +844,10 @@ int flyt_lib_stream_tell(const struct flyt_lib_call *call, uint64_t *ret_id, boo
 {
     struct flyt_stream *stream;
     CUresult result = flyt_stream_get_in(call->context_id, call->device, call->stream, &stream);
+    if (!result)
+        result = flyt_capture_refuse(stream);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        return flyt_lib_refuse(call->row->library, "communication in a stream that is captured");
     if (result)
         return status_of(call->row->library, result);
     *ret_id = stream->stream_id;

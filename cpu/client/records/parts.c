@@ -6,6 +6,7 @@
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/function_queue.h"
+#include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/library.h"
@@ -33,6 +34,7 @@ static const struct flyt_part parts[] = {
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
     {.init = flyt_managed_init, .context_end = flyt_managed_clear, .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
+    {.context_end = flyt_graph_memory_clear},
     {.context_end = flyt_pool_clear, .synchronized = flyt_pool_settle},
     {.init = flyt_stream_init,
      .connected = flyt_stream_number_legacy,

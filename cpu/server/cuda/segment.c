@@ -34,6 +34,7 @@ struct fill_part {
 
 struct copy_part {
     flyt_box dst, src;
+    uint64_t line_bytes; /* of boxes without gaps; 0: they have some */
 };
 
 struct node {
@@ -191,10 +192,11 @@ static CUresult take_copy(const struct flyt_segment *self, const flyt_segment_no
     if (result != CUDA_SUCCESS)
         return result;
     /* One driver call must do it, within the segment's device. */
-    if (!bytes || dst_device != self->device || src_device != self->device || !flyt_box_rows_apart(dst) ||
-        !flyt_box_rows_apart(src))
+    const bool is_line = flyt_box_is_packed(dst) && flyt_box_is_packed(src);
+    if (!bytes || dst_device != self->device || src_device != self->device ||
+        (!is_line && (!flyt_box_rows_apart(dst) || !flyt_box_rows_apart(src))))
         return CUDA_ERROR_INVALID_VALUE;
-    node->copy = (struct copy_part){*dst, *src};
+    node->copy = (struct copy_part){*dst, *src, is_line ? bytes : 0};
     return CUDA_SUCCESS;
 }
 
@@ -331,7 +333,10 @@ static CUresult add_fill(const struct making *making, const struct node *node, C
 
 static CUresult add_copy(const struct making *making, const struct node *node, CUgraphNode *ret_node)
 {
-    const flyt_box *dst = &node->copy.dst, *src = &node->copy.src;
+    const flyt_box dst_line = flyt_box_line(node->copy.dst.address, node->copy.line_bytes);
+    const flyt_box src_line = flyt_box_line(node->copy.src.address, node->copy.line_bytes);
+    const flyt_box *dst = node->copy.line_bytes ? &dst_line : &node->copy.dst;
+    const flyt_box *src = node->copy.line_bytes ? &src_line : &node->copy.src;
     const CUDA_MEMCPY3D params = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
                                   .srcDevice = src->address,
                                   .srcPitch = flyt_box_pitch(src),

@@ -135,7 +135,7 @@ static void hostile_nodes_are_refused(void **state)
     expect_error(client, CUDA_ERROR_INVALID_HANDLE);
     /* One that lacks a node, or that has had a bad one, is never launched. */
     launch(client, stream_id(0), 1);
-    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    expect_error(client, CUDA_ERROR_INVALID_HANDLE);
     make_segment(client, 2, 2);
     add_set(client, 2, 0, address, NULL, 0);
     launch(client, stream_id(0), 2);
