@@ -295,12 +295,15 @@ static void segments_are_made_again(void **state)
     struct flyt_restore restore = restore_at(before, &err);
     assert_int_equal(flyt_segment_restore(&restore), 0);
     expect_text("");
+    flyt_restore_end(&restore);
     restore = restore_at(made, &err);
     assert_int_equal(flyt_segment_restore(&restore), 0);
     expect_text("create set0 set1<0 ");
+    flyt_restore_end(&restore);
     restore = restore_at(ended, &err);
     assert_int_equal(flyt_segment_restore(&restore), 0);
     expect_text("");
+    flyt_restore_end(&restore);
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
 }
 
