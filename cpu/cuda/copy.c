@@ -3,6 +3,7 @@
  */
 #include "cpu/cuda/driver.h"
 #include "cpu/client/cuda/copy.h"
+#include "cpu/cuda/lower.h"
 
 /* ---- between contexts: the addresses say which devices, the contexts need only exist ---- */
 
@@ -123,6 +124,16 @@ static CUresult copy_box(const struct side *dst, const struct side *src, size_t 
         .x_bytes = (d)->which##XInBytes, .y = (d)->which##Y, .z = (d)->which##Z, .pitch_bytes = (d)->which##Pitch,     \
         .height = (d)->which##Height                                                                                   \
     }
+
+CUresult flyt_cuda_lower_copy(const CUDA_MEMCPY3D *copy, struct flyt_copy *ret_copy)
+{
+    const struct side dst = SIDE_3D(copy, dst), src = SIDE_3D(copy, src);
+    *ret_copy = (struct flyt_copy){.width_bytes = copy->WidthInBytes, .height = copy->Height, .depth = copy->Depth};
+    CUresult result = side_lower(&src, ret_copy->width_bytes, ret_copy->height, ret_copy->depth, &ret_copy->src);
+    return result != CUDA_SUCCESS
+               ? result
+               : side_lower(&dst, ret_copy->width_bytes, ret_copy->height, ret_copy->depth, &ret_copy->dst);
+}
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool is_async)
 {

@@ -4,6 +4,7 @@
 #include "cpu/cuda/driver.h"
 #include "cpu/client/cuda/kernel.h"
 #include "cpu/client/cuda/module.h"
+#include "cpu/cuda/lower.h"
 
 static CUfunction as_function(CUkernel kernel)
 {
@@ -96,8 +97,7 @@ CUresult CUDAAPI cuOccupancyMaxActiveClusters(int *ret_clusters, CUfunction func
     return flyt_kernel_max_active_clusters(&launch, ret_clusters);
 }
 
-/* The pairs of `extra`: a parameter buffer and its size, in either order, up to CU_LAUNCH_PARAM_END. */
-static CUresult launch_set_params(struct flyt_launch *launch, void **params, void **extra)
+CUresult flyt_cuda_launch_params(struct flyt_launch *launch, void **params, void **extra)
 {
     for (; extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
         if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
@@ -115,7 +115,7 @@ static CUresult launch_set_params(struct flyt_launch *launch, void **params, voi
 
 static CUresult launch_with(struct flyt_launch *launch, void **params, void **extra)
 {
-    CUresult result = launch_set_params(launch, params, extra);
+    CUresult result = flyt_cuda_launch_params(launch, params, extra);
     return result == CUDA_SUCCESS ? flyt_cuda_context_first(flyt_kernel_launch(launch)) : flyt_cuda_invalid_value();
 }
 

@@ -155,25 +155,32 @@ static cudaError_t side_3d(const struct cudaPitchedPtr *memory, const struct cud
     return cudaSuccess;
 }
 
+cudaError_t flyt_cudart_lower_copy(const struct cudaMemcpy3DParms *p, struct flyt_copy *ret_copy)
+{
+    cudaError_t error = cudaSuccess;
+
+    *ret_copy =
+        (struct flyt_copy){.width_bytes = p->extent.width, .height = p->extent.height, .depth = p->extent.depth};
+    if (ret_copy->width_bytes > 0 && ret_copy->height > 0 && ret_copy->depth > 0) {
+        error = side_3d(&p->dstPtr, &p->dstPos, &p->extent, &ret_copy->dst);
+        if (error == cudaSuccess)
+            error = side_3d(&p->srcPtr, &p->srcPos, &p->extent, &ret_copy->src);
+        if (error == cudaSuccess)
+            error = flyt_cudart_places(p->kind, ret_copy);
+    }
+    return error;
+}
+
 static cudaError_t copy_3d(const struct cudaMemcpy3DParms *p, const char *name, cudaStream_t stream, bool is_async)
 {
-    struct flyt_copy copy = {0};
-    cudaError_t error = cudaSuccess;
+    struct flyt_copy copy;
+    cudaError_t error;
 
     if (!p || (p->srcArray && p->srcPtr.ptr) || (p->dstArray && p->dstPtr.ptr))
         return flyt_cudart_fail(cudaErrorInvalidValue);
     if (p->srcArray || p->dstArray)
         return flyt_cudart_not_supported(name);
-    copy.width_bytes = p->extent.width;
-    copy.height = p->extent.height;
-    copy.depth = p->extent.depth;
-    if (copy.width_bytes > 0 && copy.height > 0 && copy.depth > 0) {
-        error = side_3d(&p->dstPtr, &p->dstPos, &p->extent, &copy.dst);
-        if (error == cudaSuccess)
-            error = side_3d(&p->srcPtr, &p->srcPos, &p->extent, &copy.src);
-        if (error == cudaSuccess)
-            error = flyt_cudart_places(p->kind, &copy);
-    }
+    error = flyt_cudart_lower_copy(p, &copy);
     return error != cudaSuccess ? flyt_cudart_fail(error) : run_copy(&copy, stream, is_async);
 }
 

@@ -15,4 +15,14 @@
 /* Sets the places of a copy whose addresses are set. cudaErrorInvalidMemcpyDirection: no such kind. */
 cudaError_t flyt_cudart_places(enum cudaMemcpyKind kind, struct flyt_copy *copy);
 
+/* A copy of three dimensions without arrays. cudaErrorInvalidValue, cudaErrorInvalidPitchValue, and the above. */
+cudaError_t flyt_cudart_lower_copy(const struct cudaMemcpy3DParms *p, struct flyt_copy *ret_copy);
+
+/* Copies to and from `count` bytes at `offset` of a variable of the program's modules. cudaErrorInvalidSymbol,
+ * cudaErrorInvalidValue (beyond its end), cudaErrorInvalidMemcpyDirection. */
+cudaError_t flyt_cudart_copy_to_symbol(const void *symbol, const void *src, size_t count, size_t offset,
+                                       enum cudaMemcpyKind kind, struct flyt_copy *ret_copy);
+cudaError_t flyt_cudart_copy_from_symbol(void *dst, const void *symbol, size_t count, size_t offset,
+                                         enum cudaMemcpyKind kind, struct flyt_copy *ret_copy);
+
 #endif

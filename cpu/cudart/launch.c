@@ -83,11 +83,12 @@ cudaError_t __cudaPopCallConfiguration(dim3 *gridDim, dim3 *blockDim, size_t *sh
 
 /* Of shared_bytes the low 32 bits count, as in NVIDIA's runtime. A grid or block out of range is cudaErrorInvalidValue:
  * what NVIDIA's runtime returns too, since its version 13 (before: cudaErrorInvalidConfiguration). */
-static inline cudaError_t launch_kernel(CUfunction function, dim3 grid, dim3 block, void **args, size_t shared_bytes,
-                                        cudaStream_t stream, const CUlaunchAttribute *attributes,
+static inline cudaError_t launch_kernel(CUfunction function, const void *symbol, dim3 grid, dim3 block, void **args,
+                                        size_t shared_bytes, cudaStream_t stream, const CUlaunchAttribute *attributes,
                                         unsigned attribute_count)
 {
     struct flyt_launch launch = {.function = function,
+                                 .symbol = symbol,
                                  .grid = {grid.x, grid.y, grid.z},
                                  .block = {block.x, block.y, block.z},
                                  .dynamic_shared_bytes = (unsigned)shared_bytes,
@@ -122,7 +123,8 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 gridDim, dim3 blockDim,
     error = flyt_cudart_node_kernel(kernel, &function);
     if (__builtin_expect(error != cudaSuccess, 0))
         return flyt_cudart_fail(error);
-    return launch_kernel(function, gridDim, blockDim, args, sharedMem, stream, NULL, 0);
+    return launch_kernel(function, flyt_cudart_node_symbol(kernel), gridDim, blockDim, args, sharedMem, stream, NULL,
+                         0);
 }
 
 FLYT_CUDART_PTSZ(__cudaLaunchKernel,
@@ -137,7 +139,7 @@ cudaError_t cudaLaunchKernel(const void *func, dim3 gridDim, dim3 blockDim, void
 
     if (__builtin_expect(error != cudaSuccess, 0))
         return flyt_cudart_fail(error);
-    return launch_kernel(function, gridDim, blockDim, args, sharedMem, stream, NULL, 0);
+    return launch_kernel(function, func, gridDim, blockDim, args, sharedMem, stream, NULL, 0);
 }
 
 FLYT_CUDART_PTSZ(cudaLaunchKernel,
@@ -153,7 +155,7 @@ cudaError_t cudaLaunchCooperativeKernel(const void *func, dim3 gridDim, dim3 blo
 
     if (error != cudaSuccess)
         return flyt_cudart_fail(error);
-    return launch_kernel(function, gridDim, blockDim, args, sharedMem, stream, &cooperative, 1);
+    return launch_kernel(function, func, gridDim, blockDim, args, sharedMem, stream, &cooperative, 1);
 }
 
 FLYT_CUDART_PTSZ(cudaLaunchCooperativeKernel,
@@ -170,7 +172,7 @@ static cudaError_t launch_configured(const cudaLaunchConfig_t *config, const voi
         return flyt_cudart_fail(error);
     if (config->numAttrs > 0 && !config->attrs)
         return flyt_cudart_fail(cudaErrorInvalidValue);
-    return launch_kernel(function, config->gridDim, config->blockDim, args, config->dynamicSmemBytes, stream,
+    return launch_kernel(function, func, config->gridDim, config->blockDim, args, config->dynamicSmemBytes, stream,
                          (const CUlaunchAttribute *)(const void *)config->attrs, config->numAttrs);
 }
 

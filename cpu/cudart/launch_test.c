@@ -45,6 +45,11 @@ cudaError_t flyt_cudart_node_kernel(const void *handle, CUfunction *ret_function
     return flyt_cudart_enter_kernel(handle, ret_function);
 }
 
+const void *flyt_cudart_node_symbol(const void *handle)
+{
+    return handle;
+}
+
 struct flyt_address_node *flyt_cudart_kernel_node(const void *host_function)
 {
     return NULL;

@@ -420,6 +420,13 @@ cudaError_t flyt_cudart_node_kernel(const void *handle, CUfunction *ret_function
     return entry_kernel(entry_of((struct flyt_address_node *)(uintptr_t)handle), ret_function);
 }
 
+const void *flyt_cudart_node_symbol(const void *handle)
+{
+    if (flyt_id_type((uint64_t)(uintptr_t)handle) == FLYT_ID_KERNEL)
+        return handle;
+    return ((const struct flyt_address_node *)handle)->key;
+}
+
 /* A managed variable's symbol is the variable itself. */
 static cudaError_t find_managed(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes)
 {

@@ -72,6 +72,9 @@ struct flyt_address_node *flyt_cudart_kernel_node(const void *host_function);
  * any more; else as flyt_cudart_kernel. */
 cudaError_t flyt_cudart_node_kernel(const void *handle, CUfunction *ret_function);
 
+/* What the program calls the kernel of such a node: its host function's address, or the cudaKernel_t itself. */
+const void *flyt_cudart_node_symbol(const void *handle);
+
 /* A variable's address and size on the device of the current context. Loads its module. cudaErrorInvalidSymbol: not
  * registered, or not in the image. */
 cudaError_t flyt_cudart_variable(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes);

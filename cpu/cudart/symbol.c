@@ -53,38 +53,54 @@ static cudaError_t find_range(const void *symbol, size_t count, size_t offset, u
     return cudaSuccess;
 }
 
-static cudaError_t copy_to(const void *symbol, const void *src, size_t count, size_t offset, enum cudaMemcpyKind kind,
-                           cudaStream_t stream, bool is_async)
+cudaError_t flyt_cudart_copy_to_symbol(const void *symbol, const void *src, size_t count, size_t offset,
+                                       enum cudaMemcpyKind kind, struct flyt_copy *ret_copy)
 {
     uint64_t address = 0;
-    struct flyt_copy copy;
     cudaError_t error = find_range(symbol, count, offset, &address);
 
     /* The variable is on the device: the kind may not call it the host's. */
     if (error == cudaSuccess && (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyHostToHost))
         error = cudaErrorInvalidMemcpyDirection;
     if (error != cudaSuccess)
-        return flyt_cudart_fail(error);
-    copy = flyt_copy_plain(FLYT_PLACE_ANY, address, FLYT_PLACE_ANY, (uintptr_t)src, count);
-    error = flyt_cudart_places(kind, &copy);
-    copy.dst.place = FLYT_PLACE_DEVICE;
+        return error;
+    *ret_copy = flyt_copy_plain(FLYT_PLACE_ANY, address, FLYT_PLACE_ANY, (uintptr_t)src, count);
+    error = flyt_cudart_places(kind, ret_copy);
+    ret_copy->dst.place = FLYT_PLACE_DEVICE;
+    return error;
+}
+
+static cudaError_t copy_to(const void *symbol, const void *src, size_t count, size_t offset, enum cudaMemcpyKind kind,
+                           cudaStream_t stream, bool is_async)
+{
+    struct flyt_copy copy;
+    cudaError_t error = flyt_cudart_copy_to_symbol(symbol, src, count, offset, kind, &copy);
+
     return error != cudaSuccess ? flyt_cudart_fail(error) : flyt_cudart_result(flyt_copy(&copy, stream, is_async));
 }
 
-static cudaError_t copy_from(void *dst, const void *symbol, size_t count, size_t offset, enum cudaMemcpyKind kind,
-                             cudaStream_t stream, bool is_async)
+cudaError_t flyt_cudart_copy_from_symbol(void *dst, const void *symbol, size_t count, size_t offset,
+                                         enum cudaMemcpyKind kind, struct flyt_copy *ret_copy)
 {
     uint64_t address = 0;
-    struct flyt_copy copy;
     cudaError_t error = find_range(symbol, count, offset, &address);
 
     if (error == cudaSuccess && (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost))
         error = cudaErrorInvalidMemcpyDirection;
     if (error != cudaSuccess)
-        return flyt_cudart_fail(error);
-    copy = flyt_copy_plain(FLYT_PLACE_ANY, (uintptr_t)dst, FLYT_PLACE_ANY, address, count);
-    error = flyt_cudart_places(kind, &copy);
-    copy.src.place = FLYT_PLACE_DEVICE;
+        return error;
+    *ret_copy = flyt_copy_plain(FLYT_PLACE_ANY, (uintptr_t)dst, FLYT_PLACE_ANY, address, count);
+    error = flyt_cudart_places(kind, ret_copy);
+    ret_copy->src.place = FLYT_PLACE_DEVICE;
+    return error;
+}
+
+static cudaError_t copy_from(void *dst, const void *symbol, size_t count, size_t offset, enum cudaMemcpyKind kind,
+                             cudaStream_t stream, bool is_async)
+{
+    struct flyt_copy copy;
+    cudaError_t error = flyt_cudart_copy_from_symbol(dst, symbol, count, offset, kind, &copy);
+
     return error != cudaSuccess ? flyt_cudart_fail(error) : flyt_cudart_result(flyt_copy(&copy, stream, is_async));
 }
 

@@ -11,7 +11,6 @@ int main(void)
 {
     cudaIpcMemHandle_t ipc_memory;
     cudaIpcEventHandle_t ipc_event;
-    cudaGraph_t graph = NULL;
     cudaArray_t array = NULL;
     cudaStream_t stream;
     cudaEvent_t event;
@@ -26,8 +25,6 @@ int main(void)
     CHECK(cudaMalloc(&p, sizeof(int)));
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaEventCreate(&event));
-    EXPECT_ERR(cudaGraphCreate(&graph, 0), cudaErrorNotSupported);
-    EXPECT_ERR(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaErrorNotSupported);
     EXPECT_ERR(cudaMallocArray(&array, &format, 16, 16), cudaErrorNotSupported);
     resource.resType = cudaResourceTypeLinear;
     resource.res.linear.devPtr = p;

@@ -358,11 +358,13 @@ static CUresult copy_host(struct flyt_stream *stream, const struct flyt_copy *co
 
 /* ---- the whole ---- */
 
+/* Whether the caller waits for the copy, and when it reads and writes memory of the host that is not pinned. */
+enum way { WAITED, ASYNC, OF_GRAPH };
+
 /* *ret_server: of what is shared, with whom. */
-static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t bytes, bool is_async,
-                                       uint64_t *ret_server)
+static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t bytes, enum way way, uint64_t *ret_server)
 {
-    struct flyt_copy_facts facts = {.is_async = is_async, .bytes = bytes};
+    struct flyt_copy_facts facts = {.is_async = way != WAITED, .bytes = bytes};
     bool is_in = copy->src.place == FLYT_PLACE_HOST;
     if (!is_in && copy->dst.place != FLYT_PLACE_HOST)
         return facts;
@@ -375,6 +377,8 @@ static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t by
     const bool is_written = flyt_transfer_writes(host.address, span);
     facts.is_shared =
         is_in_region && !is_written && flyt_copy_is_regular(copy) && flyt_host_is_shared(host.address, ret_server);
+    /* A graph's copies read and write pageable memory, too, when they are reached. */
+    facts.is_pinned |= way == OF_GRAPH;
     /* A copy that is on its way in a stream may write what lies in the region. */
     facts.is_writer_pending = is_in && (is_in_region || is_written || flyt_function_is_pending());
     return facts;
@@ -427,10 +431,11 @@ static bool may_return_early(const struct flyt_stream *stream, const struct flyt
 
 /* ---- one after the other ---- */
 
-static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, uint64_t bytes, bool is_async)
+static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, uint64_t bytes, enum way way)
 {
     uint64_t server;
-    struct flyt_copy_facts facts = facts_of(copy, bytes, is_async, &server);
+    const bool is_async = way != WAITED;
+    struct flyt_copy_facts facts = facts_of(copy, bytes, way, &server);
     enum flyt_route route = flyt_copy_route(copy->dst.place, copy->src.place, &facts);
     CUresult result = CUDA_SUCCESS;
     if (flyt_range_is_minted(copy->dst.address) || flyt_range_is_minted(copy->src.address)) {
@@ -454,7 +459,7 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, ui
     case FLYT_ROUTE_OUT_REGION:
     case FLYT_ROUTE_IN_REGION:
         result = copy_region(stream, copy, server, is_async);
-        return result == CUDA_ERROR_NOT_READY ? carry_out(stream, copy, bytes, is_async) : result;
+        return result == CUDA_ERROR_NOT_READY ? carry_out(stream, copy, bytes, way) : result;
     case FLYT_ROUTE_IN_INLINE:
     case FLYT_ROUTE_IN_NOW:
         /* A synchronous copy out of pageable memory first waits for the stream, whose host functions may write it. */
@@ -498,21 +503,47 @@ CUresult flyt_copy(const struct flyt_copy *given, CUstream stream_handle, bool i
     CUresult result = flyt_client_enter();
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
+    bool is_captured = false;
+    if (!result && flyt_capture_is_any())
+        result = is_async ? flyt_capture_ask_work(stream, &is_captured) : flyt_capture_ask_wait(stream);
     if (result || !copy.width_bytes || !copy.height || !copy.depth)
         return result;
     result = check(&copy, &bytes, &sides);
+    if (is_captured)
+        return result ? result : flyt_captures.ops->copy(stream, &copy);
     if (!result && sides.is_src_managed)
         result = flyt_watch_before_use(stream, copy.src.address);
     if (!result && sides.is_dst_managed)
         result = flyt_watch_before_use(stream, copy.dst.address);
     if (!result)
-        result = carry_out(stream, &copy, bytes, is_async);
+        result = carry_out(stream, &copy, bytes, is_async ? ASYNC : WAITED);
     if (!result && !is_async && must_wait(&copy, &sides))
         result = flyt_stream_wait(stream);
     else if (!result && !is_async && (copy.dst.place == FLYT_PLACE_HOST || copy.src.place == FLYT_PLACE_HOST))
         result = flyt_watch_after(stream, false); /* it was behind all that the stream had */
     /* What a synchronous copy brought to light of this thread's earlier calls, its own included, belongs to it. */
     return result || is_async ? result : flyt_client_enter();
+}
+
+/* ---- of graphs ---- */
+
+CUresult flyt_copy_check(struct flyt_copy *copy)
+{
+    uint64_t bytes;
+    struct sides sides = {0};
+    if (!copy->width_bytes || !copy->height || !copy->depth)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = check(copy, &bytes, &sides);
+    return result ? result : lose_constants(copy);
+}
+
+CUresult flyt_copy_of_graph(struct flyt_stream *stream, const struct flyt_copy *given)
+{
+    struct flyt_copy copy = *given;
+    CUresult result = flyt_watch_before_use(stream, copy.src.address);
+    if (!result)
+        result = flyt_watch_before_use(stream, copy.dst.address);
+    return result ? result : carry_out(stream, &copy, copy.width_bytes * copy.height * copy.depth, OF_GRAPH);
 }
 
 /* ---- without checks and waits ---- */

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <cuda.h>
 
+struct flyt_copy;
+struct flyt_fill;
 struct flyt_stream;
 
 /* The memory has been read when it returns. */
@@ -17,5 +19,21 @@ CUresult flyt_copy_raw_in(struct flyt_stream *stream, uint64_t address, const vo
 CUresult flyt_copy_raw_out(struct flyt_stream *stream, void *ret_data, uint64_t address, uint64_t bytes, bool is_async);
 /* Fills bytes with a value, asynchronously. */
 CUresult flyt_fill_raw(struct flyt_stream *stream, uint64_t address, unsigned char value, uint64_t bytes);
+
+/* ---- of graphs ---- */
+
+/* Finds out where the sides are, and checks them as flyt_copy does; what is copied of constants has true addresses
+ * then. A box without bytes is CUDA_ERROR_INVALID_VALUE. */
+CUresult flyt_copy_check(struct flyt_copy *copy);
+/* A copy that was checked, asynchronously: its host memory, pageable too, is read or written when the stream reaches
+ * it. Not between memory of the host, nor within device memory alone. */
+CUresult flyt_copy_of_graph(struct flyt_stream *stream, const struct flyt_copy *copy);
+/* The same check of a fill. */
+CUresult flyt_fill_check(const struct flyt_fill *fill, bool *ret_is_host);
+/* One of device memory, and memory operations, each checked before. */
+CUresult flyt_fill_of_graph(struct flyt_stream *stream, const struct flyt_fill *fill);
+CUresult flyt_memory_ops_of_graph(struct flyt_stream *stream, unsigned count, const CUstreamBatchMemOpParams *ops);
+/* Fills memory of the host, by the calling thread. */
+void flyt_fill_host(const struct flyt_fill *fill);
 
 #endif

@@ -7,6 +7,7 @@
 #include "cpu/client/core/part.h"
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/watch.h"
@@ -162,6 +163,8 @@ CUresult flyt_device_synchronize(void)
 {
     int device;
     CUresult result = enter_current(&device);
+    if (!result)
+        result = flyt_capture_ask_wait_device(device);
     if (result)
         return result;
     /* Taken now: what other threads issue while this one waits may depend on what it does next. */

@@ -58,6 +58,7 @@ static bool destroy(struct flyt_event *event, bool is_on_server)
     if (!flyt_table_take(&event_table, event->record.minted_id))
         return false;
     flyt_end_event_destroy(&event->record, is_on_server);
+    flyt_capture_event_ends(event);
     flyt_pending_d2h_clear(&event->pending_d2h);
     flyt_table_free(&event_table, &event->record);
     return true;
@@ -107,20 +108,25 @@ CUresult flyt_event_record(CUevent handle, CUstream stream_handle, unsigned flag
     struct flyt_event *event = flyt_event_find(handle);
     if (!result && !event)
         result = CUDA_ERROR_INVALID_HANDLE;
-    if (!result && flags) /* "external" is for streams that are being captured */
-        result = flags == CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
+    if (!result && flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
     if (!result && !is_of_context(event, stream))
         result = CUDA_ERROR_INVALID_HANDLE;
+    bool is_captured = false;
     if (!result)
-        result = flyt_stream_begin(stream);
+        result = flyt_capture_record(stream, event, flags, &is_captured);
+    return result || is_captured ? result : flyt_event_record_on(event, stream);
+}
+
+CUresult flyt_event_record_on(struct flyt_event *event, struct flyt_stream *stream)
+{
+    CUresult result = flyt_stream_begin(stream);
     if (result)
         return result;
-    flyt_event_record_args args = {.thread = flyt_thread_number(),
-                                   .event_id = event->record.minted_id,
-                                   .stream_id = stream->stream_id,
-                                   .flags = flags};
+    flyt_event_record_args args = {
+        .thread = flyt_thread_number(), .event_id = event->record.minted_id, .stream_id = stream->stream_id};
     uint64_t sequence = 0;
     /* Before the new sequence number: whoever asks in between must not find that nothing is pending. */
     flyt_pending_d2h_set(&event->pending_d2h, &stream->pending_d2h);
@@ -141,19 +147,25 @@ CUresult flyt_stream_wait_event(CUstream handle, CUevent event_handle, unsigned 
     struct flyt_event *event = flyt_event_find(event_handle);
     if (!result && !event)
         result = CUDA_ERROR_INVALID_HANDLE;
-    if (!result && flags) /* "external" is for streams that are being captured */
-        result = flags == CU_EVENT_WAIT_EXTERNAL ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
+    if (!result && flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(handle, &stream);
-    if (result || !atomic_load(&event->recorded_sequence))
-        return result; /* never recorded: complete */
-    result = flyt_stream_begin(stream);
+    bool is_captured = false;
+    if (!result)
+        result = flyt_capture_wait_event(stream, event, flags, &is_captured);
+    return result || is_captured ? result : flyt_event_wait_on(event, stream);
+}
+
+CUresult flyt_event_wait_on(struct flyt_event *event, struct flyt_stream *stream)
+{
+    if (!atomic_load(&event->recorded_sequence))
+        return CUDA_SUCCESS; /* never recorded: complete */
+    CUresult result = flyt_stream_begin(stream);
     if (result)
         return result;
-    flyt_stream_wait_event_args args = {.thread = flyt_thread_number(),
-                                        .stream_id = stream->stream_id,
-                                        .event_id = event->record.minted_id,
-                                        .flags = flags};
+    flyt_stream_wait_event_args args = {
+        .thread = flyt_thread_number(), .stream_id = stream->stream_id, .event_id = event->record.minted_id};
     uint64_t sequence = 0;
     result =
         flyt_client_status(flyt_send_stream_wait_event(flyt_client.channel, &args, &sequence), "stream_wait_event");
@@ -185,6 +197,9 @@ CUresult flyt_event_query(CUevent handle)
     struct flyt_event *event = flyt_event_find(handle);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
+    result = flyt_capture_ask_event(event);
+    if (result)
+        return result;
     enum flyt_channel_known known = is_complete(event);
     if (known == FLYT_CHANNEL_UNKNOWN)
         result = flyt_ask_event_query(event->record.minted_id);
@@ -201,6 +216,9 @@ CUresult flyt_event_synchronize(CUevent handle)
     struct flyt_event *event = flyt_event_find(handle);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
+    result = flyt_capture_ask_event(event);
+    if (result)
+        return result;
     struct flyt_pending_d2h pending_d2h = {0};
     flyt_pending_d2h_set(&pending_d2h, &event->pending_d2h);
     /* Asked even where the event is known to be complete: the server passes device printf on at synchronizations. */

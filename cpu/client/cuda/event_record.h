@@ -8,9 +8,11 @@
 #include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/retry_policy.h"
 #include "cpu/client/core/table.h"
+#include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/event.h"
 
 struct flyt_restore;
+struct flyt_stream;
 
 struct flyt_event {
     struct flyt_record record;
@@ -23,10 +25,14 @@ struct flyt_event {
     _Atomic uint64_t recorded_place;
     struct flyt_retry_policy retry_policy; /* with the page's answers to queries */
     struct flyt_pending_d2h pending_d2h;   /* what its stream covered then */
+    struct flyt_captured captured;         /* its last record was: what it stands for then */
 };
 
 /* NULL: unknown. */
 struct flyt_event *flyt_event_find(CUevent event);
+/* flyt_event_record and flyt_stream_wait_event without checks, of streams that do not capture. */
+CUresult flyt_event_record_on(struct flyt_event *event, struct flyt_stream *stream);
+CUresult flyt_event_wait_on(struct flyt_event *event, struct flyt_stream *stream);
 /* Destroys the events of a context; is_on_server false: the server has done so already. */
 void flyt_event_clear(uint64_t context_id, bool is_on_server);
 /* Makes the events again: those that were recorded are complete (restore.h). */

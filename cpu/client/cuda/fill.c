@@ -22,11 +22,8 @@ static void fill_row(void *row, uint64_t width, unsigned element_bytes, uint32_t
 static CUresult fill_host(struct flyt_stream *stream, const struct flyt_fill *fill)
 {
     CUresult result = flyt_stream_wait(stream);
-    for (uint64_t row = 0; !result && row < fill->height * fill->depth; row++) {
-        uint64_t place =
-            fill->address + row / fill->height * fill->slice_bytes + row % fill->height * fill->pitch_bytes;
-        fill_row((void *)(uintptr_t)place, fill->width, fill->element_bytes, fill->value);
-    }
+    if (!result)
+        flyt_fill_host(fill);
     return result;
 }
 
@@ -82,6 +79,27 @@ static CUresult check(const struct flyt_fill *fill, enum owner *ret_owner)
     return flyt_range_holds(&range, fill->address, span) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult flyt_fill_check(const struct flyt_fill *fill, bool *ret_is_host)
+{
+    enum owner owner;
+    if (!fill->width || !fill->height || !fill->depth)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = check(fill, &owner);
+    *ret_is_host = owner == HOST;
+    if (!result && !*ret_is_host && flyt_range_is_minted(fill->address))
+        result = flyt_not_supported("memset node of a constant");
+    return result;
+}
+
+void flyt_fill_host(const struct flyt_fill *fill)
+{
+    for (uint64_t row = 0; row < fill->height * fill->depth; row++) {
+        uint64_t place =
+            fill->address + row / fill->height * fill->slice_bytes + row % fill->height * fill->pitch_bytes;
+        fill_row((void *)(uintptr_t)place, fill->width, fill->element_bytes, fill->value);
+    }
+}
+
 CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is_async)
 {
     struct flyt_stream *stream;
@@ -89,9 +107,14 @@ CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is
     CUresult result = flyt_client_enter();
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
+    bool is_captured = false;
+    if (!result && flyt_capture_is_any())
+        result = flyt_capture_ask_work(stream, &is_captured);
     if (result || !fill->width || !fill->height || !fill->depth)
         return result;
     result = check(fill, &owner);
+    if (is_captured)
+        return result ? result : flyt_captures.ops->fill(stream, fill);
     if (!result && owner == MANAGED)
         result = flyt_watch_before_use(stream, fill->address);
     if (result)
@@ -102,6 +125,12 @@ CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is
     /* CUDA fills managed memory synchronously; what is unknown may be nobody's, which the server's word tells. */
     result = flyt_stream_wait(stream);
     return result ? result : flyt_client_enter();
+}
+
+CUresult flyt_fill_of_graph(struct flyt_stream *stream, const struct flyt_fill *fill)
+{
+    CUresult result = flyt_watch_before_use(stream, fill->address);
+    return result ? result : fill_device(stream, fill);
 }
 
 CUresult flyt_fill_raw(struct flyt_stream *stream, uint64_t address, unsigned char value, uint64_t bytes)
@@ -161,6 +190,8 @@ static CUresult pack_op(const CUstreamBatchMemOpParams *op, flyt_stream_op *ret_
     return check_flags(op->operation, op->writeValue.flags);
 }
 
+static CUresult send_ops(struct flyt_stream *stream, unsigned count, flyt_stream_op *packed);
+
 CUresult flyt_stream_memory_ops(CUstream handle, unsigned count, const CUstreamBatchMemOpParams *ops, unsigned flags)
 {
     flyt_stream_op packed[FLYT_STREAM_OPS_MAX];
@@ -172,10 +203,28 @@ CUresult flyt_stream_memory_ops(CUstream handle, unsigned count, const CUstreamB
         result = flyt_stream_get(handle, &stream);
     if (!count)
         return result;
+    bool is_captured = false;
     for (unsigned i = 0; i < count && !result; i++)
         result = pack_op(&ops[i], &packed[i]);
-    if (!result)
-        result = flyt_watch_before(stream);
+    if (!result && flyt_capture_is_any())
+        result = flyt_capture_ask_work(stream, &is_captured);
+    if (!result && is_captured)
+        return flyt_captures.ops->memory_ops(stream, count, ops);
+    return result ? result : send_ops(stream, count, packed);
+}
+
+CUresult flyt_memory_ops_of_graph(struct flyt_stream *stream, unsigned count, const CUstreamBatchMemOpParams *ops)
+{
+    flyt_stream_op packed[FLYT_STREAM_OPS_MAX];
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && !result; i++)
+        result = pack_op(&ops[i], &packed[i]);
+    return result ? result : send_ops(stream, count, packed);
+}
+
+static CUresult send_ops(struct flyt_stream *stream, unsigned count, flyt_stream_op *packed)
+{
+    CUresult result = flyt_watch_before(stream);
     if (!result)
         result = flyt_stream_begin(stream);
     if (result)

@@ -161,6 +161,8 @@ static void take_back(struct flyt_function *function)
     flyt_table_free(&function_table, &function->record);
 }
 
+static CUresult launch_on(struct flyt_stream *stream, const struct flyt_function *what);
+
 static CUresult launch(CUstream handle, const struct flyt_function *what)
 {
     struct flyt_stream *stream;
@@ -169,8 +171,17 @@ static CUresult launch(CUstream handle, const struct flyt_function *what)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(handle, &stream);
-    if (!result)
-        result = ensure_thread();
+    bool is_captured = false;
+    if (!result && flyt_capture_is_any()) /* callbacks cannot be captured (cuStreamAddCallback) */
+        result = what->callback ? flyt_capture_refuse(stream) : flyt_capture_ask_work(stream, &is_captured);
+    if (!result && is_captured)
+        return flyt_captures.ops->function(stream, what->function, what->user);
+    return result ? result : launch_on(stream, what);
+}
+
+static CUresult launch_on(struct flyt_stream *stream, const struct flyt_function *what)
+{
+    CUresult result = ensure_thread();
     if (!result)
         result = flyt_stream_begin(stream);
     if (result)
@@ -200,6 +211,11 @@ static CUresult launch(CUstream handle, const struct flyt_function *what)
         flyt_function_wake(); /* the error may have woken the others before this one was there */
     flyt_stream_sent(stream, sequence);
     return flyt_client_status(status, "host_function_launch");
+}
+
+CUresult flyt_function_launch_on(struct flyt_stream *stream, CUhostFn function, void *user)
+{
+    return launch_on(stream, &(struct flyt_function){.function = function, .user = user});
 }
 
 CUresult flyt_host_function_launch(CUstream stream, CUhostFn function, void *user)

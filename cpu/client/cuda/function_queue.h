@@ -6,6 +6,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <cuda.h>
+
+struct flyt_stream;
 
 /* Handler of the channel: a stream has reached the function. Queues it for the callback thread. */
 void flyt_function_reached(void *user, uint64_t function_id, int status);
@@ -16,5 +19,7 @@ bool flyt_function_is_pending(void);
 bool flyt_function_is_unfinished(uint64_t sequence);
 /* The connection is lost or the context dead: callbacks that will never be reached run with that status. */
 void flyt_function_wake(void);
+/* flyt_host_function_launch without checks, of a stream that does not capture. */
+CUresult flyt_function_launch_on(struct flyt_stream *stream, CUhostFn function, void *user);
 
 #endif

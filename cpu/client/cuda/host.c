@@ -10,6 +10,7 @@
 #include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/restore_call.h"
+#include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/context.h"
 #include "rpc/base/log.h"
 #include "rpc/base/region.h"
@@ -185,7 +186,9 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
     const bool is_mapped = flyt_arena_is_mapped(); /* all of it, as with unified addressing, asked for or not */
     if (bytes && flags & CU_MEMHOSTALLOC_DEVICEMAP && !is_mapped)
         return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
-    result = flyt_context_get(&range.context_id, &range.device);
+    result = flyt_capture_ask_unsafe();
+    if (!result)
+        result = flyt_context_get(&range.context_id, &range.device);
     if (result)
         return result;
     if (!bytes) {
@@ -211,6 +214,8 @@ CUresult flyt_host_free(void *address)
 {
     struct flyt_range range;
     CUresult result = flyt_client_enter_release();
+    if (!result)
+        result = flyt_capture_ask_unsafe();
     if (result)
         return result;
     if (!flyt_range_find((uint64_t)(uintptr_t)address, &range) || range.kind != FLYT_RANGE_HOST_ALLOC ||
@@ -266,6 +271,8 @@ CUresult flyt_host_register(void *address, size_t bytes, unsigned flags)
     struct flyt_range range = {
         .kind = FLYT_RANGE_HOST_REGISTERED, .base = (uint64_t)(uintptr_t)address, .bytes = bytes, .flags = flags};
     CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_capture_ask_unsafe();
     if (result)
         return result;
     if (!address || !bytes || (flags & ~(unsigned)KNOWN) || range.base + bytes < range.base ||
@@ -293,6 +300,8 @@ CUresult flyt_host_unregister(void *address)
 {
     struct flyt_range range;
     CUresult result = flyt_client_enter_release();
+    if (!result)
+        result = flyt_capture_ask_unsafe();
     if (result)
         return result;
     if (!address)

@@ -15,6 +15,7 @@
 
 struct flyt_launch {
     CUfunction function;
+    const void *symbol; /* what the runtime calls the function; NULL: nothing. For graphs alone */
     unsigned grid[3];
     unsigned block[3];
     unsigned dynamic_shared_bytes;

@@ -53,6 +53,19 @@ CUresult flyt_kernel_ask_occupancy(struct flyt_kernel *kernel, int device, int b
 /* launch.c, for its test: lays the values of `params` out as the kernel wants them; `buffer` has param_bytes of room
  * and is zeroed where no parameter is. Whether one may be a host address (host_param.h). */
 bool flyt_kernel_pack(const struct flyt_kernel *kernel, void *const *params, void *buffer);
+/* A launch as a node of a graph has it: checked, with the parameters copied; buffer and params are the taker's. */
+struct flyt_launch_taken {
+    uint64_t kernel_id; /* on the wire */
+    int device;
+    uint32_t param_bytes, param_count;
+    char *buffer;  /* param_bytes */
+    void **params; /* into it, one for each */
+    bool has_host; /* one may be a host address */
+    flyt_launch_attribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
+    unsigned attribute_count;
+};
+/* On the current context's device; `stream` of the launch does not count. What flyt_kernel_launch returns. */
+CUresult flyt_launch_take(const struct flyt_launch *launch, struct flyt_launch_taken *ret_taken);
 /* Attributes of a launch as they go over the wire. CUDA_ERROR_INVALID_VALUE: more than room. */
 CUresult flyt_kernel_wire_attributes(const struct flyt_launch *launch, flyt_launch_attribute *ret_attributes);
 

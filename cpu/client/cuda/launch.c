@@ -337,8 +337,54 @@ CUresult flyt_kernel_launch(const struct flyt_launch *launch)
             return result;
     }
     uint64_t kernel_id;
+    bool is_captured = false;
     result = check(launch, kernel, device, &kernel_id);
+    if (flyt_capture_is_any() && !result)
+        result = flyt_capture_ask_work(stream, &is_captured);
+    if (is_captured && !result)
+        return flyt_captures.ops->kernel(stream, launch);
     if (!result)
         result = send_launch(launch, kernel, kernel_id, stream);
     return result || !flyt_stream_is_waited_for() ? result : flyt_stream_wait(stream);
+}
+
+/* ---- for graphs ---- */
+
+CUresult flyt_launch_take(const struct flyt_launch *launch, struct flyt_launch_taken *ret_taken)
+{
+    char room[PARAMS_ON_STACK_BYTES];
+    struct flyt_launch_taken taken = {0};
+    struct flyt_kernel *kernel;
+    uint64_t context_id;
+    const void *params = NULL;
+    char *owned = NULL;
+    CUresult result = flyt_kernel_get(launch->function, &kernel);
+    if (!result)
+        result = flyt_context_get(&context_id, &taken.device);
+    if (!result)
+        result = check_attributes(launch);
+    if (!result)
+        result = check(launch, kernel, taken.device, &taken.kernel_id);
+    if (!result)
+        result = flyt_kernel_wire_attributes(launch, taken.attributes);
+    if (!result)
+        result = get_params(launch, kernel, room, &params, &taken.param_bytes, &taken.has_host, &owned);
+    if (result)
+        return result;
+    taken.attribute_count = launch->attribute_count;
+    taken.param_count = kernel->param_count;
+    taken.buffer = malloc(taken.param_bytes + 1);
+    taken.params = calloc(kernel->param_count + 1, sizeof *taken.params);
+    if (taken.buffer && taken.params) {
+        memcpy(taken.buffer, params, taken.param_bytes);
+        for (uint32_t i = 0; i < kernel->param_count; i++)
+            taken.params[i] = taken.buffer + kernel->params[i].offset_bytes;
+        *ret_taken = taken;
+    } else {
+        free(taken.buffer);
+        free(taken.params);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    free(owned);
+    return result;
 }

@@ -7,7 +7,9 @@
 #include "cpu/client/core/answer.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream.h"
@@ -98,6 +100,8 @@ CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
     if (!result && (!ret_address || !bytes))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
+        result = flyt_capture_ask_unsafe();
+    if (!result)
         result = flyt_context_get(&context_id, &device);
     return result ? result : flyt_memory_take(context_id, device, bytes, ret_address);
 }
@@ -126,6 +130,11 @@ CUresult flyt_memory_free(CUdeviceptr address)
 {
     CUresult result = flyt_client_enter_release();
     if (result || !address)
+        return result;
+    result = flyt_capture_ask_unsafe();
+    if (result)
+        return result;
+    if (flyt_graph_memory_free(address, &result))
         return result;
     flyt_watch_release(address);
     return flyt_pool_take_back(address, &result) ? result : flyt_range_free(address);

@@ -8,6 +8,7 @@
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/device_state.h"
+#include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
@@ -492,11 +493,16 @@ CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_hand
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
+    bool is_captured = false;
+    if (!result && flyt_capture_is_any())
+        result = flyt_capture_ask_work(stream, &is_captured);
     if (result)
         return result;
     *ret_address = 0;
     if (!bytes)
         return CUDA_SUCCESS;
+    if (is_captured)
+        return flyt_captures.ops->alloc(stream, bytes, ret_address);
     const uint64_t block_bytes = rounded(bytes);
     result = take(handle, block_bytes, stream, &pool, &block);
     if (!result && !block)
@@ -529,7 +535,14 @@ CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
     CUresult result = flyt_client_enter_release();
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
+    bool is_captured = false;
+    if (!result && flyt_capture_is_any())
+        result = flyt_capture_ask_work(stream, &is_captured);
     if (result || !address)
+        return result;
+    if (is_captured)
+        return flyt_captures.ops->free(stream, address);
+    if (flyt_graph_memory_free(address, &result))
         return result;
     pthread_mutex_lock(&pools.mutex);
     struct block *block = find_block_locked(address);

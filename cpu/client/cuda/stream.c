@@ -461,6 +461,8 @@ CUresult flyt_stream_synchronize(CUstream handle)
     if (!result)
         result = flyt_stream_get(handle, &stream);
     if (!result)
+        result = flyt_capture_ask_wait(stream);
+    if (!result)
         result = flyt_stream_wait(stream);
     FLYT_PARTS_TELL(synchronized);
     /* What the wait brought to light of this thread's earlier calls belongs to it. */
@@ -481,6 +483,8 @@ CUresult flyt_stream_query(CUstream handle)
     CUresult result = flyt_client_enter();
     if (!result)
         result = flyt_stream_get(handle, &stream);
+    if (!result)
+        result = flyt_capture_ask_wait(stream);
     if (result)
         return result;
     if (stream->is_legacy) /* it has work wherever another blocking stream has */
@@ -535,6 +539,7 @@ static void destroy(struct flyt_stream *stream, bool is_on_server)
 {
     if (!flyt_table_take(&stream_table, stream->stream_id))
         return;
+    flyt_capture_stream_ends(stream);
     flyt_end_stream_destroy(&stream->record, is_on_server);
     /* Its work goes on, and the legacy stream stays ordered behind it. */
     if (!(stream->flags & CU_STREAM_NON_BLOCKING))

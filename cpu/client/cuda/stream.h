@@ -47,19 +47,6 @@ FLYT_API CUresult flyt_stream_attribute_set(CUstream stream, unsigned attribute,
 /* cuStreamCopyAttributes. CUDA_ERROR_INVALID_VALUE: they are of different contexts. */
 FLYT_API CUresult flyt_stream_attributes_copy(CUstream to, CUstream from);
 
-/* cuStreamIsCapturing: nothing can be captured, so no stream ever is. CUDA_ERROR_INVALID_VALUE: NULL, where the stream
- * is one. */
-static inline CUresult flyt_stream_capture_status(CUstream stream, CUstreamCaptureStatus *ret_status)
-{
-    unsigned flags;
-    CUresult result = flyt_stream_flags(stream, &flags);
-    if (result == CUDA_SUCCESS && !ret_status)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *ret_status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return result;
-}
-
 /* cuThreadExchangeStreamCaptureMode: swaps the calling thread's mode with *mode, of which NVIDIA's driver takes any
  * number. CUDA_ERROR_INVALID_VALUE: NULL. */
 FLYT_API CUresult flyt_capture_mode_exchange(CUstreamCaptureMode *mode);

@@ -14,6 +14,7 @@
 #include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/retry_policy.h"
 #include "cpu/client/core/table.h"
+#include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/stream.h"
 #include "rpc/api/stream_attributes.h"
 
@@ -45,6 +46,9 @@ struct flyt_stream {
         waited_sequence; /* calls on a legacy stream up to this are complete: it was waited for; likewise */
     struct flyt_retry_policy retry_policy; /* with the page's answers to queries */
     struct flyt_pending_d2h pending_d2h;   /* device-to-host transfers that a synchronization with it must see */
+    /* The capture that it takes part in, under the mutex of all captures; the next stream that does, too. */
+    struct flyt_captured captured;
+    struct flyt_stream *capture_next;
     /* What was set of its attributes, by their places (stream_attributes.h); a bit for each. Under a mutex of all. */
     unsigned set_attributes;
     uint32_t attributes[FLYT_STREAM_ATTRIBUTE_COUNT][FLYT_STREAM_ATTRIBUTE_WORDS];

@@ -6,6 +6,8 @@
 #include "cpu/client/core/answer.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/restore_call.h"
+#include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/stream_record.h"
@@ -520,6 +522,117 @@ static bool find_answer(struct flyt_lib_call *call, const struct flyt_lib_key *k
     return is_found;
 }
 
+/* ---- calls in streams that are captured ---- */
+
+/* What is sent at each launch of the graph that the call is a node of. */
+struct captured {
+    struct flyt_captured_call base;
+    const struct flyt_lib_row *row;
+    uint64_t context_id;
+    int device;
+    bool has_workspace; /* of the library's own choice: that of the stream that the graph is launched into */
+    unsigned object_count;
+    struct {
+        uint64_t id, number;
+        const struct flyt_lib_kind *kind;
+    } objects[FLYT_LIB_OBJECTS_MAX]; /* kind NULL: none */
+    size_t bytes;
+    unsigned char data[] __attribute__((aligned(8)));
+};
+
+static CUstream handle_of(const struct flyt_stream *stream)
+{
+    return stream->is_legacy ? NULL : (CUstream)(uintptr_t)stream->stream_id;
+}
+
+/* The objects of the call, as far as they are still there. */
+static CUresult find_objects(const struct captured *self, struct flyt_lib_call *call)
+{
+    for (unsigned i = 0; i < self->object_count; i++) {
+        struct flyt_lib_object *object = NULL;
+        if (self->objects[i].kind) {
+            object = flyt_lib_find_id(self->objects[i].id);
+            if (!object || object->number != self->objects[i].number)
+                return CUDA_ERROR_INVALID_HANDLE;
+        }
+        call->objects[call->object_count++] = object;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult send_captured(const struct captured *self, struct flyt_lib_call *call, struct flyt_stream *stream,
+                              unsigned char *data)
+{
+    struct sending sending = {.stream = stream, .data = data, .bytes = self->bytes};
+    for (unsigned i = 0; i < call->object_count; i++)
+        if (call->objects[i])
+            sending.ids[sending.id_count++] = call->objects[i]->record.minted_id;
+    if (self->has_workspace && flyt_lib_workspace_find(call) != self->row->library->success)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (self->has_workspace)
+        put_workspace(call, data + flyt_lib_align(self->row->bytes));
+    CUresult result = flyt_watch_before(stream);
+    if (result)
+        return result;
+    return send_oneway(call, &sending, (struct flyt_lib_step){FLYT_LIB_TAKES, 0}) == self->row->library->success
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult submit_captured(const struct flyt_captured_call *base, struct flyt_stream *stream)
+{
+    const struct captured *self = (const struct captured *)base;
+    struct flyt_lib_call call = {.row = self->row,
+                                 .context_id = self->context_id,
+                                 .device = self->device,
+                                 .stream = handle_of(stream),
+                                 .status = self->row->library->success};
+    unsigned char *data = malloc(self->bytes + 1);
+    CUresult result = data ? find_objects(self, &call) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!result) {
+        memcpy(data, self->data, self->bytes);
+        result = send_captured(self, &call, stream, data);
+    }
+    free(data);
+    return result;
+}
+
+/* Calls whose results the program gets, or that take from a sequence, are none that come again. */
+static bool may_be_captured(const struct flyt_lib_call *call)
+{
+    const unsigned apart = FLYT_LIB_MORE | FLYT_LIB_DRAWS | FLYT_LIB_RESTARTS;
+    return !call->waits && !call->is_staged && !call->fetched.data && !(call->row->flags & apart);
+}
+
+static int capture_call(const struct flyt_lib_call *call, const struct sending *sending)
+{
+    const struct flyt_lib *library = call->row->library;
+    if (!may_be_captured(call)) {
+        flyt_capture_refuse(sending->stream);
+        return flyt_lib_refuse(library, call->row->name);
+    }
+    struct captured *self = calloc(1, sizeof *self + sending->bytes);
+    if (!self)
+        return library->memory;
+    self->base = (struct flyt_captured_call){.submit = submit_captured, .bytes = sizeof *self + sending->bytes};
+    self->row = call->row;
+    self->context_id = call->context_id;
+    self->device = call->device;
+    self->has_workspace = call->workspace_address != 0;
+    self->object_count = call->object_count;
+    for (unsigned i = 0; i < call->object_count; i++)
+        if (call->objects[i]) {
+            self->objects[i].id = call->objects[i]->record.minted_id;
+            self->objects[i].number = call->objects[i]->number;
+            self->objects[i].kind = call->objects[i]->kind;
+        }
+    self->bytes = sending->bytes;
+    memcpy(self->data, sending->data, sending->bytes);
+    CUresult result = flyt_captures.ops->call(sending->stream, &self->base);
+    free(self);
+    return status_of(library, result);
+}
+
 static int send_call(struct flyt_lib_call *call, struct sending *self)
 {
     const struct flyt_lib *library = call->row->library;
@@ -532,6 +645,11 @@ static int send_call(struct flyt_lib_call *call, struct sending *self)
             self->ids[self->id_count++] = call->objects[i]->record.minted_id;
     if (call->row->flags & FLYT_LIB_CACHED && find_answer(call, &key))
         return library->success;
+    bool is_captured = false;
+    if (call->row->flags & FLYT_LIB_IN_STREAM && flyt_capture_is_any())
+        result = flyt_capture_ask_work(self->stream, &is_captured);
+    if (result || is_captured)
+        return result ? status_of(library, result) : capture_call(call, self);
     struct flyt_lib_step step = {FLYT_LIB_TAKES, 0};
     if (call->row->flags & FLYT_LIB_DRAWS)
         step = flyt_lib_sequence_step(call->objects[0], call->row, call->arguments);
@@ -667,7 +785,22 @@ static void stage(struct flyt_lib_call *call)
     memcpy((char *)call->arguments + call->row->stage_at, &call->stage, sizeof call->stage);
 }
 
+static int finish(struct flyt_lib_call *call);
+
+/* What the library allocates by itself is no call of the program's that a capture could forbid. */
 int flyt_lib_finish(struct flyt_lib_call *call)
+{
+    struct flyt_thread *thread = flyt_thread_get();
+    if (!thread)
+        return call->row->library->memory;
+    const CUstreamCaptureMode mode = thread->capture_mode;
+    thread->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    int status = finish(call);
+    thread->capture_mode = mode;
+    return status;
+}
+
+static int finish(struct flyt_lib_call *call)
 {
     if (is_well(call) && call->is_end)
         return end_object(call);
@@ -711,6 +844,10 @@ int flyt_lib_stream_tell(const struct flyt_lib_call *call, uint64_t *ret_id, boo
 {
     struct flyt_stream *stream;
     CUresult result = flyt_stream_get_in(call->context_id, call->device, call->stream, &stream);
+    if (!result)
+        result = flyt_capture_refuse(stream);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        return flyt_lib_refuse(call->row->library, "communication in a stream that is captured");
     if (result)
         return status_of(call->row->library, result);
     *ret_id = stream->stream_id;

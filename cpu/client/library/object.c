@@ -29,6 +29,11 @@ struct flyt_lib_object *flyt_lib_find(uint64_t handle, const struct flyt_lib_kin
     return object;
 }
 
+struct flyt_lib_object *flyt_lib_find_id(uint64_t id)
+{
+    return flyt_table_find(&object_table, id);
+}
+
 uint64_t flyt_lib_in_room(const void *room, const struct flyt_lib_kind *kind)
 {
     struct flyt_lib_room handle;

@@ -45,6 +45,8 @@ struct flyt_lib_object {
     uint32_t end_row;               /* by which it has ended */
 };
 
+/* By its id on the wire, of whatever kind; NULL: unknown. */
+struct flyt_lib_object *flyt_lib_find_id(uint64_t id);
 /* An object of the kind, not published; NULL: no memory. Takes over `arguments`. */
 struct flyt_lib_object *flyt_lib_object_new(const struct flyt_lib_kind *kind, uint64_t context_id, int device,
                                             uint32_t row, void *arguments, size_t bytes);

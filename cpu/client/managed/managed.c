@@ -289,6 +289,8 @@ CUresult flyt_managed_attach(CUstream handle, CUdeviceptr address, size_t bytes,
     bool is_known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST || flags == CU_MEM_ATTACH_SINGLE;
     if (!result && (!is_known || (flags == CU_MEM_ATTACH_SINGLE && stream->is_legacy)))
         result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_capture_refuse(stream);
     /* It takes effect behind the stream's work: the host sees what that has changed. */
     if (!result && flyt_watch() && atomic_load(&stream->is_watched))
         result = flyt_stream_wait(stream);

@@ -6,11 +6,13 @@
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/function_queue.h"
+#include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/library.h"
 #include "cpu/client/cuda/pool.h"
 #include "cpu/client/managed/managed.h"
+#include "cpu/client/graph/graph_record.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/virtual.h"
 #include "cpu/client/library/object.h"
@@ -34,6 +36,7 @@ static const struct flyt_part parts[] = {
     {.restore = flyt_virtual_restore},
     {.init = flyt_managed_init, .context_end = flyt_managed_clear, .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
+    {.context_end = flyt_graph_memory_clear},
     {.context_end = flyt_pool_clear, .synchronized = flyt_pool_settle},
     {.init = flyt_stream_init,
      .connected = flyt_stream_number_legacy,
@@ -44,6 +47,7 @@ static const struct flyt_part parts[] = {
      .restore = flyt_stream_restore,
      .stay = flyt_stream_stay},
     {.context_end = flyt_event_clear, .restore = flyt_event_restore},
+    {.context_end = flyt_segment_clear, .restore = flyt_segment_restore},
     {.context_end = flyt_rows_clear, .restore = flyt_rows_restore},
     {.context_end = flyt_lib_objects_clear, .restore = flyt_libs_restore},
     {.init = flyt_host_param_init, .explain = flyt_host_param_tell},

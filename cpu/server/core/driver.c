@@ -75,7 +75,7 @@ static int open_nvidia(struct flyt_error *err, void **ret_library)
 
 int flyt_driver_load(bool is_soft, struct flyt_error *err, struct flyt_driver *ret_driver)
 {
-    void *library;
+    void *library = NULL;
     int status = is_soft ? open_soft(err, &library) : open_nvidia(err, &library);
     if (status)
         return status;

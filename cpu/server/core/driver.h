@@ -105,6 +105,17 @@
     X(cuOccupancyMaxActiveClusters)                                                                                    \
     X(cuLaunchKernel)                                                                                                  \
     X(cuLaunchKernelEx)                                                                                                \
+    X(cuGraphCreate)                                                                                                   \
+    X(cuGraphDestroy)                                                                                                  \
+    X(cuGraphAddKernelNode)                                                                                            \
+    X(cuGraphAddMemsetNode)                                                                                            \
+    X(cuGraphAddMemcpyNode)                                                                                            \
+    X(cuGraphAddEmptyNode)                                                                                             \
+    X(cuGraphKernelNodeSetAttribute)                                                                                   \
+    X(cuGraphInstantiateWithFlags)                                                                                     \
+    X(cuGraphUpload)                                                                                                   \
+    X(cuGraphLaunch)                                                                                                   \
+    X(cuGraphExecDestroy)                                                                                              \
     X(cuStreamSetAttribute)                                                                                            \
     X(cuStreamBatchMemOp)                                                                                              \
     X(cuTensorMapEncodeTiled)                                                                                          \

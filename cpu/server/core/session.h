@@ -112,7 +112,9 @@ struct flyt_session {
     struct flyt_copying *copying; /* NULL: its memory is not being copied (copying.h) */
 
     uint64_t received_sequence; /* calls so far */
-    uint64_t load_count;        /* libraries that the driver was given */
+    uint64_t load_count;        /* libraries that the driver was given, */
+    uint64_t unload_count;      /* and those that were taken from it again */
+    uint64_t segment_bytes;     /* of the server's memory that segments have (segment.c) */
     uint64_t scrub_number;      /* how often something was to be cleared */
     uint64_t told_sequence;     /* calls received when the client was last told by a notice */
     uint64_t told_complete;     /* calls up to which it was told, when it was quiet, that they are complete (loop.c) */

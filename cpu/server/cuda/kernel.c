@@ -1,4 +1,6 @@
 /* Calls about kernels: attributes, occupancy, launch. */
+#include "cpu/server/cuda/kernel.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,9 +135,8 @@ CUresult flyt_serve_kernel_available_shared(struct flyt_call *call, const flyt_k
     return result;
 }
 
-/* Launch attributes that are values. Those that name events or nodes, and unknown ones, are refused. */
-static CUresult take_attributes(const struct flyt_device *device, const flyt_launch_attribute *attributes,
-                                unsigned count, CUlaunchAttribute *ret_taken)
+CUresult flyt_kernel_take_attributes(const struct flyt_device *device, const flyt_launch_attribute *attributes,
+                                     unsigned count, CUlaunchAttribute *ret_taken)
 {
     for (unsigned i = 0; i < count; i++) {
         switch (attributes[i].id) {
@@ -171,8 +172,8 @@ CUresult flyt_serve_kernel_cluster_occupancy(struct flyt_call *call, const flyt_
     CUfunction function;
     CUresult result = enter(call, args->device, kernel, &function);
     if (result == CUDA_SUCCESS)
-        result = take_attributes(call->session->current_device, args->attributes.attributes_val,
-                                 args->attributes.attributes_len, attributes);
+        result = flyt_kernel_take_attributes(call->session->current_device, args->attributes.attributes_val,
+                                             args->attributes.attributes_len, attributes);
     if (result != CUDA_SUCCESS)
         return result;
     const CUlaunchConfig config = {
@@ -211,8 +212,7 @@ static uint64_t blocks_together(const CUlaunchConfig *config)
     return blocks;
 }
 
-/* A launch has begun: what it needed is what the session's SMs must not fall below unasked (manager_link.h). */
-static void note_need(struct flyt_device *device, struct flyt_kernel *kernel, const CUlaunchConfig *config)
+void flyt_kernel_note_need(struct flyt_device *device, struct flyt_kernel *kernel, const CUlaunchConfig *config)
 {
     const struct flyt_driver *driver = device->session->driver;
     uint64_t blocks = blocks_together(config);
@@ -239,8 +239,8 @@ static CUresult launch_with_attributes(struct flyt_stream *stream, const flyt_ke
                                        struct flyt_kernel *kernel, CUfunction function, void **extra)
 {
     CUlaunchAttribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
-    CUresult result =
-        take_attributes(stream->device, args->attributes.attributes_val, args->attributes.attributes_len, attributes);
+    CUresult result = flyt_kernel_take_attributes(stream->device, args->attributes.attributes_val,
+                                                  args->attributes.attributes_len, attributes);
     if (result != CUDA_SUCCESS)
         return result;
     const CUlaunchConfig config = {
@@ -257,13 +257,14 @@ static CUresult launch_with_attributes(struct flyt_stream *stream, const flyt_ke
     };
     result = stream->device->session->driver->cuLaunchKernelEx(&config, function, NULL, extra);
     if (result == CUDA_SUCCESS)
-        note_need(stream->device, kernel, &config);
+        flyt_kernel_note_need(stream->device, kernel, &config);
     return result;
 }
 
-/* What the kernel's first launch on a device makes the driver take. Parked while memory is still to be given back. */
-static CUresult reserve(struct flyt_device *device, struct flyt_kernel *kernel, uint64_t sequence)
+CUresult flyt_kernel_reserve(struct flyt_device *device, struct flyt_kernel *kernel, uint64_t sequence)
 {
+    if (kernel->reserved_mask >> device->ordinal & 1)
+        return CUDA_SUCCESS;
     device->memory->attempt = sequence;
     CUresult result = flyt_device_use(device);
     if (result == CUDA_SUCCESS)
@@ -305,7 +306,7 @@ CUresult flyt_serve_kernel_launch(struct flyt_call *call, const flyt_kernel_laun
     if (args->params.params_len < kernel->param_bytes)
         return CUDA_ERROR_INVALID_VALUE;
     if (!(kernel->reserved_mask >> stream->device->ordinal & 1)) {
-        CUresult result = reserve(stream->device, kernel, call->sequence);
+        CUresult result = flyt_kernel_reserve(stream->device, kernel, call->sequence);
         if (result != CUDA_SUCCESS)
             return result;
     }

@@ -53,6 +53,7 @@ static void free_library(struct flyt_library *library)
 void flyt_library_destroy(struct flyt_library *library)
 {
     flyt_object_remove(&library->session->objects, &library->object);
+    library->session->unload_count++;
     library->session->observer->library_leaving(library->session, library);
     free_library(library);
 }

@@ -159,7 +159,7 @@ static CUresult fake_green(CUgreenCtx *ret_green, CUdevResourceDesc desc, CUdevi
 
 static CUresult fake_context(CUcontext *ret_context, CUgreenCtx green)
 {
-    *ret_context = (CUcontext)(uintptr_t)1;
+    *ret_context = (CUcontext)((uintptr_t)green << 8); /* unlike the primary one */
     return CUDA_SUCCESS;
 }
 
@@ -409,6 +409,90 @@ static CUresult fake_copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream)
     return submit(stream, copy->dstMemoryType == CU_MEMORYTYPE_DEVICE ? "in" : "out");
 }
 
+/* ---- graphs: a graph is what was added to it, and where ---- */
+
+struct fake_graph {
+    char text[256];
+};
+
+static CUresult fake_graph_create(CUgraph *ret_graph, unsigned flags)
+{
+    *ret_graph = calloc(1, sizeof(struct fake_graph));
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_graph_destroy(CUgraph graph)
+{
+    free(graph);
+    return CUDA_SUCCESS;
+}
+
+/* Nodes are numbered from 1 on in each graph. */
+static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
+                         const char *what, CUcontext context)
+{
+    char *text = ((struct fake_graph *)graph)->text;
+    uintptr_t number = 1;
+    for (const char *at = text; *at; at++)
+        number += *at == ',';
+    size_t used = strlen(text);
+    used += (size_t)snprintf(text + used, sizeof *((struct fake_graph *)graph) - used, "%s@%u", what,
+                             (unsigned)((uintptr_t)context >> 8));
+    for (size_t i = 0; i < before_count; i++)
+        used += (size_t)snprintf(text + used, sizeof *((struct fake_graph *)graph) - used, "<%u",
+                                 (unsigned)(uintptr_t)before[i]);
+    snprintf(text + used, sizeof *((struct fake_graph *)graph) - used, ",");
+    *ret_node = (CUgraphNode)number;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_add_empty(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count)
+{
+    return add_node(ret_node, graph, before, before_count, "empty", NULL);
+}
+
+static CUresult fake_add_set(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
+                             const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context)
+{
+    return add_node(ret_node, graph, before, before_count, "set", context);
+}
+
+static CUresult fake_add_copy(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
+                              const CUDA_MEMCPY3D *params, CUcontext context)
+{
+    return add_node(ret_node, graph, before, before_count, "copy", context);
+}
+
+static CUresult fake_instantiate(CUgraphExec *ret_exec, CUgraph graph, unsigned long long flags)
+{
+    struct fake_graph *exec = malloc(sizeof *exec);
+    *exec = *(struct fake_graph *)graph;
+    pthread_mutex_lock(&fake.mutex);
+    note("%smade:%s", fake.log_bytes ? " " : "", exec->text);
+    pthread_mutex_unlock(&fake.mutex);
+    *ret_exec = (CUgraphExec)exec;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_graph_launch(CUgraphExec exec, CUstream stream)
+{
+    return submit(stream, "graph");
+}
+
+static CUresult fake_graph_upload(CUgraphExec exec, CUstream stream)
+{
+    return submit(stream, "upload");
+}
+
+static CUresult fake_exec_destroy(CUgraphExec exec)
+{
+    free(exec);
+    pthread_mutex_lock(&fake.mutex);
+    note("%sunmade", fake.log_bytes ? " " : "");
+    pthread_mutex_unlock(&fake.mutex);
+    return CUDA_SUCCESS;
+}
+
 /* ---- the table ---- */
 
 static const struct flyt_driver table = {
@@ -427,6 +511,15 @@ static const struct flyt_driver table = {
     .cuCtxSetCurrent = fake_set_current,
     .cuGreenCtxRecordEvent = fake_context_record,
     .cuCtxSynchronize = fake_synchronize,
+    .cuGraphCreate = fake_graph_create,
+    .cuGraphDestroy = fake_graph_destroy,
+    .cuGraphAddEmptyNode = fake_add_empty,
+    .cuGraphAddMemsetNode = fake_add_set,
+    .cuGraphAddMemcpyNode = fake_add_copy,
+    .cuGraphInstantiateWithFlags = fake_instantiate,
+    .cuGraphLaunch = fake_graph_launch,
+    .cuGraphUpload = fake_graph_upload,
+    .cuGraphExecDestroy = fake_exec_destroy,
     .cuStreamDestroy = fake_stream_destroy,
     .cuStreamQuery = fake_stream_query,
     .cuStreamSetAttribute = fake_stream_attribute,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cpu/softgpu/driver/driver.h"
+#include "cpu/softgpu/driver/graph.h"
 #include "cpu/softgpu/driver/queue.h"
 
 /* A pageable source up to this is copied when the call is made, so that the call need not wait for the stream. */
@@ -338,31 +339,38 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool is_sync)
     return copy_requested(stream, &to, &from, &box, is_sync);
 }
 
+static CUresult requests_3d(const CUDA_MEMCPY3D *c, struct side_request *ret_to, struct side_request *ret_from,
+                            struct box *ret_box)
+{
+    if (!c || c->srcLOD || c->dstLOD)
+        return CUDA_ERROR_INVALID_VALUE;
+    *ret_box = (struct box){.width_bytes = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
+    *ret_to = (struct side_request){.type = c->dstMemoryType,
+                                    .host = c->dstHost,
+                                    .device = c->dstDevice,
+                                    .x_bytes = c->dstXInBytes,
+                                    .y = c->dstY,
+                                    .z = c->dstZ,
+                                    .pitch_bytes = c->dstPitch,
+                                    .slice_height = c->dstHeight};
+    *ret_from = (struct side_request){.type = c->srcMemoryType,
+                                      .host = c->srcHost,
+                                      .device = c->srcDevice,
+                                      .x_bytes = c->srcXInBytes,
+                                      .y = c->srcY,
+                                      .z = c->srcZ,
+                                      .pitch_bytes = c->srcPitch,
+                                      .slice_height = c->srcHeight};
+    return CUDA_SUCCESS;
+}
+
 static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool is_sync)
 {
     struct side_request to, from;
     struct box box;
+    CUresult r = requests_3d(c, &to, &from, &box);
 
-    if (!c || c->srcLOD || c->dstLOD)
-        return CUDA_ERROR_INVALID_VALUE;
-    box = (struct box){.width_bytes = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
-    to = (struct side_request){.type = c->dstMemoryType,
-                               .host = c->dstHost,
-                               .device = c->dstDevice,
-                               .x_bytes = c->dstXInBytes,
-                               .y = c->dstY,
-                               .z = c->dstZ,
-                               .pitch_bytes = c->dstPitch,
-                               .slice_height = c->dstHeight};
-    from = (struct side_request){.type = c->srcMemoryType,
-                                 .host = c->srcHost,
-                                 .device = c->srcDevice,
-                                 .x_bytes = c->srcXInBytes,
-                                 .y = c->srcY,
-                                 .z = c->srcZ,
-                                 .pitch_bytes = c->srcPitch,
-                                 .slice_height = c->srcHeight};
-    return copy_requested(stream, &to, &from, &box, is_sync);
+    return r == CUDA_SUCCESS ? copy_requested(stream, &to, &from, &box, is_sync) : r;
 }
 
 /* The contexts only tell the devices, which the addresses tell as well. */
@@ -433,7 +441,57 @@ FLYT_SOFT_API cuMemcpy3DAsync(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
     return copy_3d(pCopy, hStream, false);
 }
 
+CUresult flyt_soft_copy_op_new(const CUDA_MEMCPY3D *c, struct flyt_soft_op **ret_op)
+{
+    struct copy_op *copy_op;
+    struct side_request to_request, from_request;
+    struct side to, from;
+    struct box box;
+    CUresult r = requests_3d(c, &to_request, &from_request, &box);
+
+    if (r == CUDA_SUCCESS)
+        r = side_make(&to_request, &box, &to);
+    if (r == CUDA_SUCCESS)
+        r = side_make(&from_request, &box, &from);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (is_empty(&box) || !side_is_valid(&to, &box) || !side_is_valid(&from, &box))
+        return CUDA_ERROR_INVALID_VALUE;
+    copy_op = malloc(sizeof(*copy_op));
+    if (!copy_op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *copy_op = (struct copy_op){.op = {.run = copy_run, .free = op_free}, .to = to, .from = from, .box = box};
+    *ret_op = &copy_op->op;
+    return CUDA_SUCCESS;
+}
+
 /* ---- fills ---- */
+
+CUresult flyt_soft_fill_op_new(const CUDA_MEMSET_NODE_PARAMS *params, struct flyt_soft_op **ret_op)
+{
+    struct box box = {.height = params->height, .depth = 1};
+    struct side to = {.address = params->dst, .pitch_bytes = params->pitch, .is_device = true};
+    const unsigned value_bytes = params->elementSize;
+    struct fill_op *fill_op;
+
+    if ((value_bytes != 1 && value_bytes != 2 && value_bytes != 4) ||
+        __builtin_mul_overflow(params->width, value_bytes, &box.width_bytes) || is_empty(&box))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (params->dst % value_bytes ||
+        (params->height > 1 && (params->pitch % value_bytes || params->pitch < box.width_bytes)) ||
+        !side_is_valid(&to, &box))
+        return CUDA_ERROR_INVALID_VALUE;
+    fill_op = malloc(sizeof(*fill_op));
+    if (!fill_op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *fill_op = (struct fill_op){.op = {.run = fill_run, .free = op_free},
+                                .to = to,
+                                .box = box,
+                                .value = params->value,
+                                .value_bytes = value_bytes};
+    *ret_op = &fill_op->op;
+    return CUDA_SUCCESS;
+}
 
 /* Fills height rows of `width` values each. */
 static CUresult fill(CUstream handle, uint64_t address, size_t pitch_bytes, uint32_t value, unsigned value_bytes,

@@ -18,6 +18,9 @@ enum flyt_soft_kind {
     FLYT_SOFT_FUNCTION,
     FLYT_SOFT_EXTENT,
     FLYT_SOFT_LINK,
+    FLYT_SOFT_GRAPH,
+    FLYT_SOFT_GRAPH_NODE,
+    FLYT_SOFT_GRAPH_EXEC,
 };
 
 /* Whether `handle` points to an object of `kind_`. NULL does not. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/softgpu/driver/graph.h"
 #include "cpu/softgpu/driver/module.h"
 #include "cpu/softgpu/driver/queue.h"
 
@@ -18,7 +19,8 @@ struct launch_op {
     struct flyt_ptx_launch launch;
     struct flyt_soft_device *device;
     struct CUmod_st *module;    /* one reference */
-    const struct CUctx_st *ctx; /* its stream holds it */
+    const struct CUctx_st *ctx; /* its stream holds it, or */
+    struct CUctx_st *kept_ctx;  /* one reference; may be NULL */
     _Alignas(16) unsigned char params[];
 };
 
@@ -52,6 +54,7 @@ static void launch_free(struct flyt_soft_op *op)
     if (launch->launch.grid_workspace)
         (void)flyt_soft_pool_free(&launch->device->map.globals, launch->launch.grid_workspace);
     flyt_soft_module_unref(launch->module);
+    flyt_soft_context_unref(launch->kept_ctx);
     free(launch);
 }
 
@@ -213,6 +216,7 @@ static CUresult launch_new(const CUlaunchConfig *config, struct CUfunc_st *funct
     launch->device = device;
     launch->module = function->module;
     launch->ctx = ctx;
+    launch->kept_ctx = NULL;
     flyt_soft_module_ref(function->module);
     launch->launch = (struct flyt_ptx_launch){
         .module = function->module->ptx,
@@ -237,20 +241,14 @@ static CUresult launch_new(const CUlaunchConfig *config, struct CUfunc_st *funct
     return CUDA_SUCCESS;
 }
 
-static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, bool is_cooperative, void **params,
-                              void **extra)
+CUresult flyt_soft_launch_op_new(const CUlaunchConfig *config, CUfunction f, struct CUctx_st *ctx, bool is_cooperative,
+                                 void **params, void **extra, struct flyt_soft_op **ret_op)
 {
-    struct CUctx_st *ctx;
-    struct CUstream_st *stream;
     struct CUfunc_st *function;
     struct launch_op *launch;
     unsigned blocks_per_sm;
-    CUresult r = flyt_soft_enter(&ctx);
+    CUresult r = flyt_soft_function_find(f, ctx->device, &function);
 
-    if (r == CUDA_SUCCESS)
-        r = flyt_soft_stream_find(ctx, config->hStream, &stream);
-    if (r == CUDA_SUCCESS)
-        r = flyt_soft_function_find(f, stream->ctx->device, &function);
     if (r == CUDA_SUCCESS)
         r = attributes_read(config, &is_cooperative);
     if (r != CUDA_SUCCESS)
@@ -260,15 +258,38 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, bool i
     if (!is_single(function->info->required_cluster[0], function->info->required_cluster[1],
                    function->info->required_cluster[2]))
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    r = resources_check(config, function, stream->ctx, is_cooperative, &blocks_per_sm);
+    r = resources_check(config, function, ctx, is_cooperative, &blocks_per_sm);
     if (r == CUDA_SUCCESS)
-        r = launch_new(config, function, stream->ctx, is_cooperative, params, extra, &launch);
+        r = launch_new(config, function, ctx, is_cooperative, params, extra, &launch);
     if (r != CUDA_SUCCESS)
         return r;
     launch->launch.blocks_per_sm = blocks_per_sm;
-    atomic_store(&stream->ctx->device->has_launched, true);
-    flyt_soft_stream_push(stream, &launch->op);
+    atomic_store(&ctx->device->has_launched, true);
+    *ret_op = &launch->op;
     return CUDA_SUCCESS;
+}
+
+void flyt_soft_launch_op_keep(struct flyt_soft_op *op, struct CUctx_st *ctx)
+{
+    flyt_soft_context_ref(ctx);
+    ((struct launch_op *)op)->kept_ctx = ctx;
+}
+
+static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, bool is_cooperative, void **params,
+                              void **extra)
+{
+    struct CUctx_st *ctx;
+    struct CUstream_st *stream;
+    struct flyt_soft_op *op;
+    CUresult r = flyt_soft_enter(&ctx);
+
+    if (r == CUDA_SUCCESS)
+        r = flyt_soft_stream_find(ctx, config->hStream, &stream);
+    if (r == CUDA_SUCCESS)
+        r = flyt_soft_launch_op_new(config, f, stream->ctx, is_cooperative, params, extra, &op);
+    if (r == CUDA_SUCCESS)
+        flyt_soft_stream_push(stream, op);
+    return r;
 }
 
 FLYT_SOFT_API cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)

@@ -250,6 +250,11 @@ void flyt_library_drop(struct flyt_library *library, const struct flyt_device *d
     abort();
 }
 
+void flyt_segment_drop(struct flyt_segment *segment, const struct flyt_device *device)
+{
+    abort();
+}
+
 void flyt_stream_drop(struct flyt_stream *stream, const struct flyt_device *device)
 {
     abort();

@@ -1,0 +1,464 @@
+/* Executable graphs. */
+#include <string.h>
+#include "cpu/client/core/instance.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/graph_memory.h"
+#include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/graph/plan.h"
+
+struct flyt_graph_exec {
+    struct flyt_record record;
+    struct flyt_graph *graph; /* a copy of the one that it was made of */
+    cuuint64_t flags;
+    uint64_t context_id;
+    int device;
+    struct flyt_plan *plan;  /* NULL: to be made, for the graph has changed */
+    uint64_t last_stream_id; /* of its last launch; 0: there was none */
+    uint64_t last_stream_number;
+};
+
+static struct flyt_table exec_table = FLYT_TABLE_INIT(FLYT_ID_GRAPH_EXEC, struct flyt_graph_exec, 1);
+
+static struct flyt_graph_exec *find_locked(CUgraphExec handle)
+{
+    return flyt_table_find(&exec_table, (uint64_t)(uintptr_t)handle);
+}
+
+static void drop_plan_locked(struct flyt_graph_exec *exec)
+{
+    flyt_plan_unref_locked(exec->plan);
+    exec->plan = NULL;
+}
+
+static CUresult make_plan_locked(struct flyt_graph_exec *exec)
+{
+    return exec->plan ? CUDA_SUCCESS : flyt_plan_new_locked(exec->graph, exec->context_id, exec->device, &exec->plan);
+}
+
+/* ---- life ---- */
+
+static void free_locked(struct flyt_graph_exec *exec)
+{
+    flyt_table_take(&exec_table, exec->record.minted_id);
+    drop_plan_locked(exec);
+    flyt_graph_free_locked(exec->graph);
+    exec->graph = NULL;
+    flyt_table_free(&exec_table, &exec->record);
+}
+
+static CUresult new_locked(CUgraph handle, unsigned long long flags, uint64_t context_id, int device,
+                           struct flyt_graph_exec **ret_exec)
+{
+    const struct flyt_graph *graph = flyt_graph_find_locked(handle);
+    if (!graph || graph->capture)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct flyt_graph_exec *exec = flyt_table_new(&exec_table);
+    if (!exec)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    exec->graph = flyt_graph_copy_locked(graph, true);
+    exec->flags = flags;
+    exec->context_id = context_id;
+    exec->device = device;
+    exec->plan = NULL;
+    exec->last_stream_id = 0;
+    flyt_table_publish(&exec->record);
+    CUresult result = exec->graph ? make_plan_locked(exec) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result)
+        free_locked(exec);
+    else
+        *ret_exec = exec;
+    return result;
+}
+
+CUresult flyt_graph_instantiate(CUgraphExec *ret_exec, CUgraph graph, unsigned long long flags)
+{
+    const unsigned long long known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                     CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
+                                     CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    struct flyt_graph_exec *exec;
+    uint64_t context_id;
+    int device;
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_exec || flags & ~known))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result && flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+        result = flyt_not_supported("launch of graphs by the device");
+    if (!result)
+        result = flyt_context_get(&context_id, &device);
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    result = new_locked(graph, flags, context_id, device, &exec);
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    if (!result)
+        *ret_exec = (CUgraphExec)(uintptr_t)exec->record.minted_id;
+    return result;
+}
+
+static CUgraphInstantiateResult told(CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    case CUDA_ERROR_INVALID_VALUE:
+        return CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+    case CUDA_ERROR_NOT_SUPPORTED:
+        return CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+    default:
+        return CUDA_GRAPH_INSTANTIATE_ERROR;
+    }
+}
+
+CUresult flyt_graph_instantiate_params(CUgraphExec *ret_exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+    CUresult result = params ? flyt_graph_instantiate(ret_exec, graph, params->flags) : CUDA_ERROR_INVALID_VALUE;
+    if (!params)
+        return result;
+    params->hErrNode_out = NULL;
+    params->result_out = told(result);
+    if (!result && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
+        result = flyt_graph_upload(*ret_exec, params->hUploadStream);
+    return result;
+}
+
+CUresult flyt_graph_exec_destroy(CUgraphExec handle)
+{
+    CUresult result = flyt_client_enter_release();
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    struct flyt_graph_exec *exec = find_locked(handle);
+    if (exec)
+        free_locked(exec);
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    flyt_user_objects_settle();
+    return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult flyt_graph_exec_flags(CUgraphExec handle, cuuint64_t *ret_flags)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    const struct flyt_graph_exec *exec = find_locked(handle);
+    if (exec && ret_flags)
+        *ret_flags = exec->flags;
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return exec && ret_flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- launching ---- */
+
+/* What a launch allocates is allocated then, until it is freed; by the same launch, perhaps. */
+static CUresult allocate_locked(const struct flyt_graph *graph, bool is_freed_first)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < graph->count && !result; i++)
+        if (graph->nodes[i]->data.kind == FLYT_NODE_ALLOC)
+            result = flyt_graph_memory_allocate(graph->nodes[i]->data.memory.address, is_freed_first);
+    for (unsigned i = 0; i < graph->count && !result; i++)
+        if (graph->nodes[i]->data.kind == FLYT_NODE_FREE)
+            flyt_graph_memory_free(graph->nodes[i]->data.memory.address, &result);
+    return result;
+}
+
+/* The plan, with a reference, and the stream of its last launch where the next one must come after that: the server
+ * orders launches of one segment, and no more. */
+static CUresult take_plan(CUgraphExec handle, const struct flyt_stream *stream, bool is_launch,
+                          struct flyt_plan **ret_plan, uint64_t *ret_after, uint64_t *ret_after_number)
+{
+    *ret_after = 0;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    struct flyt_graph_exec *exec = find_locked(handle);
+    CUresult result = exec ? make_plan_locked(exec) : CUDA_ERROR_INVALID_VALUE;
+    if (!result && exec->plan->device != stream->device)
+        result = flyt_not_supported("launch of a graph into a stream of another device");
+    if (!result && is_launch && exec->plan->has_memory)
+        result = allocate_locked(exec->graph, exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    if (!result) {
+        if (exec->plan->count > 1 && exec->last_stream_id &&
+            (exec->last_stream_id != stream->stream_id || exec->last_stream_number != stream->number)) {
+            *ret_after = exec->last_stream_id;
+            *ret_after_number = exec->last_stream_number;
+        }
+        exec->last_stream_id = stream->stream_id;
+        exec->last_stream_number = stream->number;
+        *ret_plan = exec->plan;
+        exec->plan->refs++;
+    }
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return result;
+}
+
+static void give_back(struct flyt_plan *plan)
+{
+    pthread_mutex_lock(&flyt_captures.mutex);
+    flyt_plan_unref_locked(plan);
+    pthread_mutex_unlock(&flyt_captures.mutex);
+}
+
+/* Launches of one executable graph do not overlap, whatever streams they are in. */
+static CUresult wait_for_last(uint64_t stream_id, uint64_t number)
+{
+    struct flyt_stream *stream = flyt_stream_find(stream_id);
+    return stream && stream->number == number ? flyt_stream_wait(stream) : flyt_device_synchronize();
+}
+
+/* It becomes a child graph of the capture. */
+static CUresult capture_launch(CUgraphExec handle, struct flyt_stream *stream)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_CHILD, .device = -1};
+    pthread_mutex_lock(&flyt_captures.mutex);
+    const struct flyt_graph_exec *exec = find_locked(handle);
+    CUresult result = exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (exec && flyt_graph_has_memory_locked(exec->graph))
+        result = flyt_not_supported("graph with memory of its own in another graph");
+    if (!result) {
+        data.child = flyt_graph_copy_locked(exec->graph, true);
+        result = data.child ? flyt_capture_add_locked(stream, &data) : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return result;
+}
+
+CUresult flyt_graph_launch(CUgraphExec handle, CUstream stream_handle)
+{
+    struct flyt_stream *stream;
+    struct flyt_plan *plan;
+    uint64_t after, after_number;
+    bool is_captured = false;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_stream_get(stream_handle, &stream);
+    if (!result && flyt_capture_is_any())
+        result = flyt_capture_ask_work(stream, &is_captured);
+    if (!result && is_captured)
+        return capture_launch(handle, stream);
+    if (!result)
+        result = take_plan(handle, stream, true, &plan, &after, &after_number);
+    if (result)
+        return result;
+    if (after)
+        result = wait_for_last(after, after_number);
+    if (!result)
+        result = flyt_plan_run(plan, stream);
+    give_back(plan);
+    return result || !flyt_stream_is_waited_for() ? result : flyt_stream_wait(stream);
+}
+
+CUresult flyt_graph_upload(CUgraphExec handle, CUstream stream_handle)
+{
+    struct flyt_stream *stream;
+    struct flyt_plan *plan;
+    uint64_t after, after_number;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_stream_get(stream_handle, &stream);
+    if (!result)
+        result = flyt_capture_refuse(stream);
+    if (!result)
+        result = take_plan(handle, stream, false, &plan, &after, &after_number);
+    if (result)
+        return result;
+    result = flyt_plan_upload(plan, stream);
+    give_back(plan);
+    return result;
+}
+
+/* ---- changing ---- */
+
+/* The copy of the node in the graph, or in a child of it. */
+static struct flyt_graph_node *find_copy_locked(const struct flyt_graph *graph, uint64_t original_id)
+{
+    struct flyt_graph_node *found = NULL;
+    for (unsigned i = 0; i < graph->count && !found; i++) {
+        if (graph->nodes[i]->original_id == original_id)
+            found = graph->nodes[i];
+        else if (graph->nodes[i]->data.kind == FLYT_NODE_CHILD)
+            found = find_copy_locked(graph->nodes[i]->data.child, original_id);
+    }
+    return found;
+}
+
+/* Nodes are mostly looked for in order: where the original is in its graph comes first. */
+static struct flyt_graph_node *find_node_locked(const struct flyt_graph_exec *exec, CUgraphNode handle)
+{
+    const uint64_t original_id = (uint64_t)(uintptr_t)handle;
+    const struct flyt_graph_node *original = flyt_graph_node_find_locked(handle);
+    const struct flyt_graph *graph = exec->graph;
+    if (original && original->place < graph->count && graph->nodes[original->place]->original_id == original_id)
+        return graph->nodes[original->place];
+    return find_copy_locked(graph, original_id);
+}
+
+CUresult flyt_graph_exec_set(CUgraphExec handle, CUgraphNode node_handle, struct flyt_node_data *data)
+{
+    CUresult result = flyt_client_enter();
+    if (result) {
+        flyt_node_data_fini(data);
+        return result;
+    }
+    pthread_mutex_lock(&flyt_captures.mutex);
+    struct flyt_graph_exec *exec = find_locked(handle);
+    struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
+    if (!node || node->data.kind != data->kind)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result) {
+        struct flyt_node_data old = node->data;
+        node->data = *data;
+        *data = old;
+        drop_plan_locked(exec);
+    }
+    flyt_node_data_fini_locked(data);
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return result;
+}
+
+CUresult flyt_graph_exec_set_event(CUgraphExec exec, CUgraphNode node, bool is_wait, CUevent event)
+{
+    struct flyt_node_data data;
+    CUresult result = flyt_node_data_event(event, is_wait, &data);
+    return result ? result : flyt_graph_exec_set(exec, node, &data);
+}
+
+static bool may_be_disabled(const struct flyt_graph_node *node)
+{
+    return node->data.kind == FLYT_NODE_KERNEL || node->data.kind == FLYT_NODE_FILL ||
+           node->data.kind == FLYT_NODE_COPY;
+}
+
+CUresult flyt_graph_exec_enable(CUgraphExec handle, CUgraphNode node_handle, unsigned is_enabled)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    struct flyt_graph_exec *exec = find_locked(handle);
+    struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
+    if (!result && (!node || !may_be_disabled(node)))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result && node->is_disabled == (is_enabled != 0)) {
+        node->is_disabled = !is_enabled;
+        drop_plan_locked(exec);
+    }
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return result;
+}
+
+CUresult flyt_graph_exec_is_enabled(CUgraphExec handle, CUgraphNode node_handle, unsigned *ret_is_enabled)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    const struct flyt_graph_exec *exec = find_locked(handle);
+    const struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
+    if (!result && (!node || !ret_is_enabled || !may_be_disabled(node)))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *ret_is_enabled = !node->is_disabled;
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return result;
+}
+
+/* ---- updates of the whole ---- */
+
+static bool has_same_edges(const struct flyt_graph_node *a, const struct flyt_graph_node *b)
+{
+    bool is_same = a->before_count == b->before_count;
+    for (unsigned i = 0; i < a->before_count && is_same; i++)
+        is_same = a->before[i].node->place == b->before[i].node->place &&
+                  memcmp(&a->before[i].data, &b->before[i].data, sizeof a->before[i].data) == 0;
+    return is_same;
+}
+
+/* Whether a graph has the nodes and edges of another, node by node in the order in which they were added; else why. */
+static CUgraphExecUpdateResult compare_locked(const struct flyt_graph *own, const struct flyt_graph *other,
+                                              const struct flyt_graph_node **ret_node)
+{
+    CUgraphExecUpdateResult why = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    *ret_node = NULL;
+    if (own->count != other->count)
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    for (unsigned i = 0; i < own->count && !why; i++) {
+        const struct flyt_graph_node *a = own->nodes[i], *b = other->nodes[i];
+        if (a->data.kind != b->data.kind)
+            why = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        else if (!has_same_edges(a, b))
+            why = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        else if (a->data.device != b->data.device)
+            why = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        if (why)
+            *ret_node = b;
+        else if (a->data.kind == FLYT_NODE_CHILD)
+            why = compare_locked(a->data.child, b->data.child, ret_node);
+    }
+    return why;
+}
+
+/* Of two graphs that compare_locked has found equal: what nodes do, not which nodes they are copies of. */
+static CUresult take_over_locked(struct flyt_graph *own, const struct flyt_graph *other)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < own->count && !result; i++) {
+        struct flyt_node_data *data = &own->nodes[i]->data, fresh;
+        if (data->kind == FLYT_NODE_CHILD) {
+            result = take_over_locked(data->child, other->nodes[i]->data.child);
+            continue;
+        }
+        result = flyt_node_data_clone(&other->nodes[i]->data, &fresh);
+        if (result)
+            break;
+        flyt_node_data_fini_locked(data);
+        *data = fresh;
+    }
+    return result;
+}
+
+CUresult flyt_graph_exec_update(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo *ret_info)
+{
+    const struct flyt_graph_node *node = NULL;
+    CUgraphExecUpdateResult why = CU_GRAPH_EXEC_UPDATE_ERROR;
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    struct flyt_graph_exec *exec = find_locked(handle);
+    const struct flyt_graph *graph = flyt_graph_find_locked(graph_handle);
+    if (!result && (!exec || !graph || !ret_info))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result) {
+        why = compare_locked(exec->graph, graph, &node);
+        result = why ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : take_over_locked(exec->graph, graph);
+        if (!why)
+            drop_plan_locked(exec);
+        *ret_info = (CUgraphExecUpdateResultInfo){
+            .result = why, .errorNode = node ? (CUgraphNode)(uintptr_t)node->record.minted_id : NULL};
+    }
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return result;
+}
+
+CUresult flyt_graph_exec_set_child(CUgraphExec handle, CUgraphNode node_handle, CUgraph child_handle)
+{
+    const struct flyt_graph_node *different;
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    struct flyt_graph_exec *exec = find_locked(handle);
+    struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
+    const struct flyt_graph *child = flyt_graph_find_locked(child_handle);
+    if (!result && (!node || node->data.kind != FLYT_NODE_CHILD || !child))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result && compare_locked(node->data.child, child, &different))
+        result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    if (!result) {
+        result = take_over_locked(node->data.child, child);
+        drop_plan_locked(exec);
+    }
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return result;
+}

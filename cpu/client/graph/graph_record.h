@@ -1,0 +1,98 @@
+/*
+ * The records of graphs, for the sources of this folder. All under flyt_captures.mutex, and so are the functions that
+ * end in _locked.
+ */
+#ifndef FLYT_CLIENT_GRAPH_RECORD_H
+#define FLYT_CLIENT_GRAPH_RECORD_H
+
+#include <stdbool.h>
+#include "cpu/client/core/table.h"
+#include "cpu/client/cuda/capture.h"
+#include "cpu/client/graph/graph.h"
+
+struct flyt_restore;
+struct flyt_stream;
+struct flyt_user_hold;
+
+struct flyt_graph_node {
+    struct flyt_record record;
+    struct flyt_graph *graph;
+    unsigned place;       /* in its graph's list */
+    bool is_disabled;     /* of an executable graph: it does nothing */
+    uint64_t original_id; /* of the node that it is a copy of; 0: none */
+    struct flyt_node_data data;
+    struct flyt_edge {
+        struct flyt_graph_node *node; /* that it comes after */
+        CUgraphEdgeData data;
+    } * before;
+    unsigned before_count, before_room;
+    unsigned mark; /* of a walk over its graph */
+};
+
+struct flyt_graph {
+    struct flyt_record record;
+    struct flyt_graph_node **nodes;
+    unsigned count, room;
+    bool is_inner;    /* of a node or an executable graph: the program cannot destroy it */
+    uint64_t capture; /* the capture that is under way in it; 0: none */
+    uint64_t original_id;
+    struct flyt_user_hold *holds; /* what it keeps of user objects */
+};
+
+/* NULL: unknown. */
+struct flyt_graph *flyt_graph_find_locked(CUgraph handle);
+struct flyt_graph_node *flyt_graph_node_find_locked(CUgraphNode handle);
+/* NULL: no memory, or too many. */
+struct flyt_graph *flyt_graph_new_locked(bool is_inner);
+void flyt_graph_free_locked(struct flyt_graph *graph);
+/* Takes `data` over on success. NULL: no memory. */
+struct flyt_graph_node *flyt_graph_append_locked(struct flyt_graph *graph, struct flyt_node_data *data);
+void flyt_graph_node_free_locked(struct flyt_graph_node *node);
+/* False: no memory. */
+bool flyt_graph_edge_add_locked(struct flyt_graph_node *from, struct flyt_graph_node *to, const CUgraphEdgeData *data);
+bool flyt_edge_data_is_default(const CUgraphEdgeData *data);
+/* Whether nodes allocate or free memory: such a graph has no copies that could run beside it. */
+bool flyt_graph_has_memory_locked(const struct flyt_graph *graph);
+/* A copy with all that belongs to it, whose nodes know their originals. NULL: no memory. */
+struct flyt_graph *flyt_graph_copy_locked(const struct flyt_graph *original, bool is_inner);
+/* Its nodes in an order in which each comes after those that it depends on; *ret_order is the caller's (free). NULL: no
+ * memory; *ret_is_cyclic: there is none. */
+struct flyt_graph_node **flyt_graph_sort_locked(const struct flyt_graph *graph, bool *ret_is_cyclic);
+
+/* ---- user objects ---- */
+
+/* Has the program free those that nobody keeps any more. The mutex is not held. */
+void flyt_user_objects_settle(void);
+/* The copy keeps what the original does. False: no memory. */
+bool flyt_user_holds_copy_locked(struct flyt_graph *to, const struct flyt_graph *from);
+void flyt_user_holds_free_locked(struct flyt_graph *graph);
+
+/* ---- what the server has ---- */
+
+/* A node of a segment: what goes over the wire of it. */
+struct flyt_segment_part {
+    const struct flyt_graph_node *node; /* while the segment is being made */
+    unsigned *before;
+    unsigned before_count;
+};
+
+/* Makes a segment of nodes on a device, which goes with the context; parts are in order, and name earlier ones by
+ * place. CUDA_ERROR_OUT_OF_MEMORY, or a lost connection. */
+CUresult flyt_segment_new(uint64_t context_id, int device, const struct flyt_segment_part *parts, unsigned count,
+                          uint64_t *ret_id);
+void flyt_segment_end(uint64_t segment_id);
+/* Part (part.h): a context ends, and its segments with it. */
+void flyt_segment_clear(uint64_t context_id, bool is_on_server);
+/* CUDA_ERROR_INVALID_HANDLE: the segment has gone with its context. */
+CUresult flyt_segment_launch(uint64_t segment_id, struct flyt_stream *stream);
+CUresult flyt_segment_upload(uint64_t segment_id, struct flyt_stream *stream);
+/* Part (part.h): makes them again. */
+int flyt_segment_restore(struct flyt_restore *restore);
+
+/* ---- executable graphs ---- */
+
+/* Adds a node to the capture of the stream, which it has, and takes `data` over. */
+CUresult flyt_capture_add(struct flyt_stream *stream, struct flyt_node_data *data);
+CUresult flyt_capture_add_locked(struct flyt_stream *stream, struct flyt_node_data *data);
+
+#endif

@@ -1,0 +1,352 @@
+/* Graphs over a channel without a server: what is sent when, in which order, and what another server is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "cpu/client/core/fake_channel.h"
+#include "cpu/client/core/restore_call.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/copy.h"
+#include "cpu/client/cuda/event.h"
+#include "cpu/client/cuda/function.h"
+#include "cpu/client/cuda/memory.h"
+#include "cpu/client/cuda/stream.h"
+#include "cpu/client/graph/graph_record.h"
+#include "rpc/api/segment.h"
+#include "rpc/base/id.h"
+
+enum { BYTES = 4096 };
+
+static char text[4096]; /* a word for each call since it was cleared */
+static uint64_t next_address = FLYT_WINDOW_BASE, function_id;
+static CUdeviceptr memory;
+static CUstream stream;
+
+__attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text + used, sizeof text - used, format, list);
+    va_end(list);
+}
+
+static void note_node(const flyt_segment_node_args *args)
+{
+    static const char *const kinds[] = {"empty", "kernel", "set", "copy"};
+    note("%s%u", kinds[args->kind], args->place);
+    for (unsigned i = 0; i < args->before.before_len; i++)
+        note("<%u", args->before.before_val[i]);
+    note(" ");
+}
+
+static void serve(unsigned procedure, const void *args, void *res, void *data)
+{
+    switch (procedure) {
+    case FLYT_DEVICE_INFO:
+        fake_serve_device_info(res);
+        break;
+    case FLYT_MEMORY_ALLOC:
+        ((flyt_memory_alloc_res *)res)->address = next_address;
+        next_address += 1 << 24;
+        break;
+    case FLYT_SEGMENT_CREATE:
+        note("create ");
+        break;
+    case FLYT_SEGMENT_NODE:
+        note_node(args);
+        break;
+    case FLYT_SEGMENT_LAUNCH:
+        note("launch ");
+        break;
+    case FLYT_SEGMENT_UPLOAD:
+        note("upload ");
+        break;
+    case FLYT_SEGMENT_DESTROY:
+        note("destroy ");
+        break;
+    case FLYT_HOST_FUNCTION_LAUNCH:
+        function_id = ((const flyt_host_function_launch_args *)args)->function_id;
+        note("function ");
+        break;
+    case FLYT_EVENT_RECORD:
+        note("record ");
+        break;
+    case FLYT_MEMORY_SET:
+        note("memory_set ");
+        break;
+    case FLYT_COPY_IN:
+        note("in ");
+        break;
+    case FLYT_COPY_OUT_TRANSFER:
+        note("out ");
+        break;
+    default:
+        break;
+    }
+}
+
+static void expect_text(const char *want)
+{
+    assert_string_equal(text, want);
+    text[0] = '\0';
+}
+
+static CUgraphNode set_node(CUgraph graph, const CUgraphNode *before, size_t count)
+{
+    const struct flyt_fill fill = {.address = memory, .width = 16, .height = 1, .depth = 1, .element_bytes = 4};
+    struct flyt_node_data data;
+    CUgraphNode node;
+    assert_int_equal(flyt_node_data_fill(&fill, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&node, graph, before, NULL, count, &data), CUDA_SUCCESS);
+    return node;
+}
+
+static void do_nothing(void *user)
+{
+}
+
+static CUgraphNode host_node(CUgraph graph, CUgraphNode before)
+{
+    struct flyt_node_data data;
+    CUgraphNode node;
+    assert_int_equal(flyt_node_data_host(do_nothing, NULL, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&node, graph, &before, NULL, before ? 1 : 0, &data), CUDA_SUCCESS);
+    return node;
+}
+
+static CUgraph make_graph(void)
+{
+    CUgraph graph;
+    assert_int_equal(flyt_graph_create(&graph, 0), CUDA_SUCCESS);
+    return graph;
+}
+
+static CUgraphExec instantiate(CUgraph graph)
+{
+    CUgraphExec exec;
+    assert_int_equal(flyt_graph_instantiate(&exec, graph, 0), CUDA_SUCCESS);
+    return exec;
+}
+
+/* The host function that was issued last has run. */
+static void run_function(void)
+{
+    fake.handlers->host_function(fake.user, function_id, CUDA_SUCCESS);
+}
+
+static void a_launch_is_one_call(void **state)
+{
+    CUgraph graph = make_graph();
+    CUgraphNode a = set_node(graph, NULL, 0), both[2] = {set_node(graph, &a, 1), set_node(graph, &a, 1)};
+    set_node(graph, both, 2);
+    CUgraphExec exec = instantiate(graph);
+    expect_text("create set0 set1<0 set2<0 set3<1<2 ");
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_upload(exec, stream), CUDA_SUCCESS);
+    expect_text("launch launch upload ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    expect_text("destroy ");
+}
+
+/* What does not wait for the host goes before, or with what follows; each part comes after what it depends on. */
+static void work_of_the_host_cuts_a_graph(void **state)
+{
+    static char host[BYTES];
+    CUgraph graph = make_graph();
+    struct flyt_node_data data;
+    struct flyt_copy out = flyt_copy_plain(FLYT_PLACE_HOST, (uintptr_t)host, FLYT_PLACE_DEVICE, memory, BYTES);
+    CUgraphNode first = set_node(graph, NULL, 0), host_one = host_node(graph, first), copy;
+    set_node(graph, &host_one, 1);
+    set_node(graph, &first, 1);
+    assert_int_equal(flyt_node_data_copy(&out, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&copy, graph, &first, NULL, 1, &data), CUDA_SUCCESS);
+    CUgraphExec exec = instantiate(graph);
+    expect_text("create set0 set1<0 create set0 ");
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("launch function out launch ");
+    run_function();
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    expect_text("destroy destroy ");
+}
+
+static void child_graphs_are_dissolved(void **state)
+{
+    CUgraph graph = make_graph(), child = make_graph(), nothing = make_graph();
+    CUgraphNode a = set_node(child, NULL, 0), before, parent, empty_parent;
+    set_node(child, &a, 1);
+    set_node(child, NULL, 0);
+    before = set_node(graph, NULL, 0);
+    assert_int_equal(flyt_graph_add_child(&parent, graph, &before, 1, child), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add_child(&empty_parent, graph, &parent, 1, nothing), CUDA_SUCCESS);
+    set_node(graph, &empty_parent, 1);
+    CUgraphExec exec = instantiate(graph);
+    /* Between two empty nodes each: what the child begins with comes after the first, what it ends with before the
+     * second. */
+    expect_text("create set0 empty1<0 set2<1 set3<1 set4<2 empty5<4<3 empty6<5 empty7<6 set8<7 ");
+    CUgraph owned;
+    assert_int_equal(flyt_graph_node_child(parent, &owned), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(owned), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(child), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(nothing), CUDA_SUCCESS);
+    expect_text("destroy ");
+}
+
+/* The old segment goes, and a new one is made when it is launched. */
+static void a_change_makes_another_segment(void **state)
+{
+    CUgraph graph = make_graph();
+    CUgraphNode a = set_node(graph, NULL, 0), b = set_node(graph, &a, 1);
+    CUgraphExec exec = instantiate(graph);
+    expect_text("create set0 set1<0 ");
+    assert_int_equal(flyt_graph_exec_enable(exec, b, 0), CUDA_SUCCESS);
+    expect_text("destroy ");
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("create set0 empty1<0 launch ");
+    assert_int_equal(flyt_graph_exec_enable(exec, b, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("launch ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    expect_text("destroy ");
+}
+
+static void a_capture_sends_nothing(void **state)
+{
+    const struct flyt_fill fill = {.address = memory, .width = 16, .height = 1, .depth = 1, .element_bytes = 1};
+    CUgraph graph;
+    CUstream other;
+    CUevent event;
+    size_t count = 0;
+    assert_int_equal(flyt_stream_create(CU_STREAM_NON_BLOCKING, 0, &other), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_create(CU_EVENT_DISABLE_TIMING, &event), CUDA_SUCCESS);
+    assert_int_equal(flyt_capture_begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    assert_int_equal(flyt_fill(&fill, stream, true), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_record(event, stream, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_wait_event(other, event, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_fill(&fill, other, true), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_function_launch(stream, do_nothing, NULL), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_record(event, other, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_wait_event(stream, event, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_fill(&fill, stream, true), CUDA_SUCCESS);
+    assert_int_equal(flyt_capture_end(stream, &graph), CUDA_SUCCESS);
+    expect_text("");
+    assert_int_equal(flyt_graph_nodes(graph, NULL, &count), CUDA_SUCCESS);
+    assert_int_equal(count, 4);
+    assert_int_equal(flyt_graph_edges(graph, NULL, NULL, NULL, &count), CUDA_SUCCESS);
+    assert_int_equal(count, 4);
+    /* The streams are as before. */
+    assert_int_equal(flyt_fill(&fill, other, true), CUDA_SUCCESS);
+    expect_text("memory_set ");
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_destroy(other), CUDA_SUCCESS);
+}
+
+/* A stream that ends takes its capture with it; nothing of either is left. */
+static void a_stream_ends_its_capture(void **state)
+{
+    CUstream one, two;
+    CUgraph graph;
+    assert_int_equal(flyt_stream_create(CU_STREAM_NON_BLOCKING, 0, &one), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_create(CU_STREAM_NON_BLOCKING, 0, &two), CUDA_SUCCESS);
+    assert_int_equal(flyt_capture_begin(one, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    CUevent event;
+    assert_int_equal(flyt_event_create(CU_EVENT_DISABLE_TIMING, &event), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_record(event, one, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_wait_event(two, event, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_destroy(two), CUDA_SUCCESS);
+    assert_int_equal(flyt_capture_end(one, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_int_equal(flyt_capture_begin(one, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_destroy(one), CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&flyt_captures.count), 0);
+    assert_int_equal(flyt_stream_wait_event(stream, event, 0), CUDA_ERROR_CAPTURED_EVENT);
+    assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
+}
+
+static struct flyt_restore restore_at(uint64_t sequence, struct flyt_error *err)
+{
+    return (struct flyt_restore){
+        .fresh = (struct flyt_channel *)(void *)&fake.call_count, .sequence = sequence, .err = err};
+}
+
+/* Another server is told of what there was behind that call. */
+static void segments_are_made_again(void **state)
+{
+    struct flyt_error err = {0};
+    CUgraph graph = make_graph();
+    CUgraphNode a = set_node(graph, NULL, 0);
+    set_node(graph, &a, 1);
+    uint64_t before = fake.sequence;
+    CUgraphExec exec = instantiate(graph);
+    uint64_t made = fake.sequence;
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    uint64_t ended = fake.sequence;
+    text[0] = '\0';
+    struct flyt_restore restore = restore_at(before, &err);
+    assert_int_equal(flyt_segment_restore(&restore), 0);
+    expect_text("");
+    flyt_restore_end(&restore);
+    restore = restore_at(made, &err);
+    assert_int_equal(flyt_segment_restore(&restore), 0);
+    expect_text("create set0 set1<0 ");
+    flyt_restore_end(&restore);
+    restore = restore_at(ended, &err);
+    assert_int_equal(flyt_segment_restore(&restore), 0);
+    expect_text("");
+    flyt_restore_end(&restore);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+}
+
+static void wrong_handles_are_refused(void **state)
+{
+    CUgraph graph = make_graph(), clone;
+    CUgraphNode node = set_node(graph, NULL, 0), found;
+    CUgraphExec exec;
+    size_t count;
+    const CUgraph none = (CUgraph)(uintptr_t)flyt_id(FLYT_ID_GRAPH, 900);
+    assert_int_equal(flyt_graph_nodes(none, NULL, &count), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_nodes((CUgraph)node, NULL, &count), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_destroy(NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_instantiate(&exec, none, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_instantiate(&exec, graph, 1 << 7), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_instantiate(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH),
+                     CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(flyt_graph_edges_add(graph, &node, &node, NULL, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_clone(&clone, graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_node_in_clone(&found, node, clone), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_edges_add(graph, &node, &found, NULL, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_node_destroy(node), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_destroy(clone), CUDA_SUCCESS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_launch_is_one_call),
+        cmocka_unit_test(work_of_the_host_cuts_a_graph),
+        cmocka_unit_test(child_graphs_are_dissolved),
+        cmocka_unit_test(a_change_makes_another_segment),
+        cmocka_unit_test(a_capture_sends_nothing),
+        cmocka_unit_test(a_stream_ends_its_capture),
+        cmocka_unit_test(segments_are_made_again),
+        cmocka_unit_test(wrong_handles_are_refused),
+    };
+    setenv("FLYT_SERVER", "unix:///nowhere", 1);
+    fake.serve = serve;
+    if (flyt_runtime_enter() || flyt_memory_alloc(BYTES, &memory) ||
+        flyt_stream_create(CU_STREAM_NON_BLOCKING, 0, &stream))
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

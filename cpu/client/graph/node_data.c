@@ -1,0 +1,360 @@
+#include "cpu/client/graph/node_data.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "cpu/client/core/instance.h"
+#include "cpu/client/cuda/capture.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/copy_raw.h"
+#include "cpu/client/cuda/event_record.h"
+#include "cpu/client/cuda/graph_memory.h"
+#include "cpu/client/cuda/kernel_record.h"
+#include "cpu/client/graph/graph_record.h"
+#include "cpu/client/bulk/range.h"
+#include "rpc/proto/limits.h"
+
+static void *copy_of(const void *bytes, size_t count)
+{
+    void *copy = malloc(count + 1);
+    if (copy && count)
+        memcpy(copy, bytes, count);
+    return copy;
+}
+
+static CUresult enter(int *ret_device)
+{
+    uint64_t context_id;
+    CUresult result = flyt_client_enter();
+    return result ? result : flyt_context_get(&context_id, ret_device);
+}
+
+/* ---- kernels ---- */
+
+/* Attributes that a stream gives a launch, and a graph's edges give a node, change nothing where each node waits for
+ * all of those before it. */
+static bool is_kept(CUlaunchAttributeID id)
+{
+    return id != CU_LAUNCH_ATTRIBUTE_IGNORE && id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+           id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY;
+}
+
+/* launch->attributes are the caller's, and replaced by own ones. */
+static CUresult take_attributes(struct flyt_node_data *data)
+{
+    struct flyt_launch *launch = &data->kernel.launch;
+    CUlaunchAttribute *own = calloc(FLYT_LAUNCH_ATTRIBUTES_MAX, sizeof *own);
+    unsigned count = 0;
+    if (!own)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < launch->attribute_count; i++)
+        if (is_kept(launch->attributes[i].id))
+            own[count++] = launch->attributes[i];
+    launch->attributes = own;
+    launch->attribute_count = count;
+    return CUDA_SUCCESS;
+}
+
+static void free_taken(struct flyt_launch_taken *taken)
+{
+    if (!taken)
+        return;
+    free(taken->buffer);
+    free(taken->params);
+    free(taken);
+}
+
+/* Checks the launch as it is in `data`, and gives it its own parameters; attributes are its own. */
+static CUresult take(struct flyt_node_data *data)
+{
+    struct flyt_launch_taken *taken = calloc(1, sizeof *taken);
+    CUresult result = taken ? flyt_launch_take(&data->kernel.launch, taken) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result) {
+        free(taken);
+        return result;
+    }
+    data->device = taken->device;
+    data->kernel.taken = taken;
+    data->kernel.launch.params = taken->params;
+    data->kernel.launch.param_buffer = NULL;
+    data->kernel.launch.param_buffer_bytes = 0;
+    data->kernel.launch.stream = NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_node_data_kernel(const struct flyt_launch *launch, struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_KERNEL};
+    CUresult result = flyt_client_enter();
+    if (!result && launch->attribute_count > FLYT_LAUNCH_ATTRIBUTES_MAX)
+        result = CUDA_ERROR_INVALID_VALUE;
+    data.kernel.launch = *launch;
+    if (!result)
+        result = take_attributes(&data);
+    if (result)
+        return result;
+    result = take(&data);
+    if (result)
+        free((void *)(uintptr_t)data.kernel.launch.attributes);
+    else
+        *ret_data = data;
+    return result;
+}
+
+CUresult flyt_node_data_set_attribute(struct flyt_node_data *data, CUlaunchAttributeID id,
+                                      const CUlaunchAttributeValue *value)
+{
+    struct flyt_launch *launch = &data->kernel.launch;
+    CUlaunchAttribute *list = (CUlaunchAttribute *)(uintptr_t)launch->attributes;
+    struct flyt_launch_taken *before = data->kernel.taken;
+    unsigned place = 0;
+    if (!is_kept(id))
+        return CUDA_SUCCESS;
+    while (place < launch->attribute_count && list[place].id != id)
+        place++;
+    if (place == FLYT_LAUNCH_ATTRIBUTES_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    const CUlaunchAttribute old = list[place];
+    const unsigned old_count = launch->attribute_count;
+    list[place] = (CUlaunchAttribute){.id = id, .value = *value};
+    launch->attribute_count = place == old_count ? old_count + 1 : old_count;
+    CUresult result = take(data);
+    if (result) {
+        list[place] = old;
+        launch->attribute_count = old_count;
+    } else {
+        free_taken(before);
+    }
+    return result;
+}
+
+static CUresult clone_kernel(const struct flyt_node_data *from, struct flyt_node_data *to)
+{
+    const struct flyt_launch_taken *taken = from->kernel.taken;
+    struct flyt_launch_taken *own = copy_of(taken, sizeof *taken);
+    CUlaunchAttribute *attributes =
+        copy_of(from->kernel.launch.attributes, FLYT_LAUNCH_ATTRIBUTES_MAX * sizeof *attributes);
+    if (own) {
+        own->buffer = copy_of(taken->buffer, taken->param_bytes);
+        own->params = calloc(taken->param_count + 1, sizeof *own->params);
+    }
+    if (!own || !attributes || !own->buffer || !own->params) {
+        free_taken(own);
+        free(attributes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < taken->param_count; i++)
+        own->params[i] = own->buffer + ((char *)taken->params[i] - taken->buffer);
+    to->kernel.taken = own;
+    to->kernel.launch.params = own->params;
+    to->kernel.launch.attributes = attributes;
+    return CUDA_SUCCESS;
+}
+
+/* ---- the others ---- */
+
+CUresult flyt_node_data_copy(const struct flyt_copy *copy, struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_COPY, .copy = *copy};
+    CUresult result = enter(&data.device);
+    if (!result)
+        result = flyt_copy_check(&data.copy);
+    if (!result)
+        *ret_data = data;
+    return result;
+}
+
+CUresult flyt_node_data_fill(const struct flyt_fill *fill, struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_FILL};
+    CUresult result = enter(&data.device);
+    data.fill.fill = *fill;
+    if (!result)
+        result = flyt_fill_check(fill, &data.fill.is_host);
+    if (!result)
+        *ret_data = data;
+    return result;
+}
+
+CUresult flyt_node_data_host(CUhostFn function, void *user, struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_HOST};
+    CUresult result = flyt_client_enter();
+    if (!result && !function)
+        result = CUDA_ERROR_INVALID_VALUE;
+    data.device = -1;
+    data.host.function = function;
+    data.host.user = user;
+    if (!result)
+        *ret_data = data;
+    return result;
+}
+
+CUresult flyt_node_data_child(CUgraph handle, struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_CHILD, .device = -1};
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    const struct flyt_graph *graph = flyt_graph_find_locked(handle);
+    const bool has_memory = graph && flyt_graph_has_memory_locked(graph);
+    data.child = graph && !has_memory ? flyt_graph_copy_locked(graph, true) : NULL;
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    if (has_memory)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!data.child)
+        return graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+    *ret_data = data;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_node_data_event(CUevent handle, bool is_wait, struct flyt_node_data *ret_data)
+{
+    CUresult result = flyt_client_enter();
+    const struct flyt_event *event = flyt_event_find(handle);
+    if (!result && !event)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (!result)
+        *ret_data = (struct flyt_node_data){
+            .kind = is_wait ? FLYT_NODE_WAIT : FLYT_NODE_RECORD, .device = event->device, .event = handle};
+    return result;
+}
+
+CUresult flyt_node_data_ops(unsigned count, const CUstreamBatchMemOpParams *ops, unsigned flags,
+                            struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_OPS};
+    CUresult result = enter(&data.device);
+    if (!result && (!count || count > FLYT_STREAM_OPS_MAX || !ops || flags))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    data.ops.list = copy_of(ops, count * sizeof *ops);
+    data.ops.count = count;
+    if (!data.ops.list)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *ret_data = data;
+    return CUDA_SUCCESS;
+}
+
+/* ---- memory ---- */
+
+CUresult flyt_node_data_alloc(const CUmemPoolProps *props, size_t bytes, struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_ALLOC, .memory = {.bytes = bytes, .props = *props}};
+    uint64_t context_id;
+    CUresult result = flyt_client_enter();
+    if (!result && (!bytes || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->handleTypes))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_context_get(&context_id, &data.device);
+    if (!result && (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->location.id != data.device))
+        result = flyt_not_supported("graph's memory that is not the current device's");
+    if (!result)
+        result = flyt_graph_memory_new(context_id, data.device, bytes, &data.memory.address);
+    if (!result)
+        *ret_data = data;
+    return result;
+}
+
+CUresult flyt_node_data_free(CUdeviceptr address, struct flyt_node_data *ret_data)
+{
+    CUresult result = flyt_client_enter();
+    if (!result && !flyt_graph_memory_is(address))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    flyt_graph_memory_ref(address);
+    *ret_data = (struct flyt_node_data){.kind = FLYT_NODE_FREE, .device = -1, .memory = {.address = address}};
+    return CUDA_SUCCESS;
+}
+
+/* ---- all ---- */
+
+static CUresult clone_child(const struct flyt_node_data *from, struct flyt_node_data *to)
+{
+    to->child = flyt_graph_copy_locked(from->child, true);
+    return to->child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The mutex is held. */
+CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = *from;
+    CUresult result = CUDA_SUCCESS;
+    switch (from->kind) {
+    case FLYT_NODE_KERNEL:
+        result = clone_kernel(from, &data);
+        break;
+    case FLYT_NODE_CHILD:
+        result = clone_child(from, &data);
+        break;
+    case FLYT_NODE_OPS:
+        data.ops.list = copy_of(from->ops.list, from->ops.count * sizeof *from->ops.list);
+        result = data.ops.list ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        break;
+    case FLYT_NODE_CALL:
+        data.call = copy_of(from->call, from->call->bytes);
+        result = data.call ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        break;
+    case FLYT_NODE_ALLOC:
+    case FLYT_NODE_FREE:
+        flyt_graph_memory_ref(data.memory.address);
+        break;
+    default:
+        break;
+    }
+    if (!result)
+        *ret_data = data;
+    return result;
+}
+
+void flyt_node_data_fini_locked(struct flyt_node_data *data)
+{
+    switch (data->kind) {
+    case FLYT_NODE_KERNEL:
+        free_taken(data->kernel.taken);
+        free((void *)(uintptr_t)data->kernel.launch.attributes);
+        break;
+    case FLYT_NODE_CHILD:
+        flyt_graph_free_locked(data->child);
+        break;
+    case FLYT_NODE_OPS:
+        free(data->ops.list);
+        break;
+    case FLYT_NODE_CALL:
+        free(data->call);
+        break;
+    case FLYT_NODE_ALLOC:
+    case FLYT_NODE_FREE:
+        flyt_graph_memory_unref(data->memory.address);
+        break;
+    default:
+        break;
+    }
+    *data = (struct flyt_node_data){0};
+}
+
+/* Only graphs need the mutex. */
+void flyt_node_data_fini(struct flyt_node_data *data)
+{
+    const bool is_graph = data->kind == FLYT_NODE_CHILD;
+    if (is_graph)
+        pthread_mutex_lock(&flyt_captures.mutex);
+    flyt_node_data_fini_locked(data);
+    if (is_graph)
+        pthread_mutex_unlock(&flyt_captures.mutex);
+}
+
+CUgraphNodeType flyt_node_data_type(const struct flyt_node_data *data)
+{
+    static const CUgraphNodeType types[] = {
+        [FLYT_NODE_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,         [FLYT_NODE_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
+        [FLYT_NODE_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,         [FLYT_NODE_FILL] = CU_GRAPH_NODE_TYPE_MEMSET,
+        [FLYT_NODE_HOST] = CU_GRAPH_NODE_TYPE_HOST,           [FLYT_NODE_CHILD] = CU_GRAPH_NODE_TYPE_GRAPH,
+        [FLYT_NODE_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD, [FLYT_NODE_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+        [FLYT_NODE_OPS] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,    [FLYT_NODE_CALL] = CU_GRAPH_NODE_TYPE_GRAPH,
+        [FLYT_NODE_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC,     [FLYT_NODE_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE,
+    };
+    return types[data->kind];
+}

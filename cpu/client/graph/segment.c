@@ -1,0 +1,253 @@
+/*
+ * Segments: what the server executes of a graph as one graph of the driver's. A segment does not change once it was
+ * made, so that another server gets it whole: calls that were still to make it there tell it again what it knows.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "cpu/client/core/instance.h"
+#include "cpu/client/core/restore_call.h"
+#include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/host.h"
+#include "cpu/client/cuda/kernel_record.h"
+#include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/watch.h"
+#include "cpu/client/graph/graph_record.h"
+#include "flyt_client_records.h"
+#include "rpc/api/segment.h"
+
+struct flyt_segment {
+    struct flyt_record record;
+    uint64_t context_id;
+    int device;
+    unsigned node_count;
+    flyt_segment_node_args *nodes; /* as they are sent; they own what they point to */
+};
+
+static struct flyt_table segment_table = FLYT_TABLE_INIT(FLYT_ID_SEGMENT, struct flyt_segment, 1);
+
+/* ---- what is sent ---- */
+
+static flyt_box box_of(const struct flyt_copy *copy, const struct flyt_copy_side *side)
+{
+    return (flyt_box){.address = side->address,
+                      .width_bytes = copy->width_bytes,
+                      .height = copy->height,
+                      .depth = copy->depth,
+                      .pitch_bytes = side->pitch_bytes,
+                      .slice_bytes = side->slice_bytes};
+}
+
+static void *copy_of(const void *bytes, size_t count)
+{
+    void *copy = malloc(count + 1);
+    if (copy && count)
+        memcpy(copy, bytes, count);
+    return copy;
+}
+
+/* False: no memory. */
+static bool take_kernel(const struct flyt_node_data *data, flyt_segment_node_args *args)
+{
+    const struct flyt_launch_taken *taken = data->kernel.taken;
+    args->kind = FLYT_SEGMENT_KERNEL;
+    args->kernel_id = taken->kernel_id;
+    memcpy(args->grid, data->kernel.launch.grid, sizeof args->grid);
+    memcpy(args->block, data->kernel.launch.block, sizeof args->block);
+    args->dynamic_shared_bytes = data->kernel.launch.dynamic_shared_bytes;
+    args->attributes.attributes_len = taken->attribute_count;
+    args->attributes.attributes_val = copy_of(taken->attributes, taken->attribute_count * sizeof *taken->attributes);
+    args->params.params_len = taken->param_bytes;
+    args->params.params_val = copy_of(taken->buffer, taken->param_bytes);
+    return args->attributes.attributes_val && args->params.params_val;
+}
+
+static void take_fill(const struct flyt_fill *fill, flyt_segment_node_args *args)
+{
+    args->kind = FLYT_SEGMENT_SET;
+    args->dst = (flyt_box){.address = fill->address,
+                           .width_bytes = fill->width * fill->element_bytes,
+                           .height = fill->height,
+                           .depth = 1,
+                           .pitch_bytes = fill->pitch_bytes};
+    args->element_bytes = fill->element_bytes;
+    args->value = fill->value;
+}
+
+static bool take(uint64_t segment_id, unsigned place, const struct flyt_segment_part *part,
+                 flyt_segment_node_args *args)
+{
+    const struct flyt_node_data *data = part->node ? &part->node->data : NULL;
+    *args = (flyt_segment_node_args){.segment_id = segment_id, .place = place, .kind = FLYT_SEGMENT_EMPTY};
+    args->before.before_len = part->before_count;
+    args->before.before_val = copy_of(part->before, part->before_count * sizeof *part->before);
+    if (!args->before.before_val)
+        return false;
+    if (data && data->kind == FLYT_NODE_KERNEL)
+        return take_kernel(data, args);
+    if (data && data->kind == FLYT_NODE_FILL)
+        take_fill(&data->fill.fill, args);
+    if (data && data->kind == FLYT_NODE_COPY) {
+        args->kind = FLYT_SEGMENT_COPY;
+        args->dst = box_of(&data->copy, &data->copy.dst);
+        args->src = box_of(&data->copy, &data->copy.src);
+    }
+    return true;
+}
+
+static void free_nodes(struct flyt_segment *segment)
+{
+    for (unsigned i = 0; segment->nodes && i < segment->node_count; i++) {
+        free(segment->nodes[i].before.before_val);
+        free(segment->nodes[i].attributes.attributes_val);
+        free(segment->nodes[i].params.params_val);
+    }
+    free(segment->nodes);
+    segment->nodes = NULL;
+    segment->node_count = 0;
+}
+
+/* A record keeps its nodes until its slot is used again: another server may still need them. */
+static struct flyt_segment *new_record(uint64_t context_id, int device, const struct flyt_segment_part *parts,
+                                       unsigned count)
+{
+    struct flyt_segment *segment = flyt_table_new(&segment_table);
+    if (!segment)
+        return NULL;
+    free_nodes(segment);
+    segment->context_id = context_id;
+    segment->device = device;
+    segment->nodes = calloc(count + 1, sizeof *segment->nodes);
+    segment->node_count = segment->nodes ? count : 0;
+    bool is_taken = segment->nodes;
+    for (unsigned i = 0; i < count && is_taken; i++)
+        is_taken = take(segment->record.minted_id, i, &parts[i], &segment->nodes[i]);
+    if (is_taken)
+        return segment;
+    free_nodes(segment);
+    flyt_table_free(&segment_table, &segment->record);
+    return NULL;
+}
+
+/* Addresses of memory that program and server share may be among the parameters. */
+static void look_for_reached(const struct flyt_segment_part *parts, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        const struct flyt_node_data *data = parts[i].node ? &parts[i].node->data : NULL;
+        if (data && data->kind == FLYT_NODE_KERNEL && data->kernel.taken->has_host)
+            flyt_host_look_for_reached(data->kernel.taken->buffer, data->kernel.taken->param_bytes);
+    }
+}
+
+/* What the wire does not take. */
+static CUresult check(const struct flyt_segment_part *parts, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (parts[i].before_count > FLYT_SEGMENT_EDGES_MAX)
+            return flyt_not_supported("graph with so many edges to one node");
+    return count > FLYT_SEGMENT_NODES_MAX ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult flyt_segment_new(uint64_t context_id, int device, const struct flyt_segment_part *parts, unsigned count,
+                          uint64_t *ret_id)
+{
+    CUresult refused = check(parts, count);
+    if (refused)
+        return refused;
+    struct flyt_segment *segment = new_record(context_id, device, parts, count);
+    if (!segment)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    look_for_reached(parts, count);
+    CUresult result = flyt_new_segment_create(&segment_table, segment);
+    if (result)
+        return result;
+    for (unsigned i = 0; i < count && !result; i++) {
+        flyt_segment_node_args args = segment->nodes[i];
+        uint64_t sequence = 0;
+        args.thread = flyt_thread_number();
+        result = flyt_client_status(flyt_send_segment_node(flyt_client.channel, &args, &sequence), "segment_node");
+    }
+    *ret_id = segment->record.minted_id;
+    if (result)
+        flyt_segment_end(*ret_id);
+    return result;
+}
+
+void flyt_segment_end(uint64_t segment_id)
+{
+    struct flyt_segment *segment = flyt_table_take(&segment_table, segment_id);
+    if (!segment)
+        return;
+    flyt_end_segment_destroy(&segment->record, true);
+    flyt_table_free(&segment_table, &segment->record);
+}
+
+void flyt_segment_clear(uint64_t context_id, bool is_on_server)
+{
+    uint32_t slot = 0;
+    struct flyt_segment *segment;
+    while ((segment = flyt_table_next(&segment_table, &slot)))
+        if (segment->context_id == context_id && flyt_table_take(&segment_table, segment->record.minted_id)) {
+            flyt_end_segment_destroy(&segment->record, is_on_server);
+            flyt_table_free(&segment_table, &segment->record);
+        }
+}
+
+/* ---- launching ---- */
+
+CUresult flyt_segment_launch(uint64_t segment_id, struct flyt_stream *stream)
+{
+    uint64_t sequence = 0;
+    CUresult result = flyt_table_find(&segment_table, segment_id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (!result)
+        result = flyt_watch_before(stream);
+    if (!result)
+        result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    flyt_segment_launch_args args = {
+        .thread = flyt_thread_number(), .stream_id = stream->stream_id, .segment_id = segment_id};
+    result = flyt_client_status(flyt_send_segment_launch(flyt_client.channel, &args, &sequence), "segment_launch");
+    flyt_stream_sent(stream, sequence);
+    return result;
+}
+
+CUresult flyt_segment_upload(uint64_t segment_id, struct flyt_stream *stream)
+{
+    uint64_t sequence = 0;
+    CUresult result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    flyt_segment_upload_args args = {
+        .thread = flyt_thread_number(), .stream_id = stream->stream_id, .segment_id = segment_id};
+    result = flyt_client_status(flyt_send_segment_upload(flyt_client.channel, &args, &sequence), "segment_upload");
+    flyt_stream_sent(stream, sequence);
+    return result;
+}
+
+/* ---- at another server ---- */
+
+static int restore_nodes(struct flyt_restore *restore, const struct flyt_segment *segment)
+{
+    int status = 0;
+    for (unsigned i = 0; i < segment->node_count && !status; i++) {
+        flyt_segment_node_args args = segment->nodes[i];
+        uint64_t sequence = 0;
+        args.thread = FLYT_RESTORE_THREAD;
+        int sent = flyt_send_segment_node(restore->fresh, &args, &sequence);
+        status = flyt_restore_sent(restore, sent, sequence, "graph", segment->record.minted_id);
+    }
+    return status;
+}
+
+int flyt_segment_restore(struct flyt_restore *restore)
+{
+    uint32_t slot = 0;
+    struct flyt_segment *segment;
+    int status = 0;
+    while (!status && (segment = flyt_table_next_at(&segment_table, restore->sequence, &slot))) {
+        status = flyt_again_segment_create(restore, segment);
+        if (!status)
+            status = restore_nodes(restore, segment);
+    }
+    return status;
+}

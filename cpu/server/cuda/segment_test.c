@@ -1,0 +1,177 @@
+/*
+ * Segments of graphs over a driver that does nothing: when the driver's graph is made, and in which context; what of a
+ * client's nodes is refused; what is left behind.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#include "cpu/server/test/fake_orders.h"
+#include "rpc/api/segment.h"
+
+static uint64_t segment_id(unsigned number)
+{
+    return flyt_id(FLYT_ID_SEGMENT, number);
+}
+
+/* The error that the server tells of the call, which has no answer. */
+static void expect_error(struct fixture *client, CUresult want)
+{
+    flyt_back_call_error error;
+    await_back(client, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &error);
+    assert_int_equal(error.result, want);
+    assert_int_equal(error.sequence, client->xid);
+}
+
+static void make_segment(struct fixture *client, unsigned number, unsigned node_count)
+{
+    SEND(client, FLYT_SEGMENT_CREATE, segment_create, .segment_id = segment_id(number), .node_count = node_count);
+}
+
+static void add_set(struct fixture *client, unsigned number, unsigned place, uint64_t address, unsigned *before,
+                    unsigned before_count)
+{
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(number), .place = place,
+         .kind = FLYT_SEGMENT_SET, .dst = range(address, 64), .element_bytes = 4,
+         .before = {.before_len = before_count, .before_val = before});
+}
+
+static void add_copy(struct fixture *client, unsigned number, unsigned place, uint64_t address, unsigned before)
+{
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(number), .place = place,
+         .kind = FLYT_SEGMENT_COPY, .dst = range(address, 32), .src = range(address + 32, 32),
+         .before = {.before_len = 1, .before_val = &before});
+}
+
+static void launch(struct fixture *client, uint64_t stream, unsigned number)
+{
+    SEND(client, FLYT_SEGMENT_LAUNCH, segment_launch, .stream_id = stream, .segment_id = segment_id(number));
+}
+
+/* Made at the first launch; again where a node has changed; ended with the segment. */
+static void is_made_when_it_is_needed(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    unsigned first = 0;
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    barrier(client);
+    flyt_fake_log_clear();
+    make_segment(client, 1, 2);
+    add_set(client, 1, 0, address, NULL, 0);
+    add_copy(client, 1, 1, address, 0);
+    barrier(client);
+    assert_log("");
+    launch(client, stream_id(0), 1);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:set@1,copy@1<1,"), 1);
+    assert_int_equal(count_in_log("graph:1"), 2);
+    /* The same place again. */
+    flyt_fake_log_clear();
+    add_set(client, 1, 1, address, &first, 1);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("unmade"), 1);
+    assert_int_equal(count_in_log("made:set@1,set@1<1,"), 1);
+    flyt_fake_log_clear();
+    SEND(client, FLYT_SEGMENT_DESTROY, segment_destroy, .segment_id = segment_id(1));
+    barrier(client);
+    assert_log("unmade");
+    assert_int_equal(client->session.segment_bytes, 0);
+}
+
+/* No node stays in a context that the session has left. */
+static void is_made_again_on_other_sms(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    make_segment(client, 1, 2);
+    add_set(client, 1, 0, address, NULL, 0);
+    add_copy(client, 1, 1, address, 0);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    uint64_t revision = order(self, 3);
+    expect(self, revision, FLYT_MANAGER_LINK_SWITCHED);
+    expect(self, revision, FLYT_MANAGER_LINK_VACATED);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:set@2,copy@2<1,"), 1);
+    assert_int_equal(count_in_log("unmade"), 1);
+    assert_int_equal(count_in_log("graph:"), 2);
+}
+
+static void hostile_nodes_are_refused(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    unsigned far = 1;
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    make_segment(client, 1, 2);
+    add_set(client, 1, 1, address, NULL, 0); /* beyond the end */
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    add_set(client, 1, 0, address, &far, 1); /* behind a later one */
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    add_set(client, 1, 0, address + 1, NULL, 0); /* not aligned, and beyond its allocation */
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    add_set(client, 1, 0, 4096, NULL, 0); /* nobody's memory */
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(1), .kind = FLYT_SEGMENT_KINDS);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(1), .kind = FLYT_SEGMENT_KERNEL);
+    expect_error(client, CUDA_ERROR_INVALID_HANDLE);
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(1), .kind = FLYT_SEGMENT_KERNEL,
+         .kernel_id = flyt_id(FLYT_ID_KERNEL, 7));
+    expect_error(client, CUDA_ERROR_INVALID_HANDLE);
+    launch(client, stream_id(0), 2);
+    expect_error(client, CUDA_ERROR_INVALID_HANDLE);
+    /* One that lacks a node, or that has had a bad one, is never launched. */
+    launch(client, stream_id(0), 1);
+    expect_error(client, CUDA_ERROR_INVALID_HANDLE);
+    make_segment(client, 2, 2);
+    add_set(client, 2, 0, address, NULL, 0);
+    launch(client, stream_id(0), 2);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    make_segment(client, 3, FLYT_SEGMENT_NODES_MAX + 1);
+    expect_error(client, CUDA_ERROR_OUT_OF_MEMORY);
+    SEND(client, FLYT_SEGMENT_DESTROY, segment_destroy, .segment_id = segment_id(2));
+    barrier(client);
+    assert_int_equal(client->session.segment_bytes, 0);
+    barrier(client);
+}
+
+/* There is an end to what nodes keep of the server's memory. */
+static void memory_is_bounded(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    make_segment(client, 1, 1);
+    barrier(client);
+    client->session.segment_bytes = FLYT_SEGMENT_BYTES_MAX - 10;
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(1), .kind = FLYT_SEGMENT_EMPTY);
+    expect_error(client, CUDA_ERROR_OUT_OF_MEMORY);
+    client->session.segment_bytes = 0;
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(1), .kind = FLYT_SEGMENT_EMPTY);
+    barrier(client);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(is_made_when_it_is_needed),
+        TEST(is_made_again_on_other_sms),
+        TEST(hostile_nodes_are_refused),
+        TEST(memory_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

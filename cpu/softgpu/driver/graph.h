@@ -1,0 +1,26 @@
+/*
+ * Graphs: nodes become operations of the stream that a graph is launched into, one after the other.
+ */
+#ifndef FLYT_SOFTGPU_DRIVER_GRAPH_H
+#define FLYT_SOFTGPU_DRIVER_GRAPH_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+struct CUctx_st;
+struct flyt_soft_op;
+
+/*
+ * Operations that are not in a stream yet, checked as the calls of the same kind are; whoever has one pushes it
+ * (flyt_soft_stream_push), or frees it by its own function. CUDA_ERROR_OUT_OF_MEMORY, or what those calls return.
+ */
+
+/* A launch on the SMs of the context, whatever stream it is pushed to. */
+CUresult flyt_soft_launch_op_new(const CUlaunchConfig *config, CUfunction f, struct CUctx_st *ctx, bool is_cooperative,
+                                 void **params, void **extra, struct flyt_soft_op **ret_op);
+/* The launch keeps its context, which is not that of the stream that it is pushed to. */
+void flyt_soft_launch_op_keep(struct flyt_soft_op *op, struct CUctx_st *ctx);
+CUresult flyt_soft_copy_op_new(const CUDA_MEMCPY3D *c, struct flyt_soft_op **ret_op);
+CUresult flyt_soft_fill_op_new(const CUDA_MEMSET_NODE_PARAMS *params, struct flyt_soft_op **ret_op);
+
+#endif

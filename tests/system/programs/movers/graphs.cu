@@ -1,0 +1,223 @@
+// Graphs: launched again and again, changed, made and destroyed, and captures that are under way for long.
+#include "movers.h"
+
+static __global__ void step_word(uint32_t *word, const uint32_t *by, uint32_t turns)
+{
+    for (uint32_t i = 0; i < turns; i++)
+        *word = *word * mover_factor(*by) + *by;
+}
+
+/* The host's part. */
+static uint32_t stepped(uint32_t word, uint32_t by, uint32_t turns)
+{
+    for (uint32_t i = 0; i < turns; i++)
+        word = word * mover_factor(by) + by;
+    return word;
+}
+
+static void CUDART_CB count_launch(void *user)
+{
+    ++*(unsigned *)user;
+}
+
+/* Two branches that join, with input that the host changes between launches, a function of the host's and a result. */
+struct graph_launches : mover {
+    enum { LAUNCHES = 5, TURNS = 30 };
+    cudaStream_t stream, side;
+    cudaGraphExec_t exec;
+    uint32_t *words, *by, want[2], *input, *output;
+    unsigned called = 0, asked = 0;
+
+    void set_up() override
+    {
+        cudaEvent_t fork, join;
+        cudaGraph_t graph;
+
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CHECK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+        CHECK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+        CHECK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+        words = mover_words(2);
+        by = mover_words(1);
+        CHECK(cudaMallocHost(&input, sizeof *input));
+        output = (uint32_t *)malloc(2 * sizeof *output);
+        want[0] = want[1] = 0;
+        CHECK(cudaMemset(words, 0, 2 * sizeof *words));
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+        CHECK(cudaMemcpyAsync(by, input, sizeof *by, cudaMemcpyHostToDevice, stream));
+        CHECK(cudaEventRecord(fork, stream));
+        CHECK(cudaStreamWaitEvent(side, fork, 0));
+        step_word<<<1, 1, 0, stream>>>(words, by, TURNS);
+        step_word<<<1, 1, 0, side>>>(words + 1, by, 2 * TURNS);
+        CHECK(cudaEventRecord(join, side));
+        CHECK(cudaStreamWaitEvent(stream, join, 0));
+        CHECK(cudaMemcpyAsync(output, words, 2 * sizeof *output, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaLaunchHostFunc(stream, count_launch, &called));
+        CHECK(cudaStreamEndCapture(stream, &graph));
+        CHECK(cudaGraphInstantiate(&exec, graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+    }
+    void round() override
+    {
+        *input = random();
+        for (int i = 0; i < LAUNCHES; i++) {
+            CHECK(cudaGraphLaunch(exec, stream));
+            want[0] = stepped(want[0], *input, TURNS);
+            want[1] = stepped(want[1], *input, 2 * TURNS);
+            asked++;
+        }
+        CHECK(cudaStreamSynchronize(stream));
+        EXPECT_EQ(called, asked);
+        EXPECT(output[0] == want[0] && output[1] == want[1], "%u and %u, expected %u and %u", output[0], output[1],
+               want[0], want[1]);
+    }
+};
+
+/* Graphs of device work alone, of which none is waited for in a round: some are changed, some replaced. */
+struct graph_changes : mover {
+    enum { GRAPHS = 6, NODES = 12, LAUNCHES = 4 };
+    cudaStream_t stream;
+    uint32_t *words, *values, want[GRAPHS], factors[GRAPHS][NODES];
+    cudaGraph_t graphs[GRAPHS];
+    cudaGraphExec_t execs[GRAPHS];
+    cudaGraphNode_t nodes[GRAPHS][NODES];
+
+    void params_of(int g, int n, cudaKernelNodeParams *params, void **args, uint32_t **places)
+    {
+        static const uint32_t turns = 3;
+
+        places[0] = words + g;
+        places[1] = values + factors[g][n] % 64;
+        args[0] = &places[0];
+        args[1] = &places[1];
+        args[2] = (void *)&turns;
+        *params = {};
+        params->func = (void *)step_word;
+        params->gridDim = params->blockDim = dim3(1);
+        params->kernelParams = args;
+    }
+    void make(int g)
+    {
+        CHECK(cudaGraphCreate(&graphs[g], 0));
+        for (int n = 0; n < NODES; n++) {
+            cudaKernelNodeParams params;
+            void *args[3];
+            uint32_t *places[2];
+
+            factors[g][n] = random();
+            params_of(g, n, &params, args, places);
+            CHECK(cudaGraphAddKernelNode(&nodes[g][n], graphs[g], n ? &nodes[g][n - 1] : NULL, n ? 1 : 0, &params));
+        }
+        CHECK(cudaGraphInstantiate(&execs[g], graphs[g], 0));
+    }
+    void set_up() override
+    {
+        uint32_t host[64];
+
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        words = mover_words(GRAPHS);
+        values = mover_words(64);
+        for (uint32_t i = 0; i < 64; i++)
+            host[i] = mover_pattern(i, 5);
+        CHECK(cudaMemcpy(values, host, sizeof host, cudaMemcpyHostToDevice));
+        CHECK(cudaMemset(words, 0, GRAPHS * sizeof *words));
+        CHECK(cudaDeviceSynchronize());
+        for (int g = 0; g < GRAPHS; g++) {
+            want[g] = 0;
+            make(g);
+        }
+    }
+    void change(int g)
+    {
+        cudaKernelNodeParams params;
+        void *args[3];
+        uint32_t *places[2];
+        int n = (int)random(NODES);
+
+        factors[g][n] = random();
+        params_of(g, n, &params, args, places);
+        CHECK(cudaGraphExecKernelNodeSetParams(execs[g], nodes[g][n], &params));
+    }
+    void round() override
+    {
+        for (int i = 0; i < LAUNCHES * GRAPHS; i++) {
+            int g = (int)random(GRAPHS);
+
+            CHECK(cudaGraphLaunch(execs[g], stream));
+            for (int n = 0; n < NODES; n++)
+                want[g] = stepped(want[g], mover_pattern(factors[g][n] % 64, 5), 3);
+            if (random(4) == 0)
+                change(g);
+        }
+        int g = (int)random(GRAPHS);
+        CHECK(cudaGraphExecDestroy(execs[g]));
+        CHECK(cudaGraphDestroy(graphs[g]));
+        make(g);
+        CHECK(cudaStreamSynchronize(stream));
+        mover_expect_words(words, std::vector<uint32_t>(want, want + GRAPHS), "what graphs have stepped");
+    }
+};
+
+/* A capture that is under way for several rounds, while other streams work. */
+struct capture_under_way : mover {
+    enum { ROUNDS = 4 };
+    cudaStream_t captured, stream;
+    mover_stepper stepper;
+    uint32_t *word, *by, want = 0, steps = 0;
+
+    void begin()
+    {
+        CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeRelaxed));
+        steps = 0;
+    }
+    void set_up() override
+    {
+        const uint32_t value = 77;
+
+        CHECK(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking));
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        stepper.make(random());
+        word = mover_words(1);
+        by = mover_words(1);
+        CHECK(cudaMemcpy(by, &value, sizeof value, cudaMemcpyHostToDevice));
+        CHECK(cudaMemset(word, 0, sizeof *word));
+        CHECK(cudaDeviceSynchronize());
+        begin();
+    }
+    void launch()
+    {
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+
+        CHECK(cudaStreamEndCapture(captured, &graph));
+        CHECK(cudaGraphInstantiate(&exec, graph, 0));
+        for (int i = 0; i < 3; i++) {
+            CHECK(cudaGraphLaunch(exec, captured));
+            want = stepped(want, 77, steps);
+        }
+        CHECK(cudaGraphExecDestroy(exec));
+        CHECK(cudaGraphDestroy(graph));
+        CHECK(cudaStreamSynchronize(captured));
+        mover_expect_words(word, std::vector<uint32_t>(1, want), "what a captured stream has stepped");
+        begin();
+    }
+    void round() override
+    {
+        step_word<<<1, 1, 0, captured>>>(word, by, 1);
+        CHECK_LAUNCH();
+        steps++;
+        stepper.step(random(), stream, 10);
+        CHECK(cudaStreamSynchronize(stream));
+        stepper.check("beside a capture");
+        if (number % ROUNDS == 0)
+            launch();
+    }
+};
+
+static const mover_entry entries[] = {
+    {"graph_launches", 0, mover_make<graph_launches>, "a graph with work of the GPU and of the host"},
+    {"graph_changes", 0, mover_make<graph_changes>, "graphs whose nodes are changed between launches"},
+    {"capture_under_way", 0, mover_make<capture_under_way>, "a capture that lasts for rounds"},
+};
+MOVER_FAMILY(graphs, entries);

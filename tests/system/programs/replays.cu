@@ -1,0 +1,172 @@
+// Has executable graphs of all kinds and launches them on command. usage: replays
+//
+// The first line is "ready". Then commands come on standard input, a line each, answered by a line each:
+//
+//   check    launches each graph several times, with other input each time, and compares: "right N" (the N-th time), or
+//            "wrong WHAT" and exit status 8
+//   begin    begins a capture and gives it work: "begun"; "finish" ends it and launches what it has become: "finished"
+//   sms      "sms A B": of so many SMs a kernel and a graph's kernel know (%nsmid)
+//   end      also the end of input: "ended", exit status 0
+//
+// A CUDA error is "error CODE NAME line N" and exit status 7. Between commands it makes no CUDA call.
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(call) check((call), __LINE__)
+
+enum { COUNT = 5000, LAUNCHES = 3, DEPTH = 40 };
+
+static void check(cudaError_t error, int line)
+{
+    if (error == cudaSuccess)
+        return;
+    printf("error %d %s line %d\n", (int)error, cudaGetErrorName(error), line);
+    exit(7);
+}
+
+__global__ void step(unsigned *words, const unsigned *by)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < COUNT)
+        words[i] = words[i] * 5 + *by + i;
+}
+
+__global__ void note_sms(unsigned *ret_count)
+{
+    asm volatile("mov.u32 %0, %%nsmid;" : "=r"(*ret_count));
+}
+
+static const dim3 grid((COUNT + 255) / 256), block(256);
+static cudaStream_t stream, side;
+static unsigned *words, *by, *sms, *input, *output, called, want[COUNT], number;
+static cudaGraphExec_t deep, mixed, sms_exec;
+
+static void CUDART_CB count_call(void *user)
+{
+    ++*(unsigned *)user;
+}
+
+static cudaGraphExec_t end_capture(void)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    return exec;
+}
+
+// Many kernels, and one with copies of host memory, a function of the host's, and a branch on another stream.
+static void make_graphs(void)
+{
+    cudaEvent_t fork, join;
+    CHECK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    for (int i = 0; i < DEPTH; i++)
+        step<<<grid, block, 0, stream>>>(words, by);
+    deep = end_capture();
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaMemcpyAsync(by, input, sizeof *by, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaEventRecord(fork, stream));
+    CHECK(cudaStreamWaitEvent(side, fork, 0));
+    step<<<grid, block, 0, stream>>>(words, by);
+    CHECK(cudaMemsetAsync(sms, 0, sizeof *sms, side));
+    CHECK(cudaEventRecord(join, side));
+    CHECK(cudaStreamWaitEvent(stream, join, 0));
+    CHECK(cudaMemcpyAsync(output, words, COUNT * sizeof *words, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaLaunchHostFunc(stream, count_call, &called));
+    mixed = end_capture();
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    note_sms<<<1, 1, 0, stream>>>(sms);
+    sms_exec = end_capture();
+}
+
+static void expect_step(unsigned value, int times)
+{
+    for (int k = 0; k < times; k++)
+        for (unsigned i = 0; i < COUNT; i++)
+            want[i] = want[i] * 5 + value + i;
+}
+
+static void check_all(void)
+{
+    for (unsigned n = 0; n < LAUNCHES; n++) {
+        unsigned before = called;
+        *input = number * 100 + n;
+        CHECK(cudaGraphLaunch(mixed, stream));
+        CHECK(cudaGraphLaunch(deep, stream));
+        CHECK(cudaGraphLaunch(mixed, stream));
+        expect_step(*input, DEPTH + 2);
+        CHECK(cudaStreamSynchronize(stream));
+        if (called != before + 2) {
+            printf("wrong count of calls: %u after %u\n", called, before);
+            exit(8);
+        }
+        if (memcmp(output, want, sizeof want)) {
+            printf("wrong words: %u, not %u, begin them\n", output[0], want[0]);
+            exit(8);
+        }
+    }
+    printf("right %u\n", ++number);
+}
+
+static void finish(void)
+{
+    cudaGraphExec_t exec;
+    step<<<grid, block, 0, stream>>>(words, by);
+    CHECK(cudaGetLastError());
+    exec = end_capture();
+    CHECK(cudaGraphLaunch(exec, stream));
+    expect_step(*input, 2);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaStreamSynchronize(stream));
+    printf("finished\n");
+}
+
+static void tell_sms(void)
+{
+    unsigned plain, in_graph;
+    note_sms<<<1, 1, 0, stream>>>(sms);
+    CHECK(cudaMemcpyAsync(&plain, sms, sizeof plain, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaMemsetAsync(sms, 0, sizeof *sms, stream));
+    CHECK(cudaGraphLaunch(sms_exec, stream));
+    CHECK(cudaMemcpyAsync(&in_graph, sms, sizeof in_graph, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    printf("sms %u %u\n", plain, in_graph);
+}
+
+int main(void)
+{
+    char line[64];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    CHECK(cudaMalloc((void **)&words, sizeof want));
+    CHECK(cudaMalloc((void **)&by, sizeof *by));
+    CHECK(cudaMalloc((void **)&sms, sizeof *sms));
+    CHECK(cudaMallocHost((void **)&input, sizeof *input));
+    output = (unsigned *)malloc(sizeof want);
+    CHECK(cudaMemset(words, 0, sizeof want));
+    CHECK(cudaMemset(by, 0, sizeof *by));
+    make_graphs();
+    CHECK(cudaDeviceSynchronize());
+    printf("ready\n");
+    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n")) {
+        if (!strcmp(line, "check\n")) {
+            check_all();
+        } else if (!strcmp(line, "begin\n")) {
+            CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+            step<<<grid, block, 0, stream>>>(words, by);
+            printf("begun\n");
+        } else if (!strcmp(line, "finish\n")) {
+            finish();
+        } else {
+            tell_sms();
+        }
+    }
+    printf("ended\n");
+    return 0;
+}
