@@ -127,7 +127,10 @@ static int call_all(const struct function *function, int first)
         fflush(stdout);
         printf("%lld", function->call((enum how)how));
         fflush(stdout);
-        /* What comes of it later is said, too. */
+        /* What comes of it later is said, too; not that a stream is being captured. */
+        CUgraph graph;
+        if (how >= ZERO)
+            cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph);
         CUresult later = how >= ZERO ? cuCtxSynchronize() : CUDA_SUCCESS;
         printf(later == CUDA_SUCCESS || later == CUDA_ERROR_INVALID_CONTEXT || later == CUDA_ERROR_CONTEXT_IS_DESTROYED ? "\n" : "+%d\n",
                (int)later);
