@@ -18,6 +18,8 @@ enum flyt_soft_kind {
     FLYT_SOFT_FUNCTION,
     FLYT_SOFT_EXTENT,
     FLYT_SOFT_LINK,
+    FLYT_SOFT_ARRAY,
+    FLYT_SOFT_MIPMAPPED_ARRAY,
 };
 
 /* Whether `handle` points to an object of `kind_`. NULL does not. */
