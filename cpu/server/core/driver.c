@@ -83,7 +83,7 @@ static void *find(void *library, get_proc_address_fn get_proc_address, const cha
 
 int flyt_driver_load(bool is_soft, struct flyt_error *err, struct flyt_driver *ret_driver)
 {
-    void *library;
+    void *library = NULL;
     int status = is_soft ? open_soft(err, &library) : open_nvidia(err, &library);
     if (status)
         return status;
