@@ -2,6 +2,7 @@
  * Copies between contexts, and in two and three dimensions: each becomes one struct flyt_copy. Rows make the others.
  */
 #include "cpu/cuda/driver.h"
+#include "cpu/client/cuda/array.h"
 #include "cpu/client/cuda/copy.h"
 #include "cpu/cuda/lower.h"
 
@@ -53,6 +54,7 @@ struct side {
     CUmemorytype type;
     const void *host;
     CUdeviceptr device;
+    CUarray array;
     size_t x_bytes, y, z;
     size_t pitch_bytes, height;
 };
@@ -67,6 +69,7 @@ static bool add_product(uint64_t *sum, uint64_t a, uint64_t b)
 static CUresult side_lower(const struct side *side, size_t width_bytes, size_t height, size_t depth,
                            struct flyt_copy_side *ret_side)
 {
+    const struct flyt_array_at at = {side->array, side->x_bytes, side->y, side->z};
     struct flyt_copy_side out = {.address = side->device};
     switch (side->type) {
     case CU_MEMORYTYPE_HOST:
@@ -80,7 +83,7 @@ static CUresult side_lower(const struct side *side, size_t width_bytes, size_t h
         out.place = FLYT_PLACE_ANY;
         break;
     case CU_MEMORYTYPE_ARRAY:
-        return flyt_not_supported("a copy to or from a CUDA array");
+        return flyt_array_copy_side(&at, width_bytes, height, depth, ret_side);
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -116,13 +119,14 @@ static CUresult copy_box(const struct side *dst, const struct side *src, size_t 
 #define SIDE_2D(d, which)                                                                                              \
     {                                                                                                                  \
         .type = (d)->which##MemoryType, .host = (d)->which##Host, .device = (d)->which##Device,                        \
-        .x_bytes = (d)->which##XInBytes, .y = (d)->which##Y, .pitch_bytes = (d)->which##Pitch                          \
+        .array = (d)->which##Array, .x_bytes = (d)->which##XInBytes, .y = (d)->which##Y,                               \
+        .pitch_bytes = (d)->which##Pitch                                                                               \
     }
 #define SIDE_3D(d, which)                                                                                              \
     {                                                                                                                  \
         .type = (d)->which##MemoryType, .host = (d)->which##Host, .device = (d)->which##Device,                        \
-        .x_bytes = (d)->which##XInBytes, .y = (d)->which##Y, .z = (d)->which##Z, .pitch_bytes = (d)->which##Pitch,     \
-        .height = (d)->which##Height                                                                                   \
+        .array = (d)->which##Array, .x_bytes = (d)->which##XInBytes, .y = (d)->which##Y, .z = (d)->which##Z,           \
+        .pitch_bytes = (d)->which##Pitch, .height = (d)->which##Height                                                 \
     }
 
 CUresult flyt_cuda_lower_copy(const CUDA_MEMCPY3D *copy, struct flyt_copy *ret_copy)

@@ -5,7 +5,9 @@
  */
 #include "cpu/cudart/copy.h"
 
+#include "cpu/client/cuda/array.h"
 #include "cpu/client/cuda/device.h"
+#include "cpu/cudart/array.h"
 #include "cpu/cudart/cudart.h"
 
 #define PER_THREAD CU_STREAM_PER_THREAD
@@ -133,10 +135,13 @@ FLYT_CUDART_PTSZ(cudaMemcpy2DAsync,
 
 /* ---- three dimensions ---- */
 
-/* One side of a 3D copy without arrays, in which positions and widths count bytes. */
-static cudaError_t side_3d(const struct cudaPitchedPtr *memory, const struct cudaPos *pos,
+/* One side of a 3D copy. Widths count bytes by now, and positions too, but in arrays. */
+static cudaError_t side_3d(cudaArray_t array, const struct cudaPitchedPtr *memory, const struct cudaPos *pos,
                            const struct cudaExtent *extent, struct flyt_copy_side *ret_side)
 {
+    if (array)
+        return flyt_cudart_array_side(array, pos, extent, ret_side);
+
     uint64_t slice_bytes = (uint64_t)memory->pitch * memory->ysize;
     bool has_rows = extent->height > 1 || extent->depth > 1, has_slices = extent->depth > 1;
 
@@ -155,53 +160,81 @@ static cudaError_t side_3d(const struct cudaPitchedPtr *memory, const struct cud
     return cudaSuccess;
 }
 
+/* Where an array takes part, widths count its elements; of two arrays they are equally large. */
+static cudaError_t width_in_bytes(const struct cudaMemcpy3DParms *p, size_t *in_out_width)
+{
+    unsigned dst_bytes = 0, src_bytes = 0;
+    CUresult result = CUDA_SUCCESS;
+
+    if (p->dstArray)
+        result = flyt_array_texel_bytes((CUarray)p->dstArray, &dst_bytes);
+    if (p->srcArray && result == CUDA_SUCCESS)
+        result = flyt_array_texel_bytes((CUarray)p->srcArray, &src_bytes);
+    if (result != CUDA_SUCCESS)
+        return flyt_cudart_error(result);
+    if ((dst_bytes && src_bytes && dst_bytes != src_bytes) ||
+        ((dst_bytes || src_bytes) &&
+         __builtin_mul_overflow(*in_out_width, dst_bytes ? dst_bytes : src_bytes, in_out_width)))
+        return cudaErrorInvalidValue;
+    return cudaSuccess;
+}
+
+/* The direction is about sides that are no arrays. */
+static cudaError_t take_places(const struct cudaMemcpy3DParms *p, struct flyt_copy *copy)
+{
+    struct flyt_copy places = {0};
+    cudaError_t error = flyt_cudart_places(p->kind, &places);
+
+    if (!p->dstArray)
+        copy->dst.place = places.dst.place;
+    if (!p->srcArray)
+        copy->src.place = places.src.place;
+    return error;
+}
+
 cudaError_t flyt_cudart_lower_copy(const struct cudaMemcpy3DParms *p, struct flyt_copy *ret_copy)
 {
-    cudaError_t error = cudaSuccess;
+    struct cudaExtent extent = p->extent;
+    cudaError_t error = width_in_bytes(p, &extent.width);
 
-    *ret_copy =
-        (struct flyt_copy){.width_bytes = p->extent.width, .height = p->extent.height, .depth = p->extent.depth};
-    if (ret_copy->width_bytes > 0 && ret_copy->height > 0 && ret_copy->depth > 0) {
-        error = side_3d(&p->dstPtr, &p->dstPos, &p->extent, &ret_copy->dst);
+    *ret_copy = (struct flyt_copy){.width_bytes = extent.width, .height = extent.height, .depth = extent.depth};
+    if (error == cudaSuccess && extent.width > 0 && extent.height > 0 && extent.depth > 0) {
+        error = side_3d(p->dstArray, &p->dstPtr, &p->dstPos, &extent, &ret_copy->dst);
         if (error == cudaSuccess)
-            error = side_3d(&p->srcPtr, &p->srcPos, &p->extent, &ret_copy->src);
+            error = side_3d(p->srcArray, &p->srcPtr, &p->srcPos, &extent, &ret_copy->src);
         if (error == cudaSuccess)
-            error = flyt_cudart_places(p->kind, ret_copy);
+            error = take_places(p, ret_copy);
     }
     return error;
 }
 
-static cudaError_t copy_3d(const struct cudaMemcpy3DParms *p, const char *name, cudaStream_t stream, bool is_async)
+static cudaError_t copy_3d(const struct cudaMemcpy3DParms *p, cudaStream_t stream, bool is_async)
 {
     struct flyt_copy copy;
     cudaError_t error;
 
     if (!p || (p->srcArray && p->srcPtr.ptr) || (p->dstArray && p->dstPtr.ptr))
         return flyt_cudart_fail(cudaErrorInvalidValue);
-    if (p->srcArray || p->dstArray)
-        return flyt_cudart_not_supported(name);
     error = flyt_cudart_lower_copy(p, &copy);
     return error != cudaSuccess ? flyt_cudart_fail(error) : run_copy(&copy, stream, is_async);
 }
 
 cudaError_t cudaMemcpy3D(const struct cudaMemcpy3DParms *p)
 {
-    return copy_3d(p, "cudaMemcpy3D of arrays", NULL, false);
+    return copy_3d(p, NULL, false);
 }
 
-FLYT_CUDART_PTDS(cudaMemcpy3D, (const struct cudaMemcpy3DParms *p),
-                 copy_3d(p, "cudaMemcpy3D of arrays", PER_THREAD, false))
+FLYT_CUDART_PTDS(cudaMemcpy3D, (const struct cudaMemcpy3DParms *p), copy_3d(p, PER_THREAD, false))
 
 cudaError_t cudaMemcpy3DAsync(const struct cudaMemcpy3DParms *p, cudaStream_t stream)
 {
-    return copy_3d(p, "cudaMemcpy3DAsync of arrays", stream, true);
+    return copy_3d(p, stream, true);
 }
 
 FLYT_CUDART_PTSZ(cudaMemcpy3DAsync, (const struct cudaMemcpy3DParms *p, cudaStream_t stream),
                  (p, flyt_stream_per_thread(stream)))
 
-static cudaError_t copy_3d_peer(const struct cudaMemcpy3DPeerParms *p, const char *name, cudaStream_t stream,
-                                bool is_async)
+static cudaError_t copy_3d_peer(const struct cudaMemcpy3DPeerParms *p, cudaStream_t stream, bool is_async)
 {
     struct cudaMemcpy3DParms plain;
     CUresult result;
@@ -219,20 +252,19 @@ static cudaError_t copy_3d_peer(const struct cudaMemcpy3DPeerParms *p, const cha
                                        .dstPtr = p->dstPtr,
                                        .extent = p->extent,
                                        .kind = cudaMemcpyDeviceToDevice};
-    return copy_3d(&plain, name, stream, is_async);
+    return copy_3d(&plain, stream, is_async);
 }
 
 cudaError_t cudaMemcpy3DPeer(const struct cudaMemcpy3DPeerParms *p)
 {
-    return copy_3d_peer(p, "cudaMemcpy3DPeer of arrays", NULL, false);
+    return copy_3d_peer(p, NULL, false);
 }
 
-FLYT_CUDART_PTDS(cudaMemcpy3DPeer, (const struct cudaMemcpy3DPeerParms *p),
-                 copy_3d_peer(p, "cudaMemcpy3DPeer of arrays", PER_THREAD, false))
+FLYT_CUDART_PTDS(cudaMemcpy3DPeer, (const struct cudaMemcpy3DPeerParms *p), copy_3d_peer(p, PER_THREAD, false))
 
 cudaError_t cudaMemcpy3DPeerAsync(const struct cudaMemcpy3DPeerParms *p, cudaStream_t stream)
 {
-    return copy_3d_peer(p, "cudaMemcpy3DPeerAsync of arrays", stream, true);
+    return copy_3d_peer(p, stream, true);
 }
 
 FLYT_CUDART_PTSZ(cudaMemcpy3DPeerAsync, (const struct cudaMemcpy3DPeerParms *p, cudaStream_t stream),

@@ -105,8 +105,6 @@ static cudaError_t lower_copy(const struct cudaMemcpy3DParms *params, struct fly
 
     if (result != CUDA_SUCCESS)
         return flyt_cudart_error(result);
-    if (params->srcArray || params->dstArray)
-        return flyt_cudart_not_supported("memcpy node of arrays");
     error = flyt_cudart_lower_copy(params, &copy);
     return error != cudaSuccess ? error : flyt_cudart_error(flyt_node_data_copy(&copy, ret_data));
 }

@@ -66,31 +66,6 @@ static inline int flyt_attribute_shown(CUdevice_attribute attribute, int value)
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
     case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK:
     case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
-        return value;
-
-    /* Programs divide by alignments, whether there are textures or not. */
-    case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
-    case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT:
-    case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT:
-        return value;
-
-    /* The client's own: device and host addresses never mean two things; registered memory is copied from and to. */
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
-    case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
-        return 1;
-
-    /* The mode that a node needs for MPS is not the program's: any number of processes may use what it was given. */
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
-        return CU_COMPUTEMODE_DEFAULT;
-
-    /* Nodes of the machine where the GPU is, which is not the program's: unknown. */
-    case CU_DEVICE_ATTRIBUTE_NUMA_ID:
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
-        return -1;
-
-    /* Arrays, textures and surfaces are refused. */
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH:
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH:
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT:
@@ -132,6 +107,28 @@ static inline int flyt_attribute_shown(CUdevice_attribute attribute, int value)
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH:
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT:
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH:
+    case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
+    case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT:
+    case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT:
+        return value;
+
+    /* The client's own: device and host addresses never mean two things; registered memory is copied from and to. */
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
+        return 1;
+
+    /* The mode that a node needs for MPS is not the program's: any number of processes may use what it was given. */
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+        return CU_COMPUTEMODE_DEFAULT;
+
+    /* Nodes of the machine where the GPU is, which is not the program's: unknown. */
+    case CU_DEVICE_ATTRIBUTE_NUMA_ID:
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
+        return -1;
+
+    /* Arrays whose memory is mapped later are refused. */
     case CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED:
     /* The GPU reaches no memory of the program's machine. */

@@ -15,9 +15,8 @@ int main(void)
     cudaStream_t stream;
     cudaEvent_t event;
     cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
-    cudaResourceDesc resource = {};
-    cudaTextureDesc texture = {};
-    cudaTextureObject_t object;
+    cudaChannelFormatDesc blocks = cudaCreateChannelDesc<cudaChannelFormatKindUnsignedBlockCompressed1>();
+    cudaChannelFormatDesc planes = cudaCreateChannelDesc<cudaChannelFormatKindNV12>();
     int *p, back = 0;
 
     if (!is_forwarded())
@@ -25,12 +24,11 @@ int main(void)
     CHECK(cudaMalloc(&p, sizeof(int)));
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaEventCreate(&event));
-    EXPECT_ERR(cudaMallocArray(&array, &format, 16, 16), cudaErrorNotSupported);
-    resource.resType = cudaResourceTypeLinear;
-    resource.res.linear.devPtr = p;
-    resource.res.linear.desc = format;
-    resource.res.linear.sizeInBytes = sizeof(int);
-    EXPECT_ERR(cudaCreateTextureObject(&object, &resource, &texture, NULL), cudaErrorNotSupported);
+    EXPECT_ERR(cudaMalloc3DArray(&array, &format, make_cudaExtent(64, 64, 0), cudaArraySparse), cudaErrorNotSupported);
+    EXPECT_ERR(cudaMalloc3DArray(&array, &format, make_cudaExtent(64, 64, 0), cudaArrayDeferredMapping),
+               cudaErrorNotSupported);
+    EXPECT_ERR(cudaMallocArray(&array, &blocks, 16, 16), cudaErrorNotSupported);
+    EXPECT_ERR(cudaMallocArray(&array, &planes, 16, 16), cudaErrorNotSupported);
     EXPECT_ERR(cudaIpcGetMemHandle(&ipc_memory, p), cudaErrorNotSupported);
     EXPECT_ERR(cudaIpcGetEventHandle(&ipc_event, event), cudaErrorNotSupported);
     set<<<1, 1, 0, stream>>>(p);

@@ -9,10 +9,12 @@
 enum flyt_place {
     FLYT_PLACE_ANY = 0, /* found out by the address, as cudaMemcpyDefault and CU_MEMORYTYPE_UNIFIED do */
     FLYT_PLACE_HOST,
-    FLYT_PLACE_DEVICE
+    FLYT_PLACE_DEVICE,
+    FLYT_PLACE_ARRAY /* of a CUDA array: flyt_array_copy_side makes such sides (array.h) */
 };
 
-/* One side of a copy. The caller has added x, y and z offsets to the address already. */
+/* One side of a copy. The caller has added x, y and z offsets to the address already. Of an array the address is its
+ * id, and the last two members say where the box begins (rpc/api/array_box.h). */
 struct flyt_copy_side {
     enum flyt_place place;
     uint64_t address;

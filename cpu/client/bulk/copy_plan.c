@@ -49,13 +49,15 @@ bool flyt_copy_next_piece(const struct flyt_copy *copy, uint64_t bytes_max, uint
 
 static bool is_packed(const struct flyt_copy *copy, const struct flyt_copy_side *side)
 {
-    return (copy->height == 1 || side->pitch_bytes == copy->width_bytes) &&
+    return side->place != FLYT_PLACE_ARRAY && (copy->height == 1 || side->pitch_bytes == copy->width_bytes) &&
            (copy->depth == 1 || side->slice_bytes == copy->height * copy->width_bytes);
 }
 
 static bool has_whole_rows(const struct flyt_copy *copy, const struct flyt_copy_side *side)
 {
     static const uint64_t pitch_bytes_max = 0x7fffffff;
+    if (side->place == FLYT_PLACE_ARRAY)
+        return true;
     if (copy->height == 1 && copy->depth == 1)
         return copy->width_bytes <= pitch_bytes_max;
     return side->pitch_bytes && side->pitch_bytes <= pitch_bytes_max &&
@@ -73,6 +75,10 @@ bool flyt_copy_span(const struct flyt_copy *copy, const struct flyt_copy_side *s
 {
     uint64_t rows = 0, slices = 0, span, end;
     bool is_over = false;
+    if (side->place == FLYT_PLACE_ARRAY) { /* the box was checked, and takes no addresses */
+        *ret_span_bytes = 0;
+        return true;
+    }
     if (copy->height > 1) {
         is_over |= side->pitch_bytes < copy->width_bytes;
         is_over |= __builtin_mul_overflow(copy->height - 1, side->pitch_bytes, &rows);

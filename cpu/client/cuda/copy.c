@@ -15,6 +15,7 @@
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
+#include "rpc/api/array_box.h"
 #include "rpc/base/region.h"
 
 static flyt_box box_of(const struct flyt_copy *copy, const struct flyt_copy_side *side)
@@ -47,8 +48,11 @@ static struct flyt_host_box host_box_of(const struct flyt_copy *copy, const stru
 static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes, bool *ret_is_managed)
 {
     struct flyt_range range;
+    *ret_is_managed = false;
     if (!side->address)
         return CUDA_ERROR_INVALID_VALUE;
+    if (side->place == FLYT_PLACE_ARRAY)
+        return CUDA_SUCCESS;
     bool is_known = flyt_range_find(side->address, &range);
     bool is_window = flyt_is_device_address(side->address);
     bool is_device = is_window || (is_known ? !flyt_range_is_host(&range) : flyt_range_is_reserved(side->address));
@@ -187,6 +191,19 @@ static CUresult send_later(struct flyt_stream *stream, const struct flyt_copy *c
     return result;
 }
 
+/* Where a piece of the box begins. */
+static void move_to_piece(struct flyt_copy_side *side, const struct flyt_copy_piece *piece)
+{
+    if (side->place == FLYT_PLACE_ARRAY) {
+        struct flyt_array_place at = flyt_array_box_place(side->pitch_bytes, side->slice_bytes);
+        at.y += (uint32_t)piece->first_row;
+        at.z += (uint32_t)piece->first_slice;
+        side->slice_bytes = flyt_array_box_slice(&at);
+        return;
+    }
+    side->address += piece->first_slice * side->slice_bytes + piece->first_row * side->pitch_bytes;
+}
+
 /* Boxes with gaps that the caller packs go in pieces, so that packing needs bounded memory. */
 static CUresult copy_in(struct flyt_stream *stream, const struct flyt_copy *copy, enum flyt_route route)
 {
@@ -199,8 +216,8 @@ static CUresult copy_in(struct flyt_stream *stream, const struct flyt_copy *copy
         struct flyt_copy part = *copy;
         part.height = piece.row_count;
         part.depth = piece.slice_count;
-        part.dst.address += piece.first_slice * copy->dst.slice_bytes + piece.first_row * copy->dst.pitch_bytes;
-        part.src.address += piece.first_slice * copy->src.slice_bytes + piece.first_row * copy->src.pitch_bytes;
+        move_to_piece(&part.dst, &piece);
+        move_to_piece(&part.src, &piece);
         if (is_now)
             result = send_now(stream, &part);
         else

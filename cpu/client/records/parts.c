@@ -3,6 +3,7 @@
 
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/bulk/transfer.h"
+#include "cpu/client/cuda/array.h"
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/function_queue.h"
@@ -14,6 +15,7 @@
 #include "cpu/client/managed/managed.h"
 #include "cpu/client/graph/graph_record.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/texture.h"
 #include "cpu/client/cuda/virtual.h"
 #include "cpu/client/library/object.h"
 #include "cpu/client/records/library_restore.h"
@@ -34,6 +36,8 @@ static const struct flyt_part parts[] = {
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
     {.restore = flyt_virtual_restore},
+    {.context_end = flyt_array_clear, .restore = flyt_array_restore},
+    {.context_end = flyt_texture_clear, .restore = flyt_texture_restore},
     {.init = flyt_managed_init, .context_end = flyt_managed_clear, .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
     {.context_end = flyt_graph_memory_clear},

@@ -68,6 +68,15 @@
     X(cuMemImportFromShareableHandle)                                                                                  \
     X(cuMemGetAllocationPropertiesFromHandle)                                                                          \
     X(cuPointerGetAttribute)                                                                                           \
+    X(cuArray3DCreate)                                                                                                 \
+    X(cuArrayDestroy)                                                                                                  \
+    X(cuMipmappedArrayCreate)                                                                                          \
+    X(cuMipmappedArrayDestroy)                                                                                         \
+    X(cuMipmappedArrayGetLevel)                                                                                        \
+    X(cuTexObjectCreate)                                                                                               \
+    X(cuTexObjectDestroy)                                                                                              \
+    X(cuSurfObjectCreate)                                                                                              \
+    X(cuSurfObjectDestroy)                                                                                             \
     X(cuMemcpyHtoDAsync)                                                                                               \
     X(cuMemcpyDtoHAsync)                                                                                               \
     X(cuMemcpyDtoDAsync)                                                                                               \

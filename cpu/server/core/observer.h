@@ -31,6 +31,8 @@ enum flyt_use {
 
 /* What those are that libraries keep in tables of their own. */
 #define FLYT_STAYING_COMMUNICATOR "an NCCL communicator"
+/* Its contents are in the server's driver alone. */
+#define FLYT_STAYING_ARRAY "a CUDA array"
 
 struct flyt_observer {
     /* A free extent, or all memory of the device, is to be unmapped. Whether nothing reads it any more, so that it may

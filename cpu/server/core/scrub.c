@@ -27,7 +27,8 @@ static CUresult clear(void *user, struct flyt_stream *target)
     return target->device->session->driver->cuMemsetD8Async(range->address, 0, range->bytes, target->cu_stream);
 }
 
-CUresult flyt_scrub_begin(struct flyt_device *device, uint64_t address, uint64_t bytes, struct flyt_fence **ret_fence)
+CUresult flyt_scrub_with(struct flyt_device *device, flyt_submit_fn clear_with, void *user,
+                         struct flyt_fence **ret_fence)
 {
     struct flyt_session *session = device->session;
     CUresult result = CUDA_SUCCESS;
@@ -38,13 +39,18 @@ CUresult flyt_scrub_begin(struct flyt_device *device, uint64_t address, uint64_t
         result = flyt_stream_new(device, 0, CU_STREAM_NON_BLOCKING, PRIORITY, false, &device->scrub);
     if (result != CUDA_SUCCESS)
         return flyt_session_check(session, result);
-    struct range range = {address, bytes};
     /* Counted as work of the call that came last: what that one says to be complete is this, too. */
-    result = flyt_stream_submit(device->scrub, session->received_sequence, FLYT_SUBMIT_ADDED, device, clear, &range);
+    result = flyt_stream_submit(device->scrub, session->received_sequence, FLYT_SUBMIT_ADDED, device, clear_with, user);
     if (result == CUDA_SUCCESS)
         result = flyt_stream_mark(device->scrub, ret_fence);
     session->scrub_number++;
     return result;
+}
+
+CUresult flyt_scrub_begin(struct flyt_device *device, uint64_t address, uint64_t bytes, struct flyt_fence **ret_fence)
+{
+    struct range range = {address, bytes};
+    return flyt_scrub_with(device, clear, &range, ret_fence);
 }
 
 CUresult flyt_scrub_join(struct flyt_stream *stream)

@@ -19,6 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/server/core/submit.h"
+
 struct flyt_device;
 struct flyt_fence;
 struct flyt_stream;
@@ -33,6 +35,9 @@ bool flyt_scrub_has_room(struct flyt_device *device);
  * session does not scrub, or it is done. The driver's error: the memory must not be used.
  */
 CUresult flyt_scrub_begin(struct flyt_device *device, uint64_t address, uint64_t bytes, struct flyt_fence **ret_fence);
+
+/* The same by a function of the caller's, which clears what it knows of in target->cu_stream. */
+CUresult flyt_scrub_with(struct flyt_device *device, flyt_submit_fn clear, void *user, struct flyt_fence **ret_fence);
 
 /* Before work is submitted to the stream (stream.h), where stream->scrub_seen differs from session->scrub_number: makes
  * it wait for what is being cleared, on any device. The stream's device is current. The driver's error. */

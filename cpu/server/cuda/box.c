@@ -1,6 +1,7 @@
 /* Boxes of device memory: checking them, and copying parts of them from and to packed host memory. */
 #include "cpu/server/cuda/copy.h"
 
+#include "cpu/server/cuda/array.h"
 #include "cpu/server/cuda/memory.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/stream.h"
@@ -12,6 +13,8 @@ CUresult flyt_box_check(struct flyt_session *session, const flyt_box *box, uint6
                         struct flyt_device **ret_device)
 {
     uint64_t rows, bytes, slices_span, rows_span, span;
+    if (flyt_box_is_array(box))
+        return flyt_array_box_check(session, box, ret_bytes, ret_device);
     *ret_bytes = 0;
     if (__builtin_mul_overflow(box->height, box->depth, &rows) ||
         __builtin_mul_overflow(rows, box->width_bytes, &bytes))
@@ -81,6 +84,66 @@ static CUresult copy_slices(struct flyt_stream *stream, const flyt_box *box, uin
     return stream->device->session->driver->cuMemcpy3DAsync(&copy, stream->cu_stream);
 }
 
+/* Part of a row, whole rows of a slice, or whole slices of a box of an array, from there on. */
+static CUresult copy_array(struct flyt_stream *stream, const flyt_box *box, const struct flyt_array_side *at,
+                           const struct flyt_array_extents *part, char *host, bool to_device)
+{
+    CUDA_MEMCPY3D copy = {.WidthInBytes = part->width, .Height = part->height, .Depth = part->depth};
+    if (to_device) {
+        copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+        copy.srcHost = host;
+        copy.srcPitch = box->width_bytes;
+        copy.srcHeight = box->height;
+        copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+        copy.dstArray = at->cu_array;
+        copy.dstXInBytes = at->x_bytes;
+        copy.dstY = at->y;
+        copy.dstZ = at->z;
+    } else {
+        copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+        copy.dstHost = host;
+        copy.dstPitch = box->width_bytes;
+        copy.dstHeight = box->height;
+        copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+        copy.srcArray = at->cu_array;
+        copy.srcXInBytes = at->x_bytes;
+        copy.srcY = at->y;
+        copy.srcZ = at->z;
+    }
+    return stream->device->session->driver->cuMemcpy3DAsync(&copy, stream->cu_stream);
+}
+
+/* submit, of a box of an array. */
+static CUresult submit_array(struct flyt_pieces *pieces, struct flyt_stream *stream)
+{
+    struct flyt_box_copy *self = (struct flyt_box_copy *)pieces;
+    const flyt_box *box = &self->box;
+    const uint64_t width = box->width_bytes, slice_packed = width * box->height, bytes = pieces->left;
+    const uint64_t row = self->offset_bytes % slice_packed / width, column = self->offset_bytes % width;
+    struct flyt_array_extents part = {.width = width, .height = 1, .depth = 1};
+    struct flyt_array_side at;
+    CUresult result = flyt_array_side(stream->device->session, box, &at);
+    if (result != CUDA_SUCCESS)
+        return result;
+    at.x_bytes += column;
+    at.y += row;
+    at.z += self->offset_bytes / slice_packed;
+    if (column || bytes < width) {
+        part.width = width - column < bytes ? width - column : bytes;
+    } else if (!row && bytes >= slice_packed) {
+        part.height = box->height;
+        part.depth = bytes / slice_packed;
+    } else {
+        part.height = box->height - row < bytes / width ? box->height - row : bytes / width;
+    }
+    const uint64_t step = part.width * part.height * part.depth;
+    result = copy_array(stream, box, &at, &part, self->host, self->to_device);
+    self->host += step;
+    self->offset_bytes += step;
+    pieces->left -= step;
+    return result;
+}
+
 static bool has_regular_slices(const flyt_box *box)
 {
     return box->pitch_bytes && box->pitch_bytes <= pitch_bytes_max && box->slice_bytes % box->pitch_bytes == 0 &&
@@ -90,6 +153,8 @@ static bool has_regular_slices(const flyt_box *box)
 /* One driver call copies all of it, a handful any part of it. */
 static bool is_regular(const flyt_box *box)
 {
+    if (flyt_box_is_array(box))
+        return true;
     if (box->depth > 1)
         return has_regular_slices(box);
     return box->height == 1 || box->pitch_bytes <= pitch_bytes_max;
@@ -127,23 +192,27 @@ static CUresult submit(struct flyt_pieces *pieces, struct flyt_stream *stream)
 struct flyt_box_copy flyt_box_copy_begin(struct flyt_device *device, const flyt_box *box, void *host,
                                          uint64_t offset_bytes, uint64_t bytes, bool to_device)
 {
-    return (struct flyt_box_copy){
-        .pieces = {.device = device, .left = bytes, .is_few = is_regular(box), .submit = submit},
-        .box = *box,
-        .host = host,
-        .offset_bytes = offset_bytes,
-        .to_device = to_device};
+    return (struct flyt_box_copy){.pieces = {.device = device,
+                                             .left = bytes,
+                                             .is_few = is_regular(box),
+                                             .submit = flyt_box_is_array(box) ? submit_array : submit},
+                                  .box = *box,
+                                  .host = host,
+                                  .offset_bytes = offset_bytes,
+                                  .to_device = to_device};
 }
 
 bool flyt_box_is_packed(const flyt_box *box)
 {
+    if (flyt_box_is_array(box))
+        return false;
     return (box->height == 1 || box->pitch_bytes == box->width_bytes) &&
            (box->depth == 1 || box->slice_bytes == box->height * box->width_bytes);
 }
 
 uint64_t flyt_box_rows_apart(const flyt_box *box)
 {
-    if (box->depth == 1)
+    if (box->depth == 1 || flyt_box_is_array(box))
         return box->height;
     uint64_t rows =
         box->pitch_bytes && box->slice_bytes % box->pitch_bytes == 0 ? box->slice_bytes / box->pitch_bytes : 0;
@@ -152,12 +221,15 @@ uint64_t flyt_box_rows_apart(const flyt_box *box)
 
 uint64_t flyt_box_pitch(const flyt_box *box)
 {
-    return box->height == 1 && box->depth == 1 ? box->width_bytes : box->pitch_bytes;
+    bool is_row = box->height == 1 && box->depth == 1;
+    return is_row || flyt_box_is_array(box) ? box->width_bytes : box->pitch_bytes;
 }
 
 flyt_box flyt_box_simplify(const flyt_box *box)
 {
     flyt_box simple = *box;
+    if (flyt_box_is_array(box))
+        return simple;
     if (box->height == 1 &&
         (box->depth == 1 || box->slice_bytes == box->width_bytes || box->slice_bytes <= pitch_bytes_max)) {
         simple.height = box->depth; /* slices are the rows */

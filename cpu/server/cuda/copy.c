@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cpu/server/core/call.h"
+#include "cpu/server/cuda/array.h"
 #include "cpu/server/cuda/constant.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/bulk/staging.h"
@@ -250,7 +251,7 @@ CUresult flyt_copy_in(struct flyt_call *call, struct flyt_stream *stream, const 
     struct small self = {.call = call, .data = data, .bytes = bytes};
     self.copy = flyt_box_copy_begin(device, &box, data, 0, bytes, true);
     /* Up to 64 KiB of ordinary memory have been read when the driver returns. For other shapes that is not promised. */
-    if (box.height == 1 && box.depth == 1) {
+    if (box.height == 1 && box.depth == 1 && !flyt_box_is_array(&box)) {
         result = flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_WORK, device, flyt_pieces_submit_all,
                                     &self.copy.pieces);
     } else {

@@ -26,8 +26,8 @@ static inline flyt_box flyt_box_line(uint64_t address, uint64_t bytes)
 }
 
 /*
- * Whether a box lies in one allocation of the session; *ret_bytes is what it holds, packed (0: it is empty),
- * *ret_device where it is. CUDA_SUCCESS or CUDA_ERROR_INVALID_VALUE.
+ * Whether a box lies in one allocation, or one array, of the session; *ret_bytes is what it holds, packed (0: it is
+ * empty), *ret_device where it is. CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, or CUDA_ERROR_INVALID_HANDLE: no such array.
  */
 CUresult flyt_box_check(struct flyt_session *session, const flyt_box *box, uint64_t *ret_bytes,
                         struct flyt_device **ret_device);

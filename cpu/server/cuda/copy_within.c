@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cpu/server/core/call.h"
+#include "cpu/server/cuda/array.h"
 #include "cpu/server/cuda/constant.h"
 #include "cpu/server/cuda/copy.h"
 #include "cpu/server/cuda/memory.h"
@@ -34,19 +35,34 @@ static CUresult copy_boxes(const struct within *self, struct flyt_stream *stream
         .Height = self->dst->height,
         .Depth = self->dst->depth,
     };
+    CUresult result = flyt_array_sides(stream->device->session, self->dst, self->src, &copy);
+    if (result != CUDA_SUCCESS)
+        return result;
     return stream->device->session->driver->cuMemcpy3DAsync(&copy, stream->cu_stream);
 }
 
 static CUresult copy_between_devices(const struct within *self, struct flyt_stream *stream)
 {
+    CUDA_MEMCPY3D arrays = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE};
+    CUresult result = flyt_array_sides(stream->device->session, self->dst, self->src, &arrays);
+    if (result != CUDA_SUCCESS)
+        return result;
     CUDA_MEMCPY3D_PEER copy = {
-        .srcMemoryType = CU_MEMORYTYPE_DEVICE,
-        .srcDevice = self->src->address,
+        .srcMemoryType = arrays.srcMemoryType,
+        .srcArray = arrays.srcArray,
+        .srcXInBytes = arrays.srcXInBytes,
+        .srcY = arrays.srcY,
+        .srcZ = arrays.srcZ,
+        .srcDevice = arrays.srcArray ? 0 : self->src->address,
         .srcContext = self->src_device->partition->cu_context,
         .srcPitch = flyt_box_pitch(self->src),
         .srcHeight = flyt_box_rows_apart(self->src),
-        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-        .dstDevice = self->dst->address,
+        .dstMemoryType = arrays.dstMemoryType,
+        .dstArray = arrays.dstArray,
+        .dstXInBytes = arrays.dstXInBytes,
+        .dstY = arrays.dstY,
+        .dstZ = arrays.dstZ,
+        .dstDevice = arrays.dstArray ? 0 : self->dst->address,
         .dstContext = self->dst_device->partition->cu_context,
         .dstPitch = flyt_box_pitch(self->dst),
         .dstHeight = flyt_box_rows_apart(self->dst),
@@ -182,7 +198,8 @@ CUresult flyt_serve_memory_set(struct flyt_call *call, const flyt_memory_set_arg
     uint64_t bytes;
     if (element_bytes != 1 && element_bytes != 2 && element_bytes != 4)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = flyt_box_check(call->session, box, &bytes, &device);
+    CUresult result =
+        flyt_box_is_array(box) ? CUDA_ERROR_INVALID_VALUE : flyt_box_check(call->session, box, &bytes, &device);
     if (result != CUDA_SUCCESS || !bytes)
         return result;
     if (box->width_bytes % element_bytes || box->address % element_bytes ||

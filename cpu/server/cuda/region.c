@@ -9,6 +9,7 @@
 #include "cpu/server/core/driver.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
+#include "cpu/server/cuda/array.h"
 #include "cpu/server/cuda/constant.h"
 #include "cpu/server/cuda/copy.h"
 #include "flyt_serve.h"
@@ -151,11 +152,12 @@ static CUresult copy_line(const struct region_copy *self, CUstream cu_stream, co
                            : driver->cuMemcpyDtoHAsync(host, self->device_box->address, self->bytes, cu_stream);
 }
 
-static CUresult copy_box(const struct region_copy *self, CUstream cu_stream, const struct flyt_driver *driver)
+static CUresult copy_box(const struct region_copy *self, CUstream cu_stream, struct flyt_session *session)
 {
+    const struct flyt_driver *driver = session->driver;
     const flyt_box *dst = self->to_device ? self->device_box : &self->host_box;
     const flyt_box *src = self->to_device ? &self->host_box : self->device_box;
-    const CUDA_MEMCPY3D copy = {
+    CUDA_MEMCPY3D copy = {
         .srcMemoryType = self->to_device ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
         .srcHost = self->to_device ? (void *)(uintptr_t)src->address : NULL, /* NOLINT: of the region */
         .srcDevice = self->to_device ? 0 : src->address,
@@ -170,14 +172,16 @@ static CUresult copy_box(const struct region_copy *self, CUstream cu_stream, con
         .Height = src->height,
         .Depth = src->depth,
     };
-    return driver->cuMemcpy3DAsync(&copy, cu_stream);
+    CUresult result = flyt_array_sides(session, dst, src, &copy);
+    return result == CUDA_SUCCESS ? driver->cuMemcpy3DAsync(&copy, cu_stream) : result;
 }
 
 static CUresult submit(void *user, struct flyt_stream *target)
 {
     const struct region_copy *self = user;
     const struct flyt_driver *driver = target->device->session->driver;
-    return self->is_line ? copy_line(self, target->cu_stream, driver) : copy_box(self, target->cu_stream, driver);
+    return self->is_line ? copy_line(self, target->cu_stream, driver)
+                         : copy_box(self, target->cu_stream, target->device->session);
 }
 
 /* Whether the driver copies the box with one call, whatever the other one is like. */

@@ -178,6 +178,20 @@ CUresult flyt_reserve_limit(struct flyt_device *device, CUlimit limit, uint64_t 
     }
 }
 
+CUresult flyt_reserve_array(struct flyt_device *device, uint64_t sequence, uint64_t bytes)
+{
+    if (!device->ledger)
+        return CUDA_SUCCESS;
+    device->memory->attempt = sequence;
+    return set(device, FLYT_RESERVE_ARRAYS, device->reserve->bytes[FLYT_RESERVE_ARRAYS] + bytes);
+}
+
+void flyt_reserve_array_gone(struct flyt_device *device, uint64_t bytes)
+{
+    if (device->ledger)
+        set(device, FLYT_RESERVE_ARRAYS, device->reserve->bytes[FLYT_RESERVE_ARRAYS] - bytes);
+}
+
 CUresult flyt_reserve_streams(struct flyt_device *device, unsigned stream_count)
 {
     struct flyt_reserve *reserve = device->reserve;

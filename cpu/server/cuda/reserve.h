@@ -1,8 +1,8 @@
 /*
  * What the driver takes of a GPU's memory for itself on the program's behalf, besides the allocations that the server
  * makes: code, constants and variables of modules; local memory, whose pool is as large as the greediest kernel needs
- * on all SMs; the buffers of device printf and malloc; streams. It is charged to the slot's ledger (account.h) before
- * the driver takes it, as a reserve, in steps of what the driver maps.
+ * on all SMs; the buffers of device printf and malloc; streams; arrays. It is charged to the slot's ledger (account.h)
+ * before the driver takes it, as a reserve, in steps of what the driver maps.
  *
  * What a context takes when it is made is not charged to the VM: it is the same for every server, is told in READY and
  * counted against the GPU for each client slot.
@@ -30,6 +30,7 @@ enum flyt_reserve_kind {
     FLYT_RESERVE_HEAP,
     FLYT_RESERVE_LAUNCHES,
     FLYT_RESERVE_STREAMS,
+    FLYT_RESERVE_ARRAYS,
     FLYT_RESERVE_KINDS
 };
 
@@ -43,6 +44,7 @@ enum {
     FLYT_PENDING_LAUNCH_BYTES = 9472,
     FLYT_STREAMS_FREE = 8,    /* that each device has without a price: the server's own are among them */
     FLYT_STREAMS_UNPAID = 16, /* that may be made while memory is still to be given back */
+    FLYT_ARRAY_ZERO_BYTES = 2 << 20,
 };
 
 struct flyt_reserve {
@@ -52,6 +54,7 @@ struct flyt_reserve {
     uint64_t context_limits[CU_LIMIT_MAX];
     uint64_t thread_bytes; /* most local memory of a thread until now */
     unsigned stream_count; /* most streams until now that are charged */
+    void *zeros;           /* page-locked, FLYT_ARRAY_ZERO_BYTES: what arrays are cleared from; NULL: not needed yet */
 };
 
 /*
@@ -70,6 +73,10 @@ CUresult flyt_reserve_limit(struct flyt_device *device, CUlimit limit, uint64_t 
 /* Before a stream is made, of which there will be so many then. It never has to be tried again: a few are charged with
  * the next one. */
 CUresult flyt_reserve_streams(struct flyt_device *device, unsigned stream_count);
+
+/* Before an array is made, for the call `sequence`; and when it is gone, or was not made. */
+CUresult flyt_reserve_array(struct flyt_device *device, uint64_t sequence, uint64_t bytes);
+void flyt_reserve_array_gone(struct flyt_device *device, uint64_t bytes);
 
 /* The library is unloaded. */
 void flyt_reserve_forget(struct flyt_library *library);

@@ -1,9 +1,10 @@
-/* Copies and fills of linear memory. */
+/* Copies, of arrays too, and fills of linear memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cpu/softgpu/driver/array.h"
 #include "cpu/softgpu/driver/driver.h"
 #include "cpu/softgpu/driver/graph.h"
 #include "cpu/softgpu/driver/queue.h"
@@ -17,6 +18,7 @@ struct side {
     uint64_t pitch_bytes;
     uint64_t slice_bytes;
     bool is_device; /* must be device memory; else the process's memory, of which only NULL is refused */
+    struct flyt_soft_pixels *pixels; /* of an array, in which the box was found to lie; else NULL */
 };
 
 struct box {
@@ -55,6 +57,8 @@ static bool side_is_valid(const struct side *side, const struct box *box)
 {
     uint64_t bytes;
 
+    if (side->pixels)
+        return true;
     if (!side_extent(side, box, &bytes))
         return false;
     return side->is_device ? flyt_soft_is_device_memory(side->address, bytes) : side->address != 0;
@@ -135,12 +139,23 @@ static void op_free(struct flyt_soft_op *op)
     free(op);
 }
 
+static void copy_free(struct flyt_soft_op *op)
+{
+    struct copy_op *copy = (struct copy_op *)op;
+
+    if (copy->to.pixels)
+        flyt_soft_pixels_unref(copy->to.pixels);
+    if (copy->from.pixels)
+        flyt_soft_pixels_unref(copy->from.pixels);
+    free(copy);
+}
+
 /* ---- issue ---- */
 
 /* Whether the call must not return before the copy is done, because the host's side is not page-locked. */
 static bool is_pageable(const struct side *side)
 {
-    return !side->is_device && !flyt_soft_is_pinned(side->address);
+    return !side->is_device && !side->pixels && !flyt_soft_is_pinned(side->address);
 }
 
 /*
@@ -170,7 +185,11 @@ static CUresult copy(CUstream handle, struct side to, struct side from, const st
     copy_op = malloc(sizeof(*copy_op) + (is_staged ? box->width_bytes : 0));
     if (!copy_op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *copy_op = (struct copy_op){.op = {.run = copy_run, .free = op_free}, .to = to, .from = from, .box = *box};
+    *copy_op = (struct copy_op){.op = {.run = copy_run, .free = copy_free}, .to = to, .from = from, .box = *box};
+    if (to.pixels)
+        flyt_soft_pixels_ref(to.pixels);
+    if (from.pixels)
+        flyt_soft_pixels_ref(from.pixels);
     if (is_staged) {
         memcpy(copy_op->staged, (const void *)from.address, box->width_bytes);
         copy_op->from = (struct side){.address = (uint64_t)copy_op->staged};
@@ -266,11 +285,34 @@ struct side_request {
     CUmemorytype type;
     const void *host;
     uint64_t device;
+    CUarray array;
     uint64_t x_bytes, y, z;
     uint64_t pitch_bytes, slice_height;
 };
 
-/* Arrays are not there yet. */
+/* A box of an array, whole texels of it. */
+static CUresult array_side(const struct side_request *request, const struct box *box, struct side *ret_side)
+{
+    const struct flyt_ptx_level *level;
+    uint64_t texel_bytes, width_bytes;
+    CUresult r = flyt_soft_array_level(request->array, &level);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    texel_bytes = request->array->pixels->image.texel_bytes;
+    width_bytes = level->width * texel_bytes;
+    if (request->x_bytes % texel_bytes || box->width_bytes % texel_bytes || request->x_bytes > width_bytes ||
+        box->width_bytes > width_bytes - request->x_bytes || request->y > level->height ||
+        box->height > level->height - request->y || request->z > level->depth || box->depth > level->depth - request->z)
+        return CUDA_ERROR_INVALID_VALUE;
+    *ret_side = (struct side){.address = level->address + request->z * level->slice_bytes +
+                                         request->y * level->row_bytes + request->x_bytes,
+                              .pitch_bytes = level->row_bytes,
+                              .slice_bytes = level->slice_bytes,
+                              .pixels = request->array->pixels};
+    return CUDA_SUCCESS;
+}
+
 static CUresult side_make(const struct side_request *request, const struct box *box, struct side *ret_side)
 {
     uint64_t pitch = request->pitch_bytes, slice, offset, part;
@@ -286,7 +328,7 @@ static CUresult side_make(const struct side_request *request, const struct box *
         *ret_side = unified_side(request->device);
         break;
     case CU_MEMORYTYPE_ARRAY:
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return array_side(request, box, ret_side);
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -327,12 +369,14 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool is_sync)
     to = (struct side_request){.type = c->dstMemoryType,
                                .host = c->dstHost,
                                .device = c->dstDevice,
+                               .array = c->dstArray,
                                .x_bytes = c->dstXInBytes,
                                .y = c->dstY,
                                .pitch_bytes = c->dstPitch};
     from = (struct side_request){.type = c->srcMemoryType,
                                  .host = c->srcHost,
                                  .device = c->srcDevice,
+                                 .array = c->srcArray,
                                  .x_bytes = c->srcXInBytes,
                                  .y = c->srcY,
                                  .pitch_bytes = c->srcPitch};
@@ -348,6 +392,7 @@ static CUresult requests_3d(const CUDA_MEMCPY3D *c, struct side_request *ret_to,
     *ret_to = (struct side_request){.type = c->dstMemoryType,
                                     .host = c->dstHost,
                                     .device = c->dstDevice,
+                                    .array = c->dstArray,
                                     .x_bytes = c->dstXInBytes,
                                     .y = c->dstY,
                                     .z = c->dstZ,
@@ -356,6 +401,7 @@ static CUresult requests_3d(const CUDA_MEMCPY3D *c, struct side_request *ret_to,
     *ret_from = (struct side_request){.type = c->srcMemoryType,
                                       .host = c->srcHost,
                                       .device = c->srcDevice,
+                                      .array = c->srcArray,
                                       .x_bytes = c->srcXInBytes,
                                       .y = c->srcY,
                                       .z = c->srcZ,
@@ -388,6 +434,7 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *c, CUstream stream, bool 
         .srcMemoryType = c->srcMemoryType,
         .srcHost = c->srcHost,
         .srcDevice = c->srcDevice,
+        .srcArray = c->srcArray,
         .srcPitch = c->srcPitch,
         .srcHeight = c->srcHeight,
         .dstXInBytes = c->dstXInBytes,
@@ -397,6 +444,7 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *c, CUstream stream, bool 
         .dstMemoryType = c->dstMemoryType,
         .dstHost = c->dstHost,
         .dstDevice = c->dstDevice,
+        .dstArray = c->dstArray,
         .dstPitch = c->dstPitch,
         .dstHeight = c->dstHeight,
         .WidthInBytes = c->WidthInBytes,

@@ -20,6 +20,7 @@
 
 #include "cpu/softgpu/driver/handle.h"
 #include "cpu/softgpu/driver/memory.h"
+#include "cpu/softgpu/driver/texture.h"
 #include "cpu/softgpu/ptx/ptx.h"
 
 /* Marks an entry point of the driver API. */
@@ -84,6 +85,7 @@ struct flyt_soft_device {
     _Atomic CUresult sticky;        /* first error that broke the device's contexts, for ever */
     atomic_bool cancel;             /* set together with it: running launches stop */
     struct flyt_soft_print print;
+    struct flyt_soft_textures textures;
     atomic_bool has_launched; /* the heap's size is fixed from then on */
 };
 

@@ -34,6 +34,10 @@ static const struct {
     int since;
     void *function;
 } entries[] = {
+    ENTRY(cuArray3DCreate, 0),
+    ENTRY(cuArray3DGetDescriptor, 0),
+    ENTRY(cuArrayCreate, 0),
+    ENTRY(cuArrayDestroy, 0),
     ENTRY(cuCtxCreate, 13000),
     ENTRY(cuCtxDestroy, 0),
     ENTRY(cuCtxEnablePeerAccess, 0),
@@ -195,6 +199,9 @@ static const struct {
     ENTRY(cuMemsetD32Async, 0),
     ENTRY(cuMemsetD8, 0),
     ENTRY(cuMemsetD8Async, 0),
+    ENTRY(cuMipmappedArrayCreate, 0),
+    ENTRY(cuMipmappedArrayDestroy, 0),
+    ENTRY(cuMipmappedArrayGetLevel, 0),
     ENTRY(cuModuleEnumerateFunctions, 0),
     ENTRY(cuModuleGetFunction, 0),
     ENTRY(cuModuleGetFunctionCount, 0),
@@ -232,10 +239,14 @@ static const struct {
     ENTRY(cuStreamSetAttribute, 0),
     ENTRY(cuStreamSynchronize, 0),
     ENTRY(cuStreamWaitEvent, 0),
+    ENTRY(cuSurfObjectCreate, 0),
+    ENTRY(cuSurfObjectDestroy, 0),
     ENTRY(cuTensorMapEncodeIm2col, 0),
     ENTRY(cuTensorMapEncodeIm2colWide, 0),
     ENTRY(cuTensorMapEncodeTiled, 0),
     ENTRY(cuTensorMapReplaceAddress, 0),
+    ENTRY(cuTexObjectCreate, 0),
+    ENTRY(cuTexObjectDestroy, 0),
     ENTRY(cuThreadExchangeStreamCaptureMode, 0),
 };
 

@@ -21,6 +21,8 @@ enum flyt_soft_kind {
     FLYT_SOFT_GRAPH,
     FLYT_SOFT_GRAPH_NODE,
     FLYT_SOFT_GRAPH_EXEC,
+    FLYT_SOFT_ARRAY,
+    FLYT_SOFT_MIPMAPPED_ARRAY,
 };
 
 /* Whether `handle` points to an object of `kind_`. NULL does not. */

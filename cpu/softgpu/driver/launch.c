@@ -230,6 +230,7 @@ static CUresult launch_new(const CUlaunchConfig *config, struct CUfunc_st *funct
         .sm_count = ctx->sm_count,
         .partition = ctx->partition,
         .memory = &device->map.ptx,
+        .objects = &device->textures.objects,
         .grid_workspace = workspace,
         .print = print,
         .heap_alloc = flyt_soft_heap_alloc,

@@ -44,7 +44,7 @@ char *flyt_ptx_span(struct ptx_warp *w, enum ptx_space space, uint64_t address, 
 char *flyt_ptx_shared_address(struct ptx_warp *w, unsigned lane, enum ptx_space space, uint64_t address, unsigned bytes,
                               bool is_write);
 
-/* atomic.c: the atomic operation by its key, e.g. "add.u32"; NULL: none such. */
+/* memory.c: the atomic operation by its key, e.g. "add.u32"; NULL: none such. */
 ptx_exec_fn *flyt_ptx_atomic_find(const char *key);
 
 /* sync.c: what a warp or block does together. */
@@ -69,6 +69,63 @@ enum ptx_mbarrier {
 };
 
 enum { PTX_MBARRIER_PENDING = 0xfffff }; /* of a state: the arrivals that were still awaited */
+
+/* ---- textures and surfaces ---- */
+
+/* Words of 32 bits behind the handle, at most: a layer, three coordinates, two gradients. */
+enum { PTX_TEXTURE_WORDS_MAX = 10 };
+
+enum ptx_texture_how { PTX_TEXTURE_BASE, PTX_TEXTURE_LEVEL, PTX_TEXTURE_GRADIENT, PTX_TEXTURE_GATHER };
+
+/* tex and tld4. Wide operands: the handle; words: the layer, the coordinates, the level or the gradients; results. */
+struct ptx_texture_insn {
+    uint8_t how; /* enum ptx_texture_how */
+    uint8_t dimensions;
+    uint8_t has_layer, is_cube;
+    uint8_t is_integer; /* coordinates */
+    uint8_t channel;    /* of tld4 */
+    uint8_t word_count, result_count;
+};
+_Static_assert(sizeof(struct ptx_texture_insn) == sizeof(int64_t), "fits into an instruction");
+
+enum ptx_surface_op {
+    PTX_SURFACE_LOAD,
+    PTX_SURFACE_STORE,
+    PTX_SURFACE_ADD,
+    PTX_SURFACE_MIN,
+    PTX_SURFACE_MAX,
+    PTX_SURFACE_AND,
+    PTX_SURFACE_OR,
+};
+enum ptx_surface_bound { PTX_SURFACE_TRAP, PTX_SURFACE_CLAMP, PTX_SURFACE_ZERO };
+
+/* suld, sust and sured. Wide operands: the handle; words: the layer, x in bytes, other coordinates; what is stored, or
+ * results. */
+struct ptx_surface_insn {
+    uint8_t op;    /* enum ptx_surface_op */
+    uint8_t bound; /* enum ptx_surface_bound */
+    uint8_t dimensions, has_layer;
+    uint8_t element_bytes, is_signed;
+    uint8_t element_count; /* 1, 2 or 4 */
+    uint8_t unused;
+};
+_Static_assert(sizeof(struct ptx_surface_insn) == sizeof(int64_t), "fits into an instruction");
+
+enum ptx_texture_query {
+    PTX_QUERY_WIDTH,
+    PTX_QUERY_HEIGHT,
+    PTX_QUERY_DEPTH,
+    PTX_QUERY_TYPE,
+    PTX_QUERY_ORDER,
+    PTX_QUERY_NORMALIZED,
+    PTX_QUERY_LAYERS,
+    PTX_QUERY_LEVELS,
+};
+
+/* texture_insn.c: the object of a handle; NULL: none, or one of the other kind. */
+const struct flyt_ptx_object *flyt_ptx_object_find(const struct ptx_warp *w, uint64_t handle, bool is_surface);
+/* texture_insn.c; texture.c is of the files that are compiled for each instruction set, and has a row: "$texture". */
+ptx_exec_fn flyt_ptx_exec_texture_query, flyt_ptx_exec_surface;
 
 enum ptx_shuffle { PTX_SHUFFLE_UP, PTX_SHUFFLE_DOWN, PTX_SHUFFLE_BFLY, PTX_SHUFFLE_IDX };
 enum ptx_vote { PTX_VOTE_ALL, PTX_VOTE_ANY, PTX_VOTE_UNI, PTX_VOTE_BALLOT };

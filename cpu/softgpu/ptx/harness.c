@@ -181,6 +181,7 @@ CUresult flyt_ptx_harness_run(struct flyt_ptx_harness *harness, const char *kern
         .is_cooperative = harness->is_cooperative,
         .sm_count = 16,
         .memory = &harness->memory,
+        .objects = &harness->objects,
         .print = print,
         .heap_alloc = heap_alloc,
         .heap_free = heap_free,

@@ -23,8 +23,9 @@ struct flyt_ptx_harness {
     size_t text_bytes;
     uint32_t dynamic_shared_bytes; /* of the next launches */
     bool is_cooperative;
-    enum flyt_ptx_isa isa;  /* of the next modules */
-    unsigned max_registers; /* likewise */
+    enum flyt_ptx_isa isa;           /* of the next modules */
+    unsigned max_registers;          /* likewise */
+    struct flyt_ptx_objects objects; /* of the next launches; the test's own */
 };
 
 enum { FLYT_PTX_HARNESS_BYTES = 64 << 20, FLYT_PTX_HARNESS_GRANULE = 4096, FLYT_PTX_HARNESS_UNITS_MAX = 4 };

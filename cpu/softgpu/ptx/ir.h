@@ -78,13 +78,13 @@ struct ptx_operand {
     bool is_negated;               /* !p */
     bool is_minus;                 /* -r, of video instructions */
     const char *selector;          /* of REGISTER: r.h1, of video instructions; NULL: none */
-    bool has_more;                 /* of ADDRESS: something follows the base, as for textures */
+    bool has_more;                 /* of ADDRESS: a second element, as the coordinates of textures */
     uint32_t vreg;                 /* of REGISTER: index among the function's virtual registers */
     uint8_t number_kind;           /* of NUMBER: enum ptx_number_kind */
     int64_t value;                 /* of NUMBER: the bits; of ADDRESS and SYMBOL: the offset added to it */
     const char *name;              /* of SYMBOL and SPECIAL */
     struct ptx_variable *variable; /* of SYMBOL where it is one; NULL otherwise */
-    struct ptx_operand *elements;  /* of VECTOR and LIST; of ADDRESS: the base (one element) */
+    struct ptx_operand *elements;  /* of VECTOR and LIST; of ADDRESS: the base, and what follows */
     unsigned element_count;
     struct ptx_operand *second; /* p|q: q */
 };

@@ -38,4 +38,16 @@ void flyt_ptx_lexer_next(struct ptx_lexer *lexer);
 /* Skips the rest of the current token's line (.loc and .file have no terminator). */
 void flyt_ptx_lexer_skip_line(struct ptx_lexer *lexer);
 
+/*
+ * The names that the PTX ISA knows, whether the engine has what they stand for or not: what is not among them is an
+ * error in the text (CUDA_ERROR_INVALID_PTX), what is and lacks here is CUDA_ERROR_NOT_SUPPORTED. As of PTX 9.0.
+ */
+
+/* An instruction's first part: "add", not "add.s32". */
+bool flyt_ptx_names_has_operation(const char *name);
+/* A special register with its percent sign: "%tid.x". */
+bool flyt_ptx_names_has_register(const char *name);
+/* A directive with its dot: ".global". */
+bool flyt_ptx_names_has_directive(const char *name);
+
 #endif

@@ -3,7 +3,6 @@
 
 #include "cpu/softgpu/ptx/exec.h"
 #include "cpu/softgpu/ptx/lex.h"
-#include "cpu/softgpu/ptx/names.h"
 #include "cpu/softgpu/ptx/ops.h"
 
 #include <fenv.h>

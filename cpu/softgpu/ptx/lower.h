@@ -1,8 +1,9 @@
 /*
  * Lowering: turns the statements of one function into instructions over virtual registers. lower.c has what all
  * instructions share and the regular ones, lower_memory.c loads, stores, atomics and addresses,
- * lower_flow.c branches, calls and what a warp does together, video.c the video instructions. slots.c then
- * gives the registers their places; before that, lower_memory.c finds accesses with a common base.
+ * lower_flow.c branches, calls and what a warp does together, texture_insn.c textures and surfaces, video.c the video
+ * instructions. slots.c then gives the registers their places; before that, lower_memory.c finds accesses with a common
+ * base.
  */
 #ifndef FLYT_SOFTGPU_PTX_LOWER_H
 #define FLYT_SOFTGPU_PTX_LOWER_H
@@ -160,7 +161,7 @@ struct ptx_lowering {
 };
 /* Each ends with a NULL operation. */
 extern const struct ptx_lowering flyt_ptx_memory_lowerings[], flyt_ptx_flow_lowerings[], flyt_ptx_video_lowerings[],
-    flyt_ptx_matrix_lowerings[];
+    flyt_ptx_matrix_lowerings[], flyt_ptx_texture_lowerings[];
 
 /* Loads and stores behind one with the same base use what it finds out: sets base and flags of lower->vinsns. */
 void flyt_ptx_lower_share_bases(struct ptx_lower *lower);

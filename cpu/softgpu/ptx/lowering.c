@@ -4,7 +4,6 @@
 #include "cpu/softgpu/ptx/join.h"
 #include "cpu/softgpu/ptx/exec.h"
 #include "cpu/softgpu/ptx/lex.h"
-#include "cpu/softgpu/ptx/names.h"
 #include "cpu/softgpu/ptx/ops.h"
 #include <fenv.h>
 #include <stdio.h>
@@ -480,7 +479,8 @@ void flyt_ptx_lower_function(struct ptx_lower *lower)
         if (statement->modifiers[0][0] != 'v' || !lower_from(lower, flyt_ptx_video_lowerings)) {
             refuse_parts(lower);
             if (!lower_from(lower, own_lowerings) && !lower_from(lower, flyt_ptx_memory_lowerings) &&
-                !lower_from(lower, flyt_ptx_flow_lowerings) && !lower_from(lower, flyt_ptx_matrix_lowerings))
+                !lower_from(lower, flyt_ptx_flow_lowerings) && !lower_from(lower, flyt_ptx_matrix_lowerings) &&
+                !lower_from(lower, flyt_ptx_texture_lowerings))
                 lower_regular(lower);
         }
         if (lower->vinsn_count > first)

@@ -4,7 +4,8 @@
 #define FILES(X, isa)                                                                                                  \
     X(integer, isa)                                                                                                    \
     X(bits, isa)                                                                                                       \
-    X(float, isa) X(compare, isa) X(half, isa) X(convert, isa) X(convert_float, isa) X(access, isa) X(matrix, isa)
+    X(float, isa)                                                                                                      \
+    X(compare, isa) X(half, isa) X(convert, isa) X(convert_float, isa) X(access, isa) X(matrix, isa) X(texture, isa)
 #define DECLARE(name, isa) extern const struct ptx_op_table flyt_ptx_ops_##name##_##isa;
 #define LIST(name, isa)    &flyt_ptx_ops_##name##_##isa,
 

@@ -1,7 +1,7 @@
 #include "cpu/softgpu/ptx/parse.h"
 
 #include "cpu/softgpu/ptx/join.h"
-#include "cpu/softgpu/ptx/names.h"
+#include "cpu/softgpu/ptx/lex.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "cpu/softgpu/ptx/names.h"
+#include "cpu/softgpu/ptx/lex.h"
 #include "cpu/softgpu/ptx/parse.h"
 
 #include <ctype.h>
@@ -226,10 +226,10 @@ static void parse_name(struct ptx_parser *parser, struct ptx_operand *operand)
 
 static void parse_operand(struct ptx_parser *parser, struct ptx_operand *operand, unsigned depth);
 
-/* [base], [base+offset], [number]; and [texture, {coordinates}], which is kept only as one element too many. */
+/* [base], [base+offset], [number]; and [texture, {coordinates}], which are a second element. */
 static void parse_address(struct ptx_parser *parser, struct ptx_operand *operand, unsigned depth)
 {
-    struct ptx_operand *base = scratch(parser, sizeof *base);
+    struct ptx_operand *base = scratch(parser, 2 * sizeof *base);
 
     if (depth > 1)
         flyt_ptx_parser_fail(parser, "operands are nested too deeply");
@@ -248,9 +248,10 @@ static void parse_address(struct ptx_parser *parser, struct ptx_operand *operand
     while (flyt_ptx_parser_is(parser, '+') || flyt_ptx_parser_is(parser, '-'))
         operand->value = (int64_t)((uint64_t)operand->value + (uint64_t)flyt_ptx_parser_take_int(parser));
     while (flyt_ptx_parser_accept(parser, ',')) {
-        struct ptx_operand coordinates;
-
-        parse_operand(parser, &coordinates, depth + 1);
+        if (operand->has_more)
+            flyt_ptx_parser_fail(parser, "too many parts of an address");
+        parse_operand(parser, &base[1], depth + 1);
+        operand->element_count = 2;
         operand->has_more = true;
     }
     flyt_ptx_parser_expect(parser, ']');
@@ -274,6 +275,15 @@ static void parse_elements(struct ptx_parser *parser, struct ptx_operand *operan
     operand->element_count = (unsigned)count;
 }
 
+/* "|q" behind an operand. */
+static void parse_second(struct ptx_parser *parser, struct ptx_operand *operand, unsigned depth)
+{
+    if (depth || !flyt_ptx_parser_accept(parser, '|'))
+        return;
+    operand->second = scratch(parser, sizeof *operand->second);
+    parse_operand(parser, operand->second, 1);
+}
+
 static void parse_operand(struct ptx_parser *parser, struct ptx_operand *operand, unsigned depth)
 {
     memset(operand, 0, sizeof *operand);
@@ -284,6 +294,7 @@ static void parse_operand(struct ptx_parser *parser, struct ptx_operand *operand
     if (flyt_ptx_parser_accept(parser, '{')) {
         operand->kind = PTX_OPERAND_VECTOR;
         parse_elements(parser, operand, '}', depth);
+        parse_second(parser, operand, depth);
         return;
     }
     if (flyt_ptx_parser_accept(parser, '(')) {
@@ -302,10 +313,7 @@ static void parse_operand(struct ptx_parser *parser, struct ptx_operand *operand
     }
     if (depth && (operand->selector || operand->is_minus))
         flyt_ptx_parser_fail(parser, "a part of a register, or a minus, is not expected here");
-    if (depth == 0 && flyt_ptx_parser_accept(parser, '|')) {
-        operand->second = scratch(parser, sizeof *operand->second);
-        parse_operand(parser, operand->second, 1);
-    }
+    parse_second(parser, operand, depth);
 }
 
 /* ---- statements ---- */

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "cpu/softgpu/ptx/partition.h"
+#include "cpu/softgpu/ptx/texture.h"
 
 /* What memory device code may touch: a few regions of equal-sized granules, one byte per granule. */
 enum { FLYT_PTX_REGIONS_MAX = 20 };
@@ -49,7 +50,8 @@ struct flyt_ptx_target {
     unsigned max_registers;
 };
 
-/* Why a module was refused: one line, e.g. "line 120: tex.2d.v4.f32.f32 is not supported by the software GPU". */
+/* Why a module was refused: one line, e.g. "line 120: wgmma.fence.sync.aligned is not supported by the software GPU".
+ */
 struct flyt_ptx_diag {
     char text[512];
 };
@@ -163,6 +165,7 @@ struct flyt_ptx_launch {
     struct flyt_ptx_partition *partition;
     uint32_t blocks_per_sm; /* that fit on an SM which is empty; not 0 where there is a partition */
     const struct flyt_ptx_memory *memory;
+    const struct flyt_ptx_objects *objects; /* textures and surfaces; NULL: none */
     uint64_t grid_workspace; /* device address for the cooperative grid barrier (%envreg1/2), 0 where none */
     flyt_ptx_print_fn print;
     flyt_ptx_heap_alloc_fn heap_alloc;

@@ -1,12 +1,12 @@
 # The PTX engine. What links it takes $(call objs,$(SOFTGPU_PTX_SRCS)) and -lm.
 
-ptx_common := build lex names parse parse_body join lower lowering lower_memory lower_flow lower_matrix slots compile module \
-	ops warp flow special memory atomic sync video print block partition pool
+ptx_common := build lex parse parse_body join lower lowering lower_memory lower_flow lower_matrix texture_insn slots compile module \
+	ops warp flow special memory sync video print block partition pool
 
 # What is done on all lanes at once is compiled for every x86-64 processor, for AVX2 and for AVX-512; ops.c chooses at run time.
 # The sources called *_v3.c and *_v4.c do not exist: their objects are made from the plain ones. Sanitized tests need one
 # of them, and no speed.
-ptx_lanes := integer bits float compare half convert convert_float access matrix
+ptx_lanes := integer bits float compare half convert convert_float access matrix texture
 ptx_isas  := $(if $(SANITIZE),,$(if $(filter x86_64,$(shell uname -m)),v3 v4))
 
 SOFTGPU_PTX_SRCS := $(patsubst %,cpu/softgpu/ptx/%.c,$(ptx_common) $(ptx_lanes) \

@@ -1,0 +1,154 @@
+/* Arrays and objects of the software GPU: what is refused, which handles there are, and memory that comes back. */
+#include <stdlib.h>
+
+#include "cpu/softgpu/driver/driver.h"
+#include "cpu/softgpu/driver/test.h"
+
+static CUDA_ARRAY3D_DESCRIPTOR shape(size_t width, size_t height, size_t depth, unsigned flags)
+{
+    return (CUDA_ARRAY3D_DESCRIPTOR){.Width = width,
+                                     .Height = height,
+                                     .Depth = depth,
+                                     .Format = CU_AD_FORMAT_FLOAT,
+                                     .NumChannels = 1,
+                                     .Flags = flags};
+}
+
+static void shapes(void **state)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR bad[] = {shape(0, 0, 0, 0),
+                                           shape(1 << 20, 0, 0, 0),
+                                           shape(4, 0, 4, 0),
+                                           shape(4, 4, 0, CUDA_ARRAY3D_LAYERED),
+                                           shape(4, 5, 6, CUDA_ARRAY3D_CUBEMAP),
+                                           shape(4, 4, 5, CUDA_ARRAY3D_CUBEMAP)};
+    CUDA_ARRAY3D_DESCRIPTOR desc = shape(4, 4, 0, CUDA_ARRAY3D_SPARSE), found;
+    CUmipmappedArray mipmap;
+    CUarray array, level;
+
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(cuArray3DCreate(&array, &bad[i]), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_NOT_SUPPORTED);
+    desc = shape(4, 4, 0, 0);
+    desc.Format = CU_AD_FORMAT_NV12;
+    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_NOT_SUPPORTED);
+    desc = shape(9, 4, 0, 0);
+    assert_ok(cuMipmappedArrayCreate(&mipmap, &desc, 9));
+    assert_ok(cuMipmappedArrayGetLevel(&level, mipmap, 3));
+    assert_ok(cuArray3DGetDescriptor(&found, level));
+    assert_int_equal(found.Width, 1);
+    assert_int_equal(cuMipmappedArrayGetLevel(&level, mipmap, 4), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuArrayDestroy(level), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuMipmappedArrayDestroy(mipmap));
+}
+
+static void memory_comes_back(void **state)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR desc = shape(1024, 1024, 0, 0), huge = shape(131072, 131072, 0, 0);
+    size_t before, with, after, total;
+    CUarray array;
+
+    assert_ok(cuMemGetInfo(&before, &total));
+    assert_ok(cuArray3DCreate(&array, &desc));
+    assert_ok(cuMemGetInfo(&with, &total));
+    assert_true(before - with >= 4 << 20);
+    assert_ok(cuArrayDestroy(array));
+    assert_ok(cuMemGetInfo(&after, &total));
+    assert_int_equal(after, before);
+    assert_int_equal(cuArray3DCreate(&array, &huge), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void copies(void **state)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR desc = shape(8, 4, 0, 0);
+    float in[32], out[32] = {0};
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = in,
+                          .srcPitch = 32,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .WidthInBytes = 32,
+                          .Height = 4,
+                          .Depth = 1};
+    CUarray array;
+
+    for (int i = 0; i < 32; i++)
+        in[i] = (float)i;
+    assert_ok(cuArray3DCreate(&array, &desc));
+    copy.dstArray = array;
+    assert_ok(cuMemcpy3D(&copy));
+    copy = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                           .srcArray = array,
+                           .srcXInBytes = 4,
+                           .srcY = 1,
+                           .dstMemoryType = CU_MEMORYTYPE_HOST,
+                           .dstHost = out,
+                           .dstPitch = 8,
+                           .WidthInBytes = 8,
+                           .Height = 2,
+                           .Depth = 1};
+    assert_ok(cuMemcpy3D(&copy));
+    assert_true(out[0] == 9 && out[1] == 10 && out[2] == 17 && out[3] == 18);
+    copy.srcXInBytes = 28;
+    assert_int_equal(cuMemcpy3D(&copy), CUDA_ERROR_INVALID_VALUE);
+    copy.srcXInBytes = 2;
+    assert_int_equal(cuMemcpy3D(&copy), CUDA_ERROR_INVALID_VALUE);
+    copy.srcXInBytes = 0;
+    copy.srcY = 3;
+    assert_int_equal(cuMemcpy3D(&copy), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuArrayDestroy(array));
+}
+
+/* The lowest that is free; a texture outlives its array. */
+static void handles(void **state)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR desc = shape(8, 4, 0, CUDA_ARRAY3D_SURFACE_LDST);
+    const CUDA_TEXTURE_DESC texture = {0}, linear = {.filterMode = CU_TR_FILTER_MODE_LINEAR},
+                            seamless = {.flags = CU_TRSF_SEAMLESS_CUBEMAP};
+    CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY}, memory = {.resType = CU_RESOURCE_TYPE_LINEAR};
+    CUtexObject a, b, c;
+    CUsurfObject surface;
+    CUdeviceptr address;
+    CUarray array;
+
+    assert_ok(cuArray3DCreate(&array, &desc));
+    resource.res.array.hArray = array;
+    assert_ok(cuTexObjectCreate(&a, &resource, &texture, NULL));
+    assert_ok(cuSurfObjectCreate(&surface, &resource));
+    assert_ok(cuTexObjectCreate(&b, &resource, &linear, NULL));
+    assert_int_equal(surface, a + 1);
+    assert_int_equal(b, a + 2);
+    assert_int_equal(cuTexObjectDestroy(surface), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuSurfObjectDestroy(surface));
+    assert_ok(cuTexObjectCreate(&c, &resource, &texture, NULL));
+    assert_int_equal(c, surface);
+    assert_int_equal(cuTexObjectCreate(&c, &resource, &seamless, NULL), CUDA_ERROR_NOT_SUPPORTED);
+    assert_ok(cuArrayDestroy(array));
+    assert_ok(cuTexObjectDestroy(a));
+    assert_ok(cuTexObjectDestroy(b));
+    assert_ok(cuTexObjectDestroy(surface));
+    assert_ok(cuMemAlloc(&address, 4096));
+    memory.res.linear.devPtr = address;
+    memory.res.linear.format = CU_AD_FORMAT_SIGNED_INT32;
+    memory.res.linear.numChannels = 1;
+    memory.res.linear.sizeInBytes = 4096;
+    assert_int_equal(cuTexObjectCreate(&a, &memory, &linear, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuSurfObjectCreate(&surface, &memory), CUDA_ERROR_INVALID_VALUE);
+    memory.res.linear.sizeInBytes = 64ull << 20;
+    assert_int_equal(cuTexObjectCreate(&a, &memory, &texture, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuMemFree(address));
+}
+
+static int set_up(void **state)
+{
+    setenv("FLYT_SOFT_MEMORY", "1G", 1);
+    test_start();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shapes), cmocka_unit_test(memory_comes_back),
+                                       cmocka_unit_test(copies), cmocka_unit_test(handles)};
+
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}

@@ -1,0 +1,284 @@
+// CUDA arrays: their descriptions, and copies of every kind and direction: boxes within them, runs of bytes, layers and
+// levels, small ones and such as take several messages, pageable and page-locked, waited for and not.
+#include "check.h"
+
+#include <vector>
+
+typedef std::vector<unsigned char> bytes;
+
+static unsigned char pattern(int which, size_t i)
+{
+    return (unsigned char)(which * 41 + i * 7 + (i >> 8) * 13 + (i >> 16));
+}
+
+static bytes filled(int which, size_t count)
+{
+    bytes out(count);
+    for (size_t i = 0; i < count; i++)
+        out[i] = pattern(which, i);
+    return out;
+}
+
+/* What an array is described as, and what is no array. */
+static void test_descriptions(void)
+{
+    static const struct {
+        int bits[4];
+        cudaChannelFormatKind kind;
+    } formats[] = {
+        {{8, 0, 0, 0}, cudaChannelFormatKindUnsigned},     {{8, 8, 0, 0}, cudaChannelFormatKindSigned},
+        {{8, 8, 8, 8}, cudaChannelFormatKindUnsigned},     {{16, 0, 0, 0}, cudaChannelFormatKindSigned},
+        {{16, 16, 16, 16}, cudaChannelFormatKindUnsigned}, {{16, 16, 0, 0}, cudaChannelFormatKindFloat},
+        {{32, 0, 0, 0}, cudaChannelFormatKindSigned},      {{32, 32, 0, 0}, cudaChannelFormatKindUnsigned},
+        {{32, 32, 32, 32}, cudaChannelFormatKindFloat},
+    };
+    for (auto &format : formats) {
+        cudaChannelFormatDesc desc = cudaCreateChannelDesc(format.bits[0], format.bits[1], format.bits[2],
+                                                           format.bits[3], format.kind),
+                              found;
+        cudaArray_t array;
+        cudaExtent extent;
+        unsigned flags = 99;
+        CHECK(cudaMallocArray(&array, &desc, 37, 5, cudaArraySurfaceLoadStore));
+        CHECK(cudaArrayGetInfo(&found, &extent, &flags, array));
+        EXPECT_EQ(found.x, desc.x);
+        EXPECT_EQ(found.y, desc.y);
+        EXPECT_EQ(found.z, desc.z);
+        EXPECT_EQ(found.w, desc.w);
+        EXPECT_EQ(found.f, desc.f);
+        EXPECT_EQ(extent.width, 37u);
+        EXPECT_EQ(extent.height, 5u);
+        EXPECT_EQ(extent.depth, 0u);
+        EXPECT_EQ(flags, (unsigned)cudaArraySurfaceLoadStore);
+        CHECK(cudaGetChannelDesc(&found, array));
+        EXPECT_EQ(found.f, desc.f);
+        CHECK(cudaFreeArray(array));
+    }
+    cudaChannelFormatDesc good = cudaCreateChannelDesc<float>();
+    cudaChannelFormatDesc three = cudaCreateChannelDesc(32, 32, 32, 0, cudaChannelFormatKindFloat);
+    cudaArray_t array;
+    EXPECT_ERR(cudaMallocArray(&array, &three, 8, 8), cudaErrorInvalidChannelDescriptor);
+    EXPECT_ERR(cudaMallocArray(&array, &good, 0, 8), cudaErrorInvalidValue);
+    EXPECT_ERR(cudaMalloc3DArray(&array, &good, make_cudaExtent(8, 9, 6), cudaArrayCubemap), cudaErrorInvalidValue);
+    CHECK(cudaFreeArray(NULL));
+}
+
+/* Boxes of a plane: in with a pitch, out with another, both ways within the device. */
+static void test_planes(size_t width, size_t height, bool is_async)
+{
+    const size_t texel = sizeof(short4), row = width * texel, pitch = row + 48, out_pitch = row + 16;
+    cudaChannelFormatDesc desc = cudaCreateChannelDesc<short4>();
+    bytes in = filled(1, pitch * height), out(out_pitch * height, 0xee), again(row * height);
+    cudaArray_t array, other;
+    unsigned char *device;
+    size_t device_pitch;
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaMallocArray(&array, &desc, width, height));
+    CHECK(cudaMallocArray(&other, &desc, width, height));
+    CHECK(cudaMallocPitch((void **)&device, &device_pitch, row, height));
+    if (is_async) {
+        CHECK(cudaMemcpy2DToArrayAsync(array, 0, 0, in.data(), pitch, row, height, cudaMemcpyHostToDevice, stream));
+        CHECK(cudaMemcpy2DFromArrayAsync(device, device_pitch, array, 0, 0, row, height, cudaMemcpyDeviceToDevice,
+                                         stream));
+        CHECK(cudaMemcpy2DToArrayAsync(other, 0, 0, device, device_pitch, row, height, cudaMemcpyDefault, stream));
+        CHECK(cudaMemcpy2DFromArrayAsync(out.data(), out_pitch, other, 0, 0, row, height, cudaMemcpyDeviceToHost,
+                                         stream));
+        CHECK(cudaStreamSynchronize(stream));
+    } else {
+        CHECK(cudaMemcpy2DToArray(array, 0, 0, in.data(), pitch, row, height, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy2DArrayToArray(other, 0, 0, array, 0, 0, row, height));
+        CHECK(cudaMemcpy2DFromArray(out.data(), out_pitch, other, 0, 0, row, height, cudaMemcpyDefault));
+    }
+    for (size_t y = 0; y < height; y++) {
+        EXPECT_EQ(memcmp(&out[y * out_pitch], &in[y * pitch], row), 0);
+        EXPECT_EQ(out[y * out_pitch + row], 0xee);
+    }
+    /* A box within: texels 3 … of rows 1 …, from one array to another place of the other. */
+    CHECK(cudaMemcpy2DArrayToArray(other, texel, 2, array, 3 * texel, 1, row / 2 / texel * texel - 4 * texel,
+                                   height - 3));
+    CHECK(cudaMemcpy2DFromArray(again.data(), row, other, 0, 0, row, height, cudaMemcpyDeviceToHost));
+    for (size_t y = 0; y < height; y++)
+        for (size_t x = 0; x < row; x++) {
+            bool is_inside = x >= texel && x < row / 2 / texel * texel - 3 * texel && y >= 2 && y < height - 1;
+            EXPECT_EQ(again[y * row + x], is_inside ? in[(y - 1) * pitch + x + 2 * texel] : in[y * pitch + x]);
+        }
+    EXPECT_ERR(cudaMemcpy2DToArray(array, texel, 0, in.data(), pitch, row, height, cudaMemcpyHostToDevice),
+               cudaErrorInvalidValue);
+    EXPECT_ERR(cudaMemcpy2DToArray(array, 0, 1, in.data(), pitch, row, height, cudaMemcpyHostToDevice),
+               cudaErrorInvalidValue);
+    EXPECT_ERR(cudaMemcpy2DToArray(array, 0, 0, in.data(), row - 1, row, height, cudaMemcpyHostToDevice),
+               cudaErrorInvalidPitchValue);
+    CHECK(cudaFreeArray(array));
+    CHECK(cudaFreeArray(other));
+    CHECK(cudaFree(device));
+    CHECK(cudaStreamDestroy(stream));
+}
+
+/* Page-locked memory, in one stream, one copy after the other. */
+static void test_pinned(void)
+{
+    enum { WIDTH = 1500, HEIGHT = 700 };
+    const size_t count = (size_t)WIDTH * HEIGHT * sizeof(float);
+    cudaChannelFormatDesc desc = cudaCreateChannelDesc<float>();
+    unsigned char *in, *out;
+    cudaArray_t array;
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaMallocHost(&in, count));
+    CHECK(cudaMallocHost(&out, count));
+    CHECK(cudaMallocArray(&array, &desc, WIDTH, HEIGHT));
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < count; i++)
+            in[i] = pattern(round, i);
+        CHECK(cudaMemcpy2DToArrayAsync(array, 0, 0, in, WIDTH * 4, WIDTH * 4, HEIGHT, cudaMemcpyHostToDevice, stream));
+        CHECK(
+            cudaMemcpy2DFromArrayAsync(out, WIDTH * 4, array, 0, 0, WIDTH * 4, HEIGHT, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        EXPECT_EQ(memcmp(in, out, count), 0);
+    }
+    CHECK(cudaFreeArray(array));
+    CHECK(cudaFreeHost(in));
+    CHECK(cudaFreeHost(out));
+    CHECK(cudaStreamDestroy(stream));
+}
+
+/* Runs of bytes that begin and end within rows. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static void test_runs(void)
+{
+    enum { WIDTH = 31, HEIGHT = 9, COUNT = WIDTH * HEIGHT };
+    cudaChannelFormatDesc desc = cudaCreateChannelDesc<unsigned char>();
+    bytes in = filled(5, COUNT), out(COUNT), expected = in, run = filled(6, 100);
+    cudaArray_t array;
+    CHECK(cudaMallocArray(&array, &desc, WIDTH, HEIGHT));
+    CHECK(cudaMemcpyToArray(array, 0, 0, in.data(), COUNT, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpyToArray(array, 20, 2, run.data(), 100, cudaMemcpyHostToDevice));
+    memcpy(&expected[2 * WIDTH + 20], run.data(), 100);
+    CHECK(cudaMemcpyFromArray(out.data(), array, 0, 0, COUNT, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(memcmp(out.data(), expected.data(), COUNT), 0);
+    CHECK(cudaMemcpyFromArray(out.data(), array, 30, 1, 70, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(memcmp(out.data(), &expected[WIDTH + 30], 70), 0);
+    CHECK(cudaFreeArray(array));
+}
+
+/* Three dimensions: solid, layers of rows and of planes, faces, with a box in the middle. */
+static void test_boxes(size_t width, size_t height, size_t depth, unsigned flags)
+{
+    const size_t rows = height ? height : 1, texel = sizeof(float2), pitch = width * texel + 8, room = rows + 1;
+    cudaChannelFormatDesc desc = cudaCreateChannelDesc<float2>();
+    bytes in = filled(7, pitch * room * depth), out(in.size(), 0xdd), part = filled(8, in.size());
+    cudaArray_t array, other;
+    CHECK(cudaMalloc3DArray(&array, &desc, make_cudaExtent(width, height, depth), flags));
+    CHECK(cudaMalloc3DArray(&other, &desc, make_cudaExtent(width, height, depth), flags));
+    cudaMemcpy3DParms copy = {};
+    copy.srcPtr = make_cudaPitchedPtr(in.data(), pitch, width, room);
+    copy.dstArray = array;
+    copy.extent = make_cudaExtent(width, rows, depth);
+    copy.kind = cudaMemcpyHostToDevice;
+    CHECK(cudaMemcpy3D(&copy));
+    copy = {};
+    copy.srcArray = array;
+    copy.dstArray = other;
+    copy.extent = make_cudaExtent(width, rows, depth);
+    copy.kind = cudaMemcpyDeviceToDevice;
+    CHECK(cudaMemcpy3D(&copy));
+    copy = {};
+    copy.srcPtr = make_cudaPitchedPtr(part.data(), pitch, width, room);
+    copy.srcPos = make_cudaPos(16, 0, 1); /* of memory, in bytes */
+    copy.dstArray = other;
+    copy.dstPos = make_cudaPos(1, 0, depth - 2);
+    copy.extent = make_cudaExtent(width - 3, rows, 2);
+    copy.kind = cudaMemcpyHostToDevice;
+    CHECK(cudaMemcpy3D(&copy));
+    copy = {};
+    copy.srcArray = other;
+    copy.dstPtr = make_cudaPitchedPtr(out.data(), pitch, width, room);
+    copy.extent = make_cudaExtent(width, rows, depth);
+    copy.kind = cudaMemcpyDeviceToHost;
+    CHECK(cudaMemcpy3D(&copy));
+    for (size_t z = 0; z < depth; z++)
+        for (size_t y = 0; y < rows; y++)
+            for (size_t x = 0; x < width; x++) {
+                size_t at = (z * room + y) * pitch + x * texel;
+                bool is_part = x >= 1 && x < width - 2 && z >= depth - 2;
+                size_t from = is_part ? ((z - (depth - 2) + 1) * room + y) * pitch + (x - 1) * texel + 16 : at;
+                EXPECT_EQ(memcmp(&out[at], is_part ? &part[from] : &in[from], texel), 0);
+            }
+    copy.extent.depth = depth + 1;
+    EXPECT_ERR(cudaMemcpy3D(&copy), cudaErrorInvalidValue);
+    CHECK(cudaFreeArray(array));
+    CHECK(cudaFreeArray(other));
+}
+
+/* Levels are arrays of their own extents. */
+static void test_levels(void)
+{
+    cudaChannelFormatDesc desc = cudaCreateChannelDesc<unsigned short>(), found;
+    cudaMipmappedArray_t mipmap;
+    cudaArray_t level, again;
+    CHECK(cudaMallocMipmappedArray(&mipmap, &desc, make_cudaExtent(40, 24, 0), 99));
+    for (unsigned i = 0; i < 6; i++) {
+        const size_t width = 40 >> i, height = 24 >> i ? 24 >> i : 1;
+        bytes in = filled(20 + (int)i, width * height * 2);
+        cudaExtent extent;
+        CHECK(cudaGetMipmappedArrayLevel(&level, mipmap, i));
+        CHECK(cudaArrayGetInfo(&found, &extent, NULL, level));
+        EXPECT_EQ(extent.width, width);
+        EXPECT_EQ(extent.height, height);
+        CHECK(cudaMemcpy2DToArray(level, 0, 0, in.data(), width * 2, width * 2, height, cudaMemcpyHostToDevice));
+    }
+    EXPECT_ERR(cudaGetMipmappedArrayLevel(&level, mipmap, 6), cudaErrorInvalidValue);
+    for (unsigned i = 0; i < 6; i++) {
+        const size_t width = 40 >> i, height = 24 >> i ? 24 >> i : 1;
+        bytes in = filled(20 + (int)i, width * height * 2), out(in.size());
+        CHECK(cudaGetMipmappedArrayLevel(&again, mipmap, i));
+        CHECK(cudaMemcpy2DFromArray(out.data(), width * 2, again, 0, 0, width * 2, height, cudaMemcpyDeviceToHost));
+        EXPECT_EQ(memcmp(in.data(), out.data(), in.size()), 0);
+    }
+    CHECK(cudaFreeMipmappedArray(mipmap));
+}
+
+/* Arrays take memory, and give it back. */
+static void test_memory(void)
+{
+    cudaChannelFormatDesc desc = cudaCreateChannelDesc<float4>();
+    size_t before, with, after, total;
+    cudaArray_t array;
+    CHECK(cudaMallocArray(&array, &desc, 64, 64));
+    CHECK(cudaFreeArray(array));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemGetInfo(&before, &total));
+    CHECK(cudaMallocArray(&array, &desc, 2048, 1024));
+    CHECK(cudaMemGetInfo(&with, &total));
+    EXPECT(with <= before - ((size_t)32 << 20));
+    CHECK(cudaFreeArray(array));
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < 20000; i++) { /* it goes when the GPU is done with all that came before */
+        CHECK(cudaMemGetInfo(&after, &total));
+        if (after >= with + ((size_t)24 << 20))
+            break;
+        usleep(1000);
+    }
+    EXPECT(after >= with + ((size_t)24 << 20));
+}
+
+int main(void)
+{
+    test_descriptions();
+    test_planes(40, 9, false);
+    test_planes(40, 9, true);
+    test_planes(1300, 900, false); /* several messages, cut within rows */
+    test_planes(1300, 900, true);
+    test_pinned();
+    test_runs();
+    test_boxes(21, 6, 5, cudaArrayDefault);
+    test_boxes(300, 200, 20, cudaArrayDefault);
+    test_boxes(33, 0, 7, cudaArrayLayered);
+    test_boxes(33, 11, 7, cudaArrayLayered);
+    test_boxes(16, 16, 6, cudaArrayCubemap);
+    test_boxes(16, 16, 12, cudaArrayCubemap | cudaArrayLayered);
+    test_levels();
+    test_memory();
+    return 0;
+}
