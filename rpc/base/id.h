@@ -8,6 +8,7 @@
 #ifndef FLYT_BASE_ID_H
 #define FLYT_BASE_ID_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "flyt_ids.h" /* enum flyt_id_type, of the tables' kinds of objects */
 
@@ -85,6 +86,24 @@ static inline int flyt_window_device(uint64_t address)
 {
     uint64_t offset = address - FLYT_WINDOW_BASE;
     return offset < FLYT_WINDOW_DEVICES * FLYT_WINDOW_BYTES ? (int)(offset / FLYT_WINDOW_BYTES) : -1;
+}
+
+/* Addresses that a program reserves to map memory there (cuMemAddressReserve): of no device, at the same place in the
+ * program and in its server, as those are. */
+#define FLYT_VIRTUAL_BASE  0x400000000000ull
+#define FLYT_VIRTUAL_BYTES (8ull << 40)
+
+/* Whether the range, of at least a byte, lies in it. */
+static inline bool flyt_virtual_has(uint64_t address, uint64_t bytes)
+{
+    uint64_t offset = address - FLYT_VIRTUAL_BASE;
+    return offset < FLYT_VIRTUAL_BYTES && bytes <= FLYT_VIRTUAL_BYTES - offset;
+}
+
+/* Whether the address is device memory's, whatever lies there: never that of a process's own memory. */
+static inline bool flyt_is_device_address(uint64_t address)
+{
+    return flyt_window_device(address) >= 0 || flyt_virtual_has(address, 1);
 }
 
 #endif

@@ -124,6 +124,23 @@ static int released_primary(void)
     return 17;
 }
 
+/* Natively a context of no special affinity has all SMs; through Flyt, those that the operator has granted. */
+static void check_affinity(CUdevice device)
+{
+    CUexecAffinityParam affinity;
+    int sms, is_supported = 77;
+
+    memset(&affinity, 0, sizeof affinity);
+    CHECK_CU(cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+    CHECK_CU(cuDeviceGetExecAffinitySupport(&is_supported, CU_EXEC_AFFINITY_TYPE_SM_COUNT, device));
+    EXPECT(is_supported == 0 || is_supported == 1, "%d", is_supported);
+    EXPECT_CU(cuDeviceGetExecAffinitySupport(NULL, CU_EXEC_AFFINITY_TYPE_SM_COUNT, device), CUDA_ERROR_INVALID_VALUE);
+    CUresult result = cuCtxGetExecAffinity(&affinity, CU_EXEC_AFFINITY_TYPE_SM_COUNT);
+    EXPECT(result == CUDA_SUCCESS || result == CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, "%d", result);
+    if (result == CUDA_SUCCESS)
+        EXPECT_EQ(affinity.param.smCount.val, (unsigned)sms);
+}
+
 int main(void)
 {
     CUdevice device;
@@ -139,6 +156,7 @@ int main(void)
     check_primary(device);
     check_stack(device);
     check_work_in_created(device);
+    check_affinity(device);
     EXPECT(pthread_create(&thread, NULL, other_thread, NULL) == 0 && pthread_join(thread, NULL) == 0);
 
     /* The runtime uses the primary context that is current. */

@@ -22,8 +22,6 @@ static void check_entries(void)
 {
     CUlogIterator start, again;
     CUlogsCallbackHandle handle = NULL;
-    CUexecAffinityParam affinity;
-    int is_supported;
     int user = 42;
     char text[25600], small[8];
     size_t bytes = sizeof(text);
@@ -32,13 +30,12 @@ static void check_entries(void)
     again = start;
     CHECK_CU(cuLogsRegisterCallback(hear, &user, &handle));
     EXPECT(handle != NULL);
-    EXPECT_CU(cuCtxGetExecAffinity(&affinity, CU_EXEC_AFFINITY_TYPE_SM_COUNT), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_CU(cuDestroyExternalMemory(NULL), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(heard, 1u);
-    EXPECT(strstr(last_heard, "cuCtxGetExecAffinity") != NULL);
+    EXPECT(strstr(last_heard, "cuDestroyExternalMemory") != NULL);
     CHECK_CU(cuLogsUnregisterCallback(handle));
     EXPECT_CU(cuLogsUnregisterCallback(handle), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_CU(cuDeviceGetExecAffinitySupport(&is_supported, CU_EXEC_AFFINITY_TYPE_SM_COUNT, 0),
-              CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_CU(cuDestroyExternalSemaphore(NULL), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(heard, 1u);
     bytes = sizeof(small);
     EXPECT_CU(cuLogsDumpToMemory(&start, small, &bytes, 0), CUDA_ERROR_INVALID_VALUE);
@@ -46,14 +43,14 @@ static void check_entries(void)
     bytes = sizeof(text);
     CHECK_CU(cuLogsDumpToMemory(&start, text, &bytes, 0));
     EXPECT_EQ(bytes, strlen(text));
-    EXPECT(strstr(text, "cuCtxGetExecAffinity") < strstr(text, "cuDeviceGetExecAffinitySupport"));
+    EXPECT(strstr(text, "cuDestroyExternalMemory") < strstr(text, "cuDestroyExternalSemaphore"));
     bytes = sizeof(text);
     CHECK_CU(cuLogsDumpToMemory(&start, text, &bytes, 0));
     EXPECT_EQ(bytes, (size_t)0);
     // The last message alone finds room, behind a line that says so.
     bytes = 140;
     CHECK(cudaLogsDumpToMemory(&again, text, &bytes, 0));
-    EXPECT(strstr(text, "cuCtxGetExecAffinity") == NULL && strstr(text, "cuDeviceGetExecAffinitySupport") != NULL);
+    EXPECT(strstr(text, "cuDestroyExternalMemory") == NULL && strstr(text, "cuDestroyExternalSemaphore") != NULL);
     EXPECT(bytes < 140 && bytes == strlen(text));
 }
 
@@ -65,7 +62,7 @@ static void check_file(void)
     EXPECT(fd >= 0);
     CHECK_CU(cuLogsDumpToFile(NULL, path, 0));
     EXPECT(read(fd, text, sizeof(text) - 1) >= 0);
-    EXPECT(!getenv("FLYT_TEST_FORWARDED") || strstr(text, "cuDeviceGetExecAffinitySupport") != NULL);
+    EXPECT(!getenv("FLYT_TEST_FORWARDED") || strstr(text, "cuDestroyExternalSemaphore") != NULL);
     close(fd);
     unlink(path);
 }

@@ -267,7 +267,7 @@ static void prepare(struct bench *bench, int target, CUstream stream)
     scatter(bench, pages);
     fill(bench, stream);
     flyt_page_hash_prepare(&key, &bench->keys);
-    CHECK(flyt_page_hasher_init(&bench->hasher, &driver, &key, bench->work, stream));
+    CHECK(flyt_page_hasher_init(&bench->hasher, &driver, 0, &key, bench->work, stream));
     for (unsigned i = 0; i < bench->batch_count; i++) {
         uint64_t first = (uint64_t)i * FLYT_PAGE_BATCH_PAGES_MAX, count = pages - first;
         bench->ranges[i] =

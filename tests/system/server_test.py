@@ -196,6 +196,61 @@ def absurd_sizes():
         expect_equal(client.call("device_memory_info", u32(0))[0], 0, "the session afterwards")
 
 
+@scenario
+def memory_that_is_mapped():
+    """Mappings lie in their window, in whole granules, and one at a place; what is not mapped is nobody's memory."""
+    physical, virtual, granule = 0x1C << 56, 0x400000000000, 2 << 20
+    with server() as s:
+        client, other = session(s.url), session(s.url)
+
+        def expect_refused(name, procedure, *values, code=INVALID_VALUE):
+            expect_equal(client.call(procedure, *values)[0], code, name)
+        for name, number, count in (("one", 1, granule), ("two granules", 2, 2 * granule)):
+            expect_equal(client.call("virtual_create", u64(physical | number) + u32(0) + u64(count))[0], 0, name)
+        expect_refused("a taken id", "virtual_create", u64(physical | 1) + u32(0) + u64(granule), code=INVALID_HANDLE)
+        expect_refused("an id of a stream", "virtual_create", u64(STREAM_ID | 77) + u32(0) + u64(granule), code=INVALID_HANDLE)
+        expect_refused("half a granule", "virtual_create", u64(physical | 3) + u32(0) + u64(granule // 2))
+        expect_refused("no bytes", "virtual_create", u64(physical | 3) + u32(0) + u64(0))
+        for count in (1 << 50, (1 << 64) - granule):
+            expect_refused("too much", "virtual_create", u64(physical | 3) + u32(0) + u64(count), code=OUT_OF_MEMORY)
+        expect_refused("an unknown device", "virtual_create", u64(physical | 3) + u32(77) + u64(granule), code=101)
+
+        def mapping(number, address, count=granule):
+            return u64(physical | number) + u64(address, count)
+        for name, where in (("the window of a device", mapping(1, WINDOW + (1 << 39))), ("an odd address", mapping(1, virtual + 4096)),
+                            ("behind the window", mapping(1, virtual + (8 << 40))), ("address zero", mapping(1, 0)),
+                            ("over the window's end", mapping(2, virtual + (8 << 40) - granule, 2 * granule)),
+                            ("more than there is", mapping(1, virtual, 2 * granule)), ("no bytes", mapping(1, virtual, 0)),
+                            ("bytes that overflow", mapping(1, virtual, (1 << 64) - granule))):
+            expect_refused(name, "virtual_map", where)
+        expect_refused("an unknown id", "virtual_map", mapping(9, virtual), code=INVALID_HANDLE)
+        expect_equal(other.call("virtual_map", mapping(1, virtual))[0], INVALID_HANDLE, "another session's memory")
+        expect_equal(client.call("virtual_map", mapping(2, virtual, 2 * granule))[0], 0, "a mapping")
+        expect_equal(client.call("virtual_map", mapping(1, virtual + 2 * granule))[0], 0, "its neighbour")
+        expect_refused("a place that is taken", "virtual_map", mapping(1, virtual + granule))
+        expect_equal(client.call("virtual_access", u32(0) + u64(virtual, 3 * granule) + u32(3))[0], 0, "access")
+        for name, where in (("a part of a mapping", u64(virtual, granule)), ("more than is mapped", u64(virtual, 4 * granule)),
+                            ("what is not mapped", u64(virtual + 8 * granule, granule)), ("no bytes", u64(virtual, 0))):
+            expect_refused(name, "virtual_unmap", where)
+            expect_refused(name, "virtual_access", u32(0) + where + u32(3))
+        expect_refused("other flags", "virtual_access", u32(0) + u64(virtual, 3 * granule) + u32(4))
+        expect_refused("an unknown device", "virtual_access", u32(77) + u64(virtual, 3 * granule) + u32(3), code=101)
+        stream = u64(STREAM_ID | 1)
+        expect_equal(client.call("copy_out", stream + box(virtual + 2 * granule - 8, 16))[1][-16:], bytes(16), "clear memory")
+        for name, where in (("a range beyond the last mapping", box(virtual + 3 * granule - 8, 16)),
+                            ("what is not mapped", box(virtual + 4 * granule, 16))):
+            expect_equal(client.call("copy_out", stream + where)[0], INVALID_VALUE, name)
+        client.errors.clear()
+        client.send(PROCEDURES["virtual_release"].number, u32(1) + u64(physical | 1))
+        expect_equal(client.call("virtual_unmap", u64(virtual, 3 * granule))[0], 0, "the end of both")
+        expect_equal(client.errors, [(1, INVALID_VALUE)], "memory that is mapped was to be let go")
+        for number in (1, 2):
+            client.send(PROCEDURES["virtual_release"].number, u32(1) + u64(physical | number))
+        expect_refused("an id that has ended", "virtual_map", mapping(1, virtual), code=INVALID_HANDLE)
+        expect_refused("outside of a move", "virtual_restore", u64(physical | 5) + u32(0) + u64(WINDOW, granule))
+        serves(s)
+
+
 WAIT32, WRITE32, FLUSH, WAIT64, WRITE64, BARRIER = 1, 2, 3, 4, 5, 6     # CUstreamBatchMemOpType
 
 

@@ -241,6 +241,25 @@ bool flyt_range_find(uint64_t address, struct flyt_range *ret_range)
     return one != NULL;
 }
 
+bool flyt_range_holds(const struct flyt_range *range, uint64_t address, uint64_t bytes)
+{
+    const uint64_t offset = address - range->base;
+    if (bytes <= range->bytes - offset)
+        return true;
+    if (range->kind != FLYT_RANGE_MAPPED)
+        return false;
+    uint64_t held = range->bytes - offset;
+    pthread_rwlock_rdlock(&ranges.lock);
+    while (held < bytes) {
+        const struct node *next = holder_locked(address + held);
+        if (!next || next->range.kind != FLYT_RANGE_MAPPED || next->range.device != range->device)
+            break;
+        held += next->range.bytes;
+    }
+    pthread_rwlock_unlock(&ranges.lock);
+    return held >= bytes;
+}
+
 bool flyt_range_set_synchronous(uint64_t address, bool is_on)
 {
     pthread_rwlock_wrlock(&ranges.lock);

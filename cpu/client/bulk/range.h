@@ -11,13 +11,19 @@
 #include <stdint.h>
 #include <cuda.h>
 
-enum flyt_range_kind { FLYT_RANGE_ALLOCATION, FLYT_RANGE_VARIABLE, FLYT_RANGE_HOST_ALLOC, FLYT_RANGE_HOST_REGISTERED };
+enum flyt_range_kind {
+    FLYT_RANGE_ALLOCATION,
+    FLYT_RANGE_MAPPED, /* the program has mapped physical memory there (virtual.h) */
+    FLYT_RANGE_VARIABLE,
+    FLYT_RANGE_HOST_ALLOC,
+    FLYT_RANGE_HOST_REGISTERED
+};
 
 struct flyt_range {
     uint64_t base, bytes;
     enum flyt_range_kind kind;
     int device;
-    uint64_t context_id; /* that made it; for variables 0 */
+    uint64_t context_id; /* that made it; 0: none, of variables and what is mapped */
     uint64_t library_id; /* of variables, else 0 */
     uint64_t buffer_id;  /* set by insert: unique in the process */
     unsigned flags;      /* of host memory, as given */
@@ -46,6 +52,9 @@ static inline bool flyt_range_is_minted(uint64_t address)
 int flyt_range_insert(const struct flyt_range *range);
 /* The range that holds the address. */
 bool flyt_range_find(uint64_t address, struct flyt_range *ret_range);
+/* Whether all of [address, address + bytes), which begins in the range, is in it; what is mapped goes on in the next
+ * mapping. */
+bool flyt_range_holds(const struct flyt_range *range, uint64_t address, uint64_t bytes);
 /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the range that holds the address, which is no variable; false: there is none. */
 bool flyt_range_set_synchronous(uint64_t address, bool is_on);
 /* Whether the address is in a range that has it. One load where none ever had. */
@@ -57,7 +66,8 @@ bool flyt_range_is_pinned(uint64_t address, uint64_t bytes);
 bool flyt_range_is_foreign(uint64_t address);
 /* Whether the address lies in a page that is reserved for variables. */
 bool flyt_range_is_reserved(uint64_t address);
-/* Removes the host range that begins at `base`; false: there is none of that kind. ret_range may be NULL. */
+/* Removes the range of host memory, or what is mapped, that begins at `base`; false: there is none of that kind.
+ * ret_range may be NULL. */
 bool flyt_range_remove(uint64_t base, enum flyt_range_kind kind, struct flyt_range *ret_range);
 /* Removes the allocation that begins at `base` and sends its memory_free. CUDA_ERROR_INVALID_VALUE: there is none. What
  * sending returns. */

@@ -104,14 +104,12 @@ static struct flyt_channel_handlers all_handlers(void)
  * device pointer could mean two things. Where the system refuses so large a reservation (RLIMIT_AS), going on is safe
  * as long as nobody asks for these addresses.
  */
-static int reserve_window(void)
+static int reserve(uint64_t address, uint64_t bytes)
 {
-    size_t bytes = FLYT_WINDOW_DEVICES * FLYT_WINDOW_BYTES;
-    void *wanted = (void *)(uintptr_t)FLYT_WINDOW_BASE; /* NOLINT: a fixed place is the point */
+    void *wanted = (void *)(uintptr_t)address; /* NOLINT: a fixed place is the point */
     void *got =
         mmap(wanted, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (got == wanted) {
-        flyt_client.is_window_reserved = true;
         return 0;
     }
     if (got != MAP_FAILED) { /* a kernel before 4.17 took the address for a hint: it was not free */
@@ -120,8 +118,16 @@ static int reserve_window(void)
     }
     if (errno == EEXIST)
         return -EEXIST;
-    flyt_warn("device address window is not reserved: %m");
-    return 0;
+    return -errno;
+}
+
+static int reserve_windows(void)
+{
+    int status = reserve(FLYT_WINDOW_BASE, FLYT_WINDOW_DEVICES * FLYT_WINDOW_BYTES);
+    flyt_client.is_window_reserved = status == 0;
+    if (status != -EEXIST && (status || (status = reserve(FLYT_VIRTUAL_BASE, FLYT_VIRTUAL_BYTES))))
+        flyt_warn("a window of device addresses is not reserved: %s", strerror(-status));
+    return status == -EEXIST ? status : 0;
 }
 
 /* A connection that is being made belongs to one process: forking waits for it. */
@@ -287,7 +293,7 @@ static CUresult open_locked(void)
     const char *url = getenv("FLYT_SERVER");
     bool is_named = url && *url;
     pthread_atfork(fork_prepare, fork_parent, fork_child); /* before a fork can catch anything of ours in the middle */
-    if (reserve_window())
+    if (reserve_windows())
         return connect_failed(-EEXIST, "the program has memory of its own in the window of device addresses "
                                        "(0x200000000000 to 0x2effffffffff)");
     static struct flyt_channel_handlers handlers; /* for the life of the channel */

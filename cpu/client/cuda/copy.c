@@ -50,7 +50,7 @@ static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes, b
     if (!side->address)
         return CUDA_ERROR_INVALID_VALUE;
     bool is_known = flyt_range_find(side->address, &range);
-    bool is_window = flyt_window_device(side->address) >= 0;
+    bool is_window = flyt_is_device_address(side->address);
     bool is_device = is_window || (is_known ? !flyt_range_is_host(&range) : flyt_range_is_reserved(side->address));
     *ret_is_managed = is_known && range.is_managed;
     if (side->place == FLYT_PLACE_ANY || *ret_is_managed)
@@ -61,7 +61,7 @@ static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes, b
         return is_device ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     if (!is_known)
         return is_window || flyt_range_is_foreign(side->address) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    return span_bytes <= range.bytes - (side->address - range.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return flyt_range_holds(&range, side->address, span_bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* A side of the copy, and whether it is managed memory. */
@@ -478,6 +478,22 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, ui
     return result || is_async || is_early ? result : flyt_stream_wait(stream);
 }
 
+/* Whether only the server can say that the device's memory is there. */
+static bool is_unknown(const struct flyt_copy_side *side)
+{
+    struct flyt_range range;
+    return side->place == FLYT_PLACE_DEVICE && !flyt_range_find(side->address, &range);
+}
+
+/* Whether the copy has to be complete, as CUDA says, or its outcome is not known before. */
+static bool must_wait(const struct flyt_copy *copy, const struct sides *sides)
+{
+    const bool is_within = copy->dst.place == FLYT_PLACE_DEVICE && copy->src.place == FLYT_PLACE_DEVICE;
+    return sides->is_dst_managed || sides->is_src_managed || flyt_range_is_synchronous(copy->dst.address) ||
+           flyt_range_is_synchronous(copy->src.address) ||
+           (is_within && (is_unknown(&copy->dst) || is_unknown(&copy->src)));
+}
+
 CUresult flyt_copy(const struct flyt_copy *given, CUstream stream_handle, bool is_async)
 {
     struct flyt_stream *stream;
@@ -501,9 +517,7 @@ CUresult flyt_copy(const struct flyt_copy *given, CUstream stream_handle, bool i
         result = flyt_watch_before_use(stream, copy.dst.address);
     if (!result)
         result = carry_out(stream, &copy, bytes, is_async ? ASYNC : WAITED);
-    if (!result && !is_async &&
-        (sides.is_dst_managed || sides.is_src_managed || flyt_range_is_synchronous(copy.dst.address) ||
-         flyt_range_is_synchronous(copy.src.address)))
+    if (!result && !is_async && must_wait(&copy, &sides))
         result = flyt_stream_wait(stream);
     else if (!result && !is_async && (copy.dst.place == FLYT_PLACE_HOST || copy.src.place == FLYT_PLACE_HOST))
         result = flyt_watch_after(stream, false); /* it was behind all that the stream had */

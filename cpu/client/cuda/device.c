@@ -53,6 +53,10 @@ static void fill_info(struct flyt_device_info *info, const flyt_device_info_res 
         info->attributes[i] = flyt_attribute_shown((CUdevice_attribute)i, info->attributes[i]);
     info->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = flyt_arena_is_mapped();
     info->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1; /* they are the client's own */
+    info->attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] =
+        flyt_channel_has(flyt_client.channel, FLYT_VIRTUAL_CREATE);
+    if (!flyt_channel_has(flyt_client.channel, FLYT_TENSORMAP_ENCODE))
+        info->attributes[CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED] = 0;
 }
 
 /* In a VM the device is the VM's own, and stays so when another GPU serves it. */
@@ -156,6 +160,35 @@ CUresult flyt_device_attribute(int device, CUdevice_attribute attribute, int *re
         return CUDA_ERROR_INVALID_VALUE;
     *ret_value = info->attributes[attribute];
     return CUDA_SUCCESS;
+}
+
+CUresult flyt_device_affinity_support(int device, int type, int *ret_is_supported)
+{
+    const struct flyt_device_info *info;
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_is_supported || type < 0 || type >= CU_EXEC_AFFINITY_TYPE_MAX))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_device_info(device, &info);
+    if (!result)
+        *ret_is_supported = 0;
+    return result;
+}
+
+CUresult flyt_context_affinity(int type, CUexecAffinityParam *ret_affinity)
+{
+    int device, sms;
+    CUresult result = flyt_context_device(NULL, &device);
+    if (!result && !ret_affinity)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result && type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+        result = CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    if (!result)
+        result = flyt_device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &sms);
+    if (!result)
+        *ret_affinity =
+            (CUexecAffinityParam){.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT, .param.smCount.val = (unsigned)sms};
+    return result;
 }
 
 /* Numbers of a PCI address; false: it is none. Two numbers without a domain, as in 3B:00. */

@@ -39,6 +39,10 @@ FLYT_API CUresult flyt_device_info(int device, const struct flyt_device_info **r
 FLYT_API CUresult flyt_device_info_now(int device, const struct flyt_device_info **ret_info);
 /* cuDeviceGetAttribute. CUDA_ERROR_INVALID_VALUE: no such attribute. */
 FLYT_API CUresult flyt_device_attribute(int device, CUdevice_attribute attribute, int *ret_value);
+/* cuDeviceGetExecAffinitySupport: none, as the operator decides how many SMs a program has. cuCtxGetExecAffinity: how
+ * many those are, of the current context's device. */
+FLYT_API CUresult flyt_device_affinity_support(int device, int type, int *ret_is_supported);
+FLYT_API CUresult flyt_context_affinity(int type, CUexecAffinityParam *ret_affinity);
 /* [domain:]bus:device[.function] in hexadecimal. CUDA_ERROR_INVALID_DEVICE: none has it; _INVALID_VALUE: NULL. */
 FLYT_API CUresult flyt_device_find_by_pci_bus_id(const char *pci_bus_id, int *ret_device);
 

@@ -48,8 +48,15 @@ static CUresult fill_device(struct flyt_stream *stream, const struct flyt_fill *
     return result;
 }
 
-/* Finds out whose memory it is. */
-static CUresult check(const struct flyt_fill *fill, bool *ret_is_host, bool *ret_is_managed)
+/* Whose memory is filled. */
+enum owner {
+    DEVICE,
+    HOST,
+    MANAGED,
+    UNKNOWN /* it may be a variable that only device code knows, which the server decides */
+};
+
+static CUresult check(const struct flyt_fill *fill, enum owner *ret_owner)
 {
     struct flyt_range range;
     uint64_t span, width_bytes, whole_rows;
@@ -63,23 +70,22 @@ static CUresult check(const struct flyt_fill *fill, bool *ret_is_host, bool *ret
     shape.dst = (struct flyt_copy_side){FLYT_PLACE_ANY, fill->address, fill->pitch_bytes, fill->slice_bytes};
     if (!fill->address || !flyt_copy_span(&shape, &shape.dst, &span))
         return CUDA_ERROR_INVALID_VALUE;
-    /* What is nowhere known may be a variable that only device code knows, which the server decides. */
-    *ret_is_host = *ret_is_managed = false;
+    *ret_owner = UNKNOWN;
     if (!flyt_range_find(fill->address, &range)) {
-        bool is_wrong = flyt_window_device(fill->address) >= 0 || flyt_range_is_foreign(fill->address);
+        bool is_wrong = flyt_is_device_address(fill->address) || flyt_range_is_foreign(fill->address);
         return is_wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     }
-    *ret_is_host = flyt_range_is_host(&range);
-    *ret_is_managed = range.is_managed;
-    return span <= range.bytes - (fill->address - range.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    *ret_owner = flyt_range_is_host(&range) ? HOST : range.is_managed ? MANAGED : DEVICE;
+    return flyt_range_holds(&range, fill->address, span) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult flyt_fill_check(const struct flyt_fill *fill, bool *ret_is_host)
 {
-    bool is_managed;
+    enum owner owner;
     if (!fill->width || !fill->height || !fill->depth)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check(fill, ret_is_host, &is_managed);
+    CUresult result = check(fill, &owner);
+    *ret_is_host = !result && owner == HOST;
     if (!result && !*ret_is_host && flyt_range_is_minted(fill->address))
         result = flyt_not_supported("memset node of a constant");
     return result;
@@ -97,7 +103,7 @@ void flyt_fill_host(const struct flyt_fill *fill)
 CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is_async)
 {
     struct flyt_stream *stream;
-    bool is_host, is_managed;
+    enum owner owner;
     CUresult result = flyt_client_enter();
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
@@ -106,18 +112,19 @@ CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is
         result = flyt_capture_ask_work(stream, &is_captured);
     if (result || !fill->width || !fill->height || !fill->depth)
         return result;
-    result = check(fill, &is_host, &is_managed);
+    result = check(fill, &owner);
     if (is_captured)
         return result ? result : flyt_captures.ops->fill(stream, fill);
-    if (!result && is_managed)
+    if (!result && owner == MANAGED)
         result = flyt_watch_before_use(stream, fill->address);
     if (result)
         return result;
-    result = is_host ? fill_host(stream, fill) : fill_device(stream, fill);
-    /* CUDA fills managed memory synchronously. */
-    if (!result && !is_async && (is_managed || flyt_range_is_synchronous(fill->address)))
-        result = flyt_stream_wait(stream);
-    return result;
+    result = owner == HOST ? fill_host(stream, fill) : fill_device(stream, fill);
+    if (result || is_async || ((owner == DEVICE || owner == HOST) && !flyt_range_is_synchronous(fill->address)))
+        return result;
+    /* CUDA fills managed memory synchronously; what is unknown may be nobody's, which the server's word tells. */
+    result = flyt_stream_wait(stream);
+    return result ? result : flyt_client_enter();
 }
 
 CUresult flyt_fill_of_graph(struct flyt_stream *stream, const struct flyt_fill *fill)

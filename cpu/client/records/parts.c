@@ -14,6 +14,7 @@
 #include "cpu/client/managed/managed.h"
 #include "cpu/client/graph/graph_record.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "cpu/client/cuda/virtual.h"
 #include "cpu/client/library/object.h"
 #include "cpu/client/records/library_restore.h"
 #include "cpu/client/records/restore.h"
@@ -32,6 +33,7 @@ static const struct flyt_part parts[] = {
     {.restore = flyt_device_restore},
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
+    {.restore = flyt_virtual_restore},
     {.init = flyt_managed_init, .context_end = flyt_managed_clear, .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
     {.context_end = flyt_graph_memory_clear},

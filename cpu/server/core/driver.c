@@ -10,10 +10,13 @@
 /* Exported by Flyt's own libcuda.so.1, which must not be taken for a driver: calls would go round in a circle. */
 static const char client_marker[] = "flyt_client_marker";
 
-/* The version whose signatures the table's types are (those of the toolkit at build). */
-enum { API_VERSION = CUDA_VERSION };
-
-typedef CUresult (*get_proc_address_fn)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+/*
+ * The exported name behind one of cuda.h's, where that is a macro: then the function is of the type that the header
+ * declares. cuGetProcAddress gives the newest function of a name, which may be of another type: that of
+ * cuCtxSynchronize takes a context since CUDA 13.0, and the header has it under a name of its own.
+ */
+#define SYMBOL(function) TEXT_OF(function)
+#define TEXT_OF(text)    #text
 
 /* A file in ../lib of this program's folder, in its own, or in ../lib/flyt (an installation). */
 static void *open_beside(const char *name, char *path, size_t path_bytes)
@@ -70,29 +73,17 @@ static int open_nvidia(struct flyt_error *err, void **ret_library)
     return flyt_error_set(err, -ENOENT, "no NVIDIA driver: libcuda.so.1 is not found (use --soft N for software GPUs)");
 }
 
-static void *find(void *library, get_proc_address_fn get_proc_address, const char *name)
-{
-    void *function = NULL;
-    CUdriverProcAddressQueryResult status;
-    if (get_proc_address &&
-        get_proc_address(name, &function, API_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &status) == CUDA_SUCCESS &&
-        function)
-        return function;
-    return dlsym(library, name);
-}
-
 int flyt_driver_load(bool is_soft, struct flyt_error *err, struct flyt_driver *ret_driver)
 {
     void *library = NULL;
     int status = is_soft ? open_soft(err, &library) : open_nvidia(err, &library);
     if (status)
         return status;
-    get_proc_address_fn get_proc_address = (get_proc_address_fn)dlsym(library, "cuGetProcAddress_v2");
     struct flyt_driver driver = {.is_soft = is_soft};
     /* A table of function pointers is filled through void *, as dlsym's users must. */
 #define X(function)                                                                                                    \
     {                                                                                                                  \
-        void *address = find(library, get_proc_address, #function);                                                    \
+        void *address = dlsym(library, SYMBOL(function));                                                              \
         if (!address)                                                                                                  \
             return flyt_error_set(err, -ENOSYS, "the CUDA driver lacks %s: it is older than CUDA 12.8", #function);    \
         memcpy(&driver.function, &address, sizeof address);                                                            \
@@ -101,7 +92,7 @@ int flyt_driver_load(bool is_soft, struct flyt_error *err, struct flyt_driver *r
 #undef X
 #define X(function)                                                                                                    \
     {                                                                                                                  \
-        void *address = find(library, get_proc_address, #function);                                                    \
+        void *address = dlsym(library, SYMBOL(function));                                                              \
         memcpy(&driver.function, &address, sizeof address);                                                            \
     }
     FLYT_DRIVER_ROWS(X)

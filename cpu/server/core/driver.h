@@ -15,7 +15,7 @@
 #include "flyt_driver_rows.h"
 #include "rpc/base/error.h"
 
-/* Every driver function that the server uses. cuda.h maps a name to its newest version; so does cuGetProcAddress. */
+/* Every driver function that the server uses, of the type and under the name that cuda.h gives it. */
 #define FLYT_DRIVER_FUNCTIONS(X)                                                                                       \
     X(cuInit)                                                                                                          \
     X(cuDriverGetVersion)                                                                                              \
@@ -37,7 +37,6 @@
     X(cuCtxFromGreenCtx)                                                                                               \
     X(cuDevicePrimaryCtxRetain)                                                                                        \
     X(cuCtxSetCurrent)                                                                                                 \
-    X(cuCtxGetDevice)                                                                                                  \
     X(cuCtxSynchronize)                                                                                                \
     X(cuCtxGetLimit)                                                                                                   \
     X(cuCtxSetLimit)                                                                                                   \
@@ -59,6 +58,7 @@
     X(cuMemHostRegister)                                                                                               \
     X(cuMemHostUnregister)                                                                                             \
     X(cuMemAddressReserve)                                                                                             \
+    X(cuMemAddressFree)                                                                                                \
     X(cuMemCreate)                                                                                                     \
     X(cuMemRelease)                                                                                                    \
     X(cuMemMap)                                                                                                        \
@@ -118,6 +118,10 @@
     X(cuGraphExecDestroy)                                                                                              \
     X(cuStreamSetAttribute)                                                                                            \
     X(cuStreamBatchMemOp)                                                                                              \
+    X(cuTensorMapEncodeTiled)                                                                                          \
+    X(cuTensorMapEncodeIm2col)                                                                                         \
+    X(cuTensorMapEncodeIm2colWide)                                                                                     \
+    X(cuTensorMapReplaceAddress)                                                                                       \
     X(cuProfilerStart)                                                                                                 \
     X(cuProfilerStop)
 

@@ -7,6 +7,7 @@
 #include "cpu/server/cuda/constant.h"
 #include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/cuda/memory.h"
+#include "cpu/server/cuda/physical.h"
 #include "cpu/server/core/part.h"
 #include "cpu/server/cuda/reserve.h"
 #include "cpu/server/core/session.h"
@@ -17,7 +18,8 @@ static int init(struct flyt_session *session, struct flyt_error *err)
 {
     session->images = calloc(1, sizeof *session->images);
     session->constants = calloc(1, sizeof *session->constants);
-    return session->images && session->constants ? 0 : flyt_error_set(err, -ENOMEM, "out of host memory");
+    session->mappings = calloc(1, sizeof *session->mappings);
+    return session->images && session->constants && session->mappings ? 0 : flyt_error_set(err, -ENOMEM, "out of host memory");
 }
 
 static int device_init(struct flyt_device *device, struct flyt_error *err)
@@ -40,6 +42,9 @@ static void fini(struct flyt_session *session)
     if (session->constants)
         flyt_constant_fini(session);
     free(session->constants);
+    if (session->mappings)
+        free(session->mappings->items);
+    free(session->mappings);
     free(session->images);
 }
 

@@ -5,6 +5,7 @@
 
 #include "cpu/server/cuda/account.h"
 #include "cpu/server/core/call.h"
+#include "cpu/server/cuda/physical.h"
 #include "cpu/server/cuda/constant.h"
 #include "cpu/server/core/scrub.h"
 #include "cpu/server/core/session.h"
@@ -28,6 +29,7 @@ int flyt_memory_init(struct flyt_device *device, struct flyt_error *err)
     flyt_allocator_init(&memory->addresses, FLYT_GRANULE_BYTES);
     flyt_allocator_init(&memory->small, FLYT_SMALL_ALIGN_BYTES);
     flyt_allocator_init(&memory->large, FLYT_GRANULE_BYTES);
+    flyt_allocator_init(&memory->whole, FLYT_GRANULE_BYTES);
     CUdeviceptr address = 0;
     CUresult result = driver->cuMemAddressReserve(&address, FLYT_WINDOW_BYTES, FLYT_GRANULE_BYTES, base, 0);
     if (result != CUDA_SUCCESS || address != base)
@@ -189,16 +191,23 @@ static bool can_go(struct flyt_device *device, struct flyt_extent *extent)
     return is_let_go;
 }
 
-/* Gives free extents back to the driver until at most kept_bytes of mapped memory are free. */
+/* Free, in extents that are divided. */
+static uint64_t divided_bytes(const struct flyt_memory *memory)
+{
+    return memory->small.free_bytes + memory->large.free_bytes;
+}
+
+/* Gives free extents back to the driver until at most kept_bytes of mapped memory are free. None of those that are not
+ * divided is kept. */
 static void shrink(struct flyt_device *device, uint64_t kept_bytes)
 {
     struct flyt_memory *memory = device->memory;
     memory->is_copied = false;
     for (struct flyt_extent **link = &memory->extents; *link;) {
         struct flyt_extent *extent = *link;
-        if (memory->small.free_bytes + memory->large.free_bytes <= kept_bytes)
-            break;
-        if (!can_go(device, extent) || flyt_allocator_remove(extent->arena, extent->address, extent->bytes) != 0) {
+        const bool is_kept = extent->arena != &memory->whole && divided_bytes(memory) <= kept_bytes;
+        if (is_kept || !can_go(device, extent) ||
+            flyt_allocator_remove(extent->arena, extent->address, extent->bytes) != 0) {
             link = &extent->next;
             continue;
         }
@@ -271,7 +280,7 @@ static uint64_t extent_bytes(const struct flyt_memory *memory, const struct flyt
 /* Mapped, and the program's no more. */
 static uint64_t cached_bytes(const struct flyt_memory *memory)
 {
-    return memory->small.free_bytes + memory->large.free_bytes + memory->pending_bytes;
+    return divided_bytes(memory) + memory->whole.free_bytes + memory->pending_bytes;
 }
 
 static void tell_cached(struct flyt_device *device)
@@ -381,7 +390,7 @@ void flyt_memory_reap(struct flyt_device *device)
     if (memory->is_sinking)
         memory->is_sinking = flyt_account_is_over(device);
     uint64_t kept_bytes = memory->is_sinking ? 0 : FLYT_CACHED_BYTES_MAX;
-    if (memory->small.free_bytes + memory->large.free_bytes > kept_bytes)
+    if (memory->whole.free_bytes || divided_bytes(memory) > kept_bytes)
         shrink(device, kept_bytes);
     tell_cached(device);
 }
@@ -443,16 +452,19 @@ void flyt_memory_reset(struct flyt_device *device)
     forget_given(memory);
     flyt_allocator_fini(&memory->small);
     flyt_allocator_fini(&memory->large);
-    struct flyt_extent *extent;
-    while ((extent = memory->extents)) {
-        memory->extents = extent->next;
+    for (struct flyt_extent **link = &memory->extents, *extent; (extent = *link);) {
+        if (extent->arena == &memory->whole) {
+            link = &extent->next;
+            continue;
+        }
+        *link = extent->next;
+        memory->extent_count--;
+        memory->extent_bytes -= extent->bytes;
         flyt_fence_unref(extent->cleared);
         unmap(device, extent);
         flyt_allocator_free(&memory->addresses, extent->address);
         free(extent);
     }
-    memory->extent_count = 0;
-    memory->extent_bytes = 0;
     tell_cached(device);
 }
 
@@ -462,6 +474,7 @@ void flyt_memory_fini(struct flyt_device *device)
     drop_pending(memory);
     flyt_allocator_fini(&memory->small);
     flyt_allocator_fini(&memory->large);
+    flyt_allocator_fini(&memory->whole);
     flyt_allocator_fini(&memory->addresses);
     flyt_account_fini(device);
     flyt_fence_unref(memory->pad_cleared);
@@ -518,6 +531,8 @@ static bool is_variable(struct flyt_session *session, uint64_t address, uint64_t
 bool flyt_memory_covers(struct flyt_session *session, uint64_t address, uint64_t bytes, struct flyt_device **ret_device)
 {
     int ordinal = flyt_window_device(address);
+    if (flyt_virtual_has(address, 1))
+        return flyt_mappings_cover(session, address, bytes, ret_device);
     if (ordinal < 0)
         return is_variable(session, address, bytes, ret_device);
     if ((unsigned)ordinal >= session->device_count)
@@ -528,6 +543,44 @@ bool flyt_memory_covers(struct flyt_session *session, uint64_t address, uint64_t
         return false;
     *ret_device = device;
     return true;
+}
+
+/* ---- physical memory ---- */
+
+static CUresult grow_whole(struct flyt_device *device, uint64_t bytes)
+{
+    struct flyt_memory *memory = device->memory;
+    if (bytes > FLYT_WINDOW_BYTES)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = grow(device, &memory->whole, bytes, false);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+        return result;
+    flyt_memory_give_back(device, false);
+    result = grow(device, &memory->whole, bytes, !is_more_to_come(memory));
+    return result == CUDA_ERROR_OUT_OF_MEMORY && is_more_to_come(memory) ? CUDA_ERROR_NOT_READY : result;
+}
+
+CUresult flyt_memory_create_whole(struct flyt_device *device, uint64_t sequence, uint64_t bytes,
+                                  struct flyt_extent **ret_extent)
+{
+    struct flyt_memory *memory = device->memory;
+    memory->attempt = sequence;
+    CUresult result = grow_whole(device, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_defer_has(device->session, FLYT_MEMORY_FREE, sequence))
+        result = CUDA_ERROR_NOT_READY;
+    if (result == CUDA_SUCCESS &&
+        flyt_allocator_take_at(&memory->whole, memory->extents->address, memory->extents->bytes) != 0)
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* and the extent, which is free, goes with the next that is */
+    if (result == CUDA_SUCCESS)
+        *ret_extent = memory->extents;
+    tell_cached(device);
+    return result;
+}
+
+void flyt_memory_free_whole(struct flyt_device *device, const struct flyt_extent *extent)
+{
+    flyt_allocator_free(&device->memory->whole, extent->address);
+    flyt_memory_reap(device);
 }
 
 /* ---- calls ---- */

@@ -41,7 +41,7 @@ struct flyt_extent {
     struct flyt_extent *next;
     uint64_t address, bytes;
     CUmemGenericAllocationHandle handle;
-    struct flyt_allocator *arena; /* that divides it: small or large; NULL: not known yet (memory_resume.c) */
+    struct flyt_allocator *arena; /* that divides it; NULL: not known yet (memory_resume.c) */
     uint64_t extent_id;           /* as the node manager knows it; 0: it does not */
     struct flyt_fence *cleared;   /* reached when it is (scrub.h); NULL: it is */
     bool is_allowed;              /* of a session that goes on: its device may access it already */
@@ -50,6 +50,7 @@ struct flyt_extent {
 struct flyt_memory {
     struct flyt_allocator addresses;    /* of the window, in granules */
     struct flyt_allocator small, large; /* of what is mapped */
+    struct flyt_allocator whole;        /* each extent in one piece: physical memory (physical.h) */
     bool is_pad_tried;                  /* there is a pad, or there is no memory for it, or an extent is in its place */
     struct flyt_fence *pad_cleared;     /* as an extent's */
     struct flyt_extent *extents;
@@ -78,7 +79,15 @@ CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t 
 /* CUDA_SUCCESS or CUDA_ERROR_INVALID_VALUE: no allocation begins there. sequence: of the call, above that of every
  * earlier one. */
 CUresult flyt_memory_free(struct flyt_device *device, uint64_t address, uint64_t sequence);
-/* Frees all allocations of the device, on which no work is running any more. */
+/*
+ * An extent of its own, of whole granules, for physical memory (physical.h). sequence: of the call. As
+ * flyt_memory_alloc; the extent stays the device's. Freed, of which no work may be under way any more, it goes as soon
+ * as nothing reads it.
+ */
+CUresult flyt_memory_create_whole(struct flyt_device *device, uint64_t sequence, uint64_t bytes,
+                                  struct flyt_extent **ret_extent);
+void flyt_memory_free_whole(struct flyt_device *device, const struct flyt_extent *extent);
+/* Frees all allocations of the device, physical memory apart, on which no work is running any more. */
 void flyt_memory_reset(struct flyt_device *device);
 /* Charges what the driver is to take for itself, after what is free here is given back for it. CUDA_SUCCESS,
  * CUDA_ERROR_OUT_OF_MEMORY, or CUDA_ERROR_NOT_READY, as flyt_memory_alloc. */
@@ -124,6 +133,9 @@ CUresult flyt_memory_allow_adopted(struct flyt_device *device);
  * allocation would, or overlaps another: nothing has changed; CUDA_ERROR_OUT_OF_MEMORY: no host memory.
  */
 CUresult flyt_memory_restore(struct flyt_device *device, uint64_t address, uint64_t bytes);
+/* The adopted extent is physical memory. CUDA_ERROR_INVALID_VALUE: there is no such one, or it has allocations. */
+CUresult flyt_memory_restore_whole(struct flyt_device *device, uint64_t address, uint64_t bytes,
+                                   struct flyt_extent **ret_extent);
 /* All allocations are there: what of the adopted extents is in none is free. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY:
  * no host memory; to be tried again. */
 CUresult flyt_memory_settle_adopted(struct flyt_device *device);

@@ -128,6 +128,23 @@ CUresult flyt_memory_restore(struct flyt_device *device, uint64_t address, uint6
     return flyt_allocator_take_at(arena, address, bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+CUresult flyt_memory_restore_whole(struct flyt_device *device, uint64_t address, uint64_t bytes,
+                                   struct flyt_extent **ret_extent)
+{
+    struct flyt_memory *memory = device->memory;
+    const unsigned place = place_of(memory, address);
+    struct flyt_extent *extent = place < memory->given_count ? memory->given[place] : NULL;
+    if (!extent || extent->address != address || extent->bytes != bytes || extent->arena)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flyt_allocator_add(&memory->whole, address, bytes) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    extent->arena = &memory->whole;
+    if (flyt_allocator_take_at(&memory->whole, address, bytes) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *ret_extent = extent;
+    return CUDA_SUCCESS;
+}
+
 CUresult flyt_memory_settle_adopted(struct flyt_device *device)
 {
     struct flyt_memory *memory = device->memory;

@@ -49,7 +49,7 @@ static CUresult find_objects(struct flyt_libcall *call, const char *kind, uint64
 static bool are_on_device(const uint64_t *addresses, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        if (addresses[i] && flyt_window_device(addresses[i]) < 0)
+        if (addresses[i] && !flyt_is_device_address(addresses[i]))
             return false;
     return true;
 }

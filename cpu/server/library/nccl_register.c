@@ -103,11 +103,14 @@ static bool get(struct registration *wanted, bool is_taken)
 
 /* ---- buffers ---- */
 
-/* Within the program's memory of one device: NCCL would otherwise give peers what else is mapped in this process. */
+/* Within the program's memory, of one device or where it maps some itself: NCCL would otherwise give peers what else is
+ * mapped in this process. */
 static bool is_of_program(uint64_t buffer, uint64_t bytes)
 {
     int device = flyt_window_device(buffer);
-    return device >= 0 && bytes && bytes <= flyt_window_base((unsigned)device) + FLYT_WINDOW_BYTES - buffer;
+    if (device < 0)
+        return bytes && flyt_virtual_has(buffer, bytes);
+    return bytes && bytes <= flyt_window_base((unsigned)device) + FLYT_WINDOW_BYTES - buffer;
 }
 
 CUresult flyt_server_resolve_ncclCommRegister(struct flyt_libcall *call);

@@ -161,8 +161,9 @@ void flyt_libcall_check_order(struct flyt_libcall *call, const void *array, size
 static bool is_device_range(uint64_t address, uint64_t bytes)
 {
     int device = flyt_window_device(address);
-    return device >= 0 && bytes <= FLYT_LIB_STAGE_BYTES_MAX &&
-           (!bytes || flyt_window_device(address + bytes - 1) == device);
+    bool is_there = device >= 0 ? !bytes || flyt_window_device(address + bytes - 1) == device
+                                : flyt_virtual_has(address, bytes ? bytes : 1);
+    return is_there && bytes <= FLYT_LIB_STAGE_BYTES_MAX;
 }
 
 static bool from_device(const struct flyt_libcall *call, void *to, uint64_t address, size_t bytes)

@@ -101,7 +101,7 @@ static void device_made(struct flyt_device *device)
 {
     const struct flyt_driver *driver = device->session->driver;
     if (driver->own)
-        flyt_own_code_add_device(driver->own, device->cu_primary);
+        flyt_own_code_add_device(driver->own, device->cu_device, device->cu_primary);
 }
 
 static void attached(struct flyt_session *session, flyt_handshake_res *res)

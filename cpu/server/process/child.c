@@ -138,7 +138,8 @@ static int prepare(struct child *child)
     status = flyt_manager_link_send(child->link_fd, &child->message, NULL, 0);
     /* Who is moved would wait for it. The software GPU executes none of them. */
     if (status == 0 && options->gpu >= 0 && !child->driver.is_soft)
-        child->driver.own = flyt_own_code_begin(&child->driver, child->session.devices[0].cu_primary);
+        child->driver.own = flyt_own_code_begin(&child->driver, child->session.devices[0].cu_device,
+                                                child->session.devices[0].cu_primary);
     return status;
 }
 

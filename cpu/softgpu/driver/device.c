@@ -400,6 +400,27 @@ static unsigned atomic_capabilities(CUatomicOperation operation)
     }
 }
 
+static CUresult tell_atomics(unsigned *capabilities, const CUatomicOperation *operations, unsigned count)
+{
+    if (!capabilities || !operations || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++)
+        if ((unsigned)operations[i] >= CU_ATOMIC_OPERATION_MAX)
+            return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++)
+        capabilities[i] = atomic_capabilities(operations[i]);
+    return CUDA_SUCCESS;
+}
+
+FLYT_SOFT_API cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations,
+                                                unsigned int count, CUdevice dev)
+{
+    struct flyt_soft_device *device;
+    CUresult r = flyt_soft_device_find(dev, &device);
+
+    return r == CUDA_SUCCESS ? tell_atomics(capabilities, operations, count) : r;
+}
+
 FLYT_SOFT_API cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations,
                                                unsigned int count, CUdevice srcDevice, CUdevice dstDevice)
 {
@@ -410,12 +431,5 @@ FLYT_SOFT_API cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const
         r = flyt_soft_device_find(dstDevice, &destination);
     if (r == CUDA_SUCCESS && source == destination)
         r = CUDA_ERROR_INVALID_DEVICE;
-    if (r == CUDA_SUCCESS && (!capabilities || !operations || !count))
-        r = CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < count && r == CUDA_SUCCESS; i++)
-        if ((unsigned)operations[i] >= CU_ATOMIC_OPERATION_MAX)
-            r = CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < count && r == CUDA_SUCCESS; i++)
-        capabilities[i] = atomic_capabilities(operations[i]);
-    return r;
+    return r == CUDA_SUCCESS ? tell_atomics(capabilities, operations, count) : r;
 }

@@ -63,6 +63,7 @@ static const struct {
     ENTRY(cuDeviceGetCount, 0),
     ENTRY(cuDeviceGetDevResource, 0),
     ENTRY(cuDeviceGetName, 0),
+    ENTRY(cuDeviceGetHostAtomicCapabilities, 0),
     ENTRY(cuDeviceGetP2PAtomicCapabilities, 0),
     ENTRY(cuDeviceGetP2PAttribute, 0),
     ENTRY(cuDeviceGetPCIBusId, 0),
@@ -231,6 +232,10 @@ static const struct {
     ENTRY(cuStreamSetAttribute, 0),
     ENTRY(cuStreamSynchronize, 0),
     ENTRY(cuStreamWaitEvent, 0),
+    ENTRY(cuTensorMapEncodeIm2col, 0),
+    ENTRY(cuTensorMapEncodeIm2colWide, 0),
+    ENTRY(cuTensorMapEncodeTiled, 0),
+    ENTRY(cuTensorMapReplaceAddress, 0),
     ENTRY(cuThreadExchangeStreamCaptureMode, 0),
 };
 

@@ -33,7 +33,7 @@
 #define FLYT_SOFT_GRANULE_BYTES ((uint64_t)1 << FLYT_SOFT_GRANULE_SHIFT)
 
 #define FLYT_SOFT_SPAN_BASE     ((uint64_t)0x1c0000000000)
-#define FLYT_SOFT_SPAN_BYTES    (36 * FLYT_SOFT_TIB)
+#define FLYT_SOFT_SPAN_BYTES    (44 * FLYT_SOFT_TIB)
 #define FLYT_SOFT_ALLOC_BASE    ((uint64_t)0x1c0000000000)
 #define FLYT_SOFT_ALLOC_BYTES   (64 * FLYT_SOFT_GIB) /* for each device */
 #define FLYT_SOFT_CHOSEN_BASE   ((uint64_t)0x1d0000000000)
@@ -44,7 +44,7 @@
 #define FLYT_SOFT_OWN_BYTES     (64 * FLYT_SOFT_GIB) /* for each device in use: variables, then the heap */
 #define FLYT_SOFT_GLOBALS_BYTES (32 * FLYT_SOFT_GIB)
 #define FLYT_SOFT_FIXED_BASE    ((uint64_t)0x200000000000)
-#define FLYT_SOFT_FIXED_BYTES   (32 * FLYT_SOFT_TIB)
+#define FLYT_SOFT_FIXED_BYTES   (40 * FLYT_SOFT_TIB)
 
 enum { FLYT_SOFT_ALLOC_ALIGN = 512, FLYT_SOFT_HEAP_ALIGN = 16 };
 

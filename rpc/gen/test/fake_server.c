@@ -236,6 +236,11 @@ void flyt_event_drop(struct flyt_event *event, const struct flyt_device *device)
     abort();
 }
 
+void flyt_physical_drop(struct flyt_physical *physical, const struct flyt_device *device)
+{
+    abort();
+}
+
 void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device *device)
 {
 }

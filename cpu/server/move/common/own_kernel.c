@@ -21,6 +21,7 @@ enum { DEVICES = 64 }; /* bits of `devices` */
 
 struct flyt_own_code {
     const struct flyt_driver *driver;
+    CUdevice cu_device;
     CUcontext cu_context;
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -74,18 +75,16 @@ static CUresult compile(const struct flyt_driver *driver, enum flyt_own_kernel w
     return result;
 }
 
-/* The current context's device, as a bit; 0: it has none. */
-static uint64_t device_bit(const struct flyt_driver *driver)
+/* 0: of a device with so high a number nothing is kept. */
+static uint64_t device_bit(CUdevice device)
 {
-    CUdevice device;
-    return driver->cuCtxGetDevice(&device) == CUDA_SUCCESS && device < DEVICES ? UINT64_C(1) << device : 0;
+    return device >= 0 && device < DEVICES ? UINT64_C(1) << device : 0;
 }
 
 static void *run(void *user)
 {
     struct flyt_own_code *code = user;
     const CUresult context = code->driver->cuCtxSetCurrent(code->cu_context);
-    const uint64_t device = context == CUDA_SUCCESS ? device_bit(code->driver) : 0;
     for (unsigned n = 0; n < FLYT_OWN_KERNELS; n++) {
         struct own_kernel *kernel = &code->kernels[n];
         CUlibrary library = NULL;
@@ -94,19 +93,21 @@ static void *run(void *user)
             flyt_warn("a kernel of the server's own cannot be compiled ahead, name=%s cuda_result=%d", kernels[n].name,
                       (int)result);
         pthread_mutex_lock(&code->mutex);
-        *kernel = (struct own_kernel){.is_done = true, .library = library, .devices = library ? device : 0};
+        *kernel = (struct own_kernel){
+            .is_done = true, .library = library, .devices = library ? device_bit(code->cu_device) : 0};
         pthread_cond_broadcast(&code->changed);
         pthread_mutex_unlock(&code->mutex);
     }
     return NULL;
 }
 
-struct flyt_own_code *flyt_own_code_begin(const struct flyt_driver *driver, CUcontext cu_context)
+struct flyt_own_code *flyt_own_code_begin(const struct flyt_driver *driver, CUdevice cu_device, CUcontext cu_context)
 {
     struct flyt_own_code *code = calloc(1, sizeof *code);
     if (!code)
         return NULL;
     code->driver = driver;
+    code->cu_device = cu_device;
     code->cu_context = cu_context;
     pthread_mutex_init(&code->mutex, NULL);
     pthread_cond_init(&code->changed, NULL);
@@ -143,12 +144,12 @@ static struct own_kernel await(struct flyt_own_code *code, enum flyt_own_kernel 
     return kernel;
 }
 
-void flyt_own_code_add_device(struct flyt_own_code *code, CUcontext cu_primary)
+void flyt_own_code_add_device(struct flyt_own_code *code, CUdevice cu_device, CUcontext cu_primary)
 {
     /* The first one is the thread's: nobody waits for that. */
-    if (cu_primary == code->cu_context || code->driver->cuCtxSetCurrent(cu_primary) != CUDA_SUCCESS)
+    if (cu_device == code->cu_device || code->driver->cuCtxSetCurrent(cu_primary) != CUDA_SUCCESS)
         return;
-    const uint64_t device = device_bit(code->driver);
+    const uint64_t device = device_bit(cu_device);
     for (unsigned n = 0; n < FLYT_OWN_KERNELS; n++) {
         const struct own_kernel kernel = await(code, n);
         if (!kernel.library || kernel.devices & device || place(code->driver, kernel.library) != CUDA_SUCCESS)
@@ -159,10 +160,11 @@ void flyt_own_code_add_device(struct flyt_own_code *code, CUcontext cu_primary)
     }
 }
 
-CUresult flyt_own_kernel_load(const struct flyt_driver *driver, enum flyt_own_kernel which, CUlibrary *ret_library)
+CUresult flyt_own_kernel_load(const struct flyt_driver *driver, CUdevice cu_device, enum flyt_own_kernel which,
+                              CUlibrary *ret_library)
 {
     const struct own_kernel kernel = driver->own ? await(driver->own, which) : (struct own_kernel){0};
-    if (!kernel.library || !(kernel.devices & device_bit(driver)))
+    if (!kernel.library || !(kernel.devices & device_bit(cu_device)))
         return load(driver, kernels[which].ptx, ret_library);
     *ret_library = kernel.library;
     return CUDA_SUCCESS;

@@ -20,22 +20,24 @@ enum flyt_own_kernel { FLYT_OWN_PAGE_HASH, FLYT_OWN_SCAN, FLYT_OWN_KERNELS };
 /* The kernels as libraries, which all devices of their compute capability may have; driver->own has it (driver.h). */
 struct flyt_own_code;
 
-/* Begins to compile all of them for the context's device, and to load them there, in a thread of its own, which uses
- * the driver: that must last, as must the context until flyt_own_code_free. NULL: it cannot be, and PTX will be loaded.
+/* Begins to compile all of them for the device, and to load them in its primary context, in a thread of its own, which
+ * uses the driver: that must last, as must the context until flyt_own_code_free. NULL: it cannot be, and PTX will be
+ * loaded.
  */
-struct flyt_own_code *flyt_own_code_begin(const struct flyt_driver *driver, CUcontext cu_context);
-/* Loads them in the primary context of another device, after waiting for them to be compiled; makes that context
- * current. Where the device does not take them, PTX will be loaded. */
-void flyt_own_code_add_device(struct flyt_own_code *code, CUcontext cu_primary);
+struct flyt_own_code *flyt_own_code_begin(const struct flyt_driver *driver, CUdevice cu_device, CUcontext cu_context);
+/* Loads them for another device, after waiting for them to be compiled; makes its primary context current. Where the
+ * device does not take them, PTX will be loaded. */
+void flyt_own_code_add_device(struct flyt_own_code *code, CUdevice cu_device, CUcontext cu_primary);
 /* Waits for the thread, and unloads them. NULL may be given. Returns NULL. */
 struct flyt_own_code *flyt_own_code_free(struct flyt_own_code *code);
 
 /*
- * A library with this kernel for the current context: that of driver->own, after waiting for it to be loaded, or, where
- * there is none, or the context's device has it not, one of PTX. The caller gives it back with
+ * A library with this kernel for the device, a context of which is current: that of driver->own, after waiting for it
+ * to be loaded, or, where there is none, or the device has it not, one of PTX. The caller gives it back with
  * flyt_own_kernel_unload. The driver's error.
  */
-CUresult flyt_own_kernel_load(const struct flyt_driver *driver, enum flyt_own_kernel which, CUlibrary *ret_library);
+CUresult flyt_own_kernel_load(const struct flyt_driver *driver, CUdevice cu_device, enum flyt_own_kernel which,
+                              CUlibrary *ret_library);
 CUresult flyt_own_kernel_unload(const struct flyt_driver *driver, CUlibrary library);
 
 #endif

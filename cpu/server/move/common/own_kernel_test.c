@@ -56,7 +56,7 @@ static struct flyt_driver driver_with_calls(void)
 }
 
 /* Hashes pages by the kernel: they are as the algorithm on the CPU has them. */
-static void hashes_are_right(const struct flyt_driver *driver, CUstream stream)
+static void hashes_are_right(const struct flyt_driver *driver, CUdevice device, CUstream stream)
 {
     static const struct flyt_page_key key = {"sixteen bytes !"};
     static unsigned char pages[PAGES][FLYT_PAGE_BYTES];
@@ -73,7 +73,7 @@ static void hashes_are_right(const struct flyt_driver *driver, CUstream stream)
     assert_ok(cuMemAlloc(&hasher_memory, FLYT_PAGE_HASHER_BYTES));
     assert_ok(cuMemAlloc(&batch_memory, FLYT_PAGE_BATCH_BYTES(PAGES)));
     flyt_page_hash_prepare(&key, &keys);
-    assert_ok(flyt_page_hasher_init(&hasher, driver, &key, hasher_memory, stream));
+    assert_ok(flyt_page_hasher_init(&hasher, driver, device, &key, hasher_memory, stream));
     assert_ok(flyt_page_batch_init(&batch, &hasher, PAGES, batch_memory));
     assert_ok(flyt_page_batch_look(&batch, &range, 1, SMS, stream));
     assert_ok(cuStreamSynchronize(stream));
@@ -93,7 +93,7 @@ static void hashes_are_right(const struct flyt_driver *driver, CUstream stream)
 }
 
 /* The second of two words names a variable, and is found by the kernel. */
-static void an_address_is_found(const struct flyt_driver *driver, CUstream stream)
+static void an_address_is_found(const struct flyt_driver *driver, CUdevice device, CUstream stream)
 {
     const uint64_t variable = 0x7000000, words[] = {1, variable + 4};
     struct flyt_scan_place places[] = {{variable, 8, false}, {variable + 4096, 8, false}};
@@ -102,7 +102,7 @@ static void an_address_is_found(const struct flyt_driver *driver, CUstream strea
     assert_ok(cuMemAlloc(&memory, sizeof words));
     assert_ok(cuMemcpyHtoD(memory, words, sizeof words));
     const struct flyt_scan_range range = {memory, sizeof words};
-    assert_ok(flyt_scan(driver, &range, 1, places, 2, SMS, stream));
+    assert_ok(flyt_scan(driver, device, &range, 1, places, 2, SMS, stream));
     assert_true(places[0].is_referenced);
     assert_false(places[1].is_referenced);
     assert_ok(cuMemFree(memory));
@@ -119,8 +119,8 @@ static CUcontext current_context(void)
 static void note_ptx(CUstream stream, const void **ret_hash, const void **ret_scan)
 {
     const struct flyt_driver driver = driver_with_calls();
-    hashes_are_right(&driver, stream);
-    an_address_is_found(&driver, stream);
+    hashes_are_right(&driver, 0, stream);
+    an_address_is_found(&driver, 0, stream);
     assert_int_equal(calls.image_count, 2);
     *ret_hash = calls.images[0];
     *ret_scan = calls.images[1];
@@ -141,7 +141,7 @@ static void begin(struct compiled *self, __typeof__(&cuLinkAddData) link)
     self->driver = driver_with_calls();
     if (link)
         self->driver.cuLinkAddData = link;
-    self->driver.own = flyt_own_code_begin(&self->driver, current_context());
+    self->driver.own = flyt_own_code_begin(&self->driver, 0, current_context());
     assert_non_null(self->driver.own);
 }
 
@@ -156,11 +156,11 @@ static void what_was_compiled_is_loaded_ahead(void **state)
 {
     struct compiled self;
     begin(&self, NULL);
-    an_address_is_found(&self.driver, self.stream);
+    an_address_is_found(&self.driver, 0, self.stream);
     assert_int_equal(calls.image_count, 2);
     assert_int_equal(calls.placed_count, 2);
-    hashes_are_right(&self.driver, self.stream);
-    hashes_are_right(&self.driver, self.stream);
+    hashes_are_right(&self.driver, 0, self.stream);
+    hashes_are_right(&self.driver, 0, self.stream);
     assert_int_equal(calls.image_count, 2);
     assert_int_equal(calls.placed_count, 2);
     for (unsigned n = 0; n < 2; n++) {
@@ -174,8 +174,8 @@ static void what_cannot_be_compiled_is_loaded_as_it_is(void **state)
 {
     struct compiled self;
     begin(&self, link_nothing);
-    hashes_are_right(&self.driver, self.stream);
-    an_address_is_found(&self.driver, self.stream);
+    hashes_are_right(&self.driver, 0, self.stream);
+    an_address_is_found(&self.driver, 0, self.stream);
     assert_int_equal(calls.image_count, 2);
     assert_ptr_equal(calls.images[0], self.hash_ptx);
     assert_ptr_equal(calls.images[1], self.scan_ptx);
@@ -198,14 +198,14 @@ static void another_device_has_it_ahead(void **state)
     CUstream stream;
     begin(&self, NULL);
     first = current_context();
-    flyt_own_code_add_device(self.driver.own, use_other_device());
+    flyt_own_code_add_device(self.driver.own, 1, use_other_device());
     assert_int_equal(calls.image_count, 2);
     assert_int_equal(calls.placed_count, 4);
-    flyt_own_code_add_device(self.driver.own, first);
-    flyt_own_code_add_device(self.driver.own, use_other_device()); /* both have it */
+    flyt_own_code_add_device(self.driver.own, 0, first);
+    flyt_own_code_add_device(self.driver.own, 1, use_other_device()); /* both have it */
     assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    hashes_are_right(&self.driver, stream);
-    an_address_is_found(&self.driver, stream);
+    hashes_are_right(&self.driver, 1, stream);
+    an_address_is_found(&self.driver, 1, stream);
     assert_int_equal(calls.image_count, 2);
     assert_int_equal(calls.placed_count, 4);
     assert_ok(cuStreamDestroy(stream));
@@ -220,21 +220,21 @@ static void what_a_device_does_not_take_is_loaded_as_it_is(void **state)
     CUcontext first;
     CUstream stream;
     begin(&self, NULL);
-    hashes_are_right(&self.driver, self.stream);
-    an_address_is_found(&self.driver, self.stream);
+    hashes_are_right(&self.driver, 0, self.stream);
+    an_address_is_found(&self.driver, 0, self.stream);
     first = current_context();
     calls.module_failures = 1;
-    flyt_own_code_add_device(self.driver.own, use_other_device());
+    flyt_own_code_add_device(self.driver.own, 1, use_other_device());
     assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    hashes_are_right(&self.driver, stream);
-    hashes_are_right(&self.driver, stream);
-    an_address_is_found(&self.driver, stream);
+    hashes_are_right(&self.driver, 1, stream);
+    hashes_are_right(&self.driver, 1, stream);
+    an_address_is_found(&self.driver, 1, stream);
     assert_int_equal(calls.image_count, 4);
     assert_ptr_equal(calls.images[2], self.hash_ptx);
     assert_ptr_equal(calls.images[3], self.hash_ptx);
     assert_ok(cuStreamDestroy(stream));
     assert_ok(cuCtxSetCurrent(first));
-    hashes_are_right(&self.driver, self.stream);
+    hashes_are_right(&self.driver, 0, self.stream);
     assert_int_equal(calls.image_count, 4);
     end(&self);
 }
@@ -246,7 +246,7 @@ static void what_cannot_be_loaded_at_all_is_told(void **state)
     struct flyt_driver driver = driver_with_calls();
     CUlibrary library = NULL;
     calls.module_failures = 1;
-    assert_int_equal(flyt_own_kernel_load(&driver, FLYT_OWN_SCAN, &library), CUDA_ERROR_NO_BINARY_FOR_GPU);
+    assert_int_equal(flyt_own_kernel_load(&driver, 0, FLYT_OWN_SCAN, &library), CUDA_ERROR_NO_BINARY_FOR_GPU);
     assert_null(library);
     assert_null(flyt_own_code_free(NULL));
     assert_ok(cuStreamDestroy(stream));

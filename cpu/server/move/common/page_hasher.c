@@ -16,9 +16,9 @@ enum { NATIVE_PAGES = 16 };
 
 _Static_assert(sizeof(struct flyt_page_hash_keys) <= FLYT_PAGE_HASHER_BYTES, "key words");
 
-static CUresult load_kernel(struct flyt_page_hasher *hasher)
+static CUresult load_kernel(struct flyt_page_hasher *hasher, CUdevice cu_device)
 {
-    CUresult result = flyt_own_kernel_load(hasher->driver, FLYT_OWN_PAGE_HASH, &hasher->cu_library);
+    CUresult result = flyt_own_kernel_load(hasher->driver, cu_device, FLYT_OWN_PAGE_HASH, &hasher->cu_library);
     return result == CUDA_SUCCESS ? hasher->driver->cuLibraryEnumerateKernels(&hasher->cu_kernel, 1, hasher->cu_library)
                                   : result;
 }
@@ -28,7 +28,7 @@ static CUresult copy_keys(const struct flyt_page_hasher *hasher, CUstream cu_str
     return hasher->driver->cuMemcpyHtoDAsync(hasher->device_keys, hasher->keys, sizeof *hasher->keys, cu_stream);
 }
 
-CUresult flyt_page_hasher_init(struct flyt_page_hasher *hasher, const struct flyt_driver *driver,
+CUresult flyt_page_hasher_init(struct flyt_page_hasher *hasher, const struct flyt_driver *driver, CUdevice cu_device,
                                const struct flyt_page_key *key, uint64_t device_memory, CUstream cu_stream)
 {
     void *memory;
@@ -44,7 +44,7 @@ CUresult flyt_page_hasher_init(struct flyt_page_hasher *hasher, const struct fly
             hasher->pages = memory;
         return result;
     }
-    result = load_kernel(hasher);
+    result = load_kernel(hasher, cu_device);
     return result == CUDA_SUCCESS ? copy_keys(hasher, cu_stream) : result;
 }
 

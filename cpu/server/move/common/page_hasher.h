@@ -64,7 +64,7 @@ struct flyt_page_hasher {
  * current context, aligned to 256; it is the hasher's until flyt_page_hasher_fini. The driver's error, or
  * CUDA_ERROR_OUT_OF_MEMORY; the hasher can be finished then, too.
  */
-CUresult flyt_page_hasher_init(struct flyt_page_hasher *hasher, const struct flyt_driver *driver,
+CUresult flyt_page_hasher_init(struct flyt_page_hasher *hasher, const struct flyt_driver *driver, CUdevice cu_device,
                                const struct flyt_page_key *key, uint64_t device_memory, CUstream cu_stream);
 /* Another key from now on, in place of the first one, which nothing on the GPU reads any more: its key words, which are
  * copied, and are made once for all hashers. The driver's error. */

@@ -60,7 +60,7 @@ static int set_up(void **state)
     }
     fill(self);
     flyt_page_hash_prepare(&key, &self->keys);
-    assert_ok(flyt_page_hasher_init(&self->hasher, *state, &key, self->hasher_memory, self->stream));
+    assert_ok(flyt_page_hasher_init(&self->hasher, *state, 0, &key, self->hasher_memory, self->stream));
     assert_ok(flyt_page_batch_init(&self->batch, &self->hasher, PAGES, self->batch_memory));
     *state = self;
     return 0;

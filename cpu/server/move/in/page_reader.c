@@ -62,8 +62,8 @@ CUresult flyt_page_reader_open(struct flyt_page_reader *page_reader, struct flyt
     if (result == CUDA_SUCCESS)
         result = make_memory(page_reader);
     if (result == CUDA_SUCCESS)
-        result = flyt_page_hasher_init(&page_reader->hasher, session->driver, key, page_reader->address,
-                                       page_reader->cu_stream);
+        result = flyt_page_hasher_init(&page_reader->hasher, session->driver, session->devices[ordinal].cu_device, key,
+                                       page_reader->address, page_reader->cu_stream);
     for (unsigned n = 0; n < batch_count && result == CUDA_SUCCESS; n++) {
         result = flyt_page_batch_init(&page_reader->batches[n], &page_reader->hasher, pages_max,
                                       page_reader->address + FLYT_PAGE_HASHER_BYTES + n * batch_bytes(pages_max));

@@ -156,7 +156,8 @@ int flyt_copier_open(struct flyt_copier *copier, struct flyt_device *device, con
     if (result == CUDA_SUCCESS)
         result = follow(copier);
     if (result == CUDA_SUCCESS)
-        result = flyt_page_hasher_init(&copier->hasher, driver, key, device->hash_base, copier->cu_stream);
+        result = flyt_page_hasher_init(&copier->hasher, driver, device->cu_device, key, device->hash_base,
+                                       copier->cu_stream);
     if (result == CUDA_SUCCESS)
         result = driver->cuEventRecord(copier->keys, copier->cu_stream);
     for (unsigned i = 0; i < FLYT_COPIER_BATCHES && result == CUDA_SUCCESS; i++)

@@ -229,7 +229,7 @@ static int find_references(struct save *self)
             return status;
         CUresult result = flyt_device_use(device);
         if (result == CUDA_SUCCESS)
-            result = flyt_scan(session->driver, ranges, count, self->places, self->variable_count,
+            result = flyt_scan(session->driver, device->cu_device, ranges, count, self->places, self->variable_count,
                                device->partition->sm_count, device->legacy->cu_stream);
         free(ranges);
         if (result == CUDA_ERROR_OUT_OF_MEMORY)

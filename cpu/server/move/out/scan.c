@@ -15,6 +15,7 @@ struct entry {
 /* One scan. */
 struct scan {
     const struct flyt_driver *driver;
+    CUdevice cu_device;
     CUstream cu_stream;
     unsigned sms_count;
     CUlibrary cu_library;
@@ -75,7 +76,7 @@ static CUresult load_kernel(struct scan *self)
 {
     const struct flyt_driver *driver = self->driver;
     size_t places_bytes, found_bytes;
-    CUresult result = flyt_own_kernel_load(driver, FLYT_OWN_SCAN, &self->cu_library);
+    CUresult result = flyt_own_kernel_load(driver, self->cu_device, FLYT_OWN_SCAN, &self->cu_library);
     if (result != CUDA_SUCCESS)
         return result;
     result = driver->cuLibraryEnumerateKernels(&self->cu_kernel, 1, self->cu_library);
@@ -181,10 +182,11 @@ static CUresult look(struct scan *self, const struct flyt_scan_range *ranges, ui
     return result;
 }
 
-CUresult flyt_scan(const struct flyt_driver *driver, const struct flyt_scan_range *ranges, uint32_t range_count,
-                   struct flyt_scan_place *places, uint32_t place_count, unsigned sms_count, CUstream cu_stream)
+CUresult flyt_scan(const struct flyt_driver *driver, CUdevice cu_device, const struct flyt_scan_range *ranges,
+                   uint32_t range_count, struct flyt_scan_place *places, uint32_t place_count, unsigned sms_count,
+                   CUstream cu_stream)
 {
-    struct scan self = {.driver = driver, .cu_stream = cu_stream, .sms_count = sms_count};
+    struct scan self = {.driver = driver, .cu_device = cu_device, .cu_stream = cu_stream, .sms_count = sms_count};
     if (!place_count || !range_count)
         return CUDA_SUCCESS;
     CUresult result = make_entries(&self, places, place_count);

@@ -30,11 +30,12 @@ struct flyt_scan_range {
 };
 
 /*
- * Looks through the ranges for addresses of the places, which may lie on other devices and overlap. In the stream, of
- * the current context; waits for it. sms_count: of that context. CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, or the
- * driver's error: then nothing is known. One thread at a time.
+ * Looks through the ranges, of the device, for addresses of the places, which may lie on other devices and overlap. In
+ * the stream, of the current context; waits for it. sms_count: of that context. CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY,
+ * or the driver's error: then nothing is known. One thread at a time.
  */
-CUresult flyt_scan(const struct flyt_driver *driver, const struct flyt_scan_range *ranges, uint32_t range_count,
-                   struct flyt_scan_place *places, uint32_t place_count, unsigned sms_count, CUstream cu_stream);
+CUresult flyt_scan(const struct flyt_driver *driver, CUdevice cu_device, const struct flyt_scan_range *ranges,
+                   uint32_t range_count, struct flyt_scan_place *places, uint32_t place_count, unsigned sms_count,
+                   CUstream cu_stream);
 
 #endif

@@ -52,7 +52,7 @@ static void scan(struct fixture *self, const struct flyt_scan_range *ranges, uin
     assert_ok(cuMemcpyHtoD(self->memory, self->words, MEMORY_BYTES));
     for (uint32_t i = 0; i < place_count; i++)
         places[i].is_referenced = false;
-    assert_ok(flyt_scan(self->driver, ranges, range_count, places, place_count, SMS, self->stream));
+    assert_ok(flyt_scan(self->driver, 0, ranges, range_count, places, place_count, SMS, self->stream));
 }
 
 static void scan_all(struct fixture *self, struct flyt_scan_place *places, uint32_t place_count)
@@ -192,9 +192,9 @@ static void nothing_to_look_for(void **state)
     struct fixture *self = *state;
     const struct flyt_scan_range all = {self->memory, MEMORY_BYTES};
     struct flyt_scan_place place = {0x7f0000001000, 64, true};
-    assert_ok(flyt_scan(self->driver, &all, 1, NULL, 0, SMS, self->stream));
-    assert_ok(flyt_scan(self->driver, NULL, 0, &place, 1, SMS, self->stream));
-    assert_ok(flyt_scan(self->driver, &all, 1, &place, 1, SMS, self->stream));
+    assert_ok(flyt_scan(self->driver, 0, &all, 1, NULL, 0, SMS, self->stream));
+    assert_ok(flyt_scan(self->driver, 0, NULL, 0, &place, 1, SMS, self->stream));
+    assert_ok(flyt_scan(self->driver, 0, &all, 1, &place, 1, SMS, self->stream));
     assert_true(place.is_referenced); /* what was known stays */
 }
 

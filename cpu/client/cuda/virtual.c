@@ -1,0 +1,605 @@
+#include "cpu/client/cuda/virtual.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cpu/client/bulk/range.h"
+#include "cpu/client/core/answer.h"
+#include "cpu/client/core/instance.h"
+#include "cpu/client/core/restore_call.h"
+#include "cpu/client/core/table.h"
+#include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/pool.h"
+#include "rpc/base/id.h"
+
+#define GRANULE_BYTES (2ull << 20)
+
+struct reservation {
+    struct reservation *next; /* by address */
+    uint64_t address, bytes;  /* bytes: as asked for */
+};
+
+struct physical {
+    struct flyt_record record;
+    int device;
+    uint64_t bytes, address; /* address: of its extent */
+    unsigned handle_types;
+    unsigned handle_count, mapping_count; /* one of 0 both: the server is told to let it go */
+};
+
+enum mapping_state {
+    MAPPING_ASKED, /* the server has not answered */
+    MAPPING_MADE,
+    MAPPING_ENDING /* the server was told, and has not answered */
+};
+
+struct mapping {
+    struct mapping *next; /* by address */
+    enum mapping_state state;
+    uint64_t address, bytes;
+    struct physical *physical;
+    unsigned access[FLYT_DEVICES_MAX]; /* CUmemAccess_flags, by device */
+};
+
+/* Nobody who holds the mutex calls the server: the restore, which takes it, may be what the answer waits for. */
+static struct {
+    pthread_mutex_t mutex;
+    struct reservation *reservations;
+    struct mapping *mappings;
+} books = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static struct flyt_table physical_table = FLYT_TABLE_INIT(FLYT_ID_PHYSICAL, struct physical, 1);
+
+FLYT_ANSWER_CALL(virtual_create)
+FLYT_ANSWER_CALL(virtual_map)
+FLYT_ANSWER_CALL(virtual_unmap)
+FLYT_ANSWER_CALL(virtual_access)
+
+static bool is_granular(uint64_t bytes)
+{
+    return bytes % GRANULE_BYTES == 0;
+}
+
+/* ---- reservations ---- */
+
+static uint64_t whole_granules(uint64_t bytes)
+{
+    return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
+}
+
+static uint64_t end_of(const struct reservation *one)
+{
+    return one->address + whole_granules(one->bytes);
+}
+
+/* The place in the list of a reservation of so many granules' bytes, at the first address that is free, from `from` on;
+ * *ret_address: that. NULL: there is none. */
+static struct reservation **find_free_locked(uint64_t from, uint64_t bytes, uint64_t alignment, uint64_t *ret_address)
+{
+    struct reservation **link = &books.reservations;
+    uint64_t address = (from + alignment - 1) / alignment * alignment;
+    for (; *link && (*link)->address < address + bytes; link = &(*link)->next)
+        if (end_of(*link) > address)
+            address = (end_of(*link) + alignment - 1) / alignment * alignment;
+    *ret_address = address;
+    return flyt_virtual_has(address, bytes) ? link : NULL;
+}
+
+/* At the wanted address where that is free, else at the first one that is. */
+static CUresult reserve_locked(struct reservation *fresh, uint64_t alignment, uint64_t wanted)
+{
+    const uint64_t bytes = whole_granules(fresh->bytes);
+    bool is_hint = wanted && wanted % alignment == 0 && flyt_virtual_has(wanted, bytes);
+    struct reservation **link = is_hint ? find_free_locked(wanted, bytes, alignment, &fresh->address) : NULL;
+    if (!link || fresh->address != wanted)
+        link = find_free_locked(FLYT_VIRTUAL_BASE, bytes, alignment, &fresh->address);
+    if (!link)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fresh->next = *link;
+    *link = fresh;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_virtual_reserve(size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags,
+                              CUdeviceptr *ret_address)
+{
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (!ret_address || !bytes || flags || bytes % page_bytes || wanted % page_bytes || alignment & (alignment - 1))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > FLYT_VIRTUAL_BYTES || alignment > FLYT_VIRTUAL_BYTES)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct reservation *fresh = calloc(1, sizeof *fresh);
+    if (!fresh)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fresh->bytes = bytes;
+    pthread_mutex_lock(&books.mutex);
+    result = reserve_locked(fresh, alignment > GRANULE_BYTES ? alignment : GRANULE_BYTES, wanted);
+    if (!result)
+        *ret_address = fresh->address;
+    pthread_mutex_unlock(&books.mutex);
+    if (result)
+        free(fresh);
+    return result;
+}
+
+/* The first mapping that ends behind the address. */
+static struct mapping **place_locked(uint64_t address)
+{
+    struct mapping **link = &books.mappings;
+    while (*link && (*link)->address + (*link)->bytes <= address)
+        link = &(*link)->next;
+    return link;
+}
+
+static bool has_mapping_locked(uint64_t address, uint64_t bytes)
+{
+    const struct mapping *one = *place_locked(address);
+    return one && one->address < address + bytes;
+}
+
+CUresult flyt_virtual_free(CUdeviceptr address, size_t bytes)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&books.mutex);
+    struct reservation **link = &books.reservations, *gone;
+    while (*link && (*link)->address != address)
+        link = &(*link)->next;
+    gone = *link;
+    if (gone && (gone->bytes != bytes || has_mapping_locked(address, bytes)))
+        gone = NULL;
+    if (gone)
+        *link = gone->next;
+    pthread_mutex_unlock(&books.mutex);
+    free(gone);
+    return gone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- physical memory ---- */
+
+/* What memory may be made of. */
+static CUresult check_properties(const CUmemAllocationProp *properties)
+{
+    const struct flyt_device_info *info;
+    const unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return properties->location.type == CU_MEM_LOCATION_TYPE_INVALID
+                   ? CUDA_ERROR_INVALID_VALUE
+                   : flyt_not_supported("physical memory of the host (cuMemCreate)");
+    if ((unsigned)properties->requestedHandleTypes & ~known || properties->win32HandleMetaData)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (properties->allocFlags.usage)
+        return flyt_not_supported("physical memory for sparse arrays or decompression (cuMemCreate)");
+    return flyt_device_info(properties->location.id, &info);
+}
+
+CUresult flyt_virtual_granularity(const CUmemAllocationProp *properties, int option, size_t *ret_bytes)
+{
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = check_properties(properties);
+    if (result)
+        return result;
+    if (!ret_bytes || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+        return CUDA_ERROR_INVALID_VALUE;
+    *ret_bytes = GRANULE_BYTES;
+    return CUDA_SUCCESS;
+}
+
+static CUresult ask_for(struct physical *physical)
+{
+    flyt_virtual_create_args args = {.thread = flyt_thread_number(),
+                                     .physical_id = physical->record.minted_id,
+                                     .device = (unsigned)physical->device,
+                                     .bytes = physical->bytes};
+    flyt_virtual_create_res res = {0};
+    int status = call_virtual_create(&args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "virtual_create");
+    if (!result) {
+        physical->address = res.address;
+        physical->record.created = 1; /* by an earlier call than any behind which the session goes on */
+        flyt_table_publish(&physical->record);
+    }
+    flyt_answer_end();
+    return result;
+}
+
+CUresult flyt_virtual_create(size_t bytes, const CUmemAllocationProp *properties, unsigned long long flags,
+                             CUmemGenericAllocationHandle *ret_handle)
+{
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_handle || flags || !bytes || !is_granular(bytes)))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = check_properties(properties);
+    struct physical *physical = result ? NULL : flyt_table_new(&physical_table);
+    if (!physical)
+        return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
+    physical->device = properties->location.id;
+    physical->bytes = bytes;
+    physical->handle_types = (unsigned)properties->requestedHandleTypes;
+    physical->handle_count = 1;
+    physical->mapping_count = 0;
+    result = ask_for(physical);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_pool_give_back(physical->device))
+        result = ask_for(physical);
+    if (result)
+        flyt_table_free(&physical_table, &physical->record);
+    else
+        *ret_handle = physical->record.minted_id;
+    return result;
+}
+
+/* What the program has a handle of; NULL: it is none. */
+static struct physical *find_locked(CUmemGenericAllocationHandle handle)
+{
+    struct physical *physical = flyt_table_find(&physical_table, handle);
+    return physical && physical->handle_count ? physical : NULL;
+}
+
+/* With its last handle and its last mapping it goes. Whether that was so: then the caller lets it go, without the
+ * mutex. */
+static bool has_gone_locked(const struct physical *physical)
+{
+    return !physical->handle_count && !physical->mapping_count &&
+           flyt_table_take(&physical_table, physical->record.minted_id);
+}
+
+static CUresult let_go(struct physical *physical)
+{
+    flyt_virtual_release_args args = {.thread = flyt_thread_number(), .physical_id = physical->record.minted_id};
+    int status = flyt_send_virtual_release(flyt_client.channel, &args, &physical->record.destroyed);
+    flyt_table_free(&physical_table, &physical->record);
+    return flyt_client_status(status, "virtual_release");
+}
+
+CUresult flyt_virtual_release(CUmemGenericAllocationHandle handle)
+{
+    CUresult result = flyt_client_enter_release();
+    if (result)
+        return result;
+    pthread_mutex_lock(&books.mutex);
+    struct physical *physical = find_locked(handle);
+    if (physical)
+        physical->handle_count--;
+    bool is_gone = physical && has_gone_locked(physical);
+    pthread_mutex_unlock(&books.mutex);
+    if (!physical)
+        return CUDA_ERROR_INVALID_VALUE;
+    return is_gone ? let_go(physical) : CUDA_SUCCESS;
+}
+
+CUresult flyt_virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle)
+{
+    CUresult result = flyt_client_enter();
+    if (result || !ret_handle)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&books.mutex);
+    const struct mapping *one = *place_locked(address);
+    if (one && one->address <= address && one->state == MAPPING_MADE) {
+        one->physical->handle_count++;
+        *ret_handle = one->physical->record.minted_id;
+    } else {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_unlock(&books.mutex);
+    return result;
+}
+
+CUresult flyt_virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_properties)
+{
+    CUresult result = flyt_client_enter();
+    if (result || !ret_properties)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&books.mutex);
+    const struct physical *physical = find_locked(handle);
+    if (physical)
+        *ret_properties =
+            (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .requestedHandleTypes = (CUmemAllocationHandleType)physical->handle_types,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = physical->device}};
+    pthread_mutex_unlock(&books.mutex);
+    return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- mappings ---- */
+
+/* Whether one reservation has all of it. */
+static bool is_reserved_locked(uint64_t address, uint64_t bytes)
+{
+    const struct reservation *one = books.reservations;
+    while (one && end_of(one) <= address)
+        one = one->next;
+    return one && one->address <= address && bytes <= end_of(one) - address;
+}
+
+/* The first of the mappings that the range is, each as a whole; NULL: it is not. */
+static struct mapping *first_in_locked(uint64_t address, uint64_t bytes)
+{
+    struct mapping *first = *place_locked(address), *one = first;
+    uint64_t at = address;
+    while (one && one->state == MAPPING_MADE && one->address == at && one->bytes <= address + bytes - at) {
+        at += one->bytes;
+        one = one->next;
+    }
+    return bytes && at == address + bytes ? first : NULL;
+}
+
+/* Enters what the server is asked for. */
+static CUresult enter_mapping(struct mapping *fresh, CUmemGenericAllocationHandle handle)
+{
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&books.mutex);
+    fresh->physical = find_locked(handle);
+    bool is_free = fresh->physical && is_reserved_locked(fresh->address, fresh->bytes) &&
+                   !has_mapping_locked(fresh->address, fresh->bytes);
+    if (is_free && fresh->bytes > fresh->physical->bytes) {
+        result = CUDA_ERROR_NOT_SUPPORTED; /* as the driver says */
+    } else if (is_free) {
+        struct mapping **link = place_locked(fresh->address);
+        fresh->next = *link;
+        *link = fresh;
+        fresh->physical->mapping_count++;
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&books.mutex);
+    return result;
+}
+
+/* Takes it out of the books. Whether its physical memory goes with it. */
+static bool remove_mapping_locked(const struct mapping *gone)
+{
+    struct mapping **link = &books.mappings;
+    while (*link != gone)
+        link = &(*link)->next;
+    *link = gone->next;
+    gone->physical->mapping_count--;
+    return has_gone_locked(gone->physical);
+}
+
+/* Copies know it from now on. */
+static CUresult add_range(const struct mapping *mapping)
+{
+    const struct flyt_range range = {.base = mapping->address,
+                                     .bytes = mapping->bytes,
+                                     .kind = FLYT_RANGE_MAPPED,
+                                     .device = mapping->physical->device};
+    return flyt_range_insert(&range) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+static CUresult ask_to_map(struct mapping *mapping)
+{
+    flyt_virtual_map_args args = {.thread = flyt_thread_number(),
+                                  .physical_id = mapping->physical->record.minted_id,
+                                  .address = mapping->address,
+                                  .bytes = mapping->bytes};
+    flyt_virtual_map_res res = {0};
+    int status = call_virtual_map(&args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "virtual_map");
+    pthread_mutex_lock(&books.mutex);
+    bool is_gone = result && remove_mapping_locked(mapping);
+    if (!result)
+        mapping->state = MAPPING_MADE;
+    pthread_mutex_unlock(&books.mutex);
+    flyt_answer_end();
+    if (is_gone)
+        let_go(mapping->physical);
+    if (result)
+        free(mapping);
+    return result;
+}
+
+CUresult flyt_virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                          unsigned long long flags)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (!bytes || offset || flags || !is_granular(address) || !is_granular(bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct mapping *fresh = calloc(1, sizeof *fresh);
+    if (!fresh)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *fresh = (struct mapping){.state = MAPPING_ASKED, .address = address, .bytes = bytes};
+    result = enter_mapping(fresh, handle);
+    if (result) {
+        free(fresh);
+        return result;
+    }
+    result = ask_to_map(fresh);
+    if (!result && (result = add_range(fresh)))
+        flyt_virtual_unmap(address, bytes);
+    return result;
+}
+
+/* What was mapped in the range is in nobody's way any more, or stays as it is. */
+static void end_unmapping(uint64_t address, uint64_t bytes, bool is_unmapped)
+{
+    for (uint64_t at = address; at < address + bytes;) {
+        pthread_mutex_lock(&books.mutex);
+        struct mapping *one = *place_locked(at);
+        if (is_unmapped)
+            flyt_range_remove(at, FLYT_RANGE_MAPPED, NULL);
+        at += one->bytes;
+        one->state = MAPPING_MADE;
+        bool is_gone = is_unmapped && remove_mapping_locked(one);
+        pthread_mutex_unlock(&books.mutex);
+        if (is_gone)
+            let_go(one->physical);
+        if (is_unmapped)
+            free(one);
+    }
+}
+
+CUresult flyt_virtual_unmap(CUdeviceptr address, size_t bytes)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    pthread_mutex_lock(&books.mutex);
+    struct mapping *first = first_in_locked(address, bytes);
+    for (struct mapping *one = first; one && one->address < address + bytes; one = one->next)
+        one->state = MAPPING_ENDING;
+    pthread_mutex_unlock(&books.mutex);
+    if (!first)
+        return CUDA_ERROR_INVALID_VALUE;
+    flyt_virtual_unmap_args args = {.thread = flyt_thread_number(), .address = address, .bytes = bytes};
+    flyt_virtual_unmap_res res = {0};
+    int status = call_virtual_unmap(&args, &res);
+    result = flyt_client_reply(status, res.result, "virtual_unmap");
+    end_unmapping(address, bytes, !result);
+    flyt_answer_end();
+    return result;
+}
+
+/* ---- access ---- */
+
+static CUresult check_access(const CUmemAccessDesc *desc)
+{
+    const struct flyt_device_info *info;
+    if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return desc->location.type == CU_MEM_LOCATION_TYPE_INVALID
+                   ? CUDA_ERROR_INVALID_VALUE
+                   : flyt_not_supported("access of the host to physical memory (cuMemSetAccess)");
+    if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+        desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        return CUDA_ERROR_INVALID_VALUE;
+    return flyt_device_info(desc->location.id, &info);
+}
+
+/* Whether the range is mapped; then each mapping's access is noted where `device` is no -1. */
+static bool note_access(uint64_t address, uint64_t bytes, int device, unsigned flags)
+{
+    pthread_mutex_lock(&books.mutex);
+    struct mapping *first = first_in_locked(address, bytes);
+    for (struct mapping *one = first; device >= 0 && one && one->address < address + bytes; one = one->next)
+        one->access[device] = flags;
+    pthread_mutex_unlock(&books.mutex);
+    return first != NULL;
+}
+
+static CUresult ask_for_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *desc)
+{
+    flyt_virtual_access_args args = {.thread = flyt_thread_number(),
+                                     .device = (unsigned)desc->location.id,
+                                     .address = address,
+                                     .bytes = bytes,
+                                     .flags = (unsigned)desc->flags};
+    flyt_virtual_access_res res = {0};
+    int status = call_virtual_access(&args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "virtual_access");
+    if (!result)
+        note_access(address, bytes, desc->location.id, (unsigned)desc->flags);
+    flyt_answer_end();
+    return result;
+}
+
+CUresult flyt_virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *descs, size_t count)
+{
+    CUresult result = flyt_client_enter();
+    if (!result && (!descs || !count || !note_access(address, bytes, -1, 0)))
+        result = CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count && !result; i++)
+        result = check_access(&descs[i]);
+    for (size_t i = 0; i < count && !result; i++)
+        result = ask_for_access(address, bytes, &descs[i]);
+    return result;
+}
+
+CUresult flyt_virtual_get_access(const CUmemLocation *location, CUdeviceptr address, unsigned long long *ret_flags)
+{
+    const struct flyt_device_info *info;
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_device_info(location->id, &info);
+    if (result)
+        return result;
+    pthread_mutex_lock(&books.mutex);
+    const struct mapping *one = *place_locked(address);
+    if (one && one->address <= address && one->state == MAPPING_MADE)
+        *ret_flags = one->access[location->id];
+    else
+        result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_unlock(&books.mutex);
+    return result;
+}
+
+/* ---- at another server ---- */
+
+static int make_physical(struct flyt_restore *restore)
+{
+    struct physical *one;
+    uint32_t slot = 0;
+    int status = 0;
+    while (!status && (one = flyt_table_next_at(&physical_table, restore->sequence, &slot))) {
+        flyt_virtual_restore_args args = {.thread = FLYT_RESTORE_THREAD,
+                                          .physical_id = one->record.minted_id,
+                                          .device = (unsigned)one->device,
+                                          .address = one->address,
+                                          .bytes = one->bytes};
+        flyt_virtual_restore_res res = {0};
+        int sent = flyt_call_virtual_restore(restore->fresh, &args, &res);
+        status = flyt_restore_answered(restore, sent, res.result, "physical memory of device %d, %llu bytes",
+                                       one->device, (unsigned long long)one->bytes);
+    }
+    return status;
+}
+
+static int map_again(struct flyt_restore *restore, const struct mapping *mapping)
+{
+    flyt_virtual_map_args args = {.thread = FLYT_RESTORE_THREAD,
+                                  .physical_id = mapping->physical->record.minted_id,
+                                  .address = mapping->address,
+                                  .bytes = mapping->bytes};
+    flyt_virtual_map_res res = {0};
+    int sent = flyt_call_virtual_map(restore->fresh, &args, &res);
+    return flyt_restore_answered(restore, sent, res.result, "the mapping at %#llx",
+                                 (unsigned long long)mapping->address);
+}
+
+/* Of neighbours with the same access in one call. Returns the first mapping behind them. */
+static const struct mapping *allow_again(struct flyt_restore *restore, const struct mapping *first, int device,
+                                         int *status)
+{
+    flyt_virtual_access_args args = {.thread = FLYT_RESTORE_THREAD,
+                                     .device = (unsigned)device,
+                                     .address = first->address,
+                                     .flags = first->access[device]};
+    flyt_virtual_access_res res = {0};
+    const struct mapping *next = first;
+    for (; next && next->state != MAPPING_ASKED && next->address == args.address + args.bytes &&
+           next->access[device] == first->access[device];
+         next = next->next)
+        args.bytes += next->bytes;
+    if (args.flags) {
+        int sent = flyt_call_virtual_access(restore->fresh, &args, &res);
+        *status = flyt_restore_answered(restore, sent, res.result, "access of device %d to what is mapped at %#llx",
+                                        device, (unsigned long long)args.address);
+    }
+    return next;
+}
+
+int flyt_virtual_restore(struct flyt_restore *restore)
+{
+    int status = make_physical(restore);
+    pthread_mutex_lock(&books.mutex);
+    for (const struct mapping *one = books.mappings; one && !status; one = one->next)
+        if (one->state != MAPPING_ASKED)
+            status = map_again(restore, one);
+    for (int device = 0; device < (int)flyt_client.device_count && !status; device++)
+        for (const struct mapping *one = books.mappings; one && !status;)
+            one = one->state == MAPPING_ASKED ? one->next : allow_again(restore, one, device, &status);
+    pthread_mutex_unlock(&books.mutex);
+    return status;
+}

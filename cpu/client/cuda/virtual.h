@@ -1,0 +1,46 @@
+/*
+ * Virtual memory management by the program: it reserves addresses, creates physical memory on a device, maps it there,
+ * and says which devices may access it. Reservations are the client's own, in a window that no device's memory is in;
+ * the server hears of physical memory, and of what is mapped (cpu/server/cuda/physical.h). Physical memory belongs to
+ * no context: a device that is reset keeps it.
+ *
+ * All functions but the last enter the library, and return what the driver's functions of these names document, and
+ * CUDA_ERROR_NOT_SUPPORTED of memory that is not a device's. Any thread.
+ */
+#ifndef FLYT_CLIENT_VIRTUAL_H
+#define FLYT_CLIENT_VIRTUAL_H
+
+#include <stddef.h>
+#include <cuda.h>
+#include "cpu/client/core/api.h"
+
+/* cuMemAddressReserve, cuMemAddressFree. */
+FLYT_API CUresult flyt_virtual_reserve(size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags,
+                                       CUdeviceptr *ret_address);
+FLYT_API CUresult flyt_virtual_free(CUdeviceptr address, size_t bytes);
+
+/* cuMemCreate. A handle for POSIX file descriptors may be asked for, as there is memory then; it is not exported. */
+FLYT_API CUresult flyt_virtual_create(size_t bytes, const CUmemAllocationProp *properties, unsigned long long flags,
+                                      CUmemGenericAllocationHandle *ret_handle);
+/* cuMemRelease, cuMemRetainAllocationHandle. */
+FLYT_API CUresult flyt_virtual_release(CUmemGenericAllocationHandle handle);
+FLYT_API CUresult flyt_virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle);
+
+/* cuMemMap, cuMemUnmap, cuMemSetAccess, cuMemGetAccess. */
+FLYT_API CUresult flyt_virtual_map(CUdeviceptr address, size_t bytes, size_t offset,
+                                   CUmemGenericAllocationHandle handle, unsigned long long flags);
+FLYT_API CUresult flyt_virtual_unmap(CUdeviceptr address, size_t bytes);
+FLYT_API CUresult flyt_virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *descs,
+                                          size_t count);
+FLYT_API CUresult flyt_virtual_get_access(const CUmemLocation *location, CUdeviceptr address,
+                                          unsigned long long *ret_flags);
+
+/* cuMemGetAllocationGranularity, cuMemGetAllocationPropertiesFromHandle. */
+FLYT_API CUresult flyt_virtual_granularity(const CUmemAllocationProp *properties, int option, size_t *ret_bytes);
+FLYT_API CUresult flyt_virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_properties);
+
+/* Makes physical memory and mappings again (records/restore.h), behind the allocations. */
+struct flyt_restore;
+int flyt_virtual_restore(struct flyt_restore *restore);
+
+#endif

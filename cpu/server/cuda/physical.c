@@ -1,0 +1,308 @@
+#include "cpu/server/cuda/physical.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/server/core/call.h"
+#include "cpu/server/core/session.h"
+#include "cpu/server/core/stream.h"
+#include "cpu/server/cuda/memory.h"
+#include "flyt_serve.h"
+#include "rpc/base/id.h"
+
+static bool is_granular(uint64_t bytes)
+{
+    return bytes % FLYT_GRANULE_BYTES == 0;
+}
+
+static bool is_mappable(uint64_t address, uint64_t bytes)
+{
+    return bytes && is_granular(address) && is_granular(bytes) && flyt_virtual_has(address, bytes);
+}
+
+/* ---- the mappings ---- */
+
+/* The first one that ends behind the address: its place among them. */
+static unsigned place_of(const struct flyt_mappings *mappings, uint64_t address)
+{
+    unsigned low = 0, high = mappings->count;
+    while (low < high) {
+        unsigned middle = low + (high - low) / 2;
+        if (mappings->items[middle].address + mappings->items[middle].bytes <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool flyt_mappings_cover(const struct flyt_session *session, uint64_t address, uint64_t bytes,
+                         struct flyt_device **ret_device)
+{
+    const struct flyt_mappings *mappings = session->mappings;
+    unsigned i = place_of(mappings, address);
+    if (i == mappings->count || mappings->items[i].address > address)
+        return false;
+    struct flyt_device *device = mappings->items[i].physical->device;
+    uint64_t end = mappings->items[i].address + mappings->items[i].bytes;
+    while (end - address < bytes) {
+        const struct flyt_mapping *next = ++i < mappings->count ? &mappings->items[i] : NULL;
+        if (!next || next->address != end || next->physical->device != device)
+            return false;
+        end += next->bytes;
+    }
+    *ret_device = device;
+    return true;
+}
+
+/* How many mappings are the range, each as a whole, from *ret_first on; 0: some of it is not mapped, or not as a
+ * whole. */
+static unsigned count_in(const struct flyt_mappings *mappings, uint64_t address, uint64_t bytes, unsigned *ret_first)
+{
+    unsigned first = place_of(mappings, address), i = first;
+    uint64_t at = address;
+    while (i < mappings->count && mappings->items[i].address == at && mappings->items[i].bytes <= address + bytes - at)
+        at += mappings->items[i++].bytes;
+    *ret_first = first;
+    return at == address + bytes ? i - first : 0;
+}
+
+static CUresult make_room(struct flyt_mappings *mappings)
+{
+    if (mappings->count < mappings->capacity)
+        return CUDA_SUCCESS;
+    unsigned capacity = mappings->capacity ? 2 * mappings->capacity : 64;
+    struct flyt_mapping *items =
+        mappings->count < FLYT_MAPPINGS_MAX ? realloc(mappings->items, capacity * sizeof *items) : NULL;
+    if (!items)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    mappings->items = items;
+    mappings->capacity = capacity;
+    return CUDA_SUCCESS;
+}
+
+/* CUDA_ERROR_OUT_OF_MEMORY: something of the driver's lies there. */
+static CUresult reserve_window(struct flyt_session *session)
+{
+    CUdeviceptr address = 0;
+    if (session->mappings->is_reserved)
+        return CUDA_SUCCESS;
+    CUresult result =
+        session->driver->cuMemAddressReserve(&address, FLYT_VIRTUAL_BYTES, FLYT_GRANULE_BYTES, FLYT_VIRTUAL_BASE, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (address != FLYT_VIRTUAL_BASE) {
+        session->driver->cuMemAddressFree(address, FLYT_VIRTUAL_BYTES);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    session->mappings->is_reserved = true;
+    return CUDA_SUCCESS;
+}
+
+/* ---- physical memory ---- */
+
+void flyt_physical_drop(struct flyt_physical *physical, const struct flyt_device *device)
+{
+    if (device)
+        return;
+    flyt_object_remove(&physical->device->session->objects, &physical->object);
+    free(physical);
+}
+
+static CUresult enter(struct flyt_device *device, uint64_t id, struct flyt_extent *extent)
+{
+    struct flyt_physical *physical = calloc(1, sizeof *physical);
+    if (!physical)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *physical = (struct flyt_physical){.object.id = id, .device = device, .extent = extent};
+    CUresult result = flyt_session_insert(device->session, &physical->object, FLYT_ID_PHYSICAL);
+    if (result != CUDA_SUCCESS)
+        free(physical);
+    return result;
+}
+
+static CUresult create(struct flyt_device *device, uint64_t sequence, uint64_t id, uint64_t bytes,
+                       uint64_t *ret_address)
+{
+    struct flyt_extent *extent;
+    CUresult result = flyt_memory_create_whole(device, sequence, bytes, &extent);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *ret_address = extent->address;
+    result = enter(device, id, extent);
+    if (result != CUDA_SUCCESS)
+        flyt_memory_free_whole(device, extent);
+    return result;
+}
+
+/* It waits for freed memory. */
+struct create_job {
+    struct flyt_job job;
+    struct flyt_device *device;
+    uint64_t id, bytes, address;
+};
+
+static CUresult create_advance(struct flyt_job *job)
+{
+    struct create_job *self = (struct create_job *)job;
+    if (job->session->fatal != CUDA_SUCCESS)
+        return job->session->fatal;
+    CUresult result = flyt_device_use(self->device);
+    return result == CUDA_SUCCESS ? create(self->device, job->sequence, self->id, self->bytes, &self->address) : result;
+}
+
+static void create_finish(struct flyt_job *job, CUresult result)
+{
+    flyt_virtual_create_res res = {.address = ((struct create_job *)job)->address};
+    flyt_job_reply_with(job, result, &res, sizeof res);
+}
+
+static const struct flyt_job_ops create_ops = {create_advance, create_finish, NULL};
+
+CUresult flyt_serve_virtual_create(struct flyt_call *call, const flyt_virtual_create_args *args,
+                                   flyt_virtual_create_res *res)
+{
+    struct flyt_device *device;
+    if (!args->bytes || !is_granular(args->bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result == CUDA_SUCCESS)
+        result = create(device, call->sequence, args->physical_id, args->bytes, &res->address);
+    if (result != CUDA_ERROR_NOT_READY)
+        return result;
+    struct create_job *self = calloc(1, sizeof *self);
+    if (!self)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    self->device = device;
+    self->id = args->physical_id;
+    self->bytes = args->bytes;
+    flyt_job_start(&self->job, &create_ops, call, NULL);
+    return FLYT_CALL_STARTED;
+}
+
+CUresult flyt_serve_virtual_restore(struct flyt_call *call, const flyt_virtual_restore_args *args,
+                                    flyt_virtual_restore_res *res)
+{
+    struct flyt_device *device;
+    struct flyt_extent *extent;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result == CUDA_SUCCESS)
+        result = flyt_memory_restore_whole(device, args->address, args->bytes, &extent);
+    return result == CUDA_SUCCESS ? enter(device, args->physical_id, extent) : result;
+}
+
+CUresult flyt_serve_virtual_release(struct flyt_call *call, const flyt_virtual_release_args *args,
+                                    struct flyt_physical *physical)
+{
+    struct flyt_device *device = physical->device;
+    if (physical->mapping_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_device_use(device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    flyt_memory_free_whole(device, physical->extent);
+    flyt_physical_drop(physical, NULL);
+    return CUDA_SUCCESS;
+}
+
+/* ---- calls about mappings ---- */
+
+CUresult flyt_serve_virtual_map(struct flyt_call *call, const flyt_virtual_map_args *args,
+                                struct flyt_physical *physical, flyt_virtual_map_res *res)
+{
+    struct flyt_mappings *mappings = call->session->mappings;
+    if (!is_mappable(args->address, args->bytes) || args->bytes > physical->extent->bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    unsigned place = place_of(mappings, args->address);
+    if (place < mappings->count && mappings->items[place].address < args->address + args->bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = make_room(mappings);
+    if (result == CUDA_SUCCESS)
+        result = flyt_device_use(physical->device);
+    if (result == CUDA_SUCCESS)
+        result = reserve_window(call->session);
+    if (result == CUDA_SUCCESS)
+        result = call->session->driver->cuMemMap(args->address, args->bytes, 0, physical->extent->handle, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    memmove(mappings->items + place + 1, mappings->items + place, (mappings->count - place) * sizeof *mappings->items);
+    mappings->items[place] =
+        (struct flyt_mapping){.address = args->address, .bytes = args->bytes, .physical = physical};
+    mappings->count++;
+    physical->mapping_count++;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_serve_virtual_access(struct flyt_call *call, const flyt_virtual_access_args *args,
+                                   flyt_virtual_access_res *res)
+{
+    struct flyt_device *device;
+    unsigned first;
+    if (!is_mappable(args->address, args->bytes) || args->flags & ~CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
+        !count_in(call->session->mappings, args->address, args->bytes, &first))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->cu_device},
+                                    .flags = (CUmemAccess_flags)args->flags};
+    return call->session->driver->cuMemSetAccess(args->address, args->bytes, &access, 1);
+}
+
+struct unmap_job {
+    struct flyt_job job;
+    uint64_t address, bytes;
+};
+
+/* Nothing uses the memory any more. */
+static CUresult unmap(struct flyt_session *session, uint64_t address, uint64_t bytes)
+{
+    struct flyt_mappings *mappings = session->mappings;
+    unsigned first, count = count_in(mappings, address, bytes, &first), done = 0;
+    CUresult result = count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (; done < count && result == CUDA_SUCCESS; done++) {
+        const struct flyt_mapping *one = &mappings->items[first + done];
+        result = flyt_device_use(one->physical->device);
+        if (result == CUDA_SUCCESS)
+            result = session->driver->cuMemUnmap(one->address, one->bytes);
+        if (result != CUDA_SUCCESS)
+            break;
+        one->physical->mapping_count--;
+    }
+    mappings->count -= done;
+    memmove(mappings->items + first, mappings->items + first + done,
+            (mappings->count - first) * sizeof *mappings->items);
+    return result;
+}
+
+static void unmap_finish(struct flyt_job *job, CUresult result)
+{
+    const struct unmap_job *self = (const struct unmap_job *)job;
+    flyt_job_reply(job, result == CUDA_SUCCESS ? unmap(job->session, self->address, self->bytes) : result);
+}
+
+static const struct flyt_job_ops unmap_ops = {NULL, unmap_finish, NULL};
+
+CUresult flyt_serve_virtual_unmap(struct flyt_call *call, const flyt_virtual_unmap_args *args,
+                                  flyt_virtual_unmap_res *res)
+{
+    struct flyt_fence_set work = {0};
+    unsigned first;
+    if (!is_mappable(args->address, args->bytes) ||
+        !count_in(call->session->mappings, args->address, args->bytes, &first))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct unmap_job *self = calloc(1, sizeof *self);
+    if (!self)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = flyt_stream_mark_busy(call->session, NULL, &work);
+    if (result != CUDA_SUCCESS) {
+        flyt_fence_set_fini(&work);
+        free(self);
+        return result;
+    }
+    self->address = args->address;
+    self->bytes = args->bytes;
+    result = flyt_job_after(&self->job, &unmap_ops, call, &work);
+    flyt_job_keep_unexecuted(&self->job);
+    return result;
+}

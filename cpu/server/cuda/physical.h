@@ -1,0 +1,50 @@
+/*
+ * Physical memory that the program maps by itself (cuMemCreate, cuMemMap). Each is an extent of its own (memory.h),
+ * mapped in its device's window for ever: so it is charged, cleared, hashed and moved as all extents are. Where the
+ * program maps it, in the window of addresses of no device (rpc/base/id.h), it is mapped once more. The window is
+ * reserved with the first mapping.
+ *
+ * The client keeps the books of what is reserved and who may access what; the next server hears it all again. The
+ * submission thread.
+ */
+#ifndef FLYT_SERVER_PHYSICAL_H
+#define FLYT_SERVER_PHYSICAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu/server/core/object.h"
+
+struct flyt_device;
+struct flyt_extent;
+struct flyt_session;
+
+/* Mappings of a session. */
+enum { FLYT_MAPPINGS_MAX = 1 << 16 };
+
+struct flyt_physical {
+    struct flyt_object object;
+    struct flyt_device *device;
+    struct flyt_extent *extent;
+    unsigned mapping_count;
+};
+
+struct flyt_mapping {
+    uint64_t address, bytes;
+    struct flyt_physical *physical;
+};
+
+struct flyt_mappings {
+    struct flyt_mapping *items; /* by address */
+    unsigned count, capacity;
+    bool is_reserved; /* the window is */
+};
+
+/* Lets go of it at the session's end (device NULL). The reset of a device leaves it: it belongs to no context. */
+void flyt_physical_drop(struct flyt_physical *physical, const struct flyt_device *device);
+
+/* Whether all of the range is mapped, to memory of one device: *ret_device. */
+bool flyt_mappings_cover(const struct flyt_session *session, uint64_t address, uint64_t bytes,
+                         struct flyt_device **ret_device);
+
+#endif
