@@ -58,10 +58,10 @@ struct flyt_launch_taken {
     uint64_t kernel_id; /* on the wire */
     int device;
     uint32_t param_bytes, param_count;
-    char *buffer;  /* param_bytes */
-    void **params; /* into it, one for each */
-    bool has_host; /* one may be a host address */
-    flyt_launch_attribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
+    char *buffer;                      /* param_bytes */
+    void **params;                     /* into it, one for each */
+    bool has_host;                     /* one may be a host address */
+    flyt_launch_attribute *attributes; /* the taker's, too; NULL: none */
     unsigned attribute_count;
 };
 /* On the current context's device; `stream` of the launch does not count. What flyt_kernel_launch returns. */

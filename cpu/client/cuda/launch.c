@@ -353,6 +353,7 @@ CUresult flyt_kernel_launch(const struct flyt_launch *launch)
 CUresult flyt_launch_take(const struct flyt_launch *launch, struct flyt_launch_taken *ret_taken)
 {
     char room[PARAMS_ON_STACK_BYTES];
+    flyt_launch_attribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
     struct flyt_launch_taken taken = {0};
     struct flyt_kernel *kernel;
     uint64_t context_id;
@@ -366,7 +367,7 @@ CUresult flyt_launch_take(const struct flyt_launch *launch, struct flyt_launch_t
     if (!result)
         result = check(launch, kernel, taken.device, &taken.kernel_id);
     if (!result)
-        result = flyt_kernel_wire_attributes(launch, taken.attributes);
+        result = flyt_kernel_wire_attributes(launch, attributes);
     if (!result)
         result = get_params(launch, kernel, room, &params, &taken.param_bytes, &taken.has_host, &owned);
     if (result)
@@ -375,14 +376,18 @@ CUresult flyt_launch_take(const struct flyt_launch *launch, struct flyt_launch_t
     taken.param_count = kernel->param_count;
     taken.buffer = malloc(taken.param_bytes + 1);
     taken.params = calloc(kernel->param_count + 1, sizeof *taken.params);
-    if (taken.buffer && taken.params) {
+    taken.attributes = taken.attribute_count ? calloc(taken.attribute_count, sizeof *attributes) : NULL;
+    if (taken.buffer && taken.params && (taken.attributes || !taken.attribute_count)) {
         memcpy(taken.buffer, params, taken.param_bytes);
+        if (taken.attribute_count)
+            memcpy(taken.attributes, attributes, taken.attribute_count * sizeof *attributes);
         for (uint32_t i = 0; i < kernel->param_count; i++)
             taken.params[i] = taken.buffer + kernel->params[i].offset_bytes;
         *ret_taken = taken;
     } else {
         free(taken.buffer);
         free(taken.params);
+        free(taken.attributes);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     free(owned);

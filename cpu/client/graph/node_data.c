@@ -42,9 +42,9 @@ static bool is_kept(CUlaunchAttributeID id)
 static CUresult take_attributes(struct flyt_node_data *data)
 {
     struct flyt_launch *launch = &data->kernel.launch;
-    CUlaunchAttribute *own = calloc(FLYT_LAUNCH_ATTRIBUTES_MAX, sizeof *own);
+    CUlaunchAttribute *own = launch->attribute_count ? calloc(launch->attribute_count, sizeof *own) : NULL;
     unsigned count = 0;
-    if (!own)
+    if (!own && launch->attribute_count)
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < launch->attribute_count; i++)
         if (is_kept(launch->attributes[i].id))
@@ -60,6 +60,7 @@ static void free_taken(struct flyt_launch_taken *taken)
         return;
     free(taken->buffer);
     free(taken->params);
+    free(taken->attributes);
     free(taken);
 }
 
@@ -104,17 +105,21 @@ CUresult flyt_node_data_set_attribute(struct flyt_node_data *data, CUlaunchAttri
                                       const CUlaunchAttributeValue *value)
 {
     struct flyt_launch *launch = &data->kernel.launch;
-    CUlaunchAttribute *list = (CUlaunchAttribute *)(uintptr_t)launch->attributes;
     struct flyt_launch_taken *before = data->kernel.taken;
+    const unsigned old_count = launch->attribute_count;
     unsigned place = 0;
     if (!is_kept(id))
         return CUDA_SUCCESS;
-    while (place < launch->attribute_count && list[place].id != id)
+    while (place < old_count && launch->attributes[place].id != id)
         place++;
     if (place == FLYT_LAUNCH_ATTRIBUTES_MAX)
         return CUDA_ERROR_INVALID_VALUE;
-    const CUlaunchAttribute old = list[place];
-    const unsigned old_count = launch->attribute_count;
+    CUlaunchAttribute *list =
+        realloc((CUlaunchAttribute *)(uintptr_t)launch->attributes, (old_count + 1) * sizeof *list);
+    if (!list)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    launch->attributes = list;
+    const CUlaunchAttribute old = place < old_count ? list[place] : (CUlaunchAttribute){0};
     list[place] = (CUlaunchAttribute){.id = id, .value = *value};
     launch->attribute_count = place == old_count ? old_count + 1 : old_count;
     CUresult result = take(data);
@@ -132,12 +137,13 @@ static CUresult clone_kernel(const struct flyt_node_data *from, struct flyt_node
     const struct flyt_launch_taken *taken = from->kernel.taken;
     struct flyt_launch_taken *own = copy_of(taken, sizeof *taken);
     CUlaunchAttribute *attributes =
-        copy_of(from->kernel.launch.attributes, FLYT_LAUNCH_ATTRIBUTES_MAX * sizeof *attributes);
+        copy_of(from->kernel.launch.attributes, from->kernel.launch.attribute_count * sizeof *attributes);
     if (own) {
         own->buffer = copy_of(taken->buffer, taken->param_bytes);
         own->params = calloc(taken->param_count + 1, sizeof *own->params);
+        own->attributes = copy_of(taken->attributes, taken->attribute_count * sizeof *own->attributes);
     }
-    if (!own || !attributes || !own->buffer || !own->params) {
+    if (!own || !attributes || !own->buffer || !own->params || !own->attributes) {
         free_taken(own);
         free(attributes);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -226,9 +226,38 @@ CUresult flyt_segment_upload(uint64_t segment_id, struct flyt_stream *stream)
 
 /* ---- at another server ---- */
 
+/* Whether the library of a kernel is there behind the restore's call. */
+static bool is_there(const struct flyt_restore *restore, uint64_t library_id)
+{
+    uint32_t slot = 0;
+    const struct flyt_library *library;
+    do
+        library = flyt_library_next_at(restore->sequence, &slot);
+    while (library && library->record.minted_id != library_id);
+    return library;
+}
+
+/* Kernels of a library that was unloaded cannot be launched any more, and not be named: the segment has no nodes then.
+ */
+static bool may_have_nodes(const struct flyt_restore *restore, const struct flyt_segment *segment)
+{
+    uint64_t known = 0;
+    for (unsigned i = 0; i < segment->node_count; i++) {
+        uint64_t kernel_id = segment->nodes[i].kernel_id;
+        if (!kernel_id || flyt_kernel_library_id(kernel_id) == known)
+            continue;
+        known = flyt_kernel_library_id(kernel_id);
+        if (!is_there(restore, known))
+            return false;
+    }
+    return true;
+}
+
 static int restore_nodes(struct flyt_restore *restore, const struct flyt_segment *segment)
 {
     int status = 0;
+    if (!may_have_nodes(restore, segment))
+        return 0;
     for (unsigned i = 0; i < segment->node_count && !status; i++) {
         flyt_segment_node_args args = segment->nodes[i];
         uint64_t sequence = 0;

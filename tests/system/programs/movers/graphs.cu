@@ -215,9 +215,55 @@ struct capture_under_way : mover {
     }
 };
 
+/* Executable graphs that the program keeps, though the module of their kernel is gone. */
+struct graph_outlives_module : mover {
+    cudaStream_t stream;
+    CUgraphExec kept = NULL;
+    mover_stepper stepper;
+
+    void make()
+    {
+        static const char image[] =
+            ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
+        CUDA_KERNEL_NODE_PARAMS params = {};
+        CUmodule module;
+        CUgraph graph;
+        CUgraphNode node;
+
+        CHECK_CU(cuModuleLoadData(&module, image));
+        CHECK_CU(cuModuleGetFunction(&params.func, module, "nothing"));
+        params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+        params.blockDimX = params.blockDimY = params.blockDimZ = 1;
+        CHECK_CU(cuGraphCreate(&graph, 0));
+        CHECK_CU(cuGraphAddKernelNode(&node, graph, NULL, 0, &params));
+        CHECK_CU(cuGraphInstantiate(&kept, graph, 0));
+        CHECK_CU(cuGraphLaunch(kept, stream));
+        CHECK_CU(cuStreamSynchronize(stream));
+        CHECK_CU(cuGraphDestroy(graph));
+        CHECK_CU(cuModuleUnload(module));
+    }
+    void set_up() override
+    {
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        stepper.make(random());
+        make();
+    }
+    void round() override
+    {
+        stepper.step(random(), stream, 10);
+        CHECK(cudaStreamSynchronize(stream));
+        stepper.check("beside a graph of a module that is gone");
+        if (random(8) == 0) {
+            CHECK_CU(cuGraphExecDestroy(kept));
+            make();
+        }
+    }
+};
+
 static const mover_entry entries[] = {
     {"graph_launches", 0, mover_make<graph_launches>, "a graph with work of the GPU and of the host"},
     {"graph_changes", 0, mover_make<graph_changes>, "graphs whose nodes are changed between launches"},
+    {"graph_outlives_module", 0, mover_make<graph_outlives_module>, "a graph whose module is gone"},
     {"capture_under_way", 0, mover_make<capture_under_way>, "a capture that lasts for rounds"},
 };
 MOVER_FAMILY(graphs, entries);

@@ -1,0 +1,147 @@
+/* Graphs: their order, that of their launches, and where their kernels run. */
+#include "cpu/softgpu/driver/green_test.h"
+
+enum { WORDS = 64 };
+
+static CUlibrary library, where_library;
+static CUdeviceptr memory;
+
+static int start(void **state)
+{
+    test_start();
+    library = test_library();
+    where_library = test_green_library();
+    return cuMemAlloc(&memory, WORDS * sizeof(uint32_t)) != CUDA_SUCCESS;
+}
+
+/* A kernel (word, value) of one block. */
+static CUgraphNode kernel_node(CUgraph graph, CUgraphNode before, CUfunction kernel, CUcontext ctx, uint32_t value)
+{
+    struct {
+        uint64_t word;
+        uint32_t value;
+    } params = {memory, value};
+    size_t bytes = sizeof(params);
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &params, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    CUDA_KERNEL_NODE_PARAMS node_params = {.gridDimX = 1,
+                                           .gridDimY = 1,
+                                           .gridDimZ = 1,
+                                           .blockDimX = 1,
+                                           .blockDimY = 1,
+                                           .blockDimZ = 1,
+                                           .extra = extra,
+                                           .kern = (CUkernel)kernel,
+                                           .ctx = ctx};
+    CUgraphNode node;
+
+    assert_ok(cuGraphAddKernelNode(&node, graph, &before, before ? 1 : 0, &node_params));
+    return node;
+}
+
+static uint32_t word(unsigned i)
+{
+    uint32_t value;
+
+    assert_ok(cuMemcpyDtoH(&value, memory + i * sizeof(value), sizeof(value)));
+    return value;
+}
+
+static CUgraphExec instantiate(CUgraph graph)
+{
+    CUgraphExec exec;
+
+    assert_ok(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    assert_ok(cuGraphDestroy(graph));
+    return exec;
+}
+
+static void nodes_run_in_order(void **state)
+{
+    CUstream stream, other;
+    CUgraph graph;
+    CUgraphNode set, copy, empty, last;
+    CUcontext ctx;
+
+    assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    assert_ok(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    assert_ok(cuCtxGetCurrent(&ctx));
+    assert_ok(cuGraphCreate(&graph, 0));
+    const CUDA_MEMSET_NODE_PARAMS fill = {.dst = memory, .value = 3, .elementSize = 4, .width = 1, .height = 1};
+    const CUDA_MEMCPY3D box = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                               .srcDevice = memory,
+                               .srcPitch = 4,
+                               .srcHeight = 1,
+                               .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                               .dstDevice = memory + 4,
+                               .dstPitch = 4,
+                               .dstHeight = 1,
+                               .WidthInBytes = 4,
+                               .Height = 1,
+                               .Depth = 1};
+    assert_ok(cuGraphAddMemsetNode(&set, graph, NULL, 0, &fill, ctx));
+    last = kernel_node(graph, set, test_kernel(library, "mul"), ctx, 7);
+    assert_ok(cuGraphAddEmptyNode(&empty, graph, &last, 1));
+    assert_ok(cuGraphAddMemcpyNode(&copy, graph, &empty, 1, &box, ctx));
+    kernel_node(graph, copy, test_kernel(library, "add"), ctx, 1);
+    CUgraphExec exec = instantiate(graph);
+    /* Launches of one do not overlap, whatever streams they are in. */
+    for (int i = 0; i < 20; i++)
+        assert_ok(cuGraphLaunch(exec, i % 2 ? stream : other));
+    assert_ok(cuStreamSynchronize(stream));
+    assert_ok(cuStreamSynchronize(other));
+    assert_int_equal(word(0), 22);
+    assert_int_equal(word(1), 21);
+    assert_ok(cuGraphExecDestroy(exec));
+    assert_ok(cuStreamDestroy(stream));
+    assert_ok(cuStreamDestroy(other));
+}
+
+static void kernels_stay_in_their_context(void **state)
+{
+    struct test_green few = test_green_new(0, 2), many = test_green_new(4, 5);
+    CUfunction where = test_kernel(where_library, "where");
+    CUgraph graph;
+    CUcontext primary;
+
+    assert_ok(cuCtxGetCurrent(&primary));
+    assert_ok(cuCtxSetCurrent(few.ctx));
+    assert_ok(cuGraphCreate(&graph, 0));
+    kernel_node(graph, NULL, where, few.ctx, 0);
+    CUgraphExec exec = instantiate(graph);
+    assert_ok(cuGraphLaunch(exec, many.stream));
+    assert_ok(cuGraphExecDestroy(exec)); /* what is under way goes on */
+    assert_ok(cuStreamSynchronize(many.stream));
+    assert_int_equal(word(1), 16);
+    assert_ok(cuCtxSetCurrent(primary));
+    test_green_free(&few);
+    test_green_free(&many);
+}
+
+static void what_is_wrong_is_refused(void **state)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUcontext ctx;
+
+    assert_ok(cuCtxGetCurrent(&ctx));
+    assert_ok(cuGraphCreate(&graph, 0));
+    assert_int_equal(cuGraphCreate(NULL, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphAddEmptyNode(&node, graph, NULL, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphAddEmptyNode(&node, (CUgraph)ctx, NULL, 0), CUDA_ERROR_INVALID_VALUE);
+    const CUDA_MEMSET_NODE_PARAMS nowhere = {.dst = 4096, .value = 3, .elementSize = 4, .width = 1, .height = 1};
+    assert_ok(cuGraphAddMemsetNode(&node, graph, NULL, 0, &nowhere, ctx));
+    assert_int_equal(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphLaunch((CUgraphExec)graph, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuGraphDestroy(graph));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_run_in_order),
+        cmocka_unit_test(kernels_stay_in_their_context),
+        cmocka_unit_test(what_is_wrong_is_refused),
+    };
+    return cmocka_run_group_tests(tests, start, NULL);
+}
