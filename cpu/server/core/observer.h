@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct flyt_array;
 struct flyt_device;
 struct flyt_extent;
 struct flyt_library;
@@ -31,8 +32,6 @@ enum flyt_use {
 
 /* What those are that libraries keep in tables of their own. */
 #define FLYT_STAYING_COMMUNICATOR "an NCCL communicator"
-/* Its contents are in the server's driver alone. */
-#define FLYT_STAYING_ARRAY "a CUDA array"
 
 struct flyt_observer {
     /* A free extent, or all memory of the device, is to be unmapped. Whether nothing reads it any more, so that it may
@@ -55,6 +54,11 @@ struct flyt_observer {
     /* One more object, or one less, of a library of NVIDIA's that no other server could make again: `what` it is, a
      * constant. */
     void (*staying)(struct flyt_session *session, const char *what, bool is_more);
+    /* One more array, or one less: contents that are in this server's driver alone. */
+    void (*array_counted)(struct flyt_session *session, bool is_more);
+    /* An array of before is made again, in a session that goes on here: begins to give it its contents.
+     * CUDA_ERROR_INVALID_VALUE: they did not come, or are of another one; or the driver's error. */
+    CUresult (*array_ahead)(struct flyt_session *session, const struct flyt_array *array);
     /* What is known of an event of before, in a session that goes on here; NULL: nothing. */
     const struct flyt_state_event *(*event_before)(const struct flyt_session *session, uint64_t event_id);
 };

@@ -8,6 +8,7 @@
 #include "cpu/server/core/driver.h"
 #include "cpu/server/core/scrub.h"
 #include "cpu/server/core/session.h"
+#include "cpu/server/core/submit.h"
 #include "cpu/server/cuda/reserve.h"
 #include "flyt_serve.h"
 
@@ -214,12 +215,14 @@ static CUresult try_make(struct flyt_array *array, uint64_t sequence)
         return unless_leaving(session, sequence, result);
     result = make(array);
     bool is_made = result == CUDA_SUCCESS;
-    if (is_made)
+    if (is_made && session->resume.state == FLYT_RESUME_UNDER_WAY)
+        result = session->observer->array_ahead(session, array);
+    else if (is_made)
         result = clear(array);
     if (result == CUDA_SUCCESS)
         result = flyt_session_insert(session, &array->object, FLYT_ID_ARRAY);
     if (result == CUDA_SUCCESS) {
-        session->observer->staying(session, FLYT_STAYING_ARRAY, true);
+        session->observer->array_counted(session, true);
         return CUDA_SUCCESS;
     }
     if (is_made && enter_primary(array->device) == CUDA_SUCCESS)
@@ -352,7 +355,7 @@ CUresult flyt_serve_array_destroy(struct flyt_call *call, const flyt_array_destr
         return result;
     }
     flyt_object_remove(&session->objects, &array->object);
-    session->observer->staying(session, FLYT_STAYING_ARRAY, false);
+    session->observer->array_counted(session, false);
     self->array = array;
     return flyt_job_after(&self->job, &destroy_ops, call, &work);
 }
@@ -364,7 +367,7 @@ void flyt_array_drop(struct flyt_array *array, const struct flyt_device *device)
         return;
     flyt_object_remove(&session->objects, &array->object);
     if (device) {
-        session->observer->staying(session, FLYT_STAYING_ARRAY, false);
+        session->observer->array_counted(session, false);
         if (enter_primary(array->device) == CUDA_SUCCESS)
             unmake(array);
         flyt_reserve_array_gone(array->device, array->charged_bytes);
@@ -430,4 +433,94 @@ CUresult flyt_array_sides(struct flyt_session *session, const flyt_box *dst, con
         in_out_copy->srcDevice = in_out_copy->srcPitch = in_out_copy->srcHeight = 0;
     }
     return result;
+}
+
+/* ---- whole levels, packed ---- */
+
+uint64_t flyt_array_level_bytes(const struct flyt_array *array, unsigned level)
+{
+    const struct flyt_array_extents extents = flyt_array_extents(array, level);
+    return extents.width * array->texel_bytes * extents.height * extents.depth;
+}
+
+/* Part of a level, for the pieces of box.c. The array need not be in its table. */
+struct part {
+    const struct flyt_array *array;
+    unsigned level;
+    uint64_t offset_bytes, bytes;
+    char *host;
+    bool to_array;
+};
+
+static struct flyt_array_extents step_of(const struct part *self, const struct flyt_array_extents *extents,
+                                         uint64_t row_bytes)
+{
+    const uint64_t column = self->offset_bytes % row_bytes, row = self->offset_bytes / row_bytes % extents->height;
+    const uint64_t rows_left = extents->height - row, rows = self->bytes / row_bytes;
+    if (column || !rows)
+        return (struct flyt_array_extents){row_bytes - column < self->bytes ? row_bytes - column : self->bytes, 1, 1};
+    return (struct flyt_array_extents){row_bytes, rows < rows_left ? rows : rows_left, 1};
+}
+
+static CUresult copy_step(const struct part *self, const struct flyt_array_extents *extents,
+                          const struct flyt_array_extents *step, struct flyt_stream *target)
+{
+    const uint64_t row_bytes = extents->width * self->array->texel_bytes, row = self->offset_bytes / row_bytes;
+    CUDA_MEMCPY3D copy = {.WidthInBytes = step->width, .Height = step->height, .Depth = 1};
+    if (self->to_array) {
+        copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+        copy.srcHost = self->host;
+        copy.srcPitch = step->width;
+        copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+        copy.dstArray = self->array->cu_levels[self->level];
+        copy.dstXInBytes = self->offset_bytes % row_bytes;
+        copy.dstY = row % extents->height;
+        copy.dstZ = row / extents->height;
+    } else {
+        copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+        copy.dstHost = self->host;
+        copy.dstPitch = step->width;
+        copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+        copy.srcArray = self->array->cu_levels[self->level];
+        copy.srcXInBytes = self->offset_bytes % row_bytes;
+        copy.srcY = row % extents->height;
+        copy.srcZ = row / extents->height;
+    }
+    return target->device->session->driver->cuMemcpy3DAsync(&copy, target->cu_stream);
+}
+
+static CUresult copy_part(void *user, struct flyt_stream *target)
+{
+    struct part *self = user;
+    const struct flyt_array_extents extents = flyt_array_extents(self->array, self->level);
+    CUresult result = CUDA_SUCCESS;
+    while (self->bytes && result == CUDA_SUCCESS) {
+        const struct flyt_array_extents step = step_of(self, &extents, extents.width * self->array->texel_bytes);
+        result = copy_step(self, &extents, &step, target);
+        self->host += step.width * step.height;
+        self->offset_bytes += step.width * step.height;
+        self->bytes -= step.width * step.height;
+    }
+    return result;
+}
+
+CUresult flyt_array_read(const struct flyt_array *array, unsigned level, uint64_t offset_bytes, void *data,
+                         uint64_t bytes)
+{
+    struct flyt_device *device = array->device;
+    struct part part = {array, level, offset_bytes, bytes, data, false};
+    CUresult result = flyt_device_use(device);
+    if (result == CUDA_SUCCESS)
+        result = copy_part(&part, device->legacy);
+    CUresult waited = device->session->driver->cuStreamSynchronize(device->legacy->cu_stream);
+    return result == CUDA_SUCCESS ? waited : result;
+}
+
+CUresult flyt_array_write(const struct flyt_array *array, unsigned level, uint64_t offset_bytes, void *data,
+                          uint64_t bytes)
+{
+    struct flyt_device *device = array->device;
+    struct part part = {array, level, offset_bytes, bytes, data, true};
+    return flyt_stream_submit(device->legacy, device->session->received_sequence, FLYT_SUBMIT_ADDED, device, copy_part,
+                              &part);
 }

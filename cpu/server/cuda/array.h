@@ -60,4 +60,15 @@ CUresult flyt_array_side(struct flyt_session *session, const flyt_box *box, stru
 CUresult flyt_array_sides(struct flyt_session *session, const flyt_box *dst, const flyt_box *src,
                           CUDA_MEMCPY3D *in_out_copy);
 
+/* ---- a session that goes on elsewhere ---- */
+
+/* What a level holds, packed: rows one behind the other, then slices or layers. */
+uint64_t flyt_array_level_bytes(const struct flyt_array *array, unsigned level);
+/* Reads part of it, which lies in the level; nothing else runs in the session. The driver's error. Waits for it. */
+CUresult flyt_array_read(const struct flyt_array *array, unsigned level, uint64_t offset_bytes, void *data,
+                         uint64_t bytes);
+/* Begins to write part of it, likewise; the data must stay until the device's legacy stream has done that. */
+CUresult flyt_array_write(const struct flyt_array *array, unsigned level, uint64_t offset_bytes, void *data,
+                          uint64_t bytes);
+
 #endif

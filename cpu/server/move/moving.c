@@ -11,6 +11,7 @@
 #include "cpu/server/move/out/move.h"
 #include "cpu/server/core/observer.h"
 #include "cpu/server/core/part.h"
+#include "cpu/server/move/in/load_array.h"
 #include "cpu/server/move/in/prepare.h"
 #include "cpu/server/move/in/prepared.h"
 #include "cpu/server/move/out/replaceable.h"
@@ -49,6 +50,8 @@ static void staying(struct flyt_session *session, const char *what, bool is_more
 
 static const struct flyt_observer observer = {
     .staying = staying,
+    .array_counted = flyt_replaceable_count_array,
+    .array_ahead = flyt_load_array_fill,
     .extent_leaving = flyt_copying_let_go,
     .memory_leaving = flyt_copying_let_go_all,
     .holds_sms = flyt_copying_holds_sms,

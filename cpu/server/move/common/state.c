@@ -40,6 +40,35 @@ bool flyt_state_event_get(const void *bytes, size_t count, struct flyt_state_eve
     return true;
 }
 
+struct array_layout {
+    uint64_t array_id;
+    uint64_t offset_bytes;
+    uint32_t level;
+    uint32_t unused;
+};
+_Static_assert(sizeof(struct array_layout) == FLYT_STATE_ARRAY_BYTES, "layout of an array's part");
+
+void flyt_state_array_put(const struct flyt_state_array *array, unsigned char *ret_bytes)
+{
+    const struct array_layout layout = {.array_id = htobe64(array->array_id),
+                                        .offset_bytes = htobe64(array->offset_bytes),
+                                        .level = htobe32(array->level)};
+    memcpy(ret_bytes, &layout, sizeof layout);
+}
+
+bool flyt_state_array_get(const void *bytes, size_t count, struct flyt_state_array *ret_array)
+{
+    struct array_layout layout;
+    if (count <= sizeof layout)
+        return false;
+    memcpy(&layout, bytes, sizeof layout);
+    if (flyt_id_type(be64toh(layout.array_id)) != FLYT_ID_ARRAY || layout.unused)
+        return false;
+    *ret_array =
+        (struct flyt_state_array){be64toh(layout.array_id), be64toh(layout.offset_bytes), be32toh(layout.level)};
+    return true;
+}
+
 void flyt_state_event_to_wall(struct flyt_state_event *event, uint64_t offset_ns)
 {
     if (!event->has_time || event->is_wall)

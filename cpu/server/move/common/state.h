@@ -7,6 +7,8 @@
  * then it may be elsewhere from now on.
  *  - An OBJECT record of kind FLYT_CHECKPOINT_EVENT: an event that was recorded and is complete, struct
  *    flyt_state_event as FLYT_STATE_EVENT_BYTES.
+ *  - One of kind FLYT_CHECKPOINT_ARRAY: part of what a CUDA array holds, struct flyt_state_array as
+ *    FLYT_STATE_ARRAY_BYTES, and its bytes behind that. All parts of an array come, in their order.
  *  - One of kind FLYT_CHECKPOINT_MODULE: a library that is loaded, in the order of loading: the arguments of its
  *    library_load as XDR. Its image is a MODULE_IMAGE record before it, under the hash that they name.
  */
@@ -19,7 +21,17 @@
 
 #include "cpu/server/core/observer.h"
 
-enum { FLYT_STATE_EVENT_BYTES = 24 };
+enum { FLYT_STATE_EVENT_BYTES = 24, FLYT_STATE_ARRAY_BYTES = 24 };
+
+/* What all arrays of a session may hold together, if it is to go on elsewhere: that is in host memory meanwhile. */
+#define FLYT_STATE_ARRAYS_BYTES_MAX (4ull << 30)
+
+/* Part of a level of an array, packed (cuda/array.h). */
+struct flyt_state_array {
+    uint64_t array_id;
+    uint64_t offset_bytes;
+    uint32_t level;
+};
 
 /*
  * Session's clocks are of one machine, from when it was started; what leaves it has times of CLOCK_REALTIME. Both
@@ -37,6 +49,10 @@ uint64_t flyt_state_wall_offset(uint64_t (*clock_ns)(void));
 void flyt_state_event_put(const struct flyt_state_event *event, unsigned char *ret_bytes);
 /* False: these bytes are none. */
 bool flyt_state_event_get(const void *bytes, size_t count, struct flyt_state_event *ret_event);
+
+void flyt_state_array_put(const struct flyt_state_array *array, unsigned char *ret_bytes);
+/* Of the value of an object; what is behind the first FLYT_STATE_ARRAY_BYTES are the contents. False: it is none. */
+bool flyt_state_array_get(const void *bytes, size_t count, struct flyt_state_array *ret_array);
 
 /* False: the library's number is too large to go together with a device's. */
 bool flyt_state_module_id(uint64_t library_id, unsigned ordinal, uint64_t *ret_module_id);

@@ -11,6 +11,7 @@
 #include "cpu/server/move/in/arrived_pages.h"
 #include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/code/image_name.h"
+#include "cpu/server/move/in/load_array.h"
 #include "cpu/server/move/in/load_memory.h"
 #include "cpu/server/move/in/load_variables.h"
 #include "cpu/server/move/in/prepare.h"
@@ -353,6 +354,8 @@ static int take_object(struct load *self, const flyt_checkpoint_object *object)
         return take_event(self, object);
     if (object->kind == FLYT_CHECKPOINT_MODULE)
         return take_module(self, object);
+    if (object->kind == FLYT_CHECKPOINT_ARRAY)
+        return self->is_trial ? 0 : flyt_load_array_take(self->session->prepare, object, self->err);
     return flyt_error_set(self->err, -ENOTSUP, "%s has an object of kind %u, which this server cannot make", image_name,
                           object->kind);
 }
@@ -496,6 +499,7 @@ static int settle_events(struct load *self)
 static int load_all(struct load *self, int fd, bool is_file)
 {
     int status = 0;
+    flyt_load_array_fini(self->session->prepare); /* of a state that came before */
     self->offset_ns = flyt_state_wall_offset(self->session->clock_ns);
     if (!self->session->prepare->piece)
         self->session->prepare->piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);

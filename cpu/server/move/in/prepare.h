@@ -24,6 +24,7 @@
 
 struct flyt_arrived_pages;
 struct flyt_library;
+struct flyt_loaded_part;
 struct flyt_prepared_library;
 struct flyt_session;
 
@@ -46,6 +47,9 @@ struct flyt_prepare {
     unsigned library_count;
     struct flyt_state_event *events; /* by id */
     size_t event_count;
+    struct flyt_loaded_part *parts, *parts_last; /* of arrays (load_array.h) */
+    struct flyt_loaded_part *parts_next;         /* behind those of the array that came last; NULL: not known */
+    uint64_t part_bytes;                         /* in all of them */
     unsigned char *piece; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX, touched: what an image's contents are read to */
     struct flyt_arrived_pages *arrived; /* what compares memory that was copied here; NULL: nothing yet */
 };

@@ -7,6 +7,7 @@
 #include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/cuda/machine_code.h"
 #include "cpu/server/cuda/module.h"
+#include "cpu/server/move/in/load_array.h"
 #include "cpu/server/move/in/prepare.h"
 #include "cpu/server/core/session.h"
 #include "rpc/base/descriptors.h"
@@ -221,6 +222,7 @@ void flyt_prepare_fini(struct flyt_session *session)
     while (session->prepare->first)
         drop(session, &session->prepare->first);
     free(session->prepare->events);
+    flyt_load_array_fini(session->prepare);
     free(session->prepare->piece);
     flyt_arrived_pages_fini(session);
     *session->prepare = (struct flyt_prepare){0};

@@ -24,6 +24,7 @@ static const char *const sentences[FLYT_REASONS] = {
     [FLYT_REASON_CONTENTS] =
         "a constant was copied to or from by its address (asynchronously, or within device memory)",
     [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant, or copies by one",
+    [FLYT_REASON_ARRAYS] = "the program has CUDA arrays, whose contents are in its server alone",
     [FLYT_REASON_STAYING] = "the program has an object of NVIDIA's libraries that cannot be made again",
 };
 
@@ -121,6 +122,12 @@ void flyt_replaceable_count_staying(struct flyt_session *session, const char *wh
     session->replaceable->counts[FLYT_REASON_STAYING] += is_more ? 1 : -1u;
     if (place)
         place->count += is_more ? 1 : -1u;
+    tell(session);
+}
+
+void flyt_replaceable_count_array(struct flyt_session *session, bool is_more)
+{
+    session->replaceable->counts[FLYT_REASON_ARRAYS] += is_more ? 1 : -1u;
     tell(session);
 }
 

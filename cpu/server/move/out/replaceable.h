@@ -28,6 +28,7 @@ enum flyt_replaceable_reason {
     FLYT_REASON_CONTENTS, /* a constant was copied to or from by its address (constant.h); for ever, also when the
                              library has gone */
     FLYT_REASON_ADDRESS,  /* the program has an address of a library's variable or constant, or has used one */
+    FLYT_REASON_ARRAYS,   /* it has CUDA arrays */
     FLYT_REASON_STAYING,  /* a library of NVIDIA's has an object that cannot be made again */
     FLYT_REASONS
 };
@@ -61,13 +62,16 @@ void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state)
 /* One more object that cannot be made again, or one less: what it is, a constant. */
 void flyt_replaceable_count_staying(struct flyt_session *session, const char *what, bool is_more);
 
+/* One more CUDA array, or one less. */
+void flyt_replaceable_count_array(struct flyt_session *session, bool is_more);
+
 /* Whether that is because its client is not there yet, or makes its objects again. Any thread. */
 bool flyt_replaceable_is_coming(const struct flyt_session *session);
 
 /*
  * Why the session cannot be moved while its program runs (move.h), a sentence that does not change; NULL: it can.
- * Variables, constants and their addresses do not stand against that. is_far: to another node. *ret_status: 0; -EBUSY:
- * not now; -ENOTSUP. The submission thread.
+ * Variables, constants, their addresses and arrays do not stand against that. is_far: to another node. *ret_status: 0;
+ * -EBUSY: not now; -ENOTSUP. The submission thread.
  */
 const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, bool is_far, int *ret_status);
 

@@ -18,6 +18,7 @@
 #include "cpu/server/cuda/memory.h"
 #include "cpu/server/cuda/module.h"
 #include "cpu/server/core/progress.h"
+#include "cpu/server/move/out/save_array.h"
 #include "cpu/server/move/out/save_head.h"
 #include "cpu/server/move/out/scan.h"
 #include "cpu/server/core/session.h"
@@ -68,7 +69,7 @@ int flyt_save_check(struct flyt_session *session, struct flyt_error *err)
 {
     *err = (struct flyt_error){0};
     flyt_objects_each(&session->objects, FLYT_OBJECTS_LIBRARY, check_library, err);
-    return err->code;
+    return err->code ? err->code : flyt_save_array_check(session, err);
 }
 
 /* ---- the state ---- */
@@ -415,9 +416,12 @@ static int write_image(struct save *self, int fd, uint64_t sequence)
     flyt_checkpoint_counts counts;
     flyt_checkpoint_settings settings;
     flyt_checkpoint_tallies tallies;
+    uint64_t object_number = self->event_count + 1;
     int status = begin_image(self, fd);
     for (size_t i = 0; i < self->event_count && !status; i++)
         status = put_event(self, i + 1, &self->events[i]);
+    if (!status)
+        status = flyt_save_arrays(self->session, self->writer, self->piece, &object_number, self->err);
     for (uint32_t i = 0; i < self->variable_count && !status; i++)
         status = put_variable(self, &self->variables[i], &self->places[i]);
     if (!status && flyt_copying_hash_key(self->session))

@@ -178,7 +178,7 @@ static int put_event(struct flyt_writing *writing, const flyt_checkpoint_object 
 }
 
 static int put_state_record(struct flyt_writing *writing, struct flyt_checkpoint_reader *reader,
-                            const struct flyt_checkpoint_record *record, uint64_t *event_number, uint64_t offset_ns,
+                            const struct flyt_checkpoint_record *record, uint64_t *object_number, uint64_t offset_ns,
                             void *contents, struct flyt_error *err)
 {
     flyt_checkpoint_object object;
@@ -186,7 +186,9 @@ static int put_state_record(struct flyt_writing *writing, struct flyt_checkpoint
     switch (record->type) {
     case FLYT_CHECKPOINT_OBJECT:
         object = record->body->object;
-        object.number = (*event_number)++;
+        object.number = (*object_number)++;
+        if (object.kind != FLYT_CHECKPOINT_EVENT)
+            return flyt_checkpoint_put_object(writing->writer, &object, err);
         return put_event(writing, &object, offset_ns, err);
     case FLYT_CHECKPOINT_GLOBAL:
         status = record->place_bytes ? flyt_checkpoint_place(reader, contents, err) : 0;
@@ -212,14 +214,14 @@ static int put_state(struct flyt_writing *writing, const struct flyt_writing_rou
 {
     struct flyt_checkpoint_reader *reader = NULL;
     struct flyt_checkpoint_record record;
-    uint64_t event_number = round->event_number;
+    uint64_t object_number = round->event_number;
     const uint64_t offset_ns = flyt_state_wall_offset(writing->session->clock_ns);
     void *contents = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
     int status = contents ? 0 : flyt_error_set(err, -ENOMEM, "out of host memory");
     if (!status)
         status = flyt_checkpoint_reader_new(round->state_fd, "the session's state", true, &reader, err);
     while (!status && (status = flyt_checkpoint_next(reader, &record, err)) > 0)
-        status = put_state_record(writing, reader, &record, &event_number, offset_ns, contents, err);
+        status = put_state_record(writing, reader, &record, &object_number, offset_ns, contents, err);
     flyt_checkpoint_reader_free(reader);
     free(contents);
     return status;

@@ -24,14 +24,14 @@ enum { ROUND_LINE_MS = 100, JOBS = 4, JOBS_MAX = 64, SECONDS_MAX = 1000000, REST
 extern const mover_family structures_family, variables_family, modules_family, contexts_family, streams_family,
     per_thread_family, events_family, callbacks_family, contents_family, allocations_family, copies_family,
     threads_family, settings_family, process_family, managed_family, managed_variables_family, mapped_family,
-    graphs_family;
+    graphs_family, arrays_family;
 
 static const mover_family *const families[] = {
     &structures_family, &variables_family,   &modules_family, &contexts_family,
     &streams_family,    &per_thread_family,  &events_family,  &callbacks_family,
     &contents_family,   &allocations_family, &copies_family,  &threads_family,
     &settings_family,   &process_family,     &managed_family, &managed_variables_family,
-    &mapped_family,     &graphs_family,
+    &mapped_family,     &graphs_family,      &arrays_family,
 };
 
 struct options {
