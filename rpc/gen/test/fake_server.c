@@ -236,6 +236,16 @@ void flyt_event_drop(struct flyt_event *event, const struct flyt_device *device)
     abort();
 }
 
+void flyt_array_drop(struct flyt_array *array, const struct flyt_device *device)
+{
+    abort();
+}
+
+void flyt_texture_drop(struct flyt_texture *texture, const struct flyt_device *device)
+{
+    abort();
+}
+
 void flyt_physical_drop(struct flyt_physical *physical, const struct flyt_device *device)
 {
     abort();
