@@ -117,14 +117,6 @@ static void prepare(enum how how)
     memset(rooms, 0, sizeof rooms);
 }
 
-/* One that the call has begun, in the only stream that it can be, would forbid the next ones. */
-static void end_capture(enum how how)
-{
-    CUgraph graph;
-    if (how >= ZERO && cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph) == CUDA_SUCCESS)
-        cuGraphDestroy(graph);
-}
-
 static int call_all(const struct function *function, int first)
 {
     for (int how = first; how < HOWS; how++) {
@@ -135,8 +127,10 @@ static int call_all(const struct function *function, int first)
         fflush(stdout);
         printf("%lld", function->call((enum how)how));
         fflush(stdout);
-        end_capture((enum how)how);
-        /* What comes of it later is said, too. */
+        /* What comes of it later is said, too; not that a stream is being captured. */
+        CUgraph graph;
+        if (how >= ZERO)
+            cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph);
         CUresult later = how >= ZERO ? cuCtxSynchronize() : CUDA_SUCCESS;
         printf(later == CUDA_SUCCESS || later == CUDA_ERROR_INVALID_CONTEXT || later == CUDA_ERROR_CONTEXT_IS_DESTROYED ? "\n" : "+%d\n",
                (int)later);

@@ -199,7 +199,7 @@ def absurd_sizes():
 @scenario
 def memory_that_is_mapped():
     """Mappings lie in their window, in whole granules, and one at a place; what is not mapped is nobody's memory."""
-    physical, virtual, granule = 0x1C << 56, 0x400000000000, 2 << 20
+    physical, virtual, granule = 0x28 << 56, 0x400000000000, 2 << 20
     with server() as s:
         client, other = session(s.url), session(s.url)
 

@@ -31,7 +31,7 @@ static const mover_family *const families[] = {
     &streams_family,    &per_thread_family,  &events_family,  &callbacks_family,
     &contents_family,   &allocations_family, &copies_family,  &threads_family,
     &settings_family,   &process_family,     &managed_family, &managed_variables_family,
-    &mapped_family,     &graphs_family,
+    &mapped_family,      &graphs_family,
 };
 
 struct options {
