@@ -117,14 +117,6 @@ static void prepare(enum how how)
     memset(rooms, 0, sizeof rooms);
 }
 
-/* One that the call has begun, in the only stream that it can be, would forbid the next ones. */
-static void end_capture(enum how how)
-{
-    CUgraph graph;
-    if (how >= ZERO && cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph) == CUDA_SUCCESS)
-        cuGraphDestroy(graph);
-}
-
 static int call_all(const struct function *function, int first)
 {
     for (int how = first; how < HOWS; how++) {
