@@ -117,6 +117,56 @@ static void test_boxes(cudaStream_t stream)
     CHECK(cudaFree(device));
 }
 
+static cudaMemcpy3DOperand within(cudaArray_t array, size_t x, size_t y, size_t z)
+{
+    cudaMemcpy3DOperand operand = {};
+    operand.type = cudaMemcpyOperandTypeArray;
+    operand.op.array.array = array;
+    operand.op.array.offset = {x, y, z};
+    return operand;
+}
+
+/* Widths, rows and offsets are elements of the arrays. */
+static void test_arrays(cudaStream_t stream)
+{
+    static short2 host[DEPTH * ROWS * ROW], back[DEPTH * HEIGHT * WIDTH];
+    const cudaChannelFormatDesc format = cudaCreateChannelDesc<short2>(), other = cudaCreateChannelDesc<float2>();
+    const cudaExtent whole = make_cudaExtent(WIDTH + 3, HEIGHT + 2, DEPTH + 1);
+    cudaArray_t first, second, wider;
+    CHECK(cudaMalloc3DArray(&first, &format, whole));
+    CHECK(cudaMalloc3DArray(&second, &format, whole));
+    CHECK(cudaMalloc3DArray(&wider, &other, whole));
+    for (int i = 0; i < DEPTH * ROWS * ROW; i++)
+        host[i] = make_short2(i, pattern(6, i));
+    cudaMemcpy3DBatchOp op = {};
+    op.src = at(host, ROW, ROWS);
+    op.dst = within(first, 3, 2, 1);
+    op.extent = make_cudaExtent(WIDTH, HEIGHT, DEPTH);
+    op.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    CHECK(cudaMemcpy3DBatchAsync(1, &op, 0, stream));
+    op.src = op.dst;
+    op.dst = within(second, 0, 1, 0);
+    CHECK(cudaMemcpy3DBatchAsync(1, &op, 0, stream));
+    op.src = op.dst;
+    op.dst = at(back, 0, 0);
+    CHECK(cudaMemcpy3DBatchAsync(1, &op, 0, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (int slice = 0; slice < DEPTH; slice++)
+        for (int row = 0; row < HEIGHT; row++)
+            for (int i = 0; i < WIDTH; i++) {
+                const short2 found = back[(slice * HEIGHT + row) * WIDTH + i];
+                EXPECT_EQ(found.x, (short)((slice * ROWS + row) * ROW + i));
+                EXPECT_EQ(found.y, pattern(6, (slice * ROWS + row) * ROW + i));
+            }
+    op.dst = within(wider, 0, 0, 0); /* elements of another size */
+    EXPECT_ERR(cudaMemcpy3DBatchAsync(1, &op, 0, stream), cudaErrorInvalidValue);
+    op.dst = within(first, 4, 0, 0); /* one element behind the end */
+    EXPECT_ERR(cudaMemcpy3DBatchAsync(1, &op, 0, stream), cudaErrorInvalidValue);
+    CHECK(cudaFreeArray(first));
+    CHECK(cudaFreeArray(second));
+    CHECK(cudaFreeArray(wider));
+}
+
 static void test_refused(cudaStream_t stream)
 {
     unsigned char *device, host[16] = {};
@@ -145,6 +195,7 @@ int main(void)
     test_ranges(blocking);
     test_ranges(other);
     test_boxes(other);
+    test_arrays(other);
     test_refused(blocking);
     return 0;
 }

@@ -117,6 +117,14 @@ static void prepare(enum how how)
     memset(rooms, 0, sizeof rooms);
 }
 
+/* What a function has begun to capture. */
+static void end_capture(enum how how)
+{
+    CUgraph graph;
+    if (how >= ZERO && cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph) == CUDA_SUCCESS)
+        cuGraphDestroy(graph);
+}
+
 static int call_all(const struct function *function, int first)
 {
     for (int how = first; how < HOWS; how++) {

@@ -3,6 +3,7 @@
 #include "cpu/client/bulk/copy_plan.h"
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/instance.h"
+#include "cpu/client/cuda/array.h"
 #include "cpu/client/cuda/copy.h"
 #include "cpu/client/cuda/stream.h"
 
@@ -68,30 +69,67 @@ CUresult flyt_copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const
 
 /* ---- boxes ---- */
 
-static bool lower(const CUmemcpy3DOperand *operand, const CUextent3D *extent, struct flyt_copy_side *ret_side)
+/* Bytes of an element, which the arrays of the copy tell. */
+static CUresult find_element(const CUDA_MEMCPY3D_BATCH_OP *box, unsigned *ret_bytes)
+{
+    const bool is_from_array = box->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
+    const bool is_to_array = box->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
+    unsigned src_bytes = 1, dst_bytes = 1;
+    CUresult result = is_from_array ? flyt_array_texel_bytes(box->src.op.array.array, &src_bytes) : CUDA_SUCCESS;
+    if (!result && is_to_array)
+        result = flyt_array_texel_bytes(box->dst.op.array.array, &dst_bytes);
+    if (!result && is_from_array && is_to_array && src_bytes != dst_bytes)
+        result = CUDA_ERROR_INVALID_VALUE;
+    *ret_bytes = is_from_array ? src_bytes : dst_bytes;
+    return result;
+}
+
+static CUresult lower_pointer(const CUmemcpy3DOperand *operand, const CUextent3D *extent, unsigned element_bytes,
+                              struct flyt_copy_side *ret_side)
 {
     const size_t row = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : extent->width;
     const size_t rows = operand->op.ptr.layerHeight ? operand->op.ptr.layerHeight : extent->height;
-    size_t slice;
-    if (row < extent->width || rows < extent->height || __builtin_mul_overflow(row, rows, &slice))
-        return false;
+    size_t pitch, slice;
+    if (row < extent->width || rows < extent->height || __builtin_mul_overflow(row, element_bytes, &pitch) ||
+        __builtin_mul_overflow(pitch, rows, &slice))
+        return CUDA_ERROR_INVALID_VALUE;
     *ret_side = (struct flyt_copy_side){
-        .place = FLYT_PLACE_ANY, .address = operand->op.ptr.ptr, .pitch_bytes = row, .slice_bytes = slice};
-    return true;
+        .place = FLYT_PLACE_ANY, .address = operand->op.ptr.ptr, .pitch_bytes = pitch, .slice_bytes = slice};
+    return CUDA_SUCCESS;
+}
+
+static CUresult lower(const CUmemcpy3DOperand *operand, const CUextent3D *extent, unsigned element_bytes,
+                      struct flyt_copy_side *ret_side)
+{
+    if (operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+        return lower_pointer(operand, extent, element_bytes, ret_side);
+    struct flyt_array_at at = {operand->op.array.array, 0, operand->op.array.offset.y, operand->op.array.offset.z};
+    if (operand->type != CU_MEMCPY_OPERAND_TYPE_ARRAY ||
+        __builtin_mul_overflow(operand->op.array.offset.x, element_bytes, &at.x_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return flyt_array_copy_side(&at, extent->width * element_bytes, extent->height, extent->depth, ret_side);
 }
 
 static CUresult copy_box(const CUDA_MEMCPY3D_BATCH_OP *box, CUstream stream, bool *ret_is_late)
 {
     const CUextent3D *extent = &box->extent;
-    struct flyt_copy copy = {.width_bytes = extent->width, .height = extent->height, .depth = extent->depth};
+    struct flyt_copy copy = {.height = extent->height, .depth = extent->depth};
+    unsigned element_bytes;
     uint64_t span;
-    if (box->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY || box->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY)
-        return flyt_not_supported("copy of an array in a batch");
-    if (box->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER || box->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
-        !extent->width || !extent->height || !extent->depth || !is_good_order(box->srcAccessOrder) ||
-        box->flags & ~(unsigned)CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE || !lower(&box->src, extent, &copy.src) ||
-        !lower(&box->dst, extent, &copy.dst) || !flyt_copy_span(&copy, &copy.src, &span))
+    CUresult result = find_element(box, &element_bytes);
+    if (result)
+        return result;
+    if (!extent->width || !extent->height || !extent->depth || !is_good_order(box->srcAccessOrder) ||
+        box->flags & ~(unsigned)CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE ||
+        __builtin_mul_overflow(extent->width, element_bytes, &copy.width_bytes))
         return CUDA_ERROR_INVALID_VALUE;
+    result = lower(&box->src, extent, element_bytes, &copy.src);
+    if (!result)
+        result = lower(&box->dst, extent, element_bytes, &copy.dst);
+    if (!result && !flyt_copy_span(&copy, &copy.src, &span))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
     *ret_is_late |= is_read_late(box->srcAccessOrder, copy.src.address, span);
     return flyt_copy(&copy, stream, true);
 }

@@ -10,8 +10,8 @@
 #include "cpu/client/core/api.h"
 
 /*
- * cuMemcpyBatchAsync and cuMemcpy3DBatchAsync, of addresses: an operand that is an array is CUDA_ERROR_NOT_SUPPORTED.
- * CUDA_ERROR_INVALID_VALUE: what they document, the legacy default stream, or what flyt_copy says of a copy.
+ * cuMemcpyBatchAsync and cuMemcpy3DBatchAsync. CUDA_ERROR_INVALID_VALUE: what they document, the legacy default stream,
+ * or what flyt_copy and flyt_array_copy_side say of a copy; CUDA_ERROR_INVALID_HANDLE: no such array.
  * *ret_failed (NULL: nobody asks): the copy that was refused, SIZE_MAX where none by itself was. Those before it are on
  * their way.
  */
