@@ -1,5 +1,5 @@
 /*
- * Who else hears what is logged: a client library keeps it for the program (cpu/client/cuda/log.h).
+ * Who else hears what is logged: a client library keeps it for the program (cpu/client/core/log.h).
  */
 #ifndef FLYT_BASE_LOG_SINK_H
 #define FLYT_BASE_LOG_SINK_H

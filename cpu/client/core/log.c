@@ -1,4 +1,4 @@
-#include "cpu/client/cuda/log.h"
+#include "cpu/client/core/log.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "cpu/client/core/client.h"
-#include "cpu/client/cuda/log.h"
+#include "cpu/client/core/log.h"
 #include "rpc/base/id.h"
 #include "rpc/base/log.h"
 
