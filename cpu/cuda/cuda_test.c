@@ -312,7 +312,7 @@ static void copies_2d(void **state)
     copy.srcMemoryType = 0;
     assert_int_equal(cuMemcpy2D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
     copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-    assert_int_equal(cuMemcpy2DUnaligned_v2(&copy), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(cuMemcpy2DUnaligned_v2(&copy), CUDA_ERROR_INVALID_HANDLE); /* no array */
     assert_int_equal(core.copies, 1);
 }
 

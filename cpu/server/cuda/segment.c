@@ -10,6 +10,7 @@
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
+#include "cpu/server/cuda/array.h"
 #include "cpu/server/cuda/constant.h"
 #include "cpu/server/cuda/copy.h"
 #include "cpu/server/cuda/kernel.h"
@@ -167,7 +168,7 @@ static CUresult take_fill(const struct flyt_segment *self, const flyt_segment_no
     const unsigned element_bytes = args->element_bytes;
     struct flyt_device *device;
     uint64_t bytes;
-    if (element_bytes != 1 && element_bytes != 2 && element_bytes != 4)
+    if ((element_bytes != 1 && element_bytes != 2 && element_bytes != 4) || flyt_box_is_array(box))
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = flyt_box_check(self->device->session, box, &bytes, &device);
     if (result != CUDA_SUCCESS)
@@ -184,7 +185,8 @@ static CUresult take_copy(const struct flyt_segment *self, const flyt_segment_no
     const flyt_box *dst = &args->dst, *src = &args->src;
     struct flyt_device *dst_device, *src_device;
     uint64_t bytes, src_bytes;
-    if (dst->width_bytes != src->width_bytes || dst->height != src->height || dst->depth != src->depth)
+    if (dst->width_bytes != src->width_bytes || dst->height != src->height || dst->depth != src->depth ||
+        flyt_box_is_array(dst) || flyt_box_is_array(src))
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = flyt_box_check(self->device->session, dst, &bytes, &dst_device);
     if (result == CUDA_SUCCESS)

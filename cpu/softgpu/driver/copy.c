@@ -497,6 +497,8 @@ CUresult flyt_soft_copy_op_new(const CUDA_MEMCPY3D *c, struct flyt_soft_op **ret
     struct box box;
     CUresult r = requests_3d(c, &to_request, &from_request, &box);
 
+    if (r == CUDA_SUCCESS && (to_request.type == CU_MEMORYTYPE_ARRAY || from_request.type == CU_MEMORYTYPE_ARRAY))
+        r = CUDA_ERROR_NOT_SUPPORTED; /* nothing would keep the array while the graph has it */
     if (r == CUDA_SUCCESS)
         r = side_make(&to_request, &box, &to);
     if (r == CUDA_SUCCESS)
