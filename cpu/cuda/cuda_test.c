@@ -474,9 +474,9 @@ static void per_thread_streams(void **state)
 
 static void refused_by_name(void **state)
 {
-    CUarray array;
-    assert_int_equal(cuArrayCreate_v2(&array, NULL), CUDA_ERROR_NOT_SUPPORTED);
-    assert_string_equal(core.refused, "cuArrayCreate_v2");
+    CUarrayMapInfo map;
+    assert_int_equal(cuMemMapArrayAsync(&map, 1, NULL), CUDA_ERROR_NOT_SUPPORTED);
+    assert_string_equal(core.refused, "cuMemMapArrayAsync");
     assert_int_equal(cuMemMapArrayAsync_ptsz(NULL, 0, NULL), CUDA_ERROR_NOT_SUPPORTED);
     assert_string_equal(core.refused, "cuMemMapArrayAsync_ptsz");
     const void *table;
