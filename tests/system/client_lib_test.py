@@ -282,6 +282,7 @@ def few_libraries():
 
 @scenario
 def killed_at_every_step():
+    is_soak = bool(os.environ.get("FLYT_SOAK"))
     few = {"FLYT_LIB_DIR": few_libraries()}
     shadow = os.path.join(harness.WORK, "shadow")
     shadow_steps(shadow)
@@ -289,12 +290,14 @@ def killed_at_every_step():
         original = fresh(make, "original-" + make.__name__)
         before = snapshot(original)
         for killed in ("install", "restore"):
-            for repeated in ("install", "restore"):
+            # What follows alternates from step to step, and begins with the other one in the other kind of folder; the soak has both.
+            for turn in (0, 1) if is_soak else (FOLDERS.index(make) % 2,):
                 # What is after a step is before the next one.
-                for when in ("before", "after")[:2 if os.environ.get("FLYT_SOAK") else 1]:
+                for when in ("before", "after")[:2 if is_soak else 1]:
                     step, is_through = 0, False
                     while not is_through:
                         step += 1
+                        repeated = ("install", "restore")[(step + turn) % 2]
                         path = os.path.join(harness.WORK, "killed")
                         shutil.copytree(original, path, symlinks=True)
                         if killed == "restore":
