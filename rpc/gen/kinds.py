@@ -1,4 +1,6 @@
 """Kinds of objects: their ids, the session's tables of them, and what is done with all of a kind."""
+import re
+
 from driver_rows import kinds_of, setters_of
 from wire import makers
 
@@ -19,7 +21,7 @@ def objects_c(tables, banner):
 
 
 def plural(name):
-    return name.removesuffix("y") + "ies" if name.endswith("y") else name + "s"
+    return re.sub(r"([^aeiou])y$", r"\1ie", name) + "s"
 
 
 def is_unanswered(tables, kind):

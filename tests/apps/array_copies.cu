@@ -239,28 +239,34 @@ static void test_levels(void)
     CHECK(cudaFreeMipmappedArray(mipmap));
 }
 
-/* Arrays take memory, and give it back. */
-static void test_memory(void)
+/* Whether an array is seen to take memory, and to give it back. */
+static bool is_seen(void)
 {
+    const size_t bytes = (size_t)32 << 20;
     cudaChannelFormatDesc desc = cudaCreateChannelDesc<float4>();
-    size_t before, with, after, total;
+    size_t before, with, after = 0, total;
     cudaArray_t array;
-    CHECK(cudaMallocArray(&array, &desc, 64, 64));
-    CHECK(cudaFreeArray(array));
-    CHECK(cudaDeviceSynchronize());
+
     CHECK(cudaMemGetInfo(&before, &total));
     CHECK(cudaMallocArray(&array, &desc, 2048, 1024));
     CHECK(cudaMemGetInfo(&with, &total));
-    EXPECT(with <= before - ((size_t)32 << 20));
     CHECK(cudaFreeArray(array));
     CHECK(cudaDeviceSynchronize());
-    for (int i = 0; i < 20000; i++) { /* it goes when the GPU is done with all that came before */
+    for (int i = 0; i < 500 && after < with + bytes * 3 / 4; i++) { /* it goes when the GPU is done with all that came before */
         CHECK(cudaMemGetInfo(&after, &total));
-        if (after >= with + ((size_t)24 << 20))
-            break;
         usleep(1000);
     }
-    EXPECT(after >= with + ((size_t)24 << 20));
+    return with + bytes <= before && after >= with + bytes * 3 / 4;
+}
+
+/* Others may have the GPU, too, and take or give back theirs meanwhile: then it is looked at again. */
+static void test_memory(void)
+{
+    int tries = 50;
+
+    while (tries && !is_seen())
+        tries--;
+    EXPECT(tries > 0, "the device's free memory does not tell of arrays");
 }
 
 int main(void)

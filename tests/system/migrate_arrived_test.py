@@ -89,7 +89,7 @@ def settings_that_are_missing_of_one():
 @scenario
 def objects_that_are_others():
     """Their clients are there already when this is found: they come back to the servers that they have left."""
-    stays(PROGRAMS, "prepare.counts:error", "events again, and it had ", "log")
+    stays(PROGRAMS, "prepare.counts:error", "again, and it had ", "log")
 
 
 if __name__ == "__main__":
