@@ -9,6 +9,24 @@
 typedef CUDA_KERNEL_NODE_PARAMS_v1 kernel_v1;
 typedef CUDA_KERNEL_NODE_PARAMS_v2 kernel_v2;
 
+/* ---- what is done with a node's data, where the structure could become it ---- */
+
+static CUresult add(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t count, CUresult lowered,
+                    struct flyt_node_data *data)
+{
+    return lowered != CUDA_SUCCESS ? lowered : flyt_graph_add(ret_node, graph, before, NULL, count, data);
+}
+
+static CUresult set(CUgraphNode node, CUresult lowered, struct flyt_node_data *data)
+{
+    return lowered != CUDA_SUCCESS ? lowered : flyt_graph_node_set(node, data);
+}
+
+static CUresult set_exec(CUgraphExec exec, CUgraphNode node, CUresult lowered, struct flyt_node_data *data)
+{
+    return lowered != CUDA_SUCCESS ? lowered : flyt_graph_exec_set(exec, node, data);
+}
+
 /* ---- kernels ---- */
 
 static CUresult lower_kernel(const kernel_v2 *params, struct flyt_node_data *ret_data)
@@ -46,8 +64,7 @@ CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode *ret_node, CUgraph graph, c
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_kernel(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_add(ret_node, graph, before, NULL, count, &data);
+    return add(ret_node, graph, before, count, lower_kernel(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t count,
@@ -55,8 +72,7 @@ CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *ret_node, CUgraph graph, cons
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_kernel_v1(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_add(ret_node, graph, before, NULL, count, &data);
+    return add(ret_node, graph, before, count, lower_kernel_v1(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphKernelNodeGetParams_v2(CUgraphNode node, kernel_v2 *ret_params)
@@ -103,32 +119,28 @@ CUresult CUDAAPI cuGraphKernelNodeSetParams_v2(CUgraphNode node, const kernel_v2
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_kernel(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_node_set(node, &data);
+    return set(node, lower_kernel(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphKernelNodeSetParams(CUgraphNode node, const kernel_v1 *params)
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_kernel_v1(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_node_set(node, &data);
+    return set(node, lower_kernel_v1(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const kernel_v2 *params)
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_kernel(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_exec_set(exec, node, &data);
+    return set_exec(exec, node, lower_kernel(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const kernel_v1 *params)
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_kernel_v1(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_exec_set(exec, node, &data);
+    return set_exec(exec, node, lower_kernel_v1(params, &data), &data);
 }
 
 /* ---- copies; the context says nothing that the addresses do not ---- */
@@ -145,8 +157,7 @@ CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph, cons
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_copy(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_add(ret_node, graph, before, NULL, count, &data);
+    return add(ret_node, graph, before, count, lower_copy(params, &data), &data);
 }
 
 static size_t rows_apart(const struct flyt_copy_side *side)
@@ -185,8 +196,7 @@ CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_copy(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_node_set(node, &data);
+    return set(node, lower_copy(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params,
@@ -194,8 +204,7 @@ CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode no
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_copy(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_exec_set(exec, node, &data);
+    return set_exec(exec, node, lower_copy(params, &data), &data);
 }
 
 /* ---- fills ---- */
@@ -219,8 +228,7 @@ CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *ret_node, CUgraph graph, cons
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_fill(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_add(ret_node, graph, before, NULL, count, &data);
+    return add(ret_node, graph, before, count, lower_fill(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS_v1 *ret_params)
@@ -246,8 +254,7 @@ CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_fill(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_node_set(node, &data);
+    return set(node, lower_fill(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
@@ -255,8 +262,7 @@ CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode no
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_fill(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_exec_set(exec, node, &data);
+    return set_exec(exec, node, lower_fill(params, &data), &data);
 }
 
 /* ---- host functions ---- */
@@ -271,8 +277,7 @@ CUresult CUDAAPI cuGraphAddHostNode(CUgraphNode *ret_node, CUgraph graph, const 
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_host(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_add(ret_node, graph, before, NULL, count, &data);
+    return add(ret_node, graph, before, count, lower_host(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS_v1 *ret_params)
@@ -291,8 +296,7 @@ CUresult CUDAAPI cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_host(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_node_set(node, &data);
+    return set(node, lower_host(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
@@ -300,8 +304,7 @@ CUresult CUDAAPI cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_host(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_exec_set(exec, node, &data);
+    return set_exec(exec, node, lower_host(params, &data), &data);
 }
 
 /* ---- memory operations of streams ---- */
@@ -317,8 +320,7 @@ CUresult CUDAAPI cuGraphAddBatchMemOpNode(CUgraphNode *ret_node, CUgraph graph, 
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_ops(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_add(ret_node, graph, before, NULL, count, &data);
+    return add(ret_node, graph, before, count, lower_ops(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 *ret_params)
@@ -337,8 +339,7 @@ CUresult CUDAAPI cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BAT
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_ops(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_node_set(node, &data);
+    return set(node, lower_ops(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
@@ -346,8 +347,7 @@ CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNod
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower_ops(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_exec_set(exec, node, &data);
+    return set_exec(exec, node, lower_ops(params, &data), &data);
 }
 
 /* ---- memory ---- */
@@ -447,8 +447,7 @@ CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *param
 {
     struct flyt_node_data data;
     FLYT_CUDA_ENTER();
-    CUresult result = lower(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_node_set(node, &data);
+    return set(node, lower(params, &data), &data);
 }
 
 CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params)
@@ -457,8 +456,7 @@ CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CU
     FLYT_CUDA_ENTER();
     if (params && params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         return flyt_graph_exec_set_child(exec, node, params->graph.graph);
-    CUresult result = lower(params, &data);
-    return result != CUDA_SUCCESS ? result : flyt_graph_exec_set(exec, node, &data);
+    return set_exec(exec, node, lower(params, &data), &data);
 }
 
 /* ---- executable graphs ---- */
