@@ -230,12 +230,19 @@ void flyt_texture_clear(uint64_t context_id, bool is_on_server)
 
 /* ---- questions ---- */
 
+/* Enters, and finds what is asked about; `place` is where the answer goes. */
+static CUresult ask(unsigned long long handle, bool is_surface, const void *place, struct flyt_texture **ret_texture)
+{
+    CUresult result = flyt_client_enter();
+    if (!result && !place)
+        result = CUDA_ERROR_INVALID_VALUE;
+    return result ? result : find_texture(handle, is_surface, ret_texture);
+}
+
 CUresult flyt_texture_get_resource(unsigned long long handle, bool is_surface, CUDA_RESOURCE_DESC *ret_resource)
 {
     struct flyt_texture *texture;
-    CUresult result = flyt_client_enter();
-    if (!result)
-        result = ret_resource ? find_texture(handle, is_surface, &texture) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = ask(handle, is_surface, ret_resource, &texture);
     if (!result)
         *ret_resource = texture->resource;
     return result;
@@ -244,9 +251,7 @@ CUresult flyt_texture_get_resource(unsigned long long handle, bool is_surface, C
 CUresult flyt_texture_get_sampling(CUtexObject handle, CUDA_TEXTURE_DESC *ret_sampling)
 {
     struct flyt_texture *texture;
-    CUresult result = flyt_client_enter();
-    if (!result)
-        result = ret_sampling ? find_texture(handle, false, &texture) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = ask(handle, false, ret_sampling, &texture);
     if (!result)
         *ret_sampling = texture->sampling;
     return result;
@@ -255,9 +260,7 @@ CUresult flyt_texture_get_sampling(CUtexObject handle, CUDA_TEXTURE_DESC *ret_sa
 CUresult flyt_texture_get_view(CUtexObject handle, CUDA_RESOURCE_VIEW_DESC *ret_view)
 {
     struct flyt_texture *texture;
-    CUresult result = flyt_client_enter();
-    if (!result)
-        result = ret_view ? find_texture(handle, false, &texture) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = ask(handle, false, ret_view, &texture);
     if (!result && !texture->has_view)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
