@@ -36,7 +36,8 @@ static CUresult copy_run(CUarray array, size_t offset_bytes, enum flyt_place pla
     FLYT_CUDA_ENTER();
     const struct flyt_array_at at = {.array = array, .x_bytes = offset_bytes};
     const struct flyt_copy_side side = {.place = place, .address = address};
-    return flyt_array_copy_run(&at, &side, bytes, to_array, stream, is_async);
+    CUresult result = flyt_cuda_need_context();
+    return result != CUDA_SUCCESS ? result : flyt_array_copy_run(&at, &side, bytes, to_array, stream, is_async);
 }
 
 static CUresult copy_arrays(CUarray dst, size_t dst_bytes, CUarray src, size_t src_bytes, size_t bytes, CUstream stream)
@@ -45,8 +46,9 @@ static CUresult copy_arrays(CUarray dst, size_t dst_bytes, CUarray src, size_t s
     const struct flyt_array_at to = {.array = dst, .x_bytes = dst_bytes}, from = {.array = src, .x_bytes = src_bytes};
     struct flyt_copy copy = {.width_bytes = bytes, .height = 1, .depth = 1};
     CUresult result = flyt_cuda_need_context();
-    if (result == CUDA_SUCCESS)
-        result = flyt_array_copy_side(&to, bytes, 1, 1, &copy.dst);
+    if (result != CUDA_SUCCESS || !bytes)
+        return result;
+    result = flyt_array_copy_side(&to, bytes, 1, 1, &copy.dst);
     if (result == CUDA_SUCCESS)
         result = flyt_array_copy_side(&from, bytes, 1, 1, &copy.src);
     return result == CUDA_SUCCESS ? flyt_copy(&copy, stream, false) : result;

@@ -109,8 +109,9 @@ static CUresult copy_box(const struct side *dst, const struct side *src, size_t 
                          size_t depth, CUstream stream, bool is_async)
 {
     struct flyt_copy copy = {.width_bytes = width_bytes, .height = height, .depth = depth};
-    CUresult result = side_lower(src, width_bytes, height, depth, &copy.src);
-    if (result == CUDA_SUCCESS)
+    const bool is_empty = !width_bytes || !height || !depth;
+    CUresult result = is_empty ? CUDA_SUCCESS : side_lower(src, width_bytes, height, depth, &copy.src);
+    if (result == CUDA_SUCCESS && !is_empty)
         result = side_lower(dst, width_bytes, height, depth, &copy.dst);
     return result != CUDA_SUCCESS ? result : flyt_copy(&copy, stream, is_async);
 }

@@ -104,7 +104,7 @@ CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr *ret_address, size_t *ret_bytes,
     CUresult result = flyt_context_device(NULL, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!name || (!ret_address && !ret_bytes))
+    if (!name || !library || (!ret_address && !ret_bytes))
         return CUDA_ERROR_INVALID_VALUE;
     return flyt_library_global(library, name, device, ret_address, ret_bytes);
 }

@@ -68,7 +68,7 @@ static cudaError_t lower(const struct cudaChannelFormatDesc *desc, struct cudaEx
 
     if (error == cudaSuccess)
         *ret_desc = out;
-    return error;
+    return error == cudaErrorInvalidChannelDescriptor && desc->x == 0 ? cudaErrorInvalidValue : error;
 }
 
 static cudaError_t create(cudaArray_t *ret_array, const struct cudaChannelFormatDesc *desc, struct cudaExtent extent,
@@ -193,7 +193,7 @@ static cudaError_t copy_run(cudaArray_const_t array, size_t x_bytes, size_t y, c
 {
     const struct flyt_array_at at = {.array = (CUarray)(uintptr_t)array, .x_bytes = x_bytes, .y = y};
     struct flyt_copy_side side = {.address = (uintptr_t)memory};
-    cudaError_t error = take_kind(kind, to_array, &side);
+    cudaError_t error = count > 0 ? take_kind(kind, to_array, &side) : cudaSuccess;
     CUresult result;
 
     if (error != cudaSuccess)
@@ -211,13 +211,13 @@ static cudaError_t copy_rows(cudaArray_const_t array, size_t x_bytes, size_t y, 
     const struct flyt_array_at at = {.array = (CUarray)(uintptr_t)array, .x_bytes = x_bytes, .y = y};
     const struct flyt_copy_side linear = {.address = (uintptr_t)memory, .pitch_bytes = pitch};
     struct flyt_copy copy = {.width_bytes = width, .height = height, .depth = 1};
-    cudaError_t error = cudaSuccess;
+    cudaError_t error;
     CUresult result;
 
+    if (width == 0 || height == 0)
+        return flyt_cudart_result(flyt_cudart_enter());
     *(to_array ? &copy.src : &copy.dst) = linear;
-    if (width > 0 && height > 0)
-        error =
-            width > pitch ? cudaErrorInvalidPitchValue : take_kind(kind, to_array, to_array ? &copy.src : &copy.dst);
+    error = width > pitch ? cudaErrorInvalidPitchValue : take_kind(kind, to_array, to_array ? &copy.src : &copy.dst);
     if (error != cudaSuccess)
         return flyt_cudart_fail(error);
     result = flyt_cudart_enter();
@@ -237,6 +237,8 @@ static cudaError_t copy_arrays(cudaArray_t dst, size_t dst_x_bytes, size_t dst_y
     struct flyt_copy copy = {.width_bytes = width, .height = height, .depth = 1};
     CUresult result;
 
+    if (width == 0 || height == 0)
+        return flyt_cudart_result(flyt_cudart_enter());
     if (kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
         return flyt_cudart_fail(cudaErrorInvalidMemcpyDirection);
     result = flyt_cudart_enter();

@@ -24,11 +24,14 @@ cudaError_t flyt_cudart_places(enum cudaMemcpyKind kind, struct flyt_copy *copy)
     return cudaSuccess;
 }
 
+/* A copy of nothing is done, whatever its stream is. */
 static cudaError_t run_copy(const struct flyt_copy *copy, cudaStream_t stream, bool is_async)
 {
     CUresult result = flyt_cudart_enter();
 
-    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_copy(copy, stream, is_async));
+    if (result == CUDA_SUCCESS && copy->width_bytes > 0 && copy->height > 0 && copy->depth > 0)
+        result = flyt_copy(copy, stream, is_async);
+    return flyt_cudart_result(result);
 }
 
 /* ---- one dimension ---- */

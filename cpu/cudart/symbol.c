@@ -74,6 +74,9 @@ static cudaError_t copy_to(const void *symbol, const void *src, size_t count, si
                            cudaStream_t stream, bool is_async)
 {
     struct flyt_copy copy;
+
+    if (count == 0)
+        return flyt_cudart_result(flyt_cudart_enter());
     cudaError_t error = flyt_cudart_copy_to_symbol(symbol, src, count, offset, kind, &copy);
 
     return error != cudaSuccess ? flyt_cudart_fail(error) : flyt_cudart_result(flyt_copy(&copy, stream, is_async));
@@ -99,6 +102,9 @@ static cudaError_t copy_from(void *dst, const void *symbol, size_t count, size_t
                              cudaStream_t stream, bool is_async)
 {
     struct flyt_copy copy;
+
+    if (count == 0)
+        return flyt_cudart_result(flyt_cudart_enter());
     cudaError_t error = flyt_cudart_copy_from_symbol(dst, symbol, count, offset, kind, &copy);
 
     return error != cudaSuccess ? flyt_cudart_fail(error) : flyt_cudart_result(flyt_copy(&copy, stream, is_async));

@@ -172,7 +172,7 @@ static void threads(void)
     end_with(stream, cudaSuccess);
     begin(stream, cudaStreamCaptureModeThreadLocal);
     in_thread(end_elsewhere, cudaErrorStreamCaptureWrongThread);
-    end_with(stream, cudaSuccess);
+    end_with(stream, cudaErrorIllegalState); /* it has ended all the same */
     begin(stream, cudaStreamCaptureModeRelaxed);
     in_thread(end_elsewhere, cudaSuccess);
 }

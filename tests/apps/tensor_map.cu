@@ -1,6 +1,6 @@
-// Tensor maps: the same description gives the same bytes, another address only another address, and what cannot be one is
-// refused; on a GPU that has it, the tensor memory accelerator loads and stores tiles by them, at the edge of the tensor, too,
-// and goes on with a map of which the address was replaced.
+// Tensor maps: the same description gives the same bytes, another address only another address, and what cannot be one
+// is refused; on a GPU that has it, the tensor memory accelerator loads and stores tiles by them, at the edge of the
+// tensor, too, and goes on with a map of which the address was replaced.
 // nvcc: -lcuda -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=compute_90
 #include "check.h"
 #include <cuda.h>
@@ -22,7 +22,8 @@ __global__ void move_box(const __grid_constant__ CUtensorMap from, int x, int y,
     __syncthreads();
     if (threadIdx.x == 0) {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"((unsigned)sizeof tile));
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(at),
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+                     "%3}], [%4];" ::"r"(at),
                      "l"(&from), "r"(x), "r"(y), "r"(bar)
                      : "memory");
     }
@@ -42,8 +43,8 @@ static const cuuint32_t box[] = {BOX_WIDTH, BOX_HEIGHT}, steps[] = {1, 1};
 
 static CUresult encode(CUtensorMap *map, CUdeviceptr address)
 {
-    return cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, (void *)(uintptr_t)address, dims, strides, box,
-                                  steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+    return cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, (void *)(uintptr_t)address, dims, strides,
+                                  box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
@@ -62,15 +63,15 @@ static void check_maps(CUdeviceptr one, CUdeviceptr other)
     const cuuint64_t image[] = {16, 20, 20, 2}, image_strides[] = {64, 1280, 25600};
     const cuuint32_t image_steps[] = {1, 1, 1, 1};
     const int lower[] = {-1, -1}, upper[] = {-1, -1};
-    CHECK_CU(cuTensorMapEncodeIm2col(&first, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, (void *)(uintptr_t)one, image, image_strides,
-                                     lower, upper, 16, 64, image_steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+    CHECK_CU(cuTensorMapEncodeIm2col(&first, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, (void *)(uintptr_t)one, image,
+                                     image_strides, lower, upper, 16, 64, image_steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                      CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
 }
 
-#define TILED(type, rank, address, dims, strides, box, steps, swizzle)                                                         \
-    cuTensorMapEncodeTiled(&map, type, rank, (void *)(uintptr_t)(address), dims, strides, box, steps,                          \
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,                            \
+#define TILED(type, rank, address, dims, strides, box, steps, swizzle)                                                 \
+    cuTensorMapEncodeTiled(&map, type, rank, (void *)(uintptr_t)(address), dims, strides, box, steps,                  \
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,                    \
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
 
 static void check_refusals(CUdeviceptr address)
@@ -79,7 +80,8 @@ static void check_refusals(CUdeviceptr address)
     const CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const CUtensorMapSwizzle plain = CU_TENSOR_MAP_SWIZZLE_NONE;
     const cuuint64_t no_dims[] = {0, 50}, odd_strides[] = {PITCH * sizeof(float) + 4};
-    const cuuint32_t large_box[] = {257, 16}, odd_box[] = {3, 16}, no_box[] = {0, 16}, large_steps[] = {1, 9}, no_steps[] = {1, 0};
+    const cuuint32_t large_box[] = {257, 16}, odd_box[] = {3, 16}, no_box[] = {0, 16}, large_steps[] = {1, 9},
+                     no_steps[] = {1, 0};
 
     EXPECT_CU(TILED(type, 0, address, dims, strides, box, steps, plain), CUDA_ERROR_INVALID_VALUE);
     EXPECT_CU(TILED(type, 6, address, dims, strides, box, steps, plain), CUDA_ERROR_INVALID_VALUE);
@@ -127,7 +129,7 @@ static void check_loads(float *one, float *other)
     CHECK(cudaMalloc(&to, BOX_HEIGHT * BOX_WIDTH * sizeof *to));
     CHECK_CU(encode(&map, (CUdeviceptr)(uintptr_t)one));
     check_box(&map, values, 0, 0, to);
-    check_box(&map, values, 37, 11, to);
+    check_box(&map, values, 36, 11, to); /* rows begin at whole 16 bytes */
     check_box(&map, values, 80, 40, to); /* over the edge, where there is 0 */
     check_box(&map, values, -8, -3, to);
     CHECK_CU(cuTensorMapReplaceAddress(&map, other));

@@ -181,8 +181,11 @@ template <class E> void test_floats(int dimensions, int channels)
     for (auto mode : modes)
         for (int which = 0; which < 4; which++) {
             texture_sampler sampler = {{mode, mode, mode}, (which & 1) != 0, (which & 2) != 0, 0};
+            /* A line is a plane of one row to GPUs: with a border in the second dimension they would mix it in. */
+            for (int d = dimensions; d < 3; d++)
+                sampler.mode[d] = cudaAddressModeClamp;
             if (mode == cudaAddressModeBorder)
-                sampler.border = 0.5;
+                sampler.border = 1; /* an element can be that, of each type */
             cudaTextureObject_t texture =
                 make_texture(resource, sampler,
                              std::is_floating_point<E>::value ? cudaReadModeElementType : cudaReadModeNormalizedFloat);
@@ -258,8 +261,7 @@ static void test_line(void)
     EXPECT(found.res.linear.devPtr == memory);
     EXPECT_EQ(found.res.linear.desc.y, 32);
     CHECK(cudaDestroyTextureObject(texture));
-    if (is_forwarded())
-        EXPECT_ERR(cudaDestroyTextureObject(texture), cudaErrorInvalidValue);
+    CHECK(cudaDestroyTextureObject(texture));        /* of what is none it says nothing */
     resource.res.linear.devPtr = (char *)memory + 8; /* aligned as elements are, not as textures */
     EXPECT_ERR(cudaCreateTextureObject(&texture, &resource, &desc, NULL), cudaErrorInvalidValue);
     CHECK(cudaFree(memory));

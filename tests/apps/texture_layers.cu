@@ -313,7 +313,7 @@ static void test_views(void)
     resource.resType = cudaResourceTypeMipmappedArray;
     resource.res.mipmap.mipmap = make_levels(2, levels);
     view.format = cudaResViewFormatFloat1;
-    view.width = view.height = SIZE / 2;
+    view.width = view.height = SIZE; /* the resource's, whichever levels are shown */
     view.firstMipmapLevel = 1;
     view.lastMipmapLevel = 2;
     CHECK(cudaCreateTextureObject(&texture, &resource, &desc, &view));

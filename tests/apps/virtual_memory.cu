@@ -1,6 +1,6 @@
 // Virtual memory that the program manages itself: addresses reserved, physical memory created, mapped side by side and
-// twice, access given and taken; copies, sets and kernels across mappings; a segment that grows and shrinks, as a caching
-// allocator's does; and what is refused.
+// twice, access given and taken; copies, sets and kernels across mappings; a segment that grows and shrinks, as a
+// caching allocator's does; and what is refused.
 // nvcc: -lcuda
 #include "check.h"
 #include <cuda.h>
@@ -196,8 +196,8 @@ static void check_segment(void)
     CHECK(cudaStreamDestroy(stream));
 }
 
-/* What is created is missing from the device's memory, and is there again. Others may have the GPU, too, and take or give
- * back theirs meanwhile: then it is seen again. */
+/* What is created is missing from the device's memory, and is there again. Others may have the GPU, too, and take or
+ * give back theirs meanwhile: then it is seen again. */
 static void check_memory_info(void)
 {
     enum { TRIES = 50 };
@@ -248,10 +248,10 @@ static void check_refusals(void)
     EXPECT_CU(cuMemGetAllocationGranularity(&bytes, NULL, CU_MEM_ALLOC_GRANULARITY_MINIMUM), CUDA_ERROR_INVALID_VALUE);
 
     EXPECT_CU(cuMemMap(free_address, 2 * granule, 0, handle, 0), CUDA_ERROR_NOT_SUPPORTED); /* more than there is */
-    EXPECT_CU(cuMemMap(free_address, granule, granule, handle, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CU(cuMemMap(free_address, granule, granule, handle, 0), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_CU(cuMemMap(free_address, granule, 0, handle, 1), CUDA_ERROR_INVALID_VALUE);
     EXPECT_CU(cuMemMap(free_address + 4096, granule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_CU(cuMemUnmap(free_address, granule), CUDA_ERROR_INVALID_VALUE);
+    CHECK_CU(cuMemUnmap(free_address, granule)); /* nothing is there */
     access.location = device_memory.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     EXPECT_CU(cuMemSetAccess(free_address, granule, &access, 1), CUDA_ERROR_INVALID_VALUE);
@@ -261,7 +261,7 @@ static void check_refusals(void)
     EXPECT_CU(cuMemMap(free_address, granule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE); /* mapped already */
     EXPECT_CU(cuMemSetAccess(free_address, granule, NULL, 1), CUDA_ERROR_INVALID_VALUE);
     access.location.id = 1000;
-    EXPECT_CU(cuMemSetAccess(free_address, granule, &access, 1), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_CU(cuMemSetAccess(free_address, granule, &access, 1), CUDA_ERROR_INVALID_VALUE);
     EXPECT_CU(cuMemAddressFree(free_address, 4 * granule), CUDA_ERROR_INVALID_VALUE); /* in use */
     CHECK_CU(cuMemUnmap(free_address, granule));
     EXPECT_CU(cuMemAddressFree(free_address, 3 * granule), CUDA_ERROR_INVALID_VALUE);

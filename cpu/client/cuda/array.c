@@ -386,7 +386,7 @@ CUresult flyt_array_view(uint64_t handle, bool is_mipmap, struct flyt_array_view
 {
     const struct flyt_array *array = flyt_table_find(&table, handle);
     if (!array || !array->level_count == is_mipmap)
-        return CUDA_ERROR_INVALID_HANDLE;
+        return handle ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
     *ret_view = (struct flyt_array_view){.array_id = array->parent_id ? array->parent_id : array->record.minted_id,
                                          .level = is_mipmap ? FLYT_TEXTURE_LEVELS : array->level,
                                          .device = array->device,
@@ -454,11 +454,11 @@ CUresult flyt_array_copy_run(const struct flyt_array_at *given, const struct fly
 {
     struct flyt_array_at at = *given;
     CUresult result = flyt_client_enter();
-    const struct flyt_array *array = find_array(at.array);
-    if (!result && !array)
-        result = CUDA_ERROR_INVALID_HANDLE;
-    if (result)
+    if (result || !bytes)
         return result;
+    const struct flyt_array *array = find_array(at.array);
+    if (!array)
+        return CUDA_ERROR_INVALID_HANDLE;
     const uint64_t row_bytes = array->desc.Width * texel_bytes_of(array);
     const uint64_t height = array->desc.Height ? array->desc.Height : 1;
     if (at.x_bytes > row_bytes || at.y >= height || bytes > (height - at.y) * row_bytes - at.x_bytes)

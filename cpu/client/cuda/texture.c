@@ -214,9 +214,10 @@ CUresult flyt_texture_destroy(unsigned long long handle, bool is_surface)
 {
     struct flyt_texture *texture;
     CUresult result = flyt_client_enter_release();
-    if (!result)
-        result = find_texture(handle, is_surface, &texture);
-    return result ? result : destroy(texture, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    /* Of what is none, the driver says nothing. */
+    if (!result && !find_texture(handle, is_surface, &texture))
+        destroy(texture, true);
+    return result;
 }
 
 void flyt_texture_clear(uint64_t context_id, bool is_on_server)

@@ -404,8 +404,10 @@ CUresult flyt_virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUme
     CUresult result = flyt_client_enter();
     if (result)
         return result;
-    if (!bytes || offset || flags || !is_granular(address) || !is_granular(bytes))
+    if (!bytes || flags || !is_granular(address) || !is_granular(bytes))
         return CUDA_ERROR_INVALID_VALUE;
+    if (offset)
+        return CUDA_ERROR_NOT_SUPPORTED; /* as the driver says */
     struct mapping *fresh = calloc(1, sizeof *fresh);
     if (!fresh)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -449,9 +451,10 @@ CUresult flyt_virtual_unmap(CUdeviceptr address, size_t bytes)
     struct mapping *first = first_in_locked(address, bytes);
     for (struct mapping *one = first; one && one->address < address + bytes; one = one->next)
         one->state = MAPPING_ENDING;
+    const bool is_nothing = !first && is_reserved_locked(address, bytes) && !has_mapping_locked(address, bytes);
     pthread_mutex_unlock(&books.mutex);
     if (!first)
-        return CUDA_ERROR_INVALID_VALUE;
+        return is_nothing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     flyt_virtual_unmap_args args = {.thread = flyt_thread_number(), .address = address, .bytes = bytes};
     flyt_virtual_unmap_res res = {0};
     int status = call_virtual_unmap(&args, &res);
@@ -473,7 +476,8 @@ static CUresult check_access(const CUmemAccessDesc *desc)
     if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
         desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         return CUDA_ERROR_INVALID_VALUE;
-    return flyt_device_info(desc->location.id, &info);
+    CUresult result = flyt_device_info(desc->location.id, &info);
+    return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 /* Whether the range is mapped; then each mapping's access is noted where `device` is no -1. */

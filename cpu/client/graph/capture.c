@@ -301,9 +301,11 @@ static CUresult end_locked(struct flyt_stream *stream, CUgraph *ret_graph)
         self->capture.is_invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
-    if (self->capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && self->capture.thread != flyt_thread_number())
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    CUresult result = self->capture.is_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : check_joined_locked(self);
+    const bool is_wrong_thread =
+        self->capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && self->capture.thread != flyt_thread_number();
+    CUresult result = is_wrong_thread            ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+                      : self->capture.is_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                                                 : check_joined_locked(self);
     if (!result)
         *ret_graph = (CUgraph)(uintptr_t)self->graph_id;
     free_locked(self, result);

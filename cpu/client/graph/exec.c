@@ -206,36 +206,16 @@ static CUresult wait_for_last(uint64_t stream_id, uint64_t number)
     return stream && stream->number == number ? flyt_stream_wait(stream) : flyt_device_synchronize();
 }
 
-/* It becomes a child graph of the capture. */
-static CUresult capture_launch(CUgraphExec handle, struct flyt_stream *stream)
-{
-    struct flyt_node_data data = {.kind = FLYT_NODE_CHILD, .device = -1};
-    pthread_mutex_lock(&flyt_captures.mutex);
-    const struct flyt_graph_exec *exec = find_locked(handle);
-    CUresult result = exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    if (exec && flyt_graph_has_memory_locked(exec->graph))
-        result = flyt_not_supported("graph with memory of its own in another graph");
-    if (!result) {
-        data.child = flyt_graph_copy_locked(exec->graph, true);
-        result = data.child ? flyt_capture_add_locked(stream, &data) : CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    pthread_mutex_unlock(&flyt_captures.mutex);
-    return result;
-}
-
 CUresult flyt_graph_launch(CUgraphExec handle, CUstream stream_handle)
 {
     struct flyt_stream *stream;
     struct flyt_plan *plan;
     uint64_t after, after_number;
-    bool is_captured = false;
     CUresult result = flyt_client_enter();
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
-    if (!result && flyt_capture_is_any())
-        result = flyt_capture_ask_work(stream, &is_captured);
-    if (!result && is_captured)
-        return capture_launch(handle, stream);
+    if (!result)
+        result = flyt_capture_refuse(stream);
     if (!result)
         result = take_plan(handle, stream, true, &plan, &after, &after_number);
     if (result)

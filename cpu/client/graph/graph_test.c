@@ -334,14 +334,10 @@ static void wrong_handles_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_launch_is_one_call),
-        cmocka_unit_test(work_of_the_host_cuts_a_graph),
-        cmocka_unit_test(child_graphs_are_dissolved),
-        cmocka_unit_test(a_change_makes_another_segment),
-        cmocka_unit_test(a_capture_sends_nothing),
-        cmocka_unit_test(a_stream_ends_its_capture),
-        cmocka_unit_test(segments_are_made_again),
-        cmocka_unit_test(wrong_handles_are_refused),
+        cmocka_unit_test(a_launch_is_one_call),       cmocka_unit_test(work_of_the_host_cuts_a_graph),
+        cmocka_unit_test(child_graphs_are_dissolved), cmocka_unit_test(a_change_makes_another_segment),
+        cmocka_unit_test(a_capture_sends_nothing),    cmocka_unit_test(a_stream_ends_its_capture),
+        cmocka_unit_test(segments_are_made_again),    cmocka_unit_test(wrong_handles_are_refused),
     };
     setenv("FLYT_SERVER", "unix:///nowhere", 1);
     fake.serve = serve;

@@ -149,13 +149,13 @@ static CUresult take_view(struct object *object)
         return CUDA_ERROR_INVALID_VALUE;
     if (view->firstLayer || (view->lastLayer && view->lastLayer != image->levels[0].depth - 1))
         return CUDA_ERROR_NOT_SUPPORTED;
+    const size_t width = image->levels[0].width; /* the resource's, whichever levels are shown */
     count = view->lastMipmapLevel - view->firstMipmapLevel + 1;
     memmove(image->levels, image->levels + view->firstMipmapLevel, count * sizeof(*image->levels));
     image->level_count = count;
     if (view->format != CU_RES_VIEW_FORMAT_NONE && !view_format(view->format, &image->format, &image->channels))
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (flyt_ptx_format_bytes(image->format) * image->channels != image->texel_bytes ||
-        view->width != image->levels[0].width)
+    if (flyt_ptx_format_bytes(image->format) * image->channels != image->texel_bytes || view->width != width)
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
