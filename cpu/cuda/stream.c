@@ -1,17 +1,23 @@
 /* A stream's context, and host functions. */
 #include "cpu/cuda/driver.h"
 #include "cpu/client/cuda/function.h"
+#include "cpu/client/green/green.h"
 
-/* A program has no green contexts of its own. */
-CUresult CUDAAPI cuStreamGetCtx_v2(CUstream stream, CUcontext *ret_context, CUgreenCtx *ret_green_context)
+/* Of a stream in a green context, the primary context that this is a part of. */
+CUresult CUDAAPI cuStreamGetCtx_v2(CUstream stream, CUcontext *ret_context, CUgreenCtx *ret_green)
 {
+    CUgreenCtx green = NULL;
     CUresult result = cuStreamGetCtx(stream, ret_context);
-    if (result == CUDA_SUCCESS && ret_green_context)
-        *ret_green_context = NULL;
+    if (result == CUDA_SUCCESS)
+        result = flyt_green_of_stream(stream, &green);
+    if (result == CUDA_SUCCESS && green)
+        *ret_context = (CUcontext)(uintptr_t)flyt_context_owner((uint64_t)(uintptr_t)*ret_context);
+    if (result == CUDA_SUCCESS && ret_green)
+        *ret_green = green;
     return result;
 }
-FLYT_CUDA_PTSZ(cuStreamGetCtx_v2, (CUstream stream, CUcontext *ret_context, CUgreenCtx *ret_green_context),
-               (flyt_stream_per_thread(stream), ret_context, ret_green_context))
+FLYT_CUDA_PTSZ(cuStreamGetCtx_v2, (CUstream stream, CUcontext *ret_context, CUgreenCtx *ret_green),
+               (flyt_stream_per_thread(stream), ret_context, ret_green))
 
 /* ---- host functions ---- */
 

@@ -48,6 +48,7 @@
 #define FLYT_LIBCALL_BYTES_MAX     65536 /* arguments, results and settings of a call of one of NVIDIA's libraries */
 #define FLYT_ATOMIC_OPERATIONS_MAX 256   /* of which one call asks */
 #define FLYT_RANGES_MAX            4096  /* allocations that one call names */
+#define FLYT_SM_UNITS_MAX          256   /* groups of SMs that a session has of one device */
 #define FLYT_DATA_STREAMS_MAX      8
 #define FLYT_OUTPUT_BYTES_MAX      65536 /* device printf in one record */
 

@@ -1,31 +1,10 @@
 #!/usr/bin/env python3
 """A program that launches graphs (programs/replays.cu): it is moved, its SMs change, its server is killed, a capture is
 under way meanwhile. All graphs are there every time, and their kernels run on the SMs that the program has then."""
-import harness
 from cluster import System
-from harness import environment, expect_equal, helper, main, run, scenario, server, through_flyt, within
-from steady import add_vm, allocation, is_idle
-from survivor import Survivor, its_server_is_killed
-
-
-def ends(program, system):
-    program.does("end", "ended")
-    result = harness.finish(program.process)
-    expect_equal((result.status, result.err), (0, ""), result)
-    is_idle(system)
-
-
-def moves(system):
-    """To the other one of two GPUs."""
-    here = allocation(system, 0)["gpu"]
-    there = next("%s:%d" % (gpu["node"], gpu["index"]) for gpu in system.flytctl("gpus") if gpu["uuid"] != here)
-    result = system.flytctl_run("migrate", "alice", "--to", there, "--stop-timeout", "60000", "--timeout", "240", timeout=300)
-    expect_equal(result.status, 0, "flytctl migrate --to", there, result)
-
-
-def resizes(system, sms):
-    system.flytctl("resize", "alice", "--sm", sms)
-    within(30, lambda: allocation(system, 0)["switch_state"] == "vacated", "nothing is left on other SMs")
+from harness import environment, expect_equal, helper, main, run, scenario, server, through_flyt
+from steady import add_vm
+from survivor import Survivor, ends, its_server_is_killed, moves, resizes
 
 
 @scenario

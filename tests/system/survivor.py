@@ -3,8 +3,8 @@ import os
 import signal
 import time
 
-from harness import expect_equal, helper, within
-from steady import Steady
+from harness import expect_equal, finish, helper, within
+from steady import Steady, allocation, is_idle
 
 
 class Survivor(Steady):
@@ -54,3 +54,25 @@ def its_server_is_killed(system):
     after = within(60, lambda: (lambda s: s["state"] == "serving" and s["server_pid"] != before["server_pid"] and s)(
         session(system)), "the session goes on at another server")
     expect_equal(after["id"], before["id"], "the session")
+
+
+def ends(program, system):
+    """It is told to, and leaves nothing behind."""
+    program.does("end", "ended")
+    result = finish(program.process)
+    expect_equal((result.status, result.err), (0, ""), result)
+    is_idle(system)
+
+
+def moves(system):
+    """Alice, to the other one of two GPUs."""
+    here = allocation(system, 0)["gpu"]
+    there = next("%s:%d" % (gpu["node"], gpu["index"]) for gpu in system.flytctl("gpus") if gpu["uuid"] != here)
+    result = system.flytctl_run("migrate", "alice", "--to", there, "--stop-timeout", "60000", "--timeout", "240", timeout=300)
+    expect_equal(result.status, 0, "flytctl migrate --to", there, result)
+
+
+def resizes(system, sms):
+    """alice's, until nothing is left on SMs that she had."""
+    system.flytctl("resize", "alice", "--sm", sms)
+    within(30, lambda: allocation(system, 0)["switch_state"] == "vacated", "nothing is left on other SMs")

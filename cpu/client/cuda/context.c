@@ -20,7 +20,9 @@ struct flyt_context {
     _Atomic bool is_active; /* a primary context: retained and not reset since; a created one: always */
     unsigned retain_count;
     unsigned long long number;
-    unsigned peers; /* bit per device whose memory it reaches */
+    unsigned peers;             /* bit per device whose memory it reaches */
+    uint64_t green_id;          /* of the green context that it is, a part of the primary one; else 0 */
+    uint64_t default_stream_id; /* of a green one; 0: not made yet */
     struct flyt_context_settings settings;
 };
 
@@ -31,6 +33,8 @@ static struct {
     struct flyt_context *_Atomic primaries[FLYT_DEVICES_MAX]; /* made at first use, never freed */
     unsigned long long last_number;
 } contexts = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+atomic_uint flyt_context_green_count;
 
 static CUcontext handle_of(uint64_t id)
 {
@@ -54,6 +58,7 @@ static struct flyt_context *new_locked(int device, unsigned flags, bool is_prima
     context->retain_count = 0;
     context->number = ++contexts.last_number;
     context->peers = 0;
+    context->green_id = context->default_stream_id = 0;
     context->settings =
         (struct flyt_context_settings){CU_FUNC_CACHE_PREFER_NONE, CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE};
     atomic_store(&context->is_active, !is_primary);
@@ -114,7 +119,24 @@ static CUresult resolve(CUcontext handle, struct flyt_context **ret_context)
     return CUDA_SUCCESS;
 }
 
+/* What a green context has beside streams is its device's primary context's. */
+static struct flyt_context *owner_of(struct flyt_context *context)
+{
+    return context->green_id ? atomic_load(&contexts.primaries[context->device]) : context;
+}
+
 CUresult flyt_context_get(uint64_t *ret_context_id, int *ret_device)
+{
+    struct flyt_context *context;
+    CUresult result = resolve(NULL, &context);
+    if (result)
+        return result;
+    *ret_context_id = owner_of(context)->record.minted_id;
+    *ret_device = context->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_context_get_of_streams(uint64_t *ret_context_id, int *ret_device)
 {
     struct flyt_context *context;
     CUresult result = resolve(NULL, &context);
@@ -274,6 +296,44 @@ CUresult flyt_context_create(unsigned flags, int device, CUcontext *ret_context)
     return result;
 }
 
+/* ---- green contexts ---- */
+
+CUresult flyt_context_new_green(int device, uint64_t green_id, CUcontext *ret_context)
+{
+    pthread_mutex_lock(&contexts.mutex);
+    struct flyt_context *context = new_locked(device, 0, false);
+    if (context)
+        context->green_id = green_id;
+    pthread_mutex_unlock(&contexts.mutex);
+    if (!context)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    atomic_fetch_add(&flyt_context_green_count, 1);
+    *ret_context = handle_of(context->record.minted_id);
+    return CUDA_SUCCESS;
+}
+
+uint64_t flyt_context_green(uint64_t context_id)
+{
+    const struct flyt_context *context = flyt_table_find(&context_table, context_id);
+    return context ? context->green_id : 0;
+}
+
+uint64_t flyt_context_owner(uint64_t context_id)
+{
+    struct flyt_context *context = flyt_table_find(&context_table, context_id);
+    return context && context->green_id ? owner_of(context)->record.minted_id : context_id;
+}
+
+uint64_t *flyt_context_green_default(uint64_t *ret_context_id, int *ret_device)
+{
+    struct flyt_context *context = current();
+    if (!context || !context->green_id)
+        return NULL;
+    *ret_context_id = context->record.minted_id;
+    *ret_device = context->device;
+    return &context->default_stream_id;
+}
+
 CUresult flyt_context_take(CUcontext handle, int *ret_device, unsigned *ret_peers)
 {
     struct flyt_context *context = find(handle);
@@ -281,6 +341,7 @@ CUresult flyt_context_take(CUcontext handle, int *ret_device, unsigned *ret_peer
         return CUDA_ERROR_INVALID_CONTEXT;
     *ret_device = context->device;
     *ret_peers = context->peers;
+    atomic_fetch_sub(&flyt_context_green_count, context->green_id != 0);
     return CUDA_SUCCESS;
 }
 
@@ -371,6 +432,7 @@ CUresult flyt_context_settings(struct flyt_context_settings *ret_settings)
     CUresult result = resolve(NULL, &context);
     if (result)
         return result;
+    context = owner_of(context);
     pthread_mutex_lock(&contexts.mutex);
     *ret_settings = context->settings;
     pthread_mutex_unlock(&contexts.mutex);
@@ -383,6 +445,7 @@ CUresult flyt_context_settings_set(const struct flyt_context_settings *settings)
     CUresult result = resolve(NULL, &context);
     if (result)
         return result;
+    context = owner_of(context);
     pthread_mutex_lock(&contexts.mutex);
     context->settings = *settings;
     pthread_mutex_unlock(&contexts.mutex);
@@ -395,6 +458,7 @@ CUresult flyt_context_peers(unsigned *ret_peers)
     CUresult result = resolve(NULL, &context);
     if (result)
         return result;
+    context = owner_of(context);
     pthread_mutex_lock(&contexts.mutex);
     *ret_peers = context->peers;
     pthread_mutex_unlock(&contexts.mutex);
@@ -407,6 +471,7 @@ CUresult flyt_context_peers_set(unsigned peers)
     CUresult result = resolve(NULL, &context);
     if (result)
         return result;
+    context = owner_of(context);
     pthread_mutex_lock(&contexts.mutex);
     context->peers = peers;
     pthread_mutex_unlock(&contexts.mutex);

@@ -10,6 +10,7 @@
 #ifndef FLYT_CLIENT_CONTEXT_H
 #define FLYT_CLIENT_CONTEXT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <cuda.h>
@@ -66,11 +67,23 @@ FLYT_API CUresult flyt_runtime_device(int *ret_device);
 
 /* The current context's id and device. CUDA_ERROR_INVALID_CONTEXT: none; _CONTEXT_IS_DESTROYED. Does not enter. */
 CUresult flyt_context_get(uint64_t *ret_context_id, int *ret_device);
+/* The same for streams, which a green context has of its own; what else belongs to it is its primary context's. */
+CUresult flyt_context_get_of_streams(uint64_t *ret_context_id, int *ret_device);
 /* Takes a created context out, which nobody finds any more; _give_back, when all that belongs to it is destroyed, frees
  * its id, and pops it where the calling thread has it current. CUDA_ERROR_INVALID_CONTEXT: unknown, or a primary one.
  */
 CUresult flyt_context_take(CUcontext context, int *ret_device, unsigned *ret_peers);
 void flyt_context_give_back(CUcontext context);
+/* A context that is that green context, for cpu/client/green. CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult flyt_context_new_green(int device, uint64_t green_id, CUcontext *ret_context);
+/* How many of them there are. */
+extern atomic_uint flyt_context_green_count __attribute__((visibility("hidden")));
+/* Which green context a context is; 0: none. */
+uint64_t flyt_context_green(uint64_t context_id);
+/* The context whose events, memory and modules a context has: of a green one, its device's primary one. */
+FLYT_API uint64_t flyt_context_owner(uint64_t context_id);
+/* Where the id of the current context's own default stream is kept, if it is a green one; else NULL. */
+uint64_t *flyt_context_green_default(uint64_t *ret_context_id, int *ret_device);
 /* One reference less; *ret_is_last where there is none left. CUDA_ERROR_INVALID_CONTEXT: there was none. */
 CUresult flyt_primary_let_go(int device, bool *ret_is_last);
 /* Per context settings that the server does not hold. Fields are read and written under the context lock. */

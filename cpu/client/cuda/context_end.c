@@ -15,6 +15,8 @@ CUresult flyt_context_destroy(CUcontext context)
     int device;
     unsigned peers;
     CUresult result = flyt_client_enter_release();
+    if (!result && flyt_context_green((uint64_t)(uintptr_t)context))
+        result = CUDA_ERROR_INVALID_CONTEXT; /* cuGreenCtxDestroy ends it */
     if (!result)
         result = flyt_context_take(context, &device, &peers);
     if (result)

@@ -89,7 +89,7 @@ static bool is_of_context(const struct flyt_event *event, const struct flyt_stre
     int device;
     if (stream->is_legacy && flyt_context_get(&context_id, &device))
         return false;
-    return context_id == event->context_id;
+    return flyt_context_owner(context_id) == event->context_id;
 }
 
 enum { NUMBER_BITS = 16 };

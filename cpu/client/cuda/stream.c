@@ -1,6 +1,7 @@
 #include "cpu/client/cuda/stream.h"
 
 #include <stdlib.h>
+#include "cpu/client/core/answer.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/part.h"
 #include "cpu/client/core/restore_call.h"
@@ -122,6 +123,30 @@ static struct flyt_stream *new_record(uint64_t context_id, int device, unsigned 
     return stream;
 }
 
+FLYT_ANSWER_CALL(green_stream)
+
+static flyt_green_stream_args green_args(const struct flyt_stream *stream, uint32_t thread)
+{
+    return (flyt_green_stream_args){
+        .thread = thread, .stream_id = stream->stream_id, .green_id = flyt_context_green(stream->context_id)};
+}
+
+/* A fresh stream of a green context gets that one's SMs. */
+static CUresult enter_green(struct flyt_stream *stream)
+{
+    flyt_green_stream_args args = green_args(stream, flyt_thread_number());
+    flyt_green_stream_res res = {0};
+    CUresult result = args.green_id ? flyt_stream_begin(stream) : CUDA_SUCCESS;
+    if (result || !args.green_id)
+        return result;
+    int status = call_green_stream(&args, &res);
+    result = flyt_client_reply(status, res.result, "green_stream");
+    flyt_answer_end();
+    return result;
+}
+
+static void destroy(struct flyt_stream *stream, bool is_on_server);
+
 static CUresult create(uint64_t context_id, int device, unsigned flags, int priority, uint32_t owner_thread,
                        struct flyt_stream **ret_stream)
 {
@@ -131,6 +156,12 @@ static CUresult create(uint64_t context_id, int device, unsigned flags, int prio
         return result;
     if (flags & CU_STREAM_NON_BLOCKING)
         atomic_fetch_add(&unordered.stream_count, 1); /* before anybody knows its handle */
+    if (__builtin_expect(atomic_load(&flyt_context_green_count) != 0, 0))
+        result = enter_green(stream);
+    if (result) {
+        destroy(stream, true);
+        return result;
+    }
     *ret_stream = stream;
     return flags & CU_STREAM_NON_BLOCKING ? settle_early_copies() : CUDA_SUCCESS;
 }
@@ -200,8 +231,26 @@ static CUresult per_thread(uint64_t context_id, int device, struct flyt_stream *
     return CUDA_SUCCESS;
 }
 
+/* The default stream of a green context: one that blocks, and that nobody else destroys. */
+static CUresult green_default(uint64_t *id, uint64_t context_id, int device, struct flyt_stream **ret_stream)
+{
+    enum { NO_THREAD = UINT32_MAX - 1 };
+    *ret_stream = flyt_table_find(&stream_table, *id);
+    CUresult result =
+        *ret_stream ? CUDA_SUCCESS : create(context_id, device, CU_STREAM_DEFAULT, 0, NO_THREAD, ret_stream);
+    if (!result)
+        *id = (*ret_stream)->stream_id;
+    return result;
+}
+
 CUresult flyt_stream_get_in(uint64_t context_id, int device, CUstream handle, struct flyt_stream **ret_stream)
 {
+    if (__builtin_expect(atomic_load_explicit(&flyt_context_green_count, memory_order_relaxed) != 0, 0) &&
+        (uintptr_t)handle <= (uintptr_t)CU_STREAM_PER_THREAD) {
+        uint64_t *id = flyt_context_green_default(&context_id, &device);
+        if (id && handle != CU_STREAM_PER_THREAD)
+            return green_default(id, context_id, device, ret_stream);
+    }
     if (handle == CU_STREAM_PER_THREAD)
         return per_thread(context_id, device, ret_stream);
     if ((uintptr_t)handle < (uintptr_t)CU_STREAM_PER_THREAD) {
@@ -519,19 +568,32 @@ CUresult flyt_stream_create(unsigned flags, int priority, CUstream *ret_stream)
 {
     uint64_t context_id;
     int device;
-    struct flyt_stream *stream;
     CUresult result = flyt_client_enter();
     if (!result && (!ret_stream || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING)))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
-        result = flyt_context_get(&context_id, &device);
-    if (!result)
-        result = flyt_stream_priority_clamp(device, &priority);
+        result = flyt_context_get_of_streams(&context_id, &device);
+    return result ? result : flyt_stream_create_in(context_id, device, flags, priority, ret_stream);
+}
+
+CUresult flyt_stream_create_in(uint64_t context_id, int device, unsigned flags, int priority, CUstream *ret_stream)
+{
+    struct flyt_stream *stream;
+    CUresult result = flyt_stream_priority_clamp(device, &priority);
     if (!result)
         result = create(context_id, device, flags, priority, 0, &stream);
     if (!result)
         *ret_stream = handle_of(stream);
     return result;
+}
+
+struct flyt_stream *flyt_stream_next_in(uint64_t context_id, uint32_t *slot)
+{
+    struct flyt_stream *stream;
+    while ((stream = flyt_table_next(&stream_table, slot)))
+        if (stream->context_id == context_id && !stream->is_inner)
+            return stream;
+    return NULL;
 }
 
 /* Takes the stream out of the table and gives its record back. */
@@ -658,6 +720,17 @@ static void restart_count(struct flyt_stream *stream, const struct flyt_restore 
     flyt_retry_policy_reset(&stream->retry_policy);
 }
 
+static int restore_green(struct flyt_restore *restore, const struct flyt_stream *stream)
+{
+    flyt_green_stream_args args = green_args(stream, FLYT_RESTORE_THREAD);
+    flyt_green_stream_res res = {0};
+    if (!args.green_id)
+        return 0;
+    int called = flyt_call_green_stream(restore->fresh, &args, &res);
+    return flyt_restore_answered(restore, called, res.result, "stream %#llx in its green context",
+                                 (unsigned long long)stream->stream_id);
+}
+
 int flyt_stream_restore(struct flyt_restore *restore)
 {
     uint32_t slot = 0;
@@ -665,6 +738,8 @@ int flyt_stream_restore(struct flyt_restore *restore)
     int status = 0;
     while (!status && (stream = flyt_table_next_at(&stream_table, restore->sequence, &slot))) {
         status = flyt_again_stream_create(restore, stream);
+        if (!status)
+            status = restore_green(restore, stream);
         if (!status)
             status = flyt_stream_attributes_restore(restore, stream);
         restart_count(stream, restore);

@@ -63,6 +63,10 @@ void flyt_stream_number_legacy(void);
 CUresult flyt_stream_get(CUstream stream, struct flyt_stream **ret_stream);
 /* The same for a caller that has asked for the current context (flyt_context_get) and its device. */
 CUresult flyt_stream_get_in(uint64_t context_id, int device, CUstream stream, struct flyt_stream **ret_stream);
+/* A stream of that context's, with flags of CUDA's that are checked. As flyt_stream_create. */
+CUresult flyt_stream_create_in(uint64_t context_id, int device, unsigned flags, int priority, CUstream *ret_stream);
+/* The context's streams one after the other, default ones that it has of its own included; *slot begins with 0. */
+struct flyt_stream *flyt_stream_next_in(uint64_t context_id, uint32_t *slot);
 /* What belongs to this library on a device, and to no context of the program's. */
 static inline uint64_t flyt_inner_context_id(int device)
 {

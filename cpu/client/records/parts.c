@@ -12,6 +12,7 @@
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/library.h"
 #include "cpu/client/cuda/pool.h"
+#include "cpu/client/green/green.h"
 #include "cpu/client/managed/managed.h"
 #include "cpu/client/graph/graph_record.h"
 #include "cpu/client/cuda/stream_record.h"
@@ -42,6 +43,7 @@ static const struct flyt_part parts[] = {
     {.restore = flyt_host_restore},
     {.context_end = flyt_graph_memory_clear},
     {.context_end = flyt_pool_clear, .synchronized = flyt_pool_settle},
+    {.before_reset = flyt_green_before_reset, .restore = flyt_green_restore},
     {.init = flyt_stream_init,
      .connected = flyt_stream_number_legacy,
      .wake = flyt_stream_wake,

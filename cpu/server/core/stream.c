@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/server/core/green.h"
 #include "cpu/server/core/priority.h"
 #include "cpu/server/core/session.h"
 #include "flyt_serve.h"
@@ -74,21 +75,40 @@ CUresult flyt_stream_attributes_apply(const struct flyt_stream *stream, CUstream
     return result;
 }
 
-CUresult flyt_stream_attributes_forget(struct flyt_stream *stream)
+/* Another driver stream, without attributes, for a stream without work. The driver's error; then its stream stays. */
+static CUresult replace(struct flyt_stream *stream)
 {
-    const struct flyt_device *device = stream->device;
+    struct flyt_device *device = stream->device;
     const struct flyt_driver *driver = device->session->driver;
+    const struct flyt_partition_context *partition;
     CUstream cu_stream;
-    if (!stream->set_attributes)
-        return CUDA_SUCCESS;
-    stream->set_attributes = 0;
-    CUresult result = driver->cuGreenCtxStreamCreate(&cu_stream, device->partition->cu_green, CU_STREAM_NON_BLOCKING,
-                                                     flyt_priority(device, stream->priority));
+    CUresult result = flyt_green_partition(stream->green, device, device->group_size, device->groups, &partition);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuGreenCtxStreamCreate(&cu_stream, partition->cu_green, CU_STREAM_NON_BLOCKING,
+                                                flyt_priority(device, stream->priority));
     if (result != CUDA_SUCCESS)
         return result;
     driver->cuStreamDestroy(stream->cu_stream);
     stream->cu_stream = cu_stream;
     return CUDA_SUCCESS;
+}
+
+CUresult flyt_stream_attributes_forget(struct flyt_stream *stream)
+{
+    if (!stream->set_attributes)
+        return CUDA_SUCCESS;
+    stream->set_attributes = 0;
+    return replace(stream);
+}
+
+CUresult flyt_stream_enter_green(struct flyt_stream *stream, struct flyt_green *green)
+{
+    struct flyt_green *const before = stream->green;
+    stream->green = green;
+    CUresult result = replace(stream);
+    if (result != CUDA_SUCCESS)
+        stream->green = before;
+    return result == CUDA_SUCCESS ? flyt_stream_attributes_apply(stream, stream->cu_stream) : result;
 }
 
 /* ---- lists ---- */

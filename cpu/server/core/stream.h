@@ -21,6 +21,7 @@
 
 struct flyt_call;
 struct flyt_device;
+struct flyt_green;
 struct flyt_job;
 struct flyt_session;
 
@@ -41,6 +42,7 @@ struct flyt_stream {
     struct flyt_device *device;
     struct flyt_stream *device_prev, *device_next; /* in device->streams_first */
     CUstream cu_stream;                            /* another one after a change of the device's SMs (resize.h) */
+    struct flyt_green *green;                      /* of the program's, that it is in; NULL: in none */
     int priority;
     bool is_blocking; /* ordered with the legacy stream */
     bool is_legacy;
@@ -84,6 +86,9 @@ CUresult flyt_stream_attributes_apply(const struct flyt_stream *stream, CUstream
 /* All attributes are as if none had been set: of a stream without work, which gets another driver stream where one was.
  * The driver's error; then its stream stays, with what it has. */
 CUresult flyt_stream_attributes_forget(struct flyt_stream *stream);
+/* The stream, which has no work and whose device's context is current, is in that green context from now on. The
+ * driver's error. */
+CUresult flyt_stream_enter_green(struct flyt_stream *stream, struct flyt_green *green);
 /* Takes the stream's id out of the session's table: calls that name it from now on find nothing. */
 void flyt_stream_remove(struct flyt_stream *stream);
 /* Work that the stream has is completed by the driver. NULL is allowed. Returns NULL. */

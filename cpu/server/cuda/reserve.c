@@ -206,3 +206,14 @@ CUresult flyt_reserve_streams(struct flyt_device *device, unsigned stream_count)
         return result;
     return stream_count - charged_count <= FLYT_STREAMS_UNPAID ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
+
+CUresult flyt_reserve_greens(struct flyt_device *device, unsigned green_count)
+{
+    struct flyt_reserve *reserve = device->reserve;
+    if (!device->ledger || green_count <= reserve->green_count)
+        return CUDA_SUCCESS;
+    CUresult result = set(device, FLYT_RESERVE_GREENS, (uint64_t)green_count * FLYT_GREEN_BYTES);
+    if (result == CUDA_SUCCESS)
+        reserve->green_count = green_count;
+    return result;
+}

@@ -31,6 +31,7 @@ enum flyt_reserve_kind {
     FLYT_RESERVE_LAUNCHES,
     FLYT_RESERVE_STREAMS,
     FLYT_RESERVE_ARRAYS,
+    FLYT_RESERVE_GREENS,
     FLYT_RESERVE_KINDS
 };
 
@@ -45,6 +46,7 @@ enum {
     FLYT_STREAMS_FREE = 8,    /* that each device has without a price: the server's own are among them */
     FLYT_STREAMS_UNPAID = 16, /* that may be made while memory is still to be given back */
     FLYT_ARRAY_ZERO_BYTES = 2 << 20,
+    FLYT_GREEN_BYTES = 5734 << 10, /* a green context, for ever (partition.h) */
 };
 
 struct flyt_reserve {
@@ -54,6 +56,7 @@ struct flyt_reserve {
     uint64_t context_limits[CU_LIMIT_MAX];
     uint64_t thread_bytes; /* most local memory of a thread until now */
     unsigned stream_count; /* most streams until now that are charged */
+    unsigned green_count;  /* most green contexts of the program, likewise */
     void *zeros;           /* page-locked, FLYT_ARRAY_ZERO_BYTES: what arrays are cleared from; NULL: not needed yet */
 };
 
@@ -73,6 +76,9 @@ CUresult flyt_reserve_limit(struct flyt_device *device, CUlimit limit, uint64_t 
 /* Before a stream is made, of which there will be so many then. It never has to be tried again: a few are charged with
  * the next one. */
 CUresult flyt_reserve_streams(struct flyt_device *device, unsigned stream_count);
+
+/* Before a green context of the program is made, of which there will be so many then. */
+CUresult flyt_reserve_greens(struct flyt_device *device, unsigned green_count);
 
 /* Before an array is made, for the call `sequence`; and when it is gone, or was not made. */
 CUresult flyt_reserve_array(struct flyt_device *device, uint64_t sequence, uint64_t bytes);

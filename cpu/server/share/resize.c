@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/server/core/green.h"
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/priority.h"
 #include "cpu/server/core/session.h"
@@ -30,14 +31,18 @@ static const unsigned char no_groups[FLYT_MANAGER_LINK_GROUP_BYTES];
 
 /* ---- leaving ---- */
 
-/* Driver streams of the new context for all streams of the device, each after what its stream has got so far. */
-static CUresult make_streams(struct flyt_device *device, CUgreenCtx cu_green, struct flyt_left_context *context)
+/* Driver streams on the new groups for all streams of the device, each after what its stream has got so far. */
+static CUresult make_streams(struct flyt_device *device, unsigned group_size, const unsigned char *groups,
+                             struct flyt_left_context *context)
 {
     const struct flyt_driver *driver = device->session->driver;
     for (struct flyt_stream *stream = device->streams_first; stream; stream = stream->device_next) {
         struct left_stream *place = &context->streams[context->stream_count];
-        CUresult result = driver->cuGreenCtxStreamCreate(&place->cu_stream, cu_green, CU_STREAM_NON_BLOCKING,
-                                                         flyt_priority(device, stream->priority));
+        const struct flyt_partition_context *partition;
+        CUresult result = flyt_green_partition(stream->green, device, group_size, groups, &partition);
+        if (result == CUDA_SUCCESS)
+            result = driver->cuGreenCtxStreamCreate(&place->cu_stream, partition->cu_green, CU_STREAM_NON_BLOCKING,
+                                                    flyt_priority(device, stream->priority));
         if (result != CUDA_SUCCESS)
             return result;
         context->stream_count++;
@@ -104,7 +109,7 @@ static CUresult leave_context(struct flyt_device *device, unsigned group_size, c
         result = CUDA_ERROR_INVALID_VALUE;
     }
     if (result == CUDA_SUCCESS)
-        result = make_streams(device, partition->cu_green, context);
+        result = make_streams(device, group_size, groups, context);
     if (result == CUDA_SUCCESS)
         result = driver->cuCtxSetCurrent(partition->cu_context);
     if (result != CUDA_SUCCESS) {

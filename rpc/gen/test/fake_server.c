@@ -246,6 +246,11 @@ void flyt_texture_drop(struct flyt_texture *texture, const struct flyt_device *d
     abort();
 }
 
+void flyt_green_drop(struct flyt_green *green, const struct flyt_device *device)
+{
+    abort();
+}
+
 void flyt_physical_drop(struct flyt_physical *physical, const struct flyt_device *device)
 {
     abort();
