@@ -150,6 +150,9 @@ const struct flyt_identity *flyt_call_identity(const struct flyt_call *call); /*
 /* Answers and frees the call; *result (of the procedure's result type) has been read when this returns and stays the
  * caller's. Dropped silently where the peer has gone. */
 void flyt_call_reply(struct flyt_call *call, const void *result);
+/* The same over a unix socket, with a descriptor, which is taken over in every case and travels with the reply's first
+ * byte. */
+void flyt_call_reply_with(struct flyt_call *call, const void *result, int fd);
 /* Ends a call without a reply (one-way). */
 void flyt_call_done(struct flyt_call *call);
 /* Ends a call with an RPC error instead of a result: SYSTEM_ERR. Also what a result that cannot be encoded gives. */

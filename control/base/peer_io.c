@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include "control/base/tls_state.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
 
 enum { TLS_RECORD_BYTES = 16384 };
 
@@ -53,14 +54,26 @@ int flyt_peer_receive(struct flyt_peer *peer, struct flyt_error *err)
     return keep(peer, data, (size_t)received, err);
 }
 
-static int send_some(struct flyt_peer *peer, const void *data, size_t bytes, struct flyt_error *err)
+static int send_some(struct flyt_peer *peer, const struct flyt_outgoing *record, struct flyt_error *err)
 {
+    const struct iovec part = {.iov_base = record->data + record->sent_bytes,
+                               .iov_len = record->bytes - record->sent_bytes};
+    struct msghdr message = {.msg_iov = (struct iovec *)&part, .msg_iovlen = 1};
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof record->fd)] = {0};
     ssize_t sent;
 
     if (peer->ssl)
-        return flyt_tls_write(peer->ssl, data, bytes, &peer->wants_write, err);
+        return flyt_tls_write(peer->ssl, part.iov_base, part.iov_len, &peer->wants_write, err);
+    if (record->has_fd && !record->sent_bytes) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        *head = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof record->fd)};
+        memcpy(CMSG_DATA(head), &record->fd, sizeof record->fd);
+    }
     do {
-        sent = send(peer->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent = sendmsg(peer->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (sent < 0 && errno == EINTR);
     if (sent < 0 && errno != EAGAIN)
         return flyt_error_set(err, errno == ECONNRESET ? -EPIPE : -errno, "sending failed: %m");
@@ -72,7 +85,7 @@ int flyt_peer_send(struct flyt_peer *peer, struct flyt_error *err)
     struct flyt_outgoing *record;
 
     while ((record = STAILQ_FIRST(&peer->output))) {
-        int sent = send_some(peer, record->data + record->sent_bytes, record->bytes - record->sent_bytes, err);
+        int sent = send_some(peer, record, err);
         if (sent < 0)
             return sent;
         peer->progress_ms = flyt_clock_ms();
@@ -89,6 +102,8 @@ int flyt_peer_send(struct flyt_peer *peer, struct flyt_error *err)
 struct flyt_outgoing *flyt_outgoing_free(struct flyt_outgoing *record)
 {
     if (record) {
+        if (record->has_fd)
+            flyt_close(record->fd);
         free(record->data);
         free(record);
     }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/message.h"
 #include "rpc/transport/xdr_buffer.h"
@@ -204,13 +205,14 @@ static void call_end(struct flyt_call *call, bool has_failed)
     call_free(call);
 }
 
-void flyt_call_reply(struct flyt_call *call, const void *result)
+static void reply(struct flyt_call *call, const void *result, int fd)
 {
     const struct flyt_record_head head = {.is_reply = true, .xid = call->xid};
     struct flyt_peer *peer = call->peer;
     struct flyt_outgoing *record;
 
     if (!peer) {
+        flyt_close(fd);
         call_end(call, false);
         return;
     }
@@ -218,9 +220,12 @@ void flyt_call_reply(struct flyt_call *call, const void *result)
     if (status) {
         flyt_fail("answer lost: procedure=%s address=%s: %s", call->procedure->name, peer->identity.address,
                   status == -EINVAL ? "a value of it is out of its bounds" : strerror(-status));
+        flyt_close(fd);
         flyt_call_fail(call);
         return;
     }
+    record->has_fd = fd >= 0;
+    record->fd = fd;
     if (!flyt_peer_has_room(peer)) {
         flyt_outgoing_free(record);
         flyt_peer_fail(peer, -ENOBUFS, "it does not read its answers");
@@ -229,6 +234,16 @@ void flyt_call_reply(struct flyt_call *call, const void *result)
     }
     flyt_peer_queue(peer, record);
     call_end(call, false);
+}
+
+void flyt_call_reply(struct flyt_call *call, const void *result)
+{
+    reply(call, result, -1);
+}
+
+void flyt_call_reply_with(struct flyt_call *call, const void *result, int fd)
+{
+    reply(call, result, fd);
 }
 
 void flyt_call_done(struct flyt_call *call)

@@ -35,6 +35,8 @@ struct flyt_outgoing {
     unsigned char *data;
     size_t bytes, sent_bytes;
     struct flyt_made_call *call; /* where it waits and is to be answered */
+    bool has_fd;                 /* a descriptor goes with its first byte, */
+    int fd;                      /* which is closed with it */
 };
 STAILQ_HEAD(flyt_outgoing_list, flyt_outgoing);
 

@@ -19,6 +19,7 @@ static const struct name names[] = {
     {FLYT_CONTROL_PROGRAM, FLYT_VM_ATTACH, "vm_attach"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_REPORT, "vm_report"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_USAGE, "vm_usage"},
+    {FLYT_CONTROL_PROGRAM, FLYT_VM_MEMORY, "vm_memory"},
     {FLYT_CONTROL_PROGRAM, FLYT_VIEW, "view"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_SET, "vm_set"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_REMOVE, "vm_remove"},
@@ -55,6 +56,7 @@ static const struct name names[] = {
     {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_STATUS, "local_status"},
     {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_CHANGED, "local_changed"},
     {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_DEVICES, "local_devices"},
+    {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_MEMORY, "local_memory"},
 };
 
 const char *flyt_control_procedure_name(uint32_t program, uint32_t procedure)

@@ -9,6 +9,7 @@
 #include "control/base/tls.h"
 #include "control/base/uplink.h"
 #include "control/base/worker.h"
+#include "control/client/vm_memory.h"
 
 enum flyt_attach_time { FLYT_ATTACH_FIRST_USE, FLYT_ATTACH_START };
 
@@ -17,6 +18,9 @@ struct flyt_client_settings {
     char *vm_ip;
     char *socket;
     struct flyt_strings allow_users, allow_groups;
+    struct flyt_strings memory_groups;
+    char *memory_devices;
+    uint64_t memory_slow;
     int attach; /* enum flyt_attach_time */
     uint64_t attach_timeout_ms;
     uint64_t programs_max, programs_per_user_max;
@@ -39,6 +43,7 @@ struct flyt_client_manager {
     const struct flyt_client_settings *settings;
     const char *join_token; /* --join */
     const char *join_file;  /* that the token is in, "-": standard input; NULL: none */
+    const char *admits;     /* --admit-memory: to which group; NULL: that is not asked */
     struct flyt_tls *tls;   /* NULL: in clear */
     struct flyt_uplink *uplink;
     struct flyt_door *door;
@@ -61,6 +66,10 @@ struct flyt_client_manager {
     uint64_t ask_usage_ms;                 /* not before is it asked again */
     struct flyt_waiting_monitor *monitors; /* who waits for the next one */
     unsigned monitor_count;
+
+    /* memory.c */
+    struct flyt_client_vm_memory memory;      /* fd -1: there is none, or none that is used */
+    char memory_why[FLYT_TEXT_BYTES_MAX + 1]; /* it is not used; empty: it is, or there is none */
 
     /* program.c */
     struct flyt_program_entry *programs;
@@ -95,6 +104,18 @@ void flyt_devices_serve(struct flyt_client_manager *manager, struct flyt_call *c
 /* What is granted has changed: what was told of its use is of no use. */
 void flyt_devices_changed(struct flyt_client_manager *manager);
 void flyt_devices_fini(struct flyt_client_manager *manager);
+
+/* ---- memory.c ---- */
+
+/* Looks for the memory that this VM shares with its host, and measures it. */
+void flyt_memory_init(struct flyt_client_manager *manager);
+void flyt_memory_fini(struct flyt_client_manager *manager);
+/* The cluster manager can be reached (again): it is told where the memory is not used. */
+void flyt_memory_up(struct flyt_client_manager *manager);
+/* Answers FLYT_LOCAL_MEMORY of a program that may have it. */
+void flyt_memory_serve(struct flyt_client_manager *manager, struct flyt_call *call);
+/* --admit-memory. 0 or negative and *err. */
+int flyt_memory_admit(const struct flyt_client_manager *manager, const char *group, struct flyt_error *err);
 
 /* ---- program.c ---- */
 

@@ -1,6 +1,8 @@
 /* Tests of the client manager as a process, between a cluster manager that does as the test says and its programs. */
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,12 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "control/base/peer.h"
+#include "control/base/vm_memory.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/transport/listen.h"
 
 enum { PATIENCE_MS = 60000, STEP_US = 20000, HELD_MAX = 8 };
@@ -33,6 +38,8 @@ struct test {
     struct flyt_call *held[HELD_MAX]; /* what is not answered */
     unsigned held_count;
     struct flyt_peer *vm;
+    unsigned memory_count; /* how often it said that it does not use what it shares with its host, */
+    char memory_why[512];  /* and why, last */
     unsigned hello_count, look_count, attach_count; /* attach without and with programs that wait */
     /* What it says of the VM's use. */
     unsigned usage_count, again_ms, device_count;
@@ -87,6 +94,15 @@ static void serve_report(struct flyt_call *call, void *args)
     flyt_call_reply(call, &(flyt_outcome){FLYT_STATUS_OK, (char *)""});
 }
 
+static void serve_memory(struct flyt_call *call, void *args)
+{
+    struct test *test = flyt_peer_user(flyt_call_peer(call));
+
+    test->memory_count++;
+    snprintf(test->memory_why, sizeof test->memory_why, "%s", ((const flyt_vm_memory_args *)args)->why);
+    flyt_call_reply(call, &(flyt_outcome){FLYT_STATUS_OK, (char *)""});
+}
+
 static void serve_usage(struct flyt_call *call, void *args)
 {
     struct test *test = flyt_peer_user(flyt_call_peer(call));
@@ -119,6 +135,8 @@ static const struct flyt_procedure procedures[] = {
      (xdrproc_t)xdr_flyt_attach_res, serve_attach},
     {FLYT_VM_REPORT, "report", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_vm_report_args, sizeof(flyt_vm_report_args),
      (xdrproc_t)xdr_flyt_outcome, serve_report},
+    {FLYT_VM_MEMORY, "memory", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_vm_memory_args, sizeof(flyt_vm_memory_args),
+     (xdrproc_t)xdr_flyt_outcome, serve_memory},
     {FLYT_VM_USAGE, "usage", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_vm_usage_res, serve_usage},
     {.serve = NULL},
 };
@@ -721,6 +739,124 @@ static void test_who_may(void **state)
     flyt_peer_close(mine.peer);
 }
 
+/* ---- the memory that the VM shares with its host ---- */
+
+enum { MEMORY_BYTES = 1 << 20 };
+
+/* A PCI device of that kind, in a folder that looks as sysfs does. */
+static void make_device(const struct test *test)
+{
+    const struct flyt_vm_memory_head head = flyt_vm_memory_head_of("10.0.0.7", MEMORY_BYTES);
+    char command[512], path[128];
+
+    snprintf(command, sizeof command,
+             "mkdir -p %s/pci/0 && cd %s/pci/0 && echo 0x1af4 >vendor && echo 0x1110 >device && echo 1 >enable",
+             test->folder, test->folder);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/pci/0/resource2", test->folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, &head, sizeof head), sizeof head);
+    assert_int_equal(ftruncate(fd, MEMORY_BYTES), 0);
+    close(fd);
+}
+
+/* Asks for it as a program does. *ret_fd: -1: no descriptor came. */
+static flyt_status ask_memory(struct test *test, int *ret_fd)
+{
+    const uint32_t call[] = {
+        htonl(0x80000000u | 40), htonl(77), htonl(CALL), htonl(2), htonl(FLYT_LOCAL_PROGRAM), htonl(FLYT_LOCAL_VERSION),
+        htonl(FLYT_LOCAL_MEMORY)};
+    char record[44] = {0}, url[128];
+    uint32_t reply[64];
+    struct flyt_error err;
+    unsigned count = 0;
+    int fd, came_fd = -1;
+
+    memcpy(record, call, sizeof call); /* without credentials: zeros */
+    snprintf(url, sizeof url, "unix://%s/sock", test->folder);
+    if (flyt_connect(url, 60000, &err, &fd))
+        fail_msg("%s", err.text);
+    assert_int_equal(write(fd, record, sizeof record), sizeof record);
+    assert_int_equal(flyt_wait_ready(fd, POLLIN, flyt_clock_ms() + 60000, -1), 0);
+    assert_true(flyt_descriptors_receive(fd, reply, sizeof reply, &came_fd, 1, &count) >= 32);
+    close(fd);
+    *ret_fd = count ? came_fd : -1;
+    return (flyt_status)ntohl(reply[7]);
+}
+
+static void test_memory(void **state)
+{
+    struct test *test = *state;
+    char more[256], command[128];
+    struct flock lock = {.l_type = F_WRLCK, .l_len = 4096};
+    struct stat first, second;
+    int fds[2];
+
+    make_device(test);
+    snprintf(more, sizeof more, "memory: { devices = \"%s/pci\"; groups = [\"games\"]; slow = 1000000; };",
+             test->folder);
+    start_client(test, more);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(ask_memory(test, &fds[i]), FLYT_STATUS_OK);
+    assert_true(fds[0] >= 0 && fds[1] >= 0);
+    assert_int_equal(fstat(fds[0], &first) || fstat(fds[1], &second), 0);
+    assert_true(first.st_ino == second.st_ino && first.st_size == MEMORY_BYTES);
+    /* Each program claims for itself. */
+    assert_int_equal(fcntl(fds[0], F_OFD_SETLK, &lock), 0);
+    assert_int_equal(fcntl(fds[1], F_OFD_SETLK, &lock), -1);
+    close(fds[0]);
+    close(fds[1]);
+    if (geteuid() != 0)
+        return;
+    snprintf(command, sizeof command, "chmod 755 %s", test->folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(seteuid(5), 0); /* games, whose group it is */
+    const flyt_status of_member = ask_memory(test, &fds[0]);
+    assert_int_equal(seteuid(0), 0);
+    assert_int_equal(seteuid(1), 0); /* daemon, who may use the GPU */
+    const flyt_status of_other = ask_memory(test, &fds[1]);
+    assert_int_equal(seteuid(0), 0);
+    assert_int_equal(of_member, FLYT_STATUS_OK);
+    assert_int_equal(of_other, FLYT_STATUS_DENIED);
+    assert_true(fds[0] >= 0 && fds[1] < 0);
+    close(fds[0]);
+}
+
+static void test_memory_of_nobody(void **state)
+{
+    struct test *test = *state;
+    char more[256];
+    int fd;
+
+    make_device(test);
+    snprintf(more, sizeof more, "memory: { devices = \"%s/pci\"; slow = 1000000; };", test->folder);
+    start_client(test, more);
+    assert_int_equal(ask_memory(test, &fd), FLYT_STATUS_DENIED);
+    assert_int_equal(fd, -1);
+}
+
+static void test_slow_memory(void **state)
+{
+    struct test *test = *state;
+    struct test_program mine;
+    char more[256];
+    int fd;
+
+    make_device(test);
+    snprintf(more, sizeof more, "memory: { devices = \"%s/pci\"; groups = [\"games\"]; slow = 0; };", test->folder);
+    start_client(test, more);
+    until(test, is_counted, &test->memory_count, "why it is not used");
+    assert_non_null(strstr(test->memory_why, "times what one of ordinary memory takes"));
+    if (!geteuid()) {
+        assert_int_equal(ask_memory(test, &fd), FLYT_STATUS_NOT_FOUND);
+        assert_int_equal(fd, -1);
+    }
+    connect_program(test, &mine);
+    ask_status(test, &mine);
+    assert_non_null(strstr(mine.json, "times what one of ordinary memory takes"));
+    flyt_peer_close(mine.peer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -736,6 +872,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_silent_manager_and_monitors, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_knows_the_devices, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_may, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_memory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_memory_of_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_slow_memory, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

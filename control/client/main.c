@@ -5,10 +5,10 @@
  *   manager's orders come on the same connection.
  * - One listening unix socket for the VM's CUDA programs and flytctl (program.c). A program keeps its connection as
  * long as it uses its GPU; its calls go to the node directly and never pass here.
+ * - The memory that the VM shares with its host goes to programs as a descriptor (memory.c).
  * - What was granted is kept in memory only (grant.c): the ticket key is worth nothing on a disk.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,6 @@
 #include "control/base/enrol.h"
 #include "control/client/client.h"
 #include "control/base/json_memory.h"
-#include "control/client/vm_memory.h"
-#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
 #define AT(field) offsetof(struct flyt_client_settings, field)
@@ -48,6 +46,24 @@ static const struct flyt_setting settings[] = {
      .fallback = "",
      .is_live = true,
      .help = "and members of these groups"},
+    {.path = "memory.groups",
+     .kind = FLYT_SETTING_STRINGS,
+     .offset = AT(memory_groups),
+     .fallback = "",
+     .is_live = true,
+     .help = "whose members' programs, and root's, are given the memory that this VM shares with its host; none named: "
+             "nobody's"},
+    {.path = "memory.slow",
+     .kind = FLYT_SETTING_NUMBER,
+     .offset = AT(memory_slow),
+     .fallback = "8",
+     .maximum = 1000000,
+     .help = "it is not used where a copy out of it takes so many times what one of ordinary memory takes"},
+    {.path = "memory.devices",
+     .kind = FLYT_SETTING_STRING,
+     .offset = AT(memory_devices),
+     .fallback = FLYT_CLIENT_PCI_DEVICES,
+     .help = "where the kernel shows PCI devices"},
     {.path = "attach",
      .kind = FLYT_SETTING_CHOICE,
      .offset = AT(attach),
@@ -105,6 +121,8 @@ static const struct flyt_daemon_option options[] = {
     {"join", "TOKEN",
      "enrols this VM with a token of `flytctl vm join-token`, writes certificate and key, and ends; -: see next"},
     {"join-file", "FILE", "the same with the token that is in a file, or comes from standard input (-)"},
+    {"admit-memory", "GROUP",
+     "lets a group open the memory that this VM shares with its host, and ends: as root, before the daemon starts"},
     {0},
 };
 
@@ -112,7 +130,9 @@ static int take_option(void *user, const char *name, const char *value)
 {
     struct flyt_client_manager *manager = user;
 
-    if (!strcmp(name, "join-file") || !strcmp(value, "-"))
+    if (!strcmp(name, "admit-memory"))
+        manager->admits = value;
+    else if (!strcmp(name, "join-file") || !strcmp(value, "-"))
         manager->join_file = value;
     else
         manager->join_token = value;
@@ -165,6 +185,7 @@ static void up(void *user, uint64_t epoch)
     flyt_daemon_status(manager->daemon, "connected to the cluster manager");
     flyt_grant_up(manager);
     flyt_programs_report(manager);
+    flyt_memory_up(manager);
 }
 
 static void down(void *user)
@@ -205,22 +226,6 @@ static int join(struct flyt_client_manager *manager, struct flyt_error *err)
     return 0;
 }
 
-/* The memory that this VM shares with its host, where it has such. */
-static void look_for_memory(struct flyt_client_manager *manager)
-{
-    struct flyt_client_vm_memory memory;
-    struct flyt_error err = {0};
-
-    int status = flyt_client_vm_memory_find(FLYT_CLIENT_PCI_DEVICES, manager->settings->vm_ip, &err, &memory);
-    if (!status) {
-        flyt_info("vm %s: shares memory with its host, device=%s bytes=%" PRIu64, manager->settings->vm_ip,
-                  memory.device, memory.bytes);
-        flyt_close(memory.fd);                           /* nothing is in it yet that programs would be given */
-    } else if (status != -ENODEV && status != -ENOENT) { /* memory of somebody else's */
-        flyt_warn("vm %s: the memory that it shares with its host is not used: %s", manager->settings->vm_ip, err.text);
-    }
-}
-
 static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
 {
     struct flyt_client_manager *manager = user;
@@ -228,7 +233,12 @@ static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
     manager->settings = flyt_daemon_settings(daemon);
     if (manager->join_token || manager->join_file)
         return join(manager, err);
+    if (manager->admits) {
+        flyt_daemon_exit(daemon, 0);
+        return flyt_memory_admit(manager, manager->admits, err);
+    }
     const struct flyt_tls_files set = files_of(manager->settings);
+    flyt_memory_init(manager); /* before programs ask for it */
     int status = flyt_enrolled_tls(&set, manager->settings->state_dir, err, &manager->tls);
     if (!status)
         status = flyt_status_init(manager, err);
@@ -251,7 +261,6 @@ static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
     status = flyt_uplink_new(&config, &manager->uplink);
     if (status)
         return flyt_error_set(err, status, "no connection can be made: %s", strerror(-status));
-    look_for_memory(manager);
     flyt_daemon_ready(daemon, "serving programs");
     flyt_info("vm %s: programs at %s", manager->settings->vm_ip, manager->settings->socket);
     return 0;
@@ -268,8 +277,9 @@ static void reload(void *user)
 static void stop(void *user)
 {
     struct flyt_client_manager *manager = user;
-    if (manager->join_token || manager->join_file)
+    if (manager->join_token || manager->join_file || manager->admits)
         return;
+    flyt_memory_fini(manager);
     flyt_grant_fini(manager);
     flyt_devices_fini(manager);
     flyt_programs_fini(manager);
@@ -280,7 +290,7 @@ static void stop(void *user)
 
 int main(int argc, char **argv)
 {
-    struct flyt_client_manager manager = {.listen_fd = -1};
+    struct flyt_client_manager manager = {.listen_fd = -1, .memory = {.fd = -1}};
     const struct flyt_daemon_config config = {
         .name = "flyt-client-manager",
         .summary = "Gives the CUDA programs of this VM the GPU that the cluster manager has granted it.",

@@ -85,11 +85,13 @@ static void ended(struct flyt_peer *peer, const struct flyt_error *cause, void *
 
 /* ---- who may ---- */
 
-/* A procedure, for who may and for who may not. */
+/* A procedure, for who may and for who may not. Besides who may use the GPU, members of these groups alone may call it.
+ */
 struct service {
     void (*serve)(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
                   void *args);
     void (*refuse)(struct flyt_call *call, const flyt_outcome *outcome);
+    const struct flyt_strings *(*groups)(const struct flyt_client_settings *settings); /* NULL: everybody who may */
 };
 
 /* A connection or a call whose user is looked up. */
@@ -103,6 +105,7 @@ struct looking_up {
     struct flyt_call *call; /* NULL: it has only connected */
     void *args;
     const struct service *service; /* of the call */
+    bool is_member_asked;          /* he may use the GPU, and it is looked up whether he is a member */
 };
 
 static bool copy_strings(const struct flyt_strings *from, struct flyt_strings *to)
@@ -166,12 +169,25 @@ static void turn_away(const struct looking_up *looking, struct flyt_program_entr
     }
 }
 
+static void serve_member(struct flyt_client_manager *manager, struct flyt_program_entry *program,
+                         const struct looking_up *what);
+
+static void refuse_member(const struct looking_up *looking)
+{
+    looking->service->refuse(looking->call,
+                             &(flyt_outcome){FLYT_STATUS_DENIED, (char *)"the user is in no group that may have it"});
+}
+
 static void looked_up(void *job, int is_cancelled)
 {
     struct looking_up *looking = job;
     struct flyt_program_entry *program = is_cancelled ? NULL : find_number(looking->manager, looking->number);
-    if (program && !looking->may)
+    if (program && !looking->may && looking->is_member_asked)
+        refuse_member(looking);
+    else if (program && !looking->may)
         turn_away(looking, program);
+    else if (program && looking->call && !looking->is_member_asked)
+        serve_member(looking->manager, program, looking);
     else if (program && looking->call)
         looking->service->serve(looking->manager, program, looking->call, looking->args);
     else if (looking->call)
@@ -181,25 +197,18 @@ static void looked_up(void *job, int is_cancelled)
     free(looking);
 }
 
-/* Serves the call (NULL: there is none yet) if its user may, else ends his connection. */
-static void serve_if_may(struct flyt_client_manager *manager, struct flyt_program_entry *program,
-                         const struct looking_up *what)
+static void begin_look_up(struct flyt_client_manager *manager, struct flyt_program_entry *program,
+                          const struct looking_up *what, const struct flyt_strings *users,
+                          const struct flyt_strings *groups)
 {
-    const struct flyt_client_settings *settings = manager->settings;
-    uid_t uid = flyt_peer_identity(program->peer)->uid;
-    if (flyt_user_is_free(uid, &settings->allow_users, &settings->allow_groups)) {
-        if (what->call)
-            what->service->serve(manager, program, what->call, what->args);
-        return;
-    }
     struct looking_up *looking = malloc(sizeof *looking);
     if (looking) {
         *looking = *what;
         looking->manager = manager;
         looking->number = program->number;
-        looking->uid = uid;
-        if (copy_strings(&settings->allow_users, &looking->users) &&
-            copy_strings(&settings->allow_groups, &looking->groups) &&
+        looking->uid = flyt_peer_identity(program->peer)->uid;
+        looking->users = looking->groups = (struct flyt_strings){0};
+        if (copy_strings(users, &looking->users) && copy_strings(groups, &looking->groups) &&
             flyt_worker_do(manager->users, look_up, looked_up, looking) == 0)
             return;
         free_strings(&looking->users);
@@ -209,6 +218,34 @@ static void serve_if_may(struct flyt_client_manager *manager, struct flyt_progra
     flyt_warn("%s: whether the user may cannot be looked up now", flyt_peer_identity(program->peer)->address);
     if (what->call)
         flyt_call_fail(what->call);
+}
+
+/* He may use the GPU. */
+static void serve_member(struct flyt_client_manager *manager, struct flyt_program_entry *program,
+                         const struct looking_up *what)
+{
+    static const struct flyt_strings no_users;
+    const struct flyt_strings *groups = what->service->groups ? what->service->groups(manager->settings) : NULL;
+    if (!groups) {
+        what->service->serve(manager, program, what->call, what->args);
+    } else if (!groups->count) {
+        refuse_member(what);
+    } else {
+        struct looking_up member = *what;
+        member.is_member_asked = true;
+        begin_look_up(manager, program, &member, &no_users, groups);
+    }
+}
+
+/* Serves the call (NULL: there is none yet) if its user may, else ends his connection. */
+static void serve_if_may(struct flyt_client_manager *manager, struct flyt_program_entry *program,
+                         const struct looking_up *what)
+{
+    const struct flyt_client_settings *settings = manager->settings;
+    if (!flyt_user_is_free(flyt_peer_identity(program->peer)->uid, &settings->allow_users, &settings->allow_groups))
+        begin_look_up(manager, program, what, &settings->allow_users, &settings->allow_groups);
+    else if (what->call)
+        serve_member(manager, program, what);
 }
 
 static void serve_call(struct flyt_call *call, void *args, const struct service *service)
@@ -259,6 +296,22 @@ static void devices(struct flyt_client_manager *manager, struct flyt_program_ent
     flyt_devices_serve(manager, call);
 }
 
+static void memory(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
+                   void *args)
+{
+    flyt_memory_serve(manager, call);
+}
+
+static void refuse_memory(struct flyt_call *call, const flyt_outcome *outcome)
+{
+    flyt_call_reply(call, outcome);
+}
+
+static const struct flyt_strings *memory_groups(const struct flyt_client_settings *settings)
+{
+    return &settings->memory_groups;
+}
+
 static void refuse_attach(struct flyt_call *call, const flyt_outcome *outcome)
 {
     flyt_call_reply(call, &(flyt_local_attach_res){.outcome = *outcome});
@@ -274,8 +327,10 @@ static void refuse_devices(struct flyt_call *call, const flyt_outcome *outcome)
     flyt_call_reply(call, &(flyt_local_devices_res){.outcome = *outcome});
 }
 
-static const struct service attach_service = {attach, refuse_attach}, status_service = {status, refuse_status},
-                            devices_service = {devices, refuse_devices};
+static const struct service attach_service = {attach, refuse_attach, NULL},
+                            status_service = {status, refuse_status, NULL},
+                            devices_service = {devices, refuse_devices, NULL},
+                            memory_service = {memory, refuse_memory, memory_groups};
 
 static void serve_attach(struct flyt_call *call, void *args)
 {
@@ -292,11 +347,17 @@ static void serve_devices(struct flyt_call *call, void *args)
     serve_call(call, args, &devices_service);
 }
 
+static void serve_memory(struct flyt_call *call, void *args)
+{
+    serve_call(call, args, &memory_service);
+}
+
 static const struct flyt_procedure procedures[] = {
     {FLYT_LOCAL_ATTACH, "local_attach", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_local_attach_args,
      sizeof(flyt_local_attach_args), (xdrproc_t)xdr_flyt_local_attach_res, serve_attach},
     {FLYT_LOCAL_STATUS, "local_status", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_local_status_res, serve_status},
     {FLYT_LOCAL_DEVICES, "local_devices", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_local_devices_res, serve_devices},
+    {FLYT_LOCAL_MEMORY, "local_memory", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_outcome, serve_memory},
     {.serve = NULL},
 };
 static const struct flyt_program program_served = {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_VERSION, procedures};

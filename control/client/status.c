@@ -142,6 +142,8 @@ char *flyt_status_json(const struct flyt_client_manager *manager)
     cJSON_AddNumberToObject(object, "certificate_expires_s", manager->tls ? (double)flyt_tls_expires(manager->tls) : 0);
     add(object, "allocation", manager->grant_count ? allocation_json(&manager->grants[0]) : cJSON_CreateNull());
     cJSON_AddNumberToObject(object, "program_count", manager->program_count);
+    cJSON_AddNumberToObject(object, "shared_memory_bytes", manager->memory.fd < 0 ? 0 : (double)manager->memory.bytes);
+    cJSON_AddStringToObject(object, "shared_memory_unused", manager->memory_why);
     add(object, "programs", flyt_programs_json(manager));
     char *text = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);

@@ -191,6 +191,53 @@ static void test_it_cannot_be_opened(void **state)
     refuses(machine, -ENOENT, "enabled");
 }
 
+static void test_it_is_opened_for_programs(void **state)
+{
+    struct machine *machine = *state;
+    const struct flyt_vm_memory_head head = flyt_vm_memory_head_of(vm_ip, BYTES);
+    struct flock lock = {.l_type = F_WRLCK, .l_len = 1};
+    double ratio = 0;
+    char path[PATH_BYTES];
+
+    add(machine, "0000:00:04.0", "0x1af4\n", "0x1110\n", &head);
+    assert_int_equal(find(machine), 0);
+    int one = flyt_client_vm_memory_open(&machine->memory), other = flyt_client_vm_memory_open(&machine->memory);
+    assert_true(one >= 0 && other >= 0);
+    assert_int_equal(fcntl(one, F_OFD_SETLK, &lock), 0);
+    assert_int_equal(fcntl(other, F_OFD_SETLK, &lock), -1); /* another open description */
+    assert_int_equal(flyt_client_vm_memory_measure(&machine->memory, &ratio), 0);
+    assert_true(ratio > 0); /* it is ordinary memory, but how fast nobody knows on a busy machine */
+    close(one);
+    close(other);
+    close(machine->memory.fd);
+    path_of(machine, "0000:00:04.0", "resource2", path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(flyt_client_vm_memory_open(&machine->memory), -ENOENT);
+}
+
+static void test_a_group_is_let_in(void **state)
+{
+    struct machine *machine = *state;
+    const struct flyt_vm_memory_head head = flyt_vm_memory_head_of(vm_ip, BYTES);
+    char path[PATH_BYTES];
+    struct stat info;
+
+    assert_int_equal(flyt_client_vm_memory_admit(machine->folder, getegid(), &machine->err), 0); /* there is none */
+    add(machine, "0000:00:02.0", "0x1af4\n", "0x1000\n", &head);
+    add(machine, "0000:00:04.0", "0x1af4\n", "0x1110\n", &head);
+    assert_int_equal(flyt_client_vm_memory_admit(machine->folder, getegid(), &machine->err), 0);
+    path_of(machine, "0000:00:04.0", "resource2", path);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0660);
+    assert_int_equal(info.st_gid, getegid());
+    path_of(machine, "0000:00:02.0", "resource2", path);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600); /* of another kind */
+    add(machine, "0000:00:05.0", "0x1af4\n", "0x1110\n", NULL);
+    assert_int_equal(flyt_client_vm_memory_admit(machine->folder, getegid(), &machine->err), -ENOENT);
+    assert_non_null(strstr(machine->err.text, "0000:00:05.0"));
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
@@ -200,6 +247,8 @@ int main(void)
         TEST(test_it_is_found),
         TEST(test_heads_that_are_wrong),
         TEST(test_it_cannot_be_opened),
+        TEST(test_it_is_opened_for_programs),
+        TEST(test_a_group_is_let_in),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

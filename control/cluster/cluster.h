@@ -224,6 +224,7 @@ struct flyt_vm {
     struct flyt_held *held;
     struct flyt_link *link;
     unsigned program_count;
+    uint64_t memory_told_ms; /* when it last said that it does not use what it shares with its host */
     bool is_placing;
     char *reason; /* why it has not what it should have */
     STAILQ_HEAD(, flyt_vm_call) attaching;
@@ -467,6 +468,7 @@ void flyt_vm_tick(struct flyt_cluster *cluster);
 void flyt_vm_free(struct flyt_vm *vm);
 void flyt_serve_vm_attach(struct flyt_call *call, void *args);
 void flyt_serve_vm_report(struct flyt_call *call, void *args);
+void flyt_serve_vm_memory(struct flyt_call *call, void *args);
 void flyt_serve_vm_set(struct flyt_call *call, void *args);
 void flyt_serve_vm_remove(struct flyt_call *call, void *args);
 

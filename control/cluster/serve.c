@@ -312,6 +312,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_NODE_DRIVER, "node_driver", NODE, flyt_driver_args, flyt_outcome, flyt_serve_node_driver),
     ROW(FLYT_VM_ATTACH, "vm_attach", VM, flyt_attach_args, flyt_attach_res, flyt_serve_vm_attach),
     ROW(FLYT_VM_REPORT, "vm_report", VM, flyt_vm_report_args, flyt_outcome, flyt_serve_vm_report),
+    ROW(FLYT_VM_MEMORY, "vm_memory", VM, flyt_vm_memory_args, flyt_outcome, flyt_serve_vm_memory),
     {.number = FLYT_VM_USAGE,
      .name = "vm_usage",
      .roles = VM,

@@ -314,6 +314,8 @@ static const char *transport_of(const struct flyt_session_use *session)
 
     if (!*address)
         return NULL;
+    if (!strncmp(address, FLYT_CLIENT_VM_MEMORY, strlen(FLYT_CLIENT_VM_MEMORY)))
+        return "ivshmem";
     if (!strncmp(address, FLYT_CLIENT_VSOCK, strlen(FLYT_CLIENT_VSOCK)))
         return "vsock";
     return !strcmp(address, FLYT_CLIENT_UNIX) || !strcmp(address, "local") ? "unix" : "tcp";

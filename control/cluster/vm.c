@@ -11,7 +11,7 @@
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 
-enum { TELL_MS = 10000, RESERVE_MS = 2000, TRY_MS = 20 };
+enum { TELL_MS = 10000, RESERVE_MS = 2000, TRY_MS = 20, MEMORY_TOLD_MS = 60000 };
 
 struct flyt_vm *flyt_vm_get(struct flyt_cluster *cluster, const char *vm_ip)
 {
@@ -418,6 +418,22 @@ void flyt_serve_vm_report(struct flyt_call *call, void *data)
     if (link->vm)
         link->vm->program_count = args->program_count;
     flyt_call_outcome(call, link->vm ? FLYT_STATUS_OK : FLYT_STATUS_INVALID, "%s", link->vm ? "" : "HELLO comes first");
+}
+
+/* Whoever has the VM says what he likes: not too often. */
+void flyt_serve_vm_memory(struct flyt_call *call, void *data)
+{
+    const flyt_vm_memory_args *args = data;
+    struct flyt_link *link = flyt_call_link(call);
+    struct flyt_vm *vm = link->vm;
+    char who[FLYT_NAME_BYTES_MAX + 1];
+
+    if (vm && (!vm->memory_told_ms || flyt_clock_ms() - vm->memory_told_ms > MEMORY_TOLD_MS)) {
+        vm->memory_told_ms = flyt_clock_ms();
+        flyt_event_add(link->cluster, "vm.memory_unused", flyt_call_who(call, who), vm->key, NULL, NULL, "%s",
+                       args->why);
+    }
+    flyt_call_outcome(call, vm ? FLYT_STATUS_OK : FLYT_STATUS_INVALID, "%s", vm ? "" : "HELLO comes first");
 }
 
 /* ---- vm add, set, remove ---- */

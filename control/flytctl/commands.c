@@ -334,7 +334,7 @@ const struct flyt_command flyt_commands[] = {
     {"vm device", "VM", 1, 1, device_options, flyt_run_vm_device, false,
      "makes memory that a VM shares with its host, and prints what QEMU and libvirt need",
      "The VM must run on the machine of a GPU node, whose node.conf says where (vm_device). Asked again it prints the "
-     "same. The memory goes with the VM (vm remove)."},
+     "same. The memory goes with the VM (vm remove). QEMU does not migrate a running VM that has such a device."},
     {"vm join-token", "VM_IP", 1, 1, token_options, flyt_run_join_token, false,
      "prints a one-time token that enrols a VM", "In the VM: flyt-client-manager --join TOKEN."},
     {"vm revoke", "VM", 1, 1, NULL, flyt_run_revoke, false, "makes a VM's certificate worthless", NULL},

@@ -11,6 +11,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "control/node/vm_memory.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/base/sha256.h"
@@ -147,8 +148,18 @@ static void name_group(pid_t pid, const char *vm_ip, char *ret_outer, char *ret_
     snprintf(ret_group, FLYT_NODE_CGROUP_BYTES, "%.40s/server-%d", ret_outer, (int)pid);
 }
 
+uint64_t flyt_node_cgroup_memory_bytes(const struct flyt_node_settings *settings, const char *vm_ip)
+{
+    const uint64_t bytes = settings->vm_memory_host_bytes;
+    const uint64_t shared_bytes =
+        settings->vm_device_folder ? flyt_node_vm_memory_bytes(settings->vm_device_folder, vm_ip) : 0;
+
+    /* A file of an earlier setting may be larger: its VM's servers get their part all the same. */
+    return bytes && shared_bytes < bytes ? bytes - shared_bytes : bytes;
+}
+
 /* Limits of 0 are none. A controller that is not there was named at the start. */
-static void bound(const struct flyt_node_cgroups *groups, const char *outer)
+static void bound(const struct flyt_node_cgroups *groups, const char *outer, const char *vm_ip)
 {
     const struct flyt_node_settings *settings = groups->settings;
     char text[64];
@@ -156,7 +167,7 @@ static void bound(const struct flyt_node_cgroups *groups, const char *outer)
     flyt_auto_close int fd = openat(groups->base_fd, outer, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return;
-    snprintf(text, sizeof text, "%" PRIu64, settings->vm_memory_host_bytes);
+    snprintf(text, sizeof text, "%" PRIu64, flyt_node_cgroup_memory_bytes(settings, vm_ip));
     write_file(fd, "memory.max", settings->vm_memory_host_bytes ? text : "max");
     snprintf(text, sizeof text, "%" PRIu64 " %d", settings->vm_cpu_pct * (CPU_PERIOD_US / 100), CPU_PERIOD_US);
     write_file(fd, "cpu.max", settings->vm_cpu_pct ? text : "max");
@@ -179,7 +190,7 @@ void flyt_node_cgroups_enter(struct flyt_node_cgroups *groups, pid_t pid, const 
     snprintf(before, sizeof before, "%s", ret_group);
     int status = make(groups, outer);
     if (!status && vm_ip)
-        bound(groups, outer);
+        bound(groups, outer, vm_ip);
     if (!status)
         status = make(groups, group);
     if (!status) {

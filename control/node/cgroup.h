@@ -15,6 +15,7 @@
 #ifndef FLYT_NODE_CGROUP_H
 #define FLYT_NODE_CGROUP_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "control/node/settings.h"
@@ -31,6 +32,10 @@ struct flyt_node_cgroups {
  * "manager". Without them: one line of the log. */
 void flyt_node_cgroups_open(struct flyt_node_cgroups *groups, const struct flyt_node_settings *settings);
 void flyt_node_cgroups_close(struct flyt_node_cgroups *groups);
+
+/* What servers of a VM may take of host memory together: its bound, less what it shares with this machine, which is
+ * there from the beginning. 0: there is no bound. */
+uint64_t flyt_node_cgroup_memory_bytes(const struct flyt_node_settings *settings, const char *vm_ip);
 
 /*
  * Puts a server into its group: that of its VM, or (vm_ip NULL) of the warm ones; ret_group (FLYT_NODE_CGROUP_BYTES)

@@ -203,6 +203,12 @@ static void hear(struct flyt_node_server *server, struct flyt_manager_link_messa
     case FLYT_MANAGER_LINK_RECORD:
         on_record(server, fd);
         break;
+    case FLYT_MANAGER_LINK_VM_MEMORY:
+        if (server->allocation)
+            flyt_node_server_take_vm_memory(server, fd);
+        else
+            flyt_close(fd);
+        break;
     case FLYT_MANAGER_LINK_RETURN:
         if (message->data_bytes && !*server->end_reason)
             snprintf(server->end_reason, sizeof server->end_reason, "%.*s", (int)sizeof server->end_reason - 1,
@@ -232,7 +238,8 @@ static int hear_one(struct flyt_node_server *server)
         return -1;
     bool is_taken =
         fd_count && (message.kind == FLYT_MANAGER_LINK_EXTENT || message.kind == FLYT_MANAGER_LINK_STOPPED ||
-                     message.kind == FLYT_MANAGER_LINK_MADE || message.kind == FLYT_MANAGER_LINK_RECORD);
+                     message.kind == FLYT_MANAGER_LINK_MADE || message.kind == FLYT_MANAGER_LINK_RECORD ||
+                     message.kind == FLYT_MANAGER_LINK_VM_MEMORY);
     hear(server, &message, is_taken ? fds[0] : -1);
     for (unsigned i = is_taken; i < fd_count; i++)
         flyt_close(fds[i]);

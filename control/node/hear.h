@@ -40,6 +40,12 @@ int flyt_node_server_session_fds(struct flyt_node *node, const struct flyt_node_
                                  struct flyt_manager_link_session *session, int *fds, unsigned *ret_fd_count);
 /* Right before SESSION, to one that cannot open the folder of the VM's module images. 0 or a negative errno. */
 int flyt_node_server_send_folder(struct flyt_node_server *server, const struct flyt_node_allocation *allocation);
+/* The same, and sends the memory that the VM shares with this machine, where there is such; with the claims of the
+ * session as `from` has it (NULL: it begins). */
+int flyt_node_server_equip(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
+                           const struct flyt_node_server *from);
+/* That memory, with the session's claims; fd is taken over. */
+void flyt_node_server_take_vm_memory(struct flyt_node_server *server, int fd);
 /* It serves that from now on. Its ticket and times are the caller's to set. */
 void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
                                    const struct flyt_manager_link_session *session);

@@ -250,7 +250,7 @@ static void prepare(struct flyt_node_loading *loading, struct flyt_node_allocati
     set_stage(loading, FLYT_NODE_LOADING_PREPARING);
     if (flyt_node_loading_is_made_to_fail(loading, "node.load.prepare"))
         return;
-    int status = flyt_node_server_send_folder(target, allocation);
+    int status = flyt_node_server_equip(target, allocation, loading->session);
     if (!status)
         status = describe(loading, allocation, &message);
     if (status)

@@ -226,7 +226,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.prepare"))
         return;
-    int status = flyt_node_server_send_folder(target, allocation);
+    int status = flyt_node_server_equip(target, allocation, move->source);
     struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_PREPARE);
     if (!status)
         status = describe(move, target, message);

@@ -24,6 +24,16 @@ static char *copy_of(const char *text)
     return strdup(text);
 }
 
+/* And what its bytes go through, as its server says. */
+static char *address_of(const struct flyt_node_server *server)
+{
+    char address[FLYT_NAME_BYTES_MAX + 1];
+
+    snprintf(address, sizeof address, "%s%.*s", server->use.shares_vm_memory ? FLYT_CLIENT_VM_MEMORY : "",
+             FLYT_NAME_BYTES_MAX - (int)sizeof FLYT_CLIENT_VM_MEMORY, server->ticket.client_address);
+    return copy_of(address);
+}
+
 static int fill_session(const struct flyt_node_server *server, flyt_session_use *use)
 {
     *use = (flyt_session_use){
@@ -31,7 +41,7 @@ static int fill_session(const struct flyt_node_server *server, flyt_session_use 
         .allocation_id = server->allocation->now.id,
         .program_name = copy_of(server->ticket.program),
         .client_pid = server->ticket.client_pid,
-        .client_address = copy_of(server->ticket.client_address),
+        .client_address = address_of(server),
         .server_pid = (u_int)server->pid,
         .started_ms = server->session_started_ms,
         .call_count = server->use.call_count,

@@ -527,7 +527,7 @@ static int give_session(struct flyt_node_server *server, struct flyt_manager_lin
     message->data_bytes = (uint32_t)hand_over->bytes;
     memcpy(message->data, hand_over->record, hand_over->bytes);
     if (!hand_over->has_folder)
-        status = flyt_node_server_send_folder(server, session->allocation);
+        status = flyt_node_server_equip(server, session->allocation, session);
     hand_over->has_folder |= !status;
     if (!status)
         status = take_entries(session, message->session.server_id);

@@ -36,6 +36,7 @@
 #include "control/node/spawn.h"
 #include "control/node/suspended.h"
 #include "control/node/trial.h"
+#include "control/node/vm_memory.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -286,6 +287,61 @@ int flyt_node_server_send_folder(struct flyt_node_server *server, const struct f
     return status;
 }
 
+/* The session's claims: those that the server where it was has made, too; or none yet. -1: its VM shares no memory. */
+static int open_vm_memory(const struct flyt_node_server *server, const char *vm_ip, const struct flyt_node_server *from)
+{
+    const struct flyt_node_settings *settings = server->node->settings;
+    const struct flyt_node_vm_memory memory = {.folder = settings->vm_device_folder,
+                                               .bytes = settings->vm_device_bytes};
+    struct flyt_error err = {0};
+
+    if (from && from->has_vm_memory)
+        return fcntl(from->vm_memory_fd, F_DUPFD_CLOEXEC, 0);
+    int fd = memory.folder ? flyt_node_vm_memory_open(&memory, vm_ip, &err) : -ENOENT;
+    if (fd < 0 && fd != -ENOENT)
+        flyt_warn("vm %s: shares no memory with its programs' servers: %s", vm_ip, err.text);
+    return fd < 0 ? -1 : fd;
+}
+
+/* What a VM's programs could have is an extra: a session that cannot be given it goes on without. */
+static int send_vm_memory(struct flyt_node_server *server, const char *vm_ip, const struct flyt_node_server *from)
+{
+    int fds[FLYT_MANAGER_LINK_VM_MEMORY_FDS] = {open_vm_memory(server, vm_ip, from), -1};
+
+    if (fds[0] < 0)
+        return 0;
+    fds[1] = open_vm_memory(server, vm_ip, NULL);
+    struct flyt_manager_link_message *message = fds[1] < 0 ? NULL : calloc(1, sizeof *message);
+    int status = message || fds[1] < 0 ? 0 : -ENOMEM;
+    if (message) {
+        message->kind = FLYT_MANAGER_LINK_VM_MEMORY;
+        status = flyt_node_server_send(server, message, fds, FLYT_MANAGER_LINK_VM_MEMORY_FDS);
+    }
+    if (message && !status)
+        flyt_node_server_take_vm_memory(server, fds[0]);
+    else
+        flyt_close(fds[0]);
+    flyt_close(fds[1]);
+    free(message);
+    return status;
+}
+
+void flyt_node_server_take_vm_memory(struct flyt_node_server *server, int fd)
+{
+    if (server->has_vm_memory)
+        flyt_close(server->vm_memory_fd);
+    server->vm_memory_fd = fd;
+    server->has_vm_memory = true;
+}
+
+int flyt_node_server_equip(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
+                           const struct flyt_node_server *from)
+{
+    int status = flyt_node_server_send_folder(server, allocation);
+
+    return status ? status : send_vm_memory(server, allocation->now.vm_ip, from);
+}
+
 int flyt_node_server_session_fds(struct flyt_node *node, const struct flyt_node_allocation *allocation, int client_fd,
                                  struct flyt_manager_link_session *session, int *fds, unsigned *ret_fd_count)
 {
@@ -362,7 +418,7 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     for (unsigned i = 0; !status && i < allocation->now.slots.slots_len; i++)
         status = flyt_ledger_join(allocation->slots[i].ledger, server->server_id);
     if (!status)
-        status = flyt_node_server_send_folder(server, allocation);
+        status = flyt_node_server_equip(server, allocation, NULL);
     if (!status)
         status = flyt_node_server_send(server, &message, fds, fd_count);
     if (status) {
@@ -679,6 +735,8 @@ static void forget(struct flyt_node_server *server)
     flyt_node_resume_fail(server);
     detach(server);
     flyt_call_record_unmap(server->record);
+    if (server->has_vm_memory)
+        flyt_close(server->vm_memory_fd);
     free(server);
 }
 

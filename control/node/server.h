@@ -125,6 +125,8 @@ struct flyt_node_server {
     } unanswered;                       /* orders (retransmit.h) */
     struct flyt_manager_link_need need; /* for which it waits; number 0: for none */
 
+    bool has_vm_memory;                    /* it was given the memory that its VM shares with this machine, */
+    int vm_memory_fd;                      /* and its session's claims are in this open description of it */
     const struct flyt_call_record *record; /* what it executes; NULL: that is not known */
     bool has_left_at;                      /* AWAY: how far its process had come when it ended, or was left: */
     struct flyt_call_state left_at;        /* so far */

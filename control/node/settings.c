@@ -135,6 +135,9 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         return status;
     if (settings->vm_device_bytes & (settings->vm_device_bytes - 1))
         return flyt_error_set(err, -EINVAL, "vm_device.size is no power of two");
+    if (settings->vm_device_folder && settings->vm_memory_host_bytes &&
+        settings->vm_device_bytes >= settings->vm_memory_host_bytes)
+        return flyt_error_set(err, -EINVAL, "vm_device.size is part of vm.memory_host, which has to be more than that");
     if (!settings->listen.count || settings->listen.count > FLYT_URLS_MAX || settings->data_urls.count > FLYT_URLS_MAX)
         return flyt_error_set(err, -EINVAL, "listen and data_urls take 1 to %d addresses each", FLYT_URLS_MAX);
     if (settings->managers.count > FLYT_MANAGERS_MAX)

@@ -69,6 +69,15 @@ static int fill(int fd, const struct flyt_node_vm_memory *memory, uint64_t page_
     return status;
 }
 
+static int check_kind(const struct stat *info, uint64_t bytes, struct flyt_error *err)
+{
+    if (!S_ISREG(info->st_mode) || (info->st_mode & 07777) != MODE || info->st_nlink != 1)
+        return flyt_error_set(err, -EEXIST, "it is no file of mode 0600 with one name");
+    if (bytes && (uint64_t)info->st_size != bytes)
+        return flyt_error_set(err, -EEXIST, "it has %" PRIu64 " bytes, not %" PRIu64, (uint64_t)info->st_size, bytes);
+    return 0;
+}
+
 /* Whether the file can be one that was made here. What is in it is not looked at: it is the guest's to write. */
 static int check_found(int fd, const struct flyt_node_vm_memory *memory, struct flyt_error *err)
 {
@@ -76,14 +85,12 @@ static int check_found(int fd, const struct flyt_node_vm_memory *memory, struct 
 
     if (fstat(fd, &info))
         return flyt_error_set(err, -errno, "%m");
-    if (!S_ISREG(info.st_mode) || (info.st_mode & 07777) != MODE || info.st_nlink != 1)
-        return flyt_error_set(err, -EEXIST, "it is no file of mode 0600 with one name");
+    int status = check_kind(&info, memory->bytes, err);
+    if (status)
+        return status;
     if (info.st_uid != memory->uid || info.st_gid != memory->gid)
         return flyt_error_set(err, -EEXIST, "it is user %u's, not %u's", info.st_uid, memory->uid);
-    if (memory->bytes && (uint64_t)info.st_size != memory->bytes)
-        return flyt_error_set(err, -EEXIST, "it has %" PRIu64 " bytes, not %" PRIu64, (uint64_t)info.st_size,
-                              memory->bytes);
-    return 0;
+    return check_kind(&info, memory->bytes, err);
 }
 
 /* Opens what is there already. A descriptor, or a negative errno with a sentence. */
@@ -132,6 +139,36 @@ int flyt_node_vm_memory_make(const struct flyt_node_vm_memory *memory, const cha
     if (!status)
         memcpy(ret_path, path, sizeof path);
     return status;
+}
+
+/* Whose it is does not matter: what others write into it is believed as little. */
+int flyt_node_vm_memory_open(const struct flyt_node_vm_memory *memory, const char *vm_ip, struct flyt_error *err)
+{
+    struct flyt_error cause = {0};
+    char path[FLYT_NODE_VM_MEMORY_PATH_BYTES];
+    struct stat info;
+
+    int status = path_of(memory->folder, vm_ip, err, path);
+    if (status)
+        return status;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return flyt_error_set(err, -errno, "%s cannot be opened: %m", path);
+    status = fstat(fd, &info) ? flyt_error_set(&cause, -errno, "%m") : check_kind(&info, memory->bytes, &cause);
+    if (!status)
+        return fd;
+    flyt_close(fd);
+    return flyt_error_set(err, status, "%s is not what was made: %.200s", path, cause.text);
+}
+
+uint64_t flyt_node_vm_memory_bytes(const char *folder, const char *vm_ip)
+{
+    char path[FLYT_NODE_VM_MEMORY_PATH_BYTES];
+    struct stat info;
+
+    if (path_of(folder, vm_ip, NULL, path) || lstat(path, &info) || !S_ISREG(info.st_mode) || info.st_size < 0)
+        return 0;
+    return (uint64_t)info.st_size;
 }
 
 int flyt_node_vm_memory_remove(const struct flyt_node_vm_memory *memory, const char *vm_ip, struct flyt_error *err)

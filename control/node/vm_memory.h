@@ -31,6 +31,14 @@ struct flyt_node_vm_memory {
 int flyt_node_vm_memory_make(const struct flyt_node_vm_memory *memory, const char *vm_ip, struct flyt_error *err,
                              char *ret_path);
 
+/* Opens a VM's file anew, for claims of one more session (rpc/base/claims.h); does not block. A descriptor; -ENOENT:
+ * there is none; -EEXIST: what is there is no such file, or has not as many bytes; or what the kernel says. *err has a
+ * sentence. */
+int flyt_node_vm_memory_open(const struct flyt_node_vm_memory *memory, const char *vm_ip, struct flyt_error *err);
+
+/* What a VM's file takes of this machine; 0: there is none. Does not block. */
+uint64_t flyt_node_vm_memory_bytes(const char *folder, const char *vm_ip);
+
 /* Removes a VM's file, of whatever size; a guest that has it keeps its pages until it ends. 0, also where there is
  * none; -EEXIST: what is there is no such file, and stays; or what the kernel says. *err has a sentence. */
 int flyt_node_vm_memory_remove(const struct flyt_node_vm_memory *memory, const char *vm_ip, struct flyt_error *err);

@@ -218,13 +218,46 @@ static void test_it_is_removed(void **state)
     assert_int_equal(look(place).st_size, 2 * BYTES);
 }
 
+static void test_it_is_opened_for_each_session(void **state)
+{
+    struct place *place = *state;
+    struct flock lock = {.l_type = F_WRLCK, .l_len = 1};
+
+    assert_int_equal(flyt_node_vm_memory_open(&place->memory, vm_ip, &place->err), -ENOENT);
+    assert_int_equal(flyt_node_vm_memory_bytes(place->folder, vm_ip), 0);
+    makes(place);
+    assert_int_equal(flyt_node_vm_memory_bytes(place->folder, vm_ip), BYTES);
+    place->memory.uid++; /* it is QEMU's user's */
+    int one = flyt_node_vm_memory_open(&place->memory, vm_ip, &place->err);
+    int other = flyt_node_vm_memory_open(&place->memory, vm_ip, &place->err);
+    assert_true(one >= 0 && other >= 0);
+    assert_true(fcntl(one, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(fcntl(one, F_OFD_SETLK, &lock), 0);
+    assert_int_equal(fcntl(other, F_OFD_SETLK, &lock), -1); /* another open description */
+    close(one);
+    close(other);
+    assert_int_equal(truncate(place->path, BYTES / 2), 0);
+    assert_int_equal(flyt_node_vm_memory_open(&place->memory, vm_ip, &place->err), -EEXIST);
+    test_contains(place->err.text, "524288 bytes");
+    assert_int_equal(unlink(place->path), 0);
+    assert_int_equal(symlink("/dev/shm", place->path), 0);
+    assert_int_equal(flyt_node_vm_memory_open(&place->memory, vm_ip, &place->err), -ELOOP);
+    assert_int_equal(flyt_node_vm_memory_bytes(place->folder, vm_ip), 0);
+    assert_int_equal(flyt_node_vm_memory_open(&place->memory, "../x", &place->err), -EINVAL);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_it_is_made),     TEST(test_it_stays_as_it_is),       TEST(test_it_is_owned_by_qemu),
-        TEST(test_what_cannot_be), TEST(test_something_else_is_there), TEST(test_it_is_removed),
+        TEST(test_it_is_made),
+        TEST(test_it_stays_as_it_is),
+        TEST(test_it_is_owned_by_qemu),
+        TEST(test_what_cannot_be),
+        TEST(test_something_else_is_there),
+        TEST(test_it_is_removed),
+        TEST(test_it_is_opened_for_each_session),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,15 +8,18 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "rpc/base/claims.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/id.h"
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
+enum { READ_AND_WRITE = PROT_READ | PROT_WRITE };
+
 /* At its own place where that is free, else anywhere. */
-static int map(int fd, struct flyt_region *ret_region)
+static int map(int fd, int rights, struct flyt_region *ret_region)
 {
-    enum { RIGHTS = PROT_READ | PROT_WRITE, KIND = MAP_SHARED | MAP_NORESERVE };
+    enum { KIND = MAP_SHARED | MAP_NORESERVE };
     void *base = MAP_FAILED;
     struct stat file;
 
@@ -26,9 +29,9 @@ static int map(int fd, struct flyt_region *ret_region)
     if (!bytes)
         return -EINVAL;
     if (bytes <= FLYT_WINDOW_BYTES) /* NOLINTNEXTLINE: a fixed place is the point */
-        base = mmap((void *)(uintptr_t)FLYT_REGION_BASE, bytes, RIGHTS, KIND | MAP_FIXED_NOREPLACE, fd, 0);
+        base = mmap((void *)(uintptr_t)FLYT_REGION_BASE, bytes, rights, KIND | MAP_FIXED_NOREPLACE, fd, 0);
     if (base == MAP_FAILED)
-        base = mmap(NULL, bytes, RIGHTS, KIND, fd, 0);
+        base = mmap(NULL, bytes, rights, KIND, fd, 0);
     if (base == MAP_FAILED)
         return -errno;
     *ret_region = (struct flyt_region){.id = FLYT_REGION_ID, .base = base, .bytes = bytes, .file_number = file.st_ino};
@@ -43,7 +46,7 @@ int flyt_region_new(struct flyt_region *ret_region, int *ret_fd)
 
     if (fd < 0 || ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
         return -errno;
-    int status = map(fd, ret_region);
+    int status = map(fd, READ_AND_WRITE, ret_region);
     if (status)
         return status;
     *ret_fd = fd;
@@ -61,7 +64,66 @@ int flyt_region_map(int fd, struct flyt_region *ret_region)
     /* Huge pages may be missing when they are touched, which is a signal. */
     if (seals < 0 || (seals & SEALS) != SEALS || system.f_type != TMPFS_MAGIC)
         return -EINVAL;
-    return map(fd, ret_region);
+    return map(fd, READ_AND_WRITE, ret_region);
+}
+
+/* ---- a VM's ---- */
+
+int flyt_region_of_vm(int fd, struct flyt_region *ret_region)
+{
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct flyt_region region;
+
+    int status = map(fd, PROT_NONE, &region);
+    if (status)
+        return status;
+    region.is_vm = true;
+    status = flyt_claims_new(fd, page_bytes > FLYT_REGION_HEAD_BYTES ? page_bytes : FLYT_REGION_HEAD_BYTES,
+                             region.bytes / page_bytes * page_bytes, &region.claims);
+    if (status)
+        flyt_region_unmap(&region);
+    else
+        *ret_region = region;
+    return status;
+}
+
+int flyt_region_map_vm(int fd, struct flyt_region *ret_region)
+{
+    struct statfs system;
+
+    if (fstatfs(fd, &system))
+        return -errno;
+    if (system.f_type != TMPFS_MAGIC && system.f_type != HUGETLBFS_MAGIC)
+        return -EINVAL;
+    int status = map(fd, READ_AND_WRITE, ret_region);
+    if (status)
+        return status;
+    ret_region->is_vm = true;
+    ret_region->claims_fd = fd;
+    return 0;
+}
+
+int flyt_region_take(const struct flyt_region *region, uint64_t bytes, uint64_t *ret_offset_bytes)
+{
+    uint64_t offset_bytes;
+
+    int status = flyt_claims_take(region->claims, bytes, &offset_bytes);
+    if (status)
+        return status;
+    if (mprotect(region->base + offset_bytes, bytes, READ_AND_WRITE)) {
+        status = -errno;
+        flyt_claims_give(region->claims, offset_bytes);
+        return status;
+    }
+    *ret_offset_bytes = offset_bytes;
+    return 0;
+}
+
+/* First the pages, which may be another program's as soon as the claim has gone. */
+void flyt_region_give(const struct flyt_region *region, uint64_t offset_bytes, uint64_t bytes)
+{
+    mprotect(region->base + offset_bytes, bytes, PROT_NONE);
+    flyt_claims_give(region->claims, offset_bytes);
 }
 
 bool flyt_region_is_of(const struct flyt_region *region, int fd)
@@ -80,6 +142,7 @@ void flyt_region_unmap(struct flyt_region *region)
 {
     if (region->id)
         munmap(region->base, region->bytes);
+    flyt_claims_free(region->claims);
     *region = (struct flyt_region){0};
 }
 

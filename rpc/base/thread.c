@@ -9,6 +9,7 @@ int flyt_thread_start(const char *name, void *(*run)(void *), void *user)
     pthread_t thread;
 
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* of the thread's own doing: where it is blocked there is no handler, but the end */
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits it */
     int status = pthread_create(&thread, NULL, run, user);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

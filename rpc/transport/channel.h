@@ -147,6 +147,7 @@ struct flyt_channel_config {
     const struct flyt_channel_credentials *credentials; /* copied; NULL: none, and a challenge cannot be answered */
     const struct flyt_signature *signatures;            /* outlives the channel; NULL: this build's tables */
     unsigned signature_count;
+    int *vm_memory_fd; /* of the memory that this VM shares with its host, taken over, and -1 then; NULL: none */
 };
 
 /* What the handshake told. */

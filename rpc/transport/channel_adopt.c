@@ -206,6 +206,18 @@ static void take_place(struct flyt_channel *channel, struct flyt_channel *fresh)
     fresh->credentials = old;
 }
 
+/* Those of the old endpoint are given back with it. */
+static void take_rings(struct flyt_channel *channel, struct flyt_channel *fresh)
+{
+    const struct flyt_region *old_region = channel->rings_region;
+    const uint64_t old_place = channel->rings_place;
+
+    channel->rings_region = fresh->rings_region;
+    channel->rings_place = fresh->rings_place;
+    fresh->rings_region = old_region;
+    fresh->rings_place = old_place;
+}
+
 /* Under both mutexes. */
 static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *fresh, uint64_t after)
 {
@@ -213,6 +225,7 @@ static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *
 
     channel->endpoint = fresh->endpoint;
     fresh->endpoint = old;
+    take_rings(channel, fresh);
     flyt_input_take(&channel->input, &fresh->input);
     channel->chunk = fresh->chunk;
     /* Before the page: channel_progress.c looks at the page first. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "flyt_signatures.h"
 #include "rpc/transport/handshake.h"
+#include "rpc/base/claims.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -115,6 +116,31 @@ static void take_page(struct flyt_channel *channel, const flyt_handshake_res *re
         atomic_store(&channel->page, page);
 }
 
+static void has_region_now(const struct flyt_channel *channel, struct flyt_channel *owner, int status)
+{
+    atomic_store_explicit(&owner->has_region, owner->region.id, memory_order_release);
+    if (status) /* it is an extra */
+        flyt_debug("no region server=%s: %s", channel->url, strerror(-status));
+}
+
+/* What the server makes of it. */
+static void use_region(struct flyt_channel *channel, struct flyt_channel *owner, unsigned use)
+{
+    atomic_store(&channel->region_at, use & FLYT_REGION_IS_SEEN ? ++owner->region_number : 0);
+    atomic_store(&channel->maps_region, use & FLYT_REGION_IS_MAPPED && flyt_region_is_at_home(&owner->region));
+}
+
+/* Through rings, unless they cannot be used: then neither can the server. 0 or a negative errno with a sentence. */
+static int go_on_through(struct flyt_channel *channel, int status, struct flyt_rings *rings, struct flyt_error *err)
+{
+    if (!status)
+        status = flyt_endpoint_over_rings(channel->endpoint, rings, &channel->endpoint);
+    if (status)
+        return flyt_error_set(err, -EPROTO, "the memory that it shares cannot be used: %s", strerror(-status));
+    channel->input.endpoint = channel->output.endpoint = channel->endpoint;
+    return 0;
+}
+
 /* Brings the region of `owner`, the session's channel, which may be this one; it is made when a server first asks for
  * it. 0 or a negative errno with a sentence. */
 static int bring_region(struct flyt_channel *channel, struct flyt_channel *owner, const flyt_handshake_res *res,
@@ -127,16 +153,38 @@ static int bring_region(struct flyt_channel *channel, struct flyt_channel *owner
         return 0;
     if (!owner->region.id)
         status = flyt_region_new(&owner->region, &owner->region_fd);
-    atomic_store_explicit(&owner->has_region, owner->region.id, memory_order_release);
-    if (status) /* it is an extra */
-        flyt_debug("no region server=%s: %s", channel->url, strerror(-status));
+    has_region_now(channel, owner, status);
     status = flyt_region_offer(channel->endpoint, owner->region_fd, greeting->deadline_ms, greeting->cancel_fd, &use);
     if (status)
         return flyt_error_set(err, status, "it did not take the memory that is to be shared: %s", strerror(-status));
-    use &= owner->region.id ? ~0u : 0;
-    atomic_store(&channel->region_at, use & FLYT_REGION_IS_SEEN ? ++owner->region_number : 0);
-    atomic_store(&channel->maps_region, use & FLYT_REGION_IS_MAPPED && flyt_region_is_at_home(&owner->region));
+    use_region(channel, owner, owner->region_fd >= 0 ? use : 0);
     return 0;
+}
+
+/* The same with the memory that this VM shares with its host, in which rings are then. */
+static int share_vm_memory(struct flyt_channel *channel, struct flyt_channel *owner,
+                           const struct flyt_greeting *greeting, struct flyt_error *err)
+{
+    struct flyt_rings rings;
+    unsigned use = 0;
+    uint64_t place = 0;
+    int status = 0;
+
+    if (!owner->region.id && owner->vm_memory_fd >= 0) {
+        status = flyt_region_of_vm(owner->vm_memory_fd, &owner->region);
+        owner->vm_memory_fd = status ? flyt_close(owner->vm_memory_fd) : -1;
+    }
+    has_region_now(channel, owner, status);
+    status = flyt_region_offer_rings(channel->endpoint, owner->region.is_vm ? &owner->region : NULL,
+                                     greeting->deadline_ms, greeting->cancel_fd, &use, &place);
+    if (status)
+        return flyt_error_set(err, status, "it did not take the memory that is to be shared: %s", strerror(-status));
+    use_region(channel, owner, use);
+    if (!(use & FLYT_REGION_IS_SEEN))
+        return 0;
+    channel->rings_region = &owner->region;
+    channel->rings_place = place;
+    return go_on_through(channel, flyt_rings_join(owner->region.base + place, &rings), &rings, err);
 }
 
 /* Where the server goes on through rings this end must, too. 0 or a negative errno with a sentence. */
@@ -146,13 +194,7 @@ static int take_rings(struct flyt_channel *channel, const flyt_handshake_res *re
 
     if (!(res->features & FLYT_FEATURE_RINGS))
         return 0;
-    int status = fd < 0 ? -ENODATA : flyt_rings_map(fd, &rings);
-    if (!status)
-        status = flyt_endpoint_over_rings(channel->endpoint, &rings, &channel->endpoint);
-    if (status)
-        return flyt_error_set(err, -EPROTO, "the memory that it shares cannot be used: %s", strerror(-status));
-    channel->input.endpoint = channel->output.endpoint = channel->endpoint;
-    return 0;
+    return go_on_through(channel, fd < 0 ? -ENODATA : flyt_rings_map(fd, &rings), &rings, err);
 }
 
 static int share_memory(struct flyt_channel *channel, struct flyt_channel *owner, const flyt_handshake_res *res,
@@ -161,6 +203,8 @@ static int share_memory(struct flyt_channel *channel, struct flyt_channel *owner
     const struct arrived arrived = sort_descriptors(res, greeting);
 
     take_page(channel, res, arrived.page);
+    if (res->features & FLYT_FEATURE_VM_MEMORY)
+        return share_vm_memory(channel, owner, greeting, err);
     int status = bring_region(channel, owner, res, greeting, err);
     return status ? status : take_rings(channel, res, arrived.rings, err);
 }
@@ -198,8 +242,10 @@ static int open_session(struct flyt_channel *channel, struct flyt_channel *owner
     flyt_handshake_res res;
 
     flyt_channel_fill_handshake(channel, kind, &args);
-    args.features = flyt_handshake_put_number(
-        FLYT_CLIENT_HEEDS_GRANTS | FLYT_CLIENT_TAKES_RINGS | FLYT_CLIENT_BRINGS_REGION, features);
+    args.features =
+        flyt_handshake_put_number(FLYT_CLIENT_HEEDS_GRANTS | FLYT_CLIENT_TAKES_RINGS | FLYT_CLIENT_BRINGS_REGION |
+                                      (owner->vm_memory_fd >= 0 || owner->region.is_vm ? FLYT_CLIENT_HAS_VM_MEMORY : 0),
+                                  features);
     flyt_handshake_hash_rows(channel->signatures, channel->signature_count, rows);
     args.rows.flyt_late_bytes_val = (char *)rows;
     args.rows.flyt_late_bytes_len = sizeof rows;
@@ -221,6 +267,14 @@ static void close_descriptors(struct flyt_channel *channel)
     flyt_close(channel->wake_fd);
     flyt_close(channel->lost_fd);
     flyt_close(channel->region_fd);
+    flyt_close(channel->vm_memory_fd);
+}
+
+/* Nobody uses them any more. */
+static void give_rings(const struct flyt_region *region, uint64_t place)
+{
+    if (region)
+        flyt_region_give(region, place, flyt_region_rings_bytes());
 }
 
 void flyt_channel_free(struct flyt_channel *channel)
@@ -228,6 +282,7 @@ void flyt_channel_free(struct flyt_channel *channel)
     close_descriptors(channel);
     flyt_progress_page_unmap(channel->spare_page);
     flyt_endpoint_close(channel->endpoint);
+    give_rings(channel->rings_region, channel->rings_place);
     flyt_data_fini(&channel->data);
     flyt_input_fini(&channel->input);
     flyt_output_fini(&channel->output);
@@ -278,6 +333,7 @@ static struct flyt_channel *make_channel(const struct flyt_channel_config *confi
     flyt_kept_init(&channel->kept);
     channel->may_spin = sysconf(_SC_NPROCESSORS_ONLN) >= 4;
     channel->region_fd = -1;
+    channel->vm_memory_fd = -1;
     pthread_mutex_init(&channel->mutex, NULL);
     pthread_cond_init(&channel->reader_left, NULL);
     pthread_cond_init(&channel->came_back, NULL);
@@ -320,6 +376,10 @@ int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_erro
     struct flyt_channel *channel = make_channel(config, endpoint);
     if (!channel)
         return flyt_error_set(err, -ENOMEM, "cannot use the server at %s: no memory", config->url);
+    if (config->vm_memory_fd) {
+        channel->vm_memory_fd = *config->vm_memory_fd;
+        *config->vm_memory_fd = -1;
+    }
     status = open_session(channel, channel, FLYT_CONNECTION_SESSION, flyt_clock_ms() + timeout_ms, -1, &cause);
     if (!status) {
         flyt_channel_keep(channel);
@@ -329,8 +389,9 @@ int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_erro
     if (status == -ESTALE) /* ended before it has begun */
         status = -EACCES;
     if (status) {
-        flyt_region_unmap(&channel->region);
+        struct flyt_region region = channel->region;
         flyt_channel_free(channel);
+        flyt_region_unmap(&region);
         return flyt_error_set(err, status, "cannot use the server at %s: %.380s", config->url, cause.text);
     }
     *ret_channel = channel;
@@ -408,5 +469,6 @@ void flyt_channel_abandon(struct flyt_channel *channel)
     flyt_channel_abandon(channel->fresh);
     flyt_endpoint_abandon(channel->endpoint);
     flyt_data_abandon(&channel->data);
+    flyt_claims_abandon(channel->region.claims);
     close_descriptors(channel);
 }

@@ -231,7 +231,11 @@ struct flyt_channel {
     /* The region: made by the thread that makes a handshake (the background's, once there is one), and mapped for ever:
      * its memory is the program's. A fresh connection has none of its own. */
     struct flyt_region region;
-    int region_fd;
+    int region_fd;    /* to be brought to servers; -1: none is */
+    int vm_memory_fd; /* what is to be the region where a server shares it; -1: there is none, or it is that already */
+    /* Where this connection's rings are, claimed of the session's region; NULL: nowhere there. */
+    const struct flyt_region *rings_region;
+    uint64_t rings_place;
     uint64_t region_number; /* the last region_at that was given */
     _Atomic(bool) has_region;
     _Atomic(uint64_t) region_at;                 /* flyt_channel_region_at */

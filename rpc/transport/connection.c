@@ -484,6 +484,14 @@ int flyt_connection_reply(struct flyt_connection *connection, uint32_t xid, xdrp
     return as_pipe_status(status);
 }
 
+static int send_with(struct flyt_endpoint *endpoint, const void *record, size_t bytes, const int *fds,
+                     unsigned fd_count)
+{
+    if (flyt_endpoint_passes_descriptors(endpoint))
+        return endpoint->ops->send_descriptors(endpoint, record, bytes, fds, fd_count);
+    return flyt_endpoint_write_all(endpoint, record, bytes);
+}
+
 int flyt_connection_reply_handshake(struct flyt_connection *connection, uint32_t xid, flyt_handshake_res *res,
                                     const int *fds, unsigned fd_count)
 {
@@ -500,8 +508,7 @@ int flyt_connection_reply_handshake(struct flyt_connection *connection, uint32_t
         status = flyt_output_take_writer_locked(output);
     if (!status) {
         flyt_output_unlock(output);
-        struct flyt_endpoint *endpoint = connection->endpoint;
-        status = endpoint->ops->send_descriptors(endpoint, record, bytes, fds, fd_count);
+        status = send_with(connection->endpoint, record, bytes, fds, fd_count);
         flyt_output_lock(output);
         flyt_output_leave_writer_locked(output);
     }

@@ -74,9 +74,9 @@ bool flyt_connection_has_part(const struct flyt_connection *connection);
  * result without being copied into the XDR buffer: the result's own payload field must then be empty. */
 int flyt_connection_reply(struct flyt_connection *connection, uint32_t xid, xdrproc_t xdr_res, void *res,
                           const void *data, size_t data_bytes);
-/* The same for a session's handshake where descriptors come through (flyt_endpoint_passes_descriptors): the
- * descriptors, which stay the caller's, travel with the reply's first byte. Waits until all is written. 0, -EPIPE, or
- * -EINVAL or -ENOMEM of encoding it: nothing was sent. */
+/* The same for a session's handshake behind which something else is said. The descriptors, which stay the caller's,
+ * travel with the reply's first byte, where such come through (flyt_endpoint_passes_descriptors). Waits until all is
+ * written. 0, -EPIPE, or -EINVAL or -ENOMEM of encoding it: nothing was sent. */
 int flyt_connection_reply_handshake(struct flyt_connection *connection, uint32_t xid, flyt_handshake_res *res,
                                     const int *fds, unsigned fd_count);
 /* Calls a procedure of FLYT_BACK_PROGRAM, one-way. 0 or -EPIPE. */

@@ -141,6 +141,9 @@ static inline bool flyt_endpoint_has_more(const struct flyt_endpoint *endpoint)
     return endpoint->ops->has_more(endpoint);
 }
 
+/* Writes all of it, and waits for that. 0, or as flyt_endpoint_write. */
+int flyt_endpoint_write_all(struct flyt_endpoint *endpoint, const void *data, size_t bytes);
+
 /* 0, -ETIMEDOUT, -ECANCELED (wake_fd is readable) or a negative errno. */
 int flyt_endpoint_await(struct flyt_endpoint *endpoint, unsigned events, int wake_fd, uint64_t deadline_ms);
 

@@ -186,6 +186,18 @@ int flyt_endpoint_release_socket(struct flyt_endpoint *endpoint)
     return fd;
 }
 
+int flyt_endpoint_write_all(struct flyt_endpoint *endpoint, const void *data, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const struct iovec part = {.iov_base = (char *)data + done, .iov_len = bytes - done};
+        ssize_t written = flyt_endpoint_write(endpoint, &part, 1, true);
+        if (written < 0 && written != -EINTR)
+            return (int)written;
+        done += written > 0 ? (size_t)written : 0;
+    }
+    return 0;
+}
+
 int flyt_endpoint_await(struct flyt_endpoint *endpoint, unsigned events, int wake_fd, uint64_t deadline_ms)
 {
     int found;

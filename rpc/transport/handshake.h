@@ -24,6 +24,10 @@ enum { FLYT_FEATURE_REGION = 4 };
 /* The descriptor of two rings (rings.h) comes with the answer, behind that of the progress page; only for a client that
  * says FLYT_CLIENT_TAKES_RINGS. What follows the answer, and the region, goes through them, in both directions. */
 enum { FLYT_FEATURE_RINGS = 8 };
+/* The client is to name places for rings in the memory that its VM shares with this host, as region_offer.h says; only
+ * for one that says FLYT_CLIENT_HAS_VM_MEMORY. Where one is taken, what follows goes through them, in both directions,
+ * and that memory is the session's region. */
+enum { FLYT_FEATURE_VM_MEMORY = 16 };
 
 /*
  * Decodes the arguments of a handshake call. 0: *ret_args is filled, to be freed with

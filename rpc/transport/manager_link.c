@@ -270,6 +270,7 @@ static const struct kind kinds[FLYT_MANAGER_LINK_KINDS] = {
     [FLYT_MANAGER_LINK_RECEIVE] = {PART(receive), .descriptors_of = receive_descriptors, .is_good = is_good_receive},
     [FLYT_MANAGER_LINK_RECORD] = {.descriptors = 1},
     [FLYT_MANAGER_LINK_TRY] = {PART(stop), .descriptors = 1, .is_good = is_good_stop},
+    [FLYT_MANAGER_LINK_VM_MEMORY] = {.descriptors = FLYT_MANAGER_LINK_VM_MEMORY_FDS},
 };
 
 /* NULL: there is no such kind. */

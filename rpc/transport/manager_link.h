@@ -213,8 +213,18 @@ enum flyt_manager_link_kind {
      * it; no memory is made, nothing is told by MADE, and what an image has that it builds on is not needed. Answered
      * by PREPARED, after which the server is of no use. */
     FLYT_MANAGER_LINK_TRY = 45,
+
+    /* ---- both ways ---- */
+
+    /* To the server, before SESSION, RESUME or PREPARE: the memory that the session's VM shares with this machine, for
+     * a client that has it, too. To the manager, after WELCOME: the same. Descriptors: the file, in whose first open
+     * description the session's servers claim (rpc/base/claims.h) what they have page-locked, each of them and the
+     * manager together; and in the second each what its rings have, until its process ends. */
+    FLYT_MANAGER_LINK_VM_MEMORY = 46,
     FLYT_MANAGER_LINK_KINDS
 };
+
+enum { FLYT_MANAGER_LINK_VM_MEMORY_FDS = 2 };
 
 enum { FLYT_MANAGER_LINK_USE_MS = 1000 };
 
@@ -529,6 +539,8 @@ struct flyt_manager_link_use {
     uint32_t can_move;  /* enum flyt_manager_link_can_move, or above: what a newer server can */
     uint32_t is_coming; /* not 0: it does not go on yet; enum flyt_manager_link_coming */
     struct flyt_manager_link_opened opened[FLYT_LIBRARIES_MAX]; /* a name that is empty: no more */
+    uint32_t shares_vm_memory;                                  /* 0 or 1: its client's bytes go through VM_MEMORY */
+    uint32_t reserved;
 };
 
 enum flyt_manager_link_coming {
@@ -604,7 +616,7 @@ _Static_assert(sizeof(struct flyt_manager_link_sm) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_share) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_share_done) == 16, "link layout");
-_Static_assert(sizeof(struct flyt_manager_link_use) == 440, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_use) == 448, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_rejoin) == 2984, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_welcome) == 8, "link layout");

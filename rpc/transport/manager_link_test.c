@@ -151,6 +151,7 @@ static bool make_good(struct flyt_manager_link_message *message, uint32_t kind)
     case FLYT_MANAGER_LINK_MIRROR:
     case FLYT_MANAGER_LINK_MADE:
     case FLYT_MANAGER_LINK_RECORD:
+    case FLYT_MANAGER_LINK_VM_MEMORY:
         return true;
     default:
         return false;
@@ -161,18 +162,20 @@ static void send_and_compare(struct ends *ends, bool has_fd)
 {
     int fd = has_fd ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
     uint32_t kind = ends->sent.kind;
+    const int fds[] = {fd, fd};
+    const unsigned count = kind == FLYT_MANAGER_LINK_VM_MEMORY ? FLYT_MANAGER_LINK_VM_MEMORY_FDS : has_fd;
 
     memset(&ends->got, 0xee, sizeof ends->got);
-    int status = flyt_manager_link_send(ends->fds[0], &ends->sent, &fd, has_fd);
+    int status = flyt_manager_link_send(ends->fds[0], &ends->sent, fds, count);
     if (status || receive(ends))
         fail_msg("kind %u: does not arrive", kind);
     assert_int_equal(ends->got.kind, kind);
     assert_string_equal((char *)ends->got.data, (char *)ends->sent.data);
-    assert_int_equal(ends->got_count, has_fd);
+    assert_int_equal(ends->got_count, count);
     /* The union's first bytes are every part's; what is behind a part is zero in both. */
     assert_memory_equal(&ends->got.ready, &ends->sent.ready, sizeof ends->sent.ready);
-    if (has_fd)
-        close(ends->got_fds[0]);
+    for (unsigned i = 0; i < count; i++)
+        close(ends->got_fds[i]);
     flyt_close(fd);
 }
 

@@ -1,6 +1,7 @@
 #include "rpc/transport/rings.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "rpc/base/shared.h"
@@ -52,9 +53,37 @@ int flyt_rings_map(int fd, struct flyt_rings *ret_rings)
     return 0;
 }
 
+uint64_t flyt_rings_bytes(void)
+{
+    return sizeof(struct memory);
+}
+
+void flyt_rings_place(void *place, struct flyt_rings *ret_rings)
+{
+    struct flyt_rings rings = {.fd = -1, .memory = place, .is_placed = true};
+
+    memset(place, 0, offsetof(struct memory, bytes));
+    rings.memory->version = VERSION;
+    rings.memory->magic = MAGIC;
+    take_ends(&rings, true);
+    *ret_rings = rings;
+}
+
+int flyt_rings_join(void *place, struct flyt_rings *ret_rings)
+{
+    struct flyt_rings rings = {.fd = -1, .memory = place, .is_placed = true};
+    const struct flyt_shared head = *(volatile struct flyt_shared *)place;
+
+    if (head.magic != MAGIC || head.version != VERSION)
+        return -EBADMSG;
+    take_ends(&rings, false);
+    *ret_rings = rings;
+    return 0;
+}
+
 void flyt_rings_close(struct flyt_rings *rings)
 {
-    if (rings->memory)
+    if (rings->memory && !rings->is_placed)
         flyt_shared_close(rings->fd, rings->memory, sizeof(struct memory));
     *rings = (struct flyt_rings){.fd = -1};
 }

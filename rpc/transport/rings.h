@@ -39,6 +39,7 @@ struct flyt_ring_end {
 struct flyt_rings {
     struct flyt_shared *memory; /* NULL: there are none */
     int fd;
+    bool is_placed; /* in memory that somebody else has mapped, and keeps while they are used */
     struct flyt_ring_end out, in;
 };
 
@@ -47,7 +48,12 @@ int flyt_rings_new(struct flyt_rings *ret_rings);
 /* The other end: maps what came as fd, which stays the caller's. 0; -EBADMSG or -EPROTO: it is none, or may still be
  * cut short; or another negative errno. */
 int flyt_rings_map(int fd, struct flyt_rings *ret_rings);
-/* Unmaps either; there may be none. */
+/* In memory that both ends have mapped, at a page: the bytes that they take, and what makes them, and joins them at the
+ * other end. 0; -EBADMSG: there are none. */
+uint64_t flyt_rings_bytes(void);
+void flyt_rings_place(void *place, struct flyt_rings *ret_rings);
+int flyt_rings_join(void *place, struct flyt_rings *ret_rings);
+/* Unmaps what was not placed; there may be none. */
 void flyt_rings_close(struct flyt_rings *rings);
 
 /* How many bytes went in, or came out: fewer than there are parts for where the ring is full, or empty; or -EBADMSG. */

@@ -93,6 +93,7 @@ class Root:
         with open(path, "w") as f:
             f.write(text)
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+        return path
 
     def add_modules(self):
         """Each behind those that it depends on, as the kernel's package says; what is built in has no file."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""CUDA programs in a real virtual machine, whose CPU QEMU emulates (README.md), on software GPUs of two nodes, over TCP.
-They go on while their VM is resized and moves, to the other node, to new server processes, and back. At the end it prints
-what a launch and copies take there.
+"""CUDA programs in a real virtual machine, whose CPU QEMU emulates (README.md), on software GPUs of two nodes: at the first one,
+whose machine's memory the guest shares (ivshmem), through that, at the other one over TCP. They go on while their VM is resized
+and moves, to new server processes, to the other node, and back. At the end it prints what a launch and copies take either way.
 
 Needs network namespaces (as root, or those of a user of its own), QEMU, a kernel, busybox and cpio; else it is skipped, and
 says what is missing.
@@ -26,7 +26,7 @@ from two_nodes import PATIENCE, TwoNodes
 
 WHOLE_S = 1500          # all of it; a machine that emulates, beside other work
 STARTUP_S = 240         # of a program there
-SHARED_MIB = 16
+SHARED_MIB = 256
 AFTERWARDS = ("devices_driver", "events")
 BENCH = os.path.join(harness.BUILD, "tests", "bench")
 FIGURES = (("launch", "200", "1", "200"), ("copy", "64", "3", "pinned"))     # programs of tests/bench with their arguments
@@ -34,7 +34,7 @@ SHOWN = ("launch_synchronize", "h2d_pinned_64m", "d2h_pinned_64m")
 VSOCK_TEST = os.path.join(harness.BUILD, "rpc", "transport", "vsock_test")
 SERVER = os.path.join(harness.BUILD, "bin", "flyt-server")
 SOFT_GPU = os.path.join(harness.BUILD, "lib", "libflyt-softgpu.so")
-PROGRAMS = [helper("survivor"), helper("steady"), app("bulk_copies"), *map(app, AFTERWARDS),
+PROGRAMS = [helper("survivor"), helper("steady"), helper("pinned"), app("bulk_copies"), *map(app, AFTERWARDS),
             *(os.path.join(BENCH, name) for name, *_ in FIGURES), VSOCK_TEST, SERVER]
 IN_NAMESPACES = "FLYT_VM_IN_NAMESPACES"
 
@@ -48,7 +48,7 @@ class WithGuest(TwoNodes):
     def __init__(self, **options):
         self.shared = tempfile.mkdtemp(prefix="flyt-test-", dir="/dev/shm")
         super().__init__(local=True, namespaces=True, **options,
-                         node={"vm_device.folder": self.shared, "vm_device.size": "%dM" % SHARED_MIB})
+                         node=lambda i: {} if i else {"vm_device.folder": self.shared, "vm_device.size": "%dM" % SHARED_MIB})
         try:
             self.device = self.flytctl("vm", "device", "alice", "--node", "node-0")
             self.boot(0, self.device["qemu"])
@@ -69,10 +69,12 @@ class WithGuest(TwoNodes):
         root.add_libraries_of(SOFT_GPU)
         write_settings(os.path.join(root.folder, "etc", "flyt", "client.conf"),
                        {"managers": [self.manager_url], "vm_ip": self.vm_ip(i), "state_dir": "/var/lib/flyt/client",
-                        "metrics": ""})
+                        "metrics": "", "memory.groups": ["root"]})
         root.write("etc/flyt/token", self.flytctl("vm", "join-token", self.vm_ip(i))["token"] + "\n")
-        root.write("etc/passwd", "root:x:0:0:root:/:/bin/sh\n")
-        root.write("etc/group", "root:x:0:\n")
+        for name, lines in (("passwd", "root:x:0:0:root:/:/bin/sh\nflyt-client:x:200:200::/:/bin/false\n"),
+                            ("group", "root:x:0:\nflyt-client:x:200:\n")):
+            os.chmod(root.write("etc/" + name, lines), 0o644)
+        os.chmod(os.path.join(root.folder, "etc", "flyt", "client.conf"), 0o644)
         self.guest = guest.Guest(os.path.dirname(root.folder), root, ["ip", "netns", "exec", self.network.vms[i]],
                                  devices)
 
@@ -114,15 +116,15 @@ class SlowSurvivor(Survivor):
         expect_equal(self.line(words, STARTUP_S), answer, self.name, words)
 
 
-def all_over_tcp(system, count):
+def all_over(system, transport, count):
     """From the guest's address, which is that of its wire here."""
+    address = ("ivshmem:" if transport == "ivshmem" else "") + system.vm_ip(0)
+
     def told():
         sessions = system.flytctl("sessions")
-        return sessions if len(sessions) == count and all(s["state"] == "serving" for s in sessions) else None
-    sessions = within(120, told, "%d sessions" % count)
-    expect_equal({(s["transport"], s["client_address"].rsplit(":", 1)[0]) for s in sessions}, {("tcp", system.vm_ip(0))},
-                 "transports and addresses")
-    return sessions
+        seen = {(s["state"], s["transport"], s["client_address"].rsplit(":", 1)[0]) for s in sessions}
+        return len(sessions) == count and seen == {("serving", transport, address)}
+    within(120, told, "%d sessions over %s" % (count, transport))
 
 
 def resized(system, sms, memory_mib):
@@ -134,7 +136,7 @@ def resized(system, sms, memory_mib):
 
 def runs(system, program, *arguments):
     """What it prints."""
-    result = harness.finish(system.start_in_vm(0, program, *arguments), 300)
+    result = harness.finish(system.start_in_vm(0, program, *arguments), 600)
     expect_equal((result.status, result.err), (0, ""), program, result)
     return result.out
 
@@ -181,40 +183,48 @@ def programs_in_a_guest():
         finds_its_memory(system)
         nodes = {n["name"]: n["data_urls"] for n in system.flytctl("nodes")}
         expect(all(urls[-1].startswith("unix://") for urls in nodes.values()), "unix sockets that it is told", nodes)
-        survivor, steady = SlowSurvivor(system, 0), SlowSteady(system, 0)
+        survivor, steady, pinned = (SlowSurvivor(system, 0), SlowSteady(system, 0), SlowSurvivor(system, 0, program="pinned"))
         survivor.does("check", "right 1")
+        pinned.does("check", "right 1")
         steady.takes(24)
-        all_over_tcp(system, 2)
-        print("    two programs compute", flush=True)
+        all_over(system, "ivshmem", 3)
+        print("    three programs compute through the memory", flush=True)
         copies = system.start_in_vm(0, app("bulk_copies"))
         resized(system, 24, 640)
         survivor.does("check", "right 2")
-        system.moves()                          # all three, to the other node
-        steady.goes_on()
-        survivor.does("check", "right 3")
-        print("    at the other node", flush=True)
-        result = harness.finish(copies, 600)
-        expect_equal((result.status, result.err), (0, ""), "bulk_copies", result)
-        all_over_tcp(system, 2)
         here = system.place()
         result = system.flytctl_run("migrate", "alice", "--to", here + ":0", "--force", *PATIENCE, timeout=400)
         expect_equal(result.status, 0, "to new server processes", result)
         steady.goes_on()
+        survivor.does("check", "right 3")
+        pinned.does("leave", "left")
+        system.moves()                          # all four, to the other node
+        steady.goes_on()
+        pinned.does("take", "taken")
         survivor.does("check", "right 4")
+        pinned.does("check", "right 2")
+        print("    at the other node", flush=True)
+        result = harness.finish(copies, 600)
+        expect_equal((result.status, result.err), (0, ""), "bulk_copies", result)
+        all_over(system, "tcp", 3)
+        prints_figures(system, "tcp")
         resized(system, 16, 512)
         system.moves()                          # and back
         survivor.does("check", "right 5")
+        pinned.does("check", "right 3")
         steady.goes_on()
-        all_over_tcp(system, 2)
+        all_over(system, "ivshmem", 3)
+        pinned.does("mapped", "mapped 0")
         print("    and back", flush=True)
         expect(steady.ends_right() > 0, "it has computed")
-        survivor.does("end", "ended")
-        result = harness.finish(survivor.process)
-        expect_equal((result.status, result.err), (0, ""), result)
+        for program in (survivor, pinned):
+            program.does("end", "ended")
+            result = harness.finish(program.process)
+            expect_equal((result.status, result.err), (0, ""), result)
         for name in AFTERWARDS:
             runs(system, name)
         within(120, lambda: not system.flytctl("sessions"), "no session is left")
-        prints_figures(system, "tcp")
+        prints_figures(system, "ivshmem")
         runs_unit_tests_of_vsock(system)
         runs_over_vsock(system)
         system.flytctl("vm", "remove", "alice")

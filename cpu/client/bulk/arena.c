@@ -30,6 +30,12 @@ bool flyt_arena_is_mapped(void)
     return flyt_client.channel && flyt_channel_maps_region(flyt_client.channel);
 }
 
+bool flyt_arena_is_bounded(void)
+{
+    const struct flyt_region *region = own_region();
+    return region && region->is_vm;
+}
+
 /* The first gap that is large enough: the place of the piece behind it, and where it begins. */
 static bool find_gap_locked(uint64_t bytes, uint64_t bytes_max, unsigned *ret_place, uint64_t *ret_offset_bytes)
 {
@@ -57,29 +63,6 @@ static bool make_room_locked(void)
     return true;
 }
 
-void *flyt_arena_take(uint64_t bytes, uint64_t *ret_bytes)
-{
-    const struct flyt_region *region = flyt_arena_server() ? own_region() : NULL;
-    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t offset_bytes;
-    unsigned place;
-    if (!region || !bytes || bytes > region->bytes)
-        return NULL;
-    bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
-    pthread_mutex_lock(&arena.mutex);
-    bool is_there = make_room_locked() && find_gap_locked(bytes, region->bytes, &place, &offset_bytes);
-    if (is_there) {
-        memmove(&arena.pieces[place + 1], &arena.pieces[place], (arena.count - place) * sizeof *arena.pieces);
-        arena.pieces[place] = (struct flyt_arena_piece){.offset_bytes = offset_bytes, .bytes = bytes};
-        arena.count++;
-    }
-    pthread_mutex_unlock(&arena.mutex);
-    if (!is_there)
-        return NULL;
-    *ret_bytes = bytes;
-    return region->base + offset_bytes;
-}
-
 /* The place of the first piece that ends behind the offset; arena.count: there is none. */
 static unsigned find_place_locked(uint64_t offset_bytes)
 {
@@ -92,6 +75,44 @@ static unsigned find_place_locked(uint64_t offset_bytes)
             high = middle;
     }
     return low;
+}
+
+/* Whole pages, which are nobody else's: of the program's own region a gap, of its VM's what it can claim, which others
+ * have had before. */
+static bool find_pages_locked(const struct flyt_region *region, uint64_t bytes, unsigned *ret_place,
+                              uint64_t *ret_offset_bytes)
+{
+    if (!region->is_vm)
+        return find_gap_locked(bytes, region->bytes, ret_place, ret_offset_bytes);
+    if (flyt_region_take(region, bytes, ret_offset_bytes))
+        return false;
+    *ret_place = find_place_locked(*ret_offset_bytes);
+    return true;
+}
+
+void *flyt_arena_take(uint64_t bytes, uint64_t *ret_bytes)
+{
+    const struct flyt_region *region = flyt_arena_server() ? own_region() : NULL;
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t offset_bytes;
+    unsigned place;
+    if (!region || !bytes || bytes > region->bytes)
+        return NULL;
+    bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+    pthread_mutex_lock(&arena.mutex);
+    bool is_there = make_room_locked() && find_pages_locked(region, bytes, &place, &offset_bytes);
+    if (is_there) {
+        memmove(&arena.pieces[place + 1], &arena.pieces[place], (arena.count - place) * sizeof *arena.pieces);
+        arena.pieces[place] = (struct flyt_arena_piece){.offset_bytes = offset_bytes, .bytes = bytes};
+        arena.count++;
+    }
+    pthread_mutex_unlock(&arena.mutex);
+    if (!is_there)
+        return NULL;
+    if (region->is_vm)
+        memset(region->base + offset_bytes, 0, bytes);
+    *ret_bytes = bytes;
+    return region->base + offset_bytes;
 }
 
 /* The piece that begins there; NULL: none does. */
@@ -110,7 +131,11 @@ void flyt_arena_give(void *address)
     pthread_mutex_lock(&arena.mutex);
     struct flyt_arena_piece *piece = find_piece_locked(offset_bytes);
     if (piece) {
-        int status = flyt_region_discard(region, offset_bytes, piece->bytes);
+        int status = 0;
+        if (region->is_vm)
+            flyt_region_give(region, offset_bytes, piece->bytes);
+        else
+            status = flyt_region_discard(region, offset_bytes, piece->bytes);
         if (status) /* what was there must not be read as new memory: it is not used again */
             flyt_warn("pinned memory is not given back bytes=%llu: %s", (unsigned long long)piece->bytes,
                       strerror(-status));

@@ -15,6 +15,9 @@
 uint64_t flyt_arena_server(void);
 /* Whether kernels reach what is locked of it, by the program's addresses. */
 bool flyt_arena_is_mapped(void);
+/* Whether it is as large as the memory that the program's VM shares with its host: what it has no room for is ordinary
+ * memory, whose copies are staged and which kernels do not reach. */
+bool flyt_arena_is_bounded(void);
 /* Takes pages for so many bytes, which read as zeros, and *ret_bytes of them; NULL: the server has no region, or there
  * is no room. */
 void *flyt_arena_take(uint64_t bytes, uint64_t *ret_bytes);

@@ -1,6 +1,7 @@
 #include "cpu/client/core/client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
@@ -167,6 +168,24 @@ static int open_named(struct flyt_channel_config *config, struct flyt_error *err
     return flyt_channel_open(config, err, &flyt_client.channel);
 }
 
+/* With the memory that this VM shares with its host, where there is such: a machine's own programs, at its unix socket,
+ * and those whose bytes are to be encrypted have none. */
+static int open_with_memory(struct flyt_channel_config *config, int memory_fd, struct flyt_error *err)
+{
+    int fd = memory_fd < 0 ? -1 : fcntl(memory_fd, F_DUPFD_CLOEXEC, 0);
+    config->vm_memory_fd = &fd;
+    int status = flyt_channel_open(config, err, &flyt_client.channel);
+    config->vm_memory_fd = NULL;
+    flyt_close(fd);
+    return status;
+}
+
+static int open_memory(const struct flyt_local *grant)
+{
+    const bool is_here = grant->url_count && !strncmp(grant->urls[0], "unix:", 5);
+    return is_here || grant->is_encrypted ? -1 : flyt_local_open_memory(&flyt_client.local);
+}
+
 /* One of the addresses that the client manager gave; the last one's error counts. */
 static int open_granted(struct flyt_channel_config *config, struct flyt_error *err)
 {
@@ -175,11 +194,12 @@ static int open_granted(struct flyt_channel_config *config, struct flyt_error *e
         .data = grant->credentials, .bytes = grant->credentials_bytes, .is_encrypted = grant->is_encrypted};
     memcpy(credentials.secret, grant->secret, sizeof credentials.secret);
     config->credentials = &credentials;
-    int status = -ENODEV;
+    int status = -ENODEV, memory_fd = open_memory(grant);
     for (unsigned i = 0; status && i < grant->url_count; i++) {
         config->url = grant->urls[i];
-        status = flyt_channel_open(config, err, &flyt_client.channel);
+        status = open_with_memory(config, memory_fd, err);
     }
+    flyt_close(memory_fd);
     explicit_bzero(&credentials, sizeof credentials);
     config->credentials = NULL;
     return status;

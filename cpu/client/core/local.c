@@ -12,6 +12,7 @@
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
 #include "rpc/base/machine.h"
 
 enum { RECORD_BYTES_MAX = 65536 };
@@ -124,6 +125,31 @@ int flyt_local_attach(struct flyt_local *local, struct flyt_error *err)
         was_there = true;
         poll(NULL, 0, RETRY_MS);
     }
+}
+
+/* What a client manager of an older version does not know it refuses, and goes on. */
+int flyt_local_open_memory(struct flyt_local *local)
+{
+    flyt_outcome outcome;
+    int fd = -1;
+    const struct flyt_local_question question = {.procedure = FLYT_LOCAL_MEMORY,
+                                                 .xdr_res = (xdrproc_t)xdr_flyt_outcome,
+                                                 .res_bytes = sizeof outcome,
+                                                 .record_bytes_max = RECORD_BYTES_MAX,
+                                                 .ret_fd = &fd};
+    int status = local->fd < 0 ? -EPIPE
+                               : flyt_local_ask(local->fd, &question, flyt_clock_ms() + FLYT_LOCAL_TIMEOUT_MS,
+                                                &local->has_news, &outcome);
+    if (status && status != -EPROTO)
+        local->fd = flyt_close(local->fd);
+    if (status)
+        return -1;
+    if (outcome.status != FLYT_STATUS_OK) {
+        flyt_debug("no memory of the VM's: %s", outcome.text);
+        fd = flyt_close(fd);
+    }
+    xdr_free((xdrproc_t)xdr_flyt_outcome, &outcome);
+    return fd;
 }
 
 bool flyt_local_has_changed(struct flyt_local *local)

@@ -41,6 +41,10 @@ struct flyt_local {
  */
 int flyt_local_attach(struct flyt_local *local, struct flyt_error *err);
 
+/* Asks for the memory that this VM shares with its host, after flyt_local_attach. A descriptor, opened for this
+ * program, which is the caller's; -1: there is none for it. */
+int flyt_local_open_memory(struct flyt_local *local);
+
 /* Reads the notices that have come, without blocking. Whether there was one since this was asked last: what was asked
  * about devices may have changed. */
 bool flyt_local_has_changed(struct flyt_local *local);

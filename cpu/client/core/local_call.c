@@ -10,6 +10,7 @@
 
 #include "control.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/base/url.h"
 #include "rpc/transport/listen.h"
 #include "rpc/transport/message.h"
@@ -24,37 +25,53 @@ const char *flyt_local_path(void)
     return path && *path ? path : FLYT_LOCAL_SOCKET;
 }
 
-static int read_all(int fd, void *data, size_t bytes, uint64_t deadline_ms)
+/* As recv(2), or a negative errno; with the descriptor that has come, where one is wanted and it is the first. */
+static ssize_t receive(int fd, void *data, size_t bytes, int *ret_fd)
+{
+    unsigned count = 0;
+    int came_fd;
+    if (!ret_fd || *ret_fd >= 0) {
+        ssize_t got = recv(fd, data, bytes, 0);
+        return got < 0 ? -errno : got;
+    }
+    ssize_t got = flyt_descriptors_receive(fd, data, bytes, &came_fd, 1, &count);
+    if (got > 0 && count)
+        *ret_fd = came_fd;
+    return got;
+}
+
+static int read_all(int fd, void *data, size_t bytes, uint64_t deadline_ms, int *ret_fd)
 {
     for (size_t used = 0; used < bytes;) {
         int status = flyt_wait_ready(fd, POLLIN, deadline_ms, -1);
         if (status)
             return status;
-        ssize_t got = recv(fd, (char *)data + used, bytes - used, 0);
+        ssize_t got = receive(fd, (char *)data + used, bytes - used, ret_fd);
         if (got == 0)
             return -EPIPE;
-        if (got < 0 && errno != EINTR && errno != EAGAIN)
-            return -errno;
+        if (got < 0 && got != -EINTR && got != -EAGAIN)
+            return (int)got;
         used += got > 0 ? (size_t)got : 0;
     }
     return 0;
 }
 
 /* One record; *ret_data is malloc'ed. */
-static int read_record(int fd, size_t bytes_max, uint64_t deadline_ms, unsigned char **ret_data, size_t *ret_bytes)
+static int read_record(int fd, const struct flyt_local_question *question, uint64_t deadline_ms,
+                       unsigned char **ret_data, size_t *ret_bytes)
 {
     unsigned char mark[MARK_BYTES];
-    int status = read_all(fd, mark, sizeof mark, deadline_ms);
+    int status = read_all(fd, mark, sizeof mark, deadline_ms, question->ret_fd);
     if (status)
         return status;
     uint32_t word = (uint32_t)mark[0] << 24 | (uint32_t)mark[1] << 16 | (uint32_t)mark[2] << 8 | mark[3];
     size_t bytes = word & ~last_fragment;
-    if (!(word & last_fragment) || bytes > bytes_max)
+    if (!(word & last_fragment) || bytes > question->record_bytes_max)
         return -EBADMSG;
     unsigned char *data = malloc(bytes ? bytes : 1);
     if (!data)
         return -ENOMEM;
-    status = read_all(fd, data, bytes, deadline_ms);
+    status = read_all(fd, data, bytes, deadline_ms, NULL);
     if (status) {
         free(data);
         return status;
@@ -120,11 +137,13 @@ static int decode(const struct flyt_local_question *question, unsigned char *rec
 int flyt_local_ask(int fd, const struct flyt_local_question *question, uint64_t deadline_ms, bool *has_news,
                    void *ret_res)
 {
+    if (question->ret_fd)
+        *question->ret_fd = -1;
     int status = send_call(fd, question);
     while (!status) {
         unsigned char *record;
         size_t bytes;
-        status = read_record(fd, question->record_bytes_max, deadline_ms, &record, &bytes);
+        status = read_record(fd, question, deadline_ms, &record, &bytes);
         if (status)
             break;
         bool is_notice = flyt_message_is_call(record, bytes);
@@ -136,5 +155,7 @@ int flyt_local_ask(int fd, const struct flyt_local_question *question, uint64_t 
         if (!is_notice)
             break;
     }
+    if (status && question->ret_fd)
+        *question->ret_fd = flyt_close(*question->ret_fd);
     return status;
 }

@@ -24,6 +24,7 @@ struct flyt_local_question {
     xdrproc_t xdr_res;
     size_t res_bytes;        /* of the decoded result */
     size_t record_bytes_max; /* a longer reply is refused */
+    int *ret_fd;             /* of the descriptor that comes with the reply, the caller's; NULL: none does */
 };
 
 /* The socket's path: FLYT_CLIENT_SOCKET, or the usual place. */
@@ -37,7 +38,7 @@ int flyt_local_connect(unsigned timeout_ms, struct flyt_error *err, int *ret_fd)
  * then *has_news is set (may be NULL). 0 and *ret_res, which is to be freed (xdr_free of xdr_res); what a newer client
  * manager says beyond what is known here is ignored. -ETIMEDOUT, -EPIPE (it closed the connection), -EBADMSG, -EPROTO
  * (it refuses the procedure, or its reply is none), -ENOMEM, or what recv(2) says; *ret_res is untouched then, and the
- * descriptor of no further use.
+ * descriptor of no further use, but after -EPROTO. *ret_fd is -1 where none came.
  */
 int flyt_local_ask(int fd, const struct flyt_local_question *question, uint64_t deadline_ms, bool *has_news,
                    void *ret_res);

@@ -17,6 +17,8 @@
 
 /* ---- memory that the GPU reaches ---- */
 
+enum { TRIES = 16 };
+
 /* Locks pages of the region, or unlocks them when the GPU is done with them. */
 static CUresult lock_shared(uint64_t offset_bytes, uint64_t bytes)
 {
@@ -36,8 +38,8 @@ static CUresult unlock_shared(uint64_t offset_bytes, uint64_t bytes)
     return flyt_client_reply(status, res.result, "region_unlock");
 }
 
-/* Page-locked memory that program and server share; NULL: there is none to be had. */
-static void *alloc_shared(uint64_t bytes)
+/* Takes pages and locks them; NULL: there are none to be had, or *ret_result says why not these. */
+static void *take_locked(uint64_t bytes, CUresult *ret_result)
 {
     uint64_t offset_bytes, taken_bytes;
     void *address = flyt_arena_take(bytes, &taken_bytes);
@@ -45,11 +47,25 @@ static void *alloc_shared(uint64_t bytes)
         return NULL;
     flyt_arena_find((uint64_t)(uintptr_t)address, &offset_bytes);
     const uint64_t server = flyt_arena_server();
-    if (lock_shared(offset_bytes, taken_bytes) != CUDA_SUCCESS) {
+    *ret_result = lock_shared(offset_bytes, taken_bytes);
+    if (*ret_result != CUDA_SUCCESS) {
         flyt_arena_give(address);
         return NULL;
     }
     flyt_arena_note(offset_bytes, server, true);
+    return address;
+}
+
+/* Page-locked memory that program and server share; NULL: there is none to be had. Of a VM's memory the GPU may still
+ * have what a program had that was killed: other pages are taken then. */
+static void *alloc_shared(uint64_t bytes)
+{
+    CUresult result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    void *address = NULL;
+    for (unsigned i = 0; i < TRIES && result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; i++) {
+        result = CUDA_SUCCESS;
+        address = take_locked(bytes, &result);
+    }
     return address;
 }
 
@@ -196,7 +212,10 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
         return CUDA_SUCCESS;
     }
     void *address = alloc_shared(bytes);
-    address = address || is_mapped ? address : alloc_private(bytes);
+    if (!address && is_mapped && flags & CU_MEMHOSTALLOC_DEVICEMAP && flyt_arena_is_bounded())
+        return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
+    if (!address && (!is_mapped || flyt_arena_is_bounded()))
+        address = alloc_private(bytes);
     if (!address)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range.base = (uint64_t)(uintptr_t)address;

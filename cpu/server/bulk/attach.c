@@ -93,6 +93,11 @@ static bool may_share(const flyt_handshake_args *args, uint64_t what)
     return !(word && !strcmp(word, "no")) && flyt_handshake_number(&args->features) & what;
 }
 
+static unsigned region_use(const struct flyt_session *session)
+{
+    return FLYT_REGION_IS_SEEN | (flyt_session_region_is_mapped(session) ? FLYT_REGION_IS_MAPPED : 0);
+}
+
 /* The region that the client brings, which was asked for; where there is none, its copies go over its connections. 0 or
  * a negative errno: the connection is of no use. */
 static int take_region(struct flyt_session *session, struct flyt_endpoint *endpoint)
@@ -104,7 +109,7 @@ static int take_region(struct flyt_session *session, struct flyt_endpoint *endpo
         return status;
     int taken = fd < 0 ? -ENODATA : flyt_session_region_take(session, fd);
     if (!taken)
-        use = FLYT_REGION_IS_SEEN | (flyt_session_region_is_mapped(session) ? FLYT_REGION_IS_MAPPED : 0);
+        use = region_use(session);
     else if (fd >= 0)
         flyt_warn("session %s: no memory is shared with its client: %s", session->label, strerror(-taken));
     return flyt_region_answer(endpoint, use);
@@ -125,6 +130,50 @@ static bool open_rings(struct flyt_session *session, const flyt_handshake_args *
     return !status;
 }
 
+/* Rings and a region in the memory that the client's VM shares with this machine; the client names places for rings,
+ * until one is free here, too. 0 or a negative errno: the connection is of no use. */
+static int share_vm_memory(struct flyt_session *session, struct flyt_connection *connection)
+{
+    struct flyt_endpoint *endpoint = flyt_connection_endpoint(connection);
+    struct flyt_rings rings = {.fd = -1};
+    void *memory = NULL;
+    int taken = flyt_session_region_take_vm(session), status, claimed;
+    unsigned use;
+    do {
+        struct flyt_region_place place;
+        status = flyt_region_await_rings(endpoint, &place);
+        if (status)
+            return status;
+        claimed = taken ? taken : flyt_session_region_claim_rings(session, &place, &memory);
+        if (!claimed)
+            flyt_rings_place(memory, &rings);
+        use = claimed == -EBUSY ? FLYT_REGION_ASKS_AGAIN : claimed ? 0 : region_use(session);
+        status = flyt_region_answer(endpoint, use);
+    } while (!status && use & FLYT_REGION_ASKS_AGAIN);
+    if (!status && !use)
+        flyt_warn("session %s: no memory is shared with its client's VM: %s", session->label, strerror(-claimed));
+    if (!status && use)
+        status = flyt_connection_use_rings(connection, &rings);
+    atomic_store(&session->shares_vm_memory, !status && use);
+    return status;
+}
+
+/* The answer to a client of a VM that may share memory with this machine goes out here, for it says then where. False:
+ * it does not. */
+static bool reply_and_share(struct flyt_session *session, struct flyt_connection *connection,
+                            const flyt_handshake_args *args, flyt_handshake_res *res)
+{
+    if (!session->has_vm_memory || session->is_encrypted || !may_share(args, FLYT_CLIENT_HAS_VM_MEMORY))
+        return false;
+    res->features |= FLYT_FEATURE_VM_MEMORY;
+    int status = flyt_connection_reply_handshake(connection, flyt_connection_xid(connection), res, NULL, 0);
+    if (!status)
+        status = share_vm_memory(session, connection);
+    if (status)
+        session->is_ended = true;
+    return true;
+}
+
 /*
  * Where the client is on this host, its answer goes out here, with the progress page and rings; its region comes then.
  * False: there is no page, and rpcgen's dispatch answers as everywhere else.
@@ -134,7 +183,7 @@ static bool reply_with_page(struct flyt_session *session, struct flyt_connection
 {
     flyt_auto_close int fd = -1;
     if (!flyt_endpoint_passes_descriptors(flyt_connection_endpoint(connection)))
-        return false;
+        return reply_and_share(session, connection, args, res);
     int status = flyt_progress_writer_open(&session->progress_writer, &fd);
     if (status) {
         flyt_warn("session %s: no progress page, its client asks instead: %s", session->label, strerror(-status));

@@ -22,8 +22,19 @@ static int init(struct flyt_session *session, struct flyt_error *err)
     return session->staging && session->transfers ? 0 : flyt_error_set(err, -ENOMEM, "out of host memory");
 }
 
+/* The reason for whatever else was found wrong with what was read there. */
+static void note_cut(struct flyt_session *session)
+{
+    if (!flyt_session_region_is_cut(session))
+        return;
+    session->is_ended = true;
+    snprintf(session->end_reason, sizeof session->end_reason,
+             "the memory that its VM shares with this machine was cut short");
+}
+
 static void stop(struct flyt_session *session)
 {
+    note_cut(session);
     if (session->transfers)
         flyt_transfers_fini(session->transfers);
 }
@@ -57,6 +68,7 @@ static void kicked(struct flyt_session *session)
 
 static bool advance(struct flyt_session *session)
 {
+    note_cut(session);
     const bool needs_poll = flyt_staging_reap(session->staging);
     flyt_transfers_grant(session);
     return needs_poll;

@@ -14,6 +14,7 @@
 
 #include "rpc/base/region.h"
 
+struct flyt_region_place;
 struct flyt_session;
 
 enum { FLYT_REGION_LOCKS_MAX = 65536 };
@@ -37,6 +38,17 @@ struct flyt_session_region {
 /* Takes what the client has brought as the session's region; fd stays the caller's. 0, also where it is that already;
  * -EEXIST: the session has another one; or a negative errno of flyt_region_map. */
 int flyt_session_region_take(struct flyt_session *session, int fd);
+/* The same with the memory that the session's VM shares with this machine, which its client says that it has. 0, also
+ * where it is that already; -EEXIST; or a negative errno of flyt_region_map_vm. From then on the process survives what
+ * becomes of the file (flyt_session_region_is_cut). */
+int flyt_session_region_take_vm(struct flyt_session *session);
+/* Whether a place that the client names for rings is the session's: 0; -EBUSY: another one has some of it; or as
+ * flyt_region_check_rings. Then where it is, in *ret_place; it is the session's as long as the server's rings are. */
+int flyt_session_region_claim_rings(struct flyt_session *session, const struct flyt_region_place *place,
+                                    void **ret_place);
+/* Whether somebody has cut the VM's file: what is read and written there is nobody else's from then on, and the session
+ * is to end. */
+bool flyt_session_region_is_cut(const struct flyt_session *session);
 /* Whether kernels of all devices reach what is locked of it, by the addresses that it has here: its own place. */
 bool flyt_session_region_is_mapped(const struct flyt_session *session);
 /* Whether kernels may have addresses of it. */
@@ -45,12 +57,15 @@ bool flyt_session_region_is_reached(const struct flyt_session *session);
 void flyt_session_region_fini(struct flyt_session *session);
 
 /* Notes pages that are about to be locked. 0; -EINVAL: not whole pages of the region, or some of them are noted
- * already; -ENOMEM: too many, more than the VM may have of its host, or no memory. */
+ * already; -ENOMEM: too many, more than the VM may have of its host, or no memory; -EBUSY: another session of the VM
+ * has some of them. */
 int flyt_session_region_add(struct flyt_session *session, uint32_t region_id, uint64_t offset_bytes, uint64_t bytes);
 /* The note of exactly these pages; NULL: there is none. Valid until the next add or remove. */
 struct flyt_region_lock *flyt_session_region_find(struct flyt_session *session, uint32_t region_id,
                                                   uint64_t offset_bytes, uint64_t bytes);
 void flyt_session_region_remove(struct flyt_session *session, uint64_t offset_bytes);
+/* The same, and other sessions of the VM may have them: no server of this one has them page-locked. */
+void flyt_session_region_release(struct flyt_session *session, uint64_t offset_bytes);
 
 /* Where a span begins in this process; NULL: some of it does not lie in pages that are usable, locked at one time. */
 char *flyt_session_region_place(const struct flyt_session *session, uint32_t region_id,

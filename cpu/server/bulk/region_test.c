@@ -3,15 +3,20 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "cpu/server/bulk/region.h"
 #include "cpu/server/core/session.h"
+#include "rpc/transport/region_offer.h"
 
 enum { PAGES = 40, TRIES = 20000 };
 
@@ -184,12 +189,134 @@ static void a_vm_has_its_share_of_the_host(void **state)
     close_session(session);
 }
 
+/* ---- what a VM shares with this machine ---- */
+
+enum { VM_PAGES = 1024 };
+
+static int open_anew(int fd)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* A session of the VM whose file it is; `from`: the same session's at another server. */
+static struct flyt_session *open_vm_session(int fd, const struct flyt_session *from)
+{
+    struct flyt_session *session = calloc(1, sizeof *session);
+    page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    session->has_vm_memory = true;
+    session->vm_memory_fds[0] = from ? dup(from->vm_memory_fds[0]) : open_anew(fd);
+    session->vm_memory_fds[1] = open_anew(fd);
+    session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_int_equal(flyt_session_region_take_vm(session), 0);
+    assert_int_equal(flyt_session_region_take_vm(session), 0); /* of a client that comes back */
+    return session;
+}
+
+static void close_vm_session(struct flyt_session *session)
+{
+    close(session->vm_memory_fds[0]);
+    close(session->vm_memory_fds[1]);
+    close(session->wake_fd);
+    close_session(session);
+}
+
+static int add(struct flyt_session *session, uint64_t page, uint64_t pages)
+{
+    return flyt_session_region_add(session, FLYT_REGION_ID, page * page_bytes, pages * page_bytes);
+}
+
+static void sessions_of_a_vm_have_their_own_pages(void **state)
+{
+    int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, VM_PAGES * sysconf(_SC_PAGESIZE)), 0);
+    struct flyt_session *one = open_vm_session(fd, NULL), *other = open_vm_session(fd, NULL);
+    assert_int_equal(add(one, 0, 1), -EINVAL); /* the head */
+    assert_int_equal(add(one, VM_PAGES - 1, 2), -EINVAL);
+    assert_int_equal(add(one, 10, 4), 0);
+    assert_int_equal(add(other, 13, 2), -EBUSY);
+    assert_int_equal(add(other, 14, 2), 0);
+    struct flyt_session *next_server = open_vm_session(fd, one);
+    assert_int_equal(add(next_server, 10, 4), 0);
+    assert_int_equal(add(next_server, 15, 1), -EBUSY);
+    flyt_session_region_remove(next_server, 10 * page_bytes); /* the other server still has them */
+    assert_int_equal(add(other, 10, 1), -EBUSY);
+    close_vm_session(next_server);
+    assert_int_equal(add(other, 10, 1), -EBUSY);
+    flyt_session_region_release(one, 10 * page_bytes);
+    assert_int_equal(add(other, 10, 1), 0);
+    close_vm_session(other);
+    assert_int_equal(add(one, 10, 4), 0); /* it has ended */
+    close_vm_session(one);
+    close(fd);
+}
+
+static void rings_are_of_one_session(void **state)
+{
+    int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, VM_PAGES * sysconf(_SC_PAGESIZE)), 0);
+    struct flyt_session *one = open_vm_session(fd, NULL), *other = open_vm_session(fd, NULL);
+    struct flyt_region_place place = {.offset_bytes = 2 * page_bytes, .mark = "mark"};
+    void *there;
+    assert_int_equal(flyt_session_region_claim_rings(one, &place, &there), -ENXIO);
+    memcpy(one->region->region.base + place.offset_bytes, place.mark, sizeof place.mark);
+    assert_int_equal(flyt_session_region_claim_rings(one, &place, &there), 0);
+    assert_ptr_equal(there, one->region->region.base + place.offset_bytes);
+    assert_int_equal(flyt_session_region_claim_rings(other, &place, &there), -EBUSY);
+    assert_int_equal(add(other, 3, 1), -EBUSY);
+    close_vm_session(one);
+    assert_int_equal(flyt_session_region_claim_rings(other, &place, &there), 0);
+    close_vm_session(other);
+    close(fd);
+}
+
+static void who_cuts_the_file_ends_the_session(void **state)
+{
+    int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, VM_PAGES * sysconf(_SC_PAGESIZE)), 0);
+    struct flyt_session *session = open_vm_session(fd, NULL);
+    volatile char *byte = session->region->region.base + 100 * page_bytes;
+    uint64_t kicks = 0;
+    *byte = 7;
+    assert_int_equal(ftruncate(fd, (off_t)page_bytes), 0);
+    assert_false(flyt_session_region_is_cut(session)); /* nobody has been there */
+    *byte = 8;
+    assert_int_equal(*byte, 8); /* in memory of this process's own */
+    assert_true(flyt_session_region_is_cut(session));
+    assert_int_equal(read(session->wake_fd, &kicks, sizeof kicks), sizeof kicks);
+    close_vm_session(session);
+    /* What is cut elsewhere is not survived. */
+    session = NULL;
+    assert_int_equal(ftruncate(fd, VM_PAGES * sysconf(_SC_PAGESIZE)), 0);
+    pid_t pid = fork();
+    if (!pid) {
+        signal(SIGBUS, SIG_DFL); /* not the tests' own */
+        session = open_vm_session(fd, NULL);
+        char *elsewhere = mmap(NULL, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (ftruncate(fd, 0))
+            _exit(1);
+        *elsewhere = 1;
+        _exit(2);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_as_a_map_says),          cmocka_unit_test(what_is_no_place),
-        cmocka_unit_test(what_is_no_region_is_none), cmocka_unit_test(a_client_that_comes_back_has_the_same),
-        cmocka_unit_test(locks_are_bounded),         cmocka_unit_test(a_vm_has_its_share_of_the_host),
+        cmocka_unit_test(is_as_a_map_says),
+        cmocka_unit_test(what_is_no_place),
+        cmocka_unit_test(what_is_no_region_is_none),
+        cmocka_unit_test(a_client_that_comes_back_has_the_same),
+        cmocka_unit_test(locks_are_bounded),
+        cmocka_unit_test(a_vm_has_its_share_of_the_host),
+        cmocka_unit_test(sessions_of_a_vm_have_their_own_pages),
+        cmocka_unit_test(rings_are_of_one_session),
+        cmocka_unit_test(who_cuts_the_file_ends_the_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

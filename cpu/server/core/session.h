@@ -100,7 +100,10 @@ struct flyt_session {
     bool (*receive)(struct flyt_session *session);
     struct flyt_staging *staging;
     struct flyt_transfers *transfers;
-    struct flyt_session_region *region; /* NULL: there is none */
+    struct flyt_session_region *region;                 /* NULL: there is none */
+    atomic_bool shares_vm_memory;                       /* its client's bytes go through that: */
+    bool has_vm_memory;                                 /* its VM shares memory with this machine */
+    int vm_memory_fds[FLYT_MANAGER_LINK_VM_MEMORY_FDS]; /* which the region is of, where its client has it, too */
     struct flyt_image_cache *images;
     struct flyt_constants *constants;
     struct flyt_mappings *mappings;

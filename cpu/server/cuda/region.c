@@ -47,7 +47,9 @@ static void lock_finish(struct flyt_job *job, CUresult result)
     const struct lock_job *self = (struct lock_job *)job;
     if (result == CUDA_SUCCESS)
         flyt_session_region_find(job->session, FLYT_REGION_ID, self->offset_bytes, self->bytes)->is_usable = true;
-    else
+    else if (job->session->resume.state == FLYT_RESUME_NONE)
+        flyt_session_region_release(job->session, self->offset_bytes);
+    else /* the server that the session comes from may have them */
         flyt_session_region_remove(job->session, self->offset_bytes);
     flyt_job_reply(job, result);
 }
@@ -66,7 +68,9 @@ CUresult flyt_serve_region_lock(struct flyt_call *call, const flyt_region_lock_a
         self ? flyt_session_region_add(call->session, args->region_id, args->offset_bytes, args->bytes) : -ENOMEM;
     if (status) {
         free(self);
-        return status == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+        return status == -ENOMEM  ? CUDA_ERROR_OUT_OF_MEMORY
+               : status == -EBUSY ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                  : CUDA_ERROR_INVALID_VALUE;
     }
     return flyt_job_on_worker(&self->job, &lock_ops, call, lock_pages);
 }
@@ -100,7 +104,7 @@ static CUresult unlock_advance(struct flyt_job *job)
 static void unlock_finish(struct flyt_job *job, CUresult result)
 {
     if (result == CUDA_SUCCESS)
-        flyt_session_region_remove(job->session, ((struct unlock_job *)job)->lock.offset_bytes);
+        flyt_session_region_release(job->session, ((struct unlock_job *)job)->lock.offset_bytes);
     flyt_job_reply(job, result);
 }
 

@@ -105,6 +105,9 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
         for (unsigned i = 0; i < session->device_count; i++)
             flyt_memory_tell_extents(&session->devices[i], order->welcome.send_extents);
         flyt_execution_tell(session);
+        if (session->has_vm_memory)
+            flyt_manager_tell(session->manager, FLYT_MANAGER_LINK_VM_MEMORY, NULL, 0, NULL, session->vm_memory_fds,
+                              FLYT_MANAGER_LINK_VM_MEMORY_FDS);
         break;
     case FLYT_MANAGER_LINK_KILL:
     case FLYT_MANAGER_LINK_GO:

@@ -198,6 +198,17 @@ static int take_folder(struct child *child, int fd)
     return 0;
 }
 
+/* And the memory that its VM shares with this machine. */
+static void take_vm_memory(struct child *child, const int *fds)
+{
+    for (unsigned i = 0; i < FLYT_MANAGER_LINK_VM_MEMORY_FDS; i++) {
+        if (child->session.has_vm_memory)
+            flyt_close(child->session.vm_memory_fds[i]);
+        child->session.vm_memory_fds[i] = fds[i];
+    }
+    child->session.has_vm_memory = true;
+}
+
 /* The node manager has gone, or has ended this process so. 0: there is another one. */
 static int await_next(struct child *child)
 {
@@ -229,6 +240,8 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
             flyt_adopted_extents_take(&child->adopted, &child->driver, &message->extent, fds[0]);
         else if (message->kind == FLYT_MANAGER_LINK_FOLDER)
             status = take_folder(child, fds[0]);
+        else if (message->kind == FLYT_MANAGER_LINK_VM_MEMORY)
+            take_vm_memory(child, fds);
         else if (message->kind == FLYT_MANAGER_LINK_EXTENT_CREDITED)
             status = 0; /* of what was received and is gone again: it has not been charged here */
         else if (flyt_prepare_takes(message->kind))

@@ -16,6 +16,7 @@ static struct flyt_manager_link_use look(struct flyt_session *session)
         .gpu_time_us = atomic_load_explicit(&session->gpu_time_ns, memory_order_relaxed) / 1000,
     };
     use.is_ending = atomic_load(&session->has_lost_client);
+    use.shares_vm_memory = atomic_load(&session->shares_vm_memory);
     use.can_move =
         atomic_load(&session->move->is_known) ? FLYT_MANAGER_LINK_CAN_MOVE_SEND : FLYT_MANAGER_LINK_CAN_MOVE_NOT;
     for (unsigned i = 0; i < session->device_count; i++)

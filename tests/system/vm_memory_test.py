@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""The memory that a VM shares with its host: rings and page-locked memory (programs/pinned.cu) lie in it. The VM is a network
+namespace of this machine, and its PCI device a folder whose memory is the node's file; a real guest has it in tests/vm. What
+the guest cannot have, or does not share with the node where its programs are, goes over TCP."""
+import contextlib
+import os
+import shutil
+import signal
+import struct
+import tempfile
+
+import harness
+from cluster import System, write_settings
+from harness import expect, expect_equal, main, scenario, within
+from steady import add_vm
+from survivor import Survivor, its_server_is_killed, session
+from two_nodes import PATIENCE, TwoNodes, ends
+
+MIB = 16
+HEAD_BYTES = 4096
+RINGS = struct.Struct("<Q")
+RINGS_MAGIC = 0x73676e6974796c66        # rpc/transport/rings.c
+OPTIONS = {"vms": 1, "gpus": 2, "sms": 48, "memory": "1G"}
+
+
+class Shared:
+    """Of a System: nodes have a folder for VMs' memory each, and every VM finds node-0's file behind a PCI device."""
+
+    def __init__(self, **options):
+        self.shared = tempfile.mkdtemp(prefix="flyt-test-", dir="/dev/shm")
+        os.chmod(self.shared, 0o755)
+        self.granted = {"memory.groups": ["root"]}
+        super().__init__(**options, node=self.node_settings, client=self.client_settings)
+
+    def node_settings(self, i):
+        os.makedirs(self.node_folder(i), exist_ok=True)
+        return {"vm_device.folder": self.node_folder(i), "vm_device.size": "%dM" % MIB}
+
+    def node_folder(self, i):
+        return os.path.join(self.shared, "node-%d" % i)
+
+    def file(self, i, node=0):
+        return os.path.join(self.node_folder(node), "flyt-" + self.vm_ip(i))
+
+    def client_settings(self, i):
+        device = os.path.join(self.shared, "pci-%d" % i, "0000:00:04.0")
+        os.makedirs(device, exist_ok=True)
+        for name, text in (("vendor", "0x1af4\n"), ("device", "0x1110\n"), ("enable", "1\n")):
+            with open(os.path.join(device, name), "w") as f:
+                f.write(text)
+        with contextlib.suppress(FileExistsError):
+            os.symlink(self.file(i), os.path.join(device, "resource2"))
+        return {"memory.devices": os.path.dirname(device), **self.granted}
+
+    def gives_memory(self, i, *nodes):
+        """The nodes make files for the VM, which then finds node-0's as if it were started with it."""
+        for node in nodes:
+            self.flytctl("vm", "device", self.vm_ip(i), "--node", "node-%d" % node)
+        self.restart("vm-%d" % i)
+
+    def close(self):
+        super().close()
+        shutil.rmtree(self.shared, ignore_errors=True)
+
+
+class OneNode(Shared, System):
+    pass
+
+
+class BothNodes(Shared, TwoNodes):
+    pass
+
+
+class Pinned(Survivor):
+    def __init__(self, system, i=0):
+        super().__init__(system, i, program="pinned")
+        self.checks = 0
+
+    def is_right(self, *words):
+        for word, answer in words:
+            self.does(word, answer)
+        self.checks += 1
+        self.does("check", "right %d" % self.checks)
+
+
+def maps(pid, path):
+    with open("/proc/%d/maps" % pid) as lines:
+        end = "/" + os.path.join(*path.split("/")[-2:])       # the rest depends on whose mount it was opened in
+        return [line for line in lines if line.rstrip().endswith(end)]
+
+
+def rings(path):
+    """Places of the file in which rings begin."""
+    with open(path, "rb") as f:
+        data = f.read()
+    return [at for at in range(HEAD_BYTES, len(data), 4096) if RINGS.unpack_from(data, at)[0] == RINGS_MAGIC]
+
+
+def claims(pid):
+    """Bytes of files that a process's open descriptions have locked, as the kernel tells."""
+    total = 0
+    for name in os.listdir("/proc/%d/fdinfo" % pid):
+        with contextlib.suppress(FileNotFoundError), open("/proc/%d/fdinfo/%s" % (pid, name)) as f:
+            for line in f:
+                if line.startswith("lock:") and "OFDLCK" in line:
+                    first, last = line.split()[-2:]
+                    total += int(last) - int(first) + 1
+    return total
+
+
+def shares(system, program, i=0, is_shared=True):
+    """Whether program and server have the file, and its bytes go through it. The session."""
+    path = system.file(i)
+    seen = within(60, lambda: next((s for s in system.flytctl("sessions")
+                                    if s["vm_ip"] == system.vm_ip(i) and s["state"] == "serving"), None), "it is served")
+    within(60, lambda: next(s["transport"] for s in system.flytctl("sessions") if s["id"] == seen["id"]) ==
+           ("ivshmem" if is_shared else "tcp"), "its transport is told")
+    expect_equal(bool(maps(seen["server_pid"], path)), is_shared, "whether the server has the file")
+    if is_shared:
+        expect(maps(program.process.pid, path), "the program has the file")
+        expect(claims(seen["server_pid"]) > 0, "the server has claimed what it uses")
+    return seen
+
+
+@scenario
+def at_each_server_of_the_node():
+    with OneNode(**OPTIONS) as system:
+        add_vm(system, 0)
+        before = Pinned(system)             # no memory yet
+        before.is_right()
+        shares(system, before, is_shared=False)
+        ends(system, before)
+        system.gives_memory(0, 0)
+        program = Pinned(system)
+        program.is_right()
+        shares(system, program)
+        expect_equal(len(rings(system.file(0))), 1, "rings in it")
+        its_server_is_killed(system)
+        shares(system, program)
+        program.is_right(("more", "buffers 3"), ("mapped", "mapped 0"))
+        for i in range(4):
+            program.does("leave", "left")
+            system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (1 - i % 2), "--force", *PATIENCE)
+            shares(system, program)
+            program.is_right(("take", "taken"), ("mapped", "mapped 0"), *((("less", "buffers 2"), ("more", "buffers 3")) if i % 2 else ()))
+        system.flytctl("resize", system.vm_ip(0), "--sm", "32")
+        program.is_right()
+        for strike in (system.kill, system.restart):        # of the node manager
+            strike("node-0")
+            its_server_is_killed(system)
+            shares(system, program)
+            program.is_right()
+            system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:0", "--force", *PATIENCE)
+            program.is_right()
+        ends(system, program)
+
+
+@scenario
+def away_and_back():
+    with BothNodes() as system:
+        system.gives_memory(0, 0, 1)        # node-1's file is not what the guest has
+        program = Pinned(system)
+        program.is_right()
+        shares(system, program)
+        for i in range(2):
+            program.does("leave", "left")
+            system.moves()
+            seen = within(60, lambda: (lambda s: s["state"] == "serving" and s)(session(system)), "it goes on")
+            expect_equal(claims(seen["server_pid"]), 0, "what is claimed at the other node")
+            program.is_right(("take", "taken"), ("less", "buffers 1"), ("more", "buffers 2"), ("more", "buffers 3"))
+            program.does("leave", "left")
+            system.moves()
+            shares(system, program)
+            program.is_right(("take", "taken"), ("less", "buffers 2"))
+        program.is_right(("mapped", "mapped 0"))
+        result = system.migrates_when_connected("node-1")
+        expect(result.status and "kernels may reach host memory of the program" in result.err, result)
+        program.is_right(("mapped", "mapped 0"))
+        ends(system, program)
+
+
+@scenario
+def programs_of_one_vm_and_of_another():
+    """They have different parts of one file; what is claimed goes back when a program is killed; beyond the file's size
+    memory is staged; one who cuts the file, or writes anything into it, ends sessions of that VM alone."""
+    with OneNode(**{**OPTIONS, "vms": 2}) as system:
+        for i in range(2):
+            add_vm(system, i)
+            system.gives_memory(i, 0)
+        other = Pinned(system, 1)
+        other.is_right()
+        programs = [Pinned(system) for _ in range(3)]
+        for round in range(2):
+            for program in programs:
+                program.is_right()
+            expect_equal(len(rings(system.file(0))), 3, "rings of three programs")
+            for buffers in range(3, 9):      # 1.2 MB each: more than there is
+                for program in programs:
+                    program.does("more", "buffers %d" % buffers)
+            for program in programs:
+                program.is_right()
+            for buffers in range(7, 1, -1):
+                for program in programs:
+                    program.does("less", "buffers %d" % buffers)
+            killed = programs.pop(0)
+            killed.process.send_signal(signal.SIGKILL)
+            harness.finish(killed.process)
+            programs.append(Pinned(system))
+        for program in programs:
+            program.is_right()
+        shares(system, other, 1)
+        place = rings(system.file(0))[-1]
+        with open(system.file(0), "r+b") as f:              # one of them is at its end
+            f.seek(place + 64)
+            f.write(b"\xff" * 256)
+        within(60, lambda: [s["vm_ip"] for s in system.flytctl("sessions")].count(system.vm_ip(0)) == 2, "two are left")
+        pids = [s["server_pid"] for s in system.flytctl("sessions") if s["vm_ip"] == system.vm_ip(0)]
+        os.truncate(system.file(0), HEAD_BYTES)
+        for program in programs:
+            with contextlib.suppress(BrokenPipeError):
+                program.say("check")
+        within(60, lambda: {s["vm_ip"] for s in system.flytctl("sessions")} == {system.vm_ip(1)}, "the other VM's is left")
+        expect(not [pid for pid in pids if os.path.exists("/proc/%d" % pid)], "servers of the VM")
+        expect("cut short" in system.log("node-0"), "why they have ended is said")
+        for program in programs:
+            program.process.kill()
+            harness.finish(program.process)
+        other.is_right(("mapped", "mapped 0"))
+        late = Pinned(system)                # the guest still finds its memory, and the node does not use it
+        late.is_right()
+        shares(system, late, is_shared=False)
+        for program in (late, other):
+            program.does("end", "ended")
+
+
+@scenario
+def who_does_not_get_it():
+    with OneNode(**OPTIONS) as system:
+        add_vm(system, 0)
+        system.gives_memory(0, 0)
+        for memory, events in (({"memory.groups": []}, 0), ({"memory.slow": 0}, 1)):
+            system.granted = {"memory.groups": ["root"], **memory}
+            settings = {"managers": [system.manager_url], "vm_ip": system.vm_ip(0), "state_dir": system.path("vm-0", "state"),
+                        "metrics": "127.0.0.1:0"}
+            if not system.network:
+                settings["socket"] = system.client_socket(0)
+            write_settings(system.path("vm-0", "client.conf"), {**settings, **system.client_settings(0)})
+            system.restart("vm-0")
+            program = Pinned(system)
+            program.is_right()
+            shares(system, program, is_shared=False)
+            ends(system, program)
+            told = within(60, lambda: (lambda found: len(found) == events and [found])(
+                [e for e in system.flytctl("events") if e["kind"] == "vm.memory_unused"]), "events")[0]
+            expect(all("times what one of ordinary memory takes" in e["text"] for e in told), told)
+
+
+if __name__ == "__main__":
+    main()
