@@ -138,10 +138,12 @@ FLYT_CUDART_PTSZ(cudaMemcpy2DAsync,
 
 /* ---- three dimensions ---- */
 
-/* One side of a 3D copy. Widths count bytes by now, and positions too, but in arrays. */
+/* One side of a 3D copy. Widths count bytes by now, positions elements. */
 static cudaError_t side_3d(cudaArray_t array, const struct cudaPitchedPtr *memory, const struct cudaPos *pos,
-                           const struct cudaExtent *extent, struct flyt_copy_side *ret_side)
+                           const struct cudaExtent *extent, size_t element_bytes, struct flyt_copy_side *ret_side)
 {
+    size_t x_bytes;
+
     if (array)
         return flyt_cudart_array_side(array, pos, extent, ret_side);
 
@@ -153,18 +155,20 @@ static cudaError_t side_3d(cudaArray_t array, const struct cudaPitchedPtr *memor
     if ((has_rows && extent->width > memory->pitch) || (has_slices && extent->height > memory->ysize))
         return cudaErrorInvalidPitchValue;
     /* A row may not run into the next, nor a slice into the next slice. */
-    if (extent->width > memory->pitch || pos->x > memory->pitch - extent->width)
+    if (__builtin_mul_overflow(pos->x, element_bytes, &x_bytes) || extent->width > memory->pitch ||
+        x_bytes > memory->pitch - extent->width)
         return cudaErrorInvalidValue;
     if (has_slices && pos->y > memory->ysize - extent->height)
         return cudaErrorInvalidValue;
-    *ret_side = (struct flyt_copy_side){FLYT_PLACE_ANY,
-                                        (uintptr_t)memory->ptr + pos->z * slice_bytes + pos->y * memory->pitch + pos->x,
-                                        memory->pitch, slice_bytes};
+    *ret_side = (struct flyt_copy_side){
+        FLYT_PLACE_ANY, (uintptr_t)memory->ptr + pos->z * slice_bytes + pos->y * memory->pitch + x_bytes, memory->pitch,
+        slice_bytes};
     return cudaSuccess;
 }
 
-/* Where an array takes part, widths count its elements; of two arrays they are equally large. */
-static cudaError_t width_in_bytes(const struct cudaMemcpy3DParms *p, size_t *in_out_width)
+/* Where an array takes part, widths and all positions in rows count its elements (so the runtime, of 13.0, for the
+ * other side's memory, too, where the manual says bytes); of two arrays they are equally large. */
+static cudaError_t find_element(const struct cudaMemcpy3DParms *p, size_t *ret_bytes)
 {
     unsigned dst_bytes = 0, src_bytes = 0;
     CUresult result = CUDA_SUCCESS;
@@ -175,10 +179,9 @@ static cudaError_t width_in_bytes(const struct cudaMemcpy3DParms *p, size_t *in_
         result = flyt_array_texel_bytes((CUarray)p->srcArray, &src_bytes);
     if (result != CUDA_SUCCESS)
         return flyt_cudart_error(result);
-    if ((dst_bytes && src_bytes && dst_bytes != src_bytes) ||
-        ((dst_bytes || src_bytes) &&
-         __builtin_mul_overflow(*in_out_width, dst_bytes ? dst_bytes : src_bytes, in_out_width)))
+    if (dst_bytes && src_bytes && dst_bytes != src_bytes)
         return cudaErrorInvalidValue;
+    *ret_bytes = dst_bytes ? dst_bytes : src_bytes ? src_bytes : 1;
     return cudaSuccess;
 }
 
@@ -198,13 +201,16 @@ static cudaError_t take_places(const struct cudaMemcpy3DParms *p, struct flyt_co
 cudaError_t flyt_cudart_lower_copy(const struct cudaMemcpy3DParms *p, struct flyt_copy *ret_copy)
 {
     struct cudaExtent extent = p->extent;
-    cudaError_t error = width_in_bytes(p, &extent.width);
+    size_t element_bytes = 1;
+    cudaError_t error = find_element(p, &element_bytes);
 
+    if (error == cudaSuccess && __builtin_mul_overflow(extent.width, element_bytes, &extent.width))
+        error = cudaErrorInvalidValue;
     *ret_copy = (struct flyt_copy){.width_bytes = extent.width, .height = extent.height, .depth = extent.depth};
     if (error == cudaSuccess && extent.width > 0 && extent.height > 0 && extent.depth > 0) {
-        error = side_3d(p->dstArray, &p->dstPtr, &p->dstPos, &extent, &ret_copy->dst);
+        error = side_3d(p->dstArray, &p->dstPtr, &p->dstPos, &extent, element_bytes, &ret_copy->dst);
         if (error == cudaSuccess)
-            error = side_3d(p->srcArray, &p->srcPtr, &p->srcPos, &extent, &ret_copy->src);
+            error = side_3d(p->srcArray, &p->srcPtr, &p->srcPos, &extent, element_bytes, &ret_copy->src);
         if (error == cudaSuccess)
             error = take_places(p, ret_copy);
     }

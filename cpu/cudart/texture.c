@@ -148,10 +148,10 @@ static cudaError_t check_sampling(CUarray_format format, const struct cudaTextur
     bool is_float = format == CU_AD_FORMAT_HALF || format == CU_AD_FORMAT_FLOAT;
     bool is_wide = format == CU_AD_FORMAT_UNSIGNED_INT32 || format == CU_AD_FORMAT_SIGNED_INT32;
 
+    if (!is_float && desc->filterMode == cudaFilterModeLinear && (is_wide || desc->readMode == cudaReadModeElementType))
+        return cudaErrorInvalidFilterSetting;
     if (is_wide && desc->readMode == cudaReadModeNormalizedFloat)
         return cudaErrorInvalidNormSetting;
-    if (!is_float && desc->readMode == cudaReadModeElementType && desc->filterMode == cudaFilterModeLinear)
-        return cudaErrorInvalidFilterSetting;
     return cudaSuccess;
 }
 

@@ -185,7 +185,7 @@ static void test_boxes(size_t width, size_t height, size_t depth, unsigned flags
     CHECK(cudaMemcpy3D(&copy));
     copy = {};
     copy.srcPtr = make_cudaPitchedPtr(part.data(), pitch, width, room);
-    copy.srcPos = make_cudaPos(16, 0, 1); /* of memory, in bytes */
+    copy.srcPos = make_cudaPos(2, 0, 1); /* of memory, too, in elements of the array */
     copy.dstArray = other;
     copy.dstPos = make_cudaPos(1, 0, depth - 2);
     copy.extent = make_cudaExtent(width - 3, rows, 2);

@@ -95,7 +95,7 @@ static void check_split(void)
     count = 1;
     EXPECT_CU(cuDevSmResourceSplitByCount(&groups[7], &count, &other, NULL, 0, each), CUDA_ERROR_INVALID_RESOURCE_TYPE);
     EXPECT_CU(cuDevSmResourceSplitByCount(NULL, &count, &whole_gpu, NULL, 0, whole_gpu.sm.smCount + 1),
-              CUDA_ERROR_INVALID_VALUE);
+              CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
 }
 
 static void check_greens(void)

@@ -223,7 +223,7 @@ template <class E> void test_whole(void)
     EXPECT_ERR(cudaCreateTextureObject(&texture, &resource, &linear, NULL), cudaErrorInvalidFilterSetting);
     if (sizeof(E) == 4) {
         linear.readMode = cudaReadModeNormalizedFloat;
-        EXPECT_ERR(cudaCreateTextureObject(&texture, &resource, &linear, NULL), cudaErrorInvalidNormSetting);
+        EXPECT_ERR(cudaCreateTextureObject(&texture, &resource, &linear, NULL), cudaErrorInvalidFilterSetting);
     }
     CHECK(cudaFreeArray(resource.res.array.array));
 }

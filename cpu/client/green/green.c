@@ -207,9 +207,9 @@ CUresult flyt_green_split(CUdevResource *results, unsigned *in_out_count, const 
     CUresult result = flyt_client_enter();
     if (!result)
         result = results && !*in_out_count ? CUDA_ERROR_INVALID_VALUE : take(input, &set);
-    if (!result && (flags & ~(unsigned)FLAGS_KNOWN || min_count > input->sm.smCount))
+    if (!result && flags & ~(unsigned)FLAGS_KNOWN)
         result = CUDA_ERROR_INVALID_VALUE;
-    if (!result && set.split)
+    if (!result && (set.split || min_count > input->sm.smCount))
         result = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     if (result)
         return result;

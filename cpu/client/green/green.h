@@ -24,8 +24,9 @@ FLYT_API CUresult flyt_green_resource(CUgreenCtx green, CUdevResourceType type, 
 
 /*
  * cuDevSmResourceSplitByCount: into groups of equally many whole SM groups. results may be NULL, to ask how many there
- * would be; so may ret_remaining. CUDA_ERROR_INVALID_VALUE: unknown flags, more than there are, no resource of this
- * library; CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: results of a split, which CUDA does not split again, or no group.
+ * would be; so may ret_remaining. CUDA_ERROR_INVALID_VALUE: unknown flags, no resource of this library;
+ * CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: results of a split, which CUDA does not split again, more SMs than there
+ * are, or no group.
  */
 FLYT_API CUresult flyt_green_split(CUdevResource *results, unsigned *in_out_count, const CUdevResource *input,
                                    CUdevResource *ret_remaining, unsigned flags, unsigned min_count);
