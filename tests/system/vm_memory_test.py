@@ -186,6 +186,45 @@ def away_and_back():
 
 
 @scenario
+def in_an_image_meanwhile():
+    """What was locked stays the program's, and is locked again at the server that is made of the image; another program of the
+    VM, which came meanwhile, has other pages."""
+    with OneNode(**{**OPTIONS, "cluster": {"allocation_linger_s": 1}}) as system:
+        add_vm(system, 0, "--sessions", 4)
+        system.gives_memory(0, 0)
+        program = Pinned(system)
+        program.is_right()
+        shares(system, program)
+        folder = tempfile.mkdtemp(prefix="images-", dir=harness.WORK)
+        result = system.flytctl_run("checkpoint", system.vm_ip(0), "--to", folder, *PATIENCE, timeout=300)
+        expect_equal(result.status, 0, "flytctl checkpoint", result)
+        other = Pinned(system)
+        for buffers in range(3, 9):
+            other.does("more", "buffers %d" % buffers)
+        other.is_right()
+        result = system.flytctl_run("restore", folder, timeout=300)
+        expect_equal(result.status, 0, "flytctl restore", result)
+        for one in (program, other):
+            one.is_right()
+            shares(system, one)
+        program.is_right(("mapped", "mapped 0"))
+        other.does("end", "ended")
+        harness.finish(other.process)
+        ends(system, program)
+
+
+@scenario
+def whose_bytes_are_to_be_encrypted():
+    with OneNode(**{**OPTIONS, "cluster": {"encrypted": True}}) as system:
+        add_vm(system, 0)
+        system.gives_memory(0, 0)
+        program = Pinned(system)
+        program.is_right()
+        shares(system, program, is_shared=False)
+        ends(system, program)
+
+
+@scenario
 def programs_of_one_vm_and_of_another():
     """They have different parts of one file; what is claimed goes back when a program is killed; beyond the file's size
     memory is staged; one who cuts the file, or writes anything into it, ends sessions of that VM alone."""
