@@ -161,6 +161,11 @@ static int bring_region(struct flyt_channel *channel, struct flyt_channel *owner
     return 0;
 }
 
+static bool has_vm_memory(const struct flyt_channel *owner)
+{
+    return owner->vm_memory_fd >= 0 || owner->region.is_vm;
+}
+
 /* The same with the memory that this VM shares with its host, in which rings are then. */
 static int share_vm_memory(struct flyt_channel *channel, struct flyt_channel *owner,
                            const struct flyt_greeting *greeting, struct flyt_error *err)
@@ -203,7 +208,7 @@ static int share_memory(struct flyt_channel *channel, struct flyt_channel *owner
     const struct arrived arrived = sort_descriptors(res, greeting);
 
     take_page(channel, res, arrived.page);
-    if (res->features & FLYT_FEATURE_VM_MEMORY)
+    if (res->features & FLYT_FEATURE_VM_MEMORY && has_vm_memory(owner))
         return share_vm_memory(channel, owner, greeting, err);
     int status = bring_region(channel, owner, res, greeting, err);
     return status ? status : take_rings(channel, res, arrived.rings, err);
@@ -244,7 +249,7 @@ static int open_session(struct flyt_channel *channel, struct flyt_channel *owner
     flyt_channel_fill_handshake(channel, kind, &args);
     args.features =
         flyt_handshake_put_number(FLYT_CLIENT_HEEDS_GRANTS | FLYT_CLIENT_TAKES_RINGS | FLYT_CLIENT_BRINGS_REGION |
-                                      (owner->vm_memory_fd >= 0 || owner->region.is_vm ? FLYT_CLIENT_HAS_VM_MEMORY : 0),
+                                      (has_vm_memory(owner) ? FLYT_CLIENT_HAS_VM_MEMORY : 0),
                                   features);
     flyt_handshake_hash_rows(channel->signatures, channel->signature_count, rows);
     args.rows.flyt_late_bytes_val = (char *)rows;

@@ -2,7 +2,9 @@
 """The memory that a VM shares with its host: rings and page-locked memory (programs/pinned.cu) lie in it. The VM is a network
 namespace of this machine, and its PCI device a folder whose memory is the node's file; a real guest has it in tests/vm. What
 the guest cannot have, or does not share with the node where its programs are, goes over TCP."""
+import concurrent.futures
 import contextlib
+import glob
 import os
 import shutil
 import signal
@@ -20,13 +22,17 @@ MIB = 16
 HEAD_BYTES = 4096
 RINGS = struct.Struct("<Q")
 RINGS_MAGIC = 0x73676e6974796c66        # rpc/transport/rings.c
+SKIPPED = 77
+# What a node's servers and limits answer otherwise, over TCP as well.
+OF_A_WHOLE_GPU = {"behaviour_driver", "behaviour_runtime", "stack_limit", "symbols_placed"}
 OPTIONS = {"vms": 1, "gpus": 2, "sms": 48, "memory": "1G"}
 
 
 class Shared:
     """Of a System: nodes have a folder for VMs' memory each, and every VM finds node-0's file behind a PCI device."""
 
-    def __init__(self, **options):
+    def __init__(self, mib=MIB, **options):
+        self.mib = mib
         self.shared = tempfile.mkdtemp(prefix="flyt-test-", dir="/dev/shm")
         os.chmod(self.shared, 0o755)
         self.granted = {"memory.groups": ["root"]}
@@ -34,7 +40,7 @@ class Shared:
 
     def node_settings(self, i):
         os.makedirs(self.node_folder(i), exist_ok=True)
-        return {"vm_device.folder": self.node_folder(i), "vm_device.size": "%dM" % MIB}
+        return {"vm_device.folder": self.node_folder(i), "vm_device.size": "%dM" % self.mib}
 
     def node_folder(self, i):
         return os.path.join(self.shared, "node-%d" % i)
@@ -112,8 +118,8 @@ def shares(system, program, i=0, is_shared=True):
     """Whether program and server have the file, and its bytes go through it. The session."""
     path = system.file(i)
     seen = within(60, lambda: next((s for s in system.flytctl("sessions")
-                                    if s["vm_ip"] == system.vm_ip(i) and s["state"] == "serving"), None), "it is served")
-    within(60, lambda: next(s["transport"] for s in system.flytctl("sessions") if s["id"] == seen["id"]) ==
+                                    if s["client_pid"] == program.process.pid and s["state"] == "serving"), None), "it is served")
+    within(60, lambda: next((s["transport"] for s in system.flytctl("sessions") if s["id"] == seen["id"]), None) ==
            ("ivshmem" if is_shared else "tcp"), "its transport is told")
     expect_equal(bool(maps(seen["server_pid"], path)), is_shared, "whether the server has the file")
     if is_shared:
@@ -176,6 +182,45 @@ def away_and_back():
         result = system.migrates_when_connected("node-1")
         expect(result.status and "kernels may reach host memory of the program" in result.err, result)
         program.is_right(("mapped", "mapped 0"))
+        ends(system, program)
+
+
+@scenario
+def in_an_image_meanwhile():
+    """What was locked stays the program's, and is locked again at the server that is made of the image; another program of the
+    VM, which came meanwhile, has other pages."""
+    with OneNode(**{**OPTIONS, "cluster": {"allocation_linger_s": 1}}) as system:
+        add_vm(system, 0, "--sessions", 4)
+        system.gives_memory(0, 0)
+        program = Pinned(system)
+        program.is_right()
+        shares(system, program)
+        folder = tempfile.mkdtemp(prefix="images-", dir=harness.WORK)
+        result = system.flytctl_run("checkpoint", system.vm_ip(0), "--to", folder, *PATIENCE, timeout=300)
+        expect_equal(result.status, 0, "flytctl checkpoint", result)
+        other = Pinned(system)
+        for buffers in range(3, 9):
+            other.does("more", "buffers %d" % buffers)
+        other.is_right()
+        result = system.flytctl_run("restore", folder, timeout=300)
+        expect_equal(result.status, 0, "flytctl restore", result)
+        for one in (program, other):
+            one.is_right()
+            shares(system, one)
+        program.is_right(("mapped", "mapped 0"))
+        other.does("end", "ended")
+        harness.finish(other.process)
+        ends(system, program)
+
+
+@scenario
+def whose_bytes_are_to_be_encrypted():
+    with OneNode(**{**OPTIONS, "cluster": {"encrypted": True}}) as system:
+        add_vm(system, 0)
+        system.gives_memory(0, 0)
+        program = Pinned(system)
+        program.is_right()
+        shares(system, program, is_shared=False)
         ends(system, program)
 
 
@@ -253,6 +298,25 @@ def who_does_not_get_it():
             told = within(60, lambda: (lambda found: len(found) == events and [found])(
                 [e for e in system.flytctl("events") if e["kind"] == "vm.memory_unused"]), "events")[0]
             expect(all("times what one of ordinary memory takes" in e["text"] for e in told), told)
+
+
+@scenario
+def all_test_programs():
+    with OneNode(mib=256, vms=1, gpus=1, sms=132, memory="8G") as system:
+        add_vm(system, 0, "--sessions", 8, sm=132, memory="7G")
+        system.gives_memory(0, 0)
+        names = [os.path.basename(p)[:-3] for p in glob.glob(os.path.join(harness.ROOT, "tests", "apps", "*.cu"))]
+
+        def runs(name):
+            return name, system.run_in_vm(0, harness.app(name), timeout=300)
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            results = list(threads.map(runs, sorted(set(names) - OF_A_WHOLE_GPU)))
+        program = Pinned(system)
+        shares(system, program)
+        failed = [(name, result) for name, result in results if result.status not in (0, SKIPPED)]
+        expect(not failed, "programs that fail:", failed)
+        expect(len(results) > 100 and "no memory is shared" not in system.log("node-0"), "all of them had the memory")
+        ends(system, program)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,12 +39,15 @@ static void check_zeros(const char *at, uint64_t bytes)
         assert_int_equal(at[i], 0);
 }
 
-static void is_as_a_map_says(void **state)
+/* `first`: the region's first page that can be had. */
+static void compare_with_a_map(unsigned first)
 {
     char *pieces[PAGES] = {0};
     uint64_t sizes[PAGES] = {0};
     bool map[PAGES] = {0};
     unsigned seed = 3;
+    for (unsigned page = 0; page < first; page++)
+        map[page] = true;
     for (unsigned i = 0; i < TRIES; i++) {
         unsigned n = next(&seed) % PAGES;
         if (pieces[n]) {
@@ -75,10 +79,30 @@ static void is_as_a_map_says(void **state)
         if (pieces[n])
             flyt_arena_give(pieces[n]);
     uint64_t all;
-    char *whole = flyt_arena_take(PAGES * page_bytes, &all);
-    assert_ptr_equal(whole, fake.region.base);
+    char *whole = flyt_arena_take((PAGES - first) * page_bytes, &all);
+    assert_ptr_equal(whole, fake.region.base + first * page_bytes);
     check_zeros(whole, all);
     flyt_arena_give(whole);
+}
+
+static void is_as_a_map_says(void **state)
+{
+    assert_false(flyt_arena_is_bounded());
+    compare_with_a_map(0);
+}
+
+/* What a VM shares with its host has a head, other programs, and what was in it before. */
+static void of_a_vm_is_as_a_map_says(void **state)
+{
+    const struct flyt_region own = fake.region;
+    int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && page_bytes == FLYT_REGION_HEAD_BYTES);
+    assert_int_equal(ftruncate(fd, (off_t)(PAGES * page_bytes)), 0);
+    assert_int_equal(flyt_region_of_vm(fd, &fake.region), 0);
+    assert_true(flyt_arena_is_bounded());
+    compare_with_a_map(1);
+    flyt_region_unmap(&fake.region);
+    fake.region = own;
 }
 
 static void what_is_no_piece(void **state)
@@ -164,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_as_a_map_says),
+        cmocka_unit_test(of_a_vm_is_as_a_map_says),
         cmocka_unit_test(what_is_no_piece),
         cmocka_unit_test(without_a_region),
         cmocka_unit_test(what_the_server_has_not_got_stays_the_programs),

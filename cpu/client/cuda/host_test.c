@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ static struct {
 static uint64_t next_address = FLYT_WINDOW_BASE;
 static uint64_t transfer_id; /* of a copy that travels; 0: none */
 static bool refuses;
+static unsigned held_by_another; /* locks that come next: another session has some of their pages */
 
 static unsigned find(uint64_t offset_bytes)
 {
@@ -44,6 +46,8 @@ static int lock(uint64_t offset_bytes)
 {
     if (refuses)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (held_by_another && held_by_another--)
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     if (find(offset_bytes) == servers[fake.region_at].count)
         servers[fake.region_at].offsets[servers[fake.region_at].count++] = offset_bytes;
     return CUDA_SUCCESS;
@@ -156,6 +160,51 @@ static void what_kernels_reach_is_locked_before(void **state)
     assert_int_equal(servers[1].count, locked);
 }
 
+/* A VM's memory, which ends somewhere, and of which other programs have some. */
+static void what_a_vm_has_no_room_for_is_staged(void **state)
+{
+    enum { ROOM = 8 };
+    const struct flyt_region own = fake.region;
+    CUdeviceptr device;
+    void *pieces[ROOM], *further, *mapped;
+    int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, FLYT_REGION_HEAD_BYTES + ROOM * BYTES), 0);
+    assert_int_equal(flyt_region_of_vm(fd, &fake.region), 0);
+    fake.region_at = 1;
+    fake.maps_region = true;
+    servers[1].count = 0;
+    held_by_another = 3; /* other pages are found */
+    pieces[0] = alloc();
+    assert_int_equal(servers[1].count, 1);
+    assert_int_equal(servers[1].offsets[0], FLYT_REGION_HEAD_BYTES + 3 * BYTES);
+    for (unsigned i = 1; i < ROOM; i++)
+        pieces[i] = alloc();
+    assert_int_equal(servers[1].count, ROOM);
+    further = alloc();
+    assert_int_equal(servers[1].count, ROOM);
+    assert_true((char *)further < fake.region.base || (char *)further >= fake.region.base + fake.region.bytes);
+    assert_int_equal(flyt_host_device_pointer(further, 0, &device), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(flyt_host_alloc(BYTES, CU_MEMHOSTALLOC_DEVICEMAP, &mapped), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(flyt_host_device_pointer(pieces[0], 0, &device), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_free(further), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_free(pieces[2]), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_alloc(BYTES, CU_MEMHOSTALLOC_DEVICEMAP, &mapped), CUDA_SUCCESS);
+    assert_ptr_equal(mapped, pieces[2]);
+    pieces[2] = mapped;
+    held_by_another = 1000; /* for ever */
+    assert_int_equal(flyt_host_free(pieces[3]), CUDA_SUCCESS);
+    pieces[3] = alloc();
+    assert_int_equal(servers[1].count, ROOM - 1);
+    held_by_another = 0;
+    for (unsigned i = 0; i < ROOM; i++)
+        assert_int_equal(flyt_host_free(pieces[i]), CUDA_SUCCESS);
+    assert_int_equal(servers[1].count, 0);
+    fake.maps_region = false;
+    flyt_region_unmap(&fake.region);
+    fake.region = own;
+}
+
 static int make(void **state)
 {
     int fd;
@@ -171,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_locked_where_they_are_used),
         cmocka_unit_test(what_kernels_reach_is_locked_before),
+        cmocka_unit_test(what_a_vm_has_no_room_for_is_staged),
     };
     return cmocka_run_group_tests(tests, make, NULL);
 }
