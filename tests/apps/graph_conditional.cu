@@ -1,7 +1,8 @@
 // Conditional nodes of graphs: IF with one body and two, WHILE, SWITCH, nested in each other; conditions that kernels
 // set, in the graph, in bodies and in child graphs, and default ones; bodies made node by node and by capture; changes
 // of executable graphs; what is refused.
-#include <string.h>
+// nvcc: -lcuda
+#include <cuda.h>
 #include "check.h"
 
 __global__ void add(unsigned *word, unsigned value)
@@ -329,6 +330,16 @@ static void updates(cudaStream_t stream)
     CHECK(cudaGraphExecUpdate(exec, graph, &info));
     expect_words(exec, stream, in, first);
 
+    unsigned *word = words + 1, value = 4;
+    void *args[] = {&word, &value};
+    const unsigned changed[WORDS] = {0, 12};
+    cudaKernelNodeParams params = {};
+    params.func = (void *)add;
+    params.gridDim = params.blockDim = dim3(1);
+    params.kernelParams = args;
+    CHECK(cudaGraphExecKernelNodeSetParams(exec, inside, &params)); /* of a body */
+    expect_words(exec, stream, in, changed);
+
     cudaGraph_t different, *bodies;
     CHECK(cudaGraphCreate(&different, 0));
     bodies = conditional_node(different, NULL, new_handle(different, 0, 0), cudaGraphCondTypeIf, 1, NULL);
@@ -336,12 +347,55 @@ static void updates(cudaStream_t stream)
     EXPECT_EQ(cudaGraphExecUpdate(exec, different, &info), cudaErrorGraphExecUpdateFailure);
     EXPECT(info.result != cudaGraphExecUpdateSuccess, "another type of conditional node");
     (void)cudaGetLastError();
-    expect_words(exec, stream, in, first);
+    expect_words(exec, stream, in, changed);
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
     CHECK(cudaGraphDestroy(other));
     CHECK(cudaGraphDestroy(none));
     CHECK(cudaGraphDestroy(different));
+}
+
+/* The same by the driver's functions, with a context, and a drawing of it. */
+static void driver_api(cudaStream_t stream)
+{
+    CUgraph graph, *bodies;
+    CUgraphNode node;
+    CUgraphConditionalHandle handle;
+    CUgraphNodeParams params = {};
+    CUgraphNodeType type;
+    CUcontext ctx;
+    cudaGraphExec_t exec;
+    char path[64], line[256];
+    bool is_drawn = false;
+    CHECK_CU(cuCtxGetCurrent(&ctx));
+    CHECK_CU(cuGraphCreate(&graph, 0));
+    CHECK_CU(cuGraphConditionalHandleCreate(&handle, graph, ctx, 2, CU_GRAPH_COND_ASSIGN_DEFAULT));
+    params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    params.conditional.handle = handle;
+    params.conditional.type = CU_GRAPH_COND_TYPE_SWITCH;
+    params.conditional.size = 3;
+    params.conditional.ctx = ctx;
+    CHECK_CU(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    bodies = params.conditional.phGraph_out;
+    CHECK_CU(cuGraphNodeGetType(node, &type));
+    EXPECT_EQ(type, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+    for (unsigned i = 0; i < 3; i++)
+        add_node(bodies[i], NULL, i, i + 1);
+    snprintf(path, sizeof(path), "graph_conditional.%d.dot", (int)getpid());
+    CHECK_CU(cuGraphDebugDotPrint(graph, path, 0));
+    FILE *file = fopen(path, "r");
+    EXPECT(file, "no drawing");
+    while (fgets(line, sizeof(line), file))
+        is_drawn = is_drawn || strstr(line, "CONDITIONAL");
+    fclose(file);
+    EXPECT_EQ(remove(path), 0);
+    EXPECT(is_drawn, "the drawing has no conditional node");
+    CHECK_CU(cuGraphInstantiate(&exec, graph, 0));
+    const unsigned in[WORDS] = {}, want[WORDS] = {0, 0, 3};
+    expect_words(exec, stream, in, want);
+    expect_words(exec, stream, in, want);
+    CHECK_CU(cuGraphExecDestroy(exec));
+    CHECK_CU(cuGraphDestroy(graph));
 }
 
 static void host_function(void *)
@@ -435,6 +489,7 @@ int main(void)
     nested(stream);
     host_work(stream);
     updates(stream);
+    driver_api(stream);
     refusals();
     host_between();
     CHECK(cudaStreamDestroy(stream));

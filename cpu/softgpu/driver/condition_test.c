@@ -215,6 +215,8 @@ static void handles_of_graphs_that_are_gone_are_none(void **state)
     assert_ok(cuGraphInstantiateWithFlags(&exec, graph, 0));
     assert_ok(cuGraphLaunch(exec, NULL));
     assert_int_equal(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_ok(cuGraphExecDestroy(exec));
+    assert_ok(cuGraphDestroy(graph));
 }
 
 int main(void)
