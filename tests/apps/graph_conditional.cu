@@ -365,7 +365,7 @@ static void driver_api(cudaStream_t stream)
     CUgraphNodeType type;
     CUcontext ctx;
     cudaGraphExec_t exec;
-    char path[64], line[256];
+    char path[] = "/tmp/graph-conditional-XXXXXX", line[256];
     bool is_drawn = false;
     CHECK_CU(cuCtxGetCurrent(&ctx));
     CHECK_CU(cuGraphCreate(&graph, 0));
@@ -381,7 +381,9 @@ static void driver_api(cudaStream_t stream)
     EXPECT_EQ(type, CU_GRAPH_NODE_TYPE_CONDITIONAL);
     for (unsigned i = 0; i < 3; i++)
         add_node(bodies[i], NULL, i, i + 1);
-    snprintf(path, sizeof(path), "graph_conditional.%d.dot", (int)getpid());
+    int fd = mkstemp(path);
+    EXPECT(fd >= 0, "a temporary file");
+    close(fd);
     CHECK_CU(cuGraphDebugDotPrint(graph, path, 0));
     FILE *file = fopen(path, "r");
     EXPECT(file, "no drawing");

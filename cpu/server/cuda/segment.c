@@ -30,6 +30,7 @@ struct kernel_part {
     flyt_launch_attribute *attributes;
     unsigned attribute_count;
     char *params;
+    uint32_t param_bytes;
 };
 
 struct fill_part {
@@ -171,7 +172,8 @@ static CUresult take_kernel(const struct flyt_segment *self, const flyt_segment_
     struct kernel_part *part = &node->kernel;
     *part = (struct kernel_part){.kernel_id = args->kernel_id,
                                  .dynamic_shared_bytes = args->dynamic_shared_bytes,
-                                 .attribute_count = args->attributes.attributes_len};
+                                 .attribute_count = args->attributes.attributes_len,
+                                 .param_bytes = args->params.params_len};
     memcpy(part->grid, args->grid, sizeof part->grid);
     memcpy(part->block, args->block, sizeof part->block);
     part->attributes = copy_of(args->attributes.attributes_val, part->attribute_count, sizeof *part->attributes);
@@ -432,6 +434,8 @@ static CUresult add_kernel(const struct making *making, const struct node *node,
     struct flyt_kernel *kernel = flyt_session_find_kernel(making->segment->device->session, part->kernel_id);
     if (!kernel)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (part->param_bytes < kernel->param_bytes) /* another library has got the place of one that has gone */
+        return CUDA_ERROR_INVALID_VALUE;
     size_t param_bytes = kernel->param_bytes;
     uint64_t words[FLYT_PARAM_BYTES_MAX / sizeof(uint64_t) + 1];
     memcpy(words, part->params, param_bytes);
