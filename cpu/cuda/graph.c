@@ -416,7 +416,7 @@ static CUresult lower(const CUgraphNodeParams *params, struct flyt_node_data *re
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return flyt_node_data_free(params->free.dptr, ret_data);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-        return flyt_not_supported("conditional node");
+        return flyt_node_data_conditional(&params->conditional, ret_data);
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -430,10 +430,12 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph graph, const C
     CUresult result = lower(params, &data);
     if (result != CUDA_SUCCESS)
         return result;
-    CUdeviceptr address = data.kind == FLYT_NODE_ALLOC ? data.memory.address : 0;
+    const struct flyt_node_data given = data; /* what it tells lives as long as the node */
     result = flyt_graph_add(ret_node, graph, before, edge_data, count, &data);
-    if (result == CUDA_SUCCESS && address)
-        params->alloc.dptr = address;
+    if (result == CUDA_SUCCESS && given.kind == FLYT_NODE_ALLOC)
+        params->alloc.dptr = given.memory.address;
+    if (result == CUDA_SUCCESS && given.kind == FLYT_NODE_CONDITIONAL)
+        params->conditional.phGraph_out = given.conditional.told;
     return result;
 }
 

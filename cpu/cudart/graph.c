@@ -279,6 +279,15 @@ static cudaError_t lower_alloc(const struct cudaGraphNodeParams *params, struct 
 }
 
 /* The second versions of the structures begin as the first do. */
+static cudaError_t lower_conditional(const struct cudaConditionalNodeParams *params, struct flyt_node_data *ret_data)
+{
+    const CUDA_CONDITIONAL_NODE_PARAMS lowered = {
+        .handle = params->handle, .type = (CUgraphConditionalNodeType)params->type, .size = params->size};
+    CUresult result = flyt_cudart_enter();
+
+    return flyt_cudart_error(result == CUDA_SUCCESS ? flyt_node_data_conditional(&lowered, ret_data) : result);
+}
+
 static cudaError_t lower(const struct cudaGraphNodeParams *params, struct flyt_node_data *ret_data)
 {
     if (!params)
@@ -328,7 +337,7 @@ static cudaError_t lower(const struct cudaGraphNodeParams *params, struct flyt_n
     case cudaGraphNodeTypeMemFree:
         return flyt_cudart_error(flyt_node_data_free((CUdeviceptr)params->free.dptr, ret_data));
     case cudaGraphNodeTypeConditional:
-        return flyt_cudart_not_supported("conditional node");
+        return lower_conditional(&params->conditional, ret_data);
     default:
         return cudaErrorInvalidValue;
     }
@@ -340,17 +349,18 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t *pGraphNode, cudaGraph_t graph, con
 {
     struct flyt_node_data data;
     cudaError_t error = lower(nodeParams, &data);
-
-    CUdeviceptr address;
+    struct flyt_node_data given; /* what it tells lives as long as the node */
     CUresult result;
 
     if (error != cudaSuccess)
         return flyt_cudart_fail(error);
-    address = data.kind == FLYT_NODE_ALLOC ? data.memory.address : 0;
+    given = data;
     result = flyt_graph_add(pGraphNode, graph, pDependencies, (const CUgraphEdgeData *)(const void *)dependencyData,
                             numDependencies, &data);
-    if (result == CUDA_SUCCESS && address)
-        nodeParams->alloc.dptr = (void *)address;
+    if (result == CUDA_SUCCESS && given.kind == FLYT_NODE_ALLOC)
+        nodeParams->alloc.dptr = (void *)given.memory.address;
+    if (result == CUDA_SUCCESS && given.kind == FLYT_NODE_CONDITIONAL)
+        nodeParams->conditional.phGraph_out = given.conditional.told;
     return flyt_cudart_result(result);
 }
 

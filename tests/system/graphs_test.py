@@ -41,7 +41,7 @@ def sms_that_change():
         for i, sms in enumerate((16, 48, 8, 64, 16)):
             if i:
                 resizes(system, sms)
-            program.does("sms", "sms %d %d" % (sms, sms))
+            program.does("sms", "sms %d %d %d" % (sms, sms, sms))
             program.does("check", "right %d" % (i + 1))
         ends(program, system)
 
@@ -57,9 +57,9 @@ def there_and_back():
             moves(system)
             program.does("finish", "finished")
             program.does("check", "right %d" % (2 * i + 2))
-            program.does("sms", "sms 16 16")
+            program.does("sms", "sms 16 16 16")
         resizes(system, 32)
-        program.does("sms", "sms 32 32")
+        program.does("sms", "sms 32 32 32")
         program.does("check", "right 9")
         its_server_is_killed(system)
         program.does("check", "right 10")

@@ -27,7 +27,10 @@ static struct flyt_graph *graph_of_locked(const struct under_way *self)
 static CUresult add_locked(struct under_way *self, struct flyt_stream *stream, struct flyt_node_data *data)
 {
     struct flyt_graph *graph = graph_of_locked(self);
-    struct flyt_graph_node *node = graph ? flyt_graph_append_locked(graph, data) : NULL;
+    CUresult result = graph ? flyt_graph_takes_locked(graph, data) : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (result)
+        return result;
+    struct flyt_graph_node *node = flyt_graph_append_locked(graph, data);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *data = (struct flyt_node_data){0}; /* the node's now */
@@ -277,9 +280,10 @@ static CUresult check_joined_locked(const struct under_way *self)
 /* With its graph, where that was its own and is_failed. */
 static void free_locked(struct under_way *self, bool is_failed)
 {
-    struct flyt_graph *graph = graph_of_locked(self);
+    struct flyt_graph *graph = graph_of_locked(self); /* a body may have gone with its node */
     flyt_capture_leave_locked(&self->capture);
-    graph->capture = 0;
+    if (graph)
+        graph->capture = 0;
     if (is_failed && !self->is_given)
         flyt_graph_free_locked(graph);
     free(self->told);
@@ -303,9 +307,9 @@ static CUresult end_locked(struct flyt_stream *stream, CUgraph *ret_graph)
     }
     const bool is_wrong_thread =
         self->capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && self->capture.thread != flyt_thread_number();
-    CUresult result = is_wrong_thread            ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
-                      : self->capture.is_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-                                                 : check_joined_locked(self);
+    CUresult result = is_wrong_thread                                      ? CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+                      : self->capture.is_invalid || !graph_of_locked(self) ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                                                                           : check_joined_locked(self);
     if (!result)
         *ret_graph = (CUgraph)(uintptr_t)self->graph_id;
     free_locked(self, result);

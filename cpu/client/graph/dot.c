@@ -6,10 +6,19 @@
 static const char *name_of(const struct flyt_node_data *data)
 {
     static const char *const names[] = {
-        [FLYT_NODE_EMPTY] = "EMPTY",         [FLYT_NODE_KERNEL] = "KERNEL",   [FLYT_NODE_COPY] = "MEMCPY",
-        [FLYT_NODE_FILL] = "MEMSET",         [FLYT_NODE_HOST] = "HOST",       [FLYT_NODE_CHILD] = "GRAPH",
-        [FLYT_NODE_RECORD] = "EVENT_RECORD", [FLYT_NODE_WAIT] = "EVENT_WAIT", [FLYT_NODE_OPS] = "MEM_OPS",
-        [FLYT_NODE_CALL] = "LIBRARY_CALL",   [FLYT_NODE_ALLOC] = "MEM_ALLOC", [FLYT_NODE_FREE] = "MEM_FREE",
+        [FLYT_NODE_EMPTY] = "EMPTY",
+        [FLYT_NODE_KERNEL] = "KERNEL",
+        [FLYT_NODE_COPY] = "MEMCPY",
+        [FLYT_NODE_FILL] = "MEMSET",
+        [FLYT_NODE_HOST] = "HOST",
+        [FLYT_NODE_CHILD] = "GRAPH",
+        [FLYT_NODE_RECORD] = "EVENT_RECORD",
+        [FLYT_NODE_WAIT] = "EVENT_WAIT",
+        [FLYT_NODE_OPS] = "MEM_OPS",
+        [FLYT_NODE_CALL] = "LIBRARY_CALL",
+        [FLYT_NODE_ALLOC] = "MEM_ALLOC",
+        [FLYT_NODE_FREE] = "MEM_FREE",
+        [FLYT_NODE_CONDITIONAL] = "CONDITIONAL",
     };
     return names[data->kind];
 }
@@ -23,6 +32,8 @@ static void put_node(FILE *file, const char *prefix, const struct flyt_graph_nod
             name_of(&node->data), name);
 }
 
+static void put_inner(FILE *file, const struct flyt_graph *graph);
+
 static void put_graph(FILE *file, const char *prefix, const struct flyt_graph *graph)
 {
     fprintf(file, "subgraph cluster_%s {\nlabel=\"%s\" graph[style=\"dashed\"];\n", prefix, prefix);
@@ -33,13 +44,20 @@ static void put_graph(FILE *file, const char *prefix, const struct flyt_graph *g
                     prefix, i);
     }
     fprintf(file, "}\n");
-    for (unsigned i = 0; i < graph->count; i++)
-        if (graph->nodes[i]->data.kind == FLYT_NODE_CHILD) {
-            char name[32];
-            snprintf(name, sizeof name, "graph_%llu",
-                     (unsigned long long)flyt_id_number(graph->nodes[i]->data.child->record.minted_id));
-            put_graph(file, name, graph->nodes[i]->data.child);
-        }
+    for (unsigned i = 0; i < graph->count; i++) {
+        const struct flyt_node_data *data = &graph->nodes[i]->data;
+        if (data->kind == FLYT_NODE_CHILD)
+            put_inner(file, data->child);
+        for (unsigned body = 0; data->kind == FLYT_NODE_CONDITIONAL && body < data->conditional.body_count; body++)
+            put_inner(file, data->conditional.bodies[body]);
+    }
+}
+
+static void put_inner(FILE *file, const struct flyt_graph *graph)
+{
+    char name[32];
+    snprintf(name, sizeof name, "graph_%llu", (unsigned long long)flyt_id_number(graph->record.minted_id));
+    put_graph(file, name, graph);
 }
 
 CUresult flyt_graph_dot(CUgraph handle, const char *path, unsigned flags)

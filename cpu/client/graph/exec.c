@@ -51,7 +51,7 @@ static CUresult new_locked(CUgraph handle, unsigned long long flags, uint64_t co
                            struct flyt_graph_exec **ret_exec)
 {
     const struct flyt_graph *graph = flyt_graph_find_locked(handle);
-    if (!graph || graph->capture)
+    if (!graph || graph->capture || !flyt_conditions_are_read_locked(graph))
         return CUDA_ERROR_INVALID_VALUE;
     struct flyt_graph_exec *exec = flyt_table_new(&exec_table);
     if (!exec)
@@ -96,13 +96,23 @@ CUresult flyt_graph_instantiate(CUgraphExec *ret_exec, CUgraph graph, unsigned l
     return result;
 }
 
-static CUgraphInstantiateResult told(CUresult result)
+static bool has_unread_condition(CUgraph handle)
+{
+    pthread_mutex_lock(&flyt_captures.mutex);
+    const struct flyt_graph *graph = flyt_graph_find_locked(handle);
+    const bool has = graph && !flyt_conditions_are_read_locked(graph);
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return has;
+}
+
+static CUgraphInstantiateResult told(CUresult result, CUgraph graph)
 {
     switch (result) {
     case CUDA_SUCCESS:
         return CUDA_GRAPH_INSTANTIATE_SUCCESS;
     case CUDA_ERROR_INVALID_VALUE:
-        return CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+        return has_unread_condition(graph) ? CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED
+                                           : CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
     case CUDA_ERROR_NOT_SUPPORTED:
         return CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
     default:
@@ -116,7 +126,7 @@ CUresult flyt_graph_instantiate_params(CUgraphExec *ret_exec, CUgraph graph, CUD
     if (!params)
         return result;
     params->hErrNode_out = NULL;
-    params->result_out = told(result);
+    params->result_out = told(result, graph);
     if (!result && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
         result = flyt_graph_upload(*ret_exec, params->hUploadStream);
     return result;
@@ -249,15 +259,18 @@ CUresult flyt_graph_upload(CUgraphExec handle, CUstream stream_handle)
 
 /* ---- changing ---- */
 
-/* The copy of the node in the graph, or in a child of it. */
+/* The copy of the node in the graph, or in a child or body of it. */
 static struct flyt_graph_node *find_copy_locked(const struct flyt_graph *graph, uint64_t original_id)
 {
     struct flyt_graph_node *found = NULL;
     for (unsigned i = 0; i < graph->count && !found; i++) {
+        const struct flyt_node_data *data = &graph->nodes[i]->data;
         if (graph->nodes[i]->original_id == original_id)
             found = graph->nodes[i];
-        else if (graph->nodes[i]->data.kind == FLYT_NODE_CHILD)
-            found = find_copy_locked(graph->nodes[i]->data.child, original_id);
+        else if (data->kind == FLYT_NODE_CHILD)
+            found = find_copy_locked(data->child, original_id);
+        for (unsigned body = 0; data->kind == FLYT_NODE_CONDITIONAL && body < data->conditional.body_count; body++)
+            found = found ? found : find_copy_locked(data->conditional.bodies[body], original_id);
     }
     return found;
 }
@@ -285,6 +298,8 @@ CUresult flyt_graph_exec_set(CUgraphExec handle, CUgraphNode node_handle, struct
     struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
     if (!node || node->data.kind != data->kind)
         result = CUDA_ERROR_INVALID_VALUE;
+    else if (data->kind == FLYT_NODE_CONDITIONAL)
+        result = CUDA_ERROR_NOT_SUPPORTED;
     if (!result) {
         struct flyt_node_data old = node->data;
         node->data = *data;
@@ -354,6 +369,12 @@ static bool has_same_edges(const struct flyt_graph_node *a, const struct flyt_gr
     return is_same;
 }
 
+static bool has_same_bodies(const struct flyt_node_data *a, const struct flyt_node_data *b)
+{
+    return a->kind != FLYT_NODE_CONDITIONAL ||
+           (a->conditional.type == b->conditional.type && a->conditional.body_count == b->conditional.body_count);
+}
+
 /* Whether a graph has the nodes and edges of another, node by node in the order in which they were added; else why. */
 static CUgraphExecUpdateResult compare_locked(const struct flyt_graph *own, const struct flyt_graph *other,
                                               const struct flyt_graph_node **ret_node)
@@ -368,24 +389,44 @@ static CUgraphExecUpdateResult compare_locked(const struct flyt_graph *own, cons
             why = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         else if (!has_same_edges(a, b))
             why = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        else if (a->data.device != b->data.device)
+        else if (a->data.device != b->data.device || !has_same_bodies(&a->data, &b->data))
             why = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         if (why)
             *ret_node = b;
         else if (a->data.kind == FLYT_NODE_CHILD)
             why = compare_locked(a->data.child, b->data.child, ret_node);
+        for (unsigned at = 0; !why && a->data.kind == FLYT_NODE_CONDITIONAL && at < a->data.conditional.body_count;
+             at++)
+            why = compare_locked(a->data.conditional.bodies[at], b->data.conditional.bodies[at], ret_node);
     }
     return why;
+}
+
+static CUresult take_over_locked(struct flyt_graph *own, const struct flyt_graph *other);
+
+/* The condition is the other graph's from now on. */
+static CUresult take_over_conditional_locked(struct flyt_node_data *own, const struct flyt_node_data *other)
+{
+    CUresult result = CUDA_SUCCESS;
+    own->conditional.handle = other->conditional.handle;
+    own->conditional.context = other->conditional.context;
+    for (unsigned i = 0; i < own->conditional.body_count && !result; i++)
+        result = take_over_locked(own->conditional.bodies[i], other->conditional.bodies[i]);
+    return result;
 }
 
 /* Of two graphs that compare_locked has found equal: what nodes do, not which nodes they are copies of. */
 static CUresult take_over_locked(struct flyt_graph *own, const struct flyt_graph *other)
 {
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = flyt_conditions_copy_locked(own, other) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < own->count && !result; i++) {
         struct flyt_node_data *data = &own->nodes[i]->data, fresh;
         if (data->kind == FLYT_NODE_CHILD) {
             result = take_over_locked(data->child, other->nodes[i]->data.child);
+            continue;
+        }
+        if (data->kind == FLYT_NODE_CONDITIONAL) {
+            result = take_over_conditional_locked(data, &other->nodes[i]->data);
             continue;
         }
         result = flyt_node_data_clone(&other->nodes[i]->data, &fresh);

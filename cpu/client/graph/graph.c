@@ -29,6 +29,9 @@ struct flyt_graph *flyt_graph_new_locked(bool is_inner)
     graph->is_inner = is_inner;
     graph->capture = graph->original_id = 0;
     graph->holds = NULL;
+    graph->owner = NULL;
+    graph->conditions = NULL;
+    graph->condition_count = 0;
     flyt_table_publish(&graph->record);
     return graph;
 }
@@ -51,8 +54,10 @@ void flyt_graph_free_locked(struct flyt_graph *graph)
     for (unsigned i = 0; i < graph->count; i++)
         free_node_record(graph->nodes[i]);
     free(graph->nodes);
+    free(graph->conditions);
     graph->nodes = NULL;
-    graph->count = 0;
+    graph->conditions = NULL;
+    graph->count = graph->condition_count = 0;
     flyt_table_free(&graph_table, &graph->record);
 }
 
@@ -81,6 +86,8 @@ struct flyt_graph_node *flyt_graph_append_locked(struct flyt_graph *graph, struc
     node->data = *data;
     node->before = NULL;
     node->before_count = node->before_room = 0;
+    for (unsigned i = 0; data->kind == FLYT_NODE_CONDITIONAL && i < data->conditional.body_count; i++)
+        data->conditional.bodies[i]->owner = node;
     graph->nodes[graph->count++] = node;
     flyt_table_publish(&node->record);
     return node;
@@ -137,12 +144,14 @@ bool flyt_graph_edge_add_locked(struct flyt_graph_node *from, struct flyt_graph_
 
 /* ---- copies ---- */
 
-bool flyt_graph_has_memory_locked(const struct flyt_graph *graph)
+bool flyt_graph_is_single_locked(const struct flyt_graph *graph)
 {
-    bool has_memory = false;
-    for (unsigned i = 0; i < graph->count && !has_memory; i++)
-        has_memory = graph->nodes[i]->data.kind == FLYT_NODE_ALLOC || graph->nodes[i]->data.kind == FLYT_NODE_FREE;
-    return has_memory;
+    bool is_single = false;
+    for (unsigned i = 0; i < graph->count && !is_single; i++) {
+        const enum flyt_node_kind kind = graph->nodes[i]->data.kind;
+        is_single = kind == FLYT_NODE_ALLOC || kind == FLYT_NODE_FREE || kind == FLYT_NODE_CONDITIONAL;
+    }
+    return is_single;
 }
 
 static bool copy_nodes(struct flyt_graph *copy, const struct flyt_graph *original)
@@ -167,13 +176,27 @@ static bool copy_nodes(struct flyt_graph *copy, const struct flyt_graph *origina
     return true;
 }
 
+bool flyt_conditions_copy_locked(struct flyt_graph *to, const struct flyt_graph *from)
+{
+    struct flyt_condition *copy = calloc(from->condition_count + 1, sizeof *copy);
+    if (!copy)
+        return false;
+    if (from->condition_count)
+        memcpy(copy, from->conditions, from->condition_count * sizeof *copy);
+    free(to->conditions);
+    to->conditions = copy;
+    to->condition_count = from->condition_count;
+    return true;
+}
+
 struct flyt_graph *flyt_graph_copy_locked(const struct flyt_graph *original, bool is_inner)
 {
     struct flyt_graph *copy = flyt_graph_new_locked(is_inner);
     if (!copy)
         return NULL;
     copy->original_id = original->record.minted_id;
-    if (copy_nodes(copy, original) && flyt_user_holds_copy_locked(copy, original))
+    if (copy_nodes(copy, original) && flyt_user_holds_copy_locked(copy, original) &&
+        flyt_conditions_copy_locked(copy, original))
         return copy;
     flyt_graph_free_locked(copy);
     return NULL;
@@ -278,10 +301,10 @@ CUresult flyt_graph_clone(CUgraph *ret_graph, CUgraph original)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&flyt_captures.mutex);
     const struct flyt_graph *graph = flyt_graph_find_locked(original);
-    const bool has_memory = graph && flyt_graph_has_memory_locked(graph);
-    const struct flyt_graph *copy = graph && !has_memory ? flyt_graph_copy_locked(graph, false) : NULL;
+    const bool is_single = graph && flyt_graph_is_single_locked(graph);
+    const struct flyt_graph *copy = graph && !is_single ? flyt_graph_copy_locked(graph, false) : NULL;
     pthread_mutex_unlock(&flyt_captures.mutex);
-    if (has_memory)
+    if (is_single)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!copy)
         return graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;

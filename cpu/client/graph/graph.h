@@ -35,7 +35,9 @@ FLYT_API CUresult flyt_graph_dot(CUgraph graph, const char *path, unsigned flags
 
 /* ---- nodes ---- */
 
-/* Takes `data` over, whatever it returns. */
+/* Takes `data` over, whatever it returns. CUDA_ERROR_INVALID_VALUE: also, a conditional node's condition is not the
+ * graph's nor of one that it is a body in, or another node reads it; CUDA_ERROR_NOT_SUPPORTED: bodies have no such
+ * nodes. */
 FLYT_API CUresult flyt_graph_add(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before,
                                  const CUgraphEdgeData *edge_data, size_t count, struct flyt_node_data *data);
 FLYT_API CUresult flyt_graph_add_empty(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t count);
@@ -68,6 +70,10 @@ FLYT_API CUresult flyt_graph_node_attribute(CUgraphNode node, CUlaunchAttributeI
 FLYT_API CUresult flyt_graph_node_attribute_set(CUgraphNode node, CUlaunchAttributeID id,
                                                 const CUlaunchAttributeValue *value);
 FLYT_API CUresult flyt_graph_node_attributes_copy(CUgraphNode to, CUgraphNode from);
+
+/* cuGraphConditionalHandleCreate. context NULL: the current one. */
+FLYT_API CUresult flyt_graph_condition_create(CUgraphConditionalHandle *ret_handle, CUgraph graph, CUcontext context,
+                                              unsigned default_value, unsigned flags);
 
 /* ---- executable graphs ---- */
 

@@ -29,6 +29,13 @@ struct flyt_graph_node {
     unsigned mark; /* of a walk over its graph */
 };
 
+/* What conditional nodes read and kernels set (condition.c). */
+struct flyt_condition {
+    uint64_t handle; /* of FLYT_ID_GRAPH_CONDITION; never given twice */
+    CUcontext context;
+    unsigned default_value, flags;
+};
+
 struct flyt_graph {
     struct flyt_record record;
     struct flyt_graph_node **nodes;
@@ -36,7 +43,10 @@ struct flyt_graph {
     bool is_inner;    /* of a node or an executable graph: the program cannot destroy it */
     uint64_t capture; /* the capture that is under way in it; 0: none */
     uint64_t original_id;
-    struct flyt_user_hold *holds; /* what it keeps of user objects */
+    struct flyt_user_hold *holds;        /* what it keeps of user objects */
+    const struct flyt_graph_node *owner; /* of a body: its conditional node; NULL: it is none */
+    struct flyt_condition *conditions;
+    unsigned condition_count;
 };
 
 /* NULL: unknown. */
@@ -51,13 +61,29 @@ void flyt_graph_node_free_locked(struct flyt_graph_node *node);
 /* False: no memory. */
 bool flyt_graph_edge_add_locked(struct flyt_graph_node *from, struct flyt_graph_node *to, const CUgraphEdgeData *data);
 bool flyt_edge_data_is_default(const CUgraphEdgeData *data);
-/* Whether nodes allocate or free memory: such a graph has no copies that could run beside it. */
-bool flyt_graph_has_memory_locked(const struct flyt_graph *graph);
+/* Whether nodes allocate or free memory, or are conditional: such a graph has no copies that could run beside it. */
+bool flyt_graph_is_single_locked(const struct flyt_graph *graph);
+/* The graph has the conditions that the other one has. False: no memory. */
+bool flyt_conditions_copy_locked(struct flyt_graph *to, const struct flyt_graph *from);
 /* A copy with all that belongs to it, whose nodes know their originals. NULL: no memory. */
 struct flyt_graph *flyt_graph_copy_locked(const struct flyt_graph *original, bool is_inner);
 /* Its nodes in an order in which each comes after those that it depends on; *ret_order is the caller's (free). NULL: no
  * memory; *ret_is_cyclic: there is none. */
 struct flyt_graph_node **flyt_graph_sort_locked(const struct flyt_graph *graph, bool *ret_is_cyclic);
+
+/* ---- conditions ---- */
+
+/* Of the graph, or of one that it is a body in. NULL: there is none of the handle. */
+const struct flyt_condition *flyt_condition_find_locked(const struct flyt_graph *graph, uint64_t handle);
+/* Whether each condition of the graph and of its bodies has a node that reads it. */
+bool flyt_conditions_are_read_locked(const struct flyt_graph *graph);
+/* Whether the node may be added: CUDA_ERROR_INVALID_VALUE: a conditional one without a condition of its own in reach;
+ * CUDA_ERROR_NOT_SUPPORTED: bodies have no such nodes. */
+CUresult flyt_graph_takes_locked(const struct flyt_graph *graph, const struct flyt_node_data *data);
+/* Has `see` look at each handle that the node reads or may set, it or one inside of it, until that is false; what it
+ * was then. */
+bool flyt_conditions_named_locked(const struct flyt_node_data *data, bool (*see)(void *user, uint64_t handle),
+                                  void *user);
 
 /* ---- user objects ---- */
 
@@ -74,6 +100,7 @@ struct flyt_segment_part {
     const struct flyt_graph_node *node; /* while the segment is being made */
     unsigned *before;
     unsigned before_count;
+    uint64_t *bodies; /* of a conditional node: segments, which are the new segment's on success */
 };
 
 /* Makes a segment of nodes on a device, which goes with the context; parts are in order, and name earlier ones by

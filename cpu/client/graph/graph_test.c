@@ -43,6 +43,17 @@ static void note_node(const flyt_segment_node_args *args)
     note(" ");
 }
 
+static void note_conditional(const flyt_segment_conditional_args *args)
+{
+    note("conditional%u", args->place);
+    for (unsigned i = 0; i < args->before.before_len; i++)
+        note("<%u", args->before.before_val[i]);
+    note("(%u%s", args->default_value, args->flags ? "=" : "");
+    for (unsigned i = 0; i < args->bodies.bodies_len; i++)
+        note("%s", flyt_id_type(args->bodies.bodies_val[i]) == FLYT_ID_SEGMENT ? ",body" : ",none");
+    note(") ");
+}
+
 static void serve(unsigned procedure, const void *args, void *res, void *data)
 {
     switch (procedure) {
@@ -58,6 +69,9 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         break;
     case FLYT_SEGMENT_NODE:
         note_node(args);
+        break;
+    case FLYT_SEGMENT_CONDITIONAL:
+        note_conditional(args);
         break;
     case FLYT_SEGMENT_LAUNCH:
         note("launch ");
@@ -307,6 +321,92 @@ static void segments_are_made_again(void **state)
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
 }
 
+static CUresult try_conditional(CUgraph graph, CUgraphConditionalHandle handle, CUgraphConditionalNodeType type,
+                                unsigned size, CUgraphNode before, CUgraph **ret_bodies)
+{
+    const CUDA_CONDITIONAL_NODE_PARAMS params = {.handle = handle, .type = type, .size = size};
+    struct flyt_node_data data;
+    CUgraphNode node;
+    CUresult result = flyt_node_data_conditional(&params, &data);
+    if (result)
+        return result;
+    *ret_bodies = data.conditional.told;
+    return flyt_graph_add(&node, graph, &before, NULL, before ? 1 : 0, &data);
+}
+
+/* Bodies go before the segment that names them, and end after it; another server gets all of them. */
+static void bodies_are_segments(void **state)
+{
+    struct flyt_error err = {0};
+    CUgraph graph = make_graph(), *outer = NULL, *inner = NULL;
+    CUgraphConditionalHandle handle, nested;
+    CUgraphNode a = set_node(graph, NULL, 0);
+    assert_int_equal(flyt_graph_condition_create(&handle, graph, NULL, 3, CU_GRAPH_COND_ASSIGN_DEFAULT), CUDA_SUCCESS);
+    assert_int_equal(try_conditional(graph, handle, CU_GRAPH_COND_TYPE_IF, 2, a, &outer), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_condition_create(&nested, outer[1], NULL, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(try_conditional(outer[1], nested, CU_GRAPH_COND_TYPE_WHILE, 1, NULL, &inner), CUDA_SUCCESS);
+    a = set_node(outer[0], NULL, 0);
+    set_node(outer[0], &a, 1);
+    set_node(inner[0], NULL, 0);
+    CUgraphExec exec = instantiate(graph);
+    static const char made[] =
+        "create set0 set1<0 create set0 create conditional0(0,body) create set0 conditional1<0(3=,body,body) ";
+    expect_text(made);
+    uint64_t sequence = fake.sequence;
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    expect_text("destroy destroy destroy destroy ");
+    struct flyt_restore restore = restore_at(sequence, &err);
+    assert_int_equal(flyt_segment_restore(&restore), 0);
+    expect_text(made);
+    flyt_restore_end(&restore);
+    restore = restore_at(fake.sequence, &err);
+    assert_int_equal(flyt_segment_restore(&restore), 0);
+    expect_text("");
+    flyt_restore_end(&restore);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+}
+
+static void wrong_conditions_are_refused(void **state)
+{
+    CUgraph graph = make_graph(), other = make_graph(), child = make_graph(), owned, *bodies = NULL, *none;
+    CUgraphConditionalHandle handle, unread;
+    CUgraphExec exec;
+    CUgraphNode node;
+    struct flyt_node_data data;
+    assert_int_equal(flyt_graph_condition_create(&handle, graph, NULL, 0, 2), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_condition_create(NULL, graph, NULL, 0, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_add_child(&node, other, NULL, 0, child), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_node_child(node, &owned), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_condition_create(&handle, owned, NULL, 0, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_condition_create(&handle, graph, NULL, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(try_conditional(other, handle, CU_GRAPH_COND_TYPE_IF, 1, NULL, &none), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(try_conditional(owned, handle, CU_GRAPH_COND_TYPE_IF, 1, NULL, &none), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(try_conditional(graph, 7, CU_GRAPH_COND_TYPE_IF, 1, NULL, &none), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(try_conditional(graph, handle, CU_GRAPH_COND_TYPE_IF, 0, NULL, &none), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(try_conditional(graph, handle, CU_GRAPH_COND_TYPE_IF, 2, NULL, &bodies), CUDA_SUCCESS);
+    assert_int_equal(try_conditional(bodies[1], handle, CU_GRAPH_COND_TYPE_IF, 1, NULL, &none),
+                     CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_destroy(bodies[0]), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_add_child(&node, other, NULL, 0, graph), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(flyt_node_data_host(do_nothing, NULL, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&node, bodies[0], NULL, NULL, 0, &data), CUDA_ERROR_NOT_SUPPORTED);
+    host_node(child, NULL);
+    assert_int_equal(flyt_graph_add_child(&node, bodies[0], NULL, 0, child), CUDA_ERROR_NOT_SUPPORTED);
+    /* A body goes with its node while something is captured into it. */
+    assert_int_equal(flyt_capture_begin_to(stream, bodies[1], NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED),
+                     CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_condition_create(&unread, graph, NULL, 0, 0), CUDA_SUCCESS);
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
+    assert_int_equal(flyt_graph_instantiate_params(&exec, graph, &params), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(params.result_out, CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_capture_end(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_int_equal(atomic_load(&flyt_captures.count), 0);
+    assert_int_equal(flyt_graph_destroy(other), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(child), CUDA_SUCCESS);
+    text[0] = '\0';
+}
+
 static void wrong_handles_are_refused(void **state)
 {
     CUgraph graph = make_graph(), clone;
@@ -338,6 +438,7 @@ int main(void)
         cmocka_unit_test(child_graphs_are_dissolved), cmocka_unit_test(a_change_makes_another_segment),
         cmocka_unit_test(a_capture_sends_nothing),    cmocka_unit_test(a_stream_ends_its_capture),
         cmocka_unit_test(segments_are_made_again),    cmocka_unit_test(wrong_handles_are_refused),
+        cmocka_unit_test(bodies_are_segments),        cmocka_unit_test(wrong_conditions_are_refused),
     };
     setenv("FLYT_SERVER", "unix:///nowhere", 1);
     fake.serve = serve;

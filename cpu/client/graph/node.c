@@ -17,6 +17,9 @@ static CUresult add_locked(struct flyt_graph *graph, const CUgraphNode *before, 
             if (before[other] == before[i])
                 return CUDA_ERROR_INVALID_VALUE;
     }
+    CUresult result = flyt_graph_takes_locked(graph, data);
+    if (result)
+        return result;
     struct flyt_graph_node *node = flyt_graph_append_locked(graph, data);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -122,7 +125,7 @@ CUresult flyt_graph_node_destroy(CUgraphNode handle)
 {
     CUresult result;
     struct flyt_graph_node *node = enter_locked(handle, &result);
-    if (node && (node->graph->is_inner || node->graph->capture))
+    if (node && ((node->graph->is_inner && !node->graph->owner) || node->graph->capture))
         result = CUDA_ERROR_INVALID_VALUE;
     else if (node)
         flyt_graph_node_free_locked(node);
@@ -211,6 +214,8 @@ CUresult flyt_graph_node_set(CUgraphNode handle, struct flyt_node_data *data)
     struct flyt_graph_node *node = enter_locked(handle, &result);
     if (node && node->data.kind != data->kind) {
         result = CUDA_ERROR_INVALID_VALUE;
+    } else if (node && data->kind == FLYT_NODE_CONDITIONAL) {
+        result = CUDA_ERROR_NOT_SUPPORTED;
     } else if (node) {
         struct flyt_node_data old = node->data;
         node->data = *data;

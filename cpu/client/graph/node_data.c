@@ -205,10 +205,10 @@ CUresult flyt_node_data_child(CUgraph handle, struct flyt_node_data *ret_data)
         return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     const struct flyt_graph *graph = flyt_graph_find_locked(handle);
-    const bool has_memory = graph && flyt_graph_has_memory_locked(graph);
-    data.child = graph && !has_memory ? flyt_graph_copy_locked(graph, true) : NULL;
+    const bool is_single = graph && flyt_graph_is_single_locked(graph);
+    data.child = graph && !is_single ? flyt_graph_copy_locked(graph, true) : NULL;
     pthread_mutex_unlock(&flyt_captures.mutex);
-    if (has_memory)
+    if (is_single)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!data.child)
         return graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
@@ -277,6 +277,88 @@ CUresult flyt_node_data_free(CUdeviceptr address, struct flyt_node_data *ret_dat
     return CUDA_SUCCESS;
 }
 
+/* ---- conditional nodes ---- */
+
+static bool has_size(CUgraphConditionalNodeType type, unsigned size)
+{
+    switch (type) {
+    case CU_GRAPH_COND_TYPE_IF:
+        return size == 1 || size == 2;
+    case CU_GRAPH_COND_TYPE_WHILE:
+        return size == 1;
+    case CU_GRAPH_COND_TYPE_SWITCH:
+        return size >= 1;
+    default:
+        return false;
+    }
+}
+
+/* Room for the bodies. False: no memory; what there is flyt_node_data_fini frees. */
+static bool make_room(struct flyt_node_data *data, unsigned body_count)
+{
+    data->conditional.bodies = calloc(body_count, sizeof(*data->conditional.bodies));
+    data->conditional.told = calloc(body_count, sizeof(*data->conditional.told));
+    data->conditional.body_count = data->conditional.bodies && data->conditional.told ? body_count : 0;
+    return data->conditional.body_count;
+}
+
+static bool put_body_locked(struct flyt_node_data *data, unsigned place, struct flyt_graph *body)
+{
+    data->conditional.bodies[place] = body;
+    if (body)
+        data->conditional.told[place] = (CUgraph)(uintptr_t)body->record.minted_id;
+    return body;
+}
+
+CUresult flyt_node_data_context(CUcontext given, CUcontext *ret_context)
+{
+    int device;
+    CUresult result = flyt_context_device(given, &device);
+    if (!result && !given)
+        result = flyt_context_current(&given);
+    if (!result)
+        *ret_context = given;
+    return result;
+}
+
+CUresult flyt_node_data_conditional(const CUDA_CONDITIONAL_NODE_PARAMS *params, struct flyt_node_data *ret_data)
+{
+    struct flyt_node_data data = {.kind = FLYT_NODE_CONDITIONAL,
+                                  .conditional = {.handle = params->handle, .type = params->type}};
+    CUresult result = flyt_client_enter();
+    if (!result && !has_size(params->type, params->size))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result && params->size > FLYT_SEGMENT_BODIES_MAX)
+        result = flyt_not_supported("conditional node with so many bodies");
+    if (!result)
+        result = flyt_node_data_context(params->ctx, &data.conditional.context);
+    if (!result)
+        result = flyt_context_device(data.conditional.context, &data.device);
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    bool is_made = make_room(&data, params->size);
+    for (unsigned i = 0; i < params->size && is_made; i++)
+        is_made = put_body_locked(&data, i, flyt_graph_new_locked(true));
+    if (is_made)
+        *ret_data = data;
+    else
+        flyt_node_data_fini_locked(&data);
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return is_made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult clone_conditional(const struct flyt_node_data *from, struct flyt_node_data *to)
+{
+    bool is_copied = make_room(to, from->conditional.body_count);
+    for (unsigned i = 0; i < from->conditional.body_count && is_copied; i++)
+        is_copied = put_body_locked(to, i, flyt_graph_copy_locked(from->conditional.bodies[i], true));
+    if (is_copied)
+        return CUDA_SUCCESS;
+    flyt_node_data_fini_locked(to);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* ---- all ---- */
 
 static CUresult clone_child(const struct flyt_node_data *from, struct flyt_node_data *to)
@@ -296,6 +378,9 @@ CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_nod
         break;
     case FLYT_NODE_CHILD:
         result = clone_child(from, &data);
+        break;
+    case FLYT_NODE_CONDITIONAL:
+        result = clone_conditional(from, &data);
         break;
     case FLYT_NODE_OPS:
         data.ops.list = copy_of(from->ops.list, from->ops.count * sizeof *from->ops.list);
@@ -327,6 +412,12 @@ void flyt_node_data_fini_locked(struct flyt_node_data *data)
     case FLYT_NODE_CHILD:
         flyt_graph_free_locked(data->child);
         break;
+    case FLYT_NODE_CONDITIONAL:
+        for (unsigned i = 0; i < data->conditional.body_count; i++)
+            flyt_graph_free_locked(data->conditional.bodies[i]);
+        free(data->conditional.bodies);
+        free(data->conditional.told);
+        break;
     case FLYT_NODE_OPS:
         free(data->ops.list);
         break;
@@ -346,7 +437,7 @@ void flyt_node_data_fini_locked(struct flyt_node_data *data)
 /* Only graphs need the mutex. */
 void flyt_node_data_fini(struct flyt_node_data *data)
 {
-    const bool is_graph = data->kind == FLYT_NODE_CHILD;
+    const bool is_graph = data->kind == FLYT_NODE_CHILD || data->kind == FLYT_NODE_CONDITIONAL;
     if (is_graph)
         pthread_mutex_lock(&flyt_captures.mutex);
     flyt_node_data_fini_locked(data);
@@ -357,12 +448,19 @@ void flyt_node_data_fini(struct flyt_node_data *data)
 CUgraphNodeType flyt_node_data_type(const struct flyt_node_data *data)
 {
     static const CUgraphNodeType types[] = {
-        [FLYT_NODE_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,         [FLYT_NODE_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
-        [FLYT_NODE_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,         [FLYT_NODE_FILL] = CU_GRAPH_NODE_TYPE_MEMSET,
-        [FLYT_NODE_HOST] = CU_GRAPH_NODE_TYPE_HOST,           [FLYT_NODE_CHILD] = CU_GRAPH_NODE_TYPE_GRAPH,
-        [FLYT_NODE_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD, [FLYT_NODE_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT,
-        [FLYT_NODE_OPS] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,    [FLYT_NODE_CALL] = CU_GRAPH_NODE_TYPE_GRAPH,
-        [FLYT_NODE_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC,     [FLYT_NODE_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE,
+        [FLYT_NODE_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,
+        [FLYT_NODE_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
+        [FLYT_NODE_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,
+        [FLYT_NODE_FILL] = CU_GRAPH_NODE_TYPE_MEMSET,
+        [FLYT_NODE_HOST] = CU_GRAPH_NODE_TYPE_HOST,
+        [FLYT_NODE_CHILD] = CU_GRAPH_NODE_TYPE_GRAPH,
+        [FLYT_NODE_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+        [FLYT_NODE_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+        [FLYT_NODE_OPS] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+        [FLYT_NODE_CALL] = CU_GRAPH_NODE_TYPE_GRAPH,
+        [FLYT_NODE_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+        [FLYT_NODE_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE,
+        [FLYT_NODE_CONDITIONAL] = CU_GRAPH_NODE_TYPE_CONDITIONAL,
     };
     return types[data->kind];
 }

@@ -27,7 +27,8 @@ enum flyt_node_kind {
     FLYT_NODE_OPS,  /* memory operations of a stream */
     FLYT_NODE_CALL, /* of one of NVIDIA's libraries, captured */
     FLYT_NODE_ALLOC,
-    FLYT_NODE_FREE
+    FLYT_NODE_FREE,
+    FLYT_NODE_CONDITIONAL
 };
 
 struct flyt_node_data {
@@ -55,6 +56,14 @@ struct flyt_node_data {
         } ops;
         struct flyt_captured_call *call;
         struct {
+            uint64_t handle;
+            CUcontext context;
+            CUgraphConditionalNodeType type;
+            unsigned body_count;
+            struct flyt_graph **bodies;
+            CUgraph *told; /* their handles */
+        } conditional;
+        struct {
             CUdeviceptr address; /* of a graph's memory (graph_memory.h), with a reference */
             size_t bytes;        /* what was asked for; FLYT_NODE_ALLOC alone, and so is */
             CUmemPoolProps props;
@@ -79,6 +88,13 @@ FLYT_API CUresult flyt_node_data_ops(unsigned count, const CUstreamBatchMemOpPar
 /* Takes memory, whose address is in the data. CUDA_ERROR_NOT_SUPPORTED: memory of another kind. */
 FLYT_API CUresult flyt_node_data_alloc(const CUmemPoolProps *props, size_t bytes, struct flyt_node_data *ret_data);
 FLYT_API CUresult flyt_node_data_free(CUdeviceptr address, struct flyt_node_data *ret_data);
+
+/* The context that a program names, or the current one where it names none. CUDA_ERROR_INVALID_CONTEXT,
+ * _CONTEXT_IS_DESTROYED. */
+CUresult flyt_node_data_context(CUcontext given, CUcontext *ret_context);
+/* With empty bodies. CUDA_ERROR_INVALID_VALUE: also, the type does not have so many. */
+FLYT_API CUresult flyt_node_data_conditional(const CUDA_CONDITIONAL_NODE_PARAMS *params,
+                                             struct flyt_node_data *ret_data);
 
 /* A deep copy; CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_node_data *ret_data);

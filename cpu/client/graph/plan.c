@@ -18,6 +18,7 @@ struct flat {
     unsigned *before;
     unsigned before_count;
     bool is_done;
+    bool is_held;   /* the segment that is being made cannot have it, but for what else names its conditions */
     unsigned place; /* in the segment that is being made, plus 1; 0: it is in none */
 };
 
@@ -127,6 +128,7 @@ static bool is_of_segment(const struct flat *flat, int device)
     case FLYT_NODE_KERNEL:
     case FLYT_NODE_ALLOC:
     case FLYT_NODE_FREE:
+    case FLYT_NODE_CONDITIONAL:
         return true;
     case FLYT_NODE_COPY:
         return is_inside(&data->copy, device);
@@ -155,6 +157,12 @@ struct planning {
     struct flattening all;
     struct flyt_plan *plan;
     unsigned done_count;
+    /* Conditions that nodes name, by the places of these. */
+    struct naming {
+        unsigned flat;
+        uint64_t handle;
+    } * namings;
+    unsigned naming_count;
 };
 
 static CUresult add_step(struct flyt_plan *plan, uint64_t segment_id, const struct flyt_node_data *data)
@@ -181,6 +189,151 @@ static bool is_ready(const struct planning *self, const struct flat *flat, bool 
     return true;
 }
 
+/* ---- bodies of conditional nodes ---- */
+
+static bool is_cooperative(const struct flyt_node_data *data)
+{
+    bool is = false;
+    for (unsigned i = 0; data->kind == FLYT_NODE_KERNEL && i < data->kernel.launch.attribute_count; i++)
+        is |= data->kernel.launch.attributes[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE &&
+              data->kernel.launch.attributes[i].value.cooperative;
+    return is;
+}
+
+/* The GPU goes through bodies alone: nothing in them is the program's to do. MPS has no cooperative launches there. */
+static CUresult check_body(const struct flattening *all, int device)
+{
+    for (unsigned i = 0; i < all->count; i++) {
+        const struct flyt_node_data *data = all->list[i].node ? &all->list[i].node->data : NULL;
+        if (data && data->device >= 0 && data->device != device)
+            return flyt_not_supported("graph with nodes of several devices");
+        if (data && is_cooperative(data))
+            return flyt_not_supported("cooperative launch in the body of a conditional node");
+        if (!is_of_segment(&all->list[i], device))
+            return flyt_not_supported("memory of the host in the body of a conditional node");
+    }
+    return CUDA_SUCCESS;
+}
+
+static void end_bodies(const struct flyt_segment_part *parts, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        for (unsigned body = 0; parts[i].bodies && body < parts[i].node->data.conditional.body_count; body++)
+            if (parts[i].bodies[body])
+                flyt_segment_end(parts[i].bodies[body]);
+}
+
+static CUresult make_bodies(const struct flyt_plan *plan, struct flyt_segment_part *part);
+
+/* The segment is made of the parts, which are not needed any more. */
+static CUresult finish_segment(const struct flyt_plan *plan, struct flyt_segment_part *parts, unsigned count,
+                               uint64_t *ret_id)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && !result; i++)
+        if (parts[i].node && parts[i].node->data.kind == FLYT_NODE_CONDITIONAL)
+            result = make_bodies(plan, &parts[i]);
+    if (!result)
+        result = flyt_segment_new(plan->context_id, plan->device, parts, count, ret_id);
+    if (result)
+        end_bodies(parts, count);
+    for (unsigned i = 0; i < count; i++)
+        free(parts[i].bodies);
+    return result;
+}
+
+static CUresult make_body(const struct flyt_plan *plan, const struct flyt_graph *graph, uint64_t *ret_id)
+{
+    struct flattening all = {0};
+    struct flyt_segment_part *parts = NULL;
+    CUresult result = CUDA_SUCCESS;
+    if (!flatten(&all, graph, UINT32_MAX))
+        result = all.is_cyclic ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!result)
+        result = check_body(&all, plan->device);
+    if (!result && !(parts = calloc(all.count + 1, sizeof *parts)))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < all.count && !result; i++)
+        parts[i] = (struct flyt_segment_part){.node = is_empty(&all.list[i]) ? NULL : all.list[i].node,
+                                              .before = all.list[i].before,
+                                              .before_count = all.list[i].before_count};
+    if (!result)
+        result = finish_segment(plan, parts, all.count, ret_id);
+    free(parts);
+    free_list(&all);
+    return result;
+}
+
+static CUresult make_bodies(const struct flyt_plan *plan, struct flyt_segment_part *part)
+{
+    const struct flyt_node_data *data = &part->node->data;
+    part->bodies = calloc(data->conditional.body_count, sizeof *part->bodies);
+    CUresult result = part->bodies ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < data->conditional.body_count && !result; i++)
+        result = make_body(plan, data->conditional.bodies[i], &part->bodies[i]);
+    return result;
+}
+
+/* ---- segments ---- */
+
+struct naming_walk {
+    struct planning *self;
+    unsigned flat;
+};
+
+static bool note_naming(void *user, uint64_t handle)
+{
+    const struct naming_walk *walk = user;
+    struct planning *self = walk->self;
+    struct naming *list = realloc(self->namings, (self->naming_count + 1) * sizeof *list);
+    if (!list)
+        return false;
+    self->namings = list;
+    list[self->naming_count++] = (struct naming){walk->flat, handle};
+    return true;
+}
+
+static bool note_namings(struct planning *self)
+{
+    bool are_noted = true;
+    for (unsigned i = 0; i < self->all.count && are_noted; i++)
+        if (!is_empty(&self->all.list[i])) {
+            struct naming_walk walk = {self, i};
+            are_noted = flyt_conditions_named_locked(&self->all.list[i].node->data, note_naming, &walk);
+        }
+    return are_noted;
+}
+
+/*
+ * A condition's value stays within a launch of the driver's graph, so that the nodes which set and read it must be in
+ * one segment: without all of them it gets none. Whether another node is held now.
+ */
+static bool hold_split(const struct planning *self)
+{
+    bool is_new = false;
+    for (unsigned i = 0; i < self->naming_count; i++) {
+        struct flat *flat = &self->all.list[self->namings[i].flat];
+        for (unsigned at = 0; at < self->naming_count && flat->place && !flat->is_held; at++)
+            if (self->namings[at].handle == self->namings[i].handle && !self->all.list[self->namings[at].flat].place)
+                is_new = flat->is_held = true;
+    }
+    return is_new;
+}
+
+/* All that is ready, and what is when that is done, and so on; how many. */
+static unsigned place_ready(const struct planning *self)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < self->all.count; i++)
+        self->all.list[i].place = 0;
+    for (unsigned i = 0; i < self->all.count; i++) {
+        struct flat *flat = &self->all.list[i];
+        if (!flat->is_done && !flat->is_held && is_of_segment(flat, self->plan->device) && is_ready(self, flat, true))
+            flat->place = ++count;
+    }
+    return count;
+}
+
 /* Edges inside the segment, by place. */
 static void localize(const struct planning *self, const struct flat *flat, struct flyt_segment_part *ret_part)
 {
@@ -192,29 +345,30 @@ static void localize(const struct planning *self, const struct flat *flat, struc
     }
 }
 
-/* All that is ready, and what is when that is done, and so on. */
 static CUresult plan_segment(struct planning *self)
 {
     struct flyt_segment_part *parts = calloc(self->all.count + 1, sizeof *parts);
-    unsigned count = 0, work_count = 0;
+    unsigned count, work_count = 0;
     uint64_t segment_id;
-    CUresult result = parts ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    for (unsigned i = 0; parts && i < self->all.count; i++) {
-        struct flat *flat = &self->all.list[i];
-        if (flat->is_done || !is_of_segment(flat, self->plan->device) || !is_ready(self, flat, true))
-            continue;
-        localize(self, flat, &parts[count]);
-        flat->place = ++count;
-        work_count += !is_empty(flat);
-    }
-    for (unsigned i = 0; count && i < self->all.count; i++)
+    if (!parts)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    do
+        count = place_ready(self);
+    while (hold_split(self));
+    for (unsigned i = 0; i < self->all.count; i++)
         if (self->all.list[i].place) {
-            self->all.list[i].place = 0;
-            self->all.list[i].is_done = true;
+            localize(self, &self->all.list[i], &parts[self->all.list[i].place - 1]);
+            work_count += !is_empty(&self->all.list[i]);
         }
+    for (unsigned i = 0; i < self->all.count; i++) {
+        self->all.list[i].is_done |= self->all.list[i].place != 0;
+        self->all.list[i].place = 0;
+        self->all.list[i].is_held = false;
+    }
     self->done_count += count;
-    if (!result && work_count) {
-        result = flyt_segment_new(self->plan->context_id, self->plan->device, parts, count, &segment_id);
+    CUresult result = CUDA_SUCCESS;
+    if (work_count) {
+        result = finish_segment(self->plan, parts, count, &segment_id);
         if (!result) {
             result = add_step(self->plan, segment_id, NULL);
             if (result)
@@ -273,11 +427,17 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int
     }
     for (unsigned i = 0; i < self.all.count && !result; i++)
         self.plan->has_memory |= is_memory(&self.all.list[i]);
+    if (!result && !note_namings(&self))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     while (!result && self.done_count < self.all.count) {
+        const unsigned done_count = self.done_count;
         result = plan_segment(&self);
         if (!result)
             result = plan_calls(&self);
+        if (!result && self.done_count == done_count)
+            result = flyt_not_supported("work of the host between what sets a graph's condition and what reads it");
     }
+    free(self.namings);
     free_list(&self.all);
     if (result)
         flyt_plan_unref_locked(self.plan);

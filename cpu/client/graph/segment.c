@@ -20,7 +20,14 @@ struct flyt_segment {
     uint64_t context_id;
     int device;
     unsigned node_count;
-    flyt_segment_node_args *nodes; /* as they are sent; they own what they point to */
+    /* As they are sent; they own what they point to. */
+    struct part {
+        bool is_conditional;
+        union {
+            flyt_segment_node_args node;
+            flyt_segment_conditional_args conditional;
+        };
+    } * nodes;
 };
 
 static struct flyt_table segment_table = FLYT_TABLE_INIT(FLYT_ID_SEGMENT, struct flyt_segment, 1);
@@ -73,8 +80,27 @@ static void take_fill(const struct flyt_fill *fill, flyt_segment_node_args *args
     args->value = fill->value;
 }
 
-static bool take(uint64_t segment_id, unsigned place, const struct flyt_segment_part *part,
-                 flyt_segment_node_args *args)
+/* The bodies are the segment's from now on. */
+static bool take_conditional(uint64_t segment_id, unsigned place, const struct flyt_segment_part *part,
+                             flyt_segment_conditional_args *args)
+{
+    const struct flyt_node_data *data = &part->node->data;
+    const struct flyt_condition *condition = flyt_condition_find_locked(part->node->graph, data->conditional.handle);
+    *args = (flyt_segment_conditional_args){.segment_id = segment_id,
+                                            .place = place,
+                                            .handle = condition->handle,
+                                            .kind = data->conditional.type,
+                                            .default_value = condition->default_value,
+                                            .flags = condition->flags};
+    args->before.before_len = part->before_count;
+    args->before.before_val = copy_of(part->before, part->before_count * sizeof *part->before);
+    args->bodies.bodies_len = data->conditional.body_count;
+    args->bodies.bodies_val = copy_of(part->bodies, data->conditional.body_count * sizeof *part->bodies);
+    return args->before.before_val && args->bodies.bodies_val;
+}
+
+static bool take_node(uint64_t segment_id, unsigned place, const struct flyt_segment_part *part,
+                      flyt_segment_node_args *args)
 {
     const struct flyt_node_data *data = part->node ? &part->node->data : NULL;
     *args = (flyt_segment_node_args){.segment_id = segment_id, .place = place, .kind = FLYT_SEGMENT_EMPTY};
@@ -94,13 +120,41 @@ static bool take(uint64_t segment_id, unsigned place, const struct flyt_segment_
     return true;
 }
 
+static bool take(uint64_t segment_id, unsigned place, const struct flyt_segment_part *from, struct part *part)
+{
+    part->is_conditional = from->node && from->node->data.kind == FLYT_NODE_CONDITIONAL;
+    return part->is_conditional ? take_conditional(segment_id, place, from, &part->conditional)
+                                : take_node(segment_id, place, from, &part->node);
+}
+
+static int send_part(struct flyt_channel *channel, const struct part *part, uint32_t thread, uint64_t *sequence)
+{
+    if (part->is_conditional) {
+        flyt_segment_conditional_args args = part->conditional;
+        args.thread = thread;
+        return flyt_send_segment_conditional(channel, &args, sequence);
+    }
+    flyt_segment_node_args args = part->node;
+    args.thread = thread;
+    return flyt_send_segment_node(channel, &args, sequence);
+}
+
+static void free_part(struct part *part)
+{
+    if (part->is_conditional) {
+        free(part->conditional.before.before_val);
+        free(part->conditional.bodies.bodies_val);
+        return;
+    }
+    free(part->node.before.before_val);
+    free(part->node.attributes.attributes_val);
+    free(part->node.params.params_val);
+}
+
 static void free_nodes(struct flyt_segment *segment)
 {
-    for (unsigned i = 0; segment->nodes && i < segment->node_count; i++) {
-        free(segment->nodes[i].before.before_val);
-        free(segment->nodes[i].attributes.attributes_val);
-        free(segment->nodes[i].params.params_val);
-    }
+    for (unsigned i = 0; segment->nodes && i < segment->node_count; i++)
+        free_part(&segment->nodes[i]);
     free(segment->nodes);
     segment->nodes = NULL;
     segment->node_count = 0;
@@ -161,15 +215,23 @@ CUresult flyt_segment_new(uint64_t context_id, int device, const struct flyt_seg
     if (result)
         return result;
     for (unsigned i = 0; i < count && !result; i++) {
-        flyt_segment_node_args args = segment->nodes[i];
         uint64_t sequence = 0;
-        args.thread = flyt_thread_number();
-        result = flyt_client_status(flyt_send_segment_node(flyt_client.channel, &args, &sequence), "segment_node");
+        result = flyt_client_status(send_part(flyt_client.channel, &segment->nodes[i], flyt_thread_number(), &sequence),
+                                    "segment_node");
     }
     *ret_id = segment->record.minted_id;
     if (result)
         flyt_segment_end(*ret_id);
     return result;
+}
+
+/* After the segment, which needs them. */
+static void end_bodies(const struct flyt_segment *segment)
+{
+    for (unsigned i = 0; i < segment->node_count; i++)
+        for (unsigned at = 0; segment->nodes[i].is_conditional && at < segment->nodes[i].conditional.bodies.bodies_len;
+             at++)
+            flyt_segment_end(segment->nodes[i].conditional.bodies.bodies_val[at]);
 }
 
 void flyt_segment_end(uint64_t segment_id)
@@ -178,6 +240,7 @@ void flyt_segment_end(uint64_t segment_id)
     if (!segment)
         return;
     flyt_end_segment_destroy(&segment->record, true);
+    end_bodies(segment);
     flyt_table_free(&segment_table, &segment->record);
 }
 
@@ -243,7 +306,7 @@ static bool may_have_nodes(const struct flyt_restore *restore, const struct flyt
 {
     uint64_t known = 0;
     for (unsigned i = 0; i < segment->node_count; i++) {
-        uint64_t kernel_id = segment->nodes[i].kernel_id;
+        uint64_t kernel_id = segment->nodes[i].is_conditional ? 0 : segment->nodes[i].node.kernel_id;
         if (!kernel_id || flyt_kernel_library_id(kernel_id) == known)
             continue;
         known = flyt_kernel_library_id(kernel_id);
@@ -259,10 +322,8 @@ static int restore_nodes(struct flyt_restore *restore, const struct flyt_segment
     if (!may_have_nodes(restore, segment))
         return 0;
     for (unsigned i = 0; i < segment->node_count && !status; i++) {
-        flyt_segment_node_args args = segment->nodes[i];
         uint64_t sequence = 0;
-        args.thread = FLYT_RESTORE_THREAD;
-        int sent = flyt_send_segment_node(restore->fresh, &args, &sequence);
+        int sent = send_part(restore->fresh, &segment->nodes[i], FLYT_RESTORE_THREAD, &sequence);
         status = flyt_restore_sent(restore, sent, sequence, "graph", segment->record.minted_id);
     }
     return status;

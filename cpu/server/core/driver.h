@@ -120,6 +120,8 @@
     X(cuGraphAddMemsetNode)                                                                                            \
     X(cuGraphAddMemcpyNode)                                                                                            \
     X(cuGraphAddEmptyNode)                                                                                             \
+    X(cuGraphAddNode)                                                                                                  \
+    X(cuGraphConditionalHandleCreate)                                                                                  \
     X(cuGraphKernelNodeSetAttribute)                                                                                   \
     X(cuGraphInstantiateWithFlags)                                                                                     \
     X(cuGraphUpload)                                                                                                   \

@@ -19,7 +19,9 @@ static int init(struct flyt_session *session, struct flyt_error *err)
     session->images = calloc(1, sizeof *session->images);
     session->constants = calloc(1, sizeof *session->constants);
     session->mappings = calloc(1, sizeof *session->mappings);
-    return session->images && session->constants && session->mappings ? 0 : flyt_error_set(err, -ENOMEM, "out of host memory");
+    return session->images && session->constants && session->mappings
+               ? 0
+               : flyt_error_set(err, -ENOMEM, "out of host memory");
 }
 
 static int device_init(struct flyt_device *device, struct flyt_error *err)

@@ -2,6 +2,10 @@
  * Segments: what the driver executes as one graph. Nodes are kept as data. The driver's graph is made of them at the
  * first launch, and again when the device's SMs have changed since: its kernels stay in the context that they were
  * given, whatever stream it is launched into.
+ *
+ * Bodies of conditional nodes are segments too, which are not launched themselves: what is here of a segment and its
+ * bodies is the tree of it. Parameters of kernels have the client's handles of conditions; each making of the driver's
+ * graph gets handles of the driver's own, since these belong to a graph and a context, and puts them in their places.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +30,7 @@ struct kernel_part {
     flyt_launch_attribute *attributes;
     unsigned attribute_count;
     char *params;
+    uint32_t param_bytes;
 };
 
 struct fill_part {
@@ -38,12 +43,20 @@ struct copy_part {
     uint64_t line_bytes; /* of boxes without gaps; 0: they have some */
 };
 
+struct conditional_part {
+    uint64_t handle; /* the client's */
+    uint32_t kind, default_value, flags;
+    uint64_t *bodies; /* ids */
+    unsigned body_count;
+};
+
 struct node {
     enum flyt_segment_kind kind;
     union {
         struct kernel_part kernel;
         struct fill_part fill;
         struct copy_part copy;
+        struct conditional_part conditional;
     };
     uint32_t *before;
     unsigned before_count;
@@ -60,6 +73,7 @@ struct flyt_segment {
     uint64_t unload_seen; /* session->unload_count when its kernels were last looked for */
     /* The driver's; NULL: to be made. */
     CUgraphExec cu_exec;
+    CUgraph cu_graph; /* that it was made of, where this has handles of conditions; NULL: none */
     const struct flyt_partition_context *partition; /* whose context it was made in */
 };
 
@@ -71,6 +85,8 @@ static void free_node(struct node *node)
         free(node->kernel.attributes);
         free(node->kernel.params);
     }
+    if (node->kind == FLYT_SEGMENT_CHOICE)
+        free(node->conditional.bodies);
     free(node->before);
 }
 
@@ -79,7 +95,10 @@ static void forget_exec(struct flyt_segment *self)
 {
     if (self->cu_exec)
         self->device->session->driver->cuGraphExecDestroy(self->cu_exec);
+    if (self->cu_graph)
+        self->device->session->driver->cuGraphDestroy(self->cu_graph);
     self->cu_exec = NULL;
+    self->cu_graph = NULL;
 }
 
 static void destroy(struct flyt_segment *self)
@@ -153,7 +172,8 @@ static CUresult take_kernel(const struct flyt_segment *self, const flyt_segment_
     struct kernel_part *part = &node->kernel;
     *part = (struct kernel_part){.kernel_id = args->kernel_id,
                                  .dynamic_shared_bytes = args->dynamic_shared_bytes,
-                                 .attribute_count = args->attributes.attributes_len};
+                                 .attribute_count = args->attributes.attributes_len,
+                                 .param_bytes = args->params.params_len};
     memcpy(part->grid, args->grid, sizeof part->grid);
     memcpy(part->block, args->block, sizeof part->block);
     part->attributes = copy_of(args->attributes.attributes_val, part->attribute_count, sizeof *part->attributes);
@@ -202,13 +222,25 @@ static CUresult take_copy(const struct flyt_segment *self, const flyt_segment_no
     return CUDA_SUCCESS;
 }
 
-static CUresult take_edges(const struct flyt_segment *self, const flyt_segment_node_args *args, struct node *node)
+static CUresult take_conditional(const flyt_segment_conditional_args *args, struct node *node)
 {
-    const unsigned count = args->before.before_len;
+    struct conditional_part *part = &node->conditional;
+    *part = (struct conditional_part){.handle = args->handle,
+                                      .kind = args->kind,
+                                      .default_value = args->default_value,
+                                      .flags = args->flags,
+                                      .body_count = args->bodies.bodies_len};
+    part->bodies = copy_of(args->bodies.bodies_val, part->body_count, sizeof *part->bodies);
+    node->bytes += part->body_count * sizeof *part->bodies;
+    return part->bodies ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult take_edges(uint32_t place, const uint32_t *before, unsigned count, struct node *node)
+{
     for (unsigned i = 0; i < count; i++)
-        if (args->before.before_val[i] >= args->place)
+        if (before[i] >= place)
             return CUDA_ERROR_INVALID_VALUE;
-    node->before = copy_of(args->before.before_val, count, sizeof *node->before);
+    node->before = copy_of(before, count, sizeof *node->before);
     node->before_count = count;
     node->bytes += count * sizeof *node->before;
     return node->before ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -228,15 +260,40 @@ static CUresult grow(struct flyt_segment *self)
     return CUDA_SUCCESS;
 }
 
+/* Whether there is a place for the node. */
+static CUresult begin_node(struct flyt_segment *segment, uint32_t place, bool is_good)
+{
+    is_good = is_good && place <= segment->count && place < segment->whole_count;
+    CUresult result = is_good ? grow(segment) : CUDA_ERROR_INVALID_VALUE;
+    return result == CUDA_SUCCESS ? CUDA_SUCCESS : (segment->failure = result);
+}
+
+/* What was taken of a node so far is freed on failure, `result` included. */
+static CUresult end_node(struct flyt_segment *segment, uint32_t place, CUresult result, struct node *node)
+{
+    struct flyt_session *session = segment->device->session;
+    if (result == CUDA_SUCCESS && session->segment_bytes + node->bytes > FLYT_SEGMENT_BYTES_MAX)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        free_node(node);
+        return segment->failure = result;
+    }
+    if (place == segment->count)
+        segment->nodes[segment->count++] = (struct node){.kind = FLYT_SEGMENT_EMPTY};
+    session->segment_bytes += node->bytes - segment->nodes[place].bytes;
+    free_node(&segment->nodes[place]);
+    segment->nodes[place] = *node;
+    forget_exec(segment);
+    return CUDA_SUCCESS;
+}
+
 CUresult flyt_serve_segment_node(struct flyt_call *call, const flyt_segment_node_args *args,
                                  struct flyt_segment *segment, struct flyt_kernel *kernel)
 {
     struct node node = {.kind = (enum flyt_segment_kind)args->kind, .bytes = sizeof node};
-    const bool is_good =
-        args->kind < FLYT_SEGMENT_KINDS && args->place <= segment->count && args->place < segment->whole_count;
-    CUresult result = is_good ? grow(segment) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = begin_node(segment, args->place, args->kind < FLYT_SEGMENT_CHOICE);
     if (result != CUDA_SUCCESS)
-        return segment->failure = result;
+        return result;
     if (node.kind == FLYT_SEGMENT_KERNEL)
         result = take_kernel(segment, args, kernel, &node);
     else if (node.kind == FLYT_SEGMENT_SET)
@@ -244,33 +301,109 @@ CUresult flyt_serve_segment_node(struct flyt_call *call, const flyt_segment_node
     else if (node.kind == FLYT_SEGMENT_COPY)
         result = take_copy(segment, args, &node);
     if (result == CUDA_SUCCESS)
-        result = take_edges(segment, args, &node);
-    if (result == CUDA_SUCCESS && call->session->segment_bytes + node.bytes > FLYT_SEGMENT_BYTES_MAX)
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (result != CUDA_SUCCESS) {
-        free_node(&node);
-        return segment->failure = result;
+        result = take_edges(args->place, args->before.before_val, args->before.before_len, &node);
+    return end_node(segment, args->place, result, &node);
+}
+
+CUresult flyt_serve_segment_conditional(struct flyt_call *call, const flyt_segment_conditional_args *args,
+                                        struct flyt_segment *segment)
+{
+    struct node node = {.kind = FLYT_SEGMENT_CHOICE, .bytes = sizeof node};
+    CUresult result = begin_node(segment, args->place, true);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = take_conditional(args, &node);
+    if (result == CUDA_SUCCESS)
+        result = take_edges(args->place, args->before.before_val, args->before.before_len, &node);
+    return end_node(segment, args->place, result, &node);
+}
+
+/* ---- the tree ---- */
+
+struct walk {
+    CUresult (*see)(struct walk *walk, const struct node *node);
+    struct flyt_segment *root;
+    unsigned node_count, depth;
+    uint64_t sequence; /* of the call that asks for the walk */
+    struct making *making;
+};
+
+static CUresult walk_segment(struct walk *walk, const struct flyt_segment *segment);
+
+static CUresult walk_bodies(struct walk *walk, const struct conditional_part *part)
+{
+    CUresult result = walk->depth < FLYT_SEGMENT_DEPTH_MAX ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    walk->depth++;
+    for (unsigned i = 0; i < part->body_count && result == CUDA_SUCCESS; i++) {
+        const struct flyt_segment *body = flyt_session_find_segment(walk->root->device->session, part->bodies[i]);
+        result = body ? walk_segment(walk, body) : CUDA_ERROR_INVALID_HANDLE;
     }
-    if (args->place == segment->count)
-        segment->nodes[segment->count++] = (struct node){.kind = FLYT_SEGMENT_EMPTY};
-    call->session->segment_bytes += node.bytes - segment->nodes[args->place].bytes;
-    free_node(&segment->nodes[args->place]);
-    segment->nodes[args->place] = node;
-    forget_exec(segment);
-    return CUDA_SUCCESS;
+    walk->depth--;
+    return result;
+}
+
+/* Sees each node before its bodies. A client's tree need not be one: it may be deep without end, and wide. */
+static CUresult walk_segment(struct walk *walk, const struct flyt_segment *segment)
+{
+    CUresult result = segment->failure;
+    walk->node_count += segment->count + 1;
+    if (result == CUDA_SUCCESS && (segment->device != walk->root->device || segment->count < segment->whole_count ||
+                                   walk->node_count > FLYT_SEGMENT_NODES_MAX + 1))
+        result = CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < segment->count && result == CUDA_SUCCESS; i++) {
+        const struct node *node = &segment->nodes[i];
+        result = walk->see(walk, node);
+        if (result == CUDA_SUCCESS && node->kind == FLYT_SEGMENT_CHOICE)
+            result = walk_bodies(walk, &node->conditional);
+    }
+    return result;
 }
 
 /* ---- the driver's graph ---- */
 
-/* A graph that is being made. */
+struct condition {
+    uint64_t handle; /* the client's */
+    CUgraphConditionalHandle cu_handle;
+};
+
+/* A graph that is being made, or a body in it. */
 struct making {
     struct flyt_segment *segment;
     const struct flyt_driver *driver;
     CUcontext cu_context;
     CUgraph cu_graph;
+    struct condition *conditions; /* of all bodies, too */
+    unsigned condition_count;
     CUgraphNode *cu_nodes; /* by place */
     CUgraphNode *edges;    /* of the node at hand */
 };
+
+/* Gives a conditional node its handle. */
+static CUresult make_condition(struct walk *walk, const struct node *node)
+{
+    struct making *making = walk->making;
+    if (node->kind != FLYT_SEGMENT_CHOICE)
+        return CUDA_SUCCESS;
+    struct condition *list = realloc(making->conditions, (making->condition_count + 1) * sizeof *list);
+    if (!list)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    making->conditions = list;
+    list[making->condition_count].handle = node->conditional.handle;
+    return making->driver->cuGraphConditionalHandleCreate(&list[making->condition_count++].cu_handle, making->cu_graph,
+                                                          making->cu_context, node->conditional.default_value,
+                                                          node->conditional.flags);
+}
+
+/* Puts the driver's handle where a client's is; false: it is none. */
+static bool translate(const struct making *making, uint64_t *handle)
+{
+    for (unsigned i = 0; i < making->condition_count; i++)
+        if (making->conditions[i].handle == *handle) {
+            *handle = making->conditions[i].cu_handle;
+            return true;
+        }
+    return false;
+}
 
 static CUresult set_attributes(const struct making *making, CUgraphNode cu_node, struct flyt_kernel *kernel,
                                const struct kernel_part *part)
@@ -301,8 +434,14 @@ static CUresult add_kernel(const struct making *making, const struct node *node,
     struct flyt_kernel *kernel = flyt_session_find_kernel(making->segment->device->session, part->kernel_id);
     if (!kernel)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (part->param_bytes < kernel->param_bytes) /* another library has got the place of one that has gone */
+        return CUDA_ERROR_INVALID_VALUE;
     size_t param_bytes = kernel->param_bytes;
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, part->params, CU_LAUNCH_PARAM_BUFFER_SIZE, &param_bytes,
+    uint64_t words[FLYT_PARAM_BYTES_MAX / sizeof(uint64_t) + 1];
+    memcpy(words, part->params, param_bytes);
+    for (size_t i = 0; i < param_bytes / sizeof *words && making->condition_count; i++)
+        translate(making, &words[i]);
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, words, CU_LAUNCH_PARAM_BUFFER_SIZE, &param_bytes,
                      CU_LAUNCH_PARAM_END};
     /* With `func` set, the function's own context would win over `ctx`, without a word. */
     const CUDA_KERNEL_NODE_PARAMS params = {.gridDimX = part->grid[0],
@@ -354,6 +493,28 @@ static CUresult add_copy(const struct making *making, const struct node *node, C
                                                 making->cu_context);
 }
 
+static CUresult add_nodes(struct making *making);
+
+static CUresult add_conditional(const struct making *making, const struct node *node, CUgraphNode *ret_node)
+{
+    const struct conditional_part *part = &node->conditional;
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+    params.conditional = (CUDA_CONDITIONAL_NODE_PARAMS){.handle = part->handle,
+                                                        .type = (CUgraphConditionalNodeType)part->kind,
+                                                        .size = part->body_count,
+                                                        .ctx = making->cu_context};
+    translate(making, &params.conditional.handle);
+    CUresult result =
+        making->driver->cuGraphAddNode(ret_node, making->cu_graph, making->edges, NULL, node->before_count, &params);
+    for (unsigned i = 0; i < part->body_count && result == CUDA_SUCCESS; i++) {
+        struct making body = *making;
+        body.segment = flyt_session_find_segment(making->segment->device->session, part->bodies[i]);
+        body.cu_graph = params.conditional.phGraph_out[i];
+        result = add_nodes(&body);
+    }
+    return result;
+}
+
 static CUresult add_node(struct making *making, unsigned place)
 {
     const struct node *node = &making->segment->nodes[place];
@@ -367,6 +528,8 @@ static CUresult add_node(struct making *making, unsigned place)
         return add_fill(making, node, cu_node);
     case FLYT_SEGMENT_COPY:
         return add_copy(making, node, cu_node);
+    case FLYT_SEGMENT_CHOICE:
+        return add_conditional(making, node, cu_node);
     default:
         return making->driver->cuGraphAddEmptyNode(cu_node, making->cu_graph, making->edges, node->before_count);
     }
@@ -374,39 +537,60 @@ static CUresult add_node(struct making *making, unsigned place)
 
 static CUresult add_nodes(struct making *making)
 {
+    const struct flyt_segment *segment = making->segment;
+    unsigned edge_count = 0;
+    for (unsigned i = 0; i < segment->count; i++)
+        if (edge_count < segment->nodes[i].before_count)
+            edge_count = segment->nodes[i].before_count;
+    making->cu_nodes = calloc(segment->count + 1, sizeof *making->cu_nodes);
+    making->edges = calloc(edge_count + 1, sizeof *making->edges);
     CUresult result = making->cu_nodes && making->edges ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    for (unsigned place = 0; place < making->segment->count && result == CUDA_SUCCESS; place++)
+    for (unsigned place = 0; place < segment->count && result == CUDA_SUCCESS; place++)
         result = add_node(making, place);
+    free(making->cu_nodes);
+    free(making->edges);
     return result;
 }
 
-/* The device's context is current. */
+/* All handles first, since any kernel may have any of them. */
+static CUresult fill_graph(struct making *making)
+{
+    struct walk walk = {.see = make_condition, .root = making->segment, .making = making};
+    CUresult result = walk_segment(&walk, making->segment);
+    return result == CUDA_SUCCESS ? add_nodes(making) : result;
+}
+
+/* The device's context is current. A graph stays beside what is made of it where both have handles in common. */
 static CUresult make_exec(struct flyt_segment *self)
 {
-    struct making making = {.segment = self,
-                            .driver = self->device->session->driver,
-                            .cu_context = self->device->partition->cu_context,
-                            .cu_nodes = calloc(self->count + 1, sizeof *making.cu_nodes)};
-    unsigned edge_count = 0;
-    for (unsigned i = 0; i < self->count; i++)
-        if (edge_count < self->nodes[i].before_count)
-            edge_count = self->nodes[i].before_count;
-    making.edges = calloc(edge_count + 1, sizeof *making.edges);
+    struct making making = {
+        .segment = self, .driver = self->device->session->driver, .cu_context = self->device->partition->cu_context};
     forget_exec(self);
     CUresult result = making.driver->cuGraphCreate(&making.cu_graph, 0);
     if (result == CUDA_SUCCESS) {
-        result = add_nodes(&making);
+        result = fill_graph(&making);
         if (result == CUDA_SUCCESS)
             result = making.driver->cuGraphInstantiateWithFlags(&self->cu_exec, making.cu_graph, 0);
-        making.driver->cuGraphDestroy(making.cu_graph);
+        if (result == CUDA_SUCCESS && making.condition_count)
+            self->cu_graph = making.cu_graph;
+        else
+            making.driver->cuGraphDestroy(making.cu_graph);
     }
-    free(making.cu_nodes);
-    free(making.edges);
+    free(making.conditions);
     self->partition = self->device->partition;
     return result;
 }
 
 /* ---- launching ---- */
+
+static CUresult reserve(struct walk *walk, const struct node *node)
+{
+    struct flyt_device *device = walk->root->device;
+    if (node->kind != FLYT_SEGMENT_KERNEL)
+        return CUDA_SUCCESS;
+    struct flyt_kernel *kernel = flyt_session_find_kernel(device->session, node->kernel.kernel_id);
+    return kernel ? flyt_kernel_reserve(device, kernel, walk->sequence) : CUDA_ERROR_INVALID_HANDLE;
+}
 
 /* Kernels are looked for again where libraries have gone, and what they take for themselves is charged. */
 static CUresult prepare(struct flyt_segment *self, uint64_t sequence)
@@ -414,14 +598,10 @@ static CUresult prepare(struct flyt_segment *self, uint64_t sequence)
     struct flyt_session *session = self->device->session;
     if (self->cu_exec && self->unload_seen == session->unload_count)
         return CUDA_SUCCESS;
-    for (unsigned i = 0; i < self->count; i++) {
-        if (self->nodes[i].kind != FLYT_SEGMENT_KERNEL)
-            continue;
-        struct flyt_kernel *kernel = flyt_session_find_kernel(session, self->nodes[i].kernel.kernel_id);
-        CUresult result = kernel ? flyt_kernel_reserve(self->device, kernel, sequence) : CUDA_ERROR_INVALID_HANDLE;
-        if (result != CUDA_SUCCESS)
-            return result;
-    }
+    struct walk walk = {.see = reserve, .root = self, .sequence = sequence};
+    CUresult result = walk_segment(&walk, self);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (self->unload_seen != session->unload_count)
         forget_exec(self); /* another library may have got the place of one that has gone */
     self->unload_seen = session->unload_count;
@@ -449,19 +629,23 @@ static CUresult upload(void *user, struct flyt_stream *target)
                                   : result;
 }
 
-/* Memory that constants lie in is written, or read, by the launch. */
-static void note_constants(const struct flyt_segment *self)
+static CUresult note_constant(struct walk *walk, const struct node *node)
 {
-    struct flyt_session *session = self->device->session;
-    for (unsigned i = 0; i < self->count; i++) {
-        const struct node *node = &self->nodes[i];
-        if (node->kind == FLYT_SEGMENT_SET)
-            flyt_constant_note_written(session, node->fill.box.address);
-        if (node->kind == FLYT_SEGMENT_COPY) {
-            flyt_constant_note_written(session, node->copy.dst.address);
-            flyt_constant_note_used(session, node->copy.src.address);
-        }
+    struct flyt_session *session = walk->root->device->session;
+    if (node->kind == FLYT_SEGMENT_SET)
+        flyt_constant_note_written(session, node->fill.box.address);
+    if (node->kind == FLYT_SEGMENT_COPY) {
+        flyt_constant_note_written(session, node->copy.dst.address);
+        flyt_constant_note_used(session, node->copy.src.address);
     }
+    return CUDA_SUCCESS;
+}
+
+/* Memory that constants lie in is written, or read, by the launch. What is wrong with the tree its making tells. */
+static void note_constants(struct flyt_segment *self)
+{
+    struct walk walk = {.see = note_constant, .root = self};
+    walk_segment(&walk, self);
 }
 
 static CUresult submit(struct flyt_call *call, struct flyt_stream *stream, struct flyt_segment *segment,

@@ -108,6 +108,88 @@ static void is_made_again_on_other_sms(void **state)
     assert_int_equal(count_in_log("graph:"), 2);
 }
 
+static void add_conditional(struct fixture *client, unsigned number, unsigned place, CUgraphConditionalNodeType kind,
+                            unsigned default_value, uint64_t *bodies, unsigned body_count)
+{
+    SEND(client, FLYT_SEGMENT_CONDITIONAL, segment_conditional, .segment_id = segment_id(number), .place = place,
+         .handle = flyt_id(FLYT_ID_GRAPH_CONDITION, default_value), .kind = kind, .default_value = default_value,
+         .bodies = {.bodies_len = body_count, .bodies_val = bodies});
+}
+
+/* Bodies are filled, in each context anew, whether they were told of before the node or after it. */
+static void conditional_nodes_have_bodies(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    uint64_t two[] = {segment_id(2), segment_id(4)}, one[] = {segment_id(3)};
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    make_segment(client, 1, 2);
+    add_set(client, 1, 0, address, NULL, 0);
+    add_conditional(client, 1, 1, CU_GRAPH_COND_TYPE_IF, 7, two, 2);
+    make_segment(client, 2, 1);
+    make_segment(client, 4, 1);
+    make_segment(client, 3, 1);
+    add_conditional(client, 2, 0, CU_GRAPH_COND_TYPE_WHILE, 9, one, 1);
+    add_set(client, 3, 0, address, NULL, 0);
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(4), .kind = FLYT_SEGMENT_EMPTY);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:set@1,if7@1,(while9@1,(set@1,))(empty@0,)"), 1);
+    assert_int_equal(count_in_log("graph:1"), 2);
+    uint64_t revision = order(self, 3);
+    expect(self, revision, FLYT_MANAGER_LINK_SWITCHED);
+    expect(self, revision, FLYT_MANAGER_LINK_VACATED);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:set@2,if7@2,(while9@2,(set@2,))(empty@0,)"), 1);
+    for (unsigned i = 1; i <= 4; i++)
+        SEND(client, FLYT_SEGMENT_DESTROY, segment_destroy, .segment_id = segment_id(i));
+    barrier(client);
+    assert_int_equal(client->session.segment_bytes, 0);
+}
+
+/* Trees that are none: of segments inside of themselves, too many, missing, unfinished, and of a bad node. */
+static void hostile_bodies_are_refused(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t itself[] = {segment_id(1)}, missing[] = {segment_id(9)}, wide[16], unfinished[] = {segment_id(6)};
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    make_segment(client, 1, 1);
+    add_conditional(client, 1, 0, CU_GRAPH_COND_TYPE_WHILE, 1, itself, 1);
+    launch(client, stream_id(0), 1);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    make_segment(client, 2, 1);
+    add_conditional(client, 2, 0, CU_GRAPH_COND_TYPE_WHILE, 1, missing, 1);
+    launch(client, stream_id(0), 2);
+    expect_error(client, CUDA_ERROR_INVALID_HANDLE);
+    for (unsigned number = 10; number < 20; number++) { /* 16 bodies in each of 16 bodies … */
+        for (unsigned i = 0; i < 16; i++)
+            wide[i] = segment_id(number + 1);
+        make_segment(client, number, number < 19);
+        if (number < 19)
+            add_conditional(client, number, 0, CU_GRAPH_COND_TYPE_SWITCH, 1, wide, 16);
+    }
+    launch(client, stream_id(0), 10);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    make_segment(client, 5, 1);
+    make_segment(client, 6, 2);
+    add_conditional(client, 5, 0, CU_GRAPH_COND_TYPE_WHILE, 1, unfinished, 1);
+    launch(client, stream_id(0), 5);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    add_set(client, 6, 0, 4096, NULL, 0); /* nobody's memory */
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    launch(client, stream_id(0), 5);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(5), .kind = FLYT_SEGMENT_CHOICE);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    barrier(client);
+}
+
 static void hostile_nodes_are_refused(void **state)
 {
     struct managed *self = *state;
@@ -168,10 +250,8 @@ static void memory_is_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(is_made_when_it_is_needed),
-        TEST(is_made_again_on_other_sms),
-        TEST(hostile_nodes_are_refused),
-        TEST(memory_is_bounded),
+        TEST(is_made_when_it_is_needed),  TEST(is_made_again_on_other_sms), TEST(conditional_nodes_have_bodies),
+        TEST(hostile_bodies_are_refused), TEST(hostile_nodes_are_refused),  TEST(memory_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

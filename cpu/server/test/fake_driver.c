@@ -413,6 +413,8 @@ static CUresult fake_copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream)
 
 struct fake_graph {
     char text[256];
+    CUgraph bodies[4]; /* of its conditional nodes */
+    unsigned body_count;
 };
 
 static CUresult fake_graph_create(CUgraph *ret_graph, unsigned flags)
@@ -423,6 +425,8 @@ static CUresult fake_graph_create(CUgraph *ret_graph, unsigned flags)
 
 static CUresult fake_graph_destroy(CUgraph graph)
 {
+    for (unsigned i = 0; i < ((struct fake_graph *)graph)->body_count; i++)
+        fake_graph_destroy(((struct fake_graph *)graph)->bodies[i]);
     free(graph);
     return CUDA_SUCCESS;
 }
@@ -463,12 +467,48 @@ static CUresult fake_add_copy(CUgraphNode *ret_node, CUgraph graph, const CUgrap
     return add_node(ret_node, graph, before, before_count, "copy", context);
 }
 
+/* Handles name their context and default value. */
+static CUresult fake_condition_create(CUgraphConditionalHandle *ret_handle, CUgraph graph, CUcontext context,
+                                      unsigned default_value, unsigned flags)
+{
+    *ret_handle = (uintptr_t)context << 8 | default_value;
+    return CUDA_SUCCESS;
+}
+
+/* "if7@1<1," is one whose handle has default value 7, and what is added to its bodies follows in brackets. */
+static CUresult fake_add_conditional(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before,
+                                     const CUgraphEdgeData *edge_data, size_t before_count, CUgraphNodeParams *params)
+{
+    static const char *const kinds[] = {"if", "while", "switch"};
+    struct fake_graph *self = (struct fake_graph *)graph;
+    CUgraph *bodies = &self->bodies[self->body_count];
+    char what[32];
+    if (self->body_count + params->conditional.size > 4 ||
+        params->conditional.handle >> 8 != (uintptr_t)params->conditional.ctx)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < params->conditional.size; i++)
+        fake_graph_create(&self->bodies[self->body_count++], 0);
+    params->conditional.phGraph_out = bodies;
+    snprintf(what, sizeof what, "%s%u", kinds[params->conditional.type], (unsigned)params->conditional.handle & 255);
+    return add_node(ret_node, graph, before, before_count, what, params->conditional.ctx);
+}
+
+static void note_bodies(const struct fake_graph *graph)
+{
+    for (unsigned i = 0; i < graph->body_count; i++) {
+        note("(%s", ((const struct fake_graph *)graph->bodies[i])->text);
+        note_bodies((const struct fake_graph *)graph->bodies[i]);
+        note(")");
+    }
+}
+
 static CUresult fake_instantiate(CUgraphExec *ret_exec, CUgraph graph, unsigned long long flags)
 {
     struct fake_graph *exec = malloc(sizeof *exec);
     *exec = *(struct fake_graph *)graph;
     pthread_mutex_lock(&fake.mutex);
     note("%smade:%s", fake.log_bytes ? " " : "", exec->text);
+    note_bodies(exec);
     pthread_mutex_unlock(&fake.mutex);
     *ret_exec = (CUgraphExec)exec;
     return CUDA_SUCCESS;
@@ -514,6 +554,8 @@ static const struct flyt_driver table = {
     .cuGraphCreate = fake_graph_create,
     .cuGraphDestroy = fake_graph_destroy,
     .cuGraphAddEmptyNode = fake_add_empty,
+    .cuGraphAddNode = fake_add_conditional,
+    .cuGraphConditionalHandleCreate = fake_condition_create,
     .cuGraphAddMemsetNode = fake_add_set,
     .cuGraphAddMemcpyNode = fake_add_copy,
     .cuGraphInstantiateWithFlags = fake_instantiate,

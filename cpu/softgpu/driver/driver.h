@@ -87,6 +87,8 @@ struct flyt_soft_device {
     struct flyt_soft_print print;
     struct flyt_soft_textures textures;
     atomic_bool has_launched; /* the heap's size is fixed from then on */
+    pthread_mutex_t conditions_mutex;
+    struct flyt_soft_condition *conditions; /* all of them (condition.h) */
 };
 
 struct flyt_soft_driver {

@@ -101,6 +101,8 @@ static const struct {
     ENTRY(cuGraphAddKernelNode, 12000),
     ENTRY(cuGraphAddMemcpyNode, 0),
     ENTRY(cuGraphAddMemsetNode, 0),
+    ENTRY(cuGraphAddNode, 12030),
+    ENTRY(cuGraphConditionalHandleCreate, 0),
     ENTRY(cuGraphCreate, 0),
     ENTRY(cuGraphDestroy, 0),
     ENTRY(cuGraphExecDestroy, 0),

@@ -2,13 +2,15 @@
  * Graphs, as far as a server makes them: nodes of kernels, fills, copies of device memory and empty ones, each added
  * behind those that it depends on. So the order in which they were added is one in which they may run, and a launch
  * puts them into its stream in that order. A kernel runs on the SMs of its node's context, whatever stream the graph is
- * launched into, as on a GPU. A launch comes after the launch of the same executable graph before it.
+ * launched into, as on a GPU. A launch comes after the launch of the same executable graph before it. A conditional
+ * node is one operation, which runs the nodes of its bodies itself, as often as its condition says.
  */
 #include "cpu/softgpu/driver/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/softgpu/driver/condition.h"
 #include "cpu/softgpu/driver/driver.h"
 #include "cpu/softgpu/driver/module.h"
 #include "cpu/softgpu/driver/queue.h"
@@ -24,6 +26,13 @@ struct kernel_work {
     char *params;
 };
 
+struct conditional_work {
+    struct flyt_soft_condition *condition; /* one reference */
+    CUgraphConditionalNodeType type;
+    unsigned body_count;
+    CUgraph *bodies; /* of the node's own */
+};
+
 struct CUgraphNode_st {
     enum flyt_soft_kind kind;
     CUgraphNodeType type;
@@ -32,6 +41,7 @@ struct CUgraphNode_st {
         struct kernel_work kernel;
         CUDA_MEMSET_NODE_PARAMS fill;
         CUDA_MEMCPY3D copy;
+        struct conditional_work conditional;
     };
 };
 
@@ -39,15 +49,28 @@ struct CUgraphNode_st {
 struct CUgraph_st {
     enum flyt_soft_kind kind;
     struct CUgraphNode_st *first, **end;
+    const struct CUgraph_st *parent;        /* of a body: the graph of its node */
+    struct flyt_soft_condition *conditions; /* with a reference each */
 };
 
 struct CUgraphExec_st {
     enum flyt_soft_kind kind;
+    atomic_uint refs; /* one of its owner, one of each operation that is under way */
     struct CUgraph_st nodes;
     struct flyt_soft_record *last; /* of its last launch; NULL: there was none */
 };
 
 /* ---- nodes ---- */
+
+static void free_graph(struct CUgraph_st *graph);
+
+static void free_conditional(struct conditional_work *work)
+{
+    for (unsigned i = 0; work->bodies && i < work->body_count; i++)
+        free_graph(work->bodies[i]);
+    free(work->bodies);
+    flyt_soft_condition_unref(work->condition);
+}
 
 static void free_nodes(struct CUgraph_st *graph)
 {
@@ -59,10 +82,41 @@ static void free_nodes(struct CUgraph_st *graph)
             flyt_soft_context_unref(node->kernel.ctx);
             free(node->kernel.params);
         }
+        if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            free_conditional(&node->conditional);
         node->kind = FLYT_SOFT_DEAD;
         free(node);
     }
     graph->end = &graph->first;
+}
+
+/* NULL is allowed. */
+static void free_graph(struct CUgraph_st *graph)
+{
+    if (!graph)
+        return;
+    free_nodes(graph);
+    while (graph->conditions) {
+        struct flyt_soft_condition *condition = graph->conditions;
+
+        graph->conditions = condition->next_in_graph;
+        flyt_soft_condition_unref(condition);
+    }
+    graph->kind = FLYT_SOFT_DEAD;
+    free(graph);
+}
+
+/* NULL: out of memory. */
+static struct CUgraph_st *new_graph(const struct CUgraph_st *parent)
+{
+    struct CUgraph_st *graph = calloc(1, sizeof(*graph));
+
+    if (!graph)
+        return NULL;
+    graph->kind = FLYT_SOFT_GRAPH;
+    graph->end = &graph->first;
+    graph->parent = parent;
+    return graph;
 }
 
 static struct CUgraphNode_st *append(struct CUgraph_st *graph, CUgraphNodeType type)
@@ -199,6 +253,95 @@ FLYT_SOFT_API cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, con
     return r;
 }
 
+/* ---- conditional nodes ---- */
+
+FLYT_SOFT_API cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx,
+                                             unsigned int defaultLaunchValue, unsigned int flags)
+{
+    struct flyt_soft_condition *condition;
+
+    if (!pHandle_out || !flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) || !flyt_soft_is(ctx, FLYT_SOFT_CONTEXT) ||
+        flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT)
+        return CUDA_ERROR_INVALID_VALUE;
+    condition = flyt_soft_condition_new(ctx, defaultLaunchValue, flags & CU_GRAPH_COND_ASSIGN_DEFAULT);
+    if (!condition)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    condition->next_in_graph = hGraph->conditions;
+    hGraph->conditions = condition;
+    *pHandle_out = condition->handle;
+    return CUDA_SUCCESS;
+}
+
+/* Of the graph, or of one that it is inside of. */
+static struct flyt_soft_condition *find_condition(const struct CUgraph_st *graph, CUgraphConditionalHandle handle)
+{
+    for (; graph; graph = graph->parent)
+        for (struct flyt_soft_condition *one = graph->conditions; one; one = one->next_in_graph)
+            if (one->handle == handle)
+                return one;
+    return NULL;
+}
+
+static bool size_is_valid(CUgraphConditionalNodeType type, unsigned size)
+{
+    switch (type) {
+    case CU_GRAPH_COND_TYPE_IF:
+        return size == 1 || size == 2;
+    case CU_GRAPH_COND_TYPE_WHILE:
+        return size == 1;
+    case CU_GRAPH_COND_TYPE_SWITCH:
+        return size > 0;
+    default:
+        return false;
+    }
+}
+
+/* Empty ones. What a failure leaves free_conditional frees. */
+static bool make_bodies(struct conditional_work *work, const struct CUgraph_st *parent)
+{
+    bool are_made;
+
+    work->bodies = calloc(work->body_count, sizeof(*work->bodies));
+    are_made = work->bodies;
+    for (unsigned i = 0; i < work->body_count && are_made; i++) {
+        work->bodies[i] = new_graph(parent);
+        are_made = work->bodies[i];
+    }
+    return are_made;
+}
+
+FLYT_SOFT_API cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                             const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                             CUgraphNodeParams *nodeParams)
+{
+    CUDA_CONDITIONAL_NODE_PARAMS *params = nodeParams ? &nodeParams->conditional : NULL;
+    struct conditional_work work = {0};
+    CUresult r;
+
+    if (!params || !flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) || dependencyData)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (nodeParams->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    work.condition = find_condition(hGraph, params->handle);
+    if (!work.condition || work.condition->is_used || work.condition->ctx != params->ctx ||
+        !size_is_valid(params->type, params->size))
+        return CUDA_ERROR_INVALID_VALUE;
+    work.type = params->type;
+    work.body_count = params->size;
+    r = make_bodies(&work, hGraph) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (r == CUDA_SUCCESS)
+        r = add(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+    flyt_soft_condition_ref(work.condition);
+    if (r != CUDA_SUCCESS) {
+        free_conditional(&work);
+        return r;
+    }
+    work.condition->is_used = true;
+    (*phGraphNode)->conditional = work;
+    params->phGraph_out = work.bodies;
+    return CUDA_SUCCESS;
+}
+
 /* ---- graphs ---- */
 
 FLYT_SOFT_API cuGraphCreate(CUgraph *phGraph, unsigned int flags)
@@ -207,26 +350,36 @@ FLYT_SOFT_API cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 
     if (!phGraph || flags)
         return CUDA_ERROR_INVALID_VALUE;
-    graph = calloc(1, sizeof(*graph));
+    graph = new_graph(NULL);
     if (!graph)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    graph->kind = FLYT_SOFT_GRAPH;
-    graph->end = &graph->first;
     *phGraph = graph;
     return CUDA_SUCCESS;
 }
 
 FLYT_SOFT_API cuGraphDestroy(CUgraph hGraph)
 {
-    if (!flyt_soft_is(hGraph, FLYT_SOFT_GRAPH))
+    if (!flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) || hGraph->parent)
         return CUDA_ERROR_INVALID_VALUE;
-    free_nodes(hGraph);
-    hGraph->kind = FLYT_SOFT_DEAD;
-    free(hGraph);
+    free_graph(hGraph);
     return CUDA_SUCCESS;
 }
 
 /* ---- executable graphs ---- */
+
+static bool copy_nodes(struct CUgraph_st *to, const struct CUgraph_st *from);
+
+static bool copy_conditional(struct CUgraph_st *to, struct conditional_work *work, const struct conditional_work *from)
+{
+    bool is_copied;
+
+    *work = (struct conditional_work){
+        .condition = flyt_soft_condition_ref(from->condition), .type = from->type, .body_count = from->body_count};
+    is_copied = make_bodies(work, to);
+    for (unsigned i = 0; i < from->body_count && is_copied; i++)
+        is_copied = copy_nodes(work->bodies[i], from->bodies[i]);
+    return is_copied;
+}
 
 static bool copy_node(struct CUgraph_st *to, const struct CUgraphNode_st *from)
 {
@@ -234,6 +387,8 @@ static bool copy_node(struct CUgraph_st *to, const struct CUgraphNode_st *from)
 
     if (!node)
         return false;
+    if (from->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return copy_conditional(to, &node->conditional, &from->conditional);
     if (from->type == CU_GRAPH_NODE_TYPE_MEMSET)
         node->fill = from->fill;
     if (from->type == CU_GRAPH_NODE_TYPE_MEMCPY)
@@ -248,11 +403,21 @@ static bool copy_node(struct CUgraph_st *to, const struct CUgraphNode_st *from)
     return node->kernel.params;
 }
 
-static void free_exec(struct CUgraphExec_st *exec)
+static bool copy_nodes(struct CUgraph_st *to, const struct CUgraph_st *from)
 {
+    bool is_copied = true;
+
+    for (const struct CUgraphNode_st *node = from->first; node && is_copied; node = node->next)
+        is_copied = copy_node(to, node);
+    return is_copied;
+}
+
+static void unref_exec(struct CUgraphExec_st *exec)
+{
+    if (atomic_fetch_sub(&exec->refs, 1) != 1)
+        return;
     free_nodes(&exec->nodes);
     flyt_soft_record_unref(exec->last);
-    exec->kind = FLYT_SOFT_DEAD;
     free(exec);
 }
 
@@ -286,17 +451,118 @@ static CUresult node_op(struct CUgraphNode_st *node, struct flyt_soft_op **ret_o
     }
 }
 
-/* What a launch would refuse is refused here. */
-static CUresult check(struct CUgraphExec_st *exec)
+/* ---- what the operation of a conditional node does ---- */
+
+static CUresult run_conditional(const struct conditional_work *work);
+
+static CUresult run_body(const struct CUgraph_st *body)
 {
     CUresult r = CUDA_SUCCESS;
 
-    for (struct CUgraphNode_st *node = exec->nodes.first; node && r == CUDA_SUCCESS; node = node->next) {
+    for (struct CUgraphNode_st *node = body->first; node && r == CUDA_SUCCESS; node = node->next) {
+        struct flyt_soft_op *op = NULL;
+
+        if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            r = run_conditional(&node->conditional);
+        else
+            r = node_op(node, &op);
+        if (r == CUDA_SUCCESS && op && op->run)
+            r = op->run(op);
+        if (op)
+            op->free(op);
+    }
+    return r;
+}
+
+static CUresult run_conditional(const struct conditional_work *work)
+{
+    const struct flyt_soft_condition *condition = work->condition;
+    uint32_t value = flyt_soft_condition_value(condition);
+    CUresult r = CUDA_SUCCESS;
+
+    switch (work->type) {
+    case CU_GRAPH_COND_TYPE_IF:
+        if (value || work->body_count > 1)
+            r = run_body(work->bodies[value ? 0 : 1]);
+        break;
+    case CU_GRAPH_COND_TYPE_WHILE:
+        while (r == CUDA_SUCCESS && flyt_soft_condition_value(condition) && !atomic_load(&condition->device->cancel))
+            r = run_body(work->bodies[0]);
+        break;
+    default:
+        if (value < work->body_count)
+            r = run_body(work->bodies[value]);
+    }
+    return r;
+}
+
+/* A conditional node, or the start of a launch. */
+struct conditional_op {
+    struct flyt_soft_op op;
+    struct CUgraphExec_st *exec; /* one reference */
+    const struct CUgraphNode_st *node;
+};
+
+static CUresult conditional_run(struct flyt_soft_op *op)
+{
+    return run_conditional(&((struct conditional_op *)op)->node->conditional);
+}
+
+static void begin_conditions(const struct CUgraph_st *graph)
+{
+    for (const struct CUgraphNode_st *node = graph->first; node; node = node->next) {
+        if (node->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            continue;
+        flyt_soft_condition_begin(node->conditional.condition);
+        for (unsigned i = 0; i < node->conditional.body_count; i++)
+            begin_conditions(node->conditional.bodies[i]);
+    }
+}
+
+static CUresult begin_run(struct flyt_soft_op *op)
+{
+    begin_conditions(&((struct conditional_op *)op)->exec->nodes);
+    return CUDA_SUCCESS;
+}
+
+static void conditional_free(struct flyt_soft_op *op)
+{
+    unref_exec(((struct conditional_op *)op)->exec);
+    free(op);
+}
+
+static CUresult conditional_op(struct CUgraphExec_st *exec, const struct CUgraphNode_st *node,
+                               CUresult (*run)(struct flyt_soft_op *op), struct flyt_soft_op **ret_op)
+{
+    struct conditional_op *op = malloc(sizeof(*op));
+
+    if (!op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    atomic_fetch_add(&exec->refs, 1);
+    *op = (struct conditional_op){.op = {.run = run, .free = conditional_free}, .exec = exec, .node = node};
+    *ret_op = &op->op;
+    return CUDA_SUCCESS;
+}
+
+/* ---- executable graphs: the API ---- */
+
+/* What a launch would refuse is refused here; so are conditions that no node reads. */
+static CUresult check(const struct CUgraph_st *graph)
+{
+    CUresult r = CUDA_SUCCESS;
+
+    for (const struct flyt_soft_condition *one = graph->conditions; one && r == CUDA_SUCCESS; one = one->next_in_graph)
+        r = one->is_used ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (struct CUgraphNode_st *node = graph->first; node && r == CUDA_SUCCESS; node = node->next) {
         struct flyt_soft_op *op = NULL;
 
         r = node_op(node, &op);
         if (r == CUDA_SUCCESS && op)
             op->free(op);
+        if (node->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            continue;
+        for (unsigned i = 0; i < node->conditional.body_count && r == CUDA_SUCCESS; i++)
+            r = check(node->conditional.bodies[i]);
     }
     return r;
 }
@@ -305,24 +571,24 @@ FLYT_SOFT_API cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGra
 {
     struct CUctx_st *ctx;
     struct CUgraphExec_st *exec;
-    bool is_copied = true;
     CUresult r = flyt_soft_enter(&ctx);
 
     if (r != CUDA_SUCCESS)
         return r;
     if (!phGraphExec || !flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) || flags)
         return CUDA_ERROR_INVALID_VALUE;
+    r = check(hGraph);
+    if (r != CUDA_SUCCESS)
+        return r;
     exec = calloc(1, sizeof(*exec));
     if (!exec)
         return CUDA_ERROR_OUT_OF_MEMORY;
     exec->kind = FLYT_SOFT_GRAPH_EXEC;
     exec->nodes.end = &exec->nodes.first;
-    for (const struct CUgraphNode_st *node = hGraph->first; node && is_copied; node = node->next)
-        is_copied = copy_node(&exec->nodes, node);
-    r = is_copied ? check(exec) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (r != CUDA_SUCCESS) {
-        free_exec(exec);
-        return r;
+    atomic_init(&exec->refs, 1);
+    if (!copy_nodes(&exec->nodes, hGraph)) {
+        unref_exec(exec);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *phGraphExec = exec;
     return CUDA_SUCCESS;
@@ -332,7 +598,8 @@ FLYT_SOFT_API cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     if (!flyt_soft_is(hGraphExec, FLYT_SOFT_GRAPH_EXEC))
         return CUDA_ERROR_INVALID_VALUE;
-    free_exec(hGraphExec);
+    hGraphExec->kind = FLYT_SOFT_DEAD;
+    unref_exec(hGraphExec);
     return CUDA_SUCCESS;
 }
 
@@ -353,6 +620,33 @@ FLYT_SOFT_API cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
     return enter_launch(hGraphExec, hStream, &stream);
 }
 
+static bool has_conditionals(const struct CUgraph_st *graph)
+{
+    const struct CUgraphNode_st *node = graph->first;
+
+    while (node && node->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        node = node->next;
+    return node;
+}
+
+static CUresult push_nodes(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+    struct flyt_soft_op *begin = NULL;
+    CUresult r = has_conditionals(&exec->nodes) ? conditional_op(exec, NULL, begin_run, &begin) : CUDA_SUCCESS;
+
+    if (begin)
+        flyt_soft_stream_push(stream, begin);
+    for (struct CUgraphNode_st *node = exec->nodes.first; node && r == CUDA_SUCCESS; node = node->next) {
+        const bool is_conditional = node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+        struct flyt_soft_op *op = NULL;
+
+        r = is_conditional ? conditional_op(exec, node, conditional_run, &op) : node_op(node, &op);
+        if (r == CUDA_SUCCESS && op)
+            flyt_soft_stream_push(stream, op);
+    }
+    return r;
+}
+
 FLYT_SOFT_API cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
     struct CUstream_st *stream;
@@ -363,13 +657,8 @@ FLYT_SOFT_API cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
         return r;
     if (hGraphExec->last)
         r = flyt_soft_stream_mark(stream, flyt_soft_record_ref(hGraphExec->last), NULL);
-    for (struct CUgraphNode_st *node = hGraphExec->nodes.first; node && r == CUDA_SUCCESS; node = node->next) {
-        struct flyt_soft_op *op = NULL;
-
-        r = node_op(node, &op);
-        if (r == CUDA_SUCCESS && op)
-            flyt_soft_stream_push(stream, op);
-    }
+    if (r == CUDA_SUCCESS)
+        r = push_nodes(hGraphExec, stream);
     done = r == CUDA_SUCCESS ? flyt_soft_record_new() : NULL;
     if (!done)
         return r == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : r;

@@ -156,6 +156,7 @@ static int device_init(struct flyt_soft_device *device, int index, const struct 
     device->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
     device->limits[CU_LIMIT_SHMEM_SIZE] = device->arch.shared_optin_bytes;
     pthread_mutex_init(&device->contexts_mutex, NULL);
+    pthread_mutex_init(&device->conditions_mutex, NULL);
     pthread_mutex_init(&device->print.write_mutex, NULL);
     pthread_mutex_init(&device->print.mutex, NULL);
     return flyt_soft_map_init(device, config->memory_bytes);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/softgpu/driver/condition.h"
 #include "cpu/softgpu/driver/graph.h"
 #include "cpu/softgpu/driver/module.h"
 #include "cpu/softgpu/driver/queue.h"
@@ -235,6 +236,7 @@ static CUresult launch_new(const CUlaunchConfig *config, struct CUfunc_st *funct
         .print = print,
         .heap_alloc = flyt_soft_heap_alloc,
         .heap_free = flyt_soft_heap_free,
+        .set_condition = flyt_soft_condition_set,
         .user = device,
         .cancel = &device->cancel,
     };

@@ -77,7 +77,14 @@ struct ptx_code {
     uint32_t result_offset, result_bytes;
 };
 
-enum ptx_builtin { PTX_BUILTIN_NONE, PTX_BUILTIN_PRINT, PTX_BUILTIN_ASSERT, PTX_BUILTIN_MALLOC, PTX_BUILTIN_FREE };
+enum ptx_builtin {
+    PTX_BUILTIN_NONE,
+    PTX_BUILTIN_PRINT,
+    PTX_BUILTIN_ASSERT,
+    PTX_BUILTIN_MALLOC,
+    PTX_BUILTIN_FREE,
+    PTX_BUILTIN_CONDITION
+};
 
 /* A call site. Offsets count in the caller's frame of local memory. */
 struct ptx_call {

@@ -234,6 +234,25 @@ static const struct ptx_insn *heap_call(struct ptx_warp *w, const struct ptx_ins
     return in + 1;
 }
 
+/* cudaGraphSetConditional(handle, value): what is no handle is an address that is none. */
+static const struct ptx_insn *set_condition(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    const struct ptx_call *call = in->call;
+    const struct flyt_ptx_launch *launch = w->run->launch;
+
+    PTX_EACH_LANE(lane, w->mask)
+    {
+        uint64_t handle;
+        uint32_t value;
+
+        memcpy(&handle, local_place(w, lane, w->frame->local_base + call->arg_offset[0]), sizeof handle);
+        memcpy(&value, local_place(w, lane, w->frame->local_base + call->arg_offset[1]), sizeof value);
+        if (!launch->set_condition || !launch->set_condition(launch->user, handle, value))
+            return flyt_ptx_warp_fault(w, CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
+    return in + 1;
+}
+
 const struct ptx_insn *flyt_ptx_exec_builtin(struct ptx_warp *w, const struct ptx_insn *in)
 {
     switch (in->call->builtin) {
@@ -241,6 +260,8 @@ const struct ptx_insn *flyt_ptx_exec_builtin(struct ptx_warp *w, const struct pt
         return flyt_ptx_builtin_print(w, in);
     case PTX_BUILTIN_ASSERT:
         return flyt_ptx_builtin_assert(w, in);
+    case PTX_BUILTIN_CONDITION:
+        return set_condition(w, in);
     default:
         return heap_call(w, in);
     }

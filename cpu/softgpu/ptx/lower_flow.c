@@ -73,11 +73,13 @@ static const struct {
     const char *name;
     enum ptx_builtin builtin;
     unsigned arg_count;
+    unsigned short_arg; /* one that need not have 8 bytes: its place and 1; 0: none */
 } builtins[] = {
-    {"vprintf", PTX_BUILTIN_PRINT, 2},
-    {"__assertfail", PTX_BUILTIN_ASSERT, 5},
-    {"malloc", PTX_BUILTIN_MALLOC, 1},
-    {"free", PTX_BUILTIN_FREE, 1},
+    {"vprintf", PTX_BUILTIN_PRINT, 2, 0},
+    {"__assertfail", PTX_BUILTIN_ASSERT, 5, 3},
+    {"malloc", PTX_BUILTIN_MALLOC, 1, 0},
+    {"free", PTX_BUILTIN_FREE, 1, 0},
+    {"cudaGraphSetConditional", PTX_BUILTIN_CONDITION, 2, 2},
 };
 
 static struct ptx_variable *call_variable(struct ptx_lower *lower, const struct ptx_operand *operand)
@@ -134,7 +136,7 @@ static void fill_builtin(struct ptx_lower *lower, struct ptx_call *call, const c
             if (call->arg_count != builtins[i].arg_count || (call->result_bytes && call->result_bytes < result_bytes))
                 flyt_ptx_lower_invalid(lower, "a built-in function is called with other arguments");
             for (unsigned arg = 0; arg < call->arg_count; arg++)
-                if (call->arg_bytes[arg] != 8 && (builtins[i].builtin != PTX_BUILTIN_ASSERT || arg != 2))
+                if (call->arg_bytes[arg] != (arg + 1 == builtins[i].short_arg ? 4 : 8))
                     flyt_ptx_lower_invalid(lower, "a built-in function is called with other arguments");
             call->builtin = builtins[i].builtin;
             return;

@@ -143,6 +143,10 @@ typedef void (*flyt_ptx_print_fn)(void *user, bool is_error, const char *text, s
 typedef uint64_t (*flyt_ptx_heap_alloc_fn)(void *user, uint64_t bytes);
 typedef void (*flyt_ptx_heap_free_fn)(void *user, uint64_t address);
 
+/* Sets the condition of a graph's conditional nodes (cudaGraphSetConditional); false: there is no such handle. Called
+ * from worker threads. */
+typedef bool (*flyt_ptx_set_condition_fn)(void *user, uint64_t handle, uint32_t value);
+
 /* Counters of one launch, for accounting; every field is a sum over all threads of the launch. */
 struct flyt_ptx_counts {
     uint64_t thread_instructions;
@@ -170,7 +174,8 @@ struct flyt_ptx_launch {
     flyt_ptx_print_fn print;
     flyt_ptx_heap_alloc_fn heap_alloc;
     flyt_ptx_heap_free_fn heap_free;
-    void *user;                /* first argument of the three above */
+    flyt_ptx_set_condition_fn set_condition;
+    void *user;                /* first argument of the four above */
     const atomic_bool *cancel; /* set by anyone: the launch stops soon, with CUDA_ERROR_LAUNCH_FAILED. May be NULL */
 };
 

@@ -5,8 +5,8 @@
 //   check    launches each graph several times, with other input each time, and compares: "right N" (the N-th time), or
 //            "wrong WHAT" and exit status 8
 //   begin    begins a capture and gives it work: "begun"; "finish" ends it and launches what it has become: "finished"
-//   sms      "sms A B": of so many SMs a kernel and a graph's kernel know (%nsmid)
-//   end      also the end of input: "ended", exit status 0
+//   sms      "sms A B C": of so many SMs a kernel, a graph's kernel and one in the body of a conditional node know
+//   (%nsmid) end      also the end of input: "ended", exit status 0
 //
 // A CUDA error is "error CODE NAME line N" and exit status 7. Between commands it makes no CUDA call.
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@
 
 #define CHECK(call) check((call), __LINE__)
 
-enum { COUNT = 5000, LAUNCHES = 3, DEPTH = 40 };
+enum { COUNT = 5000, LAUNCHES = 3, DEPTH = 40, ROUNDS = 7 };
 
 static void check(cudaError_t error, int line)
 {
@@ -38,10 +38,17 @@ __global__ void note_sms(unsigned *ret_count)
     asm volatile("mov.u32 %0, %%nsmid;" : "=r"(*ret_count));
 }
 
+// One round less, in a graph's loop.
+__global__ void count_down(unsigned *left, cudaGraphConditionalHandle handle)
+{
+    *left -= 1;
+    cudaGraphSetConditional(handle, *left);
+}
+
 static const dim3 grid((COUNT + 255) / 256), block(256);
 static cudaStream_t stream, side;
-static unsigned *words, *by, *sms, *input, *output, called, want[COUNT], number;
-static cudaGraphExec_t deep, mixed, sms_exec;
+static unsigned *words, *by, *sms, *left, *input, *output, called, want[COUNT], number;
+static cudaGraphExec_t deep, mixed, looping, sms_exec;
 
 static void CUDART_CB count_call(void *user)
 {
@@ -56,6 +63,37 @@ static cudaGraphExec_t end_capture(void)
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
     CHECK(cudaGraphDestroy(graph));
     return exec;
+}
+
+// What is captured in the side stream next is the body of a loop in what the stream captures. Ends with end_loop.
+static cudaGraphConditionalHandle begin_loop(void)
+{
+    cudaGraphConditionalHandle handle;
+    cudaStreamCaptureStatus status;
+    const cudaGraphNode_t *ends;
+    const cudaGraphEdgeData *edges;
+    cudaGraphNodeParams params = {};
+    cudaGraphNode_t node;
+    cudaGraph_t graph;
+    size_t count;
+    CHECK(cudaStreamGetCaptureInfo(stream, &status, NULL, &graph, &ends, &edges, &count));
+    CHECK(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
+    params.type = cudaGraphNodeTypeConditional;
+    params.conditional.handle = handle;
+    params.conditional.type = cudaGraphCondTypeWhile;
+    params.conditional.size = 1;
+    CHECK(cudaGraphAddNode(&node, graph, ends, NULL, count, &params));
+    CHECK(cudaStreamUpdateCaptureDependencies(stream, &node, NULL, 1, cudaStreamSetCaptureDependencies));
+    CHECK(cudaStreamBeginCaptureToGraph(side, params.conditional.phGraph_out[0], NULL, NULL, 0,
+                                        cudaStreamCaptureModeRelaxed));
+    return handle;
+}
+
+static void end_loop(cudaGraphConditionalHandle handle)
+{
+    cudaGraph_t body;
+    count_down<<<1, 1, 0, side>>>(left, handle);
+    CHECK(cudaStreamEndCapture(side, &body));
 }
 
 // Many kernels, and one with copies of host memory, a function of the host's, and a branch on another stream.
@@ -81,7 +119,18 @@ static void make_graphs(void)
     mixed = end_capture();
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     note_sms<<<1, 1, 0, stream>>>(sms);
+    CHECK(cudaMemsetAsync(left, 1, 1, stream));
+    cudaGraphConditionalHandle handle = begin_loop();
+    note_sms<<<1, 1, 0, side>>>(sms + 1);
+    end_loop(handle);
     sms_exec = end_capture();
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaMemsetAsync(left, ROUNDS, 1, stream));
+    handle = begin_loop();
+    step<<<grid, block, 0, side>>>(words, by);
+    end_loop(handle);
+    step<<<grid, block, 0, stream>>>(words, by);
+    looping = end_capture();
 }
 
 static void expect_step(unsigned value, int times)
@@ -98,8 +147,9 @@ static void check_all(void)
         *input = number * 100 + n;
         CHECK(cudaGraphLaunch(mixed, stream));
         CHECK(cudaGraphLaunch(deep, stream));
+        CHECK(cudaGraphLaunch(looping, stream));
         CHECK(cudaGraphLaunch(mixed, stream));
-        expect_step(*input, DEPTH + 2);
+        expect_step(*input, DEPTH + ROUNDS + 3);
         CHECK(cudaStreamSynchronize(stream));
         if (called != before + 2) {
             printf("wrong count of calls: %u after %u\n", called, before);
@@ -128,14 +178,14 @@ static void finish(void)
 
 static void tell_sms(void)
 {
-    unsigned plain, in_graph;
+    unsigned plain, in_graph[2];
     note_sms<<<1, 1, 0, stream>>>(sms);
     CHECK(cudaMemcpyAsync(&plain, sms, sizeof plain, cudaMemcpyDeviceToHost, stream));
-    CHECK(cudaMemsetAsync(sms, 0, sizeof *sms, stream));
+    CHECK(cudaMemsetAsync(sms, 0, sizeof in_graph, stream));
     CHECK(cudaGraphLaunch(sms_exec, stream));
-    CHECK(cudaMemcpyAsync(&in_graph, sms, sizeof in_graph, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaMemcpyAsync(in_graph, sms, sizeof in_graph, cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamSynchronize(stream));
-    printf("sms %u %u\n", plain, in_graph);
+    printf("sms %u %u %u\n", plain, in_graph[0], in_graph[1]);
 }
 
 int main(void)
@@ -146,7 +196,9 @@ int main(void)
     CHECK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
     CHECK(cudaMalloc((void **)&words, sizeof want));
     CHECK(cudaMalloc((void **)&by, sizeof *by));
-    CHECK(cudaMalloc((void **)&sms, sizeof *sms));
+    CHECK(cudaMalloc((void **)&sms, 2 * sizeof *sms));
+    CHECK(cudaMalloc((void **)&left, sizeof *left));
+    CHECK(cudaMemset(left, 0, sizeof *left));
     CHECK(cudaMallocHost((void **)&input, sizeof *input));
     output = (unsigned *)malloc(sizeof want);
     CHECK(cudaMemset(words, 0, sizeof want));

@@ -159,6 +159,107 @@ struct graph_changes : mover {
     }
 };
 
+static __global__ void loop_step(uint32_t *word, const uint32_t *by, uint32_t *left, cudaGraphConditionalHandle handle)
+{
+    *word = *word * mover_factor(*by) + *by;
+    *left -= 1;
+    cudaGraphSetConditional(handle, *left);
+}
+
+static __global__ void tell_condition(const uint32_t *value, cudaGraphConditionalHandle handle)
+{
+    cudaGraphSetConditional(handle, *value);
+}
+
+/* Loops that the GPU ends, of as many rounds as the program says, and another path where it says none. */
+struct graph_loops : mover {
+    enum { GRAPHS = 3, LAUNCHES = 6, TURNS_MAX = 50 };
+    cudaStream_t stream;
+    uint32_t *words, *by, *left, want[GRAPHS];
+    cudaGraph_t graphs[GRAPHS];
+    cudaGraphExec_t execs[GRAPHS];
+
+    cudaGraphNode_t kernel(cudaGraph_t graph, const cudaGraphNode_t *before, void *function, void **args)
+    {
+        cudaKernelNodeParams params = {};
+        cudaGraphNode_t node;
+
+        params.func = function;
+        params.gridDim = params.blockDim = dim3(1);
+        params.kernelParams = args;
+        CHECK(cudaGraphAddKernelNode(&node, graph, before, before ? 1 : 0, &params));
+        return node;
+    }
+    cudaGraph_t *conditional(cudaGraph_t graph, cudaGraphNode_t before, cudaGraphConditionalHandle handle,
+                             cudaGraphConditionalNodeType type, unsigned size)
+    {
+        cudaGraphNodeParams params = {};
+        cudaGraphNode_t node;
+
+        params.type = cudaGraphNodeTypeConditional;
+        params.conditional.handle = handle;
+        params.conditional.type = type;
+        params.conditional.size = size;
+        CHECK(cudaGraphAddNode(&node, graph, before ? &before : NULL, NULL, before ? 1 : 0, &params));
+        return params.conditional.phGraph_out;
+    }
+    void make(int g)
+    {
+        cudaGraphConditionalHandle any, again;
+        uint32_t *word = words + g, *mine = left + g;
+        cudaGraph_t *paths, *loop;
+
+        CHECK(cudaGraphCreate(&graphs[g], 0));
+        CHECK(cudaGraphConditionalHandleCreate(&any, graphs[g], 0, 0));
+        CHECK(cudaGraphConditionalHandleCreate(&again, graphs[g], 1, cudaGraphCondAssignDefault));
+        void *tell_args[] = {&mine, &any}, *loop_args[] = {&word, &by, &mine, &again};
+        const uint32_t turns = 2;
+        void *step_args[] = {&word, &by, (void *)&turns};
+        cudaGraphNode_t tell = kernel(graphs[g], NULL, (void *)tell_condition, tell_args);
+        paths = conditional(graphs[g], tell, any, cudaGraphCondTypeIf, 2);
+        loop = conditional(paths[0], NULL, again, cudaGraphCondTypeWhile, 1);
+        kernel(loop[0], NULL, (void *)loop_step, loop_args);
+        kernel(paths[1], NULL, (void *)step_word, step_args);
+        CHECK(cudaGraphInstantiate(&execs[g], graphs[g], 0));
+    }
+    void set_up() override
+    {
+        const uint32_t value = 33;
+
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        words = mover_words(GRAPHS);
+        left = mover_words(GRAPHS);
+        by = mover_words(1);
+        CHECK(cudaMemcpy(by, &value, sizeof value, cudaMemcpyHostToDevice));
+        CHECK(cudaMemset(words, 0, GRAPHS * sizeof *words));
+        CHECK(cudaDeviceSynchronize());
+        for (int g = 0; g < GRAPHS; g++) {
+            want[g] = 0;
+            make(g);
+        }
+    }
+    void round() override
+    {
+        for (int i = 0; i < LAUNCHES; i++) {
+            int g = (int)random(GRAPHS);
+            uint32_t turns = random(TURNS_MAX);
+
+            CHECK(cudaMemcpyAsync(left + g, &turns, sizeof turns, cudaMemcpyHostToDevice, stream));
+            CHECK(cudaGraphLaunch(execs[g], stream));
+            want[g] = stepped(want[g], 33, turns ? turns : 2);
+        }
+        CHECK(cudaStreamSynchronize(stream));
+        mover_expect_words(words, std::vector<uint32_t>(want, want + GRAPHS), "what loops have stepped");
+        if (random(4) == 0) {
+            int g = (int)random(GRAPHS);
+
+            CHECK(cudaGraphExecDestroy(execs[g]));
+            CHECK(cudaGraphDestroy(graphs[g]));
+            make(g);
+        }
+    }
+};
+
 /* A capture that is under way for several rounds, while other streams work. */
 struct capture_under_way : mover {
     enum { ROUNDS = 4 };
@@ -263,6 +364,7 @@ struct graph_outlives_module : mover {
 static const mover_entry entries[] = {
     {"graph_launches", 0, mover_make<graph_launches>, "a graph with work of the GPU and of the host"},
     {"graph_changes", 0, mover_make<graph_changes>, "graphs whose nodes are changed between launches"},
+    {"graph_loops", 0, mover_make<graph_loops>, "graphs with loops and choices that the GPU makes"},
     {"graph_outlives_module", 0, mover_make<graph_outlives_module>, "a graph whose module is gone"},
     {"capture_under_way", 0, mover_make<capture_under_way>, "a capture that lasts for rounds"},
 };
