@@ -285,6 +285,9 @@ static bool note_naming(void *user, uint64_t handle)
 {
     const struct naming_walk *walk = user;
     struct planning *self = walk->self;
+    const struct naming *last = self->naming_count ? &self->namings[self->naming_count - 1] : NULL;
+    if (last && last->flat == walk->flat && last->handle == handle)
+        return true; /* most kernels of a body name the same one */
     struct naming *list = realloc(self->namings, (self->naming_count + 1) * sizeof *list);
     if (!list)
         return false;
@@ -293,10 +296,13 @@ static bool note_naming(void *user, uint64_t handle)
     return true;
 }
 
+/* Without a conditional node there are none, whatever kernels are given. False: no memory. */
 static bool note_namings(struct planning *self)
 {
-    bool are_noted = true;
-    for (unsigned i = 0; i < self->all.count && are_noted; i++)
+    bool are_noted = true, has_conditionals = false;
+    for (unsigned i = 0; i < self->all.count; i++)
+        has_conditionals |= self->all.list[i].node && self->all.list[i].node->data.kind == FLYT_NODE_CONDITIONAL;
+    for (unsigned i = 0; has_conditionals && i < self->all.count && are_noted; i++)
         if (!is_empty(&self->all.list[i])) {
             struct naming_walk walk = {self, i};
             are_noted = flyt_conditions_named_locked(&self->all.list[i].node->data, note_naming, &walk);
