@@ -44,6 +44,8 @@ int flyt_node_server_send_folder(struct flyt_node_server *server, const struct f
  * session as `from` has it (NULL: it begins). */
 int flyt_node_server_equip(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
                            const struct flyt_node_server *from);
+/* Lets go of the session's claims, and frees it: nothing else is left of it. */
+void flyt_node_server_drop(struct flyt_node_server *server);
 /* That memory, with the session's claims; fd is taken over. */
 void flyt_node_server_take_vm_memory(struct flyt_node_server *server, int fd);
 /* It serves that from now on. Its ticket and times are the caller's to set. */

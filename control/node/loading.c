@@ -60,7 +60,7 @@ static void free_session(struct flyt_node_loading *loading)
     flyt_node_extents_drop(session->node, &session->extents, session->server_id);
     flyt_node_charge_end(session);
     explicit_bzero(session->token, sizeof session->token);
-    free(session);
+    flyt_node_server_drop(session);
 }
 
 void flyt_node_loading_fini(struct flyt_node_loading *loading)
@@ -430,7 +430,7 @@ void flyt_node_loading_leave(struct flyt_node_loading *loading)
         flyt_node_resume_leave(session);
     flyt_node_extents_leave(&session->extents);
     explicit_bzero(session->token, sizeof session->token);
-    free(session);
+    flyt_node_server_drop(session);
 }
 
 void flyt_node_loading_let_go(struct flyt_node_loading *loading)

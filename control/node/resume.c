@@ -111,7 +111,7 @@ static void finish(struct flyt_node_server *session)
     flyt_node_resume_abandon(session);
     unlink_away(session);
     flyt_node_server_end_session(session, "");
-    free(session);
+    flyt_node_server_drop(session);
     flyt_node_changed(node);
     flyt_node_pool_fill(node); /* whoever waits for it is told */
 }
@@ -471,7 +471,7 @@ static void go_on(struct flyt_node_server *server, const struct flyt_manager_lin
     free_hand_over(server);
     if (!has_process) {
         unlink_away(session);
-        free(session);
+        flyt_node_server_drop(session);
     }
     if (is_moved || is_restored) /* it is told of when its server says that it goes on */
         return;
@@ -768,6 +768,6 @@ void flyt_node_resume_fini(struct flyt_node *node)
         unlink_away(session);
         snprintf(session->end_reason, sizeof session->end_reason, "the node manager ends");
         flyt_node_server_end_session(session, "");
-        free(session);
+        flyt_node_server_drop(session);
     }
 }

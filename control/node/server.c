@@ -326,6 +326,13 @@ static int send_vm_memory(struct flyt_node_server *server, const char *vm_ip, co
     return status;
 }
 
+void flyt_node_server_drop(struct flyt_node_server *server)
+{
+    if (server->has_vm_memory)
+        flyt_close(server->vm_memory_fd);
+    free(server);
+}
+
 void flyt_node_server_take_vm_memory(struct flyt_node_server *server, int fd)
 {
     if (server->has_vm_memory)
@@ -735,9 +742,7 @@ static void forget(struct flyt_node_server *server)
     flyt_node_resume_fail(server);
     detach(server);
     flyt_call_record_unmap(server->record);
-    if (server->has_vm_memory)
-        flyt_close(server->vm_memory_fd);
-    free(server);
+    flyt_node_server_drop(server);
 }
 
 /* How a process ended, for the log and for whoever asks what became of a session. */

@@ -114,6 +114,13 @@ def claims(pid):
     return total
 
 
+def is_claimed(path):
+    """Whether anybody on this machine has locked some of the file for the host's side: a guest's locks are far behind its end."""
+    with open("/proc/locks") as f:
+        rows = [line.split() for line in f]
+    return any(row[5].split(":")[2] == str(os.stat(path).st_ino) and int(row[6]) < 1 << 40 for row in rows if row[1] == "OFDLCK")
+
+
 def shares(system, program, i=0, is_shared=True):
     """Whether program and server have the file, and its bytes go through it. The session."""
     path = system.file(i)
@@ -158,7 +165,9 @@ def at_each_server_of_the_node():
             program.is_right()
             system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:0", "--force", *PATIENCE)
             program.is_right()
+        expect(is_claimed(system.file(0)), "what the session has is claimed")
         ends(system, program)
+        within(60, lambda: not is_claimed(system.file(0)), "nothing is claimed behind its end")
 
 
 @scenario
