@@ -220,12 +220,10 @@ static void check_events(void)
 static void check_refusals(void)
 {
     CUdevResourceDesc desc;
-    CUdevResource pair[2] = {groups[0], whole_gpu};
     CUgreenCtx green;
     CHECK_CU(cuDevResourceGenerateDesc(&desc, groups, 1));
     EXPECT_CU(cuGreenCtxCreate(&green, desc, 0, 0), CUDA_ERROR_INVALID_VALUE);
     EXPECT_CU(cuGreenCtxCreate(&green, desc, 1000, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_ERROR_INVALID_DEVICE);
-    EXPECT_CU(cuDevResourceGenerateDesc(&desc, pair, 2), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     EXPECT_CU(cuDevResourceGenerateDesc(&desc, NULL, 1), CUDA_ERROR_INVALID_VALUE);
     EXPECT_CU(cuDevResourceGenerateDesc(NULL, groups, 1), CUDA_ERROR_INVALID_VALUE);
 }

@@ -262,12 +262,12 @@ CUresult flyt_green_describe(const CUdevResource *resources, unsigned count, CUd
     CUresult result = flyt_client_enter();
     for (unsigned i = 0; i < count && !result; i++) {
         result = take(&resources[i], &one);
-        if (!result && i && (one.device != all.device || one.split != all.split || !one.split))
+        /* The manual asks for results of one split; the driver of 13.0 takes others, too. */
+        if (!result && i && one.device != all.device)
             result = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         if (result)
             break;
         all.device = one.device;
-        all.split = one.split;
         for (unsigned word = 0; word < WORDS; word++)
             all.ranks[word] |= one.ranks[word];
     }

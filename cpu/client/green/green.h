@@ -32,7 +32,7 @@ FLYT_API CUresult flyt_green_split(CUdevResource *results, unsigned *in_out_coun
                                    CUdevResource *ret_remaining, unsigned flags, unsigned min_count);
 
 /* cuDevResourceGenerateDesc. The descriptor stays as long as the process, as CUDA has nothing that frees one; equal
- * ones are the same. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: of several devices or splits; CUDA_ERROR_OUT_OF_MEMORY.
+ * ones are the same. CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION: of several devices; CUDA_ERROR_OUT_OF_MEMORY.
  */
 FLYT_API CUresult flyt_green_describe(const CUdevResource *resources, unsigned count, CUdevResourceDesc *ret_desc);
 
