@@ -37,6 +37,7 @@ struct pool {
     struct pool *next;
     int device;
     bool is_default, is_destroyed;
+    unsigned handle_types;
     uint64_t reserved_bytes, reserved_high_bytes, used_bytes, used_high_bytes, bytes_max;
     uint64_t threshold_bytes;
     int reuse[3];         /* attributes that are kept, and change nothing */
@@ -311,6 +312,20 @@ static struct block *take_cached_locked(struct pool *pool, uint64_t bytes, const
     if (done)
         uncache_locked(done);
     return done;
+}
+
+bool flyt_pool_has(uint64_t address, CUmemoryPool *ret_pool, unsigned *ret_handle_types)
+{
+    if (!atomic_load_explicit(&pools.block_count, memory_order_relaxed))
+        return false;
+    pthread_mutex_lock(&pools.mutex);
+    const struct block *block = find_block_locked(address);
+    if (block && ret_pool)
+        *ret_pool = (CUmemoryPool)block->pool;
+    if (block && ret_handle_types)
+        *ret_handle_types = block->pool->handle_types;
+    pthread_mutex_unlock(&pools.mutex);
+    return block != NULL;
 }
 
 /* ---- giving back ---- */

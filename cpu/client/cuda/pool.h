@@ -45,6 +45,9 @@ FLYT_API CUresult flyt_pool_get_access(CUmemoryPool pool, const CUmemLocation *l
 
 /* ---- inside the library; these do not enter ---- */
 
+/* Whether the address is where something begins that a pool has given out; which pool, and its handle types (NULL:
+ * not asked for). */
+bool flyt_pool_has(uint64_t address, CUmemoryPool *ret_pool, unsigned *ret_handle_types);
 /* cuMemFree of an address that a pool has given out. False: it is none; true: *ret_result. */
 bool flyt_pool_take_back(uint64_t address, CUresult *ret_result);
 /* Something was waited for: what pools hold above their thresholds, and nothing uses any more, goes to the server. */

@@ -76,6 +76,9 @@ CUresult flyt_serve_device_info(struct flyt_call *call, const flyt_device_info_a
         res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE] = 0;
         res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE] = 0;
     }
+    /* What processes share goes through the node manager. */
+    if (!call->session->manager)
+        res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED] = 0;
     /* The GPU, for the program, is what it was given of it. */
     if (device->group_size)
         res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] =

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/server/cuda/account.h"
+#include "cpu/server/cuda/ipc.h"
 #include "cpu/server/manager/limit.h"
 #include "cpu/server/core/manager.h"
 #include "cpu/server/cuda/memory.h"
@@ -101,10 +102,14 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
             flyt_account_take_answer(device, order->need.number);
         break;
     }
+    case FLYT_MANAGER_LINK_BROKERED:
+        flyt_ipc_take_answer(session, &order->shared, order->fd_count ? order->fds[0] : -1);
+        break;
     case FLYT_MANAGER_LINK_WELCOME:
         for (unsigned i = 0; i < session->device_count; i++)
             flyt_memory_tell_extents(&session->devices[i], order->welcome.send_extents);
         flyt_execution_tell(session);
+        flyt_ipc_tell(session);
         break;
     case FLYT_MANAGER_LINK_KILL:
     case FLYT_MANAGER_LINK_GO:
