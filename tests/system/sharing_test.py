@@ -143,6 +143,35 @@ def by_descriptors():
 
 
 @scenario
+def pools_and_pointers():
+    """Of a pool that one process made, two more get what it has taken; they take nothing of it themselves."""
+    with whole_system() as system:
+        a, b, c = sharers(system, 3)
+        path = system.path("pool")
+        b.says("receive_pool", path)
+        b.hears("listens")
+        a.does("make_pool", path)
+        b.hears("ok")
+        for name, size, seed in (("little", 6000, 2), ("large", 3 * MIB, 2**32 - 5)):
+            a.does("take", name, size)
+            a.does("fill", name, seed)
+            data = a.does("pointer", name)
+            b.does("accept", name, data)
+            expect_equal(b.does("sum", name), total(seed, size), name)
+            b.does("fill", name, 77)
+            expect_equal(a.does("sum", name), total(77, size), name, "written by another")
+            a.is_refused("CUDA_ERROR_INVALID_VALUE", "handle", name)
+        b.is_refused("CUDA_ERROR_INVALID_VALUE", "take", "own", 4096)
+        c.is_refused("CUDA_ERROR_INVALID_VALUE", "accept", "large", data)
+        for one in (b, a):
+            for name in ("little", "large"):
+                one.does("free", name)
+        for one in (c, b, a):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
 def others_are_refused():
     """Another VM's program that shows the same token; and everybody when what it names was freed."""
     with whole_system(vms=2) as system:

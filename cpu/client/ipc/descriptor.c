@@ -1,5 +1,5 @@
-/* Descriptors: a memfd that nobody can change any more, in which a token stands. */
-#include "cpu/client/ipc/ipc.h"
+/* Descriptors, and physical memory that is passed on by them. */
+#include "cpu/client/ipc/descriptor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,20 +10,13 @@
 
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/virtual.h"
-#include "cpu/client/ipc/token.h"
+#include "cpu/client/ipc/ipc.h"
 
 enum { SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
 
-static const char magic[16] = "flyt memory";
+static const char memory_magic[FLYT_DESCRIPTOR_MAGIC_BYTES] = "flyt memory";
 
-struct content {
-    char magic[sizeof magic];
-    unsigned char token[FLYT_TOKEN_OF_MEMORY_BYTES];
-    uint64_t bytes;
-};
-_Static_assert(sizeof(struct content) == 56, "descriptor layout");
-
-static CUresult write_descriptor(const struct content *content, int *ret_fd)
+CUresult flyt_descriptor_write(const struct flyt_descriptor_content *content, int *ret_fd)
 {
     int fd = memfd_create("flyt memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
@@ -36,17 +29,16 @@ static CUresult write_descriptor(const struct content *content, int *ret_fd)
     return CUDA_SUCCESS;
 }
 
-static bool read_descriptor(int fd, struct content *ret_content)
+bool flyt_descriptor_read(int fd, const char *magic, struct flyt_descriptor_content *ret_content)
 {
     struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
     return seals >= 0 && (seals & SEALS) == SEALS && !fstat(fd, &info) && info.st_size == sizeof *ret_content &&
            pread(fd, ret_content, sizeof *ret_content, 0) == (ssize_t)sizeof *ret_content &&
-           !memcmp(ret_content->magic, magic, sizeof magic);
+           !memcmp(ret_content->magic, magic, sizeof ret_content->magic);
 }
 
-/* What both functions below ask first. */
-static CUresult check_type(CUmemAllocationHandleType type)
+CUresult flyt_descriptor_check_type(CUmemAllocationHandleType type)
 {
     CUresult result = flyt_client_enter();
     if (result)
@@ -60,10 +52,10 @@ CUresult flyt_ipc_export_physical(CUmemGenericAllocationHandle handle, CUmemAllo
                                   unsigned long long flags, void *ret_handle)
 {
     struct flyt_virtual_memory memory;
-    struct content content = {0};
+    struct flyt_descriptor_content content = {0};
     uint64_t offset;
     int fd;
-    CUresult result = check_type(type);
+    CUresult result = flyt_descriptor_check_type(type);
     if (!result && flags)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
@@ -77,10 +69,10 @@ CUresult flyt_ipc_export_physical(CUmemGenericAllocationHandle handle, CUmemAllo
     } else {
         result = flyt_ipc_export(memory.address, handle, content.token, &offset);
     }
-    content.bytes = memory.bytes;
-    memcpy(content.magic, magic, sizeof magic);
+    content.number = memory.bytes;
+    memcpy(content.magic, memory_magic, sizeof memory_magic);
     if (!result)
-        result = write_descriptor(&content, &fd);
+        result = flyt_descriptor_write(&content, &fd);
     if (!result)
         memcpy(ret_handle, &fd, sizeof fd);
     return result;
@@ -94,16 +86,16 @@ static void end_import(struct flyt_import *import)
 CUresult flyt_ipc_import_physical(void *os_handle, CUmemAllocationHandleType type,
                                   CUmemGenericAllocationHandle *ret_handle)
 {
-    struct content content;
+    struct flyt_descriptor_content content;
     struct flyt_import *import;
-    CUresult result = check_type(type);
-    if (!result && !read_descriptor((int)(intptr_t)os_handle, &content))
+    CUresult result = flyt_descriptor_check_type(type);
+    if (!result && !flyt_descriptor_read((int)(intptr_t)os_handle, memory_magic, &content))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_ipc_import(content.token, &import);
     if (result)
         return result;
-    if (import->bytes == content.bytes)
+    if (import->bytes == content.number)
         result =
             flyt_virtual_adopt(import, import->record.minted_id, import->device, import->bytes, end_import, ret_handle);
     else

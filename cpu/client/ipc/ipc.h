@@ -28,6 +28,17 @@ FLYT_API CUresult flyt_ipc_export_physical(CUmemGenericAllocationHandle handle, 
 FLYT_API CUresult flyt_ipc_import_physical(void *os_handle, CUmemAllocationHandleType type,
                                            CUmemGenericAllocationHandle *ret_handle);
 
+/* cuMemPoolExportToShareableHandle, cuMemPoolImportFromShareableHandle, cuMemPoolExportPointer, cuMemPoolImportPointer.
+ * Nothing can be allocated of an imported pool. What is imported of it is freed as what a pool has given out is; that
+ * waits for what uses it. */
+FLYT_API CUresult flyt_ipc_export_pool(CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags,
+                                       void *ret_handle);
+FLYT_API CUresult flyt_ipc_import_pool(void *os_handle, CUmemAllocationHandleType type, unsigned long long flags,
+                                       CUmemoryPool *ret_pool);
+FLYT_API CUresult flyt_ipc_export_pointer(CUmemPoolPtrExportData *ret_data, CUdeviceptr address);
+FLYT_API CUresult flyt_ipc_import_pointer(CUdeviceptr *ret_address, CUmemoryPool pool,
+                                          const CUmemPoolPtrExportData *data);
+
 /* What attributes of a pointer say of sharing. All zero where nothing can be shared, the pool apart. */
 struct flyt_ipc_pointer {
     bool has_handle;       /* CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE */

@@ -7,6 +7,9 @@
 //   handle NAME | open NAME HANDLE         an IPC handle, in hexadecimal digits
 //   send NAME PATH | receive NAME PATH     a descriptor by the unix socket at PATH, which the receiver has made: it
 //                                          answers "listens" first
+//   make_pool PATH | receive_pool PATH     a pool: sends its descriptor | receives it
+//   take NAME BYTES | pointer NAME         of the pool that was made | as data, in hexadecimal digits
+//   accept NAME DATA                       what another process has taken of it
 //   left                                   free bytes, as cudaMemGetInfo says
 // nvcc: -lcuda
 #include <cuda.h>
@@ -21,13 +24,14 @@
 #include <string>
 
 struct memory {
-    enum { ALLOCATED, OPENED, MAPPED } kind;
+    enum { ALLOCATED, OPENED, MAPPED, POOLED } kind;
     CUdeviceptr address;
     size_t bytes;
     CUmemGenericAllocationHandle physical;
 };
 
 static std::map<std::string, memory> memories;
+static CUmemoryPool pool;
 
 __global__ void fill(unsigned *numbers, size_t count, unsigned seed)
 {
@@ -70,6 +74,8 @@ static CUresult let_go(const memory &one)
         return cuMemFree(one.address);
     if (one.kind == memory::OPENED)
         return cuIpcCloseMemHandle(one.address);
+    if (one.kind == memory::POOLED)
+        return cuMemFreeAsync(one.address, 0);
     CUresult result = cuMemUnmap(one.address, one.bytes);
     if (!result)
         result = cuMemAddressFree(one.address, one.bytes);
@@ -106,56 +112,92 @@ static bool pass(int at, int *fd, size_t *bytes, bool is_sent)
     return done == (ssize_t)sizeof *bytes;
 }
 
+static bool send_to(const char *path, int fd, size_t bytes)
+{
+    int at = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct sockaddr_un address = address_of(path);
+    bool is_sent = !connect(at, (struct sockaddr *)&address, sizeof address) && pass(at, &fd, &bytes, true);
+    close(at);
+    close(fd);
+    return is_sent;
+}
+
 static CUresult send(const memory &one, const char *path)
 {
-    int fd = -1, at = socket(AF_UNIX, SOCK_STREAM, 0);
-    struct sockaddr_un address = address_of(path);
-    size_t bytes = one.bytes;
+    int fd;
     CUresult result = cuMemExportToShareableHandle(&fd, one.physical, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    if (!result && (connect(at, (struct sockaddr *)&address, sizeof address) || !pass(at, &fd, &bytes, true)))
-        result = CUDA_ERROR_OPERATING_SYSTEM;
+    return result || send_to(path, fd, one.bytes) ? result : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+static CUresult make_pool(const char *path)
+{
+    int fd;
+    CUmemPoolProps properties = {};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUresult result = cuMemPoolCreate(&pool, &properties);
+    if (!result)
+        result = cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    return result || send_to(path, fd, 0) ? result : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+/* -1: none has come. */
+static int receive_from(const char *path, size_t *bytes)
+{
+    int fd = -1, listening = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct sockaddr_un address = address_of(path);
+    if (bind(listening, (struct sockaddr *)&address, sizeof address) || listen(listening, 1))
+        return -1;
+    puts("listens");
+    fflush(stdout);
+    int at = accept(listening, NULL, NULL);
+    bool has_come = at >= 0 && pass(at, &fd, bytes, false);
     close(at);
-    if (fd >= 0)
-        close(fd);
+    close(listening);
+    return has_come ? fd : -1;
+}
+
+static CUresult receive_pool(const char *path)
+{
+    size_t none;
+    int fd = receive_from(path, &none);
+    CUresult result = cuMemPoolImportFromShareableHandle(&pool, (void *)(uintptr_t)fd,
+                                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    close(fd);
     return result;
 }
 
 static CUresult receive(memory *one, const char *path)
 {
-    int fd = -1, listening = socket(AF_UNIX, SOCK_STREAM, 0);
-    struct sockaddr_un address = address_of(path);
-    if (bind(listening, (struct sockaddr *)&address, sizeof address) || listen(listening, 1))
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    puts("listens");
-    fflush(stdout);
-    int at = accept(listening, NULL, NULL);
-    bool has_come = at >= 0 && pass(at, &fd, &one->bytes, false);
-    close(at);
-    close(listening);
-    if (!has_come)
-        return CUDA_ERROR_OPERATING_SYSTEM;
+    int fd = receive_from(path, &one->bytes);
     CUresult result = cuMemImportFromShareableHandle(&one->physical, (void *)(uintptr_t)fd,
                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     close(fd);
     return result ? result : map(one);
 }
 
-static std::string handle_text(const CUipcMemHandle &handle)
+static std::string digits_of(const void *data, size_t bytes)
 {
     std::string text;
     char digits[3];
-    for (unsigned char byte : handle.reserved) {
-        snprintf(digits, sizeof digits, "%02x", byte);
+    for (size_t i = 0; i < bytes; i++) {
+        snprintf(digits, sizeof digits, "%02x", ((const unsigned char *)data)[i]);
         text += digits;
     }
     return text;
 }
 
+static void read_digits(const char *text, void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes && text[2 * i]; i++)
+        sscanf(text + 2 * i, "%2hhx", (unsigned char *)data + i);
+}
+
 static CUresult open(memory *one, const char *text)
 {
     CUipcMemHandle handle = {};
-    for (size_t i = 0; i < sizeof handle && text[2 * i]; i++)
-        sscanf(text + 2 * i, "%2hhx", (unsigned char *)&handle.reserved[i]);
+    read_digits(text, &handle, sizeof handle);
     CUresult result = cuIpcOpenMemHandle(&one->address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     return result ? result : cuMemGetAddressRange(NULL, &one->bytes, one->address);
 }
@@ -192,6 +234,21 @@ static CUresult carry_out(const std::string &verb, const std::string &name, cons
     } else if (verb == "receive") {
         fresh.kind = memory::MAPPED;
         result = receive(&fresh, word);
+    } else if (verb == "take") {
+        fresh.kind = memory::POOLED;
+        fresh.bytes = strtoull(word, NULL, 0);
+        result = cuMemAllocFromPoolAsync(&fresh.address, fresh.bytes, pool, 0);
+    } else if (verb == "accept") {
+        CUmemPoolPtrExportData data = {};
+        fresh.kind = memory::POOLED;
+        read_digits(word, &data, sizeof data);
+        result = cuMemPoolImportPointer(&fresh.address, pool, &data);
+        if (!result)
+            result = cuMemGetAddressRange(NULL, &fresh.bytes, fresh.address);
+    } else if (verb == "make_pool") {
+        return make_pool(name.c_str());
+    } else if (verb == "receive_pool") {
+        return receive_pool(name.c_str());
     } else {
         const memory &one = memories[name];
         if (verb == "fill") {
@@ -207,7 +264,13 @@ static CUresult carry_out(const std::string &verb, const std::string &name, cons
         if (verb == "handle") {
             CUipcMemHandle handle;
             result = cuIpcGetMemHandle(&handle, one.address + 4);
-            *answer = handle_text(handle);
+            *answer = digits_of(&handle, sizeof handle);
+            return result;
+        }
+        if (verb == "pointer") {
+            CUmemPoolPtrExportData data;
+            result = cuMemPoolExportPointer(&data, one.address);
+            *answer = digits_of(&data, sizeof data);
             return result;
         }
         if (verb == "send")
@@ -229,7 +292,7 @@ static CUresult carry_out(const std::string &verb, const std::string &name, cons
 
 int main()
 {
-    char line[512], verb[16], name[64], word[256];
+    char line[512], verb[16], name[256], word[256];
     if (cudaFree(NULL))
         return 1;
     puts("ready");
@@ -238,7 +301,7 @@ int main()
         std::string answer;
         const char *error = "ok";
         *name = *word = 0;
-        sscanf(line, "%15s %63s %255s", verb, name, word);
+        sscanf(line, "%15s %255s %255s", verb, name, word);
         CUresult result = carry_out(verb, name, word, &answer);
         if (result)
             cuGetErrorName(result, &error);
