@@ -231,7 +231,7 @@ unsigned flyt_node_allocation_absent(const struct flyt_node_allocation *allocati
         const struct flyt_ledger *ledger = allocation->slots[i].ledger;
         unsigned count = ledger ? flyt_ledger_list(ledger, ids) : 0, here = ledger ? 0 : 1;
         for (unsigned j = 0; j < count; j++)
-            here += !has_server(allocation->node, ids[j]);
+            here += ids[j] != flyt_node_broker_entry(allocation) && !has_server(allocation->node, ids[j]);
         absent = here > absent ? here : absent;
     }
     return absent;

@@ -83,6 +83,7 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
         slot = message->extent.slot; /* not held: the server credits its charge itself */
         bytes = 0;
     }
+    flyt_node_broker_extent_gone(server, message->extent.extent_id);
     if (bytes && slot < server->allocation->now.slots.slots_len && server->allocation->slots[slot].ledger) {
         int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->server_id, bytes);
         if (status)
@@ -208,6 +209,13 @@ static void hear(struct flyt_node_server *server, struct flyt_manager_link_messa
             flyt_node_server_take_vm_memory(server, fd);
         else
             flyt_close(fd);
+        break;
+    case FLYT_MANAGER_LINK_EXPORT:
+    case FLYT_MANAGER_LINK_EXPORT_GONE:
+    case FLYT_MANAGER_LINK_IMPORT:
+    case FLYT_MANAGER_LINK_IMPORT_HELD:
+    case FLYT_MANAGER_LINK_IMPORT_GONE:
+        flyt_node_broker_hear(server, message);
         break;
     case FLYT_MANAGER_LINK_RETURN:
         if (message->data_bytes && !*server->end_reason)

@@ -73,7 +73,8 @@ static bool is_known(const struct look *look, uint64_t server_id)
     const struct known *known = look->known;
 
     return bsearch(&server_id, known->ids, known->count, sizeof server_id, compare_ids) ||
-           flyt_node_resume_has(look->node, server_id) || flyt_node_loading_has(look->node, server_id);
+           server_id == flyt_node_broker_entry(look->allocation) || flyt_node_resume_has(look->node, server_id) ||
+           flyt_node_loading_has(look->node, server_id);
 }
 
 static void drop_unknown(const struct look *look)
@@ -146,7 +147,8 @@ static void end(const struct look *look, struct flyt_node_server *server, uint64
 static void look_at_limit(const struct look *look)
 {
     struct flyt_node_slot *slot = &look->allocation->slots[look->slot];
-    uint64_t held_bytes = 0, all_bytes = 0, most_bytes = 0;
+    const uint64_t left_bytes = flyt_node_broker_left_bytes(look->allocation, look->slot);
+    uint64_t held_bytes = left_bytes, all_bytes = left_bytes, most_bytes = 0;
     struct flyt_node_server *most = NULL;
 
     for (struct flyt_node_server *server = look->allocation->watched.first; server; server = server->watched_next) {
@@ -164,7 +166,7 @@ static void look_at_limit(const struct look *look)
     }
     bool is_over = held_bytes > look->limit_bytes || all_bytes > look->limit_bytes + FLYT_NODE_OVERSHOOT_BYTES;
     slot->over_looks = is_over && !look->allocation->now.when_free ? slot->over_looks + 1 : 0;
-    if (slot->over_looks < FLYT_NODE_MEMORY_LOOKS)
+    if (slot->over_looks < FLYT_NODE_MEMORY_LOOKS || !most)
         return;
     slot->over_looks = 0;
     end(look, most, most_bytes, all_bytes);

@@ -195,11 +195,12 @@ static void end_rejoining(struct flyt_node *node)
                 const struct flyt_node_server *server = node->servers;
                 while (server && server->server_id != ids[j])
                     server = server->next;
-                if (!server && !flyt_node_resume_has(node, ids[j]) && !flyt_node_loading_has(node, ids[j]) &&
-                    !flyt_node_charge_stays(node, ids[j]))
+                if (!server && ids[j] != flyt_node_broker_entry(allocation) && !flyt_node_resume_has(node, ids[j]) &&
+                    !flyt_node_loading_has(node, ids[j]) && !flyt_node_charge_stays(node, ids[j]))
                     flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
             }
         }
+    flyt_node_broker_settle_all(node);
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
         flyt_node_switch_settle(node, allocation);
         flyt_node_groups_look(node, allocation);

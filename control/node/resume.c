@@ -466,6 +466,7 @@ static void go_on(struct flyt_node_server *server, const struct flyt_manager_lin
         flyt_node_move_given(session->move);
     else
         flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
+    flyt_node_broker_move(session, server);
     if (is_restored)
         flyt_node_loading_given(session);
     free_hand_over(server);

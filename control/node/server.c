@@ -777,6 +777,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
     flyt_node_killed_remove(&node->state, server->session_id);
     /* First the memory, then its charge: nobody is granted what is not free yet. */
     flyt_node_extents_drop(node, &server->extents, server->server_id);
+    flyt_node_broker_end(server);
     flyt_node_charge_end(server);
     flyt_node_share_leave(server);
     snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
@@ -820,6 +821,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     flyt_node_checkpoint_exit(server);
     flyt_node_loading_exit(server);
     flyt_node_trial_exit(server);
+    flyt_node_broker_exit(server);
     bool goes_on = flyt_node_move_exit(server) || flyt_node_resume_may_wait(server);
     if (server->allocation && !goes_on)
         flyt_node_server_end_session(server, how);
@@ -860,6 +862,7 @@ void flyt_node_server_free(struct flyt_node_server *server)
     if (server->allocation) {
         /* It goes on, with its memory and its charge, and looks for the next node manager. */
         flyt_node_extents_leave(&server->extents);
+        flyt_node_broker_free(server);
     } else if (server->is_child && !server->outlives && server->pid_fd >= 0) {
         flyt_node_server_kill_warm(server);
         if (!reap_until(server, server->node->stop_ms))

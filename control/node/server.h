@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "control/node/broker.h"
 #include "control/node/extent.h"
 #include "control/node/link_queue.h"
 #include "control/node/memory_watch.h"
@@ -101,6 +102,7 @@ struct flyt_node_server {
         char cause[128];
     } fault; /* fault.h */
     struct flyt_node_extents extents;
+    struct flyt_node_brokerage broker;
     struct {
         uint64_t entry_id, allocation_id; /* 0: none */
         bool has_stayed;                  /* that session has ended */

@@ -6,6 +6,7 @@
 #include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/memory.h"
+#include "cpu/client/ipc/ipc.h"
 
 /* ---- device memory ---- */
 
@@ -89,9 +90,11 @@ static CUresult pointer_attribute(CUpointer_attribute attribute, const struct fl
         *ret_value = VALUE_U32(flyt_pointer_is_reached(pointer) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                                                                 : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
         break;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* no memory can be exported */
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *ret_value = VALUE_U64(flyt_ipc_pointer_find(address).handle_types);
+        break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *ret_value = VALUE_U64(0);
+        *ret_value = VALUE_U64((uintptr_t)flyt_ipc_pointer_find(address).pool);
         break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         *ret_value = VALUE_U32(pointer->is_synchronous);
@@ -100,6 +103,8 @@ static CUresult pointer_attribute(CUpointer_attribute attribute, const struct fl
         *ret_value = VALUE_U32(pointer->is_managed);
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *ret_value = VALUE_U32(flyt_ipc_pointer_find(address).has_handle);
+        break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         *ret_value = VALUE_U32(0);

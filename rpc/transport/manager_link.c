@@ -152,6 +152,11 @@ static bool is_good_stopped(const struct flyt_manager_link_message *message)
            message->stopped.extent_count <= FLYT_MANAGER_LINK_EXTENTS_MAX;
 }
 
+static bool is_good_shared(const struct flyt_manager_link_message *message)
+{
+    return message->shared.slot < FLYT_SLOTS_MAX && message->shared.has_memory <= 1 && message->shared.outcome <= 0;
+}
+
 static bool is_good_library(const struct flyt_manager_link_message *message)
 {
     return message->library.has_ended <= 1 && (message->library.has_ended || message->data_bytes > 0);
@@ -196,6 +201,11 @@ static unsigned stopped_descriptors(const struct flyt_manager_link_message *mess
 static unsigned made_descriptors(const struct flyt_manager_link_message *message)
 {
     return message->made.outcome == 0;
+}
+
+static unsigned brokered_descriptors(const struct flyt_manager_link_message *message)
+{
+    return message->shared.has_memory;
 }
 
 static bool is_good_use(const struct flyt_manager_link_message *message)
@@ -271,6 +281,13 @@ static const struct kind kinds[FLYT_MANAGER_LINK_KINDS] = {
     [FLYT_MANAGER_LINK_RECORD] = {.descriptors = 1},
     [FLYT_MANAGER_LINK_TRY] = {PART(stop), .descriptors = 1, .is_good = is_good_stop},
     [FLYT_MANAGER_LINK_VM_MEMORY] = {.descriptors = FLYT_MANAGER_LINK_VM_MEMORY_FDS},
+    [FLYT_MANAGER_LINK_EXPORT] = {PART(shared), .is_good = is_good_shared},
+    [FLYT_MANAGER_LINK_EXPORT_GONE] = {PART(shared), .is_good = is_good_shared},
+    [FLYT_MANAGER_LINK_IMPORT] = {PART(shared), .is_good = is_good_shared},
+    [FLYT_MANAGER_LINK_IMPORT_HELD] = {PART(shared), .is_good = is_good_shared},
+    [FLYT_MANAGER_LINK_IMPORT_GONE] = {PART(shared), .is_good = is_good_shared},
+    [FLYT_MANAGER_LINK_BROKERED] = {PART(shared), .descriptors_of = brokered_descriptors, .is_good = is_good_shared,
+                                    .is_order = true},
 };
 
 /* NULL: there is no such kind. */

@@ -221,6 +221,27 @@ enum flyt_manager_link_kind {
      * description the session's servers claim (rpc/base/claims.h) what they have page-locked, each of them and the
      * manager together; and in the second each what its rings have, until its process ends. */
     FLYT_MANAGER_LINK_VM_MEMORY = 46,
+
+    /* ---- what sessions of one VM on this node share (`shared`), to the manager ---- */
+
+    /* A token names, from now on, an extent of the session that EXTENT has told of. Answered by BROKERED, also where
+     * the session has told of it before. */
+    FLYT_MANAGER_LINK_EXPORT = 47,
+    /* The token names nothing any more. `shared`: its token. What an extent that is gone was named by goes with it. */
+    FLYT_MANAGER_LINK_EXPORT_GONE = 48,
+    /* What the token names is wanted. Answered by BROKERED, which may take as long as a session of the VM that is
+     * between two servers takes. */
+    FLYT_MANAGER_LINK_IMPORT = 49,
+    /* The server has an extent of another session's (`shared`: session_id, extent_id, bytes, slot), as a node manager
+     * that was restarted does not know; and has it no more. */
+    FLYT_MANAGER_LINK_IMPORT_HELD = 50,
+    FLYT_MANAGER_LINK_IMPORT_GONE = 51,
+
+    /* ---- to the server ---- */
+
+    /* Answers EXPORT and IMPORT of that number: outcome; of an IMPORT with outcome 0 also whose extent it is, and
+     * descriptor: the memory. The server has it from now on. */
+    FLYT_MANAGER_LINK_BROKERED = 52,
     FLYT_MANAGER_LINK_KINDS
 };
 
@@ -454,6 +475,21 @@ struct flyt_manager_link_extent {
     uint32_t reserved;
 };
 
+enum { FLYT_MANAGER_LINK_TOKEN_BYTES = 32 };
+
+/* An extent that sessions share. */
+struct flyt_manager_link_shared {
+    uint64_t number;     /* of this server's questions, rising; it comes back with the answer */
+    uint64_t session_id; /* whose extent it is, */
+    uint64_t extent_id;  /* and which: it keeps both numbers where it goes on at another server */
+    uint64_t bytes;
+    uint32_t slot;
+    int32_t outcome;     /* 0; -ENOENT: the token names nothing; -EEXIST: it names something else; -ENOSPC */
+    uint32_t has_memory; /* 0 or 1: a descriptor of it comes with BROKERED */
+    uint32_t reserved;
+    unsigned char token[FLYT_MANAGER_LINK_TOKEN_BYTES];
+};
+
 struct flyt_manager_link_made {
     struct flyt_manager_link_extent extent;
     int32_t outcome; /* 0 or a negative errno: -ENOMEM: the GPU has no more */
@@ -597,6 +633,7 @@ struct flyt_manager_link_message {
         struct flyt_manager_link_made made;
         struct flyt_manager_link_prepared prepared;
         struct flyt_manager_link_receive receive;
+        struct flyt_manager_link_shared shared;
     };
     unsigned char data[FLYT_MANAGER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
 };
@@ -635,6 +672,7 @@ _Static_assert(sizeof(struct flyt_manager_link_library) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_made) == 40, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_prepared) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_returned) == 8, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_shared) == 80, "link layout");
 _Static_assert(offsetof(struct flyt_manager_link_message, session) == 8, "link layout");
 
 static inline unsigned flyt_manager_link_group_size(const struct flyt_manager_link_session *session, unsigned slot)

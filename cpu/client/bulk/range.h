@@ -13,7 +13,8 @@
 
 enum flyt_range_kind {
     FLYT_RANGE_ALLOCATION,
-    FLYT_RANGE_MAPPED, /* the program has mapped physical memory there (virtual.h) */
+    FLYT_RANGE_MAPPED,   /* the program has mapped physical memory there (virtual.h) */
+    FLYT_RANGE_IMPORTED, /* an allocation of another process's (cpu/client/ipc) */
     FLYT_RANGE_VARIABLE,
     FLYT_RANGE_HOST_ALLOC,
     FLYT_RANGE_HOST_REGISTERED
@@ -37,6 +38,12 @@ struct flyt_range {
 static inline bool flyt_range_is_host(const struct flyt_range *range)
 {
     return range->kind == FLYT_RANGE_HOST_ALLOC || range->kind == FLYT_RANGE_HOST_REGISTERED;
+}
+
+/* Whether it is what cuMemAlloc makes, or a pool: of the latter there are no handles. */
+static inline bool flyt_range_is_ipc_capable(const struct flyt_range *range)
+{
+    return range->kind == FLYT_RANGE_ALLOCATION && !range->is_managed;
 }
 
 /* Whether an address is none of a processor or a device: this library mints such for constants whose address the
@@ -66,8 +73,8 @@ bool flyt_range_is_pinned(uint64_t address, uint64_t bytes);
 bool flyt_range_is_foreign(uint64_t address);
 /* Whether the address lies in a page that is reserved for variables. */
 bool flyt_range_is_reserved(uint64_t address);
-/* Removes the range of host memory, or what is mapped, that begins at `base`; false: there is none of that kind.
- * ret_range may be NULL. */
+/* Removes the range of host memory, or what is mapped or imported, that begins at `base`; false: there is none of that
+ * kind. ret_range may be NULL. */
 bool flyt_range_remove(uint64_t base, enum flyt_range_kind kind, struct flyt_range *ret_range);
 /* Removes the allocation that begins at `base` and sends its memory_free. CUDA_ERROR_INVALID_VALUE: there is none. What
  * sending returns. */

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
@@ -26,17 +27,22 @@ struct block {
     uint64_t base, bytes;
     uint64_t context_id;
     struct pool *pool;
-    bool is_cached;            /* freed by the program */
-    uint64_t stream_id;        /* where it was freed, */
-    uint64_t freed_at;         /* behind this call */
-    struct block *next;        /* of its bucket, by address */
-    struct block *cached_next; /* of its pool's bucket, by size */
+    bool is_cached;             /* freed by the program */
+    uint64_t stream_id;         /* where it was freed, */
+    uint64_t freed_at;          /* behind this call */
+    struct block *next;         /* of its bucket, by address */
+    struct block *cached_next;  /* of its pool's bucket, by size */
+    struct flyt_import *import; /* another process's (cpu/client/ipc), which is told when it is freed; NULL: none */
+    CUresult (*ended)(struct flyt_import *import, uint64_t address, bool is_on_server);
 };
 
 struct pool {
     struct pool *next;
     int device;
     bool is_default, is_destroyed;
+    unsigned handle_types;
+    uint64_t pool_id; /* of one that processes share */
+    bool is_imported; /* nothing can be allocated of it */
     uint64_t reserved_bytes, reserved_high_bytes, used_bytes, used_high_bytes, bytes_max;
     uint64_t threshold_bytes;
     int reuse[3];         /* attributes that are kept, and change nothing */
@@ -154,7 +160,7 @@ CUresult flyt_pool_set_current(int device, CUmemoryPool handle)
         return result;
     pthread_mutex_lock(&pools.mutex);
     struct pool *pool = find_locked(handle);
-    if (!pool || pool->device != device)
+    if (!pool || pool->device != device || pool->is_imported)
         result = CUDA_ERROR_INVALID_VALUE;
     else
         pools.current[device] = pool;
@@ -197,6 +203,47 @@ CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemAllocation
     return result ? result : flyt_pool_set_current(location->id, pool);
 }
 
+static bool can_share(int device)
+{
+    const struct flyt_device_info *info;
+    return !flyt_device_info(device, &info) && info->attributes[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] &
+                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
+/* A fresh pool is known by a number that no other has. On failure it is gone. */
+static CUresult let_share_locked(struct pool *pool, unsigned handle_types)
+{
+    pool->handle_types = handle_types;
+    if (getrandom(&pool->pool_id, sizeof pool->pool_id, 0) == (ssize_t)sizeof pool->pool_id)
+        return CUDA_SUCCESS;
+    pool->is_destroyed = true;
+    forget_if_empty_locked(pool);
+    return CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+CUresult flyt_pool_describe(CUmemoryPool handle, struct flyt_pool_shared *ret_shared)
+{
+    pthread_mutex_lock(&pools.mutex);
+    const struct pool *pool = find_locked(handle);
+    if (pool)
+        *ret_shared = (struct flyt_pool_shared){pool->device, pool->handle_types, pool->pool_id, pool->is_imported};
+    pthread_mutex_unlock(&pools.mutex);
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult flyt_pool_adopt(int device, uint64_t pool_id, CUmemoryPool *ret_pool)
+{
+    pthread_mutex_lock(&pools.mutex);
+    struct pool *pool = new_pool_locked(device, UINT64_MAX);
+    if (pool) {
+        pool->pool_id = pool_id;
+        pool->is_imported = true;
+    }
+    CUresult result = tell(pool, ret_pool);
+    pthread_mutex_unlock(&pools.mutex);
+    return result;
+}
+
 CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
 {
     CUresult result = flyt_client_enter();
@@ -205,14 +252,18 @@ CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
     result = result ? result : check_location(&props->location, props->allocType);
     result = result ? result : enter_device(props->location.id);
     result = result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result; /* as the driver says it */
-    if (!result && props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    const unsigned handle_types = result ? 0 : (unsigned)props->handleTypes;
+    if (handle_types && (handle_types != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !can_share(props->location.id)))
         result = flyt_not_supported("pool that is shared with other processes");
     if (!result && props->usage)
         result = flyt_not_supported("pool for decompression");
     if (result)
         return result;
     pthread_mutex_lock(&pools.mutex);
-    result = tell(new_pool_locked(props->location.id, props->maxSize ? props->maxSize : UINT64_MAX), ret_pool);
+    struct pool *pool = new_pool_locked(props->location.id, props->maxSize ? props->maxSize : UINT64_MAX);
+    result = tell(pool, ret_pool);
+    if (pool && handle_types)
+        result = let_share_locked(pool, handle_types);
     pthread_mutex_unlock(&pools.mutex);
     return result;
 }
@@ -311,6 +362,20 @@ static struct block *take_cached_locked(struct pool *pool, uint64_t bytes, const
     if (done)
         uncache_locked(done);
     return done;
+}
+
+bool flyt_pool_has(uint64_t address, CUmemoryPool *ret_pool, unsigned *ret_handle_types)
+{
+    if (!atomic_load_explicit(&pools.block_count, memory_order_relaxed))
+        return false;
+    pthread_mutex_lock(&pools.mutex);
+    const struct block *block = find_block_locked(address);
+    if (block && ret_pool)
+        *ret_pool = (CUmemoryPool)block->pool;
+    if (block && ret_handle_types)
+        *ret_handle_types = block->pool->handle_types;
+    pthread_mutex_unlock(&pools.mutex);
+    return block != NULL;
 }
 
 /* ---- giving back ---- */
@@ -423,6 +488,7 @@ CUresult flyt_pool_destroy(CUmemoryPool handle)
 
 void flyt_pool_clear(uint64_t context_id, bool is_on_server)
 {
+    struct block *imported = NULL;
     pthread_mutex_lock(&pools.mutex);
     for (unsigned i = 0; i < BUCKETS; i++)
         for (struct block *one = pools.blocks[i], *next; one; one = next) {
@@ -430,9 +496,45 @@ void flyt_pool_clear(uint64_t context_id, bool is_on_server)
             if (one->context_id != context_id)
                 continue;
             leave_block_locked(one);
-            free(one);
+            if (one->import) {
+                one->next = imported;
+                imported = one;
+            } else {
+                free(one);
+            }
         }
     pthread_mutex_unlock(&pools.mutex);
+    while (imported) {
+        struct block *one = imported;
+        imported = one->next;
+        one->ended(one->import, one->base, is_on_server);
+        free(one);
+    }
+}
+
+CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t bytes, struct flyt_import *import,
+                               CUresult (*ended)(struct flyt_import *import, uint64_t address, bool is_on_server))
+{
+    struct block *block = calloc(1, sizeof *block);
+    if (!block)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&pools.mutex);
+    struct pool *pool = find_locked(handle);
+    if (pool && pool->is_imported) {
+        *block = (struct block){.base = address,
+                                .bytes = bytes,
+                                .context_id = flyt_primary_context_id(pool->device),
+                                .pool = pool,
+                                .import = import,
+                                .ended = ended};
+        enter_block_locked(block);
+        use_locked(block);
+    } else {
+        free(block);
+        pool = NULL;
+    }
+    pthread_mutex_unlock(&pools.mutex);
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- allocating and freeing ---- */
@@ -468,6 +570,8 @@ static CUresult take(CUmemoryPool handle, uint64_t bytes, const struct flyt_stre
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&pools.mutex);
     struct pool *pool = handle ? find_locked(handle) : current_locked(stream->device);
+    if (pool && pool->is_imported)
+        pool = NULL;
     *ret_block = NULL;
     *ret_pool = pool;
     if (!pool) {
@@ -512,6 +616,12 @@ CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_hand
     return result;
 }
 
+/* It is in no pool any more. */
+static CUresult end_block(const struct block *block)
+{
+    return block->import ? block->ended(block->import, block->base, true) : flyt_range_free(block->base);
+}
+
 bool flyt_pool_take_back(uint64_t address, CUresult *ret_result)
 {
     if (__builtin_expect(!atomic_load_explicit(&pools.block_count, memory_order_relaxed), 1))
@@ -523,7 +633,7 @@ bool flyt_pool_take_back(uint64_t address, CUresult *ret_result)
         leave_block_locked(block);
     pthread_mutex_unlock(&pools.mutex);
     if (block)
-        *ret_result = is_used ? flyt_range_free(address) : CUDA_ERROR_INVALID_VALUE;
+        *ret_result = is_used ? end_block(block) : CUDA_ERROR_INVALID_VALUE;
     if (is_used)
         free(block);
     return block != NULL;
@@ -546,11 +656,16 @@ CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
         return result;
     pthread_mutex_lock(&pools.mutex);
     struct block *block = find_block_locked(address);
+    const bool is_imported = block && block->import;
     if (block && block->is_cached)
         result = CUDA_ERROR_INVALID_VALUE;
-    else if (block)
+    else if (block && !is_imported)
         cache_locked(block, stream->stream_id, flyt_stream_order_sequence(stream));
     pthread_mutex_unlock(&pools.mutex);
+    if (is_imported) {
+        flyt_pool_take_back(address, &result);
+        return result;
+    }
     if (block)
         return result;
     flyt_watch_release(address);

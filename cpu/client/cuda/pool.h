@@ -25,7 +25,8 @@ FLYT_API CUresult flyt_pool_set_current(int device, CUmemoryPool pool);
 FLYT_API CUresult flyt_pool_default_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
-/* cuMemPoolCreate: device memory that is not shared with other processes; else CUDA_ERROR_NOT_SUPPORTED. */
+/* cuMemPoolCreate: device memory, shared by file descriptors where there is a node manager; else
+ * CUDA_ERROR_NOT_SUPPORTED. */
 FLYT_API CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool);
 /* cuMemPoolDestroy. What is allocated of it stays until it is freed. */
 FLYT_API CUresult flyt_pool_destroy(CUmemoryPool pool);
@@ -45,6 +46,27 @@ FLYT_API CUresult flyt_pool_get_access(CUmemoryPool pool, const CUmemLocation *l
 
 /* ---- inside the library; these do not enter ---- */
 
+/* Whether the address is where something begins that a pool has given out; which pool, and its handle types (NULL:
+ * not asked for). */
+bool flyt_pool_has(uint64_t address, CUmemoryPool *ret_pool, unsigned *ret_handle_types);
+struct flyt_import;
+
+/* What is to be known of a pool that processes share. */
+struct flyt_pool_shared {
+    int device;
+    unsigned handle_types; /* CUmemAllocationHandleType */
+    uint64_t pool_id;      /* the same in all of them */
+    bool is_imported;
+};
+
+/* CUDA_ERROR_INVALID_VALUE: it is none. */
+CUresult flyt_pool_describe(CUmemoryPool handle, struct flyt_pool_shared *ret_shared);
+/* Another process's pool, of which nothing can be allocated. CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult flyt_pool_adopt(int device, uint64_t pool_id, CUmemoryPool *ret_pool);
+/* What is imported of such a pool, in use; freed, it is told `ended`. CUDA_ERROR_INVALID_VALUE: it is no such pool;
+ * CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t bytes, struct flyt_import *import,
+                               CUresult (*ended)(struct flyt_import *import, uint64_t address, bool is_on_server));
 /* cuMemFree of an address that a pool has given out. False: it is none; true: *ret_result. */
 bool flyt_pool_take_back(uint64_t address, CUresult *ret_result);
 /* Something was waited for: what pools hold above their thresholds, and nothing uses any more, goes to the server. */

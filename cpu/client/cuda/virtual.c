@@ -28,6 +28,9 @@ struct physical {
     uint64_t bytes, address; /* address: of its extent */
     unsigned handle_types;
     unsigned handle_count, mapping_count; /* one of 0 both: the server is told to let it go */
+    struct flyt_import *import;           /* that it is; NULL: none */
+    uint64_t import_id;
+    void (*ended)(struct flyt_import *import);
 };
 
 enum mapping_state {
@@ -53,6 +56,7 @@ static struct {
 
 static struct flyt_table physical_table = FLYT_TABLE_INIT(FLYT_ID_PHYSICAL, struct physical, 1);
 
+FLYT_ANSWER_CALL(ipc_physical)
 FLYT_ANSWER_CALL(virtual_create)
 FLYT_ANSWER_CALL(virtual_map)
 FLYT_ANSWER_CALL(virtual_unmap)
@@ -229,6 +233,7 @@ CUresult flyt_virtual_create(size_t bytes, const CUmemAllocationProp *properties
     physical->handle_types = (unsigned)properties->requestedHandleTypes;
     physical->handle_count = 1;
     physical->mapping_count = 0;
+    physical->import = NULL;
     result = ask_for(physical);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_pool_give_back(physical->device))
         result = ask_for(physical);
@@ -257,8 +262,12 @@ static bool has_gone_locked(const struct physical *physical)
 static CUresult let_go(struct physical *physical)
 {
     flyt_virtual_release_args args = {.thread = flyt_thread_number(), .physical_id = physical->record.minted_id};
+    struct flyt_import *import = physical->import;
+    void (*ended)(struct flyt_import *) = physical->ended;
     int status = flyt_send_virtual_release(flyt_client.channel, &args, &physical->record.destroyed);
     flyt_table_free(&physical_table, &physical->record);
+    if (import)
+        ended(import);
     return flyt_client_status(status, "virtual_release");
 }
 
@@ -309,6 +318,64 @@ CUresult flyt_virtual_properties(CUmemGenericAllocationHandle handle, CUmemAlloc
                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = physical->device}};
     pthread_mutex_unlock(&books.mutex);
     return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult flyt_virtual_describe(CUmemGenericAllocationHandle handle, struct flyt_virtual_memory *ret_memory)
+{
+    pthread_mutex_lock(&books.mutex);
+    const struct physical *physical = find_locked(handle);
+    if (physical)
+        *ret_memory = (struct flyt_virtual_memory){.address = physical->address,
+                                                   .bytes = physical->bytes,
+                                                   .handle_types = physical->handle_types,
+                                                   .import = physical->import};
+    pthread_mutex_unlock(&books.mutex);
+    return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+bool flyt_virtual_is_there(uint64_t physical_id)
+{
+    return flyt_table_find(&physical_table, physical_id) != NULL;
+}
+
+unsigned flyt_virtual_handle_types(CUdeviceptr address)
+{
+    pthread_mutex_lock(&books.mutex);
+    const struct mapping *one = *place_locked(address);
+    unsigned types = one && one->address <= address ? one->physical->handle_types : 0;
+    pthread_mutex_unlock(&books.mutex);
+    return types;
+}
+
+CUresult flyt_virtual_adopt(struct flyt_import *import, uint64_t import_id, int device, uint64_t bytes,
+                            void (*ended)(struct flyt_import *import), CUmemGenericAllocationHandle *ret_handle)
+{
+    struct physical *physical = flyt_table_new(&physical_table);
+    if (!physical)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    physical->device = device;
+    physical->bytes = bytes;
+    physical->address = 0;
+    physical->handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    physical->handle_count = 1;
+    physical->mapping_count = 0;
+    physical->import = import;
+    physical->import_id = import_id;
+    physical->ended = ended;
+    flyt_ipc_physical_args args = {
+        .thread = flyt_thread_number(), .physical_id = physical->record.minted_id, .import_id = import_id};
+    flyt_ipc_physical_res res = {0};
+    int status = call_ipc_physical(&args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "ipc_physical");
+    if (!result) {
+        physical->record.created = 1;
+        flyt_table_publish(&physical->record);
+        *ret_handle = physical->record.minted_id;
+    }
+    flyt_answer_end();
+    if (result)
+        flyt_table_free(&physical_table, &physical->record);
+    return result;
 }
 
 /* ---- mappings ---- */
@@ -541,22 +608,36 @@ CUresult flyt_virtual_get_access(const CUmemLocation *location, CUdeviceptr addr
 
 /* ---- at another server ---- */
 
+static int make_own(struct flyt_restore *restore, const struct physical *one)
+{
+    flyt_virtual_restore_args args = {.thread = FLYT_RESTORE_THREAD,
+                                      .physical_id = one->record.minted_id,
+                                      .device = (unsigned)one->device,
+                                      .address = one->address,
+                                      .bytes = one->bytes};
+    flyt_virtual_restore_res res = {0};
+    int sent = flyt_call_virtual_restore(restore->fresh, &args, &res);
+    return flyt_restore_answered(restore, sent, res.result, "physical memory of device %d, %llu bytes", one->device,
+                                 (unsigned long long)one->bytes);
+}
+
+static int make_imported(struct flyt_restore *restore, const struct physical *one)
+{
+    flyt_ipc_physical_args args = {
+        .thread = FLYT_RESTORE_THREAD, .physical_id = one->record.minted_id, .import_id = one->import_id};
+    flyt_ipc_physical_res res = {0};
+    int sent = flyt_call_ipc_physical(restore->fresh, &args, &res);
+    return flyt_restore_answered(restore, sent, res.result, "physical memory of another process, %llu bytes",
+                                 (unsigned long long)one->bytes);
+}
+
 static int make_physical(struct flyt_restore *restore)
 {
-    struct physical *one;
+    const struct physical *one;
     uint32_t slot = 0;
     int status = 0;
-    while (!status && (one = flyt_table_next_at(&physical_table, restore->sequence, &slot))) {
-        flyt_virtual_restore_args args = {.thread = FLYT_RESTORE_THREAD,
-                                          .physical_id = one->record.minted_id,
-                                          .device = (unsigned)one->device,
-                                          .address = one->address,
-                                          .bytes = one->bytes};
-        flyt_virtual_restore_res res = {0};
-        int sent = flyt_call_virtual_restore(restore->fresh, &args, &res);
-        status = flyt_restore_answered(restore, sent, res.result, "physical memory of device %d, %llu bytes",
-                                       one->device, (unsigned long long)one->bytes);
-    }
+    while (!status && (one = flyt_table_next_at(&physical_table, restore->sequence, &slot)))
+        status = one->import ? make_imported(restore, one) : make_own(restore, one);
     return status;
 }
 

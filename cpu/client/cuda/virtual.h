@@ -4,13 +4,15 @@
  * the server hears of physical memory, and of what is mapped (cpu/server/cuda/physical.h). Physical memory belongs to
  * no context: a device that is reset keeps it.
  *
- * All functions but the last enter the library, and return what the driver's functions of these names document, and
- * CUDA_ERROR_NOT_SUPPORTED of memory that is not a device's. Any thread.
+ * The functions enter the library where nothing else is said, and return what the driver's functions of these names
+ * document, and CUDA_ERROR_NOT_SUPPORTED of memory that is not a device's. Any thread.
  */
 #ifndef FLYT_CLIENT_VIRTUAL_H
 #define FLYT_CLIENT_VIRTUAL_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <cuda.h>
 #include "cpu/client/core/api.h"
 
@@ -19,7 +21,8 @@ FLYT_API CUresult flyt_virtual_reserve(size_t bytes, size_t alignment, CUdevicep
                                        CUdeviceptr *ret_address);
 FLYT_API CUresult flyt_virtual_free(CUdeviceptr address, size_t bytes);
 
-/* cuMemCreate. A handle for POSIX file descriptors may be asked for, as there is memory then; it is not exported. */
+/* cuMemCreate. A handle for POSIX file descriptors may be asked for everywhere; where there is no node manager it is
+ * not exported. */
 FLYT_API CUresult flyt_virtual_create(size_t bytes, const CUmemAllocationProp *properties, unsigned long long flags,
                                       CUmemGenericAllocationHandle *ret_handle);
 /* cuMemRelease, cuMemRetainAllocationHandle. */
@@ -38,6 +41,27 @@ FLYT_API CUresult flyt_virtual_get_access(const CUmemLocation *location, CUdevic
 /* cuMemGetAllocationGranularity, cuMemGetAllocationPropertiesFromHandle. */
 FLYT_API CUresult flyt_virtual_granularity(const CUmemAllocationProp *properties, int option, size_t *ret_bytes);
 FLYT_API CUresult flyt_virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_properties);
+
+/* ---- inside the library; these do not enter ---- */
+
+struct flyt_import;
+
+/* Physical memory that the program has a handle of. */
+struct flyt_virtual_memory {
+    uint64_t address, bytes; /* address: of its extent; of an import, nothing */
+    unsigned handle_types;
+    struct flyt_import *import; /* that it is; NULL: the session's own */
+};
+
+/* CUDA_ERROR_INVALID_VALUE: it is no handle. */
+CUresult flyt_virtual_describe(CUmemGenericAllocationHandle handle, struct flyt_virtual_memory *ret_memory);
+/* Whether the server has physical memory of this id, with a handle or without. */
+bool flyt_virtual_is_there(uint64_t physical_id);
+/* Handle types of what is mapped at the address; 0: nothing is. */
+unsigned flyt_virtual_handle_types(CUdeviceptr address);
+/* Physical memory that is an import (cpu/client/ipc): what it is tells `ended`, when nothing of it is left here. */
+CUresult flyt_virtual_adopt(struct flyt_import *import, uint64_t import_id, int device, uint64_t bytes,
+                            void (*ended)(struct flyt_import *import), CUmemGenericAllocationHandle *ret_handle);
 
 /* Makes physical memory and mappings again (records/restore.h), behind the allocations. */
 struct flyt_restore;

@@ -18,6 +18,8 @@
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/texture.h"
 #include "cpu/client/cuda/virtual.h"
+#include "cpu/client/ipc/ipc.h"
+#include "cpu/client/ipc/token.h"
 #include "cpu/client/library/object.h"
 #include "cpu/client/records/library_restore.h"
 #include "cpu/client/records/restore.h"
@@ -36,6 +38,7 @@ static const struct flyt_part parts[] = {
     {.restore = flyt_device_restore},
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
+    {.context_end = flyt_ipc_clear, .restore = flyt_ipc_restore},
     {.restore = flyt_virtual_restore},
     {.context_end = flyt_array_clear, .restore = flyt_array_restore},
     {.context_end = flyt_texture_clear, .restore = flyt_texture_restore},

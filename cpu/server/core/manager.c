@@ -147,7 +147,8 @@ int flyt_manager_leave_order_with_all(struct flyt_manager *manager, const struct
         memcpy(order->fds, fds, fd_count * sizeof *fds);
     _Static_assert(sizeof order->move >= sizeof order->extent && sizeof order->move >= sizeof order->limit &&
                        sizeof order->move >= sizeof order->need && sizeof order->move >= sizeof order->share &&
-                       sizeof order->move >= sizeof order->sm && sizeof order->move >= sizeof order->stop,
+                       sizeof order->move >= sizeof order->sm && sizeof order->move >= sizeof order->stop &&
+                       sizeof order->move >= sizeof order->shared,
                    "largest");
     memcpy(&order->move, &message->move, sizeof order->move);
     if (!keep_data(order, message)) {

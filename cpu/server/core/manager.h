@@ -44,6 +44,7 @@ struct flyt_manager_order {
         struct flyt_manager_link_welcome welcome;
         struct flyt_manager_link_move move;
         struct flyt_manager_link_stop stop;
+        struct flyt_manager_link_shared shared;
     };
     size_t record_bytes; /* of TAKE_BACK */
     unsigned char *record;

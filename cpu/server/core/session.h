@@ -107,6 +107,7 @@ struct flyt_session {
     struct flyt_image_cache *images;
     struct flyt_constants *constants;
     struct flyt_mappings *mappings;
+    struct flyt_ipc *ipc;
     struct flyt_move *move;
     struct flyt_prepare *prepare;
     struct flyt_save *save;

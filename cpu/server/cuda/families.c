@@ -6,6 +6,7 @@
 
 #include "cpu/server/cuda/constant.h"
 #include "cpu/server/cuda/image_cache.h"
+#include "cpu/server/cuda/ipc.h"
 #include "cpu/server/cuda/memory.h"
 #include "cpu/server/cuda/physical.h"
 #include "cpu/server/core/part.h"
@@ -19,9 +20,9 @@ static int init(struct flyt_session *session, struct flyt_error *err)
     session->images = calloc(1, sizeof *session->images);
     session->constants = calloc(1, sizeof *session->constants);
     session->mappings = calloc(1, sizeof *session->mappings);
-    return session->images && session->constants && session->mappings
-               ? 0
-               : flyt_error_set(err, -ENOMEM, "out of host memory");
+    session->ipc = calloc(1, sizeof *session->ipc);
+    bool has_all = session->images && session->constants && session->mappings && session->ipc;
+    return has_all ? 0 : flyt_error_set(err, -ENOMEM, "out of host memory");
 }
 
 static int device_init(struct flyt_device *device, struct flyt_error *err)
@@ -31,6 +32,7 @@ static int device_init(struct flyt_device *device, struct flyt_error *err)
     device->settings = calloc(1, sizeof *device->settings);
     if (!device->memory || !device->reserve || !device->settings)
         return flyt_error_set(err, -ENOMEM, "out of host memory");
+    device->memory->freed = flyt_ipc_revoke;
     return flyt_memory_init(device, err);
 }
 
@@ -47,6 +49,7 @@ static void fini(struct flyt_session *session)
     if (session->mappings)
         free(session->mappings->items);
     free(session->mappings);
+    free(session->ipc);
     free(session->images);
 }
 

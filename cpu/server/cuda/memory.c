@@ -30,6 +30,7 @@ int flyt_memory_init(struct flyt_device *device, struct flyt_error *err)
     flyt_allocator_init(&memory->small, FLYT_SMALL_ALIGN_BYTES);
     flyt_allocator_init(&memory->large, FLYT_GRANULE_BYTES);
     flyt_allocator_init(&memory->whole, FLYT_GRANULE_BYTES);
+    flyt_allocator_init(&memory->imported, FLYT_GRANULE_BYTES);
     CUdeviceptr address = 0;
     CUresult result = driver->cuMemAddressReserve(&address, FLYT_WINDOW_BYTES, FLYT_GRANULE_BYTES, base, 0);
     if (result != CUDA_SUCCESS || address != base)
@@ -230,15 +231,31 @@ static CUresult set_access(const struct flyt_device *device, const struct flyt_e
 }
 
 /* All that the driver takes: who has no access in the books, here and at the client, is to have as little as can be. */
-static CUresult take_access(const struct flyt_device *device, const struct flyt_extent *end,
+static CUresult take_access(const struct flyt_device *device, const struct flyt_extent *first,
                             const struct flyt_device *peer)
 {
     CUresult result = CUDA_SUCCESS;
-    for (struct flyt_extent *extent = device->memory->extents; extent != end; extent = extent->next) {
+    for (const struct flyt_extent *extent = first; extent; extent = extent->next) {
         CUresult one = set_access(device, extent, peer, false);
         if (result == CUDA_SUCCESS)
             result = one;
     }
+    return result;
+}
+
+static CUresult take_all_access(const struct flyt_device *device, const struct flyt_device *peer)
+{
+    CUresult result = take_access(device, device->memory->extents, peer);
+    CUresult of_imports = take_access(device, device->memory->imports, peer);
+    return result == CUDA_SUCCESS ? of_imports : result;
+}
+
+static CUresult give_access(const struct flyt_device *device, const struct flyt_extent *first,
+                            const struct flyt_device *peer)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (const struct flyt_extent *extent = first; extent && result == CUDA_SUCCESS; extent = extent->next)
+        result = set_access(device, extent, peer, true);
     return result;
 }
 
@@ -247,16 +264,15 @@ CUresult flyt_memory_set_peer(struct flyt_device *device, const struct flyt_devi
     uint32_t bit = 1u << peer->ordinal;
     device->peer_mask &= ~bit;
     if (!is_enabled)
-        return take_access(device, NULL, peer);
-    for (struct flyt_extent *extent = device->memory->extents; extent; extent = extent->next) {
-        CUresult result = set_access(device, extent, peer, true);
-        if (result == CUDA_SUCCESS)
-            continue;
-        take_access(device, extent, peer);
-        return result;
-    }
-    device->peer_mask |= bit;
-    return CUDA_SUCCESS;
+        return take_all_access(device, peer);
+    CUresult result = give_access(device, device->memory->extents, peer);
+    if (result == CUDA_SUCCESS)
+        result = give_access(device, device->memory->imports, peer);
+    if (result == CUDA_SUCCESS)
+        device->peer_mask |= bit;
+    else
+        take_all_access(device, peer);
+    return result;
 }
 
 /* ---- allocations ---- */
@@ -361,6 +377,8 @@ CUresult flyt_memory_free(struct flyt_device *device, uint64_t address, uint64_t
         free(pending);
         return result;
     }
+    if (memory->freed)
+        memory->freed(device, address, bytes);
     flyt_allocator_retire(arena, address, &bytes);
     pending->arena = arena;
     pending->address = address;
@@ -475,6 +493,7 @@ void flyt_memory_fini(struct flyt_device *device)
     flyt_allocator_fini(&memory->small);
     flyt_allocator_fini(&memory->large);
     flyt_allocator_fini(&memory->whole);
+    flyt_allocator_fini(&memory->imported);
     flyt_allocator_fini(&memory->addresses);
     flyt_account_fini(device);
     flyt_fence_unref(memory->pad_cleared);
@@ -539,10 +558,19 @@ bool flyt_memory_covers(struct flyt_session *session, uint64_t address, uint64_t
         return false;
     struct flyt_device *device = &session->devices[ordinal];
     uint64_t start, block_bytes;
-    if (!arena_of(device->memory, address, &start, &block_bytes) || bytes > block_bytes - (address - start))
+    bool is_found = arena_of(device->memory, address, &start, &block_bytes) ||
+                    flyt_allocator_find(&device->memory->imported, address, &start, &block_bytes);
+    if (!is_found || bytes > block_bytes - (address - start))
         return false;
     *ret_device = device;
     return true;
+}
+
+bool flyt_memory_has(const struct flyt_device *device, uint64_t address)
+{
+    uint64_t start, bytes;
+    return arena_of(device->memory, address, &start, &bytes) ||
+           flyt_allocator_find(&device->memory->whole, address, &start, &bytes);
 }
 
 /* ---- physical memory ---- */
@@ -579,6 +607,8 @@ CUresult flyt_memory_create_whole(struct flyt_device *device, uint64_t sequence,
 
 void flyt_memory_free_whole(struct flyt_device *device, const struct flyt_extent *extent)
 {
+    if (device->memory->freed)
+        device->memory->freed(device, extent->address, extent->bytes);
     flyt_allocator_free(&device->memory->whole, extent->address);
     flyt_memory_reap(device);
 }

@@ -53,6 +53,9 @@ struct flyt_memory {
     struct flyt_allocator whole;        /* each extent in one piece: physical memory (physical.h) */
     bool is_pad_tried;                  /* there is a pad, or there is no memory for it, or an extent is in its place */
     struct flyt_fence *pad_cleared;     /* as an extent's */
+    struct flyt_extent *imports;        /* other sessions' (ipc.h): none of the numbers below counts them */
+    unsigned import_count;
+    struct flyt_allocator imported; /* each import in one piece */
     struct flyt_extent *extents;
     unsigned extent_count;
     uint64_t extent_bytes;                                  /* of all of them */
@@ -63,6 +66,8 @@ struct flyt_memory {
     uint64_t attempt;                /* the call for which memory is being looked for: its sequence number */
     struct flyt_extent **given;      /* by address: extents of a session that goes on, until it does; NULL: none */
     unsigned given_count;
+    /* An allocation is freed, or physical memory; NULL: nobody wants to know (families.c). */
+    void (*freed)(struct flyt_device *device, uint64_t address, uint64_t bytes);
     bool is_copied;  /* free extents were kept because they are being read (copying.h): they can go soon */
     bool is_sinking; /* more is in use than a lowered limit allows: nothing is kept for later */
 };
@@ -146,5 +151,7 @@ CUresult flyt_memory_settle_adopted(struct flyt_device *device);
  */
 bool flyt_memory_covers(struct flyt_session *session, uint64_t address, uint64_t bytes,
                         struct flyt_device **ret_device);
+/* Whether the address is in an allocation of the device's, or in physical memory, where its extent lies. */
+bool flyt_memory_has(const struct flyt_device *device, uint64_t address);
 
 #endif

@@ -109,15 +109,17 @@ void flyt_physical_drop(struct flyt_physical *physical, const struct flyt_device
     free(physical);
 }
 
-static CUresult enter(struct flyt_device *device, uint64_t id, struct flyt_extent *extent)
+CUresult flyt_physical_enter(struct flyt_device *device, uint64_t id, struct flyt_extent *extent, unsigned *import_uses)
 {
     struct flyt_physical *physical = calloc(1, sizeof *physical);
     if (!physical)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *physical = (struct flyt_physical){.object.id = id, .device = device, .extent = extent};
+    *physical = (struct flyt_physical){.object.id = id, .device = device, .extent = extent, .import_uses = import_uses};
     CUresult result = flyt_session_insert(device->session, &physical->object, FLYT_ID_PHYSICAL);
     if (result != CUDA_SUCCESS)
         free(physical);
+    else if (import_uses)
+        ++*import_uses;
     return result;
 }
 
@@ -129,7 +131,7 @@ static CUresult create(struct flyt_device *device, uint64_t sequence, uint64_t i
     if (result != CUDA_SUCCESS)
         return result;
     *ret_address = extent->address;
-    result = enter(device, id, extent);
+    result = flyt_physical_enter(device, id, extent, NULL);
     if (result != CUDA_SUCCESS)
         flyt_memory_free_whole(device, extent);
     return result;
@@ -188,7 +190,7 @@ CUresult flyt_serve_virtual_restore(struct flyt_call *call, const flyt_virtual_r
     CUresult result = flyt_session_use_device(call->session, args->device, &device);
     if (result == CUDA_SUCCESS)
         result = flyt_memory_restore_whole(device, args->address, args->bytes, &extent);
-    return result == CUDA_SUCCESS ? enter(device, args->physical_id, extent) : result;
+    return result == CUDA_SUCCESS ? flyt_physical_enter(device, args->physical_id, extent, NULL) : result;
 }
 
 CUresult flyt_serve_virtual_release(struct flyt_call *call, const flyt_virtual_release_args *args,
@@ -200,7 +202,10 @@ CUresult flyt_serve_virtual_release(struct flyt_call *call, const flyt_virtual_r
     CUresult result = flyt_device_use(device);
     if (result != CUDA_SUCCESS)
         return result;
-    flyt_memory_free_whole(device, physical->extent);
+    if (physical->import_uses)
+        --*physical->import_uses;
+    else
+        flyt_memory_free_whole(device, physical->extent);
     flyt_physical_drop(physical, NULL);
     return CUDA_SUCCESS;
 }

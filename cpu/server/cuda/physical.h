@@ -10,6 +10,7 @@
 #ifndef FLYT_SERVER_PHYSICAL_H
 #define FLYT_SERVER_PHYSICAL_H
 
+#include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,6 +28,7 @@ struct flyt_physical {
     struct flyt_device *device;
     struct flyt_extent *extent;
     unsigned mapping_count;
+    unsigned *import_uses; /* of the import that it is (ipc.h): one of them; NULL: it is none */
 };
 
 struct flyt_mapping {
@@ -39,6 +41,11 @@ struct flyt_mappings {
     unsigned count, capacity;
     bool is_reserved; /* the window is */
 };
+
+/* The extent is physical memory of this id from now on. import_uses: of the import that the extent is, or NULL.
+ * CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, or CUDA_ERROR_INVALID_VALUE: the id is taken, or none. */
+CUresult flyt_physical_enter(struct flyt_device *device, uint64_t id, struct flyt_extent *extent,
+                             unsigned *import_uses);
 
 /* Lets go of it at the session's end (device NULL). The reset of a device leaves it: it belongs to no context. */
 void flyt_physical_drop(struct flyt_physical *physical, const struct flyt_device *device);

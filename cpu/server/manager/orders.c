@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/server/cuda/account.h"
+#include "cpu/server/cuda/ipc.h"
 #include "cpu/server/manager/limit.h"
 #include "cpu/server/core/manager.h"
 #include "cpu/server/cuda/memory.h"
@@ -101,6 +102,9 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
             flyt_account_take_answer(device, order->need.number);
         break;
     }
+    case FLYT_MANAGER_LINK_BROKERED:
+        flyt_ipc_take_answer(session, &order->shared, order->fd_count ? order->fds[0] : -1);
+        break;
     case FLYT_MANAGER_LINK_WELCOME:
         for (unsigned i = 0; i < session->device_count; i++)
             flyt_memory_tell_extents(&session->devices[i], order->welcome.send_extents);
@@ -108,6 +112,7 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
         if (session->has_vm_memory)
             flyt_manager_tell(session->manager, FLYT_MANAGER_LINK_VM_MEMORY, NULL, 0, NULL, session->vm_memory_fds,
                               FLYT_MANAGER_LINK_VM_MEMORY_FDS);
+        flyt_ipc_tell(session);
         break;
     case FLYT_MANAGER_LINK_KILL:
     case FLYT_MANAGER_LINK_GO:

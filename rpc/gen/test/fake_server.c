@@ -256,6 +256,16 @@ void flyt_physical_drop(struct flyt_physical *physical, const struct flyt_device
     abort();
 }
 
+void flyt_export_drop(struct flyt_export *one, const struct flyt_device *device)
+{
+    abort();
+}
+
+void flyt_import_drop(struct flyt_import *import, const struct flyt_device *device)
+{
+    abort();
+}
+
 void flyt_libobject_drop(struct flyt_libobject *object, const struct flyt_device *device)
 {
 }

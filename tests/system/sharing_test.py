@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Memory that processes of one VM share: by IPC handles and by descriptors, between two and three processes; who is
+refused, who is charged, and what happens when one of them ends, is killed, or its VM is resized meanwhile."""
+import os
+import subprocess
+
+import harness
+from cluster import System
+from harness import expect, expect_equal, main, scenario, within
+from steady import add_vm, is_idle
+
+MIB = 1 << 20
+INVALID_HANDLE, NOT_SUPPORTED = "CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_NOT_SUPPORTED"
+
+
+class Sharer:
+    """programs/sharer.cu, started somewhere."""
+
+    def __init__(self, process, name):
+        self.process, self.name = process, name
+        self.hears("ready")
+
+    def hears(self, *wanted):
+        line = self.process.stdout.readline().decode().split()
+        if not line:
+            raise harness.Failed("%s ended: %r" % (self.name, harness.finish(self.process)))
+        expect_equal(line[:len(wanted)], list(wanted), self.name)
+        return line
+
+    def says(self, *words):
+        self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
+        self.process.stdin.flush()
+
+    def does(self, *words):
+        self.says(*words)
+        return (self.hears("ok") + [""])[1]
+
+    def is_refused(self, error, *words):
+        self.says(*words)
+        self.hears(error)
+
+    def ends(self):
+        self.process.stdin.close()
+        expect_equal(self.process.wait(60), 0, self.name)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(60)
+
+
+def total(seed, size):
+    count = size // 4
+    return str(sum((seed + i) % 2**32 for i in range(count)))
+
+
+def whole_system(vms=1, memory="256M"):
+    system = System(vms=vms, gpus=1, sms=64, memory="1G")
+    try:
+        for i in range(vms):
+            add_vm(system, i, "--name", "vm%d" % i, "--sessions", 4, sm=16, memory=memory)
+    except BaseException:
+        system.close()
+        raise
+    return system
+
+
+def sharers(system, count, i=0):
+    program = harness.helper("sharer")
+    return [Sharer(system.start_in_vm(i, program), "%s of VM %d" % (name, i)) for name in "ABC"[:count]]
+
+
+@scenario
+def by_handles():
+    with whole_system() as system:
+        a, b, c = sharers(system, 3)
+        for name, size in (("little", 4096), ("other", 12000), ("large", 5 * MIB)):
+            a.does("alloc", name, size)
+            a.does("fill", name, 7)
+            handle = a.does("handle", name)
+            expect_equal(a.does("handle", name), handle, "asked for again")
+            for other in (b, c):
+                other.does("open", name, handle)
+                expect_equal(other.does("sum", name), total(7, size), other.name, name)
+            b.does("fill", name, 2**32 - 9)
+            for other in (a, c):
+                expect_equal(other.does("sum", name), total(2**32 - 9, size), other.name, name)
+        a.is_refused("CUDA_ERROR_INVALID_CONTEXT", "open", "own", a.does("handle", "large"))
+        b.does("open", "again", a.does("handle", "large"))
+        b.does("free", "large")
+        expect_equal(b.does("sum", "again"), total(2**32 - 9, 5 * MIB), "what was opened twice and closed once")
+        b.does("free", "again")
+        b.is_refused(INVALID_HANDLE, "open", "unknown", "00" * 32 + a.does("handle", "large")[64:])
+        for one in (a, b, c):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def of_a_process_and_its_child():
+    """tests/apps/ipc_memory.cu, as it runs natively."""
+    with whole_system() as system:
+        result = system.run_in_vm(0, harness.app("ipc_memory"), FLYT_TEST_FORWARDED="1")
+        expect_equal((result.status, result.out), (0, "ok\n"), result)
+        is_idle(system)
+
+
+@scenario
+def it_stands_against_moving():
+    """By name, on both sides, as long as it is shared."""
+    with whole_system() as system:
+        a, b = sharers(system, 2)
+        a.does("alloc", "memory", MIB)
+        handle = a.does("handle", "memory")
+        b.does("open", "memory", handle)
+        os.mkdir(system.path("images"))
+        result = system.flytctl_run("checkpoint", "vm0", "--to", system.path("images"))
+        expect(result.status != 0 and "memory that processes share" in result.out + result.err, result)
+        for one in (b, a):
+            one.does("free", "memory")
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def by_descriptors():
+    with whole_system() as system:
+        a, b, c = sharers(system, 3)
+        a.does("create", "memory", 6 * MIB)
+        a.does("fill", "memory", 3)
+        for sender, receiver in ((a, b), (b, c)):
+            path = system.path("shared." + receiver.name[0])
+            receiver.says("receive", "memory", path)
+            receiver.hears("listens")
+            sender.does("send", "memory", path)
+            receiver.hears("ok")
+            expect_equal(receiver.does("sum", "memory"), total(3, 6 * MIB), receiver.name)
+        c.does("fill", "memory", 11)
+        expect_equal(a.does("sum", "memory"), total(11, 6 * MIB), "written by another")
+        for one in (c, b, a):
+            one.does("free", "memory")
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def pools_and_pointers():
+    """Of a pool that one process made, two more get what it has taken; they take nothing of it themselves."""
+    with whole_system() as system:
+        a, b, c = sharers(system, 3)
+        path = system.path("pool")
+        b.says("receive_pool", path)
+        b.hears("listens")
+        a.does("make_pool", path)
+        b.hears("ok")
+        for name, size, seed in (("little", 6000, 2), ("large", 3 * MIB, 2**32 - 5)):
+            a.does("take", name, size)
+            a.does("fill", name, seed)
+            data = a.does("pointer", name)
+            b.does("accept", name, data)
+            expect_equal(b.does("sum", name), total(seed, size), name)
+            b.does("fill", name, 77)
+            expect_equal(a.does("sum", name), total(77, size), name, "written by another")
+            a.is_refused("CUDA_ERROR_INVALID_VALUE", "handle", name)
+        b.is_refused("CUDA_ERROR_INVALID_VALUE", "take", "own", 4096)
+        c.is_refused("CUDA_ERROR_INVALID_VALUE", "accept", "large", data)
+        for one in (b, a):
+            for name in ("little", "large"):
+                one.does("free", name)
+        for one in (c, b, a):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def others_are_refused():
+    """Another VM's program that shows the same token; and everybody when what it names was freed."""
+    with whole_system(vms=2) as system:
+        (a, b), (stranger,) = sharers(system, 2), sharers(system, 1, 1)
+        a.does("alloc", "memory", 3 * MIB)
+        handle = a.does("handle", "memory")
+        stranger.is_refused(INVALID_HANDLE, "open", "memory", handle)
+        b.does("open", "memory", handle)
+        a.does("create", "physical", 2 * MIB)
+        path = system.path("stranger")
+        stranger.says("receive", "physical", path)
+        stranger.hears("listens")
+        a.does("send", "physical", path)
+        stranger.hears(INVALID_HANDLE)
+        b.does("free", "memory")
+        a.does("free", "memory")
+
+        def is_withdrawn():
+            """Freeing is not waited for: its server tells the node manager when it comes to it."""
+            b.says("open", "memory", handle)
+            answer = b.hears()[0]
+            if answer == "ok":
+                b.does("free", "memory")
+            return answer == INVALID_HANDLE
+
+        within(60, is_withdrawn, "what was freed cannot be opened")
+        for one in (a, b, stranger):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def the_owner_is_charged():
+    """Once, however many have it; and the VM, as long as others have what its owner has freed, or was killed with."""
+    with whole_system(memory="256M") as system:
+        a, b, c = sharers(system, 3)
+        begin = int(a.does("left"))
+
+        def taken(what, mib):
+            def is_so():
+                return abs(begin - int(c.does("left")) - mib * MIB) <= 12 * MIB
+            within(20, is_so, "%d MiB are charged: %s" % (mib, what))
+
+        a.does("create", "memory", 64 * MIB)
+        a.does("fill", "memory", 1)
+        path = system.path("memory")
+        b.says("receive", "memory", path)
+        b.hears("listens")
+        a.does("send", "memory", path)
+        b.hears("ok")
+        taken("its owner and another have it", 64)
+        a.does("free", "memory")
+        taken("its owner has freed it", 64)
+        expect_equal(b.does("sum", "memory"), total(1, 64 * MIB), "of what its owner has freed")
+        c.is_refused("CUDA_ERROR_OUT_OF_MEMORY", "alloc", "much", 200 * MIB)
+        b.does("free", "memory")
+        taken("nobody has it", 0)
+
+        a.does("alloc", "memory", 32 * MIB)
+        a.does("fill", "memory", 5)
+        b.does("open", "memory", a.does("handle", "memory"))
+        a.kill()
+        within(60, lambda: len(system.flytctl("sessions")) == 2, "the owner's session has ended")
+        taken("its owner was killed", 32)
+        expect_equal(b.does("sum", "memory"), total(5, 32 * MIB), "of what its owner was killed with")
+        b.kill()
+        within(60, lambda: len(system.flytctl("sessions")) == 1, "the other's session has ended")
+        taken("all who had it were killed", 0)
+        c.ends()
+        is_idle(system)
+
+
+@scenario
+def while_the_vm_is_resized():
+    with whole_system() as system:
+        a, b = sharers(system, 2)
+        a.does("alloc", "memory", 8 * MIB)
+        b.does("open", "memory", a.does("handle", "memory"))
+        for i, sms in enumerate((32, 8, 16)):
+            system.flytctl("resize", "vm0", "--sm", sms)
+            writer, reader = (a, b) if i % 2 else (b, a)
+            writer.does("fill", "memory", i)
+            expect_equal(reader.does("sum", "memory"), total(i, 8 * MIB), "with", sms, "SMs")
+        for one in (a, b):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def the_node_manager_is_restarted():
+    """Tokens, and who has what, are known to the next one."""
+    with whole_system() as system:
+        a, b, c = sharers(system, 3)
+        a.does("create", "memory", 64 * MIB)
+        a.does("fill", "memory", 9)
+        a.does("alloc", "more", 2 * MIB)
+        a.does("fill", "more", 4)
+        handle = a.does("handle", "more")
+        path = system.path("memory")
+        b.says("receive", "memory", path)
+        b.hears("listens")
+        a.does("send", "memory", path)
+        b.hears("ok")
+        before = int(c.does("left"))
+        system.kill(system.node_name(0))
+        system.restart(system.node_name(0))
+        c.does("open", "more", handle)
+        expect_equal(c.does("sum", "more"), total(4, 2 * MIB), "opened by way of the next node manager")
+        a.does("free", "memory")
+        within(30, lambda: abs(int(c.does("left")) - before) <= 8 * MIB, "what another has is charged still")
+        expect_equal(b.does("sum", "memory"), total(9, 64 * MIB), "of what its owner has freed")
+        b.does("free", "memory")
+        within(30, lambda: int(c.does("left")) >= before + 50 * MIB, "it is free")
+        for one in (c, b, a):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def direct_mode_has_no_broker():
+    with harness.server() as server:
+        a = Sharer(harness.start(
+            harness.through_flyt(server.url, harness.helper("sharer")), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE), "A")
+        a.does("alloc", "memory", MIB)
+        a.is_refused(NOT_SUPPORTED, "handle", "memory")
+        a.is_refused(NOT_SUPPORTED, "open", "other", "00" * 64)
+        a.does("create", "physical", 2 * MIB)
+        a.is_refused(NOT_SUPPORTED, "send", "physical", "/nowhere")
+        a.ends()
+
+
+if __name__ == "__main__":
+    main()
