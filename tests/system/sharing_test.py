@@ -114,7 +114,7 @@ def it_stands_against_moving():
         b.does("open", "memory", handle)
         os.mkdir(system.path("images"))
         result = system.flytctl_run("checkpoint", "vm0", "--to", system.path("images"))
-        expect(result.status != 0 and "memory that processes share" in result.out + result.err, result)
+        expect(result.status != 0 and "shares memory with another process" in result.out + result.err, result)
         for one in (b, a):
             one.does("free", "memory")
             one.ends()

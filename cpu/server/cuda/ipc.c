@@ -128,7 +128,7 @@ static void end_export(struct flyt_export *one)
         link = &(*link)->next;
     *link = one->next;
     flyt_object_remove(&session->objects, &one->object);
-    session->observer->staying(session, FLYT_STAYING_SHARED, false);
+    session->observer->shared_counted(session, false);
     free(one);
 }
 
@@ -185,7 +185,7 @@ static CUresult enter_export(const struct flyt_ipc_question *self)
     }
     one->next = session->ipc->exports;
     session->ipc->exports = one;
-    session->observer->staying(session, FLYT_STAYING_SHARED, true);
+    session->observer->shared_counted(session, true);
     return CUDA_SUCCESS;
 }
 
@@ -334,7 +334,7 @@ static void enter(struct flyt_import *import)
     import->device->memory->imports = &import->extent;
     import->next = session->ipc->imports;
     session->ipc->imports = import;
-    session->observer->staying(session, FLYT_STAYING_SHARED, true);
+    session->observer->shared_counted(session, true);
 }
 
 /* It is in no list any more. */
@@ -350,7 +350,7 @@ static void leave(struct flyt_import *import)
         extent_link = &(*extent_link)->next;
     *extent_link = import->extent.next;
     flyt_object_remove(&session->objects, &import->object);
-    session->observer->staying(session, FLYT_STAYING_SHARED, false);
+    session->observer->shared_counted(session, false);
 }
 
 /* Nothing uses it any more. The driver's error: it is still there. */

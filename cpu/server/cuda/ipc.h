@@ -25,9 +25,6 @@ struct flyt_session;
 
 enum { FLYT_IMPORTS_MAX = 4096 }; /* of a device */
 
-/* Stands against moving: the other session has it too. */
-#define FLYT_STAYING_SHARED "memory that processes share"
-
 struct flyt_export {
     struct flyt_object object;
     struct flyt_export *next;

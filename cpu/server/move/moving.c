@@ -51,6 +51,7 @@ static void staying(struct flyt_session *session, const char *what, bool is_more
 static const struct flyt_observer observer = {
     .staying = staying,
     .array_counted = flyt_replaceable_count_array,
+    .shared_counted = flyt_replaceable_count_shared,
     .array_ahead = flyt_load_array_fill,
     .extent_leaving = flyt_copying_let_go,
     .memory_leaving = flyt_copying_let_go_all,

@@ -25,6 +25,7 @@ static const char *const sentences[FLYT_REASONS] = {
         "a constant was copied to or from by its address (asynchronously, or within device memory)",
     [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant, or copies by one",
     [FLYT_REASON_ARRAYS] = "the program has CUDA arrays, whose contents are in its server alone",
+    [FLYT_REASON_SHARED] = "the program shares memory with another process",
     [FLYT_REASON_STAYING] = "the program has an object of NVIDIA's libraries that cannot be made again",
 };
 
@@ -131,6 +132,12 @@ void flyt_replaceable_count_array(struct flyt_session *session, bool is_more)
     tell(session);
 }
 
+void flyt_replaceable_count_shared(struct flyt_session *session, bool is_more)
+{
+    session->replaceable->counts[FLYT_REASON_SHARED] += is_more ? 1 : -1u;
+    tell(session);
+}
+
 bool flyt_replaceable_is_coming(const struct flyt_session *session)
 {
     const char *why = atomic_load(&session->replaceable->why);
@@ -139,9 +146,9 @@ bool flyt_replaceable_is_coming(const struct flyt_session *session)
 
 const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, bool is_far, int *ret_status)
 {
-    static const enum flyt_replaceable_reason reasons[] = {FLYT_REASON_CLIENT,  FLYT_REASON_RESUMING,
-                                                           FLYT_REASON_FAULT,   FLYT_REASON_HEAP,
-                                                           FLYT_REASON_UNKNOWN, FLYT_REASON_STAYING};
+    static const enum flyt_replaceable_reason reasons[] = {
+        FLYT_REASON_CLIENT,  FLYT_REASON_RESUMING, FLYT_REASON_FAULT, FLYT_REASON_HEAP,
+        FLYT_REASON_UNKNOWN, FLYT_REASON_STAYING,  FLYT_REASON_SHARED};
     const struct flyt_replaceable *self = session->replaceable;
     *ret_status = -EBUSY;
     if (!self->is_begun)

@@ -29,6 +29,7 @@ enum flyt_replaceable_reason {
                              library has gone */
     FLYT_REASON_ADDRESS,  /* the program has an address of a library's variable or constant, or has used one */
     FLYT_REASON_ARRAYS,   /* it has CUDA arrays */
+    FLYT_REASON_SHARED,   /* another session's kernels may write its memory, or its own another's (cuda/ipc.h) */
     FLYT_REASON_STAYING,  /* a library of NVIDIA's has an object that cannot be made again */
     FLYT_REASONS
 };
@@ -62,6 +63,8 @@ void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state)
 /* One more object that cannot be made again, or one less: what it is, a constant. */
 void flyt_replaceable_count_staying(struct flyt_session *session, const char *what, bool is_more);
 
+/* One more export or import, or one less. */
+void flyt_replaceable_count_shared(struct flyt_session *session, bool is_more);
 /* One more CUDA array, or one less. */
 void flyt_replaceable_count_array(struct flyt_session *session, bool is_more);
 
