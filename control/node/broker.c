@@ -92,31 +92,56 @@ static bool has_owner(const struct flyt_node_allocation *allocation, const struc
     return false;
 }
 
-/* Whether an import of the same extent comes before this one. */
-static bool is_counted(const struct flyt_node_allocation *allocation, const struct flyt_node_shared *last)
+static int compare_extents(const void *left, const void *right)
 {
-    const struct flyt_node_server *session = NULL;
+    const struct flyt_manager_link_shared *a = *(const struct flyt_manager_link_shared *const *)left,
+                                          *b = *(const struct flyt_manager_link_shared *const *)right;
 
-    while ((session = next_session(allocation, session)))
-        for (const struct flyt_node_shared *one = session->broker.imports; one; one = one->next) {
-            if (one == last)
-                return false;
-            if (is_extent(&one->shared, &last->shared))
-                return true;
-        }
-    return false;
+    if (a->session_id != b->session_id)
+        return a->session_id < b->session_id ? -1 : 1;
+    return a->extent_id < b->extent_id ? -1 : a->extent_id > b->extent_id;
 }
 
-uint64_t flyt_node_broker_left_bytes(const struct flyt_node_allocation *allocation, unsigned slot)
+static unsigned import_count(const struct flyt_node_allocation *allocation)
 {
     const struct flyt_node_server *session = NULL;
-    uint64_t bytes = 0;
+    unsigned count = 0;
+
+    while ((session = next_session(allocation, session)))
+        count += session->broker.import_count;
+    return count;
+}
+
+/* Those of a slot, sorted by their extents, of which several sessions may have one. How many. */
+static unsigned sort_imports(const struct flyt_node_allocation *allocation, unsigned slot,
+                             const struct flyt_manager_link_shared **ret_imports)
+{
+    const struct flyt_node_server *session = NULL;
+    unsigned count = 0;
 
     while ((session = next_session(allocation, session)))
         for (const struct flyt_node_shared *one = session->broker.imports; one; one = one->next)
-            if (one->shared.slot == slot && !has_owner(allocation, &one->shared) && !is_counted(allocation, one))
-                bytes += one->shared.bytes;
-    return bytes;
+            if (one->shared.slot == slot)
+                ret_imports[count++] = &one->shared;
+    qsort(ret_imports, count, sizeof *ret_imports, compare_extents);
+    return count;
+}
+
+int flyt_node_broker_left_bytes(const struct flyt_node_allocation *allocation, unsigned slot, uint64_t *ret_bytes)
+{
+    const unsigned all_count = import_count(allocation);
+    const struct flyt_manager_link_shared **imports = all_count ? calloc(all_count, sizeof *imports) : NULL;
+    uint64_t bytes = 0;
+
+    if (all_count && !imports)
+        return -ENOMEM;
+    const unsigned count = all_count ? sort_imports(allocation, slot, imports) : 0;
+    for (unsigned i = 0; i < count; i++)
+        if ((!i || !is_extent(imports[i], imports[i - 1])) && !has_owner(allocation, imports[i]))
+            bytes += imports[i]->bytes;
+    free(imports);
+    *ret_bytes = bytes;
+    return 0;
 }
 
 uint64_t flyt_node_broker_entry(const struct flyt_node_allocation *allocation)
@@ -133,11 +158,11 @@ static void settle(struct flyt_node_allocation *allocation)
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         struct flyt_ledger *ledger = allocation->slots[i].ledger;
         const uint64_t entry_id = flyt_node_broker_entry(allocation);
-        const uint64_t bytes = flyt_node_broker_left_bytes(allocation, i);
-        int status = 0;
-        if (ledger && bytes)
+        uint64_t bytes = 0;
+        int status = flyt_node_broker_left_bytes(allocation, i, &bytes);
+        if (!status && ledger && bytes)
             status = flyt_ledger_mend(ledger, entry_id, bytes, 0);
-        else if (ledger)
+        else if (!status && ledger)
             flyt_ledger_reclaim(ledger, entry_id, NULL);
         if (status)
             flyt_warn("allocation %016" PRIx64

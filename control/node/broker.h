@@ -28,8 +28,8 @@ struct flyt_node_allocation;
 struct flyt_node_server;
 
 enum {
-    FLYT_NODE_SHARED_MAX = 65536, /* exports, and imports, of one server */
-    FLYT_NODE_WANTED_MAX = 1024,  /* questions of one server that wait */
+    FLYT_NODE_SHARED_MAX = 4096, /* exports, and imports, of one server */
+    FLYT_NODE_WANTED_MAX = 1024, /* questions of one server that wait */
 };
 
 struct flyt_node_shared {
@@ -62,7 +62,7 @@ void flyt_node_broker_settle_all(struct flyt_node *node);
 
 /* Who the VM's entry in its ledgers is for, in place of a server. */
 uint64_t flyt_node_broker_entry(const struct flyt_node_allocation *allocation);
-/* Bytes of a slot that only sessions have whose own it is not. */
-uint64_t flyt_node_broker_left_bytes(const struct flyt_node_allocation *allocation, unsigned slot);
+/* Bytes of a slot that only sessions have whose own it is not. 0 or -ENOMEM. */
+int flyt_node_broker_left_bytes(const struct flyt_node_allocation *allocation, unsigned slot, uint64_t *ret_bytes);
 
 #endif

@@ -147,10 +147,12 @@ static void end(const struct look *look, struct flyt_node_server *server, uint64
 static void look_at_limit(const struct look *look)
 {
     struct flyt_node_slot *slot = &look->allocation->slots[look->slot];
-    const uint64_t left_bytes = flyt_node_broker_left_bytes(look->allocation, look->slot);
-    uint64_t held_bytes = left_bytes, all_bytes = left_bytes, most_bytes = 0;
+    uint64_t left_bytes, most_bytes = 0;
     struct flyt_node_server *most = NULL;
 
+    if (flyt_node_broker_left_bytes(look->allocation, look->slot, &left_bytes))
+        return; /* there is no memory to look now */
+    uint64_t held_bytes = left_bytes, all_bytes = left_bytes;
     for (struct flyt_node_server *server = look->allocation->watched.first; server; server = server->watched_next) {
         if (!server->server_id || server->state != FLYT_NODE_SERVER_SERVING)
             continue;
