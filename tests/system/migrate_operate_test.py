@@ -9,6 +9,7 @@ import harness
 from cluster import System
 from harness import expect, expect_equal, main, scenario, within
 from steady import Steady
+from survivor import session
 
 SEED, SOAK = int(os.environ.get("FLYT_SEED", "1")), os.environ.get("FLYT_SOAK")
 
@@ -129,7 +130,7 @@ def a_kernel_without_an_end():
         add(system, 0, 8)
         program = system.start_in_vm(0, harness.helper("poll"), "endless")
         expect_equal(program.stdout.readline(), b"working\n", "the program's first line")
-        here, pid = place(system, 0), system.flytctl("sessions")[0]["server_pid"]
+        here, pid = place(system, 0), session(system)["server_pid"]
 
         def stays(result, words):
             expect_equal(result.status, 1, "flytctl migrate", result)

@@ -31,6 +31,7 @@ PROCEDURES = {
     "VM_ATTACH": (20, u32(0), {"vm"}),
     "VM_REPORT": (21, u32(0), {"vm"}),
     "VM_USAGE": (22, b"", {"vm"}),
+    "VM_MEMORY": (23, opaque("it is slow"), {"vm"}),
     "VIEW": (30, opaque("nodes") + opaque("") + u64(0) + u32(0), {"operator", "viewer"}),
     "VM_SET": (31, u32(1) + opaque(NOBODY) + TEXT * 3 + NUMBER * 5 + TEXT * 2 + NAMES * 4 + NUMBER * 4 + TEXT +
                NUMBER + TEXT + NAMES, {"operator"}),
