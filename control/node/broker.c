@@ -61,32 +61,38 @@ static const struct flyt_node_extent *extent_of(const struct flyt_node_server *s
     return extent;
 }
 
-/* The sessions of an allocation, with a server or without: the next one behind `last` (NULL: the first). */
-static struct flyt_node_server *next_session(const struct flyt_node_allocation *allocation,
-                                             const struct flyt_node_server *last)
-{
-    const struct flyt_node *node = allocation->node;
-    bool is_away = last && last->state == FLYT_NODE_SERVER_AWAY;
-    struct flyt_node_server *one = last ? last->next : node->servers;
+/* Goes through the sessions of an allocation, those with a server first. */
+struct walk {
+    const struct flyt_node_allocation *allocation;
+    struct flyt_node_server *next;
+    bool is_away; /* it is among those without */
+};
 
-    for (; one || !is_away; one = one ? one->next : one) {
-        if (!one) {
-            is_away = true;
-            one = node->away;
-            if (!one)
-                return NULL;
-        }
-        if (one->allocation == allocation)
+static struct walk walk_of(const struct flyt_node_allocation *allocation)
+{
+    return (struct walk){.allocation = allocation, .next = allocation->node->servers};
+}
+
+/* NULL: there are no more. */
+static struct flyt_node_server *next_session(struct walk *walk)
+{
+    for (;;) {
+        struct flyt_node_server *one = walk->next;
+        if (!one && walk->is_away)
+            return NULL;
+        walk->next = one ? one->next : walk->allocation->node->away;
+        walk->is_away = walk->is_away || !one;
+        if (one && one->allocation == walk->allocation)
             return one;
     }
-    return NULL;
 }
 
 static bool has_owner(const struct flyt_node_allocation *allocation, const struct flyt_manager_link_shared *shared)
 {
-    const struct flyt_node_server *session = NULL;
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
 
-    while ((session = next_session(allocation, session)))
+    while ((session = next_session(&walk)))
         if (session->session_id == shared->session_id && extent_of(session, shared->extent_id))
             return true;
     return false;
@@ -104,10 +110,11 @@ static int compare_extents(const void *left, const void *right)
 
 static unsigned import_count(const struct flyt_node_allocation *allocation)
 {
-    const struct flyt_node_server *session = NULL;
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
     unsigned count = 0;
 
-    while ((session = next_session(allocation, session)))
+    while ((session = next_session(&walk)))
         count += session->broker.import_count;
     return count;
 }
@@ -116,10 +123,11 @@ static unsigned import_count(const struct flyt_node_allocation *allocation)
 static unsigned sort_imports(const struct flyt_node_allocation *allocation, unsigned slot,
                              const struct flyt_manager_link_shared **ret_imports)
 {
-    const struct flyt_node_server *session = NULL;
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
     unsigned count = 0;
 
-    while ((session = next_session(allocation, session)))
+    while ((session = next_session(&walk)))
         for (const struct flyt_node_shared *one = session->broker.imports; one; one = one->next)
             if (one->shared.slot == slot)
                 ret_imports[count++] = &one->shared;
@@ -178,9 +186,10 @@ static struct flyt_node_server *find_export(const struct flyt_node_allocation *a
                                             const struct flyt_manager_link_shared *shared,
                                             struct flyt_node_shared **ret_export)
 {
-    struct flyt_node_server *session = NULL;
+    struct walk walk = walk_of(allocation);
+    struct flyt_node_server *session;
 
-    while ((session = next_session(allocation, session)))
+    while ((session = next_session(&walk)))
         for (struct flyt_node_shared *one = session->broker.exports; one; one = one->next)
             if (is_token(&one->shared, shared)) {
                 *ret_export = one;
