@@ -245,8 +245,8 @@ static CUresult green_default(uint64_t *id, uint64_t context_id, int device, str
 
 CUresult flyt_stream_get_in(uint64_t context_id, int device, CUstream handle, struct flyt_stream **ret_stream)
 {
-    if (__builtin_expect(atomic_load_explicit(&flyt_context_green_count, memory_order_relaxed) != 0, 0) &&
-        (uintptr_t)handle <= (uintptr_t)CU_STREAM_PER_THREAD) {
+    if ((uintptr_t)handle <= (uintptr_t)CU_STREAM_PER_THREAD &&
+        __builtin_expect(atomic_load_explicit(&flyt_context_green_count, memory_order_relaxed) != 0, 0)) {
         uint64_t *id = flyt_context_green_default(&context_id, &device);
         if (id && handle != CU_STREAM_PER_THREAD)
             return green_default(id, context_id, device, ret_stream);

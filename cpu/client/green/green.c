@@ -454,8 +454,11 @@ CUresult flyt_green_stream_create(CUgreenCtx handle, unsigned flags, int priorit
     if (!result)
         result = flyt_stream_create_in((uint64_t)(uintptr_t)green->context, (int)green->set.device, flags, priority,
                                        ret_stream);
-    if (!result && green->gate)
-        result = flyt_green_pass_gate(green->gate, *ret_stream);
+    if (result || !green->gate)
+        return result;
+    result = flyt_green_pass_gate(green->gate, *ret_stream);
+    if (result)
+        flyt_stream_destroy(*ret_stream);
     return result;
 }
 

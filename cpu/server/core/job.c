@@ -84,6 +84,11 @@ CUresult flyt_job_after(struct flyt_job *job, const struct flyt_job_ops *ops, st
 {
     job->after = *set;
     *set = (struct flyt_fence_set){0};
+    return flyt_job_begin(job, ops, call);
+}
+
+CUresult flyt_job_begin(struct flyt_job *job, const struct flyt_job_ops *ops, struct flyt_call *call)
+{
     flyt_job_start(job, ops, call, NULL);
     return FLYT_CALL_STARTED;
 }

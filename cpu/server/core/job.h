@@ -88,6 +88,8 @@ CUresult flyt_job_on_worker(struct flyt_job *job, const struct flyt_job_ops *ops
 /* One more such step of a job that advances. CUDA_ERROR_NOT_READY, or CUDA_ERROR_OUT_OF_MEMORY: no thread. */
 CUresult flyt_job_run(struct flyt_job *job, flyt_job_run_fn run);
 
+/* Starts a job that flyt_stream_job_after_all has made. FLYT_CALL_STARTED. */
+CUresult flyt_job_begin(struct flyt_job *job, const struct flyt_job_ops *ops, struct flyt_call *call);
 /* For a call whose work comes after work of the GPU: starts a job that waits for the fences first. Takes over *set,
  * which may be empty. FLYT_CALL_STARTED. */
 CUresult flyt_job_after(struct flyt_job *job, const struct flyt_job_ops *ops, struct flyt_call *call,

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/server/core/call.h"
 #include "cpu/server/core/green.h"
+#include "cpu/server/core/job.h"
 #include "cpu/server/core/priority.h"
 #include "cpu/server/core/session.h"
 #include "flyt_serve.h"
@@ -403,6 +405,18 @@ CUresult flyt_stream_mark_busy(struct flyt_session *session, const struct flyt_d
             return result;
     }
     return CUDA_SUCCESS;
+}
+
+void *flyt_stream_job_after_all(struct flyt_call *call, size_t bytes, CUresult *ret_result)
+{
+    struct flyt_job *job = calloc(1, bytes);
+    *ret_result = job ? flyt_stream_mark_busy(call->session, NULL, &job->after) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (*ret_result == CUDA_SUCCESS)
+        return job;
+    if (job)
+        flyt_fence_set_fini(&job->after);
+    free(job);
+    return NULL;
 }
 
 void flyt_session_poll_streams(struct flyt_session *session)

@@ -124,6 +124,13 @@ CUresult flyt_stream_query(struct flyt_stream *stream);
 CUresult flyt_stream_mark_busy(struct flyt_session *session, const struct flyt_device *device,
                                struct flyt_fence_set *set);
 
+/*
+ * A job, in a structure of so many bytes that begins with it, which comes after all work that the session has by now;
+ * the rest is 0. The caller fills it and begins it with flyt_job_begin. NULL, and *ret_result is
+ * CUDA_ERROR_OUT_OF_MEMORY or the driver's error.
+ */
+void *flyt_stream_job_after_all(struct flyt_call *call, size_t bytes, CUresult *ret_result);
+
 /* The stream's calls so far are those up to `sequence` (resume.h); it has no work. Credits count from 0 again. */
 void flyt_stream_renumber(struct flyt_stream *stream, uint64_t sequence);
 

@@ -346,18 +346,14 @@ bool flyt_array_is_leaving(const struct flyt_session *session, uint64_t before_s
 CUresult flyt_serve_array_destroy(struct flyt_call *call, const flyt_array_destroy_args *args, struct flyt_array *array)
 {
     struct flyt_session *session = call->session;
-    struct flyt_fence_set work = {0}; /* that may use it */
-    struct destroy_job *self = calloc(1, sizeof *self);
-    CUresult result = self ? flyt_stream_mark_busy(session, NULL, &work) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result != CUDA_SUCCESS) {
-        flyt_fence_set_fini(&work);
-        free(self);
+    CUresult result;
+    struct destroy_job *self = flyt_stream_job_after_all(call, sizeof *self, &result);
+    if (!self)
         return result;
-    }
     flyt_object_remove(&session->objects, &array->object);
     session->observer->array_counted(session, false);
     self->array = array;
-    return flyt_job_after(&self->job, &destroy_ops, call, &work);
+    return flyt_job_begin(&self->job, &destroy_ops, call);
 }
 
 void flyt_array_drop(struct flyt_array *array, const struct flyt_device *device)

@@ -289,18 +289,12 @@ CUresult flyt_serve_device_reset(struct flyt_call *call, const flyt_device_reset
         return CUDA_ERROR_INVALID_DEVICE;
     if (!device->is_made)
         return CUDA_SUCCESS;
-    struct reset_job *self = calloc(1, sizeof *self);
+    CUresult result;
+    struct reset_job *self = flyt_stream_job_after_all(call, sizeof *self, &result);
     if (!self)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    self->device = device;
-    struct flyt_fence_set work = {0};
-    CUresult result = flyt_stream_mark_busy(call->session, NULL, &work);
-    if (result != CUDA_SUCCESS) {
-        flyt_fence_set_fini(&work);
-        free(self);
         return result;
-    }
-    result = flyt_job_after(&self->job, &reset_ops, call, &work);
+    self->device = device;
+    result = flyt_job_begin(&self->job, &reset_ops, call);
     /* Calls that other threads make meanwhile would meet half of what there was. */
     flyt_job_keep_unexecuted(&self->job);
     return result;

@@ -454,18 +454,12 @@ static const struct flyt_job_ops end_ops = {NULL, end_finish, NULL};
 CUresult flyt_serve_ipc_import_end(struct flyt_call *call, const flyt_ipc_import_end_args *args,
                                    struct flyt_import *import, flyt_ipc_import_end_res *res)
 {
-    struct flyt_fence_set work = {0};
-    struct end_job *self = calloc(1, sizeof *self);
+    CUresult result;
+    struct end_job *self = flyt_stream_job_after_all(call, sizeof *self, &result);
     if (!self)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = flyt_stream_mark_busy(call->session, NULL, &work);
-    if (result != CUDA_SUCCESS) {
-        flyt_fence_set_fini(&work);
-        free(self);
         return result;
-    }
     self->id = args->import_id;
-    result = flyt_job_after(&self->job, &end_ops, call, &work);
+    result = flyt_job_begin(&self->job, &end_ops, call);
     flyt_job_keep_unexecuted(&self->job);
     return result;
 }

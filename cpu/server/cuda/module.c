@@ -458,20 +458,14 @@ bool flyt_library_is_unloading(const struct flyt_session *session, uint64_t befo
 CUresult flyt_serve_library_unload(struct flyt_call *call, const flyt_library_unload_args *args,
                                    struct flyt_library *library)
 {
-    struct unload_job *self = calloc(1, sizeof *self);
+    CUresult result;
+    struct unload_job *self = flyt_stream_job_after_all(call, sizeof *self, &result);
     if (!self)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    struct flyt_fence_set work = {0}; /* that may run its kernels */
-    CUresult result = flyt_stream_mark_busy(call->session, NULL, &work);
-    if (result != CUDA_SUCCESS) {
-        flyt_fence_set_fini(&work);
-        free(self);
         return result;
-    }
     flyt_object_remove(&call->session->objects, &library->object);
     call->session->observer->library_leaving(call->session, library);
     self->library = library;
-    return flyt_job_after(&self->job, &unload_ops, call, &work);
+    return flyt_job_begin(&self->job, &unload_ops, call);
 }
 
 CUresult flyt_library_use(struct flyt_call *call, struct flyt_library *library, uint32_t ordinal,

@@ -291,23 +291,17 @@ static const struct flyt_job_ops unmap_ops = {NULL, unmap_finish, NULL};
 CUresult flyt_serve_virtual_unmap(struct flyt_call *call, const flyt_virtual_unmap_args *args,
                                   flyt_virtual_unmap_res *res)
 {
-    struct flyt_fence_set work = {0};
     unsigned first;
     if (!is_mappable(args->address, args->bytes) ||
         !count_in(call->session->mappings, args->address, args->bytes, &first))
         return CUDA_ERROR_INVALID_VALUE;
-    struct unmap_job *self = calloc(1, sizeof *self);
+    CUresult result;
+    struct unmap_job *self = flyt_stream_job_after_all(call, sizeof *self, &result);
     if (!self)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = flyt_stream_mark_busy(call->session, NULL, &work);
-    if (result != CUDA_SUCCESS) {
-        flyt_fence_set_fini(&work);
-        free(self);
         return result;
-    }
     self->address = args->address;
     self->bytes = args->bytes;
-    result = flyt_job_after(&self->job, &unmap_ops, call, &work);
+    result = flyt_job_begin(&self->job, &unmap_ops, call);
     flyt_job_keep_unexecuted(&self->job);
     return result;
 }

@@ -113,22 +113,18 @@ static const struct flyt_job_ops unlock_ops = {unlock_advance, unlock_finish, NU
 CUresult flyt_serve_region_unlock(struct flyt_call *call, const flyt_region_unlock_args *args,
                                   flyt_region_unlock_res *res)
 {
-    struct flyt_fence_set work = {0};
     struct flyt_region_lock *lock =
         flyt_session_region_find(call->session, args->region_id, args->offset_bytes, args->bytes);
     if (!lock || !lock->is_usable)
         return CUDA_ERROR_INVALID_VALUE;
-    struct unlock_job *self = calloc(1, sizeof *self);
-    CUresult result = self ? flyt_stream_mark_busy(call->session, NULL, &work) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result != CUDA_SUCCESS) {
-        flyt_fence_set_fini(&work);
-        free(self);
+    CUresult result;
+    struct unlock_job *self = flyt_stream_job_after_all(call, sizeof *self, &result);
+    if (!self)
         return result;
-    }
     self->lock.offset_bytes = args->offset_bytes;
     self->lock.bytes = args->bytes;
     lock->is_usable = false;
-    return flyt_job_after(&self->lock.job, &unlock_ops, call, &work);
+    return flyt_job_begin(&self->lock.job, &unlock_ops, call);
 }
 
 CUresult flyt_serve_region_reach(struct flyt_call *call, const flyt_region_reach_args *args)

@@ -246,17 +246,13 @@ static const struct flyt_job_ops destroy_ops = {destroy_advance, NULL, destroy_f
 CUresult flyt_serve_texture_destroy(struct flyt_call *call, const flyt_texture_destroy_args *args,
                                     struct flyt_texture *texture)
 {
-    struct flyt_fence_set work = {0}; /* that may use it */
-    struct destroy_job *self = calloc(1, sizeof *self);
-    CUresult result = self ? flyt_stream_mark_busy(call->session, NULL, &work) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result != CUDA_SUCCESS) {
-        flyt_fence_set_fini(&work);
-        free(self);
+    CUresult result;
+    struct destroy_job *self = flyt_stream_job_after_all(call, sizeof *self, &result);
+    if (!self)
         return result;
-    }
     flyt_object_remove(&call->session->objects, &texture->object);
     self->texture = texture;
-    return flyt_job_after(&self->job, &destroy_ops, call, &work);
+    return flyt_job_begin(&self->job, &destroy_ops, call);
 }
 
 void flyt_texture_drop(struct flyt_texture *texture, const struct flyt_device *device)
