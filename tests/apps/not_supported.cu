@@ -9,7 +9,6 @@ __global__ void set(int *p)
 
 int main(void)
 {
-    cudaIpcMemHandle_t ipc_memory;
     cudaIpcEventHandle_t ipc_event;
     cudaArray_t array = NULL;
     cudaStream_t stream;
@@ -29,7 +28,6 @@ int main(void)
                cudaErrorNotSupported);
     EXPECT_ERR(cudaMallocArray(&array, &blocks, 16, 16), cudaErrorNotSupported);
     EXPECT_ERR(cudaMallocArray(&array, &planes, 16, 16), cudaErrorNotSupported);
-    EXPECT_ERR(cudaIpcGetMemHandle(&ipc_memory, p), cudaErrorNotSupported);
     EXPECT_ERR(cudaIpcGetEventHandle(&ipc_event, event), cudaErrorNotSupported);
     set<<<1, 1, 0, stream>>>(p);
     CHECK_LAUNCH();
