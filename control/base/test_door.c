@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 /* ---- the program ---- */
 

@@ -15,7 +15,7 @@
 #include "control/base/tls.h"
 #include "control/base/tls_role.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum { PATH_BYTES = 256 };
 

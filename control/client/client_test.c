@@ -21,7 +21,7 @@
 #include "control/base/vm_memory.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum { PATIENCE_MS = 60000, STEP_US = 20000, HELD_MAX = 8 };
 

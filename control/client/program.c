@@ -10,7 +10,7 @@
 #include "control/client/user.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum { REPORT_US = 200000, REPORT_MS = 5000, LOOK_UPS_MAX = 4096, SHOWN_MAX = 256, SENTENCE_BYTES = 256 };
 /* So long who may not use the GPU has to ask, so that he is told why, before his connection ends. */

@@ -13,7 +13,7 @@
 #include "control/cluster/saving.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum { TICK_MS = 1000, STOP_MS = 3000, SPARE_DESCRIPTORS = 64 /* listening, the store, timers, metrics */ };
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 /* xdr_void takes no arguments, which the cast passes by way of a type that fits everything. */
 #define NOTHING ((xdrproc_t)(void (*)(void))xdr_void)

@@ -13,7 +13,7 @@
 
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum {
     RUN_MS_MAX = 60000,

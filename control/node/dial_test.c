@@ -19,7 +19,7 @@
 #include "rpc/base/ticket.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum { WAIT_MS = 60000, DIALS = 48, LONG_MS = 600000, SHORT_MS = 50 };
 

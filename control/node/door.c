@@ -28,7 +28,7 @@
 #include "rpc/base/url.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 /* ---- for anybody ---- */
 

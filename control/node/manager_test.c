@@ -23,7 +23,7 @@
 #include "control/node/test_node.h"
 #include "control/node/writer.h"
 #include "rpc/base/machine.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 #define MIB (1ull << 20)
 

@@ -27,7 +27,7 @@
 #include "rpc/base/fault_point.h"
 #include "rpc/base/sha256.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/message.h"
 
 enum { PATIENCE_MS = 60000, STEP_US = 20000 };

@@ -20,7 +20,7 @@
 #include "cpu/nvml/library.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/device_identity.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/message.h"
 
 enum { PROGRAMS = 3, OTHER_PROGRAMS = 1000 };

@@ -1,7 +1,7 @@
 /*
- * What sockets of vsock(7) need beside others (rpc/transport/listen.h): addresses, and whether a CID leads where it
- * says. A CID is a number that the hypervisor gives: it vouches for a peer's, as the kernel does for the user at a unix
- * socket, so that it names a guest, but not whose program speaks. No state.
+ * What sockets of vsock(7) need beside others (rpc/transport/endpoint/listen.h): addresses, and whether a CID leads
+ * where it says. A CID is a number that the hypervisor gives: it vouches for a peer's, as the kernel does for the user
+ * at a unix socket, so that it names a guest, but not whose program speaks. No state.
  */
 #ifndef FLYT_BASE_VSOCK_H
 #define FLYT_BASE_VSOCK_H

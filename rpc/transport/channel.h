@@ -52,7 +52,7 @@
 #include "flyt.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ticket.h"
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 struct flyt_channel;
 

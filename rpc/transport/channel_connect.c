@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "rpc/base/clock.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *lane, flyt_input_split_fn split_fn,
                               struct flyt_error *err)

@@ -13,9 +13,9 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/base/sha256.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/region_offer.h"
-#include "rpc/transport/rings.h"
+#include "rpc/transport/endpoint/rings.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 10000,

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include "rpc/base/clock.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum {
     SPIN_NS = 30 * 1000,            /* a reply that comes at all soon comes within this */

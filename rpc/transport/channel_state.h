@@ -50,7 +50,7 @@
 #include "flyt_procedures.h"
 #include "rpc/base/error.h"
 #include "rpc/transport/channel.h"
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 #include "rpc/transport/input.h"
 #include "rpc/transport/kept.h"
 #include "rpc/transport/message.h"

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include "flyt.h"
 #include "rpc/base/error.h"
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 struct flyt_connection;
 

@@ -13,7 +13,7 @@
 #include "rpc/transport/channel.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/test_client.h"
 
 struct listener {

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 /* So many bytes of a record, or all of a shorter one, are in memory when its consumer is asked for a payload's place.
  */

@@ -18,7 +18,7 @@
 #include "flyt_procedures.h"
 #include "flyt_signatures.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/message.h"
 #include "rpc/transport/test_pair.h"
 #include "rpc/transport/test_values.h"

@@ -22,7 +22,7 @@
 #include "rpc/base/log.h"
 #include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/message.h"
 #include "rpc/transport/test_pair.h"
 #include "rpc/transport/test_values.h"

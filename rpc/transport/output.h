@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 #include "rpc/transport/xdr_buffer.h"
 
 /* So much may wait in the buffer before flyt_output_begin_locked makes its caller wait for the socket. */

@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 /* Often enough that the kernel's own waiting (0.2 s until data is sent again) lies in between. */
 enum { PAUSE_MS = 50, RETRIES_MAX = 1200 };

@@ -20,7 +20,7 @@
 #include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/progress_page.h"
-#include "rpc/transport/rings.h"
+#include "rpc/transport/endpoint/rings.h"
 #include "rpc/transport/test_pair.h"
 
 enum { STREAM = 17, OTHER = 18 };

@@ -8,7 +8,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/region.h"
-#include "rpc/transport/rings.h"
+#include "rpc/transport/endpoint/rings.h"
 
 /* One byte, and a descriptor where one came (-1: none). 0 or a negative errno. */
 static int receive(struct flyt_endpoint *endpoint, uint64_t deadline_ms, int cancel_fd, unsigned char *ret_byte,

@@ -21,7 +21,7 @@
 
 #include <stdint.h>
 
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 /* What the server makes of it; unknown bits are ignored. */
 enum flyt_region_use {

@@ -16,7 +16,7 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/region.h"
 #include "rpc/transport/region_offer.h"
-#include "rpc/transport/rings.h"
+#include "rpc/transport/endpoint/rings.h"
 
 struct ends {
     struct flyt_endpoint *client, *server;

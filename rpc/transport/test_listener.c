@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 static void refuse(void *user, int fd, const void *record, size_t bytes)
 {

@@ -10,7 +10,7 @@
 #include "flyt_signatures.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum { CHUNK_BYTES = 1024 * 1024 };
 

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include "flyt_client_calls.h"
 #include "rpc/base/vsock.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/test_client.h"
 #include "rpc/transport/test_peer.h"
 

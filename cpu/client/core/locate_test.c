@@ -19,7 +19,7 @@
 #include "cpu/client/core/instance.h"
 #include "rpc/base/machine.h"
 #include "rpc/base/url.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/message.h"
 
 enum { RECORD_BYTES_MAX = 65536, MARK_BYTES = 4, NOTICE_XID = 99 };

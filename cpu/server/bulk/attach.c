@@ -15,7 +15,7 @@
 #include "rpc/base/ticket.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/region_offer.h"
-#include "rpc/transport/rings.h"
+#include "rpc/transport/endpoint/rings.h"
 
 int flyt_attach_endpoint(const struct flyt_session *session, int fd, const unsigned char *key, struct flyt_error *err,
                          struct flyt_endpoint **ret_endpoint)

@@ -10,7 +10,7 @@
 #include "flyt.h"
 
 #include "rpc/base/error.h"
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 struct flyt_session;
 

@@ -19,7 +19,7 @@
 #include "cpu/server/core/stream.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/endpoint_poll.h"
+#include "rpc/transport/endpoint/endpoint_poll.h"
 
 enum {
     CALLS_PER_ROUND_MAX = 64,

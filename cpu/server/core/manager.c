@@ -12,7 +12,7 @@
 #include "rpc/base/deadline.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 static void bound_sending(int fd)
 {

@@ -36,7 +36,7 @@
 #include "rpc/base/log.h"
 #include "rpc/proto/control_limits.h"
 #include "rpc/transport/greeter.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 static const uint64_t SM_RATE_MAX = 1000000000000;
 

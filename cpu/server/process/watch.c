@@ -18,8 +18,8 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/endpoint.h"
-#include "rpc/transport/endpoint_poll.h"
+#include "rpc/transport/endpoint/endpoint.h"
+#include "rpc/transport/endpoint/endpoint_poll.h"
 
 enum {
     CHECKS_MIN = 4, /* of a silent client, before it is lost */

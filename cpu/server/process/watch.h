@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/manager_link.h"
 
 struct flyt_endpoint;

@@ -19,7 +19,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum { WAIT_S = 60, ARGUMENTS_MAX = 24 };
 

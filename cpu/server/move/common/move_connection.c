@@ -6,8 +6,8 @@
 
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/endpoint.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/endpoint.h"
+#include "rpc/transport/endpoint/listen.h"
 
 enum { THROWN_BYTES = 65536 };
 

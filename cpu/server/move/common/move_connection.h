@@ -1,12 +1,12 @@
 /*
  * One of the connections between two servers of different nodes over which a session moves (MOVE of kind
  * FLYT_MANAGER_LINK_MOVE_SEND, RECEIVE): a stream socket that a node manager has made, from here on encrypted where it
- * is to be (rpc/transport/secure.h). Everything waits where it can be called off: by a descriptor that becomes
+ * is to be (rpc/transport/endpoint/secure.h). Everything waits where it can be called off: by a descriptor that becomes
  * readable, and stays so.
  *
- * Each is an endpoint (rpc/transport/endpoint.h). The image's connection may be read by one thread while another one
- * writes to it. The further ones, which have the contents of pages and go one way, are encrypted by the thread that
- * sends them, straight from their place, and decrypted to it by the one that reads them.
+ * Each is an endpoint (rpc/transport/endpoint/endpoint.h). The image's connection may be read by one thread while
+ * another one writes to it. The further ones, which have the contents of pages and go one way, are encrypted by the
+ * thread that sends them, straight from their place, and decrypted to it by the one that reads them.
  */
 #ifndef FLYT_SERVER_MOVE_CONNECTION_H
 #define FLYT_SERVER_MOVE_CONNECTION_H
@@ -19,7 +19,7 @@
 #include <sys/uio.h>
 
 #include "rpc/base/error.h"
-#include "rpc/transport/secure.h"
+#include "rpc/transport/endpoint/secure.h"
 
 struct flyt_endpoint;
 

@@ -15,9 +15,9 @@
 #include <cmocka.h>
 
 #include "rpc/base/clock.h"
-#include "rpc/transport/secure.h"
-#include "rpc/transport/test_records.h"
-#include "rpc/transport/test_secure.h"
+#include "rpc/transport/endpoint/secure.h"
+#include "rpc/transport/endpoint/test_records.h"
+#include "rpc/transport/endpoint/test_secure.h"
 
 enum { LONG_MS = 60000, BULK_BYTES = 6 << 20, WIRE_BYTES = 2 * BULK_BYTES, PIECE_BYTES = 50000, RECORD_BYTES = 16384 };
 

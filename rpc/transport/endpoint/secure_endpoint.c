@@ -13,8 +13,8 @@
 
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/endpoint.h"
-#include "rpc/transport/secure_state.h"
+#include "rpc/transport/endpoint/endpoint.h"
+#include "rpc/transport/endpoint/secure_state.h"
 
 enum state { BEGINNING, OPEN, FAILED };
 

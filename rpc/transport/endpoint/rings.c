@@ -1,4 +1,4 @@
-#include "rpc/transport/rings.h"
+#include "rpc/transport/endpoint/rings.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include "rpc/base/log.h"
-#include "rpc/transport/secure_state.h"
+#include "rpc/transport/endpoint/secure_state.h"
 
 /* floor(2^24.5), RFC 8446 section 5.5 */
 _Static_assert(FLYT_SECURE_KEY_RECORDS <= 23726566, "AES-GCM allows so many");

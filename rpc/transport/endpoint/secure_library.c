@@ -1,4 +1,4 @@
-#include "rpc/transport/secure_library.h"
+#include "rpc/transport/endpoint/secure_library.h"
 
 #include <dlfcn.h>
 #include <errno.h>

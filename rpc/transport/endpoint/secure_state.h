@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "rpc/transport/endpoint.h"
-#include "rpc/transport/secure.h"
-#include "rpc/transport/secure_library.h"
+#include "rpc/transport/endpoint/endpoint.h"
+#include "rpc/transport/endpoint/secure.h"
+#include "rpc/transport/endpoint/secure_library.h"
 
 enum {
     FLYT_SECURE_SEALED_BYTES = 256 * 1024, /* encrypted bytes that wait for the socket */

@@ -1,10 +1,10 @@
-#include "rpc/transport/endpoint_poll.h"
+#include "rpc/transport/endpoint/endpoint_poll.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
 #include <time.h>
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 int flyt_endpoint_poll(const struct flyt_endpoint_signs *signs, int wake_fd, int64_t timeout_ns)
 {

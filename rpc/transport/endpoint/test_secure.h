@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rpc/transport/secure_state.h"
+#include "rpc/transport/endpoint/secure_state.h"
 
 /* TLS on fd, which it takes over. 0 or a negative errno with a sentence. */
 static inline int test_secure_new(int fd, bool is_server, const unsigned char *key, struct flyt_error *err,

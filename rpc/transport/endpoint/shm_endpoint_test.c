@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "rpc/base/shared.h"
-#include "rpc/transport/endpoint.h"
-#include "rpc/transport/rings.h"
+#include "rpc/transport/endpoint/endpoint.h"
+#include "rpc/transport/endpoint/rings.h"
 
 enum { LONG_MS = 20000, SHORT_MS = 20, STREAM_BYTES = 24 * 1024 * 1024, PIECE_BYTES_MAX = 300 * 1024 };
 #define NS(ms) ((ms)*INT64_C(1000000))

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "rpc/base/clock.h"
-#include "rpc/transport/endpoint.h"
-#include "rpc/transport/secure.h"
+#include "rpc/transport/endpoint/endpoint.h"
+#include "rpc/transport/endpoint/secure.h"
 
 enum { LONG_MS = 60000, BULK_BYTES = 40 << 20, PIECE_BYTES = 100000 };
 

@@ -1,4 +1,4 @@
-#include "rpc/transport/secure.h"
+#include "rpc/transport/endpoint/secure.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/listen.h"
-#include "rpc/transport/secure_state.h"
+#include "rpc/transport/endpoint/listen.h"
+#include "rpc/transport/endpoint/secure_state.h"
 
 enum {
     RECORD_TYPE_FIRST = 0x14, /* of TLS records (RFC 8446 section 5.1); a record mark of ours begins with 0x80 or 0 */

@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rpc/transport/endpoint.h"
-#include "rpc/transport/rings.h"
+#include "rpc/transport/endpoint/endpoint.h"
+#include "rpc/transport/endpoint/rings.h"
 
 enum { LONG_MS = 10000 };
 #define LONG_NS (LONG_MS * INT64_C(1000000))

@@ -3,7 +3,7 @@
  * socket tells that the other end is there, and is the bell: who sleeps says so in the rings, and is sent a byte. Where
  * nobody sleeps a write is a copy, and a read another one, without a system call.
  */
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,8 +13,8 @@
 
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/endpoint_poll.h"
-#include "rpc/transport/rings.h"
+#include "rpc/transport/endpoint/endpoint_poll.h"
+#include "rpc/transport/endpoint/rings.h"
 
 enum {
     BELLS_MAX = 64,     /* that are taken at once */

@@ -1,4 +1,4 @@
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/listen.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "rpc/base/clock.h"
-#include "rpc/transport/test_secure.h"
+#include "rpc/transport/endpoint/test_secure.h"
 
 enum { LONG_MS = 60000, BULK_BYTES = 20 << 20, SMALL_BYTES = 4096, RECORD_BYTES = 16384, WIRE_BYTES = 1 << 18 };
 

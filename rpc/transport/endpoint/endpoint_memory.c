@@ -2,7 +2,7 @@
  * An endpoint between two threads of one process: two rings of bytes, and for each two descriptors that tell whether
  * there is something to be read and room to write, so that it is waited for as sockets are.
  */
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <poll.h>
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/endpoint_poll.h"
+#include "rpc/transport/endpoint/endpoint_poll.h"
 
 enum { RING_BYTES = 256 * 1024 };
 

@@ -1,4 +1,4 @@
-#include "rpc/transport/test_records.h"
+#include "rpc/transport/endpoint/test_records.h"
 
 #include <limits.h>
 #include <stdint.h>
@@ -7,7 +7,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
-#include "rpc/transport/secure_state.h"
+#include "rpc/transport/endpoint/secure_state.h"
 
 enum {
     HEAD_BYTES = 5,

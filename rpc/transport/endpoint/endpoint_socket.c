@@ -1,4 +1,4 @@
-#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint/endpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +8,8 @@
 #include <sys/time.h>
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/endpoint_poll.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/endpoint/endpoint_poll.h"
+#include "rpc/transport/endpoint/listen.h"
 
 struct socket_endpoint {
     struct flyt_endpoint endpoint;
