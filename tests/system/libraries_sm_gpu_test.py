@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """No kernel of NVIDIA's libraries leaves its VM's SMs, before a resize and after it, by the clock registers of the SMs of another
 VM (programs/canary.cu). That these would tell is shown by the same libraries on the canary's own SMs. Needs a GPU and MPS;
-FLYT_TEST_SOFTWARE=1 tries the steps on a software GPU, whose clocks tell nothing."""
+FLYT_TEST_SOFTWARE=1 tries the steps on a software GPU, whose clocks tell nothing. On an H200 they told nothing of cuSPARSELt:
+no window was slow beside any of the 28 algorithms that it has for a product of halves."""
 import os
 import select
 
@@ -14,6 +15,7 @@ from steady import allocation
 IS_SOFTWARE = os.environ.get("FLYT_TEST_SOFTWARE") == "1"
 NAMES = ("blas", "lt", "fft", "rand", "solver", "eigen", "sparse", "solver_sparse", "solver_refactor", "dnn", "sparse_lt", "nccl")
 WINDOWS = 20 if IS_SOFTWARE else 300000
+BUSY = "busy" if IS_SOFTWARE else "wide"      # how much the libraries have to do at a time
 WAIT_US = 1000 if IS_SOFTWARE else 200000
 BUSY_MS = 200 if IS_SOFTWARE else 3000
 SHARES = 6          # by how much windows are longer than usual: by a 64th, a 32nd … a half
@@ -62,12 +64,13 @@ class Canary(Program):
 
     def beside(self, program, name):
         """What it sees while the program uses that library; None: there is none, and it is skipped."""
-        if program.ask("busy %s 1" % name)[0] == 0:      # its kernels are loaded, and its handles there
+        program.say("%s %s 1" % (BUSY, name))
+        if program.line("busy", 120).split()[1] == "0":      # its kernels are loaded, and its handles there
             print("    no %s: %s" % (name, said(program.process.stderr)))
             return None
 
         def begin():
-            program.say("busy %s %d" % (name, BUSY_MS))
+            program.say("%s %s %d" % (BUSY, name, BUSY_MS))
             return lambda: expect(int(program.line("busy", 120).split()[1]) > 0, name, "is at work")
         return self.slow_of_all(begin)
 
@@ -107,7 +110,7 @@ def seen_shares(system, canary, quiet):
         if share is not None:
             shares[name] = share
     expect_equal(beside.ends().status, 0)
-    expect(len(shares) >= 4, "what the canary tells of:", sorted(shares))
+    expect(len(shares) >= 10, "what the canary tells of:", sorted(shares))
     return shares
 
 

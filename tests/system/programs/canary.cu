@@ -120,6 +120,8 @@ int main()
     cudaStream_t stream;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     check(cudaMalloc(&sink, sizeof *sink));
+    /* An SM whose memory is divided for a kernel runs none that wants more of it as shared memory, until that one has ended. */
+    check(cudaFuncSetAttribute(watch, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin) && sscanf(line, "watch %d %d", &windows, &wait_us) == 2) {

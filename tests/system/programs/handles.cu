@@ -1,19 +1,23 @@
-// Keeps handles of NVIDIA's libraries for all its life, and has them compute what is told, each time comparing the result with
-// what the host has computed.
+// Keeps handles of NVIDIA's libraries for all its life, and has them compute what is told, each time comparing the
+// result with what the host has computed.
 //
 //   steps N       N rounds of the first seven: "steps N"
 //   all N         N rounds of all: "all N", and the names of those that are not there
-//   busy NAME MS  rounds of one library for so long, in which its work is done many times: "busy ROUNDS"; "busy 0" where the
+//   busy NAME MS  rounds of one library for so long, in which its work is done many times: "busy ROUNDS"; "busy 0"
+//   where the
 //                 node has none of that name
-//   take N MIB E  N blocks of at most 63 MiB, in which all numbers are 2 to the power of E, or as many as are to be had:
+//   wide NAME MS  the same, also "busy ROUNDS", with enough to do at a time for all SMs of a GPU; as usual for blas,
+//   lt, rand, nccl take N MIB E  N blocks of at most 63 MiB, in which all numbers are 2 to the power of E, or as many
+//   as are to be had:
 //                 "take COUNT STATUS", the status of the last one; rounds look at all blocks from then on
 //   drop N        frees N of them: "drop COUNT" of what is left
 //   info          "info FREE TOTAL" in MiB, of cudaMemGetInfo
 //   end           also the end of input: exit status 0
 //
-// Names: blas, lt, fft, rand, solver, eigen (cuSOLVER's, which a thread of the server's calls), sparse; dnn, solver_sparse and
-// solver_refactor (cuSOLVER's Sp and Rf), sparse_lt, nccl (one rank). cuDNN, cuSPARSELt and NCCL are opened when they are first
-// used, for a machine may have none. The first line is "ready". An error is "error NAME STATUS" and exit status 7.
+// Names: blas, lt, fft, rand, solver, eigen (cuSOLVER's, which a thread of the server's calls), sparse; dnn,
+// solver_sparse and solver_refactor (cuSOLVER's Sp and Rf), sparse_lt, nccl (one rank). cuDNN, cuSPARSELt and NCCL are
+// opened when they are first used, for a machine may have none. The first line is "ready". An error is "error NAME
+// STATUS" and exit status 7.
 // nvcc: -lcublas -lcublasLt -lcufft -lcurand -lcusolver -lcusparse -ldl
 #define DISABLE_CUSPARSE_DEPRECATED
 #define DISABLE_CUSOLVER_DEPRECATED
@@ -55,6 +59,19 @@ static void fail(const char *name, int status)
 
 static cudaStream_t stream;
 static int repeat = 1; // how often the work of a round is done
+static bool is_wide;   // whether a round has work for all SMs
+enum { BLOCKS = 128, WIDE = 2048 };
+
+// How often a sparse matrix's block is there along its diagonal, and how many transforms and vectors there are.
+static int block_count()
+{
+    return is_wide ? BLOCKS : 1;
+}
+
+static int side()
+{
+    return is_wide ? (int)WIDE : (int)N;
+}
 
 #define REPEAT(call)                                                                                                   \
     for (int i_ = 0; i_ < repeat; i_++)                                                                                \
@@ -76,47 +93,58 @@ template <typename T> static std::vector<T> on_host(const T *device, size_t coun
     return host;
 }
 
-static void compare(const char *name, const std::vector<float> &found, const std::vector<float> &wanted, float tolerance)
+static void compare(const char *name, const std::vector<float> &found, const std::vector<float> &wanted,
+                    float tolerance)
 {
     for (size_t i = 0; i < wanted.size(); i++)
         if (!(fabsf(found[i] - wanted[i]) <= tolerance))
             fail(name, (int)i);
 }
 
-// Symmetric, with 2 N on the diagonal: positive definite, and its product with ones is the sum of a row.
-static std::vector<float> matrix()
+// Symmetric, with 2 n on the diagonal: positive definite, and its product with ones is the sum of a row.
+static std::vector<float> matrix(int n)
 {
-    std::vector<float> a(N * N);
-    for (int i = 0; i < N; i++)
-        for (int j = 0; j < N; j++)
-            a[i * N + j] = i == j ? 2 * N : (i * j) % 3;
+    std::vector<float> a(n * n);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            a[i * n + j] = i == j ? 2 * n : (i * j) % 3;
     return a;
 }
 
-static std::vector<float> row_sums(const std::vector<float> &a)
+static std::vector<float> row_sums(const std::vector<float> &a, int n)
 {
-    std::vector<float> sums(N);
-    for (int i = 0; i < N; i++)
-        for (int j = 0; j < N; j++)
-            sums[i] += a[i * N + j];
+    std::vector<float> sums(n);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            sums[i] += a[i * n + j];
     return sums;
 }
 
-static const std::vector<float> a_host = matrix(), sums_host = row_sums(a_host), ones_host(N, 1);
+static const std::vector<float> a_host = matrix(N), sums_host = row_sums(a_host, N), ones_host(N, 1);
 
-// Rows of a sparse matrix of which all numbers are stored: on both sides of the diagonal, or on one side.
+// Rows of a sparse matrix of equal blocks along the diagonal, of which all numbers are stored: on both sides of the
+// diagonal, or on one side.
 struct pattern {
     std::vector<int> offsets = std::vector<int>(1), columns;
-    pattern(bool has_lower, bool has_upper)
+    pattern(bool has_lower, bool has_upper, int blocks = 1)
     {
-        for (int i = 0; i < N; i++) {
-            for (int j = has_lower ? 0 : i; j < (has_upper ? N : i + 1); j++)
+        for (int i = 0; i < N * blocks; i++) {
+            const int block = i / N * N;
+            for (int j = has_lower ? block : i; j < (has_upper ? block + N : i + 1); j++)
                 columns.push_back(j);
             offsets.push_back((int)columns.size());
         }
     }
 };
-static pattern whole(true, true);
+
+// The same numbers for each block.
+template <typename To, typename From> static std::vector<To> for_blocks(const std::vector<From> &one)
+{
+    std::vector<To> all;
+    for (int i = 0; i < block_count(); i++)
+        all.insert(all.end(), one.begin(), one.end());
+    return all;
+}
 
 // Whether there is a library, by what opening its file, or its first call, has come to; who has none is told.
 enum { NO_FILE = -1 };
@@ -167,27 +195,33 @@ static void lt()
         CHECK(cublasLtMatrixLayoutCreate(&column, CUDA_R_32F, N, 1, N));
         a = on_device(a_host), x = on_device(ones_host), y = on_device(ones_host);
     }
-    REPEAT(cublasLtMatmul(handle, product, &one, a, square, x, column, &zero, y, column, y, column, NULL, NULL, 0, stream));
+    REPEAT(cublasLtMatmul(handle, product, &one, a, square, x, column, &zero, y, column, y, column, NULL, NULL, 0,
+                          stream));
     compare("lt", on_host(y, N), sums_host, 0);
 }
 
 static void fft()
 {
-    static cufftHandle plan;
-    static cufftComplex *data, *waves;
-    static std::vector<cufftComplex> host(POINTS);
-    if (!data) {
-        CHECK(cufftPlan1d(&plan, POINTS, CUFFT_C2C, 1));
-        CHECK(cufftSetStream(plan, stream));
-        for (int i = 0; i < POINTS; i++)
-            host[i] = {(float)(i % 7), (float)(i % 5)};
-        data = on_device(host), waves = on_device(host);
+    static struct {
+        cufftHandle plan;
+        cufftComplex *data, *waves;
+        std::vector<cufftComplex> host;
+    } both[2];
+    auto &self = both[is_wide];
+    const int count = POINTS * block_count();
+    if (!self.data) {
+        CHECK(cufftPlan1d(&self.plan, POINTS, CUFFT_C2C, block_count()));
+        CHECK(cufftSetStream(self.plan, stream));
+        for (int i = 0; i < count; i++)
+            self.host.push_back({(float)(i % 7), (float)(i % 5)});
+        self.data = on_device(self.host), self.waves = on_device(self.host);
     }
-    CHECK(cudaMemcpyAsync(data, host.data(), POINTS * sizeof *data, cudaMemcpyHostToDevice, stream));
-    REPEAT(cufftExecC2C(plan, data, waves, CUFFT_FORWARD));
-    CHECK(cufftExecC2C(plan, waves, data, CUFFT_INVERSE));
-    std::vector<cufftComplex> found = on_host(data, POINTS);
-    for (int i = 0; i < POINTS; i++)
+    const std::vector<cufftComplex> &host = self.host;
+    CHECK(cudaMemcpyAsync(self.data, host.data(), count * sizeof *self.data, cudaMemcpyHostToDevice, stream));
+    REPEAT(cufftExecC2C(self.plan, self.data, self.waves, CUFFT_FORWARD));
+    CHECK(cufftExecC2C(self.plan, self.waves, self.data, CUFFT_INVERSE));
+    std::vector<cufftComplex> found = on_host(self.data, count);
+    for (int i = 0; i < count; i++)
         if (!(fabsf(found[i].x / POINTS - host[i].x) < 1e-3f) || !(fabsf(found[i].y / POINTS - host[i].y) < 1e-3f))
             fail("fft", i);
 }
@@ -227,87 +261,116 @@ static cusolverDnHandle_t solver_handle()
 
 static void solver()
 {
-    static float *a, *b, *work;
-    static int *info, bytes;
+    static struct {
+        std::vector<float> host, sums;
+        float *a, *b, *work;
+        int *info, bytes;
+    } both[2];
+    auto &self = both[is_wide];
+    const int n = side();
     cusolverDnHandle_t handle = solver_handle();
-    if (!a) {
-        a = on_device(a_host), b = on_device(sums_host), info = on_device(std::vector<int>(1));
-        CHECK(cusolverDnSpotrf_bufferSize(handle, CUBLAS_FILL_MODE_LOWER, N, a, N, &bytes));
-        CHECK(cudaMalloc(&work, bytes * sizeof *work));
+    if (!self.a) {
+        self.host = matrix(n), self.sums = row_sums(self.host, n);
+        self.a = on_device(self.host), self.b = on_device(self.sums), self.info = on_device(std::vector<int>(1));
+        CHECK(cusolverDnSpotrf_bufferSize(handle, CUBLAS_FILL_MODE_LOWER, n, self.a, n, &self.bytes));
+        CHECK(cudaMalloc(&self.work, self.bytes * sizeof *self.work));
     }
-    CHECK(cudaMemcpyAsync(a, a_host.data(), N * N * sizeof *a, cudaMemcpyHostToDevice, stream));
-    CHECK(cudaMemcpyAsync(b, sums_host.data(), N * sizeof *b, cudaMemcpyHostToDevice, stream));
-    CHECK(cusolverDnSpotrf(handle, CUBLAS_FILL_MODE_LOWER, N, a, N, work, bytes, info));
-    CHECK(cusolverDnSpotrs(handle, CUBLAS_FILL_MODE_LOWER, N, 1, a, N, b, N, info));
-    compare("solver", on_host(b, N), ones_host, 1e-4f);
+    CHECK(cudaMemcpyAsync(self.a, self.host.data(), n * n * sizeof *self.a, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemcpyAsync(self.b, self.sums.data(), n * sizeof *self.b, cudaMemcpyHostToDevice, stream));
+    CHECK(cusolverDnSpotrf(handle, CUBLAS_FILL_MODE_LOWER, n, self.a, n, self.work, self.bytes, self.info));
+    CHECK(cusolverDnSpotrs(handle, CUBLAS_FILL_MODE_LOWER, n, 1, self.a, n, self.b, n, self.info));
+    compare("solver", on_host(self.b, n), std::vector<float>(n, 1), 1e-4f);
 }
 
 static void eigen()
 {
-    static float *a, *values, *work;
-    static int *info, bytes;
+    static struct {
+        std::vector<float> host;
+        float *a, *values, *work;
+        int *info, bytes;
+    } both[2];
+    auto &self = both[is_wide];
+    const int n = side();
     cusolverDnHandle_t handle = solver_handle();
-    if (!a) {
-        a = on_device(a_host), values = on_device(ones_host), info = on_device(std::vector<int>(1));
-        CHECK(cusolverDnSsyevd_bufferSize(handle, CUSOLVER_EIG_MODE_NOVECTOR, CUBLAS_FILL_MODE_LOWER, N, a, N, values, &bytes));
-        CHECK(cudaMalloc(&work, bytes * sizeof *work));
+    if (!self.a) {
+        self.host = matrix(n);
+        self.a = on_device(self.host), self.values = on_device(std::vector<float>(n));
+        self.info = on_device(std::vector<int>(1));
+        CHECK(cusolverDnSsyevd_bufferSize(handle, CUSOLVER_EIG_MODE_NOVECTOR, CUBLAS_FILL_MODE_LOWER, n, self.a, n,
+                                          self.values, &self.bytes));
+        CHECK(cudaMalloc(&self.work, self.bytes * sizeof *self.work));
     }
-    CHECK(cudaMemcpyAsync(a, a_host.data(), N * N * sizeof *a, cudaMemcpyHostToDevice, stream));
-    CHECK(cusolverDnSsyevd(handle, CUSOLVER_EIG_MODE_NOVECTOR, CUBLAS_FILL_MODE_LOWER, N, a, N, values, work, bytes, info));
+    CHECK(cudaMemcpyAsync(self.a, self.host.data(), n * n * sizeof *self.a, cudaMemcpyHostToDevice, stream));
+    CHECK(cusolverDnSsyevd(handle, CUSOLVER_EIG_MODE_NOVECTOR, CUBLAS_FILL_MODE_LOWER, n, self.a, n, self.values,
+                           self.work, self.bytes, self.info));
     double trace = 0, wanted = 0;
-    for (float one : on_host(values, N))
+    for (float one : on_host(self.values, n))
         trace += one;
-    for (int i = 0; i < N; i++)
-        wanted += a_host[i * N + i];
+    for (int i = 0; i < n; i++)
+        wanted += self.host[i * n + i];
     if (fabs(trace - wanted) > 1e-3 * wanted)
         fail("eigen", (int)trace);
 }
 
 static void sparse()
 {
-    static cusparseHandle_t handle;
-    static cusparseSpMatDescr_t a;
-    static cusparseDnVecDescr_t x, y;
-    static float *result;
-    static void *room;
+    static struct {
+        cusparseHandle_t handle;
+        cusparseSpMatDescr_t a;
+        cusparseDnVecDescr_t x, y;
+        float *result;
+        void *room;
+    } both[2];
+    auto &self = both[is_wide];
+    const int n = N * block_count();
     const float one = 1, zero = 0;
-    if (!handle) {
+    if (!self.handle) {
+        const pattern blocks(true, true, block_count());
+        const std::vector<float> ones = for_blocks<float>(ones_host);
         size_t bytes = 0;
-        CHECK(cusparseCreate(&handle));
-        CHECK(cusparseSetStream(handle, stream));
-        result = on_device(ones_host);
-        CHECK(cusparseCreateCsr(&a, N, N, N * N, on_device(whole.offsets), on_device(whole.columns), on_device(a_host),
-                                CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F));
-        CHECK(cusparseCreateDnVec(&x, N, on_device(ones_host), CUDA_R_32F));
-        CHECK(cusparseCreateDnVec(&y, N, result, CUDA_R_32F));
-        CHECK(cusparseSpMV_bufferSize(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, x, &zero, y, CUDA_R_32F,
-                                      CUSPARSE_SPMV_ALG_DEFAULT, &bytes));
-        CHECK(cudaMalloc(&room, bytes + 256));
+        CHECK(cusparseCreate(&self.handle));
+        CHECK(cusparseSetStream(self.handle, stream));
+        self.result = on_device(ones);
+        CHECK(cusparseCreateCsr(&self.a, n, n, n * N, on_device(blocks.offsets), on_device(blocks.columns),
+                                on_device(for_blocks<float>(a_host)), CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I,
+                                CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F));
+        CHECK(cusparseCreateDnVec(&self.x, n, on_device(ones), CUDA_R_32F));
+        CHECK(cusparseCreateDnVec(&self.y, n, self.result, CUDA_R_32F));
+        CHECK(cusparseSpMV_bufferSize(self.handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, self.a, self.x, &zero,
+                                      self.y, CUDA_R_32F, CUSPARSE_SPMV_ALG_DEFAULT, &bytes));
+        CHECK(cudaMalloc(&self.room, bytes + 256));
     }
-    REPEAT(cusparseSpMV(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, a, x, &zero, y, CUDA_R_32F, CUSPARSE_SPMV_ALG_DEFAULT,
-                       room));
-    compare("sparse", on_host(result, N), sums_host, 0);
+    REPEAT(cusparseSpMV(self.handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, self.a, self.x, &zero, self.y, CUDA_R_32F,
+                        CUSPARSE_SPMV_ALG_DEFAULT, self.room));
+    compare("sparse", on_host(self.result, n), for_blocks<float>(sums_host), 0);
 }
 
 static void solver_sparse()
 {
-    static cusolverSpHandle_t handle;
-    static cusparseMatDescr_t general;
-    static float *a, *b, *x;
-    static int *offsets, *columns;
+    static struct {
+        cusolverSpHandle_t handle;
+        cusparseMatDescr_t general;
+        float *a, *b, *x;
+        int *offsets, *columns;
+    } both[2];
+    auto &self = both[is_wide];
+    const int n = N * block_count();
     int singular = 0;
-    if (!handle) {
-        CHECK(cusolverSpCreate(&handle));
-        CHECK(cusolverSpSetStream(handle, stream));
-        CHECK(cusparseCreateMatDescr(&general));
-        a = on_device(a_host), b = on_device(sums_host), x = on_device(sums_host);
-        offsets = on_device(whole.offsets), columns = on_device(whole.columns);
+    if (!self.handle) {
+        const pattern blocks(true, true, block_count());
+        const std::vector<float> sums = for_blocks<float>(sums_host);
+        CHECK(cusolverSpCreate(&self.handle));
+        CHECK(cusolverSpSetStream(self.handle, stream));
+        CHECK(cusparseCreateMatDescr(&self.general));
+        self.a = on_device(for_blocks<float>(a_host)), self.b = on_device(sums), self.x = on_device(sums);
+        self.offsets = on_device(blocks.offsets), self.columns = on_device(blocks.columns);
     }
-    CHECK(cudaMemsetAsync(x, 0, N * sizeof *x, stream));
-    REPEAT(cusolverSpScsrlsvqr(handle, N, N * N, general, a, offsets, columns, b, 1e-6f, 0, x, &singular));
+    CHECK(cudaMemsetAsync(self.x, 0, n * sizeof *self.x, stream));
+    REPEAT(cusolverSpScsrlsvqr(self.handle, n, n * N, self.general, self.a, self.offsets, self.columns, self.b, 1e-6f,
+                               0, self.x, &singular));
     if (singular != -1)
         fail("singular", singular);
-    compare("solver_sparse", on_host(x, N), ones_host, 1e-4f);
+    compare("solver_sparse", on_host(self.x, n), for_blocks<float>(ones_host), 1e-4f);
 }
 
 // L without its diagonal and U in one, row by row. No rows are exchanged.
@@ -323,11 +386,11 @@ static std::vector<double> factors()
     return m;
 }
 
-static cusolverRfHandle_t refactor_handle(std::vector<int> order)
+static cusolverRfHandle_t refactor_handle(pattern &blocks, std::vector<int> order)
 {
     const std::vector<double> m = factors();
-    std::vector<double> a(a_host.begin(), a_host.end()), l, u;
-    pattern lower(true, false), upper(false, true);
+    std::vector<double> a = for_blocks<double>(a_host), l, u;
+    pattern lower(true, false, block_count()), upper(false, true, block_count());
     cusolverRfHandle_t handle;
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++) {
@@ -336,10 +399,12 @@ static cusolverRfHandle_t refactor_handle(std::vector<int> order)
             if (j >= i)
                 u.push_back(m[i * N + j]);
         }
+    l = for_blocks<double>(l), u = for_blocks<double>(u);
     CHECK(cusolverRfCreate(&handle));
-    CHECK(cusolverRfSetupHost(N, N * N, whole.offsets.data(), whole.columns.data(), a.data(), (int)l.size(),
-                              lower.offsets.data(), lower.columns.data(), l.data(), (int)u.size(), upper.offsets.data(),
-                              upper.columns.data(), u.data(), order.data(), order.data(), handle));
+    CHECK(cusolverRfSetupHost((int)order.size(), (int)a.size(), blocks.offsets.data(), blocks.columns.data(), a.data(),
+                              (int)l.size(), lower.offsets.data(), lower.columns.data(), l.data(), (int)u.size(),
+                              upper.offsets.data(), upper.columns.data(), u.data(), order.data(), order.data(),
+                              handle));
     CHECK(cudaDeviceSynchronize());
     CHECK(cusolverRfAnalyze(handle));
     return handle;
@@ -348,26 +413,35 @@ static cusolverRfHandle_t refactor_handle(std::vector<int> order)
 // It has no stream. The matrix is twice that of its setting up, so that what that has left solves nothing.
 static void solver_refactor()
 {
-    static cusolverRfHandle_t handle;
-    static int *offsets, *columns, *order;
-    static double *a, *x, *room;
-    if (!handle) {
-        std::vector<int> same(whole.columns.begin(), whole.columns.begin() + N);
-        std::vector<double> twice(a_host.begin(), a_host.end());
+    static struct {
+        cusolverRfHandle_t handle;
+        int *offsets, *columns, *order;
+        double *a, *x, *room;
+    } both[2];
+    auto &self = both[is_wide];
+    const int n = N * block_count();
+    if (!self.handle) {
+        pattern blocks(true, true, block_count());
+        std::vector<int> same;
+        std::vector<double> twice = for_blocks<double>(a_host);
+        for (int i = 0; i < n; i++)
+            same.push_back(i);
         for (double &one : twice)
             one *= 2;
-        handle = refactor_handle(same);
-        offsets = on_device(whole.offsets), columns = on_device(whole.columns), order = on_device(same);
-        a = on_device(twice), x = on_device(std::vector<double>(N)), room = on_device(std::vector<double>(N));
+        self.handle = refactor_handle(blocks, same);
+        self.offsets = on_device(blocks.offsets), self.columns = on_device(blocks.columns),
+        self.order = on_device(same);
+        self.a = on_device(twice), self.x = on_device(std::vector<double>(n)),
+        self.room = on_device(std::vector<double>(n));
     }
-    const std::vector<double> sums(sums_host.begin(), sums_host.end());
-    CHECK(cudaMemcpy(x, sums.data(), N * sizeof *x, cudaMemcpyHostToDevice));
-    REPEAT(cusolverRfResetValues(N, N * N, offsets, columns, a, order, order, handle) || cudaDeviceSynchronize() ||
-           cusolverRfRefactor(handle));
-    CHECK(cusolverRfSolve(handle, order, order, 1, room, N, x, N));
+    const std::vector<double> sums = for_blocks<double>(sums_host);
+    CHECK(cudaMemcpy(self.x, sums.data(), n * sizeof *self.x, cudaMemcpyHostToDevice));
+    REPEAT(cusolverRfResetValues(n, n * N, self.offsets, self.columns, self.a, self.order, self.order, self.handle) ||
+           cudaDeviceSynchronize() || cusolverRfRefactor(self.handle));
+    CHECK(cusolverRfSolve(self.handle, self.order, self.order, 1, self.room, n, self.x, n));
     CHECK(cudaDeviceSynchronize());
-    const std::vector<double> found = on_host(x, N);
-    compare("solver_refactor", std::vector<float>(found.begin(), found.end()), std::vector<float>(N, 0.5f), 1e-6f);
+    const std::vector<double> found = on_host(self.x, n);
+    compare("solver_refactor", std::vector<float>(found.begin(), found.end()), std::vector<float>(n, 0.5f), 1e-6f);
 }
 
 // ---- libraries whose headers are not the toolkit's ----
@@ -392,38 +466,48 @@ static bool dnn_is_there()
     return answer;
 }
 
+// Softmax over vectors of ones.
 static void dnn()
 {
-    static void *desc;
-    static float *x, *y;
+    static struct {
+        void *desc;
+        float *x, *y;
+    } both[2];
+    auto &self = both[is_wide];
+    const int vectors = block_count() * block_count();
     const float one = 1, zero = 0;
-    if (!desc) {
+    if (!self.desc) {
         CHECK(cudnn.find<int(void *, cudaStream_t)>("cudnnSetStream")(cudnn.handle, stream));
-        CHECK(cudnn.find<int(void **)>("cudnnCreateTensorDescriptor")(&desc));
-        CHECK(cudnn.find<int(void *, int, int, int, int, int, int)>("cudnnSetTensor4dDescriptor")(desc, 0 /* NCHW */,
-                                                                                                0 /* float */, 1, N, 1, 1));
-        x = on_device(ones_host), y = on_device(ones_host);
+        CHECK(cudnn.find<int(void **)>("cudnnCreateTensorDescriptor")(&self.desc));
+        CHECK(cudnn.find<int(void *, int, int, int, int, int, int)>("cudnnSetTensor4dDescriptor")(
+            self.desc, 0 /* NCHW */, 0 /* float */, vectors, N, 1, 1));
+        self.x = on_device(std::vector<float>(vectors * N, 1)), self.y = on_device(std::vector<float>(vectors * N, 1));
     }
-    auto softmax = cudnn.find<int(void *, int, int, const float *, void *, const float *, const float *, void *, float *)>(
-        "cudnnSoftmaxForward");
-    REPEAT(softmax(cudnn.handle, 1 /* accurate */, 1 /* channels */, &one, desc, x, &zero, desc, y));
-    compare("dnn", on_host(y, N), std::vector<float>(N, 1.0f / N), 1e-6f);
+    auto softmax =
+        cudnn.find<int(void *, int, int, const float *, void *, const float *, const float *, void *, float *)>(
+            "cudnnSoftmaxForward");
+    REPEAT(
+        softmax(cudnn.handle, 1 /* accurate */, 1 /* channels */, &one, self.desc, self.x, &zero, self.desc, self.y));
+    compare("dnn", on_host(self.y, vectors * N), std::vector<float>(vectors * N, 1.0f / N), 1e-6f);
 }
 
-static struct {
-    sparse_lt_room handle, a, b, d, product, selection, plan;
-    void *compressed, *workspace;
-    __half *other, *result;
-} structured;
+static sparse_lt_room sparse_lt_handle;
 
 static bool sparse_lt_is_there()
 {
     static int answer = -1;
     if (answer < 0)
-        answer = is_had("cuSPARSELt", sparse_lt_is_found() ? cusparseLtInit(&structured.handle) : NO_FILE,
+        answer = is_had("cuSPARSELt", sparse_lt_is_found() ? cusparseLtInit(&sparse_lt_handle) : NO_FILE,
                         SPARSE_LT_NOT_SUPPORTED);
     return answer;
 }
+
+struct structured {
+    sparse_lt_room a, b, d, product, selection, plan;
+    void *compressed, *workspace;
+    __half *other, *result;
+    std::vector<float> wanted; // of the first rows
+};
 
 // Of each four numbers of a row of the first matrix two are zeros. A half has the sums of such small numbers exactly.
 static float first(int i, int k)
@@ -436,34 +520,35 @@ static float second(int j, int k)
     return (float)(j * k % 3 - 1);
 }
 
-static __half *halves_on_device(float (*number)(int, int))
+static __half *halves_on_device(float (*number)(int, int), int side)
 {
     std::vector<__half> host;
-    for (int i = 0; i < N * N; i++)
-        host.push_back(__float2half(number(i / N, i % N)));
+    for (int i = 0; i < side * side; i++)
+        host.push_back(__float2half(number(i / side, i % side)));
     return on_device(host);
 }
 
-static void begin_structured()
+static void begin_structured(struct structured &self, int side)
 {
-    const sparse_lt_room *handle = &structured.handle;
-    __half *a = halves_on_device(first);
+    const sparse_lt_room *handle = &sparse_lt_handle;
+    __half *a = halves_on_device(first, side);
     size_t bytes, buffer_bytes, workspace_bytes;
     void *buffer;
-    structured.other = halves_on_device(second), structured.result = halves_on_device(second);
-    CHECK(cusparseLtStructuredDescriptorInit(handle, &structured.a, N, N, N, 16, CUDA_R_16F, SPARSE_LT_ORDER_ROW, 0));
-    CHECK(cusparseLtDenseDescriptorInit(handle, &structured.b, N, N, N, 16, CUDA_R_16F, SPARSE_LT_ORDER_ROW));
-    CHECK(cusparseLtDenseDescriptorInit(handle, &structured.d, N, N, N, 16, CUDA_R_16F, SPARSE_LT_ORDER_ROW));
-    CHECK(cusparseLtMatmulDescriptorInit(handle, &structured.product, 0, 1, &structured.a, &structured.b, &structured.d,
-                                         &structured.d, SPARSE_LT_COMPUTE_32F));
-    CHECK(cusparseLtMatmulAlgSelectionInit(handle, &structured.selection, &structured.product, 0));
-    CHECK(cusparseLtMatmulPlanInit(handle, &structured.plan, &structured.product, &structured.selection));
-    CHECK(cusparseLtSpMMACompressedSize(handle, &structured.plan, &bytes, &buffer_bytes));
-    CHECK(cusparseLtMatmulGetWorkspace(handle, &structured.plan, &workspace_bytes));
-    CHECK(cudaMalloc(&structured.compressed, bytes));
-    CHECK(cudaMalloc(&structured.workspace, workspace_bytes + 16));
+    self.other = halves_on_device(second, side), self.result = halves_on_device(second, side);
+    CHECK(
+        cusparseLtStructuredDescriptorInit(handle, &self.a, side, side, side, 16, CUDA_R_16F, SPARSE_LT_ORDER_ROW, 0));
+    CHECK(cusparseLtDenseDescriptorInit(handle, &self.b, side, side, side, 16, CUDA_R_16F, SPARSE_LT_ORDER_ROW));
+    CHECK(cusparseLtDenseDescriptorInit(handle, &self.d, side, side, side, 16, CUDA_R_16F, SPARSE_LT_ORDER_ROW));
+    CHECK(cusparseLtMatmulDescriptorInit(handle, &self.product, 0, 1, &self.a, &self.b, &self.d, &self.d,
+                                         SPARSE_LT_COMPUTE_32F));
+    CHECK(cusparseLtMatmulAlgSelectionInit(handle, &self.selection, &self.product, 0));
+    CHECK(cusparseLtMatmulPlanInit(handle, &self.plan, &self.product, &self.selection));
+    CHECK(cusparseLtSpMMACompressedSize(handle, &self.plan, &bytes, &buffer_bytes));
+    CHECK(cusparseLtMatmulGetWorkspace(handle, &self.plan, &workspace_bytes));
+    CHECK(cudaMalloc(&self.compressed, bytes));
+    CHECK(cudaMalloc(&self.workspace, workspace_bytes + 16));
     CHECK(cudaMalloc(&buffer, buffer_bytes + 16));
-    CHECK(cusparseLtSpMMACompress(handle, &structured.plan, a, structured.compressed, buffer, stream));
+    CHECK(cusparseLtSpMMACompress(handle, &self.plan, a, self.compressed, buffer, stream));
     CHECK(cudaStreamSynchronize(stream));
     CHECK(cudaFree(a));
     CHECK(cudaFree(buffer));
@@ -471,23 +556,25 @@ static void begin_structured()
 
 static void sparse_lt()
 {
-    static std::vector<float> wanted;
+    static struct structured both[2];
+    struct structured &self = both[is_wide];
+    const int n = side();
     const float one = 1, zero = 0;
-    if (wanted.empty()) {
-        begin_structured();
-        for (int i = 0; i < N * N; i++) {
-            wanted.push_back(0);
-            for (int k = 0; k < N; k++)
-                wanted[i] += first(i / N, k) * second(i % N, k);
+    if (self.wanted.empty()) {
+        begin_structured(self, n);
+        for (int i = 0; i < N * n; i++) {
+            self.wanted.push_back(0);
+            for (int k = 0; k < n; k++)
+                self.wanted[i] += first(i / n, k) * second(i % n, k);
         }
     }
-    CHECK(cudaMemsetAsync(structured.result, 0x11, N * N * sizeof *structured.result, stream));
-    REPEAT(cusparseLtMatmul(&structured.handle, &structured.plan, &one, structured.compressed, structured.other, &zero,
-                            structured.result, structured.result, structured.workspace, &stream, 1));
+    CHECK(cudaMemsetAsync(self.result, 0x11, n * n * sizeof *self.result, stream));
+    REPEAT(cusparseLtMatmul(&sparse_lt_handle, &self.plan, &one, self.compressed, self.other, &zero, self.result,
+                            self.result, self.workspace, &stream, 1));
     std::vector<float> found;
-    for (__half number : on_host(structured.result, N * N))
+    for (__half number : on_host(self.result, N * n))
         found.push_back(__half2float(number));
-    compare("sparse_lt", found, wanted, 0);
+    compare("sparse_lt", found, self.wanted, 0);
 }
 
 static ncclComm_t communicator;
@@ -497,7 +584,8 @@ static bool nccl_is_there()
     static int answer = -1;
     const int device = 0;
     if (answer < 0)
-        answer = is_had("NCCL", nccl_is_found() ? (int)ncclCommInitAll(&communicator, 1, &device) : NO_FILE, ncclInvalidUsage);
+        answer = is_had("NCCL", nccl_is_found() ? (int)ncclCommInitAll(&communicator, 1, &device) : NO_FILE,
+                        ncclInvalidUsage);
     return answer;
 }
 
@@ -607,9 +695,10 @@ static bool is_there(const kind &one)
     return !one.is_there || one.is_there();
 }
 
-static int busy(const char *name, int ms)
+static int busy(const char *name, int ms, bool with_wide)
 {
     int count = 0;
+    is_wide = with_wide;
     for (const kind &one : kinds) {
         if (strcmp(one.name, name) || !is_there(one))
             continue;
@@ -619,6 +708,7 @@ static int busy(const char *name, int ms)
             one.round();
         repeat = 1;
     }
+    is_wide = false;
     return count;
 }
 
@@ -649,7 +739,9 @@ int main()
         else if (sscanf(line, "all %d", &number) == 1)
             work("all", number, true);
         else if (sscanf(line, "busy %15s %d", name, &number) == 2)
-            printf("busy %d\n", busy(name, number));
+            printf("busy %d\n", busy(name, number, false));
+        else if (sscanf(line, "wide %15s %d", name, &number) == 2)
+            printf("busy %d\n", busy(name, number, true));
         else if (sscanf(line, "take %d %d %d", &number, &mib, &exponent) == 3)
             take(number, mib, exponent);
         else if (sscanf(line, "drop %d", &number) == 1)
