@@ -402,6 +402,44 @@ CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_nod
     return result;
 }
 
+static bool is_same_kernel(const struct flyt_node_data *a, const struct flyt_node_data *b)
+{
+    const struct flyt_launch *one = &a->kernel.launch, *other = &b->kernel.launch;
+    const struct flyt_launch_taken *taken = a->kernel.taken, *other_taken = b->kernel.taken;
+    return one->function == other->function && one->symbol == other->symbol &&
+           memcmp(one->grid, other->grid, sizeof one->grid) == 0 &&
+           memcmp(one->block, other->block, sizeof one->block) == 0 &&
+           one->dynamic_shared_bytes == other->dynamic_shared_bytes && one->attribute_count == other->attribute_count &&
+           (!one->attribute_count ||
+            memcmp(one->attributes, other->attributes, one->attribute_count * sizeof *one->attributes) == 0) &&
+           taken->kernel_id == other_taken->kernel_id && taken->param_bytes == other_taken->param_bytes &&
+           memcmp(taken->buffer, other_taken->buffer, taken->param_bytes) == 0;
+}
+
+/* Bytes that mean nothing may make two of them different: then one is sent without need. */
+bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_node_data *b)
+{
+    if (a->kind != b->kind || a->device != b->device)
+        return false;
+    switch (a->kind) {
+    case FLYT_NODE_EMPTY:
+        return true;
+    case FLYT_NODE_KERNEL:
+        return is_same_kernel(a, b);
+    case FLYT_NODE_COPY:
+        return memcmp(&a->copy, &b->copy, sizeof a->copy) == 0;
+    case FLYT_NODE_FILL:
+        return memcmp(&a->fill, &b->fill, sizeof a->fill) == 0;
+    case FLYT_NODE_HOST:
+        return a->host.function == b->host.function && a->host.user == b->host.user;
+    case FLYT_NODE_RECORD:
+    case FLYT_NODE_WAIT:
+        return a->event == b->event;
+    default:
+        return false;
+    }
+}
+
 void flyt_node_data_fini_locked(struct flyt_node_data *data)
 {
     switch (data->kind) {

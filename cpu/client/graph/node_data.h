@@ -98,6 +98,8 @@ FLYT_API CUresult flyt_node_data_conditional(const CUDA_CONDITIONAL_NODE_PARAMS 
 
 /* A deep copy; CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_node_data *ret_data);
+/* Whether both do the same for certain. */
+bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_node_data *b);
 FLYT_API void flyt_node_data_fini(struct flyt_node_data *data);
 void flyt_node_data_fini_locked(struct flyt_node_data *data);
 CUgraphNodeType flyt_node_data_type(const struct flyt_node_data *data);

@@ -14,7 +14,7 @@
 
 /* Child graphs stand in the list between two empty nodes. */
 struct flat {
-    const struct flyt_graph_node *node; /* NULL: empty */
+    struct flyt_graph_node *node; /* NULL: empty */
     unsigned *before;
     unsigned before_count;
     bool is_done;
@@ -29,7 +29,7 @@ struct flattening {
 };
 
 /* Room for its edges, which the caller fills in. NULL: no memory. */
-static struct flat *append(struct flattening *self, const struct flyt_graph_node *node, unsigned before_room)
+static struct flat *append(struct flattening *self, struct flyt_graph_node *node, unsigned before_room)
 {
     if (self->count == self->room) {
         unsigned room = self->room ? 2 * self->room : 64;
@@ -80,6 +80,8 @@ static bool append_node(struct flattening *self, struct flyt_graph_node *node, u
     if (is_child && (!flatten(self, node->data.child, self->count - 1)))
         return false;
     node->mark = self->count - 1;
+    node->step = FLYT_STEP_NONE;
+    node->is_changed = false;
     return true;
 }
 
@@ -299,10 +301,11 @@ static bool note_naming(void *user, uint64_t handle)
 /* Without a conditional node there are none, whatever kernels are given. False: no memory. */
 static bool note_namings(struct planning *self)
 {
-    bool are_noted = true, has_conditionals = false;
+    bool are_noted = true;
     for (unsigned i = 0; i < self->all.count; i++)
-        has_conditionals |= self->all.list[i].node && self->all.list[i].node->data.kind == FLYT_NODE_CONDITIONAL;
-    for (unsigned i = 0; has_conditionals && i < self->all.count && are_noted; i++)
+        self->plan->has_conditions |=
+            self->all.list[i].node && self->all.list[i].node->data.kind == FLYT_NODE_CONDITIONAL;
+    for (unsigned i = 0; self->plan->has_conditions && i < self->all.count && are_noted; i++)
         if (!is_empty(&self->all.list[i])) {
             struct naming_walk walk = {self, i};
             are_noted = flyt_conditions_named_locked(&self->all.list[i].node->data, note_naming, &walk);
@@ -340,6 +343,14 @@ static unsigned place_ready(const struct planning *self)
     return count;
 }
 
+static void note_step(const struct planning *self, const struct flat *flat)
+{
+    if (!flat->node)
+        return;
+    flat->node->step = self->plan->count;
+    flat->node->step_place = flat->place ? flat->place - 1 : 0;
+}
+
 /* Edges inside the segment, by place. */
 static void localize(const struct planning *self, const struct flat *flat, struct flyt_segment_part *ret_part)
 {
@@ -364,6 +375,7 @@ static CUresult plan_segment(struct planning *self)
     for (unsigned i = 0; i < self->all.count; i++)
         if (self->all.list[i].place) {
             localize(self, &self->all.list[i], &parts[self->all.list[i].place - 1]);
+            note_step(self, &self->all.list[i]);
             work_count += !is_empty(&self->all.list[i]);
         }
     for (unsigned i = 0; i < self->all.count; i++) {
@@ -393,6 +405,7 @@ static CUresult plan_calls(struct planning *self)
         struct flat *flat = &self->all.list[i];
         if (flat->is_done || is_of_segment(flat, self->plan->device) || !is_ready(self, flat, false))
             continue;
+        note_step(self, flat);
         result = add_step(self->plan, 0, &flat->node->data);
         flat->is_done = true;
         self->done_count++;
@@ -450,6 +463,31 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int
     else
         *ret_plan = self.plan;
     return result;
+}
+
+static CUresult change_call(struct flyt_node_data *data, const struct flyt_node_data *from)
+{
+    struct flyt_node_data fresh;
+    CUresult result = flyt_node_data_clone(from, &fresh);
+    if (result)
+        return result;
+    flyt_node_data_fini_locked(data);
+    *data = fresh;
+    return CUDA_SUCCESS;
+}
+
+/* Segments and calls stay such; a thread that launches has the plan as it is. */
+bool flyt_plan_change_locked(struct flyt_plan *plan, const struct flyt_graph_node *node)
+{
+    const struct flat flat = {.node = (struct flyt_graph_node *)node};
+    if (plan->refs > 1 || plan->has_conditions || node->step == FLYT_STEP_NONE || node->step >= plan->count ||
+        (node->data.device >= 0 && node->data.device != plan->device))
+        return false;
+    struct flyt_plan_step *step = &plan->steps[node->step];
+    if (!step->segment_id || !is_of_segment(&flat, plan->device))
+        return !step->segment_id && !is_of_segment(&flat, plan->device) &&
+               change_call(&step->data, &node->data) == CUDA_SUCCESS;
+    return flyt_segment_change(step->segment_id, node->step_place, is_empty(&flat) ? NULL : node);
 }
 
 void flyt_plan_unref_locked(struct flyt_plan *plan)

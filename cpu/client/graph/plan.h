@@ -1,7 +1,7 @@
 /*
  * What a launch of an executable graph does, step by step: segments, which the server executes as graphs, and between
  * them what goes to the stream by calls of its own: copies to and from host memory, host functions, events, calls of
- * NVIDIA's libraries. Steps are in an order in which each comes after what it depends on. A plan does not change.
+ * NVIDIA's libraries. Steps are in an order in which each comes after what it depends on.
  */
 #ifndef FLYT_CLIENT_PLAN_H
 #define FLYT_CLIENT_PLAN_H
@@ -12,7 +12,8 @@ struct flyt_plan {
     unsigned refs; /* under the mutex */
     uint64_t context_id;
     int device;
-    bool has_memory; /* the graph allocates or frees some */
+    bool has_memory;     /* the graph allocates or frees some */
+    bool has_conditions; /* its segments are cut by what nodes name of them */
     unsigned count;
     struct flyt_plan_step {
         uint64_t segment_id; /* 0: what `data` says */
@@ -24,6 +25,8 @@ struct flyt_plan {
  * graph has a cycle; CUDA_ERROR_NOT_SUPPORTED: it has nodes of another device; CUDA_ERROR_OUT_OF_MEMORY; a lost
  * connection. */
 CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan);
+/* The plan has a node of the graph do what it does now. False: that needs another plan. */
+bool flyt_plan_change_locked(struct flyt_plan *plan, const struct flyt_graph_node *node);
 /* NULL is allowed. */
 void flyt_plan_unref_locked(struct flyt_plan *plan);
 /* Submits it to the stream. The mutex is not held. */
