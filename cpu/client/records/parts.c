@@ -3,6 +3,7 @@
 
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/bulk/transfer.h"
+#include "cpu/client/core/notification.h"
 #include "cpu/client/cuda/array.h"
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/event_record.h"
@@ -36,6 +37,7 @@ static const struct flyt_part parts[] = {
      .is_unfinished = flyt_transfer_lacks_bytes,
      .unfinished = "bytes of a copy to the host have not arrived"},
     {.restore = flyt_device_restore},
+    {.restore = flyt_notification_restore},
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
     {.context_end = flyt_ipc_clear, .restore = flyt_ipc_restore},
@@ -74,6 +76,7 @@ static const struct flyt_channel_handlers handlers = {
     .transfer_failed = flyt_transfer_failed,
     .host_function = flyt_function_reached,
     .credit = note_credit,
+    .over_budget = flyt_notification_over_budget,
     .resume = flyt_restore,
 };
 
