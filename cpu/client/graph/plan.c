@@ -14,7 +14,8 @@
 
 /* Child graphs stand in the list between two empty nodes. */
 struct flat {
-    struct flyt_graph_node *node; /* NULL: empty */
+    struct flyt_graph_node *node;           /* NULL: empty */
+    const struct flyt_graph_node *original; /* that `node`, which is this one's, stands in for; NULL: for none */
     unsigned *before;
     unsigned before_count;
     bool is_done;
@@ -100,8 +101,11 @@ static bool flatten(struct flattening *self, const struct flyt_graph *graph, uns
 
 static void free_list(struct flattening *self)
 {
-    for (unsigned i = 0; i < self->count; i++)
+    for (unsigned i = 0; i < self->count; i++) {
         free(self->list[i].before);
+        if (self->list[i].original)
+            free(self->list[i].node);
+    }
     free(self->list);
 }
 
@@ -191,6 +195,63 @@ static bool is_ready(const struct planning *self, const struct flat *flat, bool 
     return true;
 }
 
+/* ---- host memory that the GPU has to have by itself ---- */
+
+static bool may_be_mirrored(const struct flyt_graph_node *node)
+{
+    return node && !node->is_disabled && flyt_mirrors_may_have(&node->data);
+}
+
+/* Notes the host memory of a graph that is executed as a whole, and of bodies in it. */
+static CUresult note_mirrors(struct flyt_plan *plan, const struct flyt_graph *graph, bool is_whole)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < graph->count && !result; i++) {
+        const struct flyt_node_data *data = &graph->nodes[i]->data;
+        if (is_whole && may_be_mirrored(graph->nodes[i]))
+            result = flyt_mirrors_note(&plan->mirrors, data);
+        if (data->kind == FLYT_NODE_CHILD)
+            result = note_mirrors(plan, data->child, is_whole);
+        for (unsigned at = 0; data->kind == FLYT_NODE_CONDITIONAL && at < data->conditional.body_count && !result; at++)
+            result = note_mirrors(plan, data->conditional.bodies[at], true);
+    }
+    return result;
+}
+
+/* Nodes of the list that have a mirror mean that from now on. */
+static CUresult put_mirrors(const struct flyt_plan *plan, struct flattening *all)
+{
+    for (unsigned i = 0; i < all->count; i++) {
+        struct flat *flat = &all->list[i];
+        if (!may_be_mirrored(flat->node))
+            continue;
+        struct flyt_graph_node *stand_in = malloc(sizeof *stand_in);
+        if (!stand_in)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        *stand_in = *flat->node;
+        flyt_mirrors_put(&plan->mirrors, &stand_in->data);
+        flat->original = flat->node;
+        flat->node = stand_in;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The node is in the segment that is being made. */
+static CUresult use_mirrors(struct flyt_plan *plan, const struct flat *flat)
+{
+    return flat->original ? flyt_mirrors_use(&plan->mirrors, &flat->original->data) : CUDA_SUCCESS;
+}
+
+static CUresult add_copies(struct flyt_plan *plan, const struct flyt_copy *copies, unsigned count)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && !result; i++) {
+        const struct flyt_node_data data = {.kind = FLYT_NODE_COPY, .device = -1, .copy = copies[i]};
+        result = add_step(plan, 0, &data);
+    }
+    return result;
+}
+
 /* ---- bodies of conditional nodes ---- */
 
 static bool is_cooperative(const struct flyt_node_data *data)
@@ -212,7 +273,7 @@ static CUresult check_body(const struct flattening *all, int device)
         if (data && is_cooperative(data))
             return flyt_not_supported("cooperative launch in the body of a conditional node");
         if (!is_of_segment(&all->list[i], device))
-            return flyt_not_supported("memory of the host in the body of a conditional node");
+            return flyt_not_supported("managed memory in the body of a conditional node");
     }
     return CUDA_SUCCESS;
 }
@@ -225,10 +286,10 @@ static void end_bodies(const struct flyt_segment_part *parts, unsigned count)
                 flyt_segment_end(parts[i].bodies[body]);
 }
 
-static CUresult make_bodies(const struct flyt_plan *plan, struct flyt_segment_part *part);
+static CUresult make_bodies(struct flyt_plan *plan, struct flyt_segment_part *part);
 
 /* The segment is made of the parts, which are not needed any more. */
-static CUresult finish_segment(const struct flyt_plan *plan, struct flyt_segment_part *parts, unsigned count,
+static CUresult finish_segment(struct flyt_plan *plan, struct flyt_segment_part *parts, unsigned count,
                                uint64_t *ret_id)
 {
     CUresult result = CUDA_SUCCESS;
@@ -244,13 +305,17 @@ static CUresult finish_segment(const struct flyt_plan *plan, struct flyt_segment
     return result;
 }
 
-static CUresult make_body(const struct flyt_plan *plan, const struct flyt_graph *graph, uint64_t *ret_id)
+static CUresult make_body(struct flyt_plan *plan, const struct flyt_graph *graph, uint64_t *ret_id)
 {
     struct flattening all = {0};
     struct flyt_segment_part *parts = NULL;
     CUresult result = CUDA_SUCCESS;
     if (!flatten(&all, graph, UINT32_MAX))
         result = all.is_cyclic ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!result)
+        result = put_mirrors(plan, &all);
+    for (unsigned i = 0; i < all.count && !result; i++)
+        result = use_mirrors(plan, &all.list[i]);
     if (!result)
         result = check_body(&all, plan->device);
     if (!result && !(parts = calloc(all.count + 1, sizeof *parts)))
@@ -266,7 +331,7 @@ static CUresult make_body(const struct flyt_plan *plan, const struct flyt_graph 
     return result;
 }
 
-static CUresult make_bodies(const struct flyt_plan *plan, struct flyt_segment_part *part)
+static CUresult make_bodies(struct flyt_plan *plan, struct flyt_segment_part *part)
 {
     const struct flyt_node_data *data = &part->node->data;
     part->bodies = calloc(data->conditional.body_count, sizeof *part->bodies);
@@ -362,6 +427,20 @@ static void localize(const struct planning *self, const struct flat *flat, struc
     }
 }
 
+/* With what goes into mirrors before it, and what comes back from them. */
+static CUresult add_segment(struct flyt_plan *plan, uint64_t segment_id)
+{
+    const struct flyt_mirrors *mirrors = &plan->mirrors;
+    CUresult result = add_copies(plan, mirrors->ins, mirrors->in_count);
+    if (!result)
+        result = add_step(plan, segment_id, NULL);
+    if (result) {
+        flyt_segment_end(segment_id);
+        return result;
+    }
+    return add_copies(plan, mirrors->outs, mirrors->out_count);
+}
+
 static CUresult plan_segment(struct planning *self)
 {
     struct flyt_segment_part *parts = calloc(self->all.count + 1, sizeof *parts);
@@ -372,11 +451,13 @@ static CUresult plan_segment(struct planning *self)
     do
         count = place_ready(self);
     while (hold_split(self));
-    for (unsigned i = 0; i < self->all.count; i++)
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < self->all.count && !result; i++)
         if (self->all.list[i].place) {
             localize(self, &self->all.list[i], &parts[self->all.list[i].place - 1]);
             note_step(self, &self->all.list[i]);
             work_count += !is_empty(&self->all.list[i]);
+            result = use_mirrors(self->plan, &self->all.list[i]);
         }
     for (unsigned i = 0; i < self->all.count; i++) {
         self->all.list[i].is_done |= self->all.list[i].place != 0;
@@ -384,15 +465,11 @@ static CUresult plan_segment(struct planning *self)
         self->all.list[i].is_held = false;
     }
     self->done_count += count;
-    CUresult result = CUDA_SUCCESS;
-    if (work_count) {
+    if (work_count && !result)
         result = finish_segment(self->plan, parts, count, &segment_id);
-        if (!result) {
-            result = add_step(self->plan, segment_id, NULL);
-            if (result)
-                flyt_segment_end(segment_id);
-        }
-    }
+    if (work_count && !result)
+        result = add_segment(self->plan, segment_id);
+    flyt_mirrors_forget(&self->plan->mirrors);
     free(parts);
     return result;
 }
@@ -432,7 +509,33 @@ static int device_of(const struct flattening *all, int device)
     return device;
 }
 
-CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan)
+/* All steps. CUDA_ERROR_NOT_READY: what sets and reads a condition would have to be in one segment, with work of the
+ * host between. */
+static CUresult plan_steps(struct planning *self)
+{
+    CUresult result = CUDA_SUCCESS;
+    while (!result && self->done_count < self->all.count) {
+        const unsigned done_count = self->done_count;
+        result = plan_segment(self);
+        if (!result)
+            result = plan_calls(self);
+        if (!result && self->done_count == done_count)
+            result = CUDA_ERROR_NOT_READY;
+    }
+    return result;
+}
+
+static CUresult make_mirrors(struct planning *self, const struct flyt_graph *graph, bool is_whole)
+{
+    CUresult result = note_mirrors(self->plan, graph, is_whole);
+    if (!result)
+        result = flyt_mirrors_make(&self->plan->mirrors, self->plan->context_id, self->plan->device);
+    return result || !is_whole ? result : put_mirrors(self->plan, &self->all);
+}
+
+/* is_whole: all host memory that it copies or fills has a mirror; else that of bodies alone. */
+static CUresult make_plan(struct flyt_graph *graph, uint64_t context_id, int device, bool is_whole,
+                          struct flyt_plan **ret_plan)
 {
     struct planning self = {.plan = calloc(1, sizeof *self.plan)};
     CUresult result = self.plan ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -448,14 +551,10 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int
         self.plan->has_memory |= is_memory(&self.all.list[i]);
     if (!result && !note_namings(&self))
         result = CUDA_ERROR_OUT_OF_MEMORY;
-    while (!result && self.done_count < self.all.count) {
-        const unsigned done_count = self.done_count;
-        result = plan_segment(&self);
-        if (!result)
-            result = plan_calls(&self);
-        if (!result && self.done_count == done_count)
-            result = flyt_not_supported("work of the host between what sets a graph's condition and what reads it");
-    }
+    if (!result && self.plan->has_conditions)
+        result = make_mirrors(&self, graph, is_whole);
+    if (!result)
+        result = plan_steps(&self);
     free(self.namings);
     free_list(&self.all);
     if (result)
@@ -463,6 +562,16 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int
     else
         *ret_plan = self.plan;
     return result;
+}
+
+CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan)
+{
+    CUresult result = make_plan(graph, context_id, device, false, ret_plan);
+    if (result == CUDA_ERROR_NOT_READY)
+        result = make_plan(graph, context_id, device, true, ret_plan);
+    return result == CUDA_ERROR_NOT_READY
+               ? flyt_not_supported("work of the host between what sets a graph's condition and what reads it")
+               : result;
 }
 
 static CUresult change_call(struct flyt_node_data *data, const struct flyt_node_data *from)
@@ -500,6 +609,7 @@ void flyt_plan_unref_locked(struct flyt_plan *plan)
         else
             flyt_node_data_fini_locked(&plan->steps[i].data);
     free(plan->steps);
+    flyt_mirrors_fini(&plan->mirrors);
     free(plan);
 }
 

@@ -7,6 +7,7 @@
 #define FLYT_CLIENT_PLAN_H
 
 #include "cpu/client/graph/graph_record.h"
+#include "cpu/client/graph/mirror.h"
 
 struct flyt_plan {
     unsigned refs; /* under the mutex */
@@ -14,6 +15,7 @@ struct flyt_plan {
     int device;
     bool has_memory;     /* the graph allocates or frees some */
     bool has_conditions; /* its segments are cut by what nodes name of them */
+    struct flyt_mirrors mirrors;
     unsigned count;
     struct flyt_plan_step {
         uint64_t segment_id; /* 0: what `data` says */
