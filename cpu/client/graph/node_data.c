@@ -82,13 +82,28 @@ static CUresult take(struct flyt_node_data *data)
     return CUDA_SUCCESS;
 }
 
-CUresult flyt_node_data_kernel(const struct flyt_launch *launch, struct flyt_node_data *ret_data)
+/* Most programs have no green contexts. */
+static CUresult find_green(CUcontext context, uint64_t *ret_green_id)
+{
+    CUresult result = CUDA_SUCCESS;
+    *ret_green_id = 0;
+    if (!atomic_load_explicit(&flyt_context_green_count, memory_order_relaxed))
+        return CUDA_SUCCESS;
+    result = flyt_node_data_context(context, &context);
+    if (!result)
+        *ret_green_id = flyt_context_green((uint64_t)(uintptr_t)context);
+    return result;
+}
+
+CUresult flyt_node_data_kernel(const struct flyt_launch *launch, CUcontext context, struct flyt_node_data *ret_data)
 {
     struct flyt_node_data data = {.kind = FLYT_NODE_KERNEL};
     CUresult result = flyt_client_enter();
     if (!result && launch->attribute_count > FLYT_LAUNCH_ATTRIBUTES_MAX)
         result = CUDA_ERROR_INVALID_VALUE;
     data.kernel.launch = *launch;
+    if (!result)
+        result = find_green(context, &data.kernel.green_id);
     if (!result)
         result = take_attributes(&data);
     if (result)
@@ -412,7 +427,8 @@ static bool is_same_kernel(const struct flyt_node_data *a, const struct flyt_nod
            one->dynamic_shared_bytes == other->dynamic_shared_bytes && one->attribute_count == other->attribute_count &&
            (!one->attribute_count ||
             memcmp(one->attributes, other->attributes, one->attribute_count * sizeof *one->attributes) == 0) &&
-           taken->kernel_id == other_taken->kernel_id && taken->param_bytes == other_taken->param_bytes &&
+           taken->kernel_id == other_taken->kernel_id && a->kernel.green_id == b->kernel.green_id &&
+           taken->param_bytes == other_taken->param_bytes &&
            memcmp(taken->buffer, other_taken->buffer, taken->param_bytes) == 0;
 }
 

@@ -24,6 +24,7 @@ struct flyt_segment {
     struct part {
         uint64_t sequence; /* of the call that has told of it, which the channel writes; 0: not yet */
         struct part *older;
+        uint64_t green_id; /* on whose SMs a kernel runs; the same of all that were at the place */
         bool is_conditional;
         /* As they are sent; they own what they point to. */
         union {
@@ -160,6 +161,11 @@ static void free_parts(struct part *part)
     }
 }
 
+static uint64_t green_of(const struct flyt_graph_node *node)
+{
+    return node && node->data.kind == FLYT_NODE_KERNEL ? node->data.kernel.green_id : 0;
+}
+
 /* NULL: no memory. */
 static struct part *new_part(uint64_t segment_id, unsigned place, const struct flyt_segment_part *from)
 {
@@ -167,6 +173,7 @@ static struct part *new_part(uint64_t segment_id, unsigned place, const struct f
     if (!part)
         return NULL;
     part->is_conditional = from->node && from->node->data.kind == FLYT_NODE_CONDITIONAL;
+    part->green_id = green_of(from->node);
     const bool is_taken = part->is_conditional ? take_conditional(segment_id, place, from, &part->conditional)
                                                : take_node(segment_id, place, from, &part->node);
     if (is_taken)
@@ -223,10 +230,23 @@ static void look_for_reached(const struct flyt_graph_node *node)
         flyt_host_look_for_reached(node->data.kernel.taken->buffer, node->data.kernel.taken->param_bytes);
 }
 
+/* An older server has such kernels on all SMs of the session. */
+static int send_green(struct flyt_channel *channel, const struct part *part, uint32_t thread, uint64_t *sequence)
+{
+    if (!part->green_id || !flyt_channel_has(channel, FLYT_SEGMENT_GREEN))
+        return 0;
+    flyt_segment_green_args args = {
+        .thread = thread, .segment_id = part->node.segment_id, .place = part->node.place, .green_id = part->green_id};
+    return flyt_send_segment_green(channel, &args, sequence);
+}
+
 static CUresult tell(struct part *part)
 {
-    return flyt_client_status(send_part(flyt_client.channel, part, flyt_thread_number(), &part->sequence),
-                              "segment_node");
+    uint64_t sequence = 0;
+    int status = send_part(flyt_client.channel, part, flyt_thread_number(), &part->sequence);
+    if (!status)
+        status = send_green(flyt_client.channel, part, flyt_thread_number(), &sequence);
+    return flyt_client_status(status, "segment_node");
 }
 
 /* What the wire does not take. */
@@ -282,9 +302,13 @@ bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_
     const flyt_segment_node_args *old = &segment->nodes[place]->node;
     const struct flyt_segment_part from = {
         .node = node, .before = old->before.before_val, .before_count = old->before.before_len};
+    const uint64_t green_id = segment->nodes[place]->green_id;
+    if (node && green_of(node) != green_id)
+        return false;
     struct part *fresh = new_part(segment_id, place, &from);
     if (!fresh)
         return false;
+    fresh->green_id = green_id;
     look_for_reached(node);
     add_version(&segment->nodes[place], fresh);
     return tell(fresh) == CUDA_SUCCESS;
@@ -394,6 +418,8 @@ static int restore_nodes(struct flyt_restore *restore, const struct flyt_segment
          i++) {
         uint64_t sequence = 0;
         int sent = send_part(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
+        if (!sent)
+            sent = send_green(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
         status = flyt_restore_sent(restore, sent, sequence, "graph", segment->record.minted_id);
     }
     return status;

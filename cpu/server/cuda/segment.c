@@ -210,6 +210,7 @@ static CUresult end_node(struct flyt_segment *segment, uint32_t place, CUresult 
     }
     if (place == segment->count)
         segment->nodes[segment->count++] = (struct node){.kind = FLYT_SEGMENT_EMPTY};
+    node->green_id = segment->nodes[place].green_id;
     session->segment_bytes += node->bytes - segment->nodes[place].bytes;
     flyt_segment_change(segment, place, node);
     free_node(&segment->nodes[place]);
@@ -246,4 +247,15 @@ CUresult flyt_serve_segment_conditional(struct flyt_call *call, const flyt_segme
     if (result == CUDA_SUCCESS)
         result = take_edges(args->place, args->before.before_val, args->before.before_len, &node);
     return end_node(segment, args->place, result, &node);
+}
+
+CUresult flyt_serve_segment_green(struct flyt_call *call, const flyt_segment_green_args *args,
+                                  struct flyt_segment *segment)
+{
+    if (args->place >= segment->count)
+        return segment->failure = CUDA_ERROR_INVALID_VALUE;
+    if (segment->nodes[args->place].green_id != args->green_id)
+        flyt_segment_forget(segment);
+    segment->nodes[args->place].green_id = args->green_id;
+    return CUDA_SUCCESS;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cpu/server/core/call.h"
+#include "cpu/server/core/green.h"
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
@@ -145,9 +146,30 @@ struct kernel_params {
     uint64_t words[FLYT_PARAM_BYTES_MAX / sizeof(uint64_t) + 1];
 };
 
-static CUresult take_kernel(const struct making *making, const struct kernel_part *part,
-                            struct flyt_kernel **ret_kernel, struct kernel_params *ret)
+/* Of a kernel: a green context of the program's may have ended. */
+static CUresult find_context(const struct making *making, const struct node *node, CUcontext *ret_context)
 {
+    struct flyt_device *device = making->segment->device;
+    const struct flyt_green *green = node->green_id ? flyt_session_find_green(device->session, node->green_id) : NULL;
+    const struct flyt_partition_context *partition;
+    CUresult result = CUDA_SUCCESS;
+    *ret_context = making->cu_context;
+    if (!green || green->device != device)
+        return CUDA_SUCCESS;
+    result = flyt_green_partition(green, device, device->group_size, device->groups, &partition);
+    if (result == CUDA_SUCCESS)
+        *ret_context = partition->cu_context;
+    return result;
+}
+
+static CUresult take_kernel(const struct making *making, const struct node *node, struct flyt_kernel **ret_kernel,
+                            struct kernel_params *ret)
+{
+    const struct kernel_part *part = &node->kernel;
+    CUcontext cu_context;
+    CUresult result = find_context(making, node, &cu_context);
+    if (result != CUDA_SUCCESS)
+        return result;
     struct flyt_kernel *kernel = flyt_session_find_kernel(making->segment->device->session, part->kernel_id);
     if (!kernel)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -170,7 +192,7 @@ static CUresult take_kernel(const struct making *making, const struct kernel_par
                                             .sharedMemBytes = part->dynamic_shared_bytes,
                                             .extra = ret->param_bytes ? ret->extra : NULL,
                                             .kern = kernel->cu_kernel,
-                                            .ctx = making->cu_context};
+                                            .ctx = cu_context};
     *ret_kernel = kernel;
     return CUDA_SUCCESS;
 }
@@ -179,7 +201,7 @@ static CUresult add_kernel(const struct making *making, const struct node *node,
 {
     struct kernel_params kernel_params;
     struct flyt_kernel *kernel;
-    CUresult result = take_kernel(making, &node->kernel, &kernel, &kernel_params);
+    CUresult result = take_kernel(making, node, &kernel, &kernel_params);
     if (result == CUDA_SUCCESS)
         result = making->driver->cuGraphAddKernelNode(ret_node, making->cu_graph, making->edges, node->before_count,
                                                       &kernel_params.params);
@@ -395,11 +417,12 @@ void flyt_segment_change(struct flyt_segment *self, uint32_t place, const struct
     self->made[place].is_stale = true;
 }
 
-static CUresult change_kernel(const struct making *making, const struct kernel_part *part, CUgraphNode cu_node)
+static CUresult change_kernel(const struct making *making, const struct node *node, CUgraphNode cu_node)
 {
+    const struct kernel_part *part = &node->kernel;
     struct kernel_params kernel_params;
     struct flyt_kernel *kernel;
-    CUresult result = take_kernel(making, part, &kernel, &kernel_params);
+    CUresult result = take_kernel(making, node, &kernel, &kernel_params);
     if (result == CUDA_SUCCESS)
         result =
             making->driver->cuGraphExecKernelNodeSetParams(making->segment->cu_exec, cu_node, &kernel_params.params);
@@ -413,7 +436,7 @@ static CUresult change_work(const struct making *making, const struct node *node
     CUDA_MEMCPY3D copy;
     switch (node->kind) {
     case FLYT_SEGMENT_KERNEL:
-        return change_kernel(making, &node->kernel, cu_node);
+        return change_kernel(making, node, cu_node);
     case FLYT_SEGMENT_SET:
         fill = fill_params(&node->fill);
         return making->driver->cuGraphExecMemsetNodeSetParams(cu_exec, cu_node, &fill, making->cu_context);
