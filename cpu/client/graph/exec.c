@@ -219,8 +219,6 @@ static CUresult take_plan(CUgraphExec handle, const struct flyt_stream *stream, 
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
     CUresult result = exec ? make_plan_locked(exec) : CUDA_ERROR_INVALID_VALUE;
-    if (!result && exec->plan->device != stream->device)
-        result = flyt_not_supported("launch of a graph into a stream of another device");
     if (!result && is_launch && exec->plan->has_memory)
         result = allocate_locked(exec->graph, exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
     if (!result) {

@@ -15,7 +15,7 @@
 #include "cpu/client/cuda/pool.h"
 #include "cpu/client/green/green.h"
 #include "cpu/client/managed/managed.h"
-#include "cpu/client/graph/graph_record.h"
+#include "cpu/client/graph/plan.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/texture.h"
 #include "cpu/client/cuda/virtual.h"
@@ -58,7 +58,7 @@ static const struct flyt_part parts[] = {
      .restore = flyt_stream_restore,
      .stay = flyt_stream_stay},
     {.context_end = flyt_event_clear, .restore = flyt_event_restore},
-    {.context_end = flyt_segment_clear, .restore = flyt_segment_restore},
+    {.context_end = flyt_segment_clear, .after_reset = flyt_plan_after_reset, .restore = flyt_segment_restore},
     {.context_end = flyt_rows_clear, .restore = flyt_rows_restore},
     {.context_end = flyt_lib_objects_clear, .restore = flyt_libs_restore},
     {.init = flyt_host_param_init, .explain = flyt_host_param_tell},
