@@ -38,7 +38,8 @@ static CUresult lower_kernel(const kernel_v2 *params, struct flyt_node_data *ret
                                  .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
                                  .dynamic_shared_bytes = params->sharedMemBytes};
     CUresult result = flyt_cuda_launch_params(&launch, params->kernelParams, params->extra);
-    return result != CUDA_SUCCESS ? result : flyt_node_data_kernel(&launch, ret_data);
+    return result != CUDA_SUCCESS ? result
+                                  : flyt_node_data_kernel(&launch, params->func ? NULL : params->ctx, ret_data);
 }
 
 /* The first version's structure is the second's without its end. */

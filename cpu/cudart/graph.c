@@ -75,7 +75,7 @@ static cudaError_t lower_kernel(const struct cudaKernelNodeParams *params, struc
     launch.block[2] = params->blockDim.z;
     launch.dynamic_shared_bytes = params->sharedMemBytes;
     launch.params = params->kernelParams;
-    return flyt_cudart_error(flyt_node_data_kernel(&launch, ret_data));
+    return flyt_cudart_error(flyt_node_data_kernel(&launch, NULL, ret_data));
 }
 
 cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, struct cudaKernelNodeParams *pNodeParams)

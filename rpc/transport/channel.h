@@ -86,6 +86,8 @@ struct flyt_channel_handlers {
     void (*fatal)(void *user, int result, const char *cause);
     void (*credit)(void *user, uint64_t stream_id, uint64_t executed_calls);
     void (*transfer_failed)(void *user, uint64_t transfer_id, int result);
+    /* More memory of a device is in use than its limit allows; NULL: nobody is to be told. */
+    void (*over_budget)(void *user, uint32_t device, uint64_t bytes);
     /* The connection is gone; called once. Nothing else is called afterwards. */
     void (*lost)(void *user, const char *cause);
     /*

@@ -220,6 +220,12 @@ static int hand_over(struct flyt_channel *channel, unsigned procedure, void *arg
         return flyt_send_gate_move(channel, args, err);
     case FLYT_BACK_GRANT:
         return channel->data.ops->grant(channel, args, err);
+    case FLYT_BACK_OVER_BUDGET: {
+        const flyt_back_over_budget *call = args;
+        if (handlers->over_budget)
+            handlers->over_budget(channel->user, call->device, call->bytes);
+        break;
+    }
     case FLYT_BACK_CHUNK: { /* one that could not be cut */
         const flyt_chunk *chunk = args;
         void *place =
@@ -253,6 +259,7 @@ static xdrproc_t back_args(unsigned procedure)
         [FLYT_BACK_GO_ON] = (xdrproc_t)xdr_flyt_back_stop,
         [FLYT_BACK_MOVED] = (xdrproc_t)xdr_flyt_back_moved,
         [FLYT_BACK_GRANT] = (xdrproc_t)xdr_flyt_back_grant,
+        [FLYT_BACK_OVER_BUDGET] = (xdrproc_t)xdr_flyt_back_over_budget,
     };
 
     return procedure < sizeof routines / sizeof routines[0] ? routines[procedure] : NULL;

@@ -113,6 +113,14 @@ static void transfer_failed(void *user, uint64_t transfer_id, int result)
     note_failure(user, "a transfer to the other server failed", result);
 }
 
+static void over_budget(void *user, uint32_t device, uint64_t bytes)
+{
+    struct flyt_channel *channel = ((struct resumption *)user)->channel;
+
+    if (channel->handlers->over_budget)
+        channel->handlers->over_budget(channel->user, device, bytes);
+}
+
 static void lost(void *user, const char *cause)
 {
 }
@@ -127,6 +135,7 @@ static const struct flyt_channel_handlers handlers = {
     .fatal = fatal,
     .credit = credit,
     .transfer_failed = transfer_failed,
+    .over_budget = over_budget,
     .lost = lost,
 };
 

@@ -1,6 +1,6 @@
 // Conditional nodes of graphs: IF with one body and two, WHILE, SWITCH, nested in each other; conditions that kernels
 // set, in the graph, in bodies and in child graphs, and default ones; bodies made node by node and by capture; changes
-// of executable graphs; what is refused.
+// of executable graphs; host memory in bodies, and between what sets a condition and what reads it; what is refused.
 // nvcc: -lcuda
 #include <cuda.h>
 #include "check.h"
@@ -480,6 +480,101 @@ static void host_between()
     CHECK(cudaGraphDestroy(graph));
 }
 
+static cudaGraphNode_t copy_node(cudaGraph_t graph, cudaGraphNode_t before, void *to, const void *from, size_t bytes)
+{
+    cudaGraphNode_t node;
+    CHECK(cudaGraphAddMemcpyNode1D(&node, graph, before ? &before : NULL, before ? 1 : 0, to, from, bytes,
+                                   cudaMemcpyDefault));
+    return node;
+}
+
+/* Bodies copy pinned memory of the host, which has other values at each launch, or not: word 0 decides. What one copy
+ * brings to the host another one in the same body takes from there. */
+static void host_memory_in_bodies(cudaStream_t stream)
+{
+    enum { IN, OUT, CHAIN, BESIDE, HOST_WORDS };
+    cudaGraph_t graph, *bodies;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t node;
+    unsigned *host, want[WORDS];
+    CHECK(cudaMallocHost((void **)&host, HOST_WORDS * sizeof *host));
+    CHECK(cudaGraphCreate(&graph, 0));
+    cudaGraphConditionalHandle handle = new_handle(graph, 0, 0),
+                               loop = new_handle(graph, 1, cudaGraphCondAssignDefault);
+    node = decide_node(graph, NULL, handle, 0);
+    bodies = conditional_node(graph, node, handle, cudaGraphCondTypeIf, 1, &node);
+    cudaGraphNode_t inside = copy_node(bodies[0], NULL, words + 1, host + IN, 4);
+    inside = add_node(bodies[0], inside, 1, 5);
+    inside = copy_node(bodies[0], inside, host + OUT, words + 1, 4);
+    inside = copy_node(bodies[0], inside, host + CHAIN, words + 2, 4);
+    copy_node(bodies[0], inside, words + 3, host + CHAIN, 4);
+    bodies = conditional_node(graph, node, loop, cudaGraphCondTypeWhile, 1, NULL);
+    inside = copy_node(bodies[0], NULL, words + 5, host + CHAIN, 4);
+    inside = add_node(bodies[0], inside, 5, 1);
+    inside = copy_node(bodies[0], inside, host + CHAIN, words + 5, 4);
+    count_down_node(bodies[0], inside, 4, loop);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    for (unsigned n = 0; n < 6; n++) {
+        unsigned in[WORDS] = {n % 2, 0, 100 + n, 0, 3, 0, 0, 0};
+        host[IN] = 10 * n;
+        host[OUT] = host[CHAIN] = 7;
+        host[BESIDE] = n;
+        memcpy(want, in, sizeof want);
+        if (n % 2) {
+            want[1] = 10 * n + 5;
+            want[3] = want[2];
+        }
+        want[4] = 0;
+        want[5] = (n % 2 ? want[2] : 7) + 3;
+        expect_words(exec, stream, in, want);
+        EXPECT_EQ(host[OUT], n % 2 ? 10 * n + 5 : 7);
+        EXPECT_EQ(host[CHAIN], want[5]);
+        EXPECT_EQ(host[IN], 10 * n);
+        EXPECT_EQ(host[BESIDE], n);
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaFreeHost(host));
+}
+
+/* Between a kernel that sets a condition and the node that reads it, host memory is copied both ways and filled. */
+static void copies_between(cudaStream_t stream)
+{
+    cudaGraph_t graph, *bodies;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t node;
+    unsigned *host;
+    CHECK(cudaMallocHost((void **)&host, 4 * sizeof *host));
+    CHECK(cudaGraphCreate(&graph, 0));
+    cudaGraphConditionalHandle handle = new_handle(graph, 0, 0);
+    node = decide_node(graph, NULL, handle, 0);
+    node = copy_node(graph, node, host, words, 4);
+    node = copy_node(graph, node, words + 2, host + 1, 4);
+    cudaMemsetParams fill = {};
+    fill.dst = host + 2;
+    fill.value = 9;
+    fill.elementSize = 4;
+    fill.width = fill.height = 1;
+    CHECK(cudaGraphAddMemsetNode(&node, graph, &node, 1, &fill));
+    bodies = conditional_node(graph, node, handle, cudaGraphCondTypeIf, 1, NULL);
+    add_node(bodies[0], NULL, 1, 1);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    for (unsigned n = 0; n < 4; n++) {
+        const unsigned in[WORDS] = {n % 2}, want[WORDS] = {n % 2, n % 2, 40 + n};
+        host[0] = 77;
+        host[1] = 40 + n;
+        host[2] = host[3] = n;
+        expect_words(exec, stream, in, want);
+        EXPECT_EQ(host[0], n % 2);
+        EXPECT_EQ(host[1], 40 + n);
+        EXPECT_EQ(host[2], 9);
+        EXPECT_EQ(host[3], n);
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaFreeHost(host));
+}
+
 int main(void)
 {
     cudaStream_t stream;
@@ -492,6 +587,8 @@ int main(void)
     host_work(stream);
     updates(stream);
     driver_api(stream);
+    host_memory_in_bodies(stream);
+    copies_between(stream);
     refusals();
     host_between();
     CHECK(cudaStreamDestroy(stream));

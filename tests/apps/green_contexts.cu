@@ -1,5 +1,5 @@
 // Green contexts: SMs are split, and what runs in a green context's streams, its default stream included, stays on as
-// many SMs as it has; events of whole contexts; what is refused.
+// many SMs as it has, kernels of graphs too; events of whole contexts; what is refused.
 // nvcc: -lcuda
 #include "check.h"
 #include <cuda.h>
@@ -152,6 +152,56 @@ static void check_greens(void)
     EXPECT(sms_of(NULL) > groups[0].sm.smCount);
 }
 
+/* What is captured in a green context's stream runs on its SMs, whatever stream the graph is launched into; so does a
+ * node that is added while the context is current. */
+static void check_graphs(void)
+{
+    static unsigned counts[SMS_MAX];
+    CUgreenCtx green = make_green(groups, 1);
+    CUcontext context, primary;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec[2];
+    unsigned cycles = 2000;
+    void *args[] = {&seen, &cycles};
+    cudaKernelNodeParams params = {};
+    cudaGraphNode_t node;
+    CHECK_CU(cuCtxGetCurrent(&primary));
+    CHECK_CU(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    CHECK_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    visit<<<BLOCKS, 32, 0, (cudaStream_t)stream>>>(seen, cycles);
+    CHECK_LAUNCH();
+    CHECK_CU(cuStreamEndCapture(stream, &graph));
+    CHECK_CU(cuGraphInstantiate(&exec[0], graph, 0));
+    CHECK_CU(cuGraphDestroy(graph));
+    CHECK_CU(cuCtxFromGreenCtx(&context, green));
+    CHECK_CU(cuCtxSetCurrent(context));
+    CHECK_CU(cuGraphCreate(&graph, 0));
+    params.func = (void *)visit;
+    params.gridDim = dim3(BLOCKS);
+    params.blockDim = dim3(32);
+    params.kernelParams = args;
+    CHECK(cudaGraphAddKernelNode(&node, graph, NULL, 0, &params));
+    CHECK_CU(cuGraphInstantiate(&exec[1], graph, 0));
+    CHECK_CU(cuCtxSetCurrent(primary));
+    for (int i = 0; i < 4; i++) {
+        CUstream in = i % 2 ? stream : NULL;
+        unsigned count = 0;
+        CHECK_CU(cuMemsetD8Async((CUdeviceptr)(uintptr_t)seen, 0, sizeof counts, in));
+        CHECK_CU(cuGraphLaunch(exec[i / 2], in));
+        CHECK_CU(cuMemcpyDtoHAsync(counts, (CUdeviceptr)(uintptr_t)seen, sizeof counts, in));
+        CHECK_CU(cuStreamSynchronize(in));
+        for (unsigned at = 0; at < SMS_MAX; at++)
+            count += counts[at] != 0;
+        EXPECT(count > 0 && count <= groups[0].sm.smCount, "on %u SMs of %u", count, groups[0].sm.smCount);
+    }
+    CHECK_CU(cuGraphExecDestroy(exec[0]));
+    CHECK_CU(cuGraphExecDestroy(exec[1]));
+    CHECK_CU(cuGraphDestroy(graph));
+    CHECK_CU(cuStreamDestroy(stream));
+    CHECK_CU(cuGreenCtxDestroy(green));
+}
+
 /* What the streams of one context get waits for the streams of another. */
 static void check_events(void)
 {
@@ -234,6 +284,7 @@ int main(void)
     CHECK(cudaMalloc((void **)&seen, SMS_MAX * sizeof *seen));
     check_split();
     check_greens();
+    check_graphs();
     check_events();
     check_refusals();
     CHECK(cudaFree(seen));

@@ -8,6 +8,7 @@ there is none or with FLYT_TEST_SOFTWARE=1, on software GPUs, whose figures say 
   tcp                plain connections over the loopback interface, which those between nodes are compared with
   migrate            flytctl migrate, there and back: to new server processes on the same GPU, to another GPU of the node,
                      to another node (each sees one of the machine's GPUs), whose connections are on the loopback interface
+  graphs             flytctl migrate, of a program with 100 executable graphs of 1,000 kernels, and of one without
   checkpoint         flytctl checkpoint, with --leave-running and without, and flytctl restore
   driver-checkpoint  the driver's own checkpoint and restore of the program, natively: without Flyt and without MPS
   driver-server      the same of a server process, without MPS: whether it, and what holds its memory, goes on
@@ -282,15 +283,16 @@ def moves(system, program, path, options, done):
         done.append(one)
 
 
-def one_share(results, what, share, system, bytes_, do):
-    """The row of a program that rewrites so much while do(system, program, row["done"]) is done with it."""
+def one_share(results, what, share, system, bytes_, do, *more):
+    """The row of a program that rewrites so much while do(system, program, row["done"]) is done with it. more: its
+    further options."""
     program, name = None, "%s, rewriting %s" % (what, rewriting(share))
     row = {"what": what, "share": share, "bytes": bytes_, "done": [], "end": None}
     results.rows.append(row)
     print(name + ":", flush=True)
     try:
         servers_ready(system, 0)
-        program = Rewriter(system, bytes_, share)
+        program = Rewriter(system, bytes_, share, *more)
         do(system, program, row["done"])
         # The rewriting goes on for a moment: what is compared has been written where the program is now.
         program.after(CALM_S)
@@ -344,6 +346,32 @@ def migrate(options, results):
     table("A program with %.3g GiB that moves (medians of %d moves, smallest–largest)" % (options.gib, 2 * options.rounds),
           rows, ("to", "rewritten", "standstill as the program sees it, ms", "as reported, ms", "all of it, s", "rounds",
                  "copied, GiB", "GB/s while copying", "rounds of the program fewer while copying, %", "intact"))
+
+
+# ---- graphs ----
+
+GRAPHS, NODES = 100, 1000
+GRAPHS_BYTES = 16 << 20                 # of memory, so that little of a standstill is the memory's
+
+
+def graphs(options, results):
+    """What graphs add to a standstill: they are made again at the server that the session goes to."""
+    rows = []
+    for name in options.paths:
+        path, standstills = PATHS[name], []
+        if HAS_GPU and len(figures.gpus()) < path.gpus:
+            print("%s: this machine has %d GPUs" % (path.what, len(figures.gpus())))
+            continue
+        with whole(GRAPHS_BYTES, path.gpus, path.nodes, **path.cluster) as system:
+            for more in ([], ["--graphs", "%d,%d" % (GRAPHS, NODES)]):
+                row = one_share(results, "%s, %s graphs" % (path.what, GRAPHS if more else "no"), "0", system, GRAPHS_BYTES,
+                                lambda system, program, done: moves(system, program, path, options, done), *more)
+                standstills.append(column(row, "seen_ms"))
+        added = statistics.median(standstills[1]) - statistics.median(standstills[0]) if all(standstills) else None
+        rows.append((path.what, *(said_of(one) for one in standstills), said_of([added]), is_intact(row)))
+    table("A program with %d graphs of %d kernels that moves (medians of %d moves, smallest–largest)" % (
+        GRAPHS, NODES, 2 * options.rounds), rows,
+        ("to", "standstill without graphs, ms", "with them, ms", "more, ms", "intact"))
 
 
 # ---- what such connections can do ----
@@ -544,7 +572,7 @@ def driver_server(options, results):
 
 # ---- what is asked for ----
 
-TOPICS = {"tcp": tcp, "migrate": migrate, "checkpoint": checkpoint, "driver-checkpoint": driver_checkpoint,
+TOPICS = {"tcp": tcp, "migrate": migrate, "graphs": graphs, "checkpoint": checkpoint, "driver-checkpoint": driver_checkpoint,
           "driver-server": driver_server}
 
 

@@ -1,13 +1,16 @@
 /* A program whose memory changes at a known rate, and which knows to the microsecond when it stood still: what is moved
  * to another GPU, written to an image, or checkpointed by the driver while it runs.
  *
- * usage: rewrite --bytes N [--share PERCENT|all] [--work BLOCKS,ITERATIONS] [--seconds S] [--every S]
+ * usage: rewrite --bytes N [--share PERCENT|all] [--work BLOCKS,ITERATIONS] [--graphs GRAPHS,NODES] [--seconds S]
+ *                [--every S]
  *
  *   --bytes    so much device memory, in pages of 64 KiB, filled before "ready"
  *   --share    so many of all pages are rewritten in a second, each once before any a second time, in scattered order,
  *              another one in each pass (default 0); all: without a pause, and nothing else is done
  *   --work     a round's fixed work (default 256,20000): a kernel of so many blocks that steps each thread's
  *              generator so often
+ *   --graphs   has so many executable graphs of so many kernels, each launched before "ready" and at the end (default
+ * 0,0)
  *   --seconds  ends by itself after so long; else by SIGTERM, or the line "end" on standard input
  *   --every    says "window" so often (default 0: not)
  *
@@ -22,12 +25,12 @@
  *        It may lie as far back as the last ROUNDS_KEPT rounds.
  *   {"event": "end", "intact": true, "rounds", "rewritten_pages"}
  *   {"event": "end", "intact": false, "wrong_pages", "first_wrong" (address), "memory" (where it begins),
- *    "expected_version", "version" (what the device had), "wrong_threads"}
+ *    "expected_version", "version" (what the device had), "wrong_threads", "wrong_graphs"}
  *
  * At the end the GPU compares every word of every page with a pattern of its address and of the version that the page
  * must have by the host's count, and the host compares every thread's generator with where it must be: a write that
- * was lost, done twice or brought back from before is seen. Exit status: 0 intact, 8 not, 1 a CUDA error, 2 wrong
- * options. */
+ * was lost, done twice or brought back from before is seen. Each graph's kernels count what they did. Exit status: 0
+ * intact, 8 not, 1 a CUDA error, 2 wrong options. */
 #include "bench.h"
 #include <cerrno>
 #include <csignal>
@@ -135,6 +138,13 @@ __global__ void step(unsigned *generators, unsigned iterations)
     generators[i] = x;
 }
 
+/* A node of a graph, which is a chain of them: it counts where the one before it has. */
+__global__ void count_up(unsigned *counter, unsigned nodes, unsigned node)
+{
+    if (*counter % nodes == node)
+        *counter += 1;
+}
+
 /* ---- the host ---- */
 
 struct options {
@@ -142,6 +152,7 @@ struct options {
     bool is_all;
     double share_pct, seconds, every_s;
     unsigned blocks, iterations;
+    unsigned graphs, nodes;
 };
 
 struct round {
@@ -156,7 +167,9 @@ struct program {
     unsigned *versions, *generators;
     unsigned pages;
     unsigned long long rewritten_pages, round_count;
-    double owed_pages, due_us;        /* what is due was counted until then */
+    double owed_pages, due_us; /* what is due was counted until then */
+    std::vector<cudaGraphExec_t> graphs;
+    unsigned *counters;               /* of each graph */
     std::vector<struct round> rounds; /* the last ROUNDS_KEPT, each at its number modulo that */
 };
 
@@ -305,6 +318,43 @@ static unsigned wrong_threads(const struct program *program)
     return wrong;
 }
 
+static void make_graphs(struct program *program)
+{
+    CHECK(cudaMalloc(&program->counters, (program->options.graphs + 1) * sizeof(unsigned)));
+    CHECK(cudaMemset(program->counters, 0, (program->options.graphs + 1) * sizeof(unsigned)));
+    CHECK(cudaDeviceSynchronize());
+    for (unsigned i = 0; i < program->options.graphs; i++) {
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        CHECK(cudaStreamBeginCapture(program->stream, cudaStreamCaptureModeGlobal));
+        for (unsigned node = 0; node < program->options.nodes; node++)
+            count_up<<<1, 1, 0, program->stream>>>(program->counters + i, program->options.nodes, node);
+        CHECK(cudaStreamEndCapture(program->stream, &graph));
+        CHECK(cudaGraphInstantiate(&exec, graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+        program->graphs.push_back(exec);
+    }
+}
+
+static void launch_graphs(const struct program *program)
+{
+    for (cudaGraphExec_t exec : program->graphs)
+        CHECK(cudaGraphLaunch(exec, program->stream));
+    CHECK(cudaStreamSynchronize(program->stream));
+}
+
+/* Each was launched twice. */
+static unsigned wrong_graphs(const struct program *program)
+{
+    std::vector<unsigned> counts(program->options.graphs);
+    unsigned wrong = 0;
+    launch_graphs(program);
+    CHECK(cudaMemcpy(counts.data(), program->counters, counts.size() * sizeof counts[0], cudaMemcpyDeviceToHost));
+    for (unsigned count : counts)
+        wrong += count != 2 * program->options.nodes;
+    return wrong;
+}
+
 /* The exit status. */
 static int end(const struct program *program)
 {
@@ -318,8 +368,8 @@ static int end(const struct program *program)
     CHECK(cudaGetLastError());
     CHECK(cudaStreamSynchronize(program->stream));
     CHECK(cudaMemcpy(&finding, place, sizeof finding, cudaMemcpyDeviceToHost));
-    unsigned threads = wrong_threads(program);
-    if (!finding.wrong_pages && !threads) {
+    unsigned threads = wrong_threads(program), graphs = wrong_graphs(program);
+    if (!finding.wrong_pages && !threads && !graphs) {
         printf("{\"event\": \"end\", \"intact\": true, \"rounds\": %llu, \"rewritten_pages\": %llu}\n",
                program->round_count, program->rewritten_pages - program->pages);
         return 0;
@@ -330,8 +380,8 @@ static int end(const struct program *program)
     }
     printf(
         "{\"event\": \"end\", \"intact\": false, \"wrong_pages\": %u, \"first_wrong\": \"%#llx\", \"memory\": \"%p\", "
-        "\"expected_version\": \"%u or %u\", \"version\": %u, \"wrong_threads\": %u}\n",
-        finding.wrong_pages, finding.first_wrong, (void *)program->data, pass, pass + 1, version, threads);
+        "\"expected_version\": \"%u or %u\", \"version\": %u, \"wrong_threads\": %u, \"wrong_graphs\": %u}\n",
+        finding.wrong_pages, finding.first_wrong, (void *)program->data, pass, pass + 1, version, threads, graphs);
     return 8;
 }
 
@@ -376,14 +426,20 @@ static void prepare(struct program *program)
     CHECK(cudaMemset(program->versions, 0, program->pages * sizeof(unsigned)));
     CHECK(cudaDeviceSynchronize());
     rewrite(program, program->pages);
-    CHECK(cudaStreamSynchronize(program->stream));
+    make_graphs(program);
+    launch_graphs(program);
 }
 
 static bool parse_options(int argc, char **argv, struct options *options)
 {
-    static const struct option names[] = {{"bytes", 1, NULL, 'b'},   {"share", 1, NULL, 's'}, {"work", 1, NULL, 'w'},
-                                          {"seconds", 1, NULL, 't'}, {"every", 1, NULL, 'e'}, {}};
-    *options = {0, false, 0, 0, 0, 256, 20000};
+    static const struct option names[] = {{"bytes", 1, NULL, 'b'},
+                                          {"share", 1, NULL, 's'},
+                                          {"work", 1, NULL, 'w'},
+                                          {"seconds", 1, NULL, 't'},
+                                          {"every", 1, NULL, 'e'},
+                                          {"graphs", 1, NULL, 'g'},
+                                          {}};
+    *options = {0, false, 0, 0, 0, 256, 20000, 0, 0};
     for (int name; (name = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         char *rest;
         double value = strtod(optarg ? optarg : "", &rest);
@@ -398,6 +454,8 @@ static bool parse_options(int argc, char **argv, struct options *options)
             options->seconds = value;
         else if (name == 'e' && is_number)
             options->every_s = value;
+        else if (name == 'g' && sscanf(optarg, "%u,%u", &options->graphs, &options->nodes) == 2)
+            continue;
         else if (name != 'w' || sscanf(optarg, "%u,%u", &options->blocks, &options->iterations) != 2)
             return false;
     }
@@ -411,8 +469,8 @@ int main(int argc, char **argv)
     struct sigaction action = {};
     bool is_open = true;
     if (!parse_options(argc, argv, &program.options)) {
-        fprintf(stderr, "usage: rewrite --bytes N [--share PERCENT|all] [--work BLOCKS,ITERATIONS] [--seconds S] "
-                        "[--every S]; N from 1 MiB to 1 TiB\n");
+        fprintf(stderr, "usage: rewrite --bytes N [--share PERCENT|all] [--work BLOCKS,ITERATIONS] "
+                        "[--graphs GRAPHS,NODES] [--seconds S] [--every S]; N from 1 MiB to 1 TiB\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);

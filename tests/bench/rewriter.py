@@ -21,8 +21,8 @@ def now_us():
 class Rewriter(Steady):
     """Starts it in VM 0, natively where system is None, and waits until it is ready."""
 
-    def __init__(self, system, bytes_, share):
-        words = ["--bytes", str(bytes_), "--share", share, "--work", WORK]
+    def __init__(self, system, bytes_, share, *more):
+        words = ["--bytes", str(bytes_), "--share", share, "--work", WORK, *more]
         self.system, self.name, self._said = system, "rewrite " + " ".join(words), b""
         if system:
             self.process = system.start_in_vm(0, REWRITE, *words)

@@ -103,6 +103,7 @@ def less_than_is_in_use():
         for _ in range(3):
             program.takes(64)
         uses(system, 0, 192 + OWN)
+        expect_equal(program.ask("watch"), [0], "it is told of what is above its limit")
         text = refused(system, "resize", "alice", "--memory", "100M")
         expect("%d MiB" % (192 + OWN) in text and "100 MiB" in text, "the figures:", text)
         row = allocation(system, 0)
@@ -113,6 +114,7 @@ def less_than_is_in_use():
         refused(system, "resize", "alice", "--memory", "100M", "--when-free", "--timeout", "0", status=RECORDED)
         within(30, lambda: allocation(system, 0)["revision_applied"] == allocation(system, 0)["revision"], "it is known")
         expect_equal(program.alloc(2), OUT_OF_MEMORY, "nothing more until it is below")
+        within(30, lambda: program.ask("over") == [1, (192 + OWN - 100) << 10], "the program is told by how much it is above")
         charged = system.flytctl("gpus")[0]["memory_allocated_bytes"]
         expect(charged >= (192 + OWN) * MIB, "what is in use stays charged:", charged)
         program.gives_back()

@@ -35,8 +35,11 @@ CUresult flyt_event_create(unsigned flags, CUevent *ret_event)
         result = ret_event ? flyt_context_get(&context_id, &device) : CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = check_flags(flags);
-    if (result)
-        return result;
+    return result ? result : flyt_event_create_in(context_id, device, flags, ret_event);
+}
+
+CUresult flyt_event_create_in(uint64_t context_id, int device, unsigned flags, CUevent *ret_event)
+{
     struct flyt_event *event = flyt_table_new(&event_table);
     if (!event)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -47,7 +50,7 @@ CUresult flyt_event_create(unsigned flags, CUevent *ret_event)
     atomic_store(&event->recorded_sequence, 0);
     atomic_store(&event->recorded_place, 0);
     flyt_retry_policy_reset(&event->retry_policy);
-    result = flyt_new_event_create(&event_table, event);
+    CUresult result = flyt_new_event_create(&event_table, event);
     if (!result)
         *ret_event = (CUevent)(uintptr_t)event->record.minted_id;
     return result;

@@ -190,31 +190,15 @@ static void give_back(void *address, uint64_t bytes)
         flyt_warn("pinned memory is not unmapped bytes=%llu: %m", (unsigned long long)bytes);
 }
 
-CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
+CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int device, void **ret_address)
 {
-    struct flyt_range range = {.kind = FLYT_RANGE_HOST_ALLOC, .bytes = bytes, .flags = flags};
-    CUresult result = flyt_client_enter();
-    if (result)
-        return result;
-    if (!ret_address || (bytes && flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                                                      CU_MEMHOSTALLOC_WRITECOMBINED)))
-        return CUDA_ERROR_INVALID_VALUE;
+    struct flyt_range range = {
+        .kind = FLYT_RANGE_HOST_ALLOC, .bytes = bytes, .flags = flags, .context_id = context_id, .device = device};
     const bool is_mapped = flyt_arena_is_mapped(); /* all of it, as with unified addressing, asked for or not */
-    if (bytes && flags & CU_MEMHOSTALLOC_DEVICEMAP && !is_mapped)
-        return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
-    result = flyt_capture_ask_unsafe();
-    if (!result)
-        result = flyt_context_get(&range.context_id, &range.device);
-    if (result)
-        return result;
-    if (!bytes) {
-        *ret_address = NULL;
-        return CUDA_SUCCESS;
-    }
     void *address = alloc_shared(bytes);
     if (!address && is_mapped && flags & CU_MEMHOSTALLOC_DEVICEMAP && flyt_arena_is_bounded())
         return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
-    if (!address && (!is_mapped || flyt_arena_is_bounded()))
+    if (!address && (!is_mapped || (flyt_arena_is_bounded() && !(flags & FLYT_HOST_OF_POOL))))
         address = alloc_private(bytes);
     if (!address)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -223,28 +207,56 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
         give_back(address, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (flags & CU_MEMHOSTALLOC_DEVICEMAP)
-        flyt_host_note_reached();
     *ret_address = address;
     return CUDA_SUCCESS;
 }
 
-CUresult flyt_host_free(void *address)
+CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
 {
-    struct flyt_range range;
-    CUresult result = flyt_client_enter_release();
-    if (!result)
-        result = flyt_capture_ask_unsafe();
+    uint64_t context_id;
+    int device;
+    CUresult result = flyt_client_enter();
     if (result)
         return result;
+    if (!ret_address || (bytes && flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+                                                      CU_MEMHOSTALLOC_WRITECOMBINED)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes && flags & CU_MEMHOSTALLOC_DEVICEMAP && !flyt_arena_is_mapped())
+        return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
+    result = flyt_capture_ask_unsafe();
+    if (!result)
+        result = flyt_context_get(&context_id, &device);
+    if (result)
+        return result;
+    if (!bytes) {
+        *ret_address = NULL;
+        return CUDA_SUCCESS;
+    }
+    result = flyt_host_take(bytes, flags, context_id, device, ret_address);
+    if (!result && flags & CU_MEMHOSTALLOC_DEVICEMAP)
+        flyt_host_note_reached();
+    return result;
+}
+
+CUresult flyt_host_give(void *address, unsigned of_pool)
+{
+    struct flyt_range range;
     if (!flyt_range_find((uint64_t)(uintptr_t)address, &range) || range.kind != FLYT_RANGE_HOST_ALLOC ||
-        range.base != (uint64_t)(uintptr_t)address)
+        range.base != (uint64_t)(uintptr_t)address || (range.flags & FLYT_HOST_OF_POOL) != of_pool)
         return CUDA_ERROR_INVALID_VALUE;
     flyt_transfer_wait_range(range.base, range.bytes);
     if (!flyt_range_remove(range.base, FLYT_RANGE_HOST_ALLOC, NULL))
         return CUDA_ERROR_INVALID_VALUE; /* another thread was first */
     give_back(address, range.bytes);
     return flyt_client_broken();
+}
+
+CUresult flyt_host_free(void *address)
+{
+    CUresult result = flyt_client_enter_release();
+    if (!result)
+        result = flyt_capture_ask_unsafe();
+    return result ? result : flyt_host_give(address, 0);
 }
 
 /* Whether the system has no MADV_POPULATE_*, which came with Linux 5.14: then it does not even take a page that is
@@ -342,7 +354,8 @@ CUresult flyt_host_flags(const void *address, unsigned *ret_flags)
         return result;
     if (!ret_flags || !flyt_range_find((uint64_t)(uintptr_t)address, &range) || !flyt_range_is_host(&range))
         return CUDA_ERROR_INVALID_VALUE;
-    *ret_flags = range.flags | (flyt_host_is_mapped(range.base) ? CU_MEMHOSTALLOC_DEVICEMAP : 0);
+    *ret_flags = (range.flags & ~(unsigned)FLYT_HOST_OF_POOL) |
+                 (flyt_host_is_mapped(range.base) ? CU_MEMHOSTALLOC_DEVICEMAP : 0);
     return CUDA_SUCCESS;
 }
 

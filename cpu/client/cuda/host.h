@@ -42,6 +42,12 @@ FLYT_API CUresult flyt_host_flags(const void *address, unsigned *ret_flags);
 /* cuMemHostGetDevicePointer: of mapped memory the address itself; CUDA_ERROR_NOT_SUPPORTED for other pinned memory,
  * _INVALID_VALUE for what is not pinned, _OUT_OF_MEMORY where the session's present server cannot lock it. */
 FLYT_API CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address);
+/* Memory of a pool, beside the flags of cuMemHostAlloc: where host memory is mapped, it is. */
+enum { FLYT_HOST_OF_POOL = 1 << 30 };
+/* What flyt_host_alloc does without entering, for a context of a device. bytes: not 0. */
+CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int device, void **ret_address);
+/* The same of flyt_host_free. of_pool: FLYT_HOST_OF_POOL where the memory has that flag, else 0. */
+CUresult flyt_host_give(void *address, unsigned of_pool);
 /* Whether the GPU copies from and to the shared memory at the address itself. Pages that the server has not locked yet,
  * because the session has gone on there, are locked first: who uses them waits for that once. *ret_server: where. */
 bool flyt_host_is_shared(uint64_t address, uint64_t *ret_server);

@@ -4,12 +4,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include "cpu/client/bulk/arena.h"
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/graph_memory.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
@@ -20,13 +22,18 @@ enum {
     SMALL_BYTES = 1 << 20, /* sizes up to this are rounded to the first of these, larger ones to the second */
     SMALL_STEP_BYTES = 512,
     LARGE_STEP_BYTES = 64 << 10,
+    HOST_STEP_BYTES = 4 << 10, /* all sizes of host memory, which is taken by pages */
     BUCKETS = 1024,
+    /* Where a pool's memory is: on a device, by its number, or at the host. */
+    HOST = FLYT_DEVICES_MAX,
+    PLACES
 };
 
 struct block {
     uint64_t base, bytes;
     uint64_t context_id;
     struct pool *pool;
+    bool is_host;
     bool is_cached;             /* freed by the program */
     uint64_t stream_id;         /* where it was freed, */
     uint64_t freed_at;          /* behind this call */
@@ -38,7 +45,7 @@ struct block {
 
 struct pool {
     struct pool *next;
-    int device;
+    int place;
     bool is_default, is_destroyed;
     unsigned handle_types;
     uint64_t pool_id; /* of one that processes share */
@@ -46,7 +53,7 @@ struct pool {
     uint64_t reserved_bytes, reserved_high_bytes, used_bytes, used_high_bytes, bytes_max;
     uint64_t threshold_bytes;
     int reuse[3];         /* attributes that are kept, and change nothing */
-    unsigned reached_by;  /* devices that SetAccess has named, a bit each */
+    unsigned reached_by;  /* its own place and those that SetAccess has named, a bit each */
     unsigned block_count; /* all of them */
     struct block *cached[BUCKETS];
 };
@@ -54,7 +61,7 @@ struct pool {
 static struct {
     pthread_mutex_t mutex;
     struct pool *first;
-    struct pool *defaults[FLYT_DEVICES_MAX], *current[FLYT_DEVICES_MAX];
+    struct pool *defaults[PLACES], *current[PLACES];
     struct block *blocks[BUCKETS];
     _Atomic(uint64_t) block_count, cached_count;
 } pools = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -64,30 +71,30 @@ static unsigned bucket_of(uint64_t number)
     return (unsigned)(number * 0x9e3779b97f4a7c15ull >> 32) % BUCKETS;
 }
 
-static uint64_t rounded(uint64_t bytes)
+static uint64_t rounded(uint64_t bytes, bool is_host)
 {
-    uint64_t step = bytes <= SMALL_BYTES ? SMALL_STEP_BYTES : LARGE_STEP_BYTES;
+    uint64_t step = is_host ? HOST_STEP_BYTES : bytes <= SMALL_BYTES ? SMALL_STEP_BYTES : LARGE_STEP_BYTES;
     return bytes > UINT64_MAX - step ? bytes : (bytes + step - 1) / step * step;
 }
 
 /* ---- pools by handles ---- */
 
-static struct pool *new_pool_locked(int device, uint64_t bytes_max)
+static struct pool *new_pool_locked(int place, uint64_t bytes_max)
 {
     struct pool *self = calloc(1, sizeof *self);
     if (!self)
         return NULL;
-    *self = (struct pool){.next = pools.first, .device = device, .bytes_max = bytes_max, .reuse = {1, 1, 1}};
-    self->reached_by = 1u << device;
+    *self = (struct pool){.next = pools.first, .place = place, .bytes_max = bytes_max, .reuse = {1, 1, 1}};
+    self->reached_by = 1u << place;
     pools.first = self;
     return self;
 }
 
-static struct pool *default_locked(int device)
+static struct pool *default_locked(int place)
 {
-    if (!pools.defaults[device] && (pools.defaults[device] = new_pool_locked(device, UINT64_MAX)))
-        pools.defaults[device]->is_default = true;
-    return pools.defaults[device];
+    if (!pools.defaults[place] && (pools.defaults[place] = new_pool_locked(place, UINT64_MAX)))
+        pools.defaults[place]->is_default = true;
+    return pools.defaults[place];
 }
 
 /* NULL: it is none. */
@@ -127,80 +134,95 @@ static CUresult tell(struct pool *pool, CUmemoryPool *ret_pool)
     return CUDA_SUCCESS;
 }
 
-static struct pool *current_locked(int device)
+static struct pool *current_locked(int place)
 {
-    return pools.current[device] ? pools.current[device] : default_locked(device);
+    return pools.current[place] ? pools.current[place] : default_locked(place);
 }
 
-static CUresult find_of_device(int device, struct pool *(*find_one_locked)(int device), CUmemoryPool *ret_pool)
+static CUresult find_at(int place, struct pool *(*find_one_locked)(int place), CUmemoryPool *ret_pool)
 {
-    CUresult result = enter_device(device);
+    CUresult result = place == HOST ? flyt_client_enter() : enter_device(place);
     if (result || !ret_pool)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&pools.mutex);
-    result = tell(find_one_locked(device), ret_pool);
+    result = tell(find_one_locked(place), ret_pool);
     pthread_mutex_unlock(&pools.mutex);
     return result;
 }
 
-CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool)
+static CUresult set_current(int place, CUmemoryPool handle)
 {
-    return find_of_device(device, default_locked, ret_pool);
-}
-
-CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool)
-{
-    return find_of_device(device, current_locked, ret_pool);
-}
-
-CUresult flyt_pool_set_current(int device, CUmemoryPool handle)
-{
-    CUresult result = enter_device(device);
+    CUresult result = place == HOST ? flyt_client_enter() : enter_device(place);
     if (result)
         return result;
     pthread_mutex_lock(&pools.mutex);
     struct pool *pool = find_locked(handle);
-    if (!pool || pool->device != device || pool->is_imported)
+    if (!pool || pool->place != place || pool->is_imported)
         result = CUDA_ERROR_INVALID_VALUE;
     else
-        pools.current[device] = pool;
+        pools.current[place] = pool;
     pthread_mutex_unlock(&pools.mutex);
     return result;
 }
 
-/* A device's memory; what of other places is. */
-static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
+/* A program's number of a device never means the host. */
+static int device_place(int device)
+{
+    return device == HOST ? -1 : device;
+}
+
+CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool)
+{
+    return find_at(device_place(device), default_locked, ret_pool);
+}
+
+CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool)
+{
+    return find_at(device_place(device), current_locked, ret_pool);
+}
+
+CUresult flyt_pool_set_current(int device, CUmemoryPool handle)
+{
+    return set_current(device_place(device), handle);
+}
+
+/* The place of pinned memory of a device or of the host. NUMA nodes are not told of, as devices say
+ * (CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID): the memory is that of the VM, which the node knows nothing of. */
+static CUresult find_place(const CUmemLocation *location, CUmemAllocationType type, int *ret_place)
 {
     if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return type == CU_MEM_ALLOCATION_TYPE_MANAGED && location ? flyt_not_supported("pool of managed memory")
                                                                   : CUDA_ERROR_INVALID_VALUE;
-    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_SUCCESS;
-    return location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
-                   location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
-               ? flyt_not_supported("pool of host memory")
-               : CUDA_ERROR_INVALID_VALUE;
+    if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        return flyt_not_supported("pool of memory of a NUMA node");
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE && location->type != CU_MEM_LOCATION_TYPE_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    *ret_place = location->type == CU_MEM_LOCATION_TYPE_HOST ? HOST : device_place(location->id);
+    return CUDA_SUCCESS;
 }
 
 CUresult flyt_pool_default_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool)
 {
+    int place;
     CUresult result = flyt_client_enter();
-    result = result ? result : check_location(location, type);
-    return result ? result : flyt_pool_default(location->id, ret_pool);
+    result = result ? result : find_place(location, type, &place);
+    return result ? result : find_at(place, default_locked, ret_pool);
 }
 
 CUresult flyt_pool_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool)
 {
+    int place;
     CUresult result = flyt_client_enter();
-    result = result ? result : check_location(location, type);
-    return result ? result : flyt_pool_current(location->id, ret_pool);
+    result = result ? result : find_place(location, type, &place);
+    return result ? result : find_at(place, current_locked, ret_pool);
 }
 
 CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
+    int place;
     CUresult result = flyt_client_enter();
-    result = result ? result : check_location(location, type);
-    return result ? result : flyt_pool_set_current(location->id, pool);
+    result = result ? result : find_place(location, type, &place);
+    return result ? result : set_current(place, pool);
 }
 
 static bool can_share(int device)
@@ -226,7 +248,7 @@ CUresult flyt_pool_describe(CUmemoryPool handle, struct flyt_pool_shared *ret_sh
     pthread_mutex_lock(&pools.mutex);
     const struct pool *pool = find_locked(handle);
     if (pool)
-        *ret_shared = (struct flyt_pool_shared){pool->device, pool->handle_types, pool->pool_id, pool->is_imported};
+        *ret_shared = (struct flyt_pool_shared){pool->place, pool->handle_types, pool->pool_id, pool->is_imported};
     pthread_mutex_unlock(&pools.mutex);
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -246,21 +268,25 @@ CUresult flyt_pool_adopt(int device, uint64_t pool_id, CUmemoryPool *ret_pool)
 
 CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
 {
+    int place = HOST;
     CUresult result = flyt_client_enter();
     if (!result && (!props || !ret_pool))
         result = CUDA_ERROR_INVALID_VALUE;
-    result = result ? result : check_location(&props->location, props->allocType);
-    result = result ? result : enter_device(props->location.id);
+    result = result ? result : find_place(&props->location, props->allocType, &place);
+    result = result || place == HOST ? result : enter_device(place);
     result = result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result; /* as the driver says it */
     const unsigned handle_types = result ? 0 : (unsigned)props->handleTypes;
-    if (handle_types && (handle_types != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !can_share(props->location.id)))
+    if (handle_types && place == HOST)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (handle_types &&
+             (handle_types != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !can_share(props->location.id)))
         result = flyt_not_supported("pool that is shared with other processes");
     if (!result && props->usage)
         result = flyt_not_supported("pool for decompression");
     if (result)
         return result;
     pthread_mutex_lock(&pools.mutex);
-    struct pool *pool = new_pool_locked(props->location.id, props->maxSize ? props->maxSize : UINT64_MAX);
+    struct pool *pool = new_pool_locked(place, props->maxSize ? props->maxSize : UINT64_MAX);
     result = tell(pool, ret_pool);
     if (pool && handle_types)
         result = let_share_locked(pool, handle_types);
@@ -400,13 +426,22 @@ static struct block *collect_locked(struct pool *pool, uint64_t bytes_kept, stru
     return list;
 }
 
+/* It is in no pool any more. */
+static CUresult end_block(const struct block *block)
+{
+    if (block->import)
+        return block->ended(block->import, block->base, true);
+    return block->is_host ? flyt_host_give((void *)(uintptr_t)block->base, FLYT_HOST_OF_POOL) /* NOLINT */
+                          : flyt_range_free(block->base);
+}
+
 /* A loss shows at the next call. */
 static void release(struct block *list)
 {
     while (list) {
         struct block *one = list;
         list = one->next;
-        flyt_range_free(one->base);
+        end_block(one);
         free(one);
     }
 }
@@ -433,7 +468,7 @@ static bool give_back_done(int device)
     pthread_mutex_lock(&pools.mutex);
     for (struct pool *one = pools.first, *next; one; one = next) {
         next = one->next;
-        if (one->device == device)
+        if (one->place == device)
             list = collect_locked(one, 0, list);
     }
     pthread_mutex_unlock(&pools.mutex);
@@ -475,8 +510,8 @@ CUresult flyt_pool_destroy(CUmemoryPool handle)
         pthread_mutex_unlock(&pools.mutex);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (pools.current[pool->device] == pool)
-        pools.current[pool->device] = NULL;
+    if (pools.current[pool->place] == pool)
+        pools.current[pool->place] = NULL;
     pool->is_destroyed = true;
     struct block *list = pool->block_count ? collect_locked(pool, 0, NULL) : NULL;
     if (!list)
@@ -523,7 +558,7 @@ CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t b
     if (pool && pool->is_imported) {
         *block = (struct block){.base = address,
                                 .bytes = bytes,
-                                .context_id = flyt_primary_context_id(pool->device),
+                                .context_id = flyt_primary_context_id(pool->place),
                                 .pool = pool,
                                 .import = import,
                                 .ended = ended};
@@ -539,15 +574,29 @@ CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t b
 
 /* ---- allocating and freeing ---- */
 
-/* A block of the server's, which is entered and in use. The pool may have been destroyed meanwhile: it stays for it. */
+static CUresult take_memory(const struct block *block, int device, CUdeviceptr *ret_address)
+{
+    void *address;
+    if (!block->is_host)
+        return flyt_memory_take(block->context_id, device, block->bytes, ret_address);
+    CUresult result =
+        flyt_host_take(block->bytes, CU_MEMHOSTALLOC_PORTABLE | FLYT_HOST_OF_POOL, block->context_id, device, &address);
+    if (!result)
+        *ret_address = (CUdeviceptr)(uintptr_t)address;
+    return result;
+}
+
+/* A block of the server's, or of the host's memory, which is entered and in use. It goes with the device's primary
+ * context. The pool may have been destroyed meanwhile: it stays for it. */
 static CUresult grow(struct pool *pool, int device, uint64_t bytes, struct block **ret_block)
 {
     struct block *block = calloc(1, sizeof *block);
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *block = (struct block){.bytes = bytes, .context_id = flyt_primary_context_id(device), .pool = pool};
+    *block = (struct block){
+        .bytes = bytes, .context_id = flyt_primary_context_id(device), .pool = pool, .is_host = pool->place == HOST};
     CUdeviceptr address;
-    CUresult result = flyt_memory_take(block->context_id, device, bytes, &address);
+    CUresult result = take_memory(block, device, &address);
     pthread_mutex_lock(&pools.mutex);
     pool->block_count--; /* what held it */
     if (!result) {
@@ -564,14 +613,15 @@ static CUresult grow(struct pool *pool, int device, uint64_t bytes, struct block
 }
 
 /* The pool that is meant, which stays until grow() has come to its end where *ret_block is NULL. */
-static CUresult take(CUmemoryPool handle, uint64_t bytes, const struct flyt_stream *stream, struct pool **ret_pool,
-                     struct block **ret_block)
+static CUresult take(CUmemoryPool handle, uint64_t asked_bytes, const struct flyt_stream *stream,
+                     struct pool **ret_pool, struct block **ret_block, uint64_t *ret_bytes)
 {
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&pools.mutex);
     struct pool *pool = handle ? find_locked(handle) : current_locked(stream->device);
     if (pool && pool->is_imported)
         pool = NULL;
+    const uint64_t bytes = *ret_bytes = rounded(asked_bytes, pool && pool->place == HOST);
     *ret_block = NULL;
     *ret_pool = pool;
     if (!pool) {
@@ -587,11 +637,21 @@ static CUresult take(CUmemoryPool handle, uint64_t bytes, const struct flyt_stre
     return result;
 }
 
+static bool is_of_host(CUmemoryPool handle)
+{
+    pthread_mutex_lock(&pools.mutex);
+    const struct pool *pool = handle ? find_locked(handle) : NULL;
+    const bool is = pool && pool->place == HOST;
+    pthread_mutex_unlock(&pools.mutex);
+    return is;
+}
+
 CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_handle, CUdeviceptr *ret_address)
 {
     struct flyt_stream *stream;
     struct pool *pool;
     struct block *block;
+    uint64_t block_bytes;
     CUresult result = flyt_client_enter();
     if (!result && !ret_address)
         result = CUDA_ERROR_INVALID_VALUE;
@@ -606,20 +666,14 @@ CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_hand
     if (!bytes)
         return CUDA_SUCCESS;
     if (is_captured)
-        return flyt_captures.ops->alloc(stream, bytes, ret_address);
-    const uint64_t block_bytes = rounded(bytes);
-    result = take(handle, block_bytes, stream, &pool, &block);
+        return is_of_host(handle) ? flyt_not_supported("captured allocation of host memory")
+                                  : flyt_captures.ops->alloc(stream, bytes, ret_address);
+    result = take(handle, bytes, stream, &pool, &block, &block_bytes);
     if (!result && !block)
-        result = grow(pool, pool->device, block_bytes, &block);
+        result = grow(pool, pool->place == HOST ? stream->device : pool->place, block_bytes, &block);
     if (!result)
         *ret_address = block->base;
     return result;
-}
-
-/* It is in no pool any more. */
-static CUresult end_block(const struct block *block)
-{
-    return block->import ? block->ended(block->import, block->base, true) : flyt_range_free(block->base);
 }
 
 bool flyt_pool_take_back(uint64_t address, CUresult *ret_result)
@@ -759,29 +813,64 @@ CUresult flyt_pool_set_attribute(CUmemoryPool handle, CUmemPool_attribute attrib
 
 /* ---- access of other devices ---- */
 
-/* Which devices get access by this, and which lose it, a bit each. */
-static CUresult check_access(int own_device, const CUmemAccessDesc *map, size_t count, unsigned *ret_more,
+/* Whether a device may have access to what is at another place. */
+static CUresult check_reach(int device, int own_place)
+{
+    int can = 1;
+    CUresult result = CUDA_SUCCESS;
+    if (own_place == HOST)
+        return flyt_arena_is_mapped() ? CUDA_SUCCESS : flyt_not_supported("access of devices to a pool of host memory");
+    if (device != own_place)
+        result = flyt_device_can_access_peer(device, own_place, &can);
+    return !result && !can ? CUDA_ERROR_INVALID_DEVICE : result;
+}
+
+/* One that gets access, or loses it: not where the memory is. */
+static CUresult check_one(int own_place, const CUmemAccessDesc *one, int *ret_place)
+{
+    const bool is_more = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    const bool is_host = one->location.type == CU_MEM_LOCATION_TYPE_HOST;
+    const int place = is_host ? HOST : device_place(one->location.id);
+    if (is_host && own_place != HOST)
+        return flyt_not_supported("access of the host to a pool");
+    if ((!is_host && one->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
+        (!is_more && one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (place == own_place && !is_more)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *ret_place = place;
+    CUresult result = is_host ? CUDA_SUCCESS : enter_device(place);
+    return result || !is_more || place == own_place ? result : check_reach(place, own_place);
+}
+
+/* Which places get access by this, and which lose it, a bit each. */
+static CUresult check_access(int own_place, const CUmemAccessDesc *map, size_t count, unsigned *ret_more,
                              unsigned *ret_less)
 {
+    CUresult result = CUDA_SUCCESS;
+    int place = own_place;
     *ret_more = *ret_less = 0;
-    for (size_t i = 0; i < count; i++) {
-        int device = map[i].location.id, can = 0;
-        bool is_more = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        if (map[i].location.type == CU_MEM_LOCATION_TYPE_HOST)
-            return flyt_not_supported("access of the host to a pool");
-        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            (!is_more && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE))
-            return CUDA_ERROR_INVALID_VALUE;
-        CUresult result = device == own_device && !is_more ? CUDA_ERROR_INVALID_DEVICE : enter_device(device);
-        if (!result && device != own_device)
-            result = flyt_device_can_access_peer(device, own_device, &can);
-        if (result)
-            return result;
-        if (device != own_device && is_more && !can)
-            return CUDA_ERROR_INVALID_DEVICE;
-        *(is_more ? ret_more : ret_less) |= device == own_device ? 0 : 1u << device;
+    for (size_t i = 0; i < count && !result; i++) {
+        result = check_one(own_place, &map[i], &place);
+        if (!result && place != own_place)
+            *(map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? ret_more : ret_less) |= 1u << place;
     }
-    return CUDA_SUCCESS;
+    return result;
+}
+
+/* Host memory is mapped for all devices where it is mapped at all. */
+static CUresult change_access(int own_place, unsigned reached_by, unsigned more, unsigned less)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (own_place == HOST && more)
+        flyt_host_note_reached();
+    for (int device = 0; own_place != HOST && device < FLYT_DEVICES_MAX && !result; device++) {
+        if (more & ~reached_by & 1u << device)
+            result = flyt_device_peer_count(device, own_place, true);
+        if (less & reached_by & 1u << device)
+            result = flyt_device_peer_count(device, own_place, false);
+    }
+    return result;
 }
 
 CUresult flyt_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count)
@@ -792,18 +881,14 @@ CUresult flyt_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *map, s
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&pools.mutex);
     struct pool *pool = find_locked(handle);
-    int own_device = pool ? pool->device : -1;
+    int own_place = pool ? pool->place : -1;
     unsigned reached_by = pool ? pool->reached_by : 0;
     pthread_mutex_unlock(&pools.mutex);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
-    result = check_access(own_device, map, count, &more, &less);
-    for (int device = 0; device < FLYT_DEVICES_MAX && !result; device++) {
-        if (more & ~reached_by & 1u << device)
-            result = flyt_device_peer_count(device, own_device, true);
-        if (less & reached_by & 1u << device)
-            result = flyt_device_peer_count(device, own_device, false);
-    }
+    result = check_access(own_place, map, count, &more, &less);
+    if (!result)
+        result = change_access(own_place, reached_by, more, less);
     pthread_mutex_lock(&pools.mutex);
     pool = find_locked(handle);
     if (pool && !result)
@@ -815,16 +900,17 @@ CUresult flyt_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *map, s
 CUresult flyt_pool_get_access(CUmemoryPool handle, const CUmemLocation *location, CUmemAccess_flags *ret_flags)
 {
     CUresult result = flyt_client_enter();
-    if (!result && (!location || !ret_flags || location->type != CU_MEM_LOCATION_TYPE_DEVICE))
+    const bool is_host = location && location->type == CU_MEM_LOCATION_TYPE_HOST;
+    if (!result && (!location || !ret_flags || (!is_host && location->type != CU_MEM_LOCATION_TYPE_DEVICE)))
         result = CUDA_ERROR_INVALID_VALUE;
-    result = result ? result : enter_device(location->id);
+    const int place = result || is_host ? HOST : device_place(location->id);
+    result = result || is_host ? result : enter_device(place);
     if (result)
         return result;
     pthread_mutex_lock(&pools.mutex);
     const struct pool *pool = find_locked(handle);
     if (pool)
-        *ret_flags =
-            pool->reached_by >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        *ret_flags = pool->reached_by >> place & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     pthread_mutex_unlock(&pools.mutex);
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

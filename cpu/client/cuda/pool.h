@@ -1,9 +1,10 @@
 /*
- * Stream-ordered allocation: pools of device memory, which are the client's own. A block is an allocation of the
- * server's; freed in a stream's order it stays in its pool, and is given out again without a message: in the same
- * stream at once, in another one when what was before the free is complete. The server hears of a pool when it grows,
- * and when it gives memory back: at synchronizations what is above its release threshold, when it is trimmed, and where
- * memory has run out. So a pool moves as its allocations do.
+ * Stream-ordered allocation: pools of device or pinned host memory, which are the client's own. A block is an
+ * allocation of the server's, or pinned memory (host.h), which devices reach where host memory is mapped; freed in a
+ * stream's order it stays in its pool, and is given out again without a message: in the same stream at once, in another
+ * one when what was before the free is complete. The server hears of a pool when it grows, and when it gives memory
+ * back: at synchronizations what is above its release threshold, when it is trimmed, and where memory has run out. So a
+ * pool moves as its allocations do.
  *
  * All functions but those at the end enter the library, and return what the driver's functions of these names document.
  * Any thread.
@@ -21,11 +22,12 @@
 FLYT_API CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_set_current(int device, CUmemoryPool pool);
-/* cuMemGetDefaultMemPool, cuMemGetMemPool, cuMemSetMemPool: memory of devices; CUDA_ERROR_NOT_SUPPORTED for hosts'. */
+/* cuMemGetDefaultMemPool, cuMemGetMemPool, cuMemSetMemPool: pinned memory of devices and of the host;
+ * CUDA_ERROR_NOT_SUPPORTED for NUMA nodes and managed memory. */
 FLYT_API CUresult flyt_pool_default_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
-/* cuMemPoolCreate: device memory, shared by file descriptors where there is a node manager; else
+/* cuMemPoolCreate: memory as above; devices' is shared by file descriptors where there is a node manager. Else
  * CUDA_ERROR_NOT_SUPPORTED. */
 FLYT_API CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool);
 /* cuMemPoolDestroy. What is allocated of it stays until it is freed. */
@@ -40,7 +42,8 @@ FLYT_API CUresult flyt_pool_trim(CUmemoryPool pool, size_t bytes_kept);
 /* cuMemPoolGetAttribute, cuMemPoolSetAttribute. value: an int of the first three, else a cuuint64_t. */
 FLYT_API CUresult flyt_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 FLYT_API CUresult flyt_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value);
-/* cuMemPoolSetAccess, cuMemPoolGetAccess. */
+/* cuMemPoolSetAccess, cuMemPoolGetAccess. CUDA_ERROR_NOT_SUPPORTED: devices' access to host memory that is not mapped.
+ */
 FLYT_API CUresult flyt_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count);
 FLYT_API CUresult flyt_pool_get_access(CUmemoryPool pool, const CUmemLocation *location, CUmemAccess_flags *ret_flags);
 

@@ -72,7 +72,7 @@ static CUresult add(struct flyt_stream *stream, CUresult result, struct flyt_nod
 static CUresult add_kernel(struct flyt_stream *stream, const struct flyt_launch *launch)
 {
     struct flyt_node_data data;
-    return add(stream, flyt_node_data_kernel(launch, &data), &data);
+    return add(stream, flyt_node_data_kernel(launch, (CUcontext)(uintptr_t)stream->context_id, &data), &data);
 }
 
 static CUresult add_copy(struct flyt_stream *stream, const struct flyt_copy *copy)

@@ -1,4 +1,5 @@
 /* Executable graphs. */
+#include <stdlib.h>
 #include <string.h>
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
@@ -13,7 +14,9 @@ struct flyt_graph_exec {
     cuuint64_t flags;
     uint64_t context_id;
     int device;
-    struct flyt_plan *plan;  /* NULL: to be made, for the graph has changed */
+    struct flyt_plan *plan;           /* NULL: to be made */
+    struct flyt_graph_node **changed; /* since the plan was made or brought up to date */
+    unsigned changed_count, changed_room;
     uint64_t last_stream_id; /* of its last launch; 0: there was none */
     uint64_t last_stream_number;
 };
@@ -31,9 +34,38 @@ static void drop_plan_locked(struct flyt_graph_exec *exec)
     exec->plan = NULL;
 }
 
+/* The node does something else from the next launch on. */
+static void note_changed_locked(struct flyt_graph_exec *exec, struct flyt_graph_node *node)
+{
+    if (!exec->plan || node->is_changed)
+        return;
+    if (exec->changed_count == exec->changed_room) {
+        unsigned room = exec->changed_room ? 2 * exec->changed_room : 16;
+        struct flyt_graph_node **list = realloc(exec->changed, room * sizeof(*list));
+        if (!list) {
+            drop_plan_locked(exec); /* a whole new one needs no list */
+            return;
+        }
+        exec->changed = list;
+        exec->changed_room = room;
+    }
+    exec->changed[exec->changed_count++] = node;
+    node->is_changed = true;
+}
+
+/* As the graph is now: single nodes are changed where that goes. */
 static CUresult make_plan_locked(struct flyt_graph_exec *exec)
 {
-    return exec->plan ? CUDA_SUCCESS : flyt_plan_new_locked(exec->graph, exec->context_id, exec->device, &exec->plan);
+    bool is_changed = exec->plan;
+    for (unsigned i = 0; i < exec->changed_count && is_changed; i++)
+        is_changed = flyt_plan_change_locked(exec->plan, exec->changed[i]);
+    for (unsigned i = 0; i < exec->changed_count; i++)
+        exec->changed[i]->is_changed = false;
+    exec->changed_count = 0;
+    if (is_changed)
+        return CUDA_SUCCESS;
+    drop_plan_locked(exec);
+    return flyt_plan_new_locked(exec->graph, exec->context_id, exec->device, &exec->plan);
 }
 
 /* ---- life ---- */
@@ -44,6 +76,8 @@ static void free_locked(struct flyt_graph_exec *exec)
     drop_plan_locked(exec);
     flyt_graph_free_locked(exec->graph);
     exec->graph = NULL;
+    free(exec->changed);
+    exec->changed = NULL;
     flyt_table_free(&exec_table, &exec->record);
 }
 
@@ -61,6 +95,8 @@ static CUresult new_locked(CUgraph handle, unsigned long long flags, uint64_t co
     exec->context_id = context_id;
     exec->device = device;
     exec->plan = NULL;
+    exec->changed = NULL;
+    exec->changed_count = exec->changed_room = 0;
     exec->last_stream_id = 0;
     flyt_table_publish(&exec->record);
     CUresult result = exec->graph ? make_plan_locked(exec) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -183,8 +219,6 @@ static CUresult take_plan(CUgraphExec handle, const struct flyt_stream *stream, 
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
     CUresult result = exec ? make_plan_locked(exec) : CUDA_ERROR_INVALID_VALUE;
-    if (!result && exec->plan->device != stream->device)
-        result = flyt_not_supported("launch of a graph into a stream of another device");
     if (!result && is_launch && exec->plan->has_memory)
         result = allocate_locked(exec->graph, exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
     if (!result) {
@@ -304,7 +338,7 @@ CUresult flyt_graph_exec_set(CUgraphExec handle, CUgraphNode node_handle, struct
         struct flyt_node_data old = node->data;
         node->data = *data;
         *data = old;
-        drop_plan_locked(exec);
+        note_changed_locked(exec, node);
     }
     flyt_node_data_fini_locked(data);
     pthread_mutex_unlock(&flyt_captures.mutex);
@@ -336,7 +370,7 @@ CUresult flyt_graph_exec_enable(CUgraphExec handle, CUgraphNode node_handle, uns
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result && node->is_disabled == (is_enabled != 0)) {
         node->is_disabled = !is_enabled;
-        drop_plan_locked(exec);
+        note_changed_locked(exec, node);
     }
     pthread_mutex_unlock(&flyt_captures.mutex);
     return result;
@@ -402,38 +436,43 @@ static CUgraphExecUpdateResult compare_locked(const struct flyt_graph *own, cons
     return why;
 }
 
-static CUresult take_over_locked(struct flyt_graph *own, const struct flyt_graph *other);
+static CUresult take_over_locked(struct flyt_graph_exec *exec, struct flyt_graph *own, const struct flyt_graph *other);
 
 /* The condition is the other graph's from now on. */
-static CUresult take_over_conditional_locked(struct flyt_node_data *own, const struct flyt_node_data *other)
+static CUresult take_over_conditional_locked(struct flyt_graph_exec *exec, struct flyt_node_data *own,
+                                             const struct flyt_node_data *other)
 {
     CUresult result = CUDA_SUCCESS;
     own->conditional.handle = other->conditional.handle;
     own->conditional.context = other->conditional.context;
     for (unsigned i = 0; i < own->conditional.body_count && !result; i++)
-        result = take_over_locked(own->conditional.bodies[i], other->conditional.bodies[i]);
+        result = take_over_locked(exec, own->conditional.bodies[i], other->conditional.bodies[i]);
     return result;
 }
 
 /* Of two graphs that compare_locked has found equal: what nodes do, not which nodes they are copies of. */
-static CUresult take_over_locked(struct flyt_graph *own, const struct flyt_graph *other)
+static CUresult take_over_locked(struct flyt_graph_exec *exec, struct flyt_graph *own, const struct flyt_graph *other)
 {
     CUresult result = flyt_conditions_copy_locked(own, other) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < own->count && !result; i++) {
         struct flyt_node_data *data = &own->nodes[i]->data, fresh;
         if (data->kind == FLYT_NODE_CHILD) {
-            result = take_over_locked(data->child, other->nodes[i]->data.child);
+            result = take_over_locked(exec, data->child, other->nodes[i]->data.child);
             continue;
         }
         if (data->kind == FLYT_NODE_CONDITIONAL) {
-            result = take_over_conditional_locked(data, &other->nodes[i]->data);
+            result = take_over_conditional_locked(exec, data, &other->nodes[i]->data);
+            note_changed_locked(exec, own->nodes[i]);
             continue;
         }
+        if (flyt_node_data_is_same(data, &other->nodes[i]->data))
+            continue;
         result = flyt_node_data_clone(&other->nodes[i]->data, &fresh);
         if (result)
             break;
         flyt_node_data_fini_locked(data);
         *data = fresh;
+        note_changed_locked(exec, own->nodes[i]);
     }
     return result;
 }
@@ -452,9 +491,7 @@ CUresult flyt_graph_exec_update(CUgraphExec handle, CUgraph graph_handle, CUgrap
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result) {
         why = compare_locked(exec->graph, graph, &node);
-        result = why ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : take_over_locked(exec->graph, graph);
-        if (!why)
-            drop_plan_locked(exec);
+        result = why ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : take_over_locked(exec, exec->graph, graph);
         *ret_info = (CUgraphExecUpdateResultInfo){
             .result = why, .errorNode = node ? (CUgraphNode)(uintptr_t)node->record.minted_id : NULL};
     }
@@ -476,10 +513,8 @@ CUresult flyt_graph_exec_set_child(CUgraphExec handle, CUgraphNode node_handle, 
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result && compare_locked(node->data.child, child, &different))
         result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    if (!result) {
-        result = take_over_locked(node->data.child, child);
-        drop_plan_locked(exec);
-    }
+    if (!result)
+        result = take_over_locked(exec, node->data.child, child);
     pthread_mutex_unlock(&flyt_captures.mutex);
     return result;
 }

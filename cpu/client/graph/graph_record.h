@@ -27,7 +27,13 @@ struct flyt_graph_node {
     } * before;
     unsigned before_count, before_room;
     unsigned mark; /* of a walk over its graph */
+    /* Of an executable graph: where its plan has the node, which has not changed since or is in the graph's list. */
+    unsigned step; /* FLYT_STEP_NONE: nowhere by itself */
+    unsigned step_place;
+    bool is_changed;
 };
+
+enum { FLYT_STEP_NONE = UINT32_MAX };
 
 /* What conditional nodes read and kernels set (condition.c). */
 struct flyt_condition {
@@ -107,6 +113,9 @@ struct flyt_segment_part {
  * place. CUDA_ERROR_OUT_OF_MEMORY, or a lost connection. */
 CUresult flyt_segment_new(uint64_t context_id, int device, const struct flyt_segment_part *parts, unsigned count,
                           uint64_t *ret_id);
+/* Has the node at `place` do what `node` says, after what it came after before. False: the segment cannot be changed
+ * so, or there is no memory, or no segment. node NULL: nothing. */
+bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_graph_node *node);
 void flyt_segment_end(uint64_t segment_id);
 /* Part (part.h): a context ends, and its segments with it. */
 void flyt_segment_clear(uint64_t context_id, bool is_on_server);

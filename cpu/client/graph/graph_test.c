@@ -40,6 +40,8 @@ static void note_node(const flyt_segment_node_args *args)
     note("%s%u", kinds[args->kind], args->place);
     for (unsigned i = 0; i < args->before.before_len; i++)
         note("<%u", args->before.before_val[i]);
+    if (args->value)
+        note("=%u", args->value);
     note(" ");
 }
 
@@ -215,23 +217,92 @@ static void child_graphs_are_dissolved(void **state)
     expect_text("destroy ");
 }
 
-/* The old segment goes, and a new one is made when it is launched. */
-static void a_change_makes_another_segment(void **state)
+static CUresult set_value(CUgraphExec exec, CUgraphNode node, unsigned value)
+{
+    const struct flyt_fill fill = {
+        .address = memory, .width = 16, .height = 1, .depth = 1, .element_bytes = 1, .value = value};
+    struct flyt_node_data data;
+    CUresult result = flyt_node_data_fill(&fill, &data);
+    return result ? result : flyt_graph_exec_set(exec, node, &data);
+}
+
+/* At the next launch, each of them once, as it is then. */
+static void changed_nodes_are_sent_alone(void **state)
 {
     CUgraph graph = make_graph();
     CUgraphNode a = set_node(graph, NULL, 0), b = set_node(graph, &a, 1);
     CUgraphExec exec = instantiate(graph);
     expect_text("create set0 set1<0 ");
     assert_int_equal(flyt_graph_exec_enable(exec, b, 0), CUDA_SUCCESS);
-    expect_text("destroy ");
+    expect_text("");
     assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
-    expect_text("create set0 empty1<0 launch ");
+    expect_text("empty1<0 launch ");
     assert_int_equal(flyt_graph_exec_enable(exec, b, 0), CUDA_SUCCESS);
     assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
     expect_text("launch ");
+    assert_int_equal(flyt_graph_exec_enable(exec, b, 1), CUDA_SUCCESS);
+    assert_int_equal(set_value(exec, b, 3), CUDA_SUCCESS);
+    assert_int_equal(set_value(exec, b, 4), CUDA_SUCCESS);
+    assert_int_equal(set_value(exec, a, 5), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("set1<0=4 set0=5 launch ");
     assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
     expect_text("destroy ");
+}
+
+/* Of a whole update those nodes are sent that do something else. */
+static void an_update_sends_what_differs(void **state)
+{
+    const struct flyt_fill other_fill = {
+        .address = memory, .width = 16, .height = 1, .depth = 1, .element_bytes = 1, .value = 9};
+    CUgraph graph = make_graph(), other = make_graph();
+    CUgraphNode a = set_node(graph, NULL, 0), b, c;
+    CUgraphExecUpdateResultInfo info;
+    struct flyt_node_data data;
+    set_node(graph, &a, 1);
+    CUgraphExec exec = instantiate(graph);
+    expect_text("create set0 set1<0 ");
+    b = set_node(other, NULL, 0);
+    assert_int_equal(flyt_graph_exec_update(exec, graph, &info), CUDA_SUCCESS);
+    assert_int_equal(flyt_node_data_fill(&other_fill, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&c, other, &b, NULL, 1, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("launch ");
+    assert_int_equal(flyt_graph_exec_update(exec, other, &info), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("set1<0=9 launch ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(other), CUDA_SUCCESS);
+    text[0] = '\0';
+}
+
+/* A copy that goes to the memory of the host now is a call of its own, and its graph another one. */
+static void a_node_that_goes_another_way_makes_another_segment(void **state)
+{
+    static char host[64];
+    const struct flyt_copy inside = {.dst = {.address = memory, .place = FLYT_PLACE_DEVICE},
+                                     .src = {.address = memory + 1024, .place = FLYT_PLACE_DEVICE},
+                                     .width_bytes = 16,
+                                     .height = 1,
+                                     .depth = 1};
+    struct flyt_copy out = inside;
+    CUgraph graph = make_graph();
+    CUgraphNode node;
+    struct flyt_node_data data;
+    assert_int_equal(flyt_node_data_copy(&inside, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&node, graph, NULL, NULL, 0, &data), CUDA_SUCCESS);
+    CUgraphExec exec = instantiate(graph);
+    expect_text("create copy0 ");
+    out.dst = (struct flyt_copy_side){.address = (uintptr_t)host, .place = FLYT_PLACE_HOST};
+    assert_int_equal(flyt_node_data_copy(&out, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_exec_set(exec, node, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_upload(exec, stream), CUDA_SUCCESS);
+    expect_text("destroy ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    text[0] = '\0';
 }
 
 static void a_capture_sends_nothing(void **state)
@@ -319,6 +390,45 @@ static void segments_are_made_again(void **state)
     expect_text("");
     flyt_restore_end(&restore);
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+}
+
+static void expect_restored(uint64_t sequence, const char *want)
+{
+    struct flyt_error err = {0};
+    struct flyt_restore restore = restore_at(sequence, &err);
+    text[0] = '\0';
+    assert_int_equal(flyt_segment_restore(&restore), 0);
+    expect_text(want);
+    flyt_restore_end(&restore);
+}
+
+/* Launches behind that call come again, and find nodes as they were then, until the changes come again too. */
+static void changed_nodes_are_made_again_as_they_were(void **state)
+{
+    CUgraph graph = make_graph();
+    CUgraphNode a = set_node(graph, NULL, 0), b = set_node(graph, &a, 1);
+    CUgraphExec exec = instantiate(graph);
+    uint64_t made[4] = {fake.sequence};
+    for (unsigned i = 1; i < 4; i++) {
+        assert_int_equal(set_value(exec, b, i), CUDA_SUCCESS);
+        assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+        made[i] = fake.sequence;
+    }
+    expect_restored(made[0], "create set0 set1<0 ");
+    expect_restored(made[1], "create set0 set1<0=1 ");
+    expect_restored(made[2], "create set0 set1<0=2 ");
+    expect_restored(made[2] + 1, "create set0 set1<0=3 ");
+    /* What the server has executed needs to be known no more; what another one may go on behind does. */
+    fake.progress.executed = made[1];
+    assert_int_equal(set_value(exec, b, 4), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_restored(made[1], "create set0 set1<0=1 ");
+    expect_restored(made[3], "create set0 set1<0=3 ");
+    expect_restored(fake.sequence, "create set0 set1<0=4 ");
+    fake.progress.executed = 0;
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    text[0] = '\0';
 }
 
 static CUresult try_conditional(CUgraph graph, CUgraphConditionalHandle handle, CUgraphConditionalNodeType type,
@@ -434,11 +544,19 @@ static void wrong_handles_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_launch_is_one_call),       cmocka_unit_test(work_of_the_host_cuts_a_graph),
-        cmocka_unit_test(child_graphs_are_dissolved), cmocka_unit_test(a_change_makes_another_segment),
-        cmocka_unit_test(a_capture_sends_nothing),    cmocka_unit_test(a_stream_ends_its_capture),
-        cmocka_unit_test(segments_are_made_again),    cmocka_unit_test(wrong_handles_are_refused),
-        cmocka_unit_test(bodies_are_segments),        cmocka_unit_test(wrong_conditions_are_refused),
+        cmocka_unit_test(a_launch_is_one_call),
+        cmocka_unit_test(work_of_the_host_cuts_a_graph),
+        cmocka_unit_test(child_graphs_are_dissolved),
+        cmocka_unit_test(changed_nodes_are_sent_alone),
+        cmocka_unit_test(an_update_sends_what_differs),
+        cmocka_unit_test(a_node_that_goes_another_way_makes_another_segment),
+        cmocka_unit_test(changed_nodes_are_made_again_as_they_were),
+        cmocka_unit_test(a_capture_sends_nothing),
+        cmocka_unit_test(a_stream_ends_its_capture),
+        cmocka_unit_test(segments_are_made_again),
+        cmocka_unit_test(wrong_handles_are_refused),
+        cmocka_unit_test(bodies_are_segments),
+        cmocka_unit_test(wrong_conditions_are_refused),
     };
     setenv("FLYT_SERVER", "unix:///nowhere", 1);
     fake.serve = serve;

@@ -82,13 +82,28 @@ static CUresult take(struct flyt_node_data *data)
     return CUDA_SUCCESS;
 }
 
-CUresult flyt_node_data_kernel(const struct flyt_launch *launch, struct flyt_node_data *ret_data)
+/* Most programs have no green contexts. */
+static CUresult find_green(CUcontext context, uint64_t *ret_green_id)
+{
+    CUresult result = CUDA_SUCCESS;
+    *ret_green_id = 0;
+    if (!atomic_load_explicit(&flyt_context_green_count, memory_order_relaxed))
+        return CUDA_SUCCESS;
+    result = flyt_node_data_context(context, &context);
+    if (!result)
+        *ret_green_id = flyt_context_green((uint64_t)(uintptr_t)context);
+    return result;
+}
+
+CUresult flyt_node_data_kernel(const struct flyt_launch *launch, CUcontext context, struct flyt_node_data *ret_data)
 {
     struct flyt_node_data data = {.kind = FLYT_NODE_KERNEL};
     CUresult result = flyt_client_enter();
     if (!result && launch->attribute_count > FLYT_LAUNCH_ATTRIBUTES_MAX)
         result = CUDA_ERROR_INVALID_VALUE;
     data.kernel.launch = *launch;
+    if (!result)
+        result = find_green(context, &data.kernel.green_id);
     if (!result)
         result = take_attributes(&data);
     if (result)
@@ -400,6 +415,45 @@ CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_nod
     if (!result)
         *ret_data = data;
     return result;
+}
+
+static bool is_same_kernel(const struct flyt_node_data *a, const struct flyt_node_data *b)
+{
+    const struct flyt_launch *one = &a->kernel.launch, *other = &b->kernel.launch;
+    const struct flyt_launch_taken *taken = a->kernel.taken, *other_taken = b->kernel.taken;
+    return one->function == other->function && one->symbol == other->symbol &&
+           memcmp(one->grid, other->grid, sizeof one->grid) == 0 &&
+           memcmp(one->block, other->block, sizeof one->block) == 0 &&
+           one->dynamic_shared_bytes == other->dynamic_shared_bytes && one->attribute_count == other->attribute_count &&
+           (!one->attribute_count ||
+            memcmp(one->attributes, other->attributes, one->attribute_count * sizeof *one->attributes) == 0) &&
+           taken->kernel_id == other_taken->kernel_id && a->kernel.green_id == b->kernel.green_id &&
+           taken->param_bytes == other_taken->param_bytes &&
+           memcmp(taken->buffer, other_taken->buffer, taken->param_bytes) == 0;
+}
+
+/* Bytes that mean nothing may make two of them different: then one is sent without need. */
+bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_node_data *b)
+{
+    if (a->kind != b->kind || a->device != b->device)
+        return false;
+    switch (a->kind) {
+    case FLYT_NODE_EMPTY:
+        return true;
+    case FLYT_NODE_KERNEL:
+        return is_same_kernel(a, b);
+    case FLYT_NODE_COPY:
+        return memcmp(&a->copy, &b->copy, sizeof a->copy) == 0;
+    case FLYT_NODE_FILL:
+        return memcmp(&a->fill, &b->fill, sizeof a->fill) == 0;
+    case FLYT_NODE_HOST:
+        return a->host.function == b->host.function && a->host.user == b->host.user;
+    case FLYT_NODE_RECORD:
+    case FLYT_NODE_WAIT:
+        return a->event == b->event;
+    default:
+        return false;
+    }
 }
 
 void flyt_node_data_fini_locked(struct flyt_node_data *data)

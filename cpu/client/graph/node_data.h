@@ -38,6 +38,7 @@ struct flyt_node_data {
         struct {
             struct flyt_launch launch; /* params points into *taken; attributes are owned */
             struct flyt_launch_taken *taken;
+            uint64_t green_id; /* of the program's green context on whose SMs it runs; 0: of none */
         } kernel;
         struct flyt_copy copy;
         struct {
@@ -76,7 +77,9 @@ struct flyt_node_data {
  * who takes it over. CUDA_ERROR_INVALID_VALUE and what the calls of the same kind return; on failure there is nothing
  * to free.
  */
-FLYT_API CUresult flyt_node_data_kernel(const struct flyt_launch *launch, struct flyt_node_data *ret_data);
+/* context: where it runs, one of that device; NULL: the current one. */
+FLYT_API CUresult flyt_node_data_kernel(const struct flyt_launch *launch, CUcontext context,
+                                        struct flyt_node_data *ret_data);
 FLYT_API CUresult flyt_node_data_copy(const struct flyt_copy *copy, struct flyt_node_data *ret_data);
 FLYT_API CUresult flyt_node_data_fill(const struct flyt_fill *fill, struct flyt_node_data *ret_data);
 FLYT_API CUresult flyt_node_data_host(CUhostFn function, void *user, struct flyt_node_data *ret_data);
@@ -98,6 +101,8 @@ FLYT_API CUresult flyt_node_data_conditional(const CUDA_CONDITIONAL_NODE_PARAMS 
 
 /* A deep copy; CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_node_data *ret_data);
+/* Whether both do the same for certain. */
+bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_node_data *b);
 FLYT_API void flyt_node_data_fini(struct flyt_node_data *data);
 void flyt_node_data_fini_locked(struct flyt_node_data *data);
 CUgraphNodeType flyt_node_data_type(const struct flyt_node_data *data);

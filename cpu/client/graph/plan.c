@@ -14,10 +14,12 @@
 
 /* Child graphs stand in the list between two empty nodes. */
 struct flat {
-    const struct flyt_graph_node *node; /* NULL: empty */
+    struct flyt_graph_node *node;           /* NULL: empty */
+    const struct flyt_graph_node *original; /* that `node`, which is this one's, stands in for; NULL: for none */
     unsigned *before;
     unsigned before_count;
     bool is_done;
+    int device;     /* of the step that has it */
     bool is_held;   /* the segment that is being made cannot have it, but for what else names its conditions */
     unsigned place; /* in the segment that is being made, plus 1; 0: it is in none */
 };
@@ -29,7 +31,7 @@ struct flattening {
 };
 
 /* Room for its edges, which the caller fills in. NULL: no memory. */
-static struct flat *append(struct flattening *self, const struct flyt_graph_node *node, unsigned before_room)
+static struct flat *append(struct flattening *self, struct flyt_graph_node *node, unsigned before_room)
 {
     if (self->count == self->room) {
         unsigned room = self->room ? 2 * self->room : 64;
@@ -80,6 +82,8 @@ static bool append_node(struct flattening *self, struct flyt_graph_node *node, u
     if (is_child && (!flatten(self, node->data.child, self->count - 1)))
         return false;
     node->mark = self->count - 1;
+    node->step = FLYT_STEP_NONE;
+    node->is_changed = false;
     return true;
 }
 
@@ -98,8 +102,11 @@ static bool flatten(struct flattening *self, const struct flyt_graph *graph, uns
 
 static void free_list(struct flattening *self)
 {
-    for (unsigned i = 0; i < self->count; i++)
+    for (unsigned i = 0; i < self->count; i++) {
         free(self->list[i].before);
+        if (self->list[i].original)
+            free(self->list[i].node);
+    }
     free(self->list);
 }
 
@@ -116,7 +123,7 @@ static bool is_inside(const struct flyt_copy *copy, int device)
            copy->width_bytes * copy->height * copy->depth <= INT32_MAX;
 }
 
-/* Whether the node goes into a segment. */
+/* Whether the node goes into a segment of the device. */
 static bool is_of_segment(const struct flat *flat, int device)
 {
     struct flyt_range range;
@@ -125,11 +132,12 @@ static bool is_of_segment(const struct flat *flat, int device)
     const struct flyt_node_data *data = &flat->node->data;
     switch (data->kind) {
     case FLYT_NODE_EMPTY:
-    case FLYT_NODE_KERNEL:
     case FLYT_NODE_ALLOC:
     case FLYT_NODE_FREE:
-    case FLYT_NODE_CONDITIONAL:
         return true;
+    case FLYT_NODE_KERNEL:
+    case FLYT_NODE_CONDITIONAL:
+        return data->device == device;
     case FLYT_NODE_COPY:
         return is_inside(&data->copy, device);
     case FLYT_NODE_FILL:
@@ -165,9 +173,29 @@ struct planning {
     unsigned naming_count;
 };
 
-static CUresult add_step(struct flyt_plan *plan, uint64_t segment_id, const struct flyt_node_data *data)
+/* Whether it goes into a segment of any device that the plan has. */
+static bool is_of_any_segment(const struct planning *self, const struct flat *flat)
 {
-    struct flyt_plan_step step = {.segment_id = segment_id}, *steps;
+    bool is = false;
+    for (int device = 0; device < FLYT_DEVICES_MAX && !is; device++)
+        is = self->plan->devices >> device & 1 && is_of_segment(flat, device);
+    return is;
+}
+
+/* The other devices whose steps a node comes after. */
+static unsigned others_before(const struct planning *self, const struct flat *flat, int device)
+{
+    unsigned others = 0;
+    for (unsigned i = 0; i < flat->before_count; i++) {
+        const struct flat *before = &self->all.list[flat->before[i]];
+        others |= before->is_done && before->device != device ? 1u << before->device : 0;
+    }
+    return others;
+}
+
+static CUresult add_step(struct flyt_plan *plan, struct flyt_plan_step step, const struct flyt_node_data *data)
+{
+    struct flyt_plan_step *steps;
     steps = realloc(plan->steps, (plan->count + 1) * sizeof *steps);
     if (!steps)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -189,6 +217,65 @@ static bool is_ready(const struct planning *self, const struct flat *flat, bool 
     return true;
 }
 
+/* ---- host memory that the GPU has to have by itself ---- */
+
+static bool may_be_mirrored(const struct flyt_graph_node *node)
+{
+    return node && !node->is_disabled && flyt_mirrors_may_have(&node->data);
+}
+
+/* Notes the host memory of a graph that is executed as a whole, and of bodies in it. */
+static CUresult note_mirrors(struct flyt_plan *plan, const struct flyt_graph *graph, bool is_whole)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < graph->count && !result; i++) {
+        const struct flyt_node_data *data = &graph->nodes[i]->data;
+        if (is_whole && may_be_mirrored(graph->nodes[i]))
+            result = flyt_mirrors_note(&plan->mirrors, data);
+        if (data->kind == FLYT_NODE_CHILD)
+            result = note_mirrors(plan, data->child, is_whole);
+        for (unsigned at = 0; data->kind == FLYT_NODE_CONDITIONAL && at < data->conditional.body_count && !result; at++)
+            result = note_mirrors(plan, data->conditional.bodies[at], true);
+    }
+    return result;
+}
+
+/* Nodes of the list that have a mirror mean that from now on. */
+static CUresult put_mirrors(const struct flyt_plan *plan, struct flattening *all)
+{
+    for (unsigned i = 0; i < all->count; i++) {
+        struct flat *flat = &all->list[i];
+        if (!may_be_mirrored(flat->node))
+            continue;
+        struct flyt_graph_node *stand_in = malloc(sizeof *stand_in);
+        if (!stand_in)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        *stand_in = *flat->node;
+        flyt_mirrors_put(&plan->mirrors, &stand_in->data);
+        flat->original = flat->node;
+        flat->node = stand_in;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The node is in the segment that is being made. */
+static CUresult use_mirrors(struct flyt_plan *plan, const struct flat *flat)
+{
+    return flat->original ? flyt_mirrors_use(&plan->mirrors, &flat->original->data) : CUDA_SUCCESS;
+}
+
+static CUresult add_copies(struct flyt_plan *plan, struct flyt_plan_step step, const struct flyt_copy *copies,
+                           unsigned count)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && !result; i++) {
+        const struct flyt_node_data data = {.kind = FLYT_NODE_COPY, .device = -1, .copy = copies[i]};
+        step.segment_id = 0;
+        result = add_step(plan, step, &data);
+    }
+    return result;
+}
+
 /* ---- bodies of conditional nodes ---- */
 
 static bool is_cooperative(const struct flyt_node_data *data)
@@ -206,11 +293,11 @@ static CUresult check_body(const struct flattening *all, int device)
     for (unsigned i = 0; i < all->count; i++) {
         const struct flyt_node_data *data = all->list[i].node ? &all->list[i].node->data : NULL;
         if (data && data->device >= 0 && data->device != device)
-            return flyt_not_supported("graph with nodes of several devices");
+            return flyt_not_supported("nodes of several devices in the body of a conditional node");
         if (data && is_cooperative(data))
             return flyt_not_supported("cooperative launch in the body of a conditional node");
         if (!is_of_segment(&all->list[i], device))
-            return flyt_not_supported("memory of the host in the body of a conditional node");
+            return flyt_not_supported("managed memory in the body of a conditional node");
     }
     return CUDA_SUCCESS;
 }
@@ -223,18 +310,18 @@ static void end_bodies(const struct flyt_segment_part *parts, unsigned count)
                 flyt_segment_end(parts[i].bodies[body]);
 }
 
-static CUresult make_bodies(const struct flyt_plan *plan, struct flyt_segment_part *part);
+static CUresult make_bodies(struct flyt_plan *plan, int device, struct flyt_segment_part *part);
 
 /* The segment is made of the parts, which are not needed any more. */
-static CUresult finish_segment(const struct flyt_plan *plan, struct flyt_segment_part *parts, unsigned count,
+static CUresult finish_segment(struct flyt_plan *plan, int device, struct flyt_segment_part *parts, unsigned count,
                                uint64_t *ret_id)
 {
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < count && !result; i++)
         if (parts[i].node && parts[i].node->data.kind == FLYT_NODE_CONDITIONAL)
-            result = make_bodies(plan, &parts[i]);
+            result = make_bodies(plan, device, &parts[i]);
     if (!result)
-        result = flyt_segment_new(plan->context_id, plan->device, parts, count, ret_id);
+        result = flyt_segment_new(plan->context_id, device, parts, count, ret_id);
     if (result)
         end_bodies(parts, count);
     for (unsigned i = 0; i < count; i++)
@@ -242,7 +329,7 @@ static CUresult finish_segment(const struct flyt_plan *plan, struct flyt_segment
     return result;
 }
 
-static CUresult make_body(const struct flyt_plan *plan, const struct flyt_graph *graph, uint64_t *ret_id)
+static CUresult make_body(struct flyt_plan *plan, int device, const struct flyt_graph *graph, uint64_t *ret_id)
 {
     struct flattening all = {0};
     struct flyt_segment_part *parts = NULL;
@@ -250,7 +337,11 @@ static CUresult make_body(const struct flyt_plan *plan, const struct flyt_graph 
     if (!flatten(&all, graph, UINT32_MAX))
         result = all.is_cyclic ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     if (!result)
-        result = check_body(&all, plan->device);
+        result = put_mirrors(plan, &all);
+    for (unsigned i = 0; i < all.count && !result; i++)
+        result = use_mirrors(plan, &all.list[i]);
+    if (!result)
+        result = check_body(&all, device);
     if (!result && !(parts = calloc(all.count + 1, sizeof *parts)))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < all.count && !result; i++)
@@ -258,19 +349,19 @@ static CUresult make_body(const struct flyt_plan *plan, const struct flyt_graph 
                                               .before = all.list[i].before,
                                               .before_count = all.list[i].before_count};
     if (!result)
-        result = finish_segment(plan, parts, all.count, ret_id);
+        result = finish_segment(plan, device, parts, all.count, ret_id);
     free(parts);
     free_list(&all);
     return result;
 }
 
-static CUresult make_bodies(const struct flyt_plan *plan, struct flyt_segment_part *part)
+static CUresult make_bodies(struct flyt_plan *plan, int device, struct flyt_segment_part *part)
 {
     const struct flyt_node_data *data = &part->node->data;
     part->bodies = calloc(data->conditional.body_count, sizeof *part->bodies);
     CUresult result = part->bodies ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < data->conditional.body_count && !result; i++)
-        result = make_body(plan, data->conditional.bodies[i], &part->bodies[i]);
+        result = make_body(plan, device, data->conditional.bodies[i], &part->bodies[i]);
     return result;
 }
 
@@ -299,10 +390,11 @@ static bool note_naming(void *user, uint64_t handle)
 /* Without a conditional node there are none, whatever kernels are given. False: no memory. */
 static bool note_namings(struct planning *self)
 {
-    bool are_noted = true, has_conditionals = false;
+    bool are_noted = true;
     for (unsigned i = 0; i < self->all.count; i++)
-        has_conditionals |= self->all.list[i].node && self->all.list[i].node->data.kind == FLYT_NODE_CONDITIONAL;
-    for (unsigned i = 0; has_conditionals && i < self->all.count && are_noted; i++)
+        self->plan->has_conditions |=
+            self->all.list[i].node && self->all.list[i].node->data.kind == FLYT_NODE_CONDITIONAL;
+    for (unsigned i = 0; self->plan->has_conditions && i < self->all.count && are_noted; i++)
         if (!is_empty(&self->all.list[i])) {
             struct naming_walk walk = {self, i};
             are_noted = flyt_conditions_named_locked(&self->all.list[i].node->data, note_naming, &walk);
@@ -327,17 +419,25 @@ static bool hold_split(const struct planning *self)
 }
 
 /* All that is ready, and what is when that is done, and so on; how many. */
-static unsigned place_ready(const struct planning *self)
+static unsigned place_ready(const struct planning *self, int device)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < self->all.count; i++)
         self->all.list[i].place = 0;
     for (unsigned i = 0; i < self->all.count; i++) {
         struct flat *flat = &self->all.list[i];
-        if (!flat->is_done && !flat->is_held && is_of_segment(flat, self->plan->device) && is_ready(self, flat, true))
+        if (!flat->is_done && !flat->is_held && is_of_segment(flat, device) && is_ready(self, flat, true))
             flat->place = ++count;
     }
     return count;
+}
+
+static void note_step(const struct planning *self, const struct flat *flat)
+{
+    if (!flat->node)
+        return;
+    flat->node->step = self->plan->count;
+    flat->node->step_place = flat->place ? flat->place - 1 : 0;
 }
 
 /* Edges inside the segment, by place. */
@@ -351,36 +451,60 @@ static void localize(const struct planning *self, const struct flat *flat, struc
     }
 }
 
-static CUresult plan_segment(struct planning *self)
+/* With what goes into mirrors before it, and what comes back from them. */
+static CUresult add_segment(struct flyt_plan *plan, struct flyt_plan_step step)
 {
+    const struct flyt_mirrors *mirrors = &plan->mirrors;
+    CUresult result = add_copies(plan, step, mirrors->ins, mirrors->in_count);
+    if (!result)
+        result = add_step(plan, step, NULL);
+    if (result) {
+        flyt_segment_end(step.segment_id);
+        return result;
+    }
+    return add_copies(plan, step, mirrors->outs, mirrors->out_count);
+}
+
+/* The nodes of the segment that was made are done. */
+static void finish_placed(struct planning *self, int device)
+{
+    for (unsigned i = 0; i < self->all.count; i++) {
+        struct flat *flat = &self->all.list[i];
+        if (flat->place) {
+            flat->is_done = true;
+            flat->device = device;
+            self->done_count++;
+        }
+        flat->place = 0;
+        flat->is_held = false;
+    }
+}
+
+static CUresult plan_segment(struct planning *self, int device)
+{
+    struct flyt_plan_step step = {.device = device};
     struct flyt_segment_part *parts = calloc(self->all.count + 1, sizeof *parts);
     unsigned count, work_count = 0;
-    uint64_t segment_id;
     if (!parts)
         return CUDA_ERROR_OUT_OF_MEMORY;
     do
-        count = place_ready(self);
+        count = place_ready(self, device);
     while (hold_split(self));
-    for (unsigned i = 0; i < self->all.count; i++)
-        if (self->all.list[i].place) {
-            localize(self, &self->all.list[i], &parts[self->all.list[i].place - 1]);
-            work_count += !is_empty(&self->all.list[i]);
-        }
-    for (unsigned i = 0; i < self->all.count; i++) {
-        self->all.list[i].is_done |= self->all.list[i].place != 0;
-        self->all.list[i].place = 0;
-        self->all.list[i].is_held = false;
-    }
-    self->done_count += count;
     CUresult result = CUDA_SUCCESS;
-    if (work_count) {
-        result = finish_segment(self->plan, parts, count, &segment_id);
-        if (!result) {
-            result = add_step(self->plan, segment_id, NULL);
-            if (result)
-                flyt_segment_end(segment_id);
+    for (unsigned i = 0; i < self->all.count && !result; i++)
+        if (self->all.list[i].place) {
+            step.after |= others_before(self, &self->all.list[i], device);
+            localize(self, &self->all.list[i], &parts[self->all.list[i].place - 1]);
+            note_step(self, &self->all.list[i]);
+            work_count += !is_empty(&self->all.list[i]);
+            result = use_mirrors(self->plan, &self->all.list[i]);
         }
-    }
+    finish_placed(self, device);
+    if (work_count && !result)
+        result = finish_segment(self->plan, device, parts, count, &step.segment_id);
+    if (work_count && !result)
+        result = add_segment(self->plan, step);
+    flyt_mirrors_forget(&self->plan->mirrors);
     free(parts);
     return result;
 }
@@ -391,35 +515,62 @@ static CUresult plan_calls(struct planning *self)
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; !result && i < self->all.count; i++) {
         struct flat *flat = &self->all.list[i];
-        if (flat->is_done || is_of_segment(flat, self->plan->device) || !is_ready(self, flat, false))
+        if (flat->is_done || is_of_any_segment(self, flat) || !is_ready(self, flat, false))
             continue;
-        result = add_step(self->plan, 0, &flat->node->data);
+        flat->device = flat->node->data.device >= 0 ? flat->node->data.device : self->plan->device;
+        note_step(self, flat);
+        const struct flyt_plan_step step = {.device = flat->device, .after = others_before(self, flat, flat->device)};
+        result = add_step(self->plan, step, &flat->node->data);
         flat->is_done = true;
         self->done_count++;
     }
     return result;
 }
 
-/* Kernels of another device than the plan's, and events of one, would need streams there. */
-static CUresult check_devices(const struct planning *self)
+/* What names no device is of the first one that a node names, or else of the context's. */
+static void find_devices(struct planning *self, int device)
 {
+    self->plan->device = -1;
     for (unsigned i = 0; i < self->all.count; i++) {
         const struct flyt_graph_node *node = self->all.list[i].node;
-        if (node && node->data.device >= 0 && node->data.device != self->plan->device)
-            return flyt_not_supported("graph with nodes of several devices");
+        if (!node || node->data.device < 0)
+            continue;
+        self->plan->device = self->plan->device < 0 ? node->data.device : self->plan->device;
+        self->plan->devices |= 1u << node->data.device;
     }
-    return CUDA_SUCCESS;
+    self->plan->device = self->plan->device < 0 ? device : self->plan->device;
+    self->plan->devices |= 1u << self->plan->device;
 }
 
-static int device_of(const struct flattening *all, int device)
+/* All steps. CUDA_ERROR_NOT_READY: what sets and reads a condition would have to be in one segment, with work of the
+ * host between. */
+static CUresult plan_steps(struct planning *self)
 {
-    for (unsigned i = 0; i < all->count; i++)
-        if (all->list[i].node && all->list[i].node->data.device >= 0)
-            return all->list[i].node->data.device;
-    return device;
+    CUresult result = CUDA_SUCCESS;
+    while (!result && self->done_count < self->all.count) {
+        const unsigned done_count = self->done_count;
+        for (int device = 0; device < FLYT_DEVICES_MAX && !result; device++)
+            if (self->plan->devices >> device & 1)
+                result = plan_segment(self, device);
+        if (!result)
+            result = plan_calls(self);
+        if (!result && self->done_count == done_count)
+            result = CUDA_ERROR_NOT_READY;
+    }
+    return result;
 }
 
-CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan)
+static CUresult make_mirrors(struct planning *self, const struct flyt_graph *graph, bool is_whole)
+{
+    CUresult result = note_mirrors(self->plan, graph, is_whole);
+    if (!result)
+        result = flyt_mirrors_make(&self->plan->mirrors, self->plan->context_id, self->plan->device);
+    return result || !is_whole ? result : put_mirrors(self->plan, &self->all);
+}
+
+/* is_whole: all host memory that it copies or fills has a mirror; else that of bodies alone. */
+static CUresult make_plan(struct flyt_graph *graph, uint64_t context_id, int device, bool is_whole,
+                          struct flyt_plan **ret_plan)
 {
     struct planning self = {.plan = calloc(1, sizeof *self.plan)};
     CUresult result = self.plan ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -428,21 +579,16 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int
     if (!result) {
         self.plan->refs = 1;
         self.plan->context_id = context_id;
-        self.plan->device = device_of(&self.all, device);
-        result = check_devices(&self);
+        find_devices(&self, device);
     }
     for (unsigned i = 0; i < self.all.count && !result; i++)
         self.plan->has_memory |= is_memory(&self.all.list[i]);
     if (!result && !note_namings(&self))
         result = CUDA_ERROR_OUT_OF_MEMORY;
-    while (!result && self.done_count < self.all.count) {
-        const unsigned done_count = self.done_count;
-        result = plan_segment(&self);
-        if (!result)
-            result = plan_calls(&self);
-        if (!result && self.done_count == done_count)
-            result = flyt_not_supported("work of the host between what sets a graph's condition and what reads it");
-    }
+    if (!result && self.plan->has_conditions)
+        result = make_mirrors(&self, graph, is_whole);
+    if (!result)
+        result = plan_steps(&self);
     free(self.namings);
     free_list(&self.all);
     if (result)
@@ -450,6 +596,42 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int
     else
         *ret_plan = self.plan;
     return result;
+}
+
+CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan)
+{
+    CUresult result = make_plan(graph, context_id, device, false, ret_plan);
+    if (result == CUDA_ERROR_NOT_READY)
+        result = make_plan(graph, context_id, device, true, ret_plan);
+    return result == CUDA_ERROR_NOT_READY
+               ? flyt_not_supported("work of the host between what sets a graph's condition and what reads it")
+               : result;
+}
+
+static CUresult change_call(struct flyt_node_data *data, const struct flyt_node_data *from)
+{
+    struct flyt_node_data fresh;
+    CUresult result = flyt_node_data_clone(from, &fresh);
+    if (result)
+        return result;
+    flyt_node_data_fini_locked(data);
+    *data = fresh;
+    return CUDA_SUCCESS;
+}
+
+/* Segments and calls stay such; a thread that launches has the plan as it is. */
+bool flyt_plan_change_locked(struct flyt_plan *plan, const struct flyt_graph_node *node)
+{
+    const struct flat flat = {.node = (struct flyt_graph_node *)node};
+    if (plan->refs > 1 || plan->has_conditions || node->step == FLYT_STEP_NONE || node->step >= plan->count)
+        return false;
+    struct flyt_plan_step *step = &plan->steps[node->step];
+    if (node->data.device >= 0 && node->data.device != step->device)
+        return false;
+    if (!step->segment_id || !is_of_segment(&flat, step->device))
+        return !step->segment_id && !is_of_segment(&flat, step->device) &&
+               change_call(&step->data, &node->data) == CUDA_SUCCESS;
+    return flyt_segment_change(step->segment_id, node->step_place, is_empty(&flat) ? NULL : node);
 }
 
 void flyt_plan_unref_locked(struct flyt_plan *plan)
@@ -462,87 +644,6 @@ void flyt_plan_unref_locked(struct flyt_plan *plan)
         else
             flyt_node_data_fini_locked(&plan->steps[i].data);
     free(plan->steps);
+    flyt_mirrors_fini(&plan->mirrors);
     free(plan);
-}
-
-/* ---- running ---- */
-
-/* What the host does itself when the stream reaches it. */
-struct host_work {
-    struct flyt_copy copy; /* no bytes: the fill */
-    struct flyt_fill fill;
-};
-
-static void do_host_work(void *user)
-{
-    struct host_work *work = user;
-    const struct flyt_copy *copy = &work->copy;
-    for (uint64_t row = 0; row < copy->height * copy->depth; row++) {
-        uint64_t slice = row / copy->height, line = row % copy->height;
-        uint64_t dst = copy->dst.address + slice * copy->dst.slice_bytes + line * copy->dst.pitch_bytes;
-        uint64_t src = copy->src.address + slice * copy->src.slice_bytes + line * copy->src.pitch_bytes;
-        memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, copy->width_bytes); /* NOLINT: the program's */
-    }
-    if (!copy->width_bytes)
-        flyt_fill_host(&work->fill);
-    free(work);
-}
-
-static CUresult run_on_host(struct flyt_stream *stream, const struct host_work *what)
-{
-    struct host_work *work = malloc(sizeof *work);
-    if (!work)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *work = *what;
-    CUresult result = flyt_function_launch_on(stream, do_host_work, work);
-    if (result)
-        free(work);
-    return result;
-}
-
-static CUresult run_event(struct flyt_stream *stream, const struct flyt_node_data *data)
-{
-    struct flyt_event *event = flyt_event_find(data->event);
-    if (!event)
-        return CUDA_ERROR_INVALID_HANDLE;
-    return data->kind == FLYT_NODE_WAIT ? flyt_event_wait_on(event, stream) : flyt_event_record_on(event, stream);
-}
-
-static CUresult run_data(struct flyt_stream *stream, const struct flyt_node_data *data)
-{
-    switch (data->kind) {
-    case FLYT_NODE_COPY:
-        if (data->copy.dst.place == FLYT_PLACE_HOST && data->copy.src.place == FLYT_PLACE_HOST)
-            return run_on_host(stream, &(struct host_work){.copy = data->copy});
-        return flyt_copy_of_graph(stream, &data->copy);
-    case FLYT_NODE_FILL:
-        return data->fill.is_host ? run_on_host(stream, &(struct host_work){.fill = data->fill.fill})
-                                  : flyt_fill_of_graph(stream, &data->fill.fill);
-    case FLYT_NODE_HOST:
-        return flyt_function_launch_on(stream, data->host.function, data->host.user);
-    case FLYT_NODE_OPS:
-        return flyt_memory_ops_of_graph(stream, data->ops.count, data->ops.list);
-    case FLYT_NODE_CALL:
-        return data->call->submit(data->call, stream);
-    default:
-        return run_event(stream, data);
-    }
-}
-
-CUresult flyt_plan_run(const struct flyt_plan *plan, struct flyt_stream *stream)
-{
-    CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < plan->count && !result; i++)
-        result = plan->steps[i].segment_id ? flyt_segment_launch(plan->steps[i].segment_id, stream)
-                                           : run_data(stream, &plan->steps[i].data);
-    return result;
-}
-
-CUresult flyt_plan_upload(const struct flyt_plan *plan, struct flyt_stream *stream)
-{
-    CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < plan->count && !result; i++)
-        if (plan->steps[i].segment_id)
-            result = flyt_segment_upload(plan->steps[i].segment_id, stream);
-    return result;
 }

@@ -1,34 +1,45 @@
 /*
  * What a launch of an executable graph does, step by step: segments, which the server executes as graphs, and between
  * them what goes to the stream by calls of its own: copies to and from host memory, host functions, events, calls of
- * NVIDIA's libraries. Steps are in an order in which each comes after what it depends on. A plan does not change.
+ * NVIDIA's libraries. Steps are in an order in which each comes after what it depends on.
  */
 #ifndef FLYT_CLIENT_PLAN_H
 #define FLYT_CLIENT_PLAN_H
 
 #include "cpu/client/graph/graph_record.h"
+#include "cpu/client/graph/mirror.h"
 
 struct flyt_plan {
     unsigned refs; /* under the mutex */
     uint64_t context_id;
-    int device;
-    bool has_memory; /* the graph allocates or frees some */
+    int device;          /* of what names none */
+    unsigned devices;    /* that steps are of, a bit each */
+    bool has_memory;     /* the graph allocates or frees some */
+    bool has_conditions; /* its segments are cut by what nodes name of them */
+    struct flyt_mirrors mirrors;
     unsigned count;
     struct flyt_plan_step {
         uint64_t segment_id; /* 0: what `data` says */
+        int device;
+        unsigned after; /* devices, a bit each, whose steps before it comes after */
         struct flyt_node_data data;
     } * steps;
 };
 
 /* Makes the plan of a graph for a context and its device, and its segments at the server. CUDA_ERROR_INVALID_VALUE: the
- * graph has a cycle; CUDA_ERROR_NOT_SUPPORTED: it has nodes of another device; CUDA_ERROR_OUT_OF_MEMORY; a lost
- * connection. */
+ * graph has a cycle; CUDA_ERROR_NOT_SUPPORTED: a body has nodes of several devices, or of the host; _OUT_OF_MEMORY; a
+ * lost connection. */
 CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan);
+/* The plan has a node of the graph do what it does now. False: that needs another plan. */
+bool flyt_plan_change_locked(struct flyt_plan *plan, const struct flyt_graph_node *node);
 /* NULL is allowed. */
 void flyt_plan_unref_locked(struct flyt_plan *plan);
-/* Submits it to the stream. The mutex is not held. */
+/* run.c: submits it to the stream; steps of another device than the stream's go to a stream of this library's there,
+ * which comes after what the stream has, and before what it gets. The mutex is not held. */
 CUresult flyt_plan_run(const struct flyt_plan *plan, struct flyt_stream *stream);
 /* Has its segments made ahead. */
 CUresult flyt_plan_upload(const struct flyt_plan *plan, struct flyt_stream *stream);
+/* Part (part.h): the server has reset a device. */
+void flyt_plan_after_reset(int device);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Segments: what the server executes of a graph as one graph of the driver's. A segment does not change once it was
- * made, so that another server gets it whole: calls that were still to make it there tell it again what it knows.
+ * Segments: what the server executes of a graph as one graph of the driver's. Where a node changes, what it was stays
+ * known until the server has executed the call that changed it: another server gets each node as it was at the number
+ * behind which calls come again, launches among them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +21,21 @@ struct flyt_segment {
     uint64_t context_id;
     int device;
     unsigned node_count;
-    /* As they are sent; they own what they point to. */
     struct part {
+        uint64_t sequence; /* of the call that has told of it, which the channel writes; 0: not yet */
+        struct part *older;
+        uint64_t green_id; /* on whose SMs a kernel runs; the same of all that were at the place */
         bool is_conditional;
+        /* As they are sent; they own what they point to. */
         union {
             flyt_segment_node_args node;
             flyt_segment_conditional_args conditional;
         };
-    } * nodes;
+    } * *nodes; /* by place, the newest */
 };
+
+/* What parts were earlier. Not held while anything is sent to the server that the program has. */
+static pthread_mutex_t parts_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static struct flyt_table segment_table = FLYT_TABLE_INIT(FLYT_ID_SEGMENT, struct flyt_segment, 1);
 
@@ -120,13 +127,6 @@ static bool take_node(uint64_t segment_id, unsigned place, const struct flyt_seg
     return true;
 }
 
-static bool take(uint64_t segment_id, unsigned place, const struct flyt_segment_part *from, struct part *part)
-{
-    part->is_conditional = from->node && from->node->data.kind == FLYT_NODE_CONDITIONAL;
-    return part->is_conditional ? take_conditional(segment_id, place, from, &part->conditional)
-                                : take_node(segment_id, place, from, &part->node);
-}
-
 static int send_part(struct flyt_channel *channel, const struct part *part, uint32_t thread, uint64_t *sequence)
 {
     if (part->is_conditional) {
@@ -144,17 +144,56 @@ static void free_part(struct part *part)
     if (part->is_conditional) {
         free(part->conditional.before.before_val);
         free(part->conditional.bodies.bodies_val);
-        return;
+    } else {
+        free(part->node.before.before_val);
+        free(part->node.attributes.attributes_val);
+        free(part->node.params.params_val);
     }
-    free(part->node.before.before_val);
-    free(part->node.attributes.attributes_val);
-    free(part->node.params.params_val);
+    free(part);
+}
+
+static void free_parts(struct part *part)
+{
+    while (part) {
+        struct part *older = part->older;
+        free_part(part);
+        part = older;
+    }
+}
+
+static uint64_t green_of(const struct flyt_graph_node *node)
+{
+    return node && node->data.kind == FLYT_NODE_KERNEL ? node->data.kernel.green_id : 0;
+}
+
+/* NULL: no memory. */
+static struct part *new_part(uint64_t segment_id, unsigned place, const struct flyt_segment_part *from)
+{
+    struct part *part = calloc(1, sizeof *part);
+    if (!part)
+        return NULL;
+    part->is_conditional = from->node && from->node->data.kind == FLYT_NODE_CONDITIONAL;
+    part->green_id = green_of(from->node);
+    const bool is_taken = part->is_conditional ? take_conditional(segment_id, place, from, &part->conditional)
+                                               : take_node(segment_id, place, from, &part->node);
+    if (is_taken)
+        return part;
+    free_part(part);
+    return NULL;
+}
+
+/* The newest that calls up to a number have told of. NULL: none has. */
+static struct part *part_at(struct part *part, uint64_t sequence)
+{
+    while (part && (!part->sequence || part->sequence > sequence))
+        part = part->older;
+    return part;
 }
 
 static void free_nodes(struct flyt_segment *segment)
 {
     for (unsigned i = 0; segment->nodes && i < segment->node_count; i++)
-        free_part(&segment->nodes[i]);
+        free_parts(segment->nodes[i]);
     free(segment->nodes);
     segment->nodes = NULL;
     segment->node_count = 0;
@@ -173,8 +212,10 @@ static struct flyt_segment *new_record(uint64_t context_id, int device, const st
     segment->nodes = calloc(count + 1, sizeof *segment->nodes);
     segment->node_count = segment->nodes ? count : 0;
     bool is_taken = segment->nodes;
-    for (unsigned i = 0; i < count && is_taken; i++)
-        is_taken = take(segment->record.minted_id, i, &parts[i], &segment->nodes[i]);
+    for (unsigned i = 0; i < count && is_taken; i++) {
+        segment->nodes[i] = new_part(segment->record.minted_id, i, &parts[i]);
+        is_taken = segment->nodes[i];
+    }
     if (is_taken)
         return segment;
     free_nodes(segment);
@@ -183,13 +224,29 @@ static struct flyt_segment *new_record(uint64_t context_id, int device, const st
 }
 
 /* Addresses of memory that program and server share may be among the parameters. */
-static void look_for_reached(const struct flyt_segment_part *parts, unsigned count)
+static void look_for_reached(const struct flyt_graph_node *node)
 {
-    for (unsigned i = 0; i < count; i++) {
-        const struct flyt_node_data *data = parts[i].node ? &parts[i].node->data : NULL;
-        if (data && data->kind == FLYT_NODE_KERNEL && data->kernel.taken->has_host)
-            flyt_host_look_for_reached(data->kernel.taken->buffer, data->kernel.taken->param_bytes);
-    }
+    if (node && node->data.kind == FLYT_NODE_KERNEL && node->data.kernel.taken->has_host)
+        flyt_host_look_for_reached(node->data.kernel.taken->buffer, node->data.kernel.taken->param_bytes);
+}
+
+/* An older server has such kernels on all SMs of the session. */
+static int send_green(struct flyt_channel *channel, const struct part *part, uint32_t thread, uint64_t *sequence)
+{
+    if (!part->green_id || !flyt_channel_has(channel, FLYT_SEGMENT_GREEN))
+        return 0;
+    flyt_segment_green_args args = {
+        .thread = thread, .segment_id = part->node.segment_id, .place = part->node.place, .green_id = part->green_id};
+    return flyt_send_segment_green(channel, &args, sequence);
+}
+
+static CUresult tell(struct part *part)
+{
+    uint64_t sequence = 0;
+    int status = send_part(flyt_client.channel, part, flyt_thread_number(), &part->sequence);
+    if (!status)
+        status = send_green(flyt_client.channel, part, flyt_thread_number(), &sequence);
+    return flyt_client_status(status, "segment_node");
 }
 
 /* What the wire does not take. */
@@ -210,28 +267,61 @@ CUresult flyt_segment_new(uint64_t context_id, int device, const struct flyt_seg
     struct flyt_segment *segment = new_record(context_id, device, parts, count);
     if (!segment)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    look_for_reached(parts, count);
+    for (unsigned i = 0; i < count; i++)
+        look_for_reached(parts[i].node);
     CUresult result = flyt_new_segment_create(&segment_table, segment);
     if (result)
         return result;
-    for (unsigned i = 0; i < count && !result; i++) {
-        uint64_t sequence = 0;
-        result = flyt_client_status(send_part(flyt_client.channel, &segment->nodes[i], flyt_thread_number(), &sequence),
-                                    "segment_node");
-    }
+    for (unsigned i = 0; i < count && !result; i++)
+        result = tell(segment->nodes[i]);
     *ret_id = segment->record.minted_id;
     if (result)
         flyt_segment_end(*ret_id);
     return result;
 }
 
+/* The part is what it was, earlier versions included that another server may still need. */
+static void add_version(struct part **place, struct part *fresh)
+{
+    pthread_mutex_lock(&parts_mutex);
+    struct part *needed = part_at(*place, flyt_channel_progress(flyt_client.channel).executed);
+    if (needed) {
+        free_parts(needed->older);
+        needed->older = NULL;
+    }
+    fresh->older = *place;
+    *place = fresh;
+    pthread_mutex_unlock(&parts_mutex);
+}
+
+bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_graph_node *node)
+{
+    struct flyt_segment *segment = flyt_table_find(&segment_table, segment_id);
+    if (!segment || place >= segment->node_count || segment->nodes[place]->is_conditional)
+        return false;
+    const flyt_segment_node_args *old = &segment->nodes[place]->node;
+    const struct flyt_segment_part from = {
+        .node = node, .before = old->before.before_val, .before_count = old->before.before_len};
+    const uint64_t green_id = segment->nodes[place]->green_id;
+    if (node && green_of(node) != green_id)
+        return false;
+    struct part *fresh = new_part(segment_id, place, &from);
+    if (!fresh)
+        return false;
+    fresh->green_id = green_id;
+    look_for_reached(node);
+    add_version(&segment->nodes[place], fresh);
+    return tell(fresh) == CUDA_SUCCESS;
+}
+
 /* After the segment, which needs them. */
 static void end_bodies(const struct flyt_segment *segment)
 {
-    for (unsigned i = 0; i < segment->node_count; i++)
-        for (unsigned at = 0; segment->nodes[i].is_conditional && at < segment->nodes[i].conditional.bodies.bodies_len;
-             at++)
-            flyt_segment_end(segment->nodes[i].conditional.bodies.bodies_val[at]);
+    for (unsigned i = 0; i < segment->node_count; i++) {
+        const struct part *part = segment->nodes[i];
+        for (unsigned at = 0; part->is_conditional && at < part->conditional.bodies.bodies_len; at++)
+            flyt_segment_end(part->conditional.bodies.bodies_val[at]);
+    }
 }
 
 void flyt_segment_end(uint64_t segment_id)
@@ -306,7 +396,8 @@ static bool may_have_nodes(const struct flyt_restore *restore, const struct flyt
 {
     uint64_t known = 0;
     for (unsigned i = 0; i < segment->node_count; i++) {
-        uint64_t kernel_id = segment->nodes[i].is_conditional ? 0 : segment->nodes[i].node.kernel_id;
+        const struct part *part = part_at(segment->nodes[i], restore->sequence);
+        uint64_t kernel_id = !part || part->is_conditional ? 0 : part->node.kernel_id;
         if (!kernel_id || flyt_kernel_library_id(kernel_id) == known)
             continue;
         known = flyt_kernel_library_id(kernel_id);
@@ -316,14 +407,19 @@ static bool may_have_nodes(const struct flyt_restore *restore, const struct flyt
     return true;
 }
 
+/* Nodes that the first server was not told of come with calls that come again, and those behind them too. */
 static int restore_nodes(struct flyt_restore *restore, const struct flyt_segment *segment)
 {
     int status = 0;
+    const struct part *part;
     if (!may_have_nodes(restore, segment))
         return 0;
-    for (unsigned i = 0; i < segment->node_count && !status; i++) {
+    for (unsigned i = 0; i < segment->node_count && !status && (part = part_at(segment->nodes[i], restore->sequence));
+         i++) {
         uint64_t sequence = 0;
-        int sent = send_part(restore->fresh, &segment->nodes[i], FLYT_RESTORE_THREAD, &sequence);
+        int sent = send_part(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
+        if (!sent)
+            sent = send_green(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
         status = flyt_restore_sent(restore, sent, sequence, "graph", segment->record.minted_id);
     }
     return status;
@@ -334,10 +430,12 @@ int flyt_segment_restore(struct flyt_restore *restore)
     uint32_t slot = 0;
     struct flyt_segment *segment;
     int status = 0;
+    pthread_mutex_lock(&parts_mutex);
     while (!status && (segment = flyt_table_next_at(&segment_table, restore->sequence, &slot))) {
         status = flyt_again_segment_create(restore, segment);
         if (!status)
             status = restore_nodes(restore, segment);
     }
+    pthread_mutex_unlock(&parts_mutex);
     return status;
 }

@@ -3,6 +3,7 @@
 
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/bulk/transfer.h"
+#include "cpu/client/core/notification.h"
 #include "cpu/client/cuda/array.h"
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/event_record.h"
@@ -14,7 +15,7 @@
 #include "cpu/client/cuda/pool.h"
 #include "cpu/client/green/green.h"
 #include "cpu/client/managed/managed.h"
-#include "cpu/client/graph/graph_record.h"
+#include "cpu/client/graph/plan.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/texture.h"
 #include "cpu/client/cuda/virtual.h"
@@ -36,6 +37,7 @@ static const struct flyt_part parts[] = {
      .is_unfinished = flyt_transfer_lacks_bytes,
      .unfinished = "bytes of a copy to the host have not arrived"},
     {.restore = flyt_device_restore},
+    {.restore = flyt_notification_restore},
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
     {.context_end = flyt_ipc_clear, .restore = flyt_ipc_restore},
@@ -56,7 +58,7 @@ static const struct flyt_part parts[] = {
      .restore = flyt_stream_restore,
      .stay = flyt_stream_stay},
     {.context_end = flyt_event_clear, .restore = flyt_event_restore},
-    {.context_end = flyt_segment_clear, .restore = flyt_segment_restore},
+    {.context_end = flyt_segment_clear, .after_reset = flyt_plan_after_reset, .restore = flyt_segment_restore},
     {.context_end = flyt_rows_clear, .restore = flyt_rows_restore},
     {.context_end = flyt_lib_objects_clear, .restore = flyt_libs_restore},
     {.init = flyt_host_param_init, .explain = flyt_host_param_tell},
@@ -74,6 +76,7 @@ static const struct flyt_channel_handlers handlers = {
     .transfer_failed = flyt_transfer_failed,
     .host_function = flyt_function_reached,
     .credit = note_credit,
+    .over_budget = flyt_notification_over_budget,
     .resume = flyt_restore,
 };
 

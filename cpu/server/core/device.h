@@ -39,8 +39,9 @@ struct flyt_device {
     struct flyt_session *session;
     unsigned ordinal;
     CUdevice cu_device;
-    bool is_made;         /* the contexts below exist; cu_primary may be there before */
-    CUcontext cu_primary; /* limits and cache preferences belong to it; helping threads work in it, for it stays */
+    bool is_budget_watched; /* the program is told when more memory is in use than the limit allows */
+    bool is_made;           /* the contexts below exist; cu_primary may be there before */
+    CUcontext cu_primary;   /* limits and cache preferences belong to it; helping threads work in it, for it stays */
     /* The session's SMs: every stream is made in its green context, which is current whenever the device is used. */
     const struct flyt_partition_context *partition;
     struct flyt_partition_context *partitions; /* those that it has had, this one included */

@@ -124,6 +124,10 @@
     X(cuGraphConditionalHandleCreate)                                                                                  \
     X(cuGraphKernelNodeSetAttribute)                                                                                   \
     X(cuGraphInstantiateWithFlags)                                                                                     \
+    X(cuGraphExecKernelNodeSetParams)                                                                                  \
+    X(cuGraphExecMemsetNodeSetParams)                                                                                  \
+    X(cuGraphExecMemcpyNodeSetParams)                                                                                  \
+    X(cuGraphNodeSetEnabled)                                                                                           \
     X(cuGraphUpload)                                                                                                   \
     X(cuGraphLaunch)                                                                                                   \
     X(cuGraphExecDestroy)                                                                                              \

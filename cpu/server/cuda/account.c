@@ -288,11 +288,11 @@ uint64_t flyt_account_left(const struct flyt_device *device, uint64_t gpu_bytes,
     return left < gpu_left ? left : gpu_left;
 }
 
-bool flyt_account_is_over(const struct flyt_device *device)
+uint64_t flyt_account_over(const struct flyt_device *device)
 {
     struct flyt_ledger_state state;
     if (!device->ledger)
-        return false;
+        return 0;
     flyt_ledger_read(device->ledger, &state);
-    return state.used_bytes > state.limit_bytes;
+    return state.used_bytes > state.limit_bytes ? state.used_bytes - state.limit_bytes : 0;
 }

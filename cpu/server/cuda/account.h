@@ -78,7 +78,7 @@ void flyt_account_set_cached(struct flyt_device *device, uint64_t bytes);
 /* What all servers of the VM may still take together, with what they keep for later, as all of them tell it; at most
  * gpu_bytes, which are free on the GPU, and what this one keeps (cached_bytes). */
 uint64_t flyt_account_left(const struct flyt_device *device, uint64_t gpu_bytes, uint64_t cached_bytes);
-/* Whether more is in use than the limit allows, since it was lowered. */
-bool flyt_account_is_over(const struct flyt_device *device);
+/* How much more is in use than the limit allows, since it was lowered. */
+uint64_t flyt_account_over(const struct flyt_device *device);
 
 #endif

@@ -165,6 +165,16 @@ CUresult flyt_serve_device_cache_config_set(struct flyt_call *call, const flyt_d
     return leave_primary(device, result);
 }
 
+CUresult flyt_serve_device_budget_watch(struct flyt_call *call, const flyt_device_budget_watch_args *args)
+{
+    struct flyt_device *device = find(call, args->device);
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    device->is_budget_watched = args->is_watched != 0;
+    flyt_memory_tell_over_budget(device);
+    return CUDA_SUCCESS;
+}
+
 CUresult flyt_serve_device_synchronize(struct flyt_call *call, const flyt_device_synchronize_args *args,
                                        flyt_device_synchronize_res *res)
 {

@@ -406,7 +406,7 @@ void flyt_memory_reap(struct flyt_device *device)
         free(pending);
     }
     if (memory->is_sinking)
-        memory->is_sinking = flyt_account_is_over(device);
+        memory->is_sinking = flyt_account_over(device) > 0;
     uint64_t kept_bytes = memory->is_sinking ? 0 : FLYT_CACHED_BYTES_MAX;
     if (memory->whole.free_bytes || divided_bytes(memory) > kept_bytes)
         shrink(device, kept_bytes);
@@ -427,6 +427,15 @@ void flyt_memory_give_back(struct flyt_device *device, bool when_free)
     flyt_memory_reap(device);
     shrink(device, 0);
     tell_cached(device);
+}
+
+void flyt_memory_tell_over_budget(struct flyt_device *device)
+{
+    const struct flyt_session *session = device->session;
+    flyt_back_over_budget over = {.device = (unsigned)(device - session->devices), .bytes = flyt_account_over(device)};
+    if (device->is_budget_watched && over.bytes)
+        flyt_connection_call_back(session->connection, FLYT_BACK_OVER_BUDGET, (xdrproc_t)xdr_flyt_back_over_budget,
+                                  &over);
 }
 
 void flyt_memory_settle(struct flyt_device *device)

@@ -104,6 +104,8 @@ void flyt_memory_reap(struct flyt_device *device);
 bool flyt_memory_is_freeing(const struct flyt_device *device, uint64_t before_sequence);
 /* Gives back what is free. when_free: also what is freed from now on, as long as more is in use than is allowed. */
 void flyt_memory_give_back(struct flyt_device *device, bool when_free);
+/* Tells the program, where it wants to know, by how much more memory is in use than a lowered limit allows. */
+void flyt_memory_tell_over_budget(struct flyt_device *device);
 /* To be called now and then: for what else would wait for the program's next call. */
 void flyt_memory_settle(struct flyt_device *device);
 /* The node manager is back: tells it of all extents. holds_nothing: it has let go of all that it held. */

@@ -30,12 +30,18 @@ static void make_segment(struct fixture *client, unsigned number, unsigned node_
     SEND(client, FLYT_SEGMENT_CREATE, segment_create, .segment_id = segment_id(number), .node_count = node_count);
 }
 
+static void add_value(struct fixture *client, unsigned number, unsigned place, uint64_t address, unsigned value,
+                      unsigned element_bytes, unsigned *before, unsigned before_count)
+{
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(number), .place = place,
+         .kind = FLYT_SEGMENT_SET, .dst = range(address, 64), .element_bytes = element_bytes, .value = value,
+         .before = {.before_len = before_count, .before_val = before});
+}
+
 static void add_set(struct fixture *client, unsigned number, unsigned place, uint64_t address, unsigned *before,
                     unsigned before_count)
 {
-    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(number), .place = place,
-         .kind = FLYT_SEGMENT_SET, .dst = range(address, 64), .element_bytes = 4,
-         .before = {.before_len = before_count, .before_val = before});
+    add_value(client, number, place, address, 0, 4, before, before_count);
 }
 
 static void add_copy(struct fixture *client, unsigned number, unsigned place, uint64_t address, unsigned before)
@@ -81,6 +87,75 @@ static void is_made_when_it_is_needed(void **state)
     SEND(client, FLYT_SEGMENT_DESTROY, segment_destroy, .segment_id = segment_id(1));
     barrier(client);
     assert_log("unmade");
+    assert_int_equal(client->session.segment_bytes, 0);
+}
+
+/* Nodes that have changed are changed in the driver's graph, each once however often it was told of, before the next
+ * launch; a node that is empty now is switched off. What the driver does not change has the graph made anew. */
+static void changed_nodes_go_alone(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    unsigned first = 0;
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    make_segment(client, 1, 3);
+    add_set(client, 1, 0, address, NULL, 0);
+    add_value(client, 1, 1, address, 5, 4, &first, 1);
+    add_copy(client, 1, 2, address, 0);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    flyt_fake_log_clear();
+    add_value(client, 1, 1, address, 6, 4, &first, 1);
+    add_value(client, 1, 1, address, 7, 4, &first, 1);
+    barrier(client);
+    assert_log("");
+    launch(client, stream_id(0), 1);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("changed:"), 1);
+    assert_int_equal(count_in_log("changed:set2@1=7"), 1);
+    assert_int_equal(count_in_log("made:"), 0);
+    assert_int_equal(count_in_log("graph:1"), 2);
+    flyt_fake_log_clear();
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(1), .place = 1, .kind = FLYT_SEGMENT_EMPTY,
+         .before = {.before_len = 1, .before_val = &first});
+    add_copy(client, 1, 2, address, 0);
+    launch(client, stream_id(0), 1);
+    add_value(client, 1, 1, address, 8, 4, &first, 1);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("off:2"), 1);
+    assert_int_equal(count_in_log("changed:copy3@1"), 1);
+    assert_int_equal(count_in_log("changed:set2@1=8"), 1);
+    assert_int_equal(count_in_log("on:2"), 1);
+    assert_int_equal(count_in_log("made:"), 0);
+    /* Other edges, and what the driver refuses. */
+    flyt_fake_log_clear();
+    add_value(client, 1, 1, address, 8, 4, NULL, 0);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:set@1,set@1,copy@1<1,"), 1);
+    add_value(client, 1, 1, address, 9, 1, NULL, 0);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("changed:set2@1=9"), 1);
+    assert_int_equal(count_in_log("made:set@1,set@1,copy@1<1,"), 2);
+    /* What has changed is in the graph that is made on other SMs; and is changed there. */
+    add_value(client, 1, 1, address, 10, 4, NULL, 0);
+    uint64_t revision = order(self, 3);
+    expect(self, revision, FLYT_MANAGER_LINK_SWITCHED);
+    expect(self, revision, FLYT_MANAGER_LINK_VACATED);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    add_value(client, 1, 1, address, 11, 4, NULL, 0);
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("changed:"), 1);
+    assert_int_equal(count_in_log("changed:set2@2=11"), 1);
+    assert_int_equal(count_in_log("made:set@2,set@2,copy@2<1,"), 1);
+    SEND(client, FLYT_SEGMENT_DESTROY, segment_destroy, .segment_id = segment_id(1));
+    barrier(client);
     assert_int_equal(client->session.segment_bytes, 0);
 }
 
@@ -252,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(is_made_when_it_is_needed),  TEST(is_made_again_on_other_sms), TEST(conditional_nodes_have_bodies),
         TEST(hostile_bodies_are_refused), TEST(hostile_nodes_are_refused),  TEST(memory_is_bounded),
+        TEST(changed_nodes_go_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,9 @@ bool flyt_limit_answer(struct flyt_session *session, uint64_t idle_ns)
          * ledger before it reads on. So it is free for whoever is told because of the answer. */
         flyt_memory_give_back(device, false);
         if (device->memory->is_copied && !is_late)
-            continue; /* what is being read goes in a moment */
+            continue;                              /* what is being read goes in a moment */
+        if (!flyt_move_has_stopped(session->move)) /* where it goes on it is asked for again */
+            flyt_memory_tell_over_budget(device);
         manager->limit_order_count -= order->count;
         if (order->limit.number)
             order->count = 1; /* its number answers those before it */

@@ -514,6 +514,34 @@ static CUresult fake_instantiate(CUgraphExec *ret_exec, CUgraph graph, unsigned 
     return CUDA_SUCCESS;
 }
 
+/* Nodes have the numbers that add_node gave; a fill by bytes is refused, as a driver may refuse a change. */
+static CUresult fake_change_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params,
+                                CUcontext context)
+{
+    pthread_mutex_lock(&fake.mutex);
+    note("%schanged:set%u@%u=%u", fake.log_bytes ? " " : "", (unsigned)(uintptr_t)node,
+         (unsigned)((uintptr_t)context >> 8), params->value);
+    pthread_mutex_unlock(&fake.mutex);
+    return params->elementSize > 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_change_copy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext context)
+{
+    pthread_mutex_lock(&fake.mutex);
+    note("%schanged:copy%u@%u", fake.log_bytes ? " " : "", (unsigned)(uintptr_t)node,
+         (unsigned)((uintptr_t)context >> 8));
+    pthread_mutex_unlock(&fake.mutex);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_enable(CUgraphExec exec, CUgraphNode node, unsigned is_enabled)
+{
+    pthread_mutex_lock(&fake.mutex);
+    note("%s%s:%u", fake.log_bytes ? " " : "", is_enabled ? "on" : "off", (unsigned)(uintptr_t)node);
+    pthread_mutex_unlock(&fake.mutex);
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_graph_launch(CUgraphExec exec, CUstream stream)
 {
     return submit(stream, "graph");
@@ -559,6 +587,9 @@ static const struct flyt_driver table = {
     .cuGraphAddMemsetNode = fake_add_set,
     .cuGraphAddMemcpyNode = fake_add_copy,
     .cuGraphInstantiateWithFlags = fake_instantiate,
+    .cuGraphExecMemsetNodeSetParams = fake_change_set,
+    .cuGraphExecMemcpyNodeSetParams = fake_change_copy,
+    .cuGraphNodeSetEnabled = fake_enable,
     .cuGraphLaunch = fake_graph_launch,
     .cuGraphUpload = fake_graph_upload,
     .cuGraphExecDestroy = fake_exec_destroy,

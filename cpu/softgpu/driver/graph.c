@@ -36,7 +36,10 @@ struct conditional_work {
 struct CUgraphNode_st {
     enum flyt_soft_kind kind;
     CUgraphNodeType type;
+    bool is_off; /* of an executable graph */
     struct CUgraphNode_st *next;
+    /* Of an executable graph: that it is a copy of. Compared, and never looked into, for it may have gone. */
+    const struct CUgraphNode_st *original;
     union {
         struct kernel_work kernel;
         CUDA_MEMSET_NODE_PARAMS fill;
@@ -57,7 +60,8 @@ struct CUgraphExec_st {
     enum flyt_soft_kind kind;
     atomic_uint refs; /* one of its owner, one of each operation that is under way */
     struct CUgraph_st nodes;
-    struct flyt_soft_record *last; /* of its last launch; NULL: there was none */
+    struct CUgraphNode_st *looked_at; /* the last one that was looked for; NULL: none. The next one mostly follows */
+    struct flyt_soft_record *last;    /* of its last launch; NULL: there was none */
 };
 
 /* ---- nodes ---- */
@@ -180,6 +184,23 @@ static CUresult take_params(struct kernel_work *work, const CUDA_KERNEL_NODE_PAR
     return CUDA_SUCCESS;
 }
 
+/* Takes what the node is given; `params` of it is the caller's. */
+static CUresult take_kernel(struct CUctx_st *ctx, const CUDA_KERNEL_NODE_PARAMS *params, struct kernel_work *work)
+{
+    if (params->ctx && !flyt_soft_is(params->ctx, FLYT_SOFT_CONTEXT))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    work->ctx = params->ctx && !params->func ? params->ctx : ctx;
+    work->function = params->func ? params->func : (CUfunction)params->kern;
+    work->config = (CUlaunchConfig){.gridDimX = params->gridDimX,
+                                    .gridDimY = params->gridDimY,
+                                    .gridDimZ = params->gridDimZ,
+                                    .blockDimX = params->blockDimX,
+                                    .blockDimY = params->blockDimY,
+                                    .blockDimZ = params->blockDimZ,
+                                    .sharedMemBytes = params->sharedMemBytes};
+    return take_params(work, params);
+}
+
 FLYT_SOFT_API cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                    size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
@@ -189,20 +210,8 @@ FLYT_SOFT_API cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, con
 
     if (r == CUDA_SUCCESS && !nodeParams)
         r = CUDA_ERROR_INVALID_VALUE;
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (nodeParams->ctx && !flyt_soft_is(nodeParams->ctx, FLYT_SOFT_CONTEXT))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    work.ctx = nodeParams->ctx && !nodeParams->func ? nodeParams->ctx : ctx;
-    work.function = nodeParams->func ? nodeParams->func : (CUfunction)nodeParams->kern;
-    work.config = (CUlaunchConfig){.gridDimX = nodeParams->gridDimX,
-                                   .gridDimY = nodeParams->gridDimY,
-                                   .gridDimZ = nodeParams->gridDimZ,
-                                   .blockDimX = nodeParams->blockDimX,
-                                   .blockDimY = nodeParams->blockDimY,
-                                   .blockDimZ = nodeParams->blockDimZ,
-                                   .sharedMemBytes = nodeParams->sharedMemBytes};
-    r = take_params(&work, nodeParams);
+    if (r == CUDA_SUCCESS)
+        r = take_kernel(ctx, nodeParams, &work);
     if (r == CUDA_SUCCESS)
         r = add(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_KERNEL);
     if (r != CUDA_SUCCESS) {
@@ -387,6 +396,7 @@ static bool copy_node(struct CUgraph_st *to, const struct CUgraphNode_st *from)
 
     if (!node)
         return false;
+    node->original = from;
     if (from->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return copy_conditional(to, &node->conditional, &from->conditional);
     if (from->type == CU_GRAPH_NODE_TYPE_MEMSET)
@@ -438,7 +448,7 @@ static CUresult kernel_op(struct kernel_work *kernel, struct flyt_soft_op **ret_
 
 static CUresult node_op(struct CUgraphNode_st *node, struct flyt_soft_op **ret_op)
 {
-    switch (node->type) {
+    switch (node->is_off ? CU_GRAPH_NODE_TYPE_EMPTY : node->type) {
     case CU_GRAPH_NODE_TYPE_MEMSET:
         return flyt_soft_fill_op_new(&node->fill, ret_op);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
@@ -602,6 +612,133 @@ FLYT_SOFT_API cuGraphExecDestroy(CUgraphExec hGraphExec)
     unref_exec(hGraphExec);
     return CUDA_SUCCESS;
 }
+
+/* ---- changing nodes of executable graphs ---- */
+
+/* The copy of a node of the graph that it was made of; NULL: there is none of the type. */
+static CUresult find_copy(CUgraphExec exec, CUgraphNode original, CUgraphNodeType type, struct CUctx_st **ret_ctx,
+                          struct CUgraphNode_st **ret_node)
+{
+    struct CUgraphNode_st *node;
+    CUresult r = flyt_soft_enter(ret_ctx);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!flyt_soft_is(exec, FLYT_SOFT_GRAPH_EXEC) || !original)
+        return CUDA_ERROR_INVALID_VALUE;
+    node = exec->looked_at ? exec->looked_at : exec->nodes.first;
+    for (unsigned round = 0; round < 2; round++, node = exec->nodes.first) {
+        while (node && node->original != original)
+            node = node->next;
+        if (node)
+            break;
+    }
+    exec->looked_at = node;
+    *ret_node = node;
+    return node && node->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Whether the node could be launched with what it was given. */
+static CUresult try_node(struct CUgraphNode_st *node)
+{
+    struct flyt_soft_op *op = NULL;
+    CUresult r = node_op(node, &op);
+
+    if (r == CUDA_SUCCESS && op)
+        op->free(op);
+    return r;
+}
+
+/* Attributes stay as they are; so does the context, as CUDA has it. */
+FLYT_SOFT_API cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                             const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    struct CUgraphNode_st *node;
+    struct kernel_work work = {0}, old;
+    struct CUctx_st *ctx;
+    CUresult r = find_copy(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, &ctx, &node);
+
+    if (r == CUDA_SUCCESS)
+        r = nodeParams ? take_kernel(ctx, nodeParams, &work) : CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS)
+        return r;
+    old = node->kernel;
+    work.config.numAttrs = old.config.numAttrs;
+    memcpy(work.attributes, old.attributes, sizeof(work.attributes));
+    node->kernel = work;
+    r = work.ctx == old.ctx ? try_node(node) : CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS)
+        node->kernel = old;
+    free(r == CUDA_SUCCESS ? old.params : work.params);
+    return r;
+}
+
+/* Only rows are changed into other rows; of boxes the address and the value may be another (cuGraphExecUpdate). */
+FLYT_SOFT_API cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                             const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+    struct CUgraphNode_st *node;
+    struct CUctx_st *current;
+    CUDA_MEMSET_NODE_PARAMS old;
+    CUresult r = find_copy(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, &current, &node);
+
+    if (r == CUDA_SUCCESS && (!memsetParams || !flyt_soft_is(ctx, FLYT_SOFT_CONTEXT)))
+        r = CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS)
+        return r;
+    old = node->fill;
+    if ((old.height > 1 || memsetParams->height > 1) &&
+        (old.height != memsetParams->height || old.width != memsetParams->width || old.pitch != memsetParams->pitch ||
+         old.elementSize != memsetParams->elementSize))
+        return CUDA_ERROR_INVALID_VALUE;
+    node->fill = *memsetParams;
+    r = try_node(node);
+    if (r != CUDA_SUCCESS)
+        node->fill = old;
+    return r;
+}
+
+static bool is_row(const CUDA_MEMCPY3D *copy)
+{
+    return copy->Height <= 1 && copy->Depth <= 1;
+}
+
+FLYT_SOFT_API cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams,
+                                             CUcontext ctx)
+{
+    struct CUgraphNode_st *node;
+    struct CUctx_st *current;
+    CUDA_MEMCPY3D old;
+    CUresult r = find_copy(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, &current, &node);
+
+    if (r == CUDA_SUCCESS && (!copyParams || !flyt_soft_is(ctx, FLYT_SOFT_CONTEXT)))
+        r = CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS)
+        return r;
+    old = node->copy;
+    if (!is_row(&old) || !is_row(copyParams) || old.srcMemoryType != copyParams->srcMemoryType ||
+        old.dstMemoryType != copyParams->dstMemoryType)
+        return CUDA_ERROR_INVALID_VALUE;
+    node->copy = *copyParams;
+    r = try_node(node);
+    if (r != CUDA_SUCCESS)
+        node->copy = old;
+    return r;
+}
+
+FLYT_SOFT_API cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
+{
+    struct CUgraphNode_st *node = NULL;
+    struct CUctx_st *ctx;
+
+    if (find_copy(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, &ctx, &node) != CUDA_SUCCESS &&
+        (!node || (node->type != CU_GRAPH_NODE_TYPE_MEMSET && node->type != CU_GRAPH_NODE_TYPE_MEMCPY)))
+        return CUDA_ERROR_INVALID_VALUE;
+    node->is_off = !isEnabled;
+    return CUDA_SUCCESS;
+}
+
+/* ---- launches ---- */
 
 static CUresult enter_launch(CUgraphExec exec, CUstream handle, struct CUstream_st **ret_stream)
 {

@@ -6,7 +6,8 @@
 //   check    gives each stream work, the default stream of the last context too, that waits for the others', and
 //   compares: "right N"
 //            (the N-th time), or "wrong WHAT" and exit status 8
-//   sms      "sms A B C D": of so many SMs kernels in the three contexts, and in none, know (%nsmid)
+//   sms      "sms A B C D": of so many SMs kernels in the three contexts, and in none, know (%nsmid); kernels of graphs
+//            that were captured there, too, whatever stream they are launched into
 //   end      also the end of input: "ended", exit status 0
 //
 // A CUDA error is "error CODE line N" and exit status 7. Between commands it makes no CUDA call.
@@ -44,8 +45,9 @@ __global__ void note_sms(unsigned *ret_count)
 static const dim3 grid((WORDS + 255) / 256), block(256);
 static CUgreenCtx greens[GREENS];
 static CUcontext primary, last;
-static CUstream streams[GREENS];
+static CUstream streams[GREENS], plain;
 static CUevent event;
+static cudaGraphExec_t graphs[GREENS + 1];
 static unsigned *words[GREENS + 1], *sms, want[GREENS + 1][WORDS], got[WORDS], number;
 
 static void make_green(int i, CUdevResource *resources, unsigned count)
@@ -100,12 +102,38 @@ static void check_all(void)
     printf("right %u\n", ++number);
 }
 
-static unsigned sms_of(CUstream stream)
+static unsigned noted_sms(CUstream stream)
 {
     unsigned count;
-    note_sms<<<1, 1, 0, stream>>>(sms);
     CHECK(cudaMemcpyAsync(&count, sms, sizeof count, cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamSynchronize(stream));
+    return count;
+}
+
+static void make_graph(int i, CUstream stream)
+{
+    cudaGraph_t graph;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    note_sms<<<1, 1, 0, stream>>>(sms);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&graphs[i], graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+static unsigned sms_of(int i, CUstream stream)
+{
+    note_sms<<<1, 1, 0, stream>>>(sms);
+    unsigned count = noted_sms(stream);
+    for (int launched_in = 0; launched_in <= GREENS; launched_in++) {
+        CUstream other = launched_in < GREENS ? streams[launched_in] : plain;
+        CHECK(cudaMemsetAsync(sms, 0, sizeof *sms, other));
+        CHECK(cudaGraphLaunch(graphs[i], other));
+        unsigned in_graph = noted_sms(other);
+        if (in_graph != count) {
+            printf("wrong SMs of graph %d in stream %d: %u, not %u\n", i, launched_in, in_graph, count);
+            exit(8);
+        }
+    }
     return count;
 }
 
@@ -131,6 +159,9 @@ int main(void)
     make_green(0, &groups[0], 1);
     make_green(1, &groups[1], 1);
     make_green(2, groups, 2);
+    CHECK(cuStreamCreate(&plain, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i <= GREENS; i++)
+        make_graph(i, i < GREENS ? streams[i] : plain);
     CHECK(cuCtxFromGreenCtx(&last, greens[2]));
     CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     printf("ready\n");
@@ -138,7 +169,8 @@ int main(void)
         if (!strcmp(line, "check\n"))
             check_all();
         else if (!strcmp(line, "sms\n"))
-            printf("sms %u %u %u %u\n", sms_of(streams[0]), sms_of(streams[1]), sms_of(streams[2]), sms_of(NULL));
+            printf("sms %u %u %u %u\n", sms_of(0, streams[0]), sms_of(1, streams[1]), sms_of(2, streams[2]),
+                   sms_of(GREENS, plain));
     }
     printf("ended\n");
     return 0;

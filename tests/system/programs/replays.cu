@@ -33,6 +33,13 @@ __global__ void step(unsigned *words, const unsigned *by)
         words[i] = words[i] * 5 + *by + i;
 }
 
+__global__ void step_by(unsigned *words, unsigned value)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < COUNT)
+        words[i] = words[i] * 5 + value + i;
+}
+
 __global__ void note_sms(unsigned *ret_count)
 {
     asm volatile("mov.u32 %0, %%nsmid;" : "=r"(*ret_count));
@@ -48,7 +55,8 @@ __global__ void count_down(unsigned *left, cudaGraphConditionalHandle handle)
 static const dim3 grid((COUNT + 255) / 256), block(256);
 static cudaStream_t stream, side;
 static unsigned *words, *by, *sms, *left, *input, *output, called, want[COUNT], number;
-static cudaGraphExec_t deep, mixed, looping, sms_exec;
+static cudaGraphExec_t deep, mixed, looping, changing, sms_exec;
+static cudaGraphNode_t changing_node;
 
 static void CUDART_CB count_call(void *user)
 {
@@ -133,6 +141,37 @@ static void make_graphs(void)
     looping = end_capture();
 }
 
+static cudaKernelNodeParams value_params(unsigned *value)
+{
+    static void *args[] = {&words, NULL};
+    cudaKernelNodeParams params = {};
+    args[1] = value;
+    params.func = (void *)step_by;
+    params.gridDim = grid;
+    params.blockDim = block;
+    params.kernelParams = args;
+    return params;
+}
+
+// A graph of a kernel that is given another value from time to time, and of one that is not.
+static void make_changing(void)
+{
+    unsigned value = 0;
+    cudaKernelNodeParams params = value_params(&value);
+    cudaGraph_t graph;
+    cudaGraphNode_t after;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddKernelNode(&changing_node, graph, NULL, 0, &params));
+    CHECK(cudaGraphAddKernelNode(&after, graph, &changing_node, 1, &params));
+    CHECK(cudaGraphInstantiate(&changing, graph, 0));
+}
+
+static void change(unsigned value)
+{
+    cudaKernelNodeParams params = value_params(&value);
+    CHECK(cudaGraphExecKernelNodeSetParams(changing, changing_node, &params));
+}
+
 static void expect_step(unsigned value, int times)
 {
     for (int k = 0; k < times; k++)
@@ -140,8 +179,20 @@ static void expect_step(unsigned value, int times)
             want[i] = want[i] * 5 + value + i;
 }
 
+// The value that the graph begins with was given to it when this ended the last time.
+static void check_changes(void)
+{
+    for (unsigned n = 0; n < LAUNCHES; n++) {
+        CHECK(cudaGraphLaunch(changing, stream));
+        expect_step(number * LAUNCHES + n, 1);
+        expect_step(0, 1);
+        change(number * LAUNCHES + n + 1);
+    }
+}
+
 static void check_all(void)
 {
+    check_changes();
     for (unsigned n = 0; n < LAUNCHES; n++) {
         unsigned before = called;
         *input = number * 100 + n;
@@ -204,6 +255,7 @@ int main(void)
     CHECK(cudaMemset(words, 0, sizeof want));
     CHECK(cudaMemset(by, 0, sizeof *by));
     make_graphs();
+    make_changing();
     CHECK(cudaDeviceSynchronize());
     printf("ready\n");
     while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n")) {

@@ -7,12 +7,15 @@
 //   info          "info FREE_MIB TOTAL_MIB" as cudaMemGetInfo says
 //   device        "device TOTAL_MIB SMS" as cudaGetDeviceProperties says
 //   priorities    "priorities LEAST GREATEST GOT": the range, and of a stream that was created with -1000
+//   watch         registers a callback for notifications of the device: "watch CODE"
+//   over          "over COUNT KIB": how many have come, and what the last one said
 //   rounds        "rounds N": how often it has computed, copied and compared since its beginning
 //   end           also the end of input: compares all blocks, "right N" and exit status 0
 //
 // The first line is "ready". Between commands each round allocates, uploads, computes, copies back, compares with what
 // the CPU computes, frees, and looks at one page of each block. A CUDA error that is not the answer to a command is
 // "error CODE NAME" and exit status 7, a wrong result "wrong …" and exit status 8.
+#include <atomic>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,6 +134,21 @@ static void end(const std::vector<block> &blocks, unsigned *differ, unsigned rou
     exit(count ? 8 : 0);
 }
 
+static std::atomic<unsigned> notices;
+static std::atomic<unsigned long long> over_bytes;
+
+// Asks the device something, which callbacks may.
+static void take_notice(cudaAsyncNotificationInfo *info, void *user, cudaAsyncCallbackHandle_t handle)
+{
+    size_t free_bytes, total_bytes;
+    if (info->type != cudaAsyncNotificationTypeOverBudget || user != &notices ||
+        cudaDeviceUnregisterAsyncNotification(0, handle) != cudaErrorNotPermitted ||
+        cudaMemGetInfo(&free_bytes, &total_bytes))
+        return;
+    over_bytes = info->info.overBudget.bytesOverBudget;
+    notices++;
+}
+
 static void obey(const char *line, std::vector<block> &blocks, unsigned *differ, unsigned rounds)
 {
     size_t mib = strtoull(line + strcspn(line, " "), NULL, 10), free_bytes, total_bytes;
@@ -162,6 +180,11 @@ static void obey(const char *line, std::vector<block> &blocks, unsigned *differ,
     } else if (!strcmp(line, "device")) {
         check(cudaGetDeviceProperties(&properties, 0));
         printf("device %zu %d\n", properties.totalGlobalMem >> 20, properties.multiProcessorCount);
+    } else if (!strcmp(line, "watch")) {
+        static cudaAsyncCallbackHandle_t handle;
+        printf("watch %d\n", (int)cudaDeviceRegisterAsyncNotification(0, take_notice, &notices, &handle));
+    } else if (!strcmp(line, "over")) {
+        printf("over %u %llu\n", notices.load(), over_bytes.load() >> 10);
     } else if (!strcmp(line, "rounds")) {
         printf("rounds %u\n", rounds);
     } else if (!strcmp(line, "end")) {

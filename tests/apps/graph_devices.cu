@@ -1,0 +1,185 @@
+// Graphs over two devices: kernels of both, each after some of the other's, with a copy between them and one to the
+// host; launched into streams of either device; nodes that change; captured over streams of both devices.
+#include "check.h"
+
+enum { COUNT = 5000, BYTES = COUNT * 4, ROUNDS = 6 };
+
+__global__ void multiply_add(unsigned *values, int count, unsigned factor, unsigned term)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count)
+        values[i] = values[i] * factor + term;
+}
+
+static unsigned *values[2], *from_other[2];
+static cudaStream_t streams[2];
+
+static void on(int device)
+{
+    CHECK(cudaSetDevice(device));
+}
+
+struct prepared {
+    cudaKernelNodeParams params;
+    void *args[4];
+    unsigned *values;
+    int count;
+    unsigned factor, term;
+};
+
+static const cudaKernelNodeParams *prepare(struct prepared *prepared, unsigned *to, unsigned factor, unsigned term)
+{
+    *prepared = {};
+    prepared->values = to;
+    prepared->count = COUNT;
+    prepared->factor = factor;
+    prepared->term = term;
+    prepared->args[0] = &prepared->values;
+    prepared->args[1] = &prepared->count;
+    prepared->args[2] = &prepared->factor;
+    prepared->args[3] = &prepared->term;
+    prepared->params.func = (void *)multiply_add;
+    prepared->params.gridDim = dim3((COUNT + 127) / 128);
+    prepared->params.blockDim = dim3(128);
+    prepared->params.kernelParams = prepared->args;
+    return &prepared->params;
+}
+
+static cudaGraphNode_t kernel_node(cudaGraph_t graph, int device, const cudaGraphNode_t *before, size_t count,
+                                   unsigned factor, unsigned term)
+{
+    struct prepared prepared;
+    cudaGraphNode_t node;
+    on(device);
+    CHECK(cudaGraphAddKernelNode(&node, graph, before, count, prepare(&prepared, values[device], factor, term)));
+    return node;
+}
+
+static void expect_all(const unsigned *got, unsigned want)
+{
+    for (int i = 0; i < COUNT; i++)
+        EXPECT_EQ(got[i], want);
+}
+
+// Two chains that cross: the second kernel of each device comes after the first of both.
+static void node_by_node(void)
+{
+    static unsigned got[COUNT];
+    unsigned *host, want[2] = {1, 2}, term = 5;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t first[2], second[2], copy, out;
+    struct prepared prepared;
+    CHECK(cudaMallocHost((void **)&host, BYTES));
+    CHECK(cudaGraphCreate(&graph, 0));
+    for (int device = 0; device < 2; device++)
+        first[device] = kernel_node(graph, device, NULL, 0, 3 + device, 1);
+    // What device 0 has then goes to device 1 before its second kernel changes it.
+    CHECK(cudaGraphAddMemcpyNode1D(&copy, graph, first, 2, from_other[1], values[0], BYTES, cudaMemcpyDefault));
+    for (int device = 0; device < 2; device++)
+        second[device] = kernel_node(graph, device, &copy, 1, 7, 2 + device);
+    CHECK(cudaGraphAddMemcpyNode1D(&out, graph, second, 2, host, values[1], BYTES, cudaMemcpyDefault));
+    on(0);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int device = 0; device < 2; device++) {
+        on(device);
+        unsigned words[COUNT];
+        for (int i = 0; i < COUNT; i++)
+            words[i] = want[device];
+        CHECK(cudaMemcpy(values[device], words, BYTES, cudaMemcpyHostToDevice));
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        const int launched_on = round % 2;
+        if (round % 3 == 2) {
+            term += (unsigned)round;
+            on(1);
+            CHECK(cudaGraphExecKernelNodeSetParams(exec, second[1], prepare(&prepared, values[1], 7, term)));
+        }
+        on(launched_on);
+        CHECK(cudaGraphLaunch(exec, streams[launched_on]));
+        CHECK(cudaStreamSynchronize(streams[launched_on]));
+        const unsigned between = want[0] * 3 + 1, last = round < 2 ? 3 : term;
+        want[0] = between * 7 + 2;
+        want[1] = (want[1] * 4 + 1) * 7 + last;
+        expect_all(host, want[1]);
+        CHECK(cudaMemcpy(got, from_other[1], BYTES, cudaMemcpyDefault));
+        expect_all(got, between);
+        CHECK(cudaMemcpy(got, values[0], BYTES, cudaMemcpyDefault));
+        expect_all(got, want[0]);
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaFreeHost(host));
+}
+
+// Work in a stream of the other device that events take into the capture. Launches follow each other without a wait.
+static void captured(void)
+{
+    static unsigned got[COUNT];
+    unsigned want[2] = {0, 0};
+    cudaEvent_t fork, join;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    on(1);
+    CHECK(cudaMemset(values[1], 0, BYTES));
+    CHECK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    CHECK(cudaDeviceSynchronize());
+    on(0);
+    CHECK(cudaMemset(values[0], 0, BYTES));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    CHECK(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeGlobal));
+    multiply_add<<<(COUNT + 127) / 128, 128, 0, streams[0]>>>(values[0], COUNT, 3, 1);
+    CHECK(cudaEventRecord(fork, streams[0]));
+    on(1);
+    CHECK(cudaStreamWaitEvent(streams[1], fork, 0));
+    CHECK(cudaMemcpyAsync(from_other[1], values[0], BYTES, cudaMemcpyDefault, streams[1]));
+    multiply_add<<<(COUNT + 127) / 128, 128, 0, streams[1]>>>(values[1], COUNT, 5, 2);
+    CHECK(cudaEventRecord(join, streams[1]));
+    on(0);
+    CHECK(cudaStreamWaitEvent(streams[0], join, 0));
+    multiply_add<<<(COUNT + 127) / 128, 128, 0, streams[0]>>>(values[0], COUNT, 1, 4);
+    CHECK(cudaStreamEndCapture(streams[0], &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    unsigned between = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        CHECK(cudaGraphLaunch(exec, streams[0]));
+        between = want[0] * 3 + 1;
+        want[0] = between + 4;
+        want[1] = want[1] * 5 + 2;
+    }
+    CHECK(cudaStreamSynchronize(streams[0]));
+    for (int device = 0; device < 2; device++) {
+        CHECK(cudaMemcpy(got, values[device], BYTES, cudaMemcpyDefault));
+        expect_all(got, want[device]);
+    }
+    CHECK(cudaMemcpy(got, from_other[1], BYTES, cudaMemcpyDefault));
+    expect_all(got, between);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaEventDestroy(fork));
+    CHECK(cudaEventDestroy(join));
+}
+
+int main(void)
+{
+    int count;
+    CHECK(cudaGetDeviceCount(&count));
+    if (count < 2)
+        SKIP("one device only");
+    for (int device = 0; device < 2; device++) {
+        on(device);
+        CHECK(cudaStreamCreateWithFlags(&streams[device], cudaStreamNonBlocking));
+        CHECK(cudaMalloc((void **)&values[device], BYTES));
+        CHECK(cudaMalloc((void **)&from_other[device], BYTES));
+    }
+    node_by_node();
+    captured();
+    for (int device = 0; device < 2; device++) {
+        on(device);
+        CHECK(cudaFree(values[device]));
+        CHECK(cudaFree(from_other[device]));
+        CHECK(cudaStreamDestroy(streams[device]));
+    }
+    return 0;
+}
