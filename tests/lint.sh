@@ -14,12 +14,12 @@ if grep -rnE '#include <cuda' rpc/base rpc/transport --include='*.c' --include='
     echo 'rpc/base and rpc/transport know no CUDA'
     status=1
 fi
-for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport rpc/transport/endpoint cpu cpu/client cpu/client/core cpu/client/bulk cpu/client/cuda cpu/client/ipc cpu/client/managed cpu/client/records cpu/cuda cpu/cudart cpu/nvml cpu/server cpu/server/code cpu/server/core cpu/server/bulk cpu/server/cuda cpu/server/share cpu/server/move cpu/server/move/common cpu/server/move/out cpu/server/move/in cpu/server/manager cpu/server/process cpu/server/test cpu/softgpu cpu/softgpu/driver cpu/softgpu/library cpu/softgpu/dnn cpu/softgpu/sparse cpu/softgpu/ptx cpu/image control control/base control/store control/cluster control/node control/client control/flytctl tests tests/apps tests/conformance tests/fuzz tests/system tests/torch scripts config submodules; do
+for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport rpc/transport/endpoint cpu cpu/client cpu/client/core cpu/client/bulk cpu/client/cuda cpu/client/ipc cpu/client/managed cpu/client/records cpu/cuda cpu/cudart cpu/nvml cpu/server cpu/server/code cpu/server/core cpu/server/bulk cpu/server/cuda cpu/server/share cpu/server/move cpu/server/move/common cpu/server/move/out cpu/server/move/in cpu/server/manager cpu/server/process cpu/server/test cpu/softgpu cpu/softgpu/driver cpu/softgpu/library cpu/softgpu/dnn cpu/softgpu/sparse cpu/softgpu/ptx cpu/image control control/base control/store control/cluster control/cluster/model control/cluster/io control/cluster/reconcile control/cluster/api control/node control/client control/flytctl tests tests/apps tests/conformance tests/fuzz tests/system tests/torch scripts config submodules; do
     [ -e "$folder/README.md" ] || { echo "$folder has no README.md"; status=1; }
 done
 # What flytctl -o json has, control/README.md names (`make lint` alone looks).
 [ "${1-}" = documents ] && for field in $(sed -nE 's/.*(add_[a-z]+|cJSON_Add[A-Za-z]+ToObject)\(object, "([a-z_]+)".*/\2/p' \
-    control/cluster/view.c control/cluster/migration_view.c control/cluster/saving_view.c | sort -u); do
+    control/cluster/api/view.c control/cluster/reconcile/migration_view.c control/cluster/reconcile/saving_view.c | sort -u); do
     grep -q "\`$field\`" control/README.md || { echo "control/README.md does not name the field $field of a view"; status=1; }
 done
 # tests/run starts these as programs.
