@@ -1,6 +1,6 @@
 # flyt-cluster-manager. CLUSTER_OBJS: everything of it but main, for tests.
 
-CLUSTER_OBJS := $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/*/*.c)))
+CLUSTER_OBJS := $(call objs,$(filter-out %_test.c control/cluster/test/%,$(wildcard control/cluster/*/*.c)))
 # What tests of decisions have: neither a loop nor a store.
 CLUSTER_MODEL_OBJS := $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/model/*.c)))
 
@@ -25,3 +25,11 @@ cluster_whole_tests := $(addprefix $(B)/control/cluster/io/,claims_test event_te
 $(cluster_whole_tests): $(B)/%: $(B)/%.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm -lcmocka
 UNIT_TESTS += $(cluster_whole_tests)
+
+# Decisions in a world of the test's own: the store's thread, connections and leading are test_world.c's.
+cluster_world_objs := $(CLUSTER_MODEL_OBJS) $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/reconcile/*.c)) \
+    $(addprefix control/cluster/io/,executor.c gpu_document.c node_document.c allocation_document.c migration_document.c reply.c link.c) \
+    control/cluster/test/test_world.c $(addprefix control/base/,config.c json_memory.c name.c size.c))
+$(B)/control/cluster/test/sequences_test: $(B)/control/cluster/test/sequences_test.o $(cluster_world_objs) $(GEN)/control_xdr.o $$(RPC_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lm -lcmocka
+UNIT_TESTS += $(B)/control/cluster/test/sequences_test

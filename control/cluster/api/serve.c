@@ -427,6 +427,7 @@ const struct flyt_cluster_ops flyt_cluster_ops = {
     .allocation_used = flyt_held_used,
     .allocation_removed = flyt_held_removed,
     .allocation_answered = flyt_migration_go_on,
+    .allocation_observed = flyt_resize_look,
     .load = load,
     .loaded = loaded,
     .leads = flyt_wish_poll,

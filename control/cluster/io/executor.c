@@ -18,6 +18,7 @@
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/part.h"
 #include "control/cluster/model/share.h"
+#include "control/cluster/model/text.h"
 #include "control/store/store.h"
 #include "rpc/base/log.h"
 
@@ -33,6 +34,17 @@ struct writing {
 
 static void order_written(struct flyt_held *held);
 
+static void note_write(struct flyt_held *held, const struct writing *writing)
+{
+    if (writing->result == FLYT_STORE_OK && writing->revision > held->written_revision)
+        held->written_revision = writing->revision;
+    if (writing->result == FLYT_STORE_OK || writing->revision <= held->failed_revision)
+        return;
+    held->failed_revision = writing->revision;
+    if (flyt_text_set(&held->failed_text, writing->err))
+        flyt_warn("allocation %s: no memory for why it was not written", held->id_text);
+}
+
 static void part_written(void *user, enum flyt_store_result result, const char *err)
 {
     struct writing *writing = user;
@@ -44,13 +56,16 @@ static void part_written(void *user, enum flyt_store_result result, const char *
     if (--writing->left)
         return;
     struct flyt_held *held = flyt_held_find(writing->cluster, writing->id);
-    if (held && writing->result == FLYT_STORE_OK && writing->revision > held->written_revision)
-        held->written_revision = writing->revision;
+    if (held)
+        note_write(held, writing);
     if (writing->done)
         writing->done(writing->user, held, writing->result, writing->err);
     held = flyt_held_find(writing->cluster, writing->id); /* whoever was told may have forgotten it */
     if (held)
         order_written(held);
+    held = flyt_held_find(writing->cluster, writing->id);
+    if (held)
+        held->cluster->ops->allocation_observed(held);
     free(writing);
 }
 
@@ -172,11 +187,22 @@ struct ordering {
 
 static void send_order(struct flyt_held *held);
 
+/* What an order of this revision has come to. Who waits is told; held may go. */
+static void note_answer(struct flyt_held *held, uint64_t revision, int error, const flyt_outcome *outcome)
+{
+    held->answered_revision = revision;
+    held->answer_error = error;
+    held->answer_status = error ? FLYT_STATUS_OK : outcome->status;
+    if (!error && flyt_text_set(&held->answer_text, outcome->text))
+        flyt_warn("allocation %s: no memory for its node's answer", held->id_text);
+    tell_orders(held, revision, error, outcome);
+}
+
 /* The node is gone, or the order went wrong on the way: it is given again when the node registers or asks. */
 static void order_failed(struct flyt_held *held, uint64_t revision, int status)
 {
     flyt_debug("allocation %s: order to node %s failed: %s", held->id_text, held->node->key, strerror(-status));
-    tell_orders(held, revision, status, NULL);
+    note_answer(held, revision, status, NULL);
 }
 
 bool flyt_held_outgrow(struct flyt_held *held, uint64_t revision, unsigned generation)
@@ -200,37 +226,25 @@ bool flyt_held_outgrow(struct flyt_held *held, uint64_t revision, unsigned gener
     return true;
 }
 
-static void order_answered(void *user, int status, void *result)
+/* The node's answer to an order; held may go. */
+static void take_answer(struct flyt_held *held, const struct ordering *ordering, const flyt_apply_res *res)
 {
-    struct ordering *ordering = user;
-    struct flyt_cluster *cluster = ordering->cluster;
-    struct flyt_held *held = flyt_held_find(cluster, ordering->id);
-    uint64_t revision = ordering->revision;
-    bool is_removal = ordering->is_removal;
-    flyt_apply_res *res = result;
+    struct flyt_cluster *cluster = held->cluster;
+    const flyt_allocation_use *use = NULL;
 
-    free(ordering);
-    if (!held)
-        return;
-    held->is_ordering = false;
-    if (status) {
-        order_failed(held, revision, status);
-        return;
-    }
     if (res->outcome.status == FLYT_STATUS_STALE && res->epoch > cluster->epoch) {
         flyt_lead_claimed(cluster, held->node, res->epoch);
-        tell_orders(held, revision, -ESTALE, &res->outcome);
+        note_answer(held, ordering->revision, -ESTALE, &res->outcome);
         return;
     }
     if (res->outcome.status != FLYT_STATUS_OK) {
-        tell_orders(held, revision, 0, &res->outcome);
+        note_answer(held, ordering->revision, 0, &res->outcome);
         return;
     }
-    if (is_removal) {
+    if (ordering->is_removal) {
         cluster->ops->allocation_removed(held);
         return;
     }
-    const flyt_allocation_use *use = NULL;
     for (unsigned i = 0; i < res->uses.uses_len && !use; i++)
         if (res->uses.uses_val[i].id == held->id)
             use = &res->uses.uses_val[i];
@@ -241,12 +255,33 @@ static void order_answered(void *user, int status, void *result)
     flyt_outcome outcome = use ? use->outcome : res->outcome;
     if (use)
         cluster->ops->allocation_used(held, use);
-    tell_orders(held, revision, 0, &outcome);
-    held = flyt_held_find(cluster, use ? use->id : 0);
-    if (held && !held->is_ordering && held->revision > revision)
+    note_answer(held, ordering->revision, 0, &outcome);
+}
+
+static void order_answered(void *user, int status, void *result)
+{
+    struct ordering ordering = *(struct ordering *)user;
+    struct flyt_held *held = flyt_held_find(ordering.cluster, ordering.id);
+
+    free(user);
+    if (!held)
+        return;
+    held->is_ordering = false;
+    if (status)
+        order_failed(held, ordering.revision, status);
+    else
+        take_answer(held, &ordering, result);
+    held = flyt_held_find(ordering.cluster, ordering.id);
+    if (!held)
+        return;
+    /* Who asked for a later order meanwhile waits for that one's answer, whatever has become of this one. */
+    if (!held->is_ordering && (!STAILQ_EMPTY(&held->order_waiters) || held->revision > ordering.revision))
         send_order(held);
-    else if (held)
-        cluster->ops->allocation_answered(held);
+    else if (!status && !held->is_ordering)
+        ordering.cluster->ops->allocation_answered(held);
+    held = flyt_held_find(ordering.cluster, ordering.id);
+    if (held)
+        ordering.cluster->ops->allocation_observed(held);
 }
 
 static void order_written(struct flyt_held *held)

@@ -41,6 +41,12 @@ struct flyt_held {
     bool is_leaving;      /* being taken away */
     bool is_blocked_idle; /* blocked to be taken away, if no program comes before the node knows */
     uint64_t written_revision;
+    uint64_t failed_revision; /* the last one that the store did not take, or not for sure; why */
+    char *failed_text;
+    uint64_t answered_revision; /* the last one of which an order has its answer: */
+    int answer_error;           /* it had none, a negative errno */
+    flyt_status answer_status;  /* else this, with its sentence */
+    char *answer_text;
     uint64_t mend_ms;       /* monotonic: not mended again before */
     uint64_t open_revision; /* by which new programs are let in (again) */
     uint64_t created_ms;

@@ -39,6 +39,8 @@ struct flyt_cluster_ops {
     void (*allocation_used)(struct flyt_held *held, const flyt_allocation_use *use);
     void (*allocation_removed)(struct flyt_held *held);
     void (*allocation_answered)(struct flyt_held *held);
+    /* A write has ended (written_revision, failed_revision), or an order has its answer (answered_revision). */
+    void (*allocation_observed)(struct flyt_held *held);
     /* io/leader.c: each document with which leading begins, 0 or a negative errno; all were loaded; this manager leads;
      * it does not any more, and everything in memory but connections is forgotten. */
     int (*load)(struct flyt_cluster *cluster, const char *collection, const cJSON *document);

@@ -51,6 +51,8 @@ void flyt_held_free(struct flyt_held *held)
     free(held->vm_ip);
     free(held->tenant);
     free(held->use_text);
+    free(held->failed_text);
+    free(held->answer_text);
     free(held);
 }
 
@@ -145,7 +147,7 @@ void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use)
         if (held->state != FLYT_ALLOCATION_ORPHAN)
             flyt_held_write(held, NULL, NULL);
     }
-    flyt_resize_used(held);
+    flyt_resize_look(held);
     flyt_drain_look(held);
     flyt_migration_go_on(held);
 }
@@ -434,14 +436,17 @@ static void block_written(void *user, struct flyt_held *held, enum flyt_store_re
 static void mend(struct flyt_held *held, uint64_t now_ms)
 {
     bool is_wrong = held->is_leaving || held->applied_revision < held->revision;
+    bool is_written = flyt_held_is_written(held);
 
-    if (!is_wrong || held->is_ordering || held->resize || flyt_migration_holds_orders(held) || !held->is_granted ||
+    if (!is_wrong || held->is_ordering || flyt_migration_holds_orders(held) || !held->is_granted ||
         now_ms < held->mend_ms)
         return;
     if (held->state == FLYT_ALLOCATION_ORPHAN && !held->is_leaving)
         return;
+    if (!is_written && held->failed_revision < held->revision)
+        return; /* it is being written */
     held->mend_ms = now_ms + MEND_MS;
-    if (held->state != FLYT_ALLOCATION_ORPHAN && held->written_revision < held->revision)
+    if (!is_written)
         flyt_held_write_and_order(held);
     else if (held->node->is_registered)
         flyt_held_order(held, NULL, NULL);

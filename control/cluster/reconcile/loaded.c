@@ -37,6 +37,8 @@ void flyt_held_loaded(struct flyt_cluster *cluster)
          */
         for (unsigned j = 0; j < held->part_count && held->written_revision == held->revision && !held->migration; j++)
             held->revision += held->parts[j].revision != held->revision;
+        if (held->written_revision < held->revision)
+            held->failed_revision = held->revision;
         held->is_leaving = held->state == FLYT_ALLOCATION_ENDING;
         struct flyt_vm *vm = held->is_leaving ? NULL : flyt_vm_get(cluster, held->vm_ip);
         if (vm && !vm->held) {

@@ -24,19 +24,15 @@
 #include "control/cluster/io/measure.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/allocation.h"
-#include "control/cluster/model/capacity.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/desired.h"
-#include "control/cluster/model/gpu.h"
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/part.h"
-#include "control/cluster/model/quota.h"
-#include "control/cluster/model/session.h"
+#include "control/cluster/model/resize.h"
 #include "control/cluster/model/share.h"
 #include "control/cluster/model/table.h"
-#include "control/cluster/model/tenant.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/resize.h"
@@ -63,23 +59,17 @@ struct flyt_resize {
     char who[FLYT_NAME_BYTES_MAX + 1];
     flyt_set_number sms, memory_bytes, minimum_pct, maximum_pct, window_ms, priority, suspended;
     bool when_free, force, is_from_document;
-    bool is_recorded; /* in the GPUs' documents */
-    flyt_status refusal;
-    char refusal_text[512];
-    bool is_taken_back; /* the node refused: what was before is written and ordered */
-    bool is_running;
-    bool is_late;  /* who asked has heard that the node has not answered: nobody waits for its servers */
+    enum flyt_resize_state state;
+    bool is_late;  /* its time is over */
     bool migrates; /* the size is had on another GPU: */
     char *target;  /* this one, or any */
     flyt_migration_bounds bounds;
     unsigned stream_count, packing;
+    flyt_status refusal; /* by the node */
+    char refusal_text[512];
     uint64_t timeout_ms, revision;
     sd_event_source *timer;
-    struct flyt_part *before; /* parts as they were */
-    bool when_free_before, suspended_before;
-    struct flyt_share share_before;
-    int priority_before;
-    unsigned shown_before;
+    struct flyt_resize_size before;
     cJSON *document_before;
     /* of the edit of the document */
     struct flyt_error err;
@@ -87,7 +77,7 @@ struct flyt_resize {
     int edit_status;
     char id[2 * FLYT_NAME_BYTES_MAX];
     bool puts_back;
-    bool is_editing, is_ordered, is_over; /* is_ordered: node_answered is still to come */
+    bool is_editing;
     TAILQ_ENTRY(flyt_resize) entry;
 };
 
@@ -110,21 +100,29 @@ static const struct field {
 enum { FIELDS = sizeof fields / sizeof *fields };
 
 static void begin(struct flyt_resize *resize);
+static void look(struct flyt_resize *resize);
 
 static void resize_free(struct flyt_resize *resize)
 {
     sd_event_source_disable_unref(resize->timer);
-    free(resize->before);
     free(resize->target);
     cJSON_Delete(resize->document_before);
     free(resize);
 }
 
-/* One that is over goes when neither the store's thread nor an order has it any more. */
+/* One that is over goes when the store's thread has it no more. */
 static void let_go(struct flyt_resize *resize)
 {
-    if (resize->is_over && !resize->is_editing && !resize->is_ordered)
+    if (resize->state == FLYT_RESIZE_OVER && !resize->is_editing)
         resize_free(resize);
+}
+
+static void leave(struct flyt_resize *resize)
+{
+    TAILQ_REMOVE(&resize->vm->resizes, resize, entry);
+    resize->state = FLYT_RESIZE_OVER;
+    resize->timer = sd_event_source_disable_unref(resize->timer);
+    let_go(resize);
 }
 
 static void reply(struct flyt_resize *resize, flyt_status status, const char *text)
@@ -172,9 +170,7 @@ static void finish(struct flyt_resize *resize, flyt_status status, const char *t
             vm->held->grow_ms = flyt_clock_ms() + GROW_REFUSED_MS;
         flyt_event_add(resize->cluster, "vm.resize_refused", resize->who, vm->key, NULL, NULL, "%s", text);
     }
-    TAILQ_REMOVE(&vm->resizes, resize, entry);
-    resize->is_over = true;
-    let_go(resize);
+    leave(resize);
     if (TAILQ_FIRST(&vm->resizes)) {
         begin(TAILQ_FIRST(&vm->resizes));
     } else if (vm->wants_again) {
@@ -289,83 +285,7 @@ static void refuse(struct flyt_resize *resize, flyt_status status, const char *t
     finish(resize, status, text);
 }
 
-/* ---- what is granted ---- */
-
-static int keep_parts(struct flyt_resize *resize, const struct flyt_held *held)
-{
-    resize->before = calloc(held->part_count, sizeof *resize->before);
-    if (!resize->before)
-        return -ENOMEM;
-    memcpy(resize->before, held->parts, held->part_count * sizeof *resize->before);
-    resize->when_free_before = held->when_free;
-    resize->share_before = held->share;
-    resize->priority_before = held->priority;
-    resize->suspended_before = held->is_suspended;
-    resize->shown_before = held->shown_sms;
-    return 0;
-}
-
-/* A window matters only where there are turns. */
-static bool is_other_share(const struct flyt_share *one, const struct flyt_share *other)
-{
-    return one->minimum_pct != other->minimum_pct || one->maximum_pct != other->maximum_pct ||
-           one->window_ms != other->window_ms;
-}
-
-static void count_all(struct flyt_held *held)
-{
-    for (unsigned i = 0; i < held->part_count; i++)
-        flyt_gpu_count(held->parts[i].card);
-}
-
-static void put_parts_back(struct flyt_resize *resize, struct flyt_held *held)
-{
-    flyt_held_charge(held, false);
-    for (unsigned i = 0; i < held->part_count; i++) {
-        struct flyt_part *part = &held->parts[i];
-        /* What the resize had added may be in use by now: it leaves like any other. */
-        struct flyt_part old = resize->before[i];
-        for (unsigned word = 0; word < FLYT_GROUP_WORDS; word++)
-            old.leaving.words[word] |= (part->groups.words[word] | part->leaving.words[word]) & ~old.groups.words[word];
-        *part = old;
-    }
-    held->when_free = resize->when_free_before;
-    held->share = resize->share_before;
-    held->priority = resize->priority_before;
-    held->is_suspended = resize->suspended_before;
-    held->shown_sms = resize->shown_before;
-    flyt_held_charge(held, true);
-    count_all(held);
-}
-
-/* Whether no running program's launches have needed more SMs than it is to have. */
-static bool within_need(const struct flyt_resize *resize, const struct flyt_held *held, struct flyt_error *err)
-{
-    return resize->force || flyt_session_needs_fit(held, resize->before, held->parts, err);
-}
-
-static bool within_quota(struct flyt_resize *resize, const struct flyt_held *held, struct flyt_error *err)
-{
-    struct flyt_tenant *tenant = flyt_tenant_get(resize->cluster, held->tenant);
-    struct flyt_quota more = {0}, used;
-    char reason[sizeof err->text];
-
-    if (!tenant || resize->force)
-        return true;
-    used = tenant->used;
-    for (unsigned i = 0; i < held->part_count; i++) {
-        const struct flyt_part *now = &held->parts[i], *old = &resize->before[i];
-        more.sm_count += now->sm_count > old->sm_count ? now->sm_count - old->sm_count : 0;
-        more.memory_bytes += now->memory_bytes > old->memory_bytes ? now->memory_bytes - old->memory_bytes : 0;
-    }
-    if (flyt_quota_allows(held->tenant, &tenant->quota, &used, &more, reason, sizeof reason))
-        return true;
-    flyt_measure_limit(resize->cluster, "quota");
-    flyt_error_set(err, -EDQUOT, "%s", reason);
-    return false;
-}
-
-static void node_answered(void *user, int status, const flyt_outcome *outcome);
+/* ---- what it makes of the allocation ---- */
 
 /* For events. */
 static cJSON *describe(const struct flyt_held *held, const struct flyt_part *part)
@@ -378,195 +298,211 @@ static cJSON *describe(const struct flyt_held *held, const struct flyt_part *par
     return object;
 }
 
-static void parts_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+static void tell_recorded(const struct flyt_resize *resize, const struct flyt_held *held)
 {
-    struct flyt_cluster *cluster = user;
-    struct flyt_resize *resize = held ? held->resize : NULL;
-    char sentence[512], size[FLYT_SIZE_TEXT_BYTES];
-
-    if (!resize || !cluster)
-        return;
-    if (resize->is_taken_back) {
-        flyt_held_order(held, NULL, NULL);
-        finish(resize, resize->refusal, resize->refusal_text);
-        return;
-    }
-    if (result != FLYT_STORE_OK) {
-        /* Some of the GPUs' documents may have that revision: what was before gets a number of its own. */
-        put_parts_back(resize, held);
-        held->revision++;
-        flyt_held_write(held, NULL, NULL);
-        flyt_held_order(held, NULL, NULL);
-        snprintf(sentence, sizeof sentence, "the store did not take it: %.300s", err);
-        refuse(resize, FLYT_STATUS_UNAVAILABLE, sentence);
-        return;
-    }
-    resize->is_recorded = true;
-    resize->revision = held->revision;
-    struct flyt_held old = {.share = resize->share_before,
+    const struct flyt_resize_size *before = &resize->before;
+    struct flyt_held old = {.share = before->share,
                             .isolation = held->isolation,
-                            .priority = resize->priority_before,
-                            .is_suspended = resize->suspended_before};
-    cJSON *before = describe(&old, &resize->before[0]), *after = describe(held, &held->parts[0]);
-    if (held->is_suspended != old.is_suspended)
-        flyt_event_add(cluster, held->is_suspended ? "vm.suspended" : "vm.resumed", resize->who, held->vm_ip, before,
-                       after, "VM %s is %s, revision %" PRIu64, held->vm_ip,
+                            .priority = before->priority,
+                            .is_suspended = before->is_suspended};
+    cJSON *was = describe(&old, &before->parts[0]), *is = describe(held, &held->parts[0]);
+    char size[FLYT_SIZE_TEXT_BYTES];
+
+    if (held->is_suspended != before->is_suspended)
+        flyt_event_add(resize->cluster, held->is_suspended ? "vm.suspended" : "vm.resumed", resize->who, held->vm_ip,
+                       was, is, "VM %s is %s, revision %" PRIu64, held->vm_ip,
                        held->is_suspended ? "suspended" : "resumed", held->revision);
     else
-        flyt_event_add(cluster, "vm.resized", resize->who, held->vm_ip, before, after,
+        flyt_event_add(resize->cluster, "vm.resized", resize->who, held->vm_ip, was, is,
                        "VM %s: %u SMs and %s on each GPU, revision %" PRIu64, held->vm_ip, held->parts[0].sm_count,
                        flyt_size_text(held->parts[0].memory_bytes, size), held->revision);
-    resize->is_ordered = true;
-    flyt_held_order(held, node_answered, resize);
 }
 
-/* The node holds it no longer back: what was before is written and ordered. */
-static void take_back(struct flyt_resize *resize, struct flyt_held *held, flyt_status status, const char *text)
+/* The store or the node did not take it: what was before gets a revision of its own, for some of the GPUs' documents,
+ * or the node, may have the one that failed. */
+static void put_back(struct flyt_resize *resize, struct flyt_held *held)
 {
-    put_parts_back(resize, held);
-    resize->is_taken_back = true;
-    resize->refusal = status;
-    snprintf(resize->refusal_text, sizeof resize->refusal_text, "%s", text);
+    flyt_resize_put_back(held, &resize->before);
     held->revision++;
-    resize->revision = held->revision;
     put_document_back(resize);
-    flyt_held_write(held, parts_written, resize->cluster);
 }
 
-/* The answer to its own order; it may be over by then. The next resize of the VM begins after this one has its answer,
- * so that no other one's refusal is taken for its own. */
-static void node_answered(void *user, int status, const flyt_outcome *outcome)
-{
-    struct flyt_resize *resize = user;
-    char sentence[512];
+/* ---- how far it is ---- */
 
-    resize->is_ordered = false;
-    if (resize->is_over) {
-        let_go(resize);
-        return;
-    }
-    struct flyt_held *held = resize->vm->held;
-    if (!held || held->resize != resize)
-        return; /* it is about to be cancelled */
-    if (status) {
-        snprintf(sentence, sizeof sentence,
-                 "recorded at revision %" PRIu64 ", not acknowledged: node %s did not answer (%s); it takes hold when "
-                 "the node is back",
-                 resize->revision, held->node->key, strerror(-status));
-        finish(resize, FLYT_STATUS_TIMEOUT, sentence);
-    } else if (outcome->status != FLYT_STATUS_OK) {
-        snprintf(sentence, sizeof sentence, "%.400s; revision %" PRIu64 " is taken back",
-                 *outcome->text ? outcome->text : "the node refused", resize->revision);
-        take_back(resize, held, outcome->status, sentence);
-    } else {
-        flyt_resize_used(held);
-        if (held->resize == resize && resize->is_late)
-            finish(resize, FLYT_STATUS_TIMEOUT, "");
-    }
+static struct flyt_resize_seen see(const struct flyt_resize *resize)
+{
+    const struct flyt_held *held = resize->vm->held;
+    struct flyt_resize_seen seen = {.is_late = resize->is_late, .is_waited = resize->call != NULL};
+    unsigned sms;
+
+    if (resize->state < FLYT_RESIZE_WRITING)
+        return seen;
+    seen.is_written = held->written_revision >= resize->revision;
+    seen.has_failed = held->failed_revision >= resize->revision;
+    seen.is_answered = held->answered_revision >= resize->revision;
+    seen.answer_error = held->answer_error;
+    seen.is_refused = held->answer_status != FLYT_STATUS_OK;
+    seen.is_applied =
+        held->applied_revision >= resize->revision && held->use_status == FLYT_STATUS_OK && !held->is_ordering;
+    seen.switch_state = flyt_resize_least_switched(held, &resize->before, &sms);
+    seen.is_still = !held->is_suspended || resize->before.is_suspended || flyt_share_is_still(held);
+    seen.is_short = flyt_resize_short_part(held) != NULL;
+    return seen;
 }
 
-/* How far the running servers have come with the SMs that the resize has changed: the slot that is least far, and in
- * *ret_sms what that has now. KEPT says more than TARGET: there is nothing to wait for. */
-static flyt_switch_state least_switched(const struct flyt_resize *resize, const struct flyt_held *held,
-                                        unsigned *ret_sms)
+static void say_short(struct flyt_resize *resize, const struct flyt_part *part)
 {
-    flyt_switch_state least = FLYT_SWITCH_VACATED;
-
-    for (unsigned i = 0; i < held->part_count && least != FLYT_SWITCH_KEPT; i++) {
-        const struct flyt_groupset *now = &held->parts[i].groups, *old = &resize->before[i].groups;
-        const struct flyt_slot_use *use = &held->uses[i];
-        flyt_switch_state state = i < held->use_count ? use->switch_state : FLYT_SWITCH_TARGET;
-        if (memcmp(now->words, old->words, sizeof now->words) != 0 && (state == FLYT_SWITCH_KEPT || state < least)) {
-            least = state;
-            *ret_sms = use->sm_count;
-        }
-    }
-    return least;
-}
-
-/* Where it has less than it wants: says so, for who asked and as the VM's reason. Returns whether that is so. */
-static bool finish_short(struct flyt_resize *resize, const struct flyt_held *held)
-{
-    const struct flyt_part *part = held->parts;
     char reason[128], sentence[256];
 
-    while (part < held->parts + held->part_count && !flyt_part_is_short(part))
-        part++;
-    if (part == held->parts + held->part_count)
-        return false;
     snprintf(reason, sizeof reason, "%u of %u SMs now, the others as other VMs' programs leave them", part->sm_count,
              part->wanted_sms);
     snprintf(sentence, sizeof sentence, "recorded at revision %" PRIu64 ": %s", resize->revision, reason);
-    flyt_vm_set_reason(held->vm, reason);
+    flyt_vm_set_reason(resize->vm, reason);
     finish(resize, FLYT_STATUS_TIMEOUT, sentence);
-    return true;
 }
 
-void flyt_resize_used(struct flyt_held *held)
+static void say_kept(struct flyt_resize *resize, const struct flyt_held *held)
 {
-    struct flyt_resize *resize = held->resize;
-    unsigned sms = 0;
     char sentence[256];
+    unsigned sms = 0;
 
-    if (!resize || !resize->is_recorded || resize->is_taken_back || held->is_ordering ||
-        held->applied_revision < resize->revision || held->use_status != FLYT_STATUS_OK)
-        return;
-    flyt_switch_state state = least_switched(resize, held, &sms);
-    if (state == FLYT_SWITCH_TARGET || (held->is_suspended && !resize->suspended_before && !flyt_share_is_still(held)))
-        return;
-    flyt_vm_tell(held->vm, "resized");
-    if (state != FLYT_SWITCH_KEPT && finish_short(resize, held))
-        return;
-    flyt_vm_set_reason(held->vm, NULL);
+    flyt_resize_least_switched(held, &resize->before, &sms);
+    flyt_vm_set_reason(resize->vm, NULL);
     snprintf(sentence, sizeof sentence,
              "recorded at revision %" PRIu64 "; running programs keep their %u SMs until they start again",
              resize->revision, sms);
-    finish(resize, state == FLYT_SWITCH_KEPT ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_OK,
-           state == FLYT_SWITCH_KEPT ? sentence : "");
+    finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+}
+
+static void say_late(struct flyt_resize *resize)
+{
+    char sentence[256];
+
+    snprintf(sentence, sizeof sentence,
+             "recorded at revision %" PRIu64 ", not acknowledged by the node and its servers yet", resize->revision);
+    if (resize->state == FLYT_RESIZE_OVER)
+        finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+    else
+        reply(resize, FLYT_STATUS_TIMEOUT, sentence);
+}
+
+static void say_unreached(struct flyt_resize *resize, const struct flyt_held *held)
+{
+    char sentence[512];
+
+    snprintf(sentence, sizeof sentence,
+             "recorded at revision %" PRIu64 ", not acknowledged: node %s did not answer (%s); it takes hold when "
+             "the node is back",
+             resize->revision, held->node->key, strerror(-held->answer_error));
+    finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+}
+
+static void take_back(struct flyt_resize *resize, struct flyt_held *held)
+{
+    const char *why = held->answer_text ? held->answer_text : "";
+
+    resize->refusal = held->answer_status;
+    snprintf(resize->refusal_text, sizeof resize->refusal_text, "%.400s; revision %" PRIu64 " is taken back",
+             *why ? why : "the node refused", resize->revision);
+    put_back(resize, held);
+    resize->revision = held->revision;
+    flyt_held_write(held, NULL, NULL);
+}
+
+static void give_up(struct flyt_resize *resize, struct flyt_held *held)
+{
+    char sentence[512];
+
+    snprintf(sentence, sizeof sentence, "the store did not take it: %.300s",
+             held->failed_text ? held->failed_text : "");
+    put_back(resize, held);
+    flyt_held_write_and_order(held);
+    finish(resize, FLYT_STATUS_UNAVAILABLE, sentence);
+}
+
+static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
+{
+    struct flyt_held *held = resize->vm->held;
+
+    switch (step) {
+    case FLYT_RESIZE_WAIT:
+    case FLYT_RESIZE_LOOK:
+        break;
+    case FLYT_RESIZE_ORDER:
+        tell_recorded(resize, held);
+        flyt_held_order(held, NULL, NULL);
+        break;
+    case FLYT_RESIZE_PUT_BACK:
+        give_up(resize, held);
+        break;
+    case FLYT_RESIZE_TAKE_BACK:
+        take_back(resize, held);
+        break;
+    case FLYT_RESIZE_SAY_QUEUED:
+        finish(resize, FLYT_STATUS_CONFLICT,
+               "nothing was changed: a resize of the VM before this one waits for the store or the node");
+        break;
+    case FLYT_RESIZE_SAY_UNKNOWN:
+        reply(resize, FLYT_STATUS_TIMEOUT, "whether it will be recorded is not known yet: the store is slow");
+        break;
+    case FLYT_RESIZE_SAY_UNREACHED:
+        say_unreached(resize, held);
+        break;
+    case FLYT_RESIZE_SAY_LATE:
+        say_late(resize);
+        break;
+    case FLYT_RESIZE_SAY_KEPT:
+        flyt_vm_tell(resize->vm, "resized");
+        say_kept(resize, held);
+        break;
+    case FLYT_RESIZE_SAY_SHORT:
+        flyt_vm_tell(resize->vm, "resized");
+        say_short(resize, flyt_resize_short_part(held));
+        break;
+    case FLYT_RESIZE_SAY_DONE:
+        flyt_vm_tell(resize->vm, "resized");
+        flyt_vm_set_reason(resize->vm, NULL);
+        finish(resize, FLYT_STATUS_OK, "");
+        break;
+    case FLYT_RESIZE_SAY_REFUSED:
+        flyt_held_order(held, NULL, NULL);
+        finish(resize, resize->refusal, resize->refusal_text);
+        break;
+    }
+}
+
+static void look(struct flyt_resize *resize)
+{
+    enum flyt_resize_step step;
+
+    do {
+        const struct flyt_resize_seen seen = see(resize);
+        enum flyt_resize_state next;
+        step = flyt_resize_next(resize->state, &seen, &next);
+        bool is_over = next == FLYT_RESIZE_OVER;
+        resize->state = next;
+        do_step(resize, step);
+        if (is_over)
+            return;
+    } while (step != FLYT_RESIZE_WAIT);
+}
+
+void flyt_resize_look(struct flyt_held *held)
+{
+    if (held->resize)
+        look(held->resize);
 }
 
 static int on_timeout(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_resize *resize = user;
-    char sentence[256];
 
-    /* The order goes on; who asked hears what is known now. */
-    if (!resize->is_running) {
-        finish(resize, FLYT_STATUS_CONFLICT,
-               "nothing was changed: a resize of the VM before this one waits for the store or the node");
-    } else if (resize->is_recorded && !resize->is_taken_back) {
-        snprintf(sentence, sizeof sentence,
-                 "recorded at revision %" PRIu64 ", not acknowledged by the node and its servers yet",
-                 resize->revision);
-        resize->is_late = resize->is_ordered;
-        if (resize->is_late)
-            reply(resize, FLYT_STATUS_TIMEOUT, sentence);
-        else
-            finish(resize, FLYT_STATUS_TIMEOUT, sentence);
-    } else if (resize->call) {
-        reply(resize, FLYT_STATUS_TIMEOUT, "whether it will be recorded is not known yet: the store is slow");
-    }
+    resize->is_late = true;
+    look(resize);
     return 0;
 }
 
 /* ---- the way of one ---- */
-
-/* How the VM shares SMs, its priority, whether it is suspended, and which SMs it shows: all as its document says.
- * Whether its SMs are its own stays as it was granted. Returns whether something is another than before. */
-static bool change_share(const struct flyt_resize *resize, struct flyt_held *held)
-{
-    const struct flyt_desired *desired = &resize->vm->desired;
-
-    held->share = flyt_vm_share(resize->vm);
-    held->share.is_timed = resize->share_before.is_timed;
-    if (!held->share.is_timed)
-        held->share.minimum_pct = held->share.maximum_pct = 0;
-    held->priority = desired->priority;
-    held->is_suspended = desired->is_suspended;
-    held->shown_sms = flyt_desired_shown(desired);
-    return held->shown_sms != resize->shown_before || is_other_share(&held->share, &resize->share_before) ||
-           held->priority != resize->priority_before || held->is_suspended != resize->suspended_before;
-}
 
 /* It moves to where there is room for it. The migration answers who asked, and ends the resize. */
 static void migrate(struct flyt_resize *resize, struct flyt_held *held)
@@ -606,11 +542,15 @@ void flyt_resize_migrated(struct flyt_held *held, flyt_status status, const char
         refuse(resize, status, text);
 }
 
-static void change_parts(struct flyt_resize *resize)
+static void change(struct flyt_resize *resize)
 {
-    struct flyt_vm *vm = resize->vm;
-    struct flyt_held *held = vm->held;
+    struct flyt_held *held = resize->vm->held;
+    const struct flyt_resize_want want = {.sms = resize->sms,
+                                          .memory_bytes = resize->memory_bytes,
+                                          .when_free = resize->when_free,
+                                          .is_forced = resize->force};
     struct flyt_error err = {0};
+    bool is_change;
 
     if (!held || !held->is_granted || held->is_leaving) {
         finish(resize, FLYT_STATUS_OK, "");
@@ -618,59 +558,30 @@ static void change_parts(struct flyt_resize *resize)
     }
     held->resize = resize;
     if (resize->migrates) {
+        resize->state = FLYT_RESIZE_MOVING;
         migrate(resize, held);
         return;
     }
-    if (keep_parts(resize, held)) {
-        refuse(resize, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
+    flyt_resize_keep(held, &resize->before);
+    flyt_status status = flyt_resize_change(held, &want, &resize->before, &is_change, &err);
+    if (status == FLYT_STATUS_QUOTA)
+        flyt_measure_limit(resize->cluster, "quota");
+    if (status != FLYT_STATUS_OK) {
+        refuse(resize, status, err.text);
         return;
     }
-    bool is_possible = true, is_change = change_share(resize, held);
-    flyt_held_charge(held, false);
-    for (unsigned i = 0; i < held->part_count && is_possible; i++) {
-        struct flyt_part *part = &held->parts[i];
-        unsigned sms = resize->sms.is_set ? (unsigned)resize->sms.value : part->wanted_sms;
-        uint64_t memory_bytes = resize->memory_bytes.is_set ? resize->memory_bytes.value : part->memory_bytes;
-        const struct flyt_part old = *part;
-        is_possible =
-            flyt_part_change(held, part, sms, memory_bytes, &err) &&
-            flyt_share_fits(held, flyt_share_minimum(held->isolation, &resize->share_before, &resize->before[i]),
-                            &held->share, part, &err);
-        is_change |= sms != old.wanted_sms || memory_bytes != old.memory_bytes || part->sm_count != old.sm_count;
-    }
-    if (!is_possible)
-        memcpy(held->parts, resize->before, held->part_count * sizeof *held->parts);
-    flyt_held_charge(held, true);
-    if (is_possible && (!within_quota(resize, held, &err) || !within_need(resize, held, &err))) {
-        flyt_held_charge(held, false);
-        memcpy(held->parts, resize->before, held->part_count * sizeof *held->parts);
-        flyt_held_charge(held, true);
-        is_possible = false;
-    }
-    if (!is_possible) {
-        held->share = resize->share_before;
-        held->priority = resize->priority_before;
-        held->is_suspended = resize->suspended_before;
-        held->shown_sms = resize->shown_before;
-    }
-    count_all(held);
-    if (!is_possible) {
-        refuse(resize,
-               err.code == -EDQUOT  ? FLYT_STATUS_QUOTA
-               : err.code == -EBUSY ? FLYT_STATUS_IN_USE
-                                    : FLYT_STATUS_NO_CAPACITY,
-               err.text);
-        return;
-    }
-    if (!is_change && held->when_free == resize->when_free) {
-        resize->revision = held->revision;
-        if (!finish_short(resize, held))
+    resize->revision = held->revision;
+    if (!is_change && resize->before.when_free == resize->when_free) {
+        const struct flyt_part *part = flyt_resize_short_part(held);
+        if (part)
+            say_short(resize, part);
+        else
             finish(resize, FLYT_STATUS_OK, "");
         return;
     }
-    held->when_free = resize->when_free;
-    held->revision++;
-    flyt_held_write(held, parts_written, resize->cluster);
+    resize->revision = ++held->revision;
+    resize->state = FLYT_RESIZE_WRITING;
+    flyt_held_write(held, NULL, NULL);
 }
 
 static void take_set(struct flyt_resize *resize)
@@ -703,13 +614,13 @@ static void document_written(void *user, int is_cancelled)
         resize_free(resize);
         return;
     }
-    if (resize->is_over) {
+    if (resize->state == FLYT_RESIZE_OVER) {
         let_go(resize);
         return;
     }
     if (resize->result == FLYT_STORE_OK && !resize->edit_status) {
         take_set(resize);
-        change_parts(resize);
+        change(resize);
         return;
     }
     snprintf(sentence, sizeof sentence, "%s%s",
@@ -726,11 +637,11 @@ static void begin(struct flyt_resize *resize)
 {
     struct flyt_wish *wish = flyt_wish_of(resize->cluster, resize->vm->key);
 
-    if (resize->is_running)
+    if (resize->state != FLYT_RESIZE_QUEUED)
         return;
-    resize->is_running = true;
+    resize->state = FLYT_RESIZE_EDITING;
     if (resize->is_from_document) {
-        change_parts(resize);
+        change(resize);
         return;
     }
     if (!wish) {
@@ -763,20 +674,8 @@ static struct flyt_resize *resize_new(struct flyt_vm *vm, const char *who, uint6
 void flyt_resize_wanted(struct flyt_vm *vm)
 {
     struct flyt_held *held = vm->held;
-    bool is_other = false;
 
-    if (!held || !held->is_granted || held->is_leaving)
-        return;
-    struct flyt_share share = flyt_vm_share(vm);
-    share.is_timed = held->share.is_timed;
-    if (!share.is_timed)
-        share.minimum_pct = share.maximum_pct = 0;
-    is_other = is_other_share(&share, &held->share) || held->priority != vm->desired.priority ||
-               held->is_suspended != vm->desired.is_suspended || held->shown_sms != flyt_desired_shown(&vm->desired);
-    for (unsigned i = 0; i < held->part_count; i++)
-        is_other |= flyt_part_is_short(&held->parts[i]) || held->parts[i].wanted_sms != vm->desired.sm_count ||
-                    held->parts[i].memory_bytes != vm->desired.memory_bytes;
-    if (!is_other)
+    if (!held || !held->is_granted || held->is_leaving || !flyt_resize_is_wanted(held, vm))
         return;
     if (!TAILQ_EMPTY(&vm->resizes) || held->migration || flyt_saving_of(held)) {
         vm->wants_again = true; /* the one under way has written this document, or it is looked at afterwards */
@@ -791,21 +690,28 @@ void flyt_resize_wanted(struct flyt_vm *vm)
     begin(resize);
 }
 
+static bool can_grow(const struct flyt_held *held, uint64_t now_ms)
+{
+    if (!held->vm || now_ms < held->grow_ms || held->migration || flyt_saving_of(held))
+        return false;
+    for (unsigned i = 0; i < held->part_count; i++)
+        if (held->parts[i].card && flyt_part_can_grow(held, &held->parts[i]))
+            return true;
+    return false;
+}
+
 void flyt_resize_tick(struct flyt_cluster *cluster)
 {
     uint64_t now_ms = flyt_clock_ms();
 
     for (size_t i = 0; i < cluster->held.count; i++) {
         struct flyt_held *held = cluster->held.items[i];
-        bool is_due = false;
-        for (unsigned j = 0; j < held->part_count && held->vm && now_ms >= held->grow_ms && !held->resize &&
-                             !held->migration && !flyt_saving_of(held);
-             j++)
-            is_due |= held->parts[j].card && flyt_part_can_grow(held, &held->parts[j]);
-        if (!is_due)
-            continue;
-        held->grow_ms = now_ms + GROW_MS;
-        flyt_resize_wanted(held->vm);
+        if (held->resize) {
+            look(held->resize);
+        } else if (can_grow(held, now_ms)) {
+            held->grow_ms = now_ms + GROW_MS;
+            flyt_resize_wanted(held->vm);
+        }
     }
 }
 
@@ -818,9 +724,7 @@ void flyt_resize_cancel(struct flyt_vm *vm, const char *why)
     for (resize = TAILQ_FIRST(&vm->resizes); resize; resize = next) {
         next = TAILQ_NEXT(resize, entry);
         reply(resize, FLYT_STATUS_CONFLICT, why);
-        TAILQ_REMOVE(&vm->resizes, resize, entry);
-        resize->is_over = true;
-        let_go(resize);
+        leave(resize);
     }
 }
 

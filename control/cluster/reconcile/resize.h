@@ -10,7 +10,9 @@ struct flyt_vm;
 
 /* A VM's document wants other SMs or memory than are granted. */
 void flyt_resize_wanted(struct flyt_vm *vm);
-void flyt_resize_used(struct flyt_held *held);
+/* Something is known of the allocation that was not: a write has ended, an order has its answer, its node has said how
+ * far it is. The resize that waits for it goes on. */
+void flyt_resize_look(struct flyt_held *held);
 /* Gives VMs that have fewer SMs than they want what has become free; every second. */
 void flyt_resize_tick(struct flyt_cluster *cluster);
 /* The VM gets another size on another GPU: its document first, then it moves. The call is answered then. */
