@@ -305,7 +305,7 @@ static void end_import(struct flyt_node_server *server, const struct flyt_manage
 
 /* ---- what happens ---- */
 
-void flyt_node_broker_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
+void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
 {
     struct flyt_node_brokerage *broker = &server->broker;
     const struct flyt_manager_link_shared *shared = &message->shared;

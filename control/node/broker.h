@@ -46,7 +46,7 @@ struct flyt_node_brokerage {
 };
 
 /* EXPORT, EXPORT_GONE, IMPORT, IMPORT_HELD, IMPORT_GONE. */
-void flyt_node_broker_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message);
+void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message);
 /* An extent of the server's session has been let go of; its charge has not been taken back yet. */
 void flyt_node_broker_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
 /* The server's process has gone; its session may go on at another. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "control/node/disk.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
 #include "control/node/naming.h"
 #include "control/node/opening.h"
@@ -304,7 +304,8 @@ static void on_stopped(struct flyt_node_saving *saving, const struct flyt_manage
     set_stage(saving, STOPPED);
 }
 
-void flyt_node_checkpoint_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
+void flyt_node_checkpoint_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told,
+                                     int fd)
 {
     struct flyt_node_saving *saving = server->saving;
 

@@ -97,8 +97,8 @@ void flyt_node_checkpoints_fini(struct flyt_node *node);
 /* ---- what happens ---- */
 
 /* MOVE_STATE, STOPPED, LEFT of a server that writes an image (server->saving). fd (-1: none) is taken over. */
-void flyt_node_checkpoint_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
-                               int fd);
+void flyt_node_checkpoint_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
+                                     int fd);
 /* The server has sent USE; its process has ended. */
 void flyt_node_checkpoint_use_came(struct flyt_node_server *server);
 void flyt_node_checkpoint_exit(struct flyt_node_server *server);

@@ -262,7 +262,7 @@ static void say_share(struct fake *fake, unsigned slot)
 }
 
 /* Hears one message. Returns its kind, 0 where the link had to be made anew. */
-static uint32_t hear(struct fake *fake)
+static uint32_t dispatch(struct fake *fake)
 {
     int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned count = 0;
@@ -414,7 +414,7 @@ static void drop_extent(struct fake *fake, uint64_t id)
     fake->message.data_bytes = 0;
     fake->message.extent = (struct flyt_manager_link_extent){.extent_id = id};
     fake_put(fake);
-    while (hear(fake) != FLYT_MANAGER_LINK_EXTENT_CREDITED)
+    while (dispatch(fake) != FLYT_MANAGER_LINK_EXTENT_CREDITED)
         continue;
     fake_answer_number(fake, (int64_t)fake->message.extent.bytes);
 }
@@ -654,7 +654,7 @@ int main(int argc, char **argv)
         poll(polls, 3, -1);
         /* One at a time: who reads the client may hear what there was. */
         if (polls[1].revents)
-            hear(fake);
+            dispatch(fake);
         else if (polls[2].revents)
             fake_send_hear(fake);
         else if (polls[0].revents)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "control/node/allocation.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"

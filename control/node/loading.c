@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "control/node/charge.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
 #include "rpc/base/clock.h"
@@ -531,7 +531,7 @@ static void on_prepared(struct flyt_node_loading *loading, const struct flyt_man
     }
 }
 
-void flyt_node_loading_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
+void flyt_node_loading_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
 {
     struct flyt_node_loading *loading = server->loading;
 

@@ -145,7 +145,8 @@ bool flyt_node_loading_is_made_to_fail(struct flyt_node_loading *loading, const 
 /* ---- what happens ---- */
 
 /* MADE, PREPARED of a server that is to have a session (server->loading). fd (-1: none) is taken over. */
-void flyt_node_loading_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
+void flyt_node_loading_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
+                                  int fd);
 /* EXTENT_GONE of one that has none yet. */
 void flyt_node_loading_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
 /* Such a server has sent USE; its process has ended. */

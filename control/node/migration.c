@@ -516,10 +516,10 @@ static void see_to_failures(struct flyt_node_migration *migration)
     if (migration->sending && migration->is_committed)
         flyt_node_send_forgive(migration);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
-        flyt_node_move_hear_source(move);
+        flyt_node_move_on_message_source(move);
     if (has_any_failed(migration) && !migration->is_failing)
         for (struct flyt_node_move *move = migration->moves; move; move = move->next)
-            flyt_node_move_hear_target(move);
+            flyt_node_move_on_message_target(move);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
         if (!move->outcome)
             continue;

@@ -204,10 +204,10 @@ static void test_libraries_without_bounds(void **state)
         unsigned count_max = i ? FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX / told.data_bytes : FLYT_NODE_MOVE_LIBRARIES_MAX;
         for (unsigned count = move->library_count; count < count_max; count++) {
             told.library.has_ended = count % 2;
-            flyt_node_move_hear(move->source, &told, -1);
+            flyt_node_move_on_message(move->source, &told, -1);
         }
         assert_int_equal(move->outcome, 0);
-        flyt_node_move_hear(move->source, &told, -1);
+        flyt_node_move_on_message(move->source, &told, -1);
         assert_int_equal(move->outcome, -ENOBUFS);
         test_migration_until_failed(test, "more libraries than the node manager keeps");
         test_migration_stayed(test, &program, 1);
@@ -235,7 +235,7 @@ static void test_a_target_that_does_not_read(void **state)
         told.data_bytes = i ? FLYT_MANAGER_LINK_DATA_BYTES_MAX : 1;
         unsigned sent_count = 0;
         while (!move->outcome && sent_count++ < 2 * FLYT_NODE_LINK_QUEUE_MAX)
-            flyt_node_move_hear(move->source, &told, -1);
+            flyt_node_move_on_message(move->source, &told, -1);
         assert_int_equal(move->outcome, -ENOBUFS);
         assert_true(queue->count <= FLYT_NODE_LINK_QUEUE_MAX && queue->bytes <= FLYT_NODE_LINK_QUEUE_BYTES_MAX);
         assert_true(i ? queue->count < FLYT_NODE_LINK_QUEUE_MAX : queue->count == FLYT_NODE_LINK_QUEUE_MAX);
@@ -276,7 +276,7 @@ static void test_descriptors_of_failures(void **state)
     told.made = (struct flyt_manager_link_made){.extent = move->extents->extent, .outcome = -ENOMEM};
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
-    flyt_node_move_hear(move->target, &told, fd);
+    flyt_node_move_on_message(move->target, &told, fd);
     is_closed(fd);
     test_migration_until_failed(test, "cannot be made on GPU 1");
     test_node_make_fail(test, NULL, NULL);
@@ -289,7 +289,7 @@ static void test_descriptors_of_failures(void **state)
     told.stopped = (struct flyt_manager_link_stopped){.move_id = move->move_id, .outcome = -EIO};
     fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
-    flyt_node_move_hear(move->source, &told, fd);
+    flyt_node_move_on_message(move->source, &told, fd);
     is_closed(fd);
     test_migration_until_failed(test, strerror(EIO));
     test_migration_stayed(test, &program, 1);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "control/node/allocation.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
@@ -201,10 +201,10 @@ void flyt_node_move_end_left(struct flyt_node_move *move)
 
 /* ---- orders ---- */
 
-void flyt_node_move_hear_target(struct flyt_node_move *move)
+void flyt_node_move_on_message_target(struct flyt_node_move *move)
 {
     if (move->stage == FLYT_NODE_MOVE_GIVEN && move->target)
-        flyt_node_server_hear_all(move->target);
+        flyt_node_server_read_all(move->target);
 }
 
 void flyt_node_move_let_go(struct flyt_node_move *move)
@@ -221,7 +221,7 @@ static void advance_switch(struct flyt_node_move *move)
 {
     if (!flyt_node_move_is_late(move, move->node->switch_ms))
         return;
-    flyt_node_move_hear_target(move);
+    flyt_node_move_on_message_target(move);
     if (move->stage == FLYT_NODE_MOVE_OVER)
         return;
     if (move->stage == FLYT_NODE_MOVE_GIVEN) {
@@ -296,11 +296,11 @@ static void end_with_session(struct flyt_node_move *move)
     lose_running_source(move, source);
 }
 
-void flyt_node_move_hear_source(struct flyt_node_move *move)
+void flyt_node_move_on_message_source(struct flyt_node_move *move)
 {
     if (!move->outcome || !move->source || move->stage >= FLYT_NODE_MOVE_LEFT)
         return;
-    flyt_node_server_hear_all(move->source);
+    flyt_node_server_read_all(move->source);
     if (is_ending(move))
         end_with_session(move);
 }
@@ -368,16 +368,16 @@ bool flyt_node_move_is_ready(const struct flyt_node_move *move)
 
 /* ---- what happens ---- */
 
-void flyt_node_move_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
+void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
 {
     struct flyt_node_move *move = server->move;
 
     if (!move && server->left_move_id)
         flyt_node_move_source_hear_returned(server, told);
     if (move && move->source == server)
-        flyt_node_move_source_hear(move, told, fd);
+        flyt_node_move_source_on_message(move, told, fd);
     else if (move && move->target == server)
-        flyt_node_move_target_hear(move, told, fd);
+        flyt_node_move_target_on_message(move, told, fd);
     else
         flyt_close(fd);
 }

@@ -160,10 +160,10 @@ void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us);
 void flyt_node_move_leave(struct flyt_node_move *move);
 /* That the session goes on at its target may have been said, and not been read: to be called before a target in GIVEN
  * is ended, and before it is decided on which side the others go on. The move may be over then. */
-void flyt_node_move_hear_target(struct flyt_node_move *move);
+void flyt_node_move_on_message_target(struct flyt_node_move *move);
 /* Before LEAVE, of one that has failed: what its source has said, and was not read, may be that its session ends. Then
  * the move is over, and has not failed. */
-void flyt_node_move_hear_source(struct flyt_node_move *move);
+void flyt_node_move_on_message_source(struct flyt_node_move *move);
 /* Is whole: the target is told that the session goes on there. */
 void flyt_node_move_let_go(struct flyt_node_move *move);
 /* Before LEAVE: the session goes on where it is, and the target is ended. */
@@ -183,7 +183,8 @@ struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migrat
 /* ---- what happens ---- */
 
 /* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED. fd (-1: none) is taken over. */
-void flyt_node_move_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
+void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
+                               int fd);
 /* The server has new memory, which is held; it has it no more; it has sent USE. */
 void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd);
 void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id);

@@ -6,7 +6,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/charge.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
@@ -158,7 +158,7 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
     if (!move && source->came_with)
         return flyt_error_set(err, -EBUSY, "it is not known yet where the session goes on");
     if (move)
-        flyt_node_move_hear_target(move);
+        flyt_node_move_on_message_target(move);
     if (move && move->stage == FLYT_NODE_MOVE_OVER)
         return -ENOENT;
     if (move && move->stage == FLYT_NODE_MOVE_GIVEN) {

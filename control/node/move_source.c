@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "control/node/allocation.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
 #include "control/node/migration_state.h"
 #include "control/node/resume.h"
@@ -245,7 +245,7 @@ static bool is_of(const struct flyt_node_move *move, const struct flyt_manager_l
     }
 }
 
-void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
+void flyt_node_move_source_on_message(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
 {
     bool is_its = is_of(move, told);
 

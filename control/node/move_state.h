@@ -56,7 +56,8 @@ void flyt_node_move_source_let_go(struct flyt_node_move *move);
  * its VM's until it has. */
 void flyt_node_move_source_end(struct flyt_node_move *move);
 /* What the source has said. fd (-1: none) is taken over. */
-void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd);
+void flyt_node_move_source_on_message(struct flyt_node_move *move, const struct flyt_manager_link_message *told,
+                                      int fd);
 /* A server without a move, which came back with a session that it had been told to leave, has it again. */
 void flyt_node_move_source_returned(struct flyt_node_server *server);
 /* What a server without a move has said that came back with a session that it had been told to leave. */
@@ -95,7 +96,8 @@ void flyt_node_move_target_load(struct flyt_node_move *move, int fd);
 /* LOADING, by way of the host: whether the target has it all, as the source left it; then it is LOADED. */
 void flyt_node_move_target_look(struct flyt_node_move *move);
 /* What the target has said. fd (-1: none) is taken over. */
-void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd);
+void flyt_node_move_target_on_message(struct flyt_node_move *move, const struct flyt_manager_link_message *told,
+                                      int fd);
 /* Forgets what was made there, closing it, and what was kept for it. */
 void flyt_node_move_target_forget(struct flyt_node_move *move);
 /* The target's process has ended. */

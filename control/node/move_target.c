@@ -9,7 +9,7 @@
 #include "control/base/size.h"
 #include "control/node/allocation.h"
 #include "control/node/charge.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
@@ -362,7 +362,7 @@ static void on_prepared(struct flyt_node_move *move, const struct flyt_manager_l
         move->times.loaded_ns = flyt_clock_ns();
 }
 
-void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
+void flyt_node_move_target_on_message(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
 {
     bool is_awaited =
         move->stage >= FLYT_NODE_MOVE_PREPARING && move->stage <= FLYT_NODE_MOVE_LOADING && !move->outcome;

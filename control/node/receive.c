@@ -10,7 +10,7 @@
 #include "control/base/size.h"
 #include "control/node/allocation.h"
 #include "control/node/arrival.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/receive_record.h"
@@ -271,7 +271,7 @@ static void see_to_failures(struct flyt_node_receive *receive)
     /* That another one goes on may have been said, and not been read. */
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
         if (arrival->loading.stage == FLYT_NODE_LOADING_GIVEN && arrival->loading.target)
-            flyt_node_server_hear_all(arrival->loading.target);
+            flyt_node_server_read_all(arrival->loading.target);
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
         if (!arrival->has_failed || arrival->is_told)
             continue;

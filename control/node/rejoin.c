@@ -16,7 +16,7 @@
 #include "control/node/allocation.h"
 #include "control/node/checkpoint.h"
 #include "control/node/groups.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/killed.h"
 #include "control/node/migration_switch.h"
 #include "control/node/move.h"
@@ -337,7 +337,7 @@ static const char *take_up(struct flyt_node_guest *guest, const struct flyt_mana
 {
     if (!is_itself(server, guest, rejoin))
         return "the session is there already";
-    flyt_node_server_hear_all(server);
+    flyt_node_server_read_all(server);
     flyt_node_checkpoint_link_lost(server);
     const char *reason = server->state == FLYT_NODE_SERVER_ENDING || !server->allocation
                              ? "the session is ending"

@@ -12,7 +12,7 @@
 #include "control/node/ended.h"
 #include "control/node/fault.h"
 #include "control/node/groups.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/loading.h"
 #include "control/node/move.h"
 #include "control/node/order.h"

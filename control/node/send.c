@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/left.h"
 #include "control/node/migration_state.h"
 #include "control/node/migration_switch.h"
@@ -245,7 +245,7 @@ void flyt_node_send_switch(struct flyt_node_migration *migration, flyt_node_sent
     /* What sources have said, and was not read, decides: one may go on already. */
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         if (move->source && move->source->state != FLYT_NODE_SERVER_AWAY)
-            flyt_node_server_hear_all(move->source);
+            flyt_node_server_read_all(move->source);
     const char *obstacle = find_obstacle(migration);
     if (!obstacle && flyt_node_left_add(migration->node, migration->allocation_id, migration->id))
         obstacle = "the node has no memory";

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/left.h"
 #include "control/node/report.h"
 #include "control/node/test_send.h"

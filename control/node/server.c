@@ -21,7 +21,7 @@
 #include "control/node/checkpoint.h"
 #include "control/node/ended.h"
 #include "control/node/fault.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/images.h"
 #include "control/node/killed.h"
 #include "control/node/loading.h"
@@ -814,7 +814,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     char how[sizeof server->end_reason];
 
     /* What it said last is still to be read: why it ended, for one. */
-    flyt_node_server_hear_all(server);
+    flyt_node_server_read_all(server);
     describe_end(server, how, sizeof how);
     was_starting = was_starting && server->state == FLYT_NODE_SERVER_STARTING;
     flyt_node_fault_leave(server);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/images.h"
 #include "control/node/mps.h"
 #include "control/node/server.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "control/node/allocation.h"
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 #include "control/node/pool.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/close_aside.h"
@@ -250,7 +250,7 @@ static void on_prepared(struct flyt_node_trial *trial, const struct flyt_manager
         set_stage(trial, FLYT_NODE_TRIAL_READY);
 }
 
-void flyt_node_trial_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
+void flyt_node_trial_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
 {
     flyt_close(fd); /* it is to make no memory */
     if (told->kind == FLYT_MANAGER_LINK_PREPARED)

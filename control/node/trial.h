@@ -81,7 +81,8 @@ void flyt_node_trial_end(struct flyt_node_trial *trial);
 /* ---- what happens ---- */
 
 /* PREPARED of its server (server->trial). fd (-1: none) is taken over. */
-void flyt_node_trial_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
+void flyt_node_trial_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
+                                int fd);
 /* Its process has ended. */
 void flyt_node_trial_exit(struct flyt_node_server *server);
 /* How many want a warm server on the GPU. */

@@ -1,4 +1,4 @@
-#include "control/node/hear.h"
+#include "control/node/link_dispatch.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -149,7 +149,7 @@ static void on_use(struct flyt_node_server *server, const struct flyt_manager_li
 }
 
 /* fd: of a kind that has one; taken over. */
-static void hear(struct flyt_node_server *server, struct flyt_manager_link_message *message, int fd)
+static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_message *message, int fd)
 {
     switch (message->kind) {
     case FLYT_MANAGER_LINK_READY:
@@ -193,13 +193,13 @@ static void hear(struct flyt_node_server *server, struct flyt_manager_link_messa
     case FLYT_MANAGER_LINK_MADE:
     case FLYT_MANAGER_LINK_PREPARED:
         if (server->saving)
-            flyt_node_checkpoint_hear(server, message, fd);
+            flyt_node_checkpoint_on_message(server, message, fd);
         else if (server->loading)
-            flyt_node_loading_hear(server, message, fd);
+            flyt_node_loading_on_message(server, message, fd);
         else if (server->trial)
-            flyt_node_trial_hear(server, message, fd);
+            flyt_node_trial_on_message(server, message, fd);
         else
-            flyt_node_move_hear(server, message, fd);
+            flyt_node_move_on_message(server, message, fd);
         break;
     case FLYT_MANAGER_LINK_RECORD:
         on_record(server, fd);
@@ -215,7 +215,7 @@ static void hear(struct flyt_node_server *server, struct flyt_manager_link_messa
     case FLYT_MANAGER_LINK_IMPORT:
     case FLYT_MANAGER_LINK_IMPORT_HELD:
     case FLYT_MANAGER_LINK_IMPORT_GONE:
-        flyt_node_broker_hear(server, message);
+        flyt_node_broker_on_message(server, message);
         break;
     case FLYT_MANAGER_LINK_RETURN:
         if (message->data_bytes && !*server->end_reason)
@@ -229,7 +229,7 @@ static void hear(struct flyt_node_server *server, struct flyt_manager_link_messa
 }
 
 /* One message. 1; 0: there is none; -1: the socket has ended. */
-static int hear_one(struct flyt_node_server *server)
+static int read_one(struct flyt_node_server *server)
 {
     static struct flyt_manager_link_message message; /* the loop's thread only */
     int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
@@ -248,15 +248,15 @@ static int hear_one(struct flyt_node_server *server)
         fd_count && (message.kind == FLYT_MANAGER_LINK_EXTENT || message.kind == FLYT_MANAGER_LINK_STOPPED ||
                      message.kind == FLYT_MANAGER_LINK_MADE || message.kind == FLYT_MANAGER_LINK_RECORD ||
                      message.kind == FLYT_MANAGER_LINK_VM_MEMORY);
-    hear(server, &message, is_taken ? fds[0] : -1);
+    dispatch(server, &message, is_taken ? fds[0] : -1);
     for (unsigned i = is_taken; i < fd_count; i++)
         flyt_close(fds[i]);
     return 1;
 }
 
-void flyt_node_server_hear_all(struct flyt_node_server *server)
+void flyt_node_server_read_all(struct flyt_node_server *server)
 {
-    while (server->link_fd >= 0 && hear_one(server) > 0)
+    while (server->link_fd >= 0 && read_one(server) > 0)
         continue;
 }
 
@@ -264,7 +264,7 @@ static int on_link(sd_event_source *source, int fd, uint32_t events, void *user)
 {
     struct flyt_node_server *server = user;
 
-    if (hear_one(server) < 0) {
+    if (read_one(server) < 0) {
         flyt_node_resume_foresee(server);
         flyt_node_server_hang_up(server); /* its process's end says the rest */
     }

@@ -1,8 +1,8 @@
 /*
- * What servers say, between server.c, hear.c and resume.c only.
+ * What servers say, between server.c, link_dispatch.c and resume.c only.
  */
-#ifndef FLYT_NODE_HEAR_H
-#define FLYT_NODE_HEAR_H
+#ifndef FLYT_NODE_LINK_DISPATCH_H
+#define FLYT_NODE_LINK_DISPATCH_H
 
 #include "control/node/server.h"
 
@@ -13,7 +13,7 @@ int flyt_node_server_watch(struct flyt_node_server *server);
 /* Closes the socket: a server without a session ends then. */
 void flyt_node_server_hang_up(struct flyt_node_server *server);
 /* Handles all messages that are there. */
-void flyt_node_server_hear_all(struct flyt_node_server *server);
+void flyt_node_server_read_all(struct flyt_node_server *server);
 /* It goes on with this socket, which is taken over, instead of its own; what was queued for that is lost. Negative
  * errno: no memory to watch it. */
 int flyt_node_server_change_link(struct flyt_node_server *server, int fd);
