@@ -15,7 +15,7 @@
 #include "control/node/checkpoint.h"
 #include "control/node/ended.h"
 #include "control/node/fault.h"
-#include "control/node/door.h"
+#include "control/node/listener.h"
 #include "control/node/groups.h"
 #include "control/node/images.h"
 #include "control/node/libraries.h"
@@ -311,7 +311,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     if (status)
         return fail_link(node, status, err);
     flyt_node_namings_init(node);
-    status = flyt_node_door_open(node, err);
+    status = flyt_node_listener_open(node, err);
     if (status)
         return status;
     if (!node->is_rejoining)
@@ -335,7 +335,7 @@ void flyt_node_fini(struct flyt_node *node)
     if (node->settings) {
         flyt_node_receives_save(node);
         flyt_node_writer_flush(node->writer);
-        flyt_node_door_close(node);
+        flyt_node_listener_close(node);
         flyt_node_pool_fini(node);
         flyt_node_faults_fini(node);
     }

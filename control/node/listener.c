@@ -1,4 +1,4 @@
-#include "control/node/door.h"
+#include "control/node/listener.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -373,7 +373,7 @@ static void open_local(struct flyt_node *node)
     }
 }
 
-int flyt_node_door_open(struct flyt_node *node, struct flyt_error *err)
+int flyt_node_listener_open(struct flyt_node *node, struct flyt_error *err)
 {
     const struct flyt_greeter_config config = {.query = answer_query,
                                                .handshake = take_stranger,
@@ -397,7 +397,7 @@ int flyt_node_door_open(struct flyt_node *node, struct flyt_error *err)
     return 0;
 }
 
-void flyt_node_door_close(struct flyt_node *node)
+void flyt_node_listener_close(struct flyt_node *node)
 {
     sd_event_source_disable_unref(node->greeter_source);
     node->greeter_source = NULL;
