@@ -273,7 +273,7 @@ static void try_next(struct flyt_node_dial *dial);
 static void connected(struct flyt_node_dial *dial)
 {
     dial->attempt = sd_event_source_disable_unref(dial->attempt);
-    flyt_node_way_prefer(dial->config.way, dial->address);
+    flyt_node_resolver_prefer(dial->config.resolver, dial->address);
     flyt_socket_tune(dial->fd);
     dial->stage = ASKING;
     await_answer(dial);
@@ -350,7 +350,7 @@ static int set_attempt(struct flyt_node_dial *dial, uint64_t ms)
 static int begin(struct flyt_node_dial *dial)
 {
     const struct flyt_node_address *address = dial->address;
-    unsigned left = flyt_node_way_count(dial->config.way) - dial->tried;
+    unsigned left = flyt_node_resolver_count(dial->config.resolver) - dial->tried;
     uint64_t within_ms = (uint64_t)flyt_clock_left_ms(dial->deadline_ms) / (left + 1) + 1;
 
     flyt_auto_close int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -371,9 +371,9 @@ static int begin(struct flyt_node_dial *dial)
 
 static void try_next(struct flyt_node_dial *dial)
 {
-    while (dial->tried < flyt_node_way_count(dial->config.way)) {
-        unsigned number = (dial->first + dial->tried++) % flyt_node_way_count(dial->config.way);
-        dial->address = flyt_node_way_address(dial->config.way, number);
+    while (dial->tried < flyt_node_resolver_count(dial->config.resolver)) {
+        unsigned number = (dial->first + dial->tried++) % flyt_node_resolver_count(dial->config.resolver);
+        dial->address = flyt_node_resolver_address(dial->config.resolver, number);
         int status = begin(dial);
         if (!status)
             return;
@@ -400,7 +400,7 @@ static int on_begin(sd_event_source *source, uint64_t usec, void *user)
     struct flyt_node_dial *dial = user;
 
     dial->attempt = sd_event_source_disable_unref(dial->attempt);
-    dial->first = flyt_node_way_first(dial->config.way);
+    dial->first = flyt_node_resolver_first(dial->config.resolver);
     try_next(dial);
     return 0;
 }

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
-#include "control/node/way.h"
+#include "control/node/resolver.h"
 #include "flyt.h"
 
 enum {
@@ -28,7 +28,7 @@ struct flyt_node_dial;
 typedef void (*flyt_node_dialed_fn)(void *user, int status, const char *sentence);
 
 struct flyt_node_dial_config {
-    struct flyt_node_way *way; /* whose addresses are known; outlives the dial */
+    struct flyt_node_resolver *resolver; /* whose addresses are known; outlives the dial */
     /* The first handshake, without a proof; read at once. */
     const flyt_handshake_args *args;
     const unsigned char *secret; /* FLYT_TICKET_KEY_BYTES; read at once */

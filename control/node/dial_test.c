@@ -169,23 +169,23 @@ static void on_dialed(void *user, int status, const char *sentence)
     snprintf(outcome->sentence, sizeof outcome->sentence, "%s", sentence);
 }
 
-static struct flyt_node_way *find_way(sd_event *event, char *const *urls, unsigned count)
+static struct flyt_node_resolver *find_way(sd_event *event, char *const *urls, unsigned count)
 {
-    struct flyt_node_way *way;
+    struct flyt_node_resolver *resolver;
     struct flyt_error err = {0};
     int status;
 
-    if (flyt_node_way_new(urls, count, &way, &err))
+    if (flyt_node_resolver_new(urls, count, &resolver, &err))
         fail_msg("%s", err.text);
     for (uint64_t until_ms = flyt_clock_ms() + WAIT_MS;
-         (status = flyt_node_way_look(way, &err)) == -EAGAIN && flyt_clock_ms() < until_ms;)
+         (status = flyt_node_resolver_look(resolver, &err)) == -EAGAIN && flyt_clock_ms() < until_ms;)
         run(event);
     if (status)
         fail_msg("%s", err.text);
-    return way;
+    return resolver;
 }
 
-static void begin(sd_event *event, struct flyt_node_way *way, uint64_t timeout_ms, bool is_forged,
+static void begin(sd_event *event, struct flyt_node_resolver *resolver, uint64_t timeout_ms, bool is_forged,
                   struct outcome *outcome)
 {
     unsigned char its_secret[FLYT_TICKET_KEY_BYTES];
@@ -200,8 +200,12 @@ static void begin(sd_event *event, struct flyt_node_way *way, uint64_t timeout_m
     memcpy(its_secret, secret, sizeof its_secret);
     its_secret[3] ^= is_forged;
     *outcome = (struct outcome){.status = 1};
-    const struct flyt_node_dial_config config = {
-        .way = way, .args = &args, .secret = its_secret, .timeout_ms = timeout_ms, .done = on_dialed, .user = outcome};
+    const struct flyt_node_dial_config config = {.resolver = resolver,
+                                                 .args = &args,
+                                                 .secret = its_secret,
+                                                 .timeout_ms = timeout_ms,
+                                                 .done = on_dialed,
+                                                 .user = outcome};
     assert_int_equal(flyt_node_dial_new(event, &config, &outcome->dial), 0);
     memset(token, 0, sizeof token); /* all was copied */
     memset(its_secret, 0, sizeof its_secret);
@@ -240,7 +244,7 @@ static void is_connected(sd_event *event, struct door *door, struct outcome *out
 struct scene {
     sd_event *event;
     struct door door;
-    struct flyt_node_way *way;
+    struct flyt_node_resolver *resolver;
 };
 
 static void open_door_at(struct scene *scene, enum manner manner, const char *url)
@@ -254,13 +258,13 @@ static void open_scene(struct scene *scene, enum manner manner)
 {
     open_door_at(scene, manner, "tcp://127.0.0.1:0");
     char *urls[] = {scene->door.url};
-    scene->way = find_way(scene->event, urls, 1);
+    scene->resolver = find_way(scene->event, urls, 1);
 }
 
 /* Without its door: that is closed. */
 static void leave_scene(struct scene *scene)
 {
-    flyt_node_way_free(scene->way);
+    flyt_node_resolver_free(scene->resolver);
     sd_event_unref(scene->event);
 }
 
@@ -275,7 +279,7 @@ static void connects(struct scene *scene)
 {
     struct outcome outcome;
 
-    begin(scene->event, scene->way, LONG_MS, false, &outcome);
+    begin(scene->event, scene->resolver, LONG_MS, false, &outcome);
     is_connected(scene->event, &scene->door, &outcome);
 }
 
@@ -285,7 +289,7 @@ static void fails(enum manner manner, uint64_t timeout_ms, bool is_forged, int s
     struct scene scene;
 
     open_scene(&scene, manner);
-    begin(scene.event, scene.way, timeout_ms, is_forged, &outcome);
+    begin(scene.event, scene.resolver, timeout_ms, is_forged, &outcome);
     until_told(scene.event, &outcome);
     if (outcome.status != status || !strstr(outcome.sentence, words) || !strstr(outcome.sentence, scene.door.url))
         fail_msg("%d, not %d: %s", outcome.status, status, outcome.sentence);
@@ -310,7 +314,7 @@ static void test_many_at_once(void **state)
 
     open_scene(&scene, TAKES);
     for (unsigned i = 0; i < DIALS; i++)
-        begin(scene.event, scene.way, LONG_MS, false, &outcomes[i]);
+        begin(scene.event, scene.resolver, LONG_MS, false, &outcomes[i]);
     for (unsigned i = 0; i < DIALS; i++)
         is_connected(scene.event, &scene.door, &outcomes[i]);
     assert_int_equal(scene.door.count, DIALS);
@@ -330,10 +334,10 @@ static void test_another_address(void **state)
     /* A unix socket is this machine's: it is not tried where there is another one; vsock is its guests'. */
     char *urls[] = {(char *)"unix:///nowhere/at/all", (char *)"vsock://2:1", nobody, (char *)"nonsense",
                     scene.door.url};
-    scene.way = find_way(scene.event, urls, 5);
-    assert_int_equal(flyt_node_way_count(scene.way), 2);
+    scene.resolver = find_way(scene.event, urls, 5);
+    assert_int_equal(flyt_node_resolver_count(scene.resolver), 2);
     connects(&scene);
-    assert_int_equal(flyt_node_way_first(scene.way), 1); /* where the next one begins */
+    assert_int_equal(flyt_node_resolver_first(scene.resolver), 1); /* where the next one begins */
     connects(&scene);
     close_scene(&scene);
 }
@@ -347,7 +351,7 @@ static void test_a_unix_socket(void **state)
     snprintf(url, sizeof url, "unix://%s/door", folder);
     open_door_at(&scene, TAKES, url);
     char *urls[] = {url};
-    scene.way = find_way(scene.event, urls, 1);
+    scene.resolver = find_way(scene.event, urls, 1);
     connects(&scene);
     close_scene(&scene);
     flyt_unlisten(url);
@@ -365,7 +369,7 @@ static void test_a_name(void **state)
     snprintf(url.host, sizeof url.host, "localhost");
     flyt_url_print(&url, text);
     char *urls[] = {text};
-    scene.way = find_way(scene.event, urls, 1);
+    scene.resolver = find_way(scene.event, urls, 1);
     connects(&scene);
     close_scene(&scene);
 }
@@ -373,13 +377,13 @@ static void test_a_name(void **state)
 static void test_no_way(void **state)
 {
     char *urls[] = {(char *)"nonsense", (char *)"tcp://:1", (char *)"vsock://2:1", (char *)"vsock://:1"};
-    struct flyt_node_way *way = NULL;
+    struct flyt_node_resolver *resolver = NULL;
     struct flyt_error err = {0};
 
-    assert_int_equal(flyt_node_way_new(urls, 4, &way, &err), -EINVAL);
+    assert_int_equal(flyt_node_resolver_new(urls, 4, &resolver, &err), -EINVAL);
     assert_non_null(strstr(err.text, "no address"));
-    assert_int_equal(flyt_node_way_new(urls, 0, &way, &err), -EINVAL);
-    assert_null(way);
+    assert_int_equal(flyt_node_resolver_new(urls, 0, &resolver, &err), -EINVAL);
+    assert_null(resolver);
 }
 
 static void test_nobody_is_there(void **state)
@@ -389,9 +393,9 @@ static void test_nobody_is_there(void **state)
 
     open_door_at(&scene, TAKES, "tcp://127.0.0.1:0");
     char *urls[] = {scene.door.url, scene.door.url};
-    scene.way = find_way(scene.event, urls, 2);
+    scene.resolver = find_way(scene.event, urls, 2);
     close_door(&scene.door);
-    begin(scene.event, scene.way, LONG_MS, false, &outcome);
+    begin(scene.event, scene.resolver, LONG_MS, false, &outcome);
     until_told(scene.event, &outcome);
     assert_int_equal(outcome.status, -ECONNREFUSED);
     assert_non_null(strstr(outcome.sentence, strerror(ECONNREFUSED)));
@@ -405,9 +409,9 @@ static void test_it_is_given_up(void **state)
     struct scene scene;
 
     open_scene(&scene, IS_SILENT);
-    begin(scene.event, scene.way, LONG_MS, false, &outcome);
+    begin(scene.event, scene.resolver, LONG_MS, false, &outcome);
     flyt_node_dial_free(outcome.dial); /* before it has begun */
-    begin(scene.event, scene.way, LONG_MS, false, &outcome);
+    begin(scene.event, scene.resolver, LONG_MS, false, &outcome);
     for (uint64_t until_ms = flyt_clock_ms() + WAIT_MS; !scene.door.came && flyt_clock_ms() < until_ms;)
         run(scene.event);
     assert_int_equal(scene.door.came, 1);

@@ -120,7 +120,7 @@ static void dial_all(struct flyt_node_move *move)
         struct connection *connection = &connections->each[i];
         connection->all = connections;
         describe(move, i, credentials, &args);
-        const struct flyt_node_dial_config config = {.way = sending->way,
+        const struct flyt_node_dial_config config = {.resolver = sending->resolver,
                                                      .args = &args,
                                                      .secret = sending->secret,
                                                      .timeout_ms = FLYT_NODE_DIAL_MS,
@@ -192,7 +192,7 @@ void flyt_node_move_connect(struct flyt_node_move *move)
     }
     if (move->connections && (!move->connections->again_ms || flyt_clock_ms() < move->connections->again_ms))
         return;
-    int status = flyt_node_way_look(sending->way, &err);
+    int status = flyt_node_resolver_look(sending->resolver, &err);
     if (!status)
         begin(move);
     else if (status != -EAGAIN)

@@ -24,7 +24,7 @@ struct flyt_node_sending *flyt_node_sending_free(struct flyt_node_sending *sendi
 {
     if (!sending)
         return NULL;
-    flyt_node_way_free(sending->way);
+    flyt_node_resolver_free(sending->resolver);
     explicit_bzero(sending->secret, sizeof sending->secret);
     free(sending);
     return NULL;
@@ -41,7 +41,7 @@ static int sending_new(const flyt_order_send_args *args, struct flyt_node_sendin
     sending->stream_count = args->stream_count;
     sending->packing = args->packing;
     sending->is_encrypted = args->is_encrypted;
-    int status = flyt_node_way_new(args->urls.urls_val, args->urls.urls_len, &sending->way, err);
+    int status = flyt_node_resolver_new(args->urls.urls_val, args->urls.urls_len, &sending->resolver, err);
     if (status)
         flyt_node_sending_free(sending);
     else

@@ -23,7 +23,7 @@
 #define FLYT_NODE_SEND_H
 
 #include "control/node/migration.h"
-#include "control/node/way.h"
+#include "control/node/resolver.h"
 
 enum {
     FLYT_NODE_SEND_ARRIVED_MS = 2000,
@@ -39,8 +39,8 @@ typedef void (*flyt_node_sent_fn)(void *user, const struct flyt_node_migration *
 
 /* What there is of the other node. */
 struct flyt_node_sending {
-    char node[FLYT_NAME_BYTES_MAX + 1]; /* its name, for sentences; empty: of before a restart */
-    struct flyt_node_way *way;          /* NULL: of before a restart */
+    char node[FLYT_NAME_BYTES_MAX + 1];  /* its name, for sentences; empty: of before a restart */
+    struct flyt_node_resolver *resolver; /* NULL: of before a restart */
     unsigned char secret[FLYT_MIGRATION_SECRET_BYTES];
     unsigned stream_count, packing;
     bool is_encrypted;

@@ -165,11 +165,11 @@ static bool is_dialed(struct test_node *test, void *user)
     return ((const struct test_dialed *)user)->status != 1;
 }
 
-static bool is_looked_up(struct test_node *test, void *way)
+static bool is_looked_up(struct test_node *test, void *resolver)
 {
     struct flyt_error err;
 
-    return flyt_node_way_look(way, &err) != -EAGAIN;
+    return flyt_node_resolver_look(resolver, &err) != -EAGAIN;
 }
 
 /* One connection with these credentials. */
@@ -180,7 +180,7 @@ struct test_dialed test_source_dial_as(struct test_node *test, struct test_sourc
         .kind = FLYT_CONNECTION_MIGRATE, .build = (char *)"b", .program_name = (char *)"test program", .pid = 99};
     char *urls[] = {test->node.listen_urls[0]};
     struct test_dialed dialed = {.status = 1};
-    struct flyt_node_way *way;
+    struct flyt_node_resolver *resolver;
     struct flyt_node_dial *dial;
 
     memcpy(args.base_hash, flyt_base_hash, sizeof args.base_hash);
@@ -188,9 +188,9 @@ struct test_dialed test_source_dial_as(struct test_node *test, struct test_sourc
     args.credentials.credentials_len = (u_int)bytes;
     args.token.token_val = (char *)source->token;
     args.token.token_len = sizeof source->token;
-    assert_int_equal(flyt_node_way_new(urls, 1, &way, &test_refusal), 0);
-    test_node_until(test, is_looked_up, way, "the door's address");
-    const struct flyt_node_dial_config config = {.way = way,
+    assert_int_equal(flyt_node_resolver_new(urls, 1, &resolver, &test_refusal), 0);
+    test_node_until(test, is_looked_up, resolver, "the door's address");
+    const struct flyt_node_dial_config config = {.resolver = resolver,
                                                  .args = &args,
                                                  .secret = its_secret,
                                                  .timeout_ms = FLYT_NODE_DIAL_MS,
@@ -201,7 +201,7 @@ struct test_dialed test_source_dial_as(struct test_node *test, struct test_sourc
     if (!dialed.status)
         source->fds[stream] = flyt_node_dial_take(dial, source->keys[stream]);
     flyt_node_dial_free(dial);
-    flyt_node_way_free(way);
+    flyt_node_resolver_free(resolver);
     return dialed;
 }
 
