@@ -20,14 +20,14 @@
 
 /* ---- its loading ---- */
 
-static struct flyt_node_arrival *arrival_of(struct flyt_node_loading *loading)
+static struct flyt_node_arrival *arrival_of(struct flyt_node_session_load *session_load)
 {
-    return (struct flyt_node_arrival *)((char *)loading - offsetof(struct flyt_node_arrival, loading));
+    return (struct flyt_node_arrival *)((char *)session_load - offsetof(struct flyt_node_arrival, session_load));
 }
 
-static void wake(struct flyt_node_loading *loading)
+static void wake(struct flyt_node_session_load *session_load)
 {
-    flyt_node_receive_wake(arrival_of(loading)->receive);
+    flyt_node_receive_wake(arrival_of(session_load)->receive);
 }
 
 static void close_all(struct flyt_node_arrival *arrival)
@@ -38,30 +38,30 @@ static void close_all(struct flyt_node_arrival *arrival)
 }
 
 /* What it says after a restart. */
-static void put_awaited(const struct flyt_node_loading *loading, struct flyt_manager_link_awaited *awaited)
+static void put_awaited(const struct flyt_node_session_load *session_load, struct flyt_manager_link_awaited *awaited)
 {
-    const struct flyt_node_loading_session *its = &loading->its;
+    const struct flyt_node_session_load_session *its = &session_load->its;
 
     awaited->started_ms = its->started_ms;
     awaited->client_pid = its->client_pid;
     memcpy(awaited->token, its->token, sizeof awaited->token);
-    flyt_node_server_secret(loading->node, loading->target->uid, loading->target->server_id, its->session_id,
-                            its->allocation_id, awaited->rejoin_secret);
+    flyt_node_server_secret(session_load->node, session_load->target->uid, session_load->target->server_id,
+                            its->session_id, its->allocation_id, awaited->rejoin_secret);
     snprintf(awaited->program, sizeof awaited->program, "%s", its->program);
     snprintf(awaited->client_address, sizeof awaited->client_address, "%s", its->client_address);
 }
 
 /* RECEIVE, with all connections. */
-static int load(struct flyt_node_loading *loading)
+static int load(struct flyt_node_session_load *session_load)
 {
     static struct flyt_manager_link_message message; /* the loop's thread only */
-    struct flyt_node_arrival *arrival = arrival_of(loading);
+    struct flyt_node_arrival *arrival = arrival_of(session_load);
     struct flyt_manager_link_receive *receive = &message.receive;
     int fds[1 + FLYT_MIGRATION_STREAMS_MAX];
 
     message.kind = FLYT_MANAGER_LINK_RECEIVE;
     message.data_bytes = 0;
-    *receive = (struct flyt_manager_link_receive){.move_id = loading->move_id};
+    *receive = (struct flyt_manager_link_receive){.move_id = session_load->move_id};
     receive->streams.stream_count = arrival->stream_count;
     receive->streams.is_encrypted = arrival->receive->is_encrypted;
     if (arrival->receive->is_encrypted)
@@ -70,64 +70,65 @@ static int load(struct flyt_node_loading *loading)
         fds[i] = arrival->fds[i];
         arrival->fds[i] = -1;
     }
-    put_awaited(loading, &receive->awaited);
-    flyt_node_loading_send(loading, &message, fds, 1 + arrival->stream_count);
+    put_awaited(session_load, &receive->awaited);
+    flyt_node_session_load_send(session_load, &message, fds, 1 + arrival->stream_count);
     explicit_bzero(receive, sizeof *receive);
     close_all(arrival);
     return 0;
 }
 
-static void on_loaded(struct flyt_node_loading *loading, const struct flyt_manager_link_prepared *prepared)
+static void on_loaded(struct flyt_node_session_load *session_load, const struct flyt_manager_link_prepared *prepared)
 {
-    const struct flyt_node_arrival *arrival = arrival_of(loading);
+    const struct flyt_node_arrival *arrival = arrival_of(session_load);
 
     flyt_info("session %016" PRIx64 ": has arrived, vm=%s program=%s gpu=%u server_pid=%d extents=%u bytes=%" PRIu64,
-              loading->its.session_id, arrival->receive->vm_ip, loading->its.program, loading->target->gpu->index,
-              (int)loading->target->pid, loading->session->extents.count, loading->session->extents.bytes);
+              session_load->its.session_id, arrival->receive->vm_ip, session_load->its.program,
+              session_load->target->gpu->index, (int)session_load->target->pid, session_load->session->extents.count,
+              session_load->session->extents.bytes);
 }
 
-static void on_gone_on(struct flyt_node_loading *loading, struct flyt_node_server *server)
+static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_node_server *server)
 {
-    struct flyt_node_receive *receive = arrival_of(loading)->receive;
+    struct flyt_node_receive *receive = arrival_of(session_load)->receive;
     char id[20];
 
-    flyt_node_receive_moved(receive, loading->its.session_id);
+    flyt_node_receive_moved(receive, session_load->its.session_id);
     receive->memory_bytes += server->extents.bytes;
     receive->standstill_us = (flyt_clock_ns() - receive->switch_ns) / 1000;
     server->node->sessions_moved++;
-    snprintf(id, sizeof id, "%016" PRIx64, loading->its.session_id);
+    snprintf(id, sizeof id, "%016" PRIx64, session_load->its.session_id);
     flyt_info("session %s: goes on here, vm=%s program=%s gpu=%u server_pid=%d", id, receive->vm_ip,
-              loading->its.program, server->gpu->index, (int)server->pid);
-    flyt_node_tell(server->node, "session.arrived", id, "program %s of VM %s, from another node", loading->its.program,
-                   receive->vm_ip);
+              session_load->its.program, server->gpu->index, (int)server->pid);
+    flyt_node_tell(server->node, "session.arrived", id, "program %s of VM %s, from another node",
+                   session_load->its.program, receive->vm_ip);
     flyt_node_changed(server->node);
 }
 
-static void on_failed(struct flyt_node_loading *loading, enum flyt_node_loading_end how, flyt_status status,
-                      const char *sentence)
+static void on_failed(struct flyt_node_session_load *session_load, enum flyt_node_session_load_end how,
+                      flyt_status status, const char *sentence)
 {
-    struct flyt_node_arrival *arrival = arrival_of(loading);
+    struct flyt_node_arrival *arrival = arrival_of(session_load);
     struct flyt_node_receive *receive = arrival->receive;
 
     close_all(arrival);
-    flyt_warn("session %016" PRIx64 ": does not go on here, vm=%s program=%s: %s", loading->its.session_id,
-              receive->vm_ip, loading->its.program, sentence);
-    if (how == FLYT_NODE_LOADING_ENDED) {
+    flyt_warn("session %016" PRIx64 ": does not go on here, vm=%s program=%s: %s", session_load->its.session_id,
+              receive->vm_ip, session_load->its.program, sentence);
+    if (how == FLYT_NODE_SESSION_LOAD_ENDED) {
         arrival->is_told = true;
     } else if (receive->is_switched) {
         arrival->has_failed = true;
         arrival->status = status;
         snprintf(arrival->sentence, sizeof arrival->sentence, "%s", sentence);
-    } else if (how == FLYT_NODE_LOADING_REFUSED) {
-        snprintf(receive->last_failure, sizeof receive->last_failure, "program %.100s: %.390s", loading->its.program,
-                 sentence);
+    } else if (how == FLYT_NODE_SESSION_LOAD_REFUSED) {
+        snprintf(receive->last_failure, sizeof receive->last_failure, "program %.100s: %.390s",
+                 session_load->its.program, sentence);
     } else {
-        flyt_node_receive_fail(receive, status, "program %.100s: %.390s", loading->its.program, sentence);
+        flyt_node_receive_fail(receive, status, "program %.100s: %.390s", session_load->its.program, sentence);
     }
-    wake(loading);
+    wake(session_load);
 }
 
-static const struct flyt_node_loading_ops ops = {
+static const struct flyt_node_session_load_ops ops = {
     .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed, .wake = wake};
 
 /* ---- connections ---- */
@@ -175,21 +176,22 @@ static struct flyt_node_arrival *find(struct flyt_node_receive *receive, uint64_
 
     *ret_count = 0;
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        if (arrival->loading.stage == FLYT_NODE_LOADING_OVER)
+        if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_OVER)
             continue;
         ++*ret_count;
-        if (arrival->loading.its.session_id == session_id)
+        if (arrival->session_load.its.session_id == session_id)
             found = arrival;
     }
     return found;
 }
 
 /* It has no connection, and its receive does not list it. NULL: there is no memory. *its lacks what the others say. */
-static struct flyt_node_arrival *begin(struct flyt_node_receive *receive, const struct flyt_node_loading_session *its,
-                                       const void *token, const char *program, const char *client_address)
+static struct flyt_node_arrival *begin(struct flyt_node_receive *receive,
+                                       const struct flyt_node_session_load_session *its, const void *token,
+                                       const char *program, const char *client_address)
 {
     struct flyt_node_arrival *arrival = calloc(1, sizeof *arrival);
-    struct flyt_node_loading_session all = *its;
+    struct flyt_node_session_load_session all = *its;
 
     if (!arrival)
         return NULL;
@@ -199,8 +201,8 @@ static struct flyt_node_arrival *begin(struct flyt_node_receive *receive, const 
     for (unsigned i = 0; i < 1 + FLYT_MIGRATION_STREAMS_MAX; i++)
         arrival->fds[i] = -1;
     arrival->receive = receive;
-    flyt_node_loading_init(&arrival->loading, receive->node, &ops, &all);
-    arrival->loading.is_running = true;
+    flyt_node_session_load_init(&arrival->session_load, receive->node, &ops, &all);
+    arrival->session_load.is_running = true;
     explicit_bzero(all.token, sizeof all.token);
     return arrival;
 }
@@ -215,11 +217,11 @@ static struct flyt_node_arrival *new_arrival(struct flyt_node_receive *receive,
                                              const struct flyt_migrate_credentials *credentials,
                                              const flyt_handshake_args *args, bool is_encrypted)
 {
-    const struct flyt_node_loading_session its = {.session_id = credentials->session_id,
-                                                  .allocation_id = credentials->allocation_id,
-                                                  .client_pid = args->pid,
-                                                  .is_encrypted = is_encrypted,
-                                                  .started_ms = credentials->started_ms};
+    const struct flyt_node_session_load_session its = {.session_id = credentials->session_id,
+                                                       .allocation_id = credentials->allocation_id,
+                                                       .client_pid = args->pid,
+                                                       .is_encrypted = is_encrypted,
+                                                       .started_ms = credentials->started_ms};
     struct flyt_node_arrival *arrival =
         begin(receive, &its, args->token.token_val, args->program_name, credentials->client_address);
 
@@ -234,8 +236,9 @@ static struct flyt_node_arrival *new_arrival(struct flyt_node_receive *receive,
 static bool goes_with(const struct flyt_node_arrival *arrival, const struct flyt_migrate_credentials *credentials,
                       const flyt_handshake_args *args)
 {
-    return arrival->loading.stage == FLYT_NODE_LOADING_NEW && arrival->stream_count == credentials->stream_count &&
-           flyt_equal_in_constant_time(arrival->loading.its.token, args->token.token_val, FLYT_TOKEN_BYTES);
+    return arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_NEW &&
+           arrival->stream_count == credentials->stream_count &&
+           flyt_equal_in_constant_time(arrival->session_load.its.token, args->token.token_val, FLYT_TOKEN_BYTES);
 }
 
 /* Where the connection belongs. OK, or why there is no place for it. */
@@ -281,7 +284,7 @@ static flyt_handshake_status find_place(struct flyt_node_receive *receive,
         return FLYT_HANDSHAKE_BUSY;
     }
     if (!count_connections(arrival))
-        arrival->loading.stage_ms = flyt_clock_ms();
+        arrival->session_load.stage_ms = flyt_clock_ms();
     if (arrival->fds[credentials->stream] >= 0) {
         flyt_error_set(err, -EEXIST, "connection %u of the session is there already", credentials->stream);
         return FLYT_HANDSHAKE_DENIED;
@@ -295,7 +298,7 @@ static int answer_ok(int fd, uint32_t xid, const struct flyt_node_arrival *arriv
 {
     flyt_handshake_res res = {.status = FLYT_HANDSHAKE_OK,
                               .message = (char *)"",
-                              .session_id = arrival->loading.its.session_id,
+                              .session_id = arrival->session_load.its.session_id,
                               .build = (char *)flyt_build_name};
     size_t bytes;
     void *record;
@@ -349,20 +352,20 @@ flyt_handshake_status flyt_node_arrival_connect(struct flyt_node *node, int fd,
 int flyt_node_arrival_return(struct flyt_node_receive *receive, struct flyt_node_allocation *allocation,
                              struct flyt_node_server *server, const struct flyt_manager_link_rejoin *rejoin)
 {
-    const struct flyt_node_loading_session its = {.session_id = rejoin->session.session_id,
-                                                  .allocation_id = rejoin->session.allocation_id,
-                                                  .client_pid = rejoin->client_pid,
-                                                  .is_encrypted = rejoin->session.is_encrypted,
-                                                  .started_ms = rejoin->started_ms};
+    const struct flyt_node_session_load_session its = {.session_id = rejoin->session.session_id,
+                                                       .allocation_id = rejoin->session.allocation_id,
+                                                       .client_pid = rejoin->client_pid,
+                                                       .is_encrypted = rejoin->session.is_encrypted,
+                                                       .started_ms = rejoin->started_ms};
     struct flyt_node_arrival *arrival =
         begin(receive, &its, rejoin->session.token, rejoin->program, rejoin->client_address);
 
     if (!arrival)
         return -ENOMEM;
-    int status =
-        flyt_node_loading_return(&arrival->loading, allocation, server, rejoin->received_move_id, rejoin->extent_count);
+    int status = flyt_node_session_load_return(&arrival->session_load, allocation, server, rejoin->received_move_id,
+                                               rejoin->extent_count);
     if (status) {
-        flyt_node_loading_fini(&arrival->loading);
+        flyt_node_session_load_fini(&arrival->session_load);
         free(arrival);
         return status;
     }
@@ -377,10 +380,10 @@ static void forget(struct flyt_node_arrival *arrival, const char *sentence)
 {
     struct flyt_node_receive *receive = arrival->receive;
 
-    flyt_warn("session %016" PRIx64 ": does not arrive, vm=%s program=%s: %s", arrival->loading.its.session_id,
-              receive->vm_ip, arrival->loading.its.program, sentence);
+    flyt_warn("session %016" PRIx64 ": does not arrive, vm=%s program=%s: %s", arrival->session_load.its.session_id,
+              receive->vm_ip, arrival->session_load.its.program, sentence);
     snprintf(receive->last_failure, sizeof receive->last_failure, "program %.100s: %.390s",
-             arrival->loading.its.program, sentence);
+             arrival->session_load.its.program, sentence);
     flyt_node_arrival_drop(arrival, sentence);
 }
 
@@ -390,10 +393,10 @@ static void gather(struct flyt_node_arrival *arrival)
     unsigned count = count_connections(arrival);
 
     if (count == 1 + arrival->stream_count) {
-        flyt_node_loading_begin(&arrival->loading);
+        flyt_node_session_load_begin(&arrival->session_load);
     } else if (!count) {
         forget(arrival, "its node has given up");
-    } else if (flyt_clock_ms() - arrival->loading.stage_ms > FLYT_NODE_ARRIVAL_GATHER_MS) {
+    } else if (flyt_clock_ms() - arrival->session_load.stage_ms > FLYT_NODE_ARRIVAL_GATHER_MS) {
         snprintf(sentence, sizeof sentence, "%u of its %u connections have come within %u s", count,
                  1 + arrival->stream_count, FLYT_NODE_ARRIVAL_GATHER_MS / 1000);
         forget(arrival, sentence);
@@ -402,23 +405,23 @@ static void gather(struct flyt_node_arrival *arrival)
 
 void flyt_node_arrival_advance(struct flyt_node_arrival *arrival)
 {
-    struct flyt_node_loading *loading = &arrival->loading;
+    struct flyt_node_session_load *session_load = &arrival->session_load;
 
     /* After SWITCH all of it is here: a server that came back says so within the time of any message. */
     const uint64_t load_ms =
-        arrival->receive->is_switched ? FLYT_NODE_LOADING_PREPARE_MS : arrival->receive->timeout_s * 1000ull;
+        arrival->receive->is_switched ? FLYT_NODE_SESSION_LOAD_PREPARE_MS : arrival->receive->timeout_s * 1000ull;
 
-    if (loading->stage == FLYT_NODE_LOADING_NEW)
+    if (session_load->stage == FLYT_NODE_SESSION_LOAD_NEW)
         gather(arrival);
-    else if (loading->stage <= FLYT_NODE_LOADING_PREPARING && has_hung_up(arrival->fds[0]))
+    else if (session_load->stage <= FLYT_NODE_SESSION_LOAD_PREPARING && has_hung_up(arrival->fds[0]))
         forget(arrival, "its node has given up");
-    flyt_node_loading_advance(loading, load_ms);
+    flyt_node_session_load_advance(session_load, load_ms);
 }
 
 void flyt_node_arrival_drop(struct flyt_node_arrival *arrival, const char *reason)
 {
     close_all(arrival);
-    flyt_node_loading_drop(&arrival->loading, reason);
+    flyt_node_session_load_drop(&arrival->session_load, reason);
 }
 
 struct flyt_node_arrival *flyt_node_arrival_free(struct flyt_node_arrival *arrival)
@@ -429,7 +432,7 @@ struct flyt_node_arrival *flyt_node_arrival_free(struct flyt_node_arrival *arriv
         link = &(*link)->next;
     *link = arrival->next;
     close_all(arrival);
-    flyt_node_loading_fini(&arrival->loading);
+    flyt_node_session_load_fini(&arrival->session_load);
     free(arrival);
     return NULL;
 }

@@ -1,6 +1,6 @@
 /*
  * One program that arrives from another node (receive.h): its connections, until all 1 + stream_count are there, then
- * its loading into a warm server (loading.h), which is given them.
+ * its loading into a warm server (session_load.h), which is given them.
  *
  * A node that connects anew for a program has given up what it had connected before: connections whose other end has
  * hung up do not count, and what was made of an earlier attempt is dropped. So many programs of a VM may arrive as it
@@ -11,7 +11,7 @@
 #ifndef FLYT_NODE_ARRIVAL_H
 #define FLYT_NODE_ARRIVAL_H
 
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/receive.h"
 #include "flyt.h"
 #include "rpc/transport/greeter.h"
@@ -19,7 +19,7 @@
 enum { FLYT_NODE_ARRIVAL_GATHER_MS = 10000 }; /* from the first connection to the last one */
 
 struct flyt_node_arrival {
-    struct flyt_node_loading loading;
+    struct flyt_node_session_load session_load;
     struct flyt_node_arrival *next; /* of its receive */
     struct flyt_node_receive *receive;
     uint32_t stream_count;

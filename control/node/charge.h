@@ -1,8 +1,8 @@
 /*
  * Memory that a server process has of a session which is not its own: it was given it ahead (resume.h), has made it
- * (loading.h), or shares it as the other side of a move on one GPU (move.h): the target before it has the session, the
- * source behind that. It is charged to that session's entries in the ledgers. When the session ends such a server is
- * ended, too, which takes its time, and memory is free when nobody has it any more: the entries stay until the last
+ * (session_load.h), or shares it as the other side of a move on one GPU (move.h): the target before it has the session,
+ * the source behind that. It is charged to that session's entries in the ledgers. When the session ends such a server
+ * is ended, too, which takes its time, and memory is free when nobody has it any more: the entries stay until the last
  * such process has gone, and with them the allocation, even where it was removed. The session's place is free at once.
  *
  * The loop's thread. server->charged.entry_id is 0: the server has nothing of the kind.

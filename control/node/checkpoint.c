@@ -802,7 +802,7 @@ static flyt_status check_one(const struct flyt_node_server *server, struct flyt_
 {
     const char *vm_ip = server->allocation->now.vm_ip;
 
-    if (server->state != FLYT_NODE_SERVER_SERVING || server->move || server->left_move_id || server->loading) {
+    if (server->state != FLYT_NODE_SERVER_SERVING || server->move || server->left_move_id || server->session_load) {
         flyt_error_set(err, -EBUSY, "program %s of VM %.255s is on its way to a server process", server->ticket.program,
                        vm_ip);
         return FLYT_STATUS_IN_USE;

@@ -11,7 +11,7 @@
 #include "control/node/checkpoint.h"
 #include "control/node/fault.h"
 #include "control/node/groups.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
@@ -73,8 +73,8 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
     unsigned slot;
     uint64_t bytes;
 
-    if (!server->allocation && server->loading)
-        flyt_node_loading_extent_gone(server, message->extent.extent_id);
+    if (!server->allocation && server->session_load)
+        flyt_node_session_load_extent_gone(server, message->extent.extent_id);
     flyt_node_move_extent_gone(server, message->extent.extent_id);
     if (!server->allocation)
         return;
@@ -144,7 +144,7 @@ static void on_use(struct flyt_node_server *server, const struct flyt_manager_li
              (const char *)message->data);
     flyt_node_move_use(server);
     flyt_node_checkpoint_use_came(server);
-    flyt_node_loading_use_came(server);
+    flyt_node_session_load_use_came(server);
     flyt_node_resume_use_came(server);
 }
 
@@ -194,8 +194,8 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
     case FLYT_MANAGER_LINK_PREPARED:
         if (server->saving)
             flyt_node_checkpoint_on_message(server, message, fd);
-        else if (server->loading)
-            flyt_node_loading_on_message(server, message, fd);
+        else if (server->session_load)
+            flyt_node_session_load_on_message(server, message, fd);
         else if (server->trial)
             flyt_node_trial_on_message(server, message, fd);
         else

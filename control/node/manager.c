@@ -12,7 +12,7 @@
 #include "control/node/contact.h"
 #include "control/node/groups.h"
 #include "control/node/killed.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/order_migration.h"
@@ -648,7 +648,7 @@ static void serve_session_kill(struct flyt_call *call, void *args)
         if (suspended)
             flyt_node_suspended_drop(manager->node, suspended, FLYT_NODE_KILLED_TEXT);
         if (server) {
-            flyt_node_loading_end_session(server, FLYT_NODE_KILLED_TEXT);
+            flyt_node_session_load_end_session(server, FLYT_NODE_KILLED_TEXT);
             if (flyt_node_server_end_for_good(server, FLYT_NODE_KILLED_TEXT, answer_session_kill, call))
                 flyt_call_fail(call);
             return;

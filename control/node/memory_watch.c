@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "control/node/allocation.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/reserve.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
@@ -74,7 +74,7 @@ static bool is_known(const struct look *look, uint64_t server_id)
 
     return bsearch(&server_id, known->ids, known->count, sizeof server_id, compare_ids) ||
            server_id == flyt_node_broker_entry(look->allocation) || flyt_node_resume_has(look->node, server_id) ||
-           flyt_node_loading_has(look->node, server_id);
+           flyt_node_session_load_has(look->node, server_id);
 }
 
 static void drop_unknown(const struct look *look)
@@ -179,7 +179,7 @@ static void look_at_limit(const struct look *look)
 /* Memory of a session may be two processes'. */
 static bool is_unsettled(const struct flyt_node_server *server)
 {
-    return server->state != FLYT_NODE_SERVER_SERVING || server->move || server->saving || server->loading ||
+    return server->state != FLYT_NODE_SERVER_SERVING || server->move || server->saving || server->session_load ||
            server->charged.entry_id || server->came_with;
 }
 

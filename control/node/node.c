@@ -21,7 +21,7 @@
 #include "control/node/libraries.h"
 #include "control/node/vm_device.h"
 #include "control/node/killed.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/migration.h"
 #include "control/node/disk.h"
 #include "control/node/naming.h"
@@ -196,7 +196,7 @@ static void end_rejoining(struct flyt_node *node)
                 while (server && server->server_id != ids[j])
                     server = server->next;
                 if (!server && ids[j] != flyt_node_broker_entry(allocation) && !flyt_node_resume_has(node, ids[j]) &&
-                    !flyt_node_loading_has(node, ids[j]) && !flyt_node_charge_stays(node, ids[j]))
+                    !flyt_node_session_load_has(node, ids[j]) && !flyt_node_charge_stays(node, ids[j]))
                     flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
             }
         }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "control/node/allocation.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/move.h"
 #include "control/node/share.h"
 #include "control/node/report.h"
@@ -245,7 +245,7 @@ static bool set_sessions(struct flyt_node_metrics *metrics, const struct flyt_no
         }
         if (!server)
             return false;
-        bool is_shown = i >= first && server->allocation && !flyt_node_loading_hides(server) &&
+        bool is_shown = i >= first && server->allocation && !flyt_node_session_load_hides(server) &&
                         (is_away || !flyt_node_move_hides(server));
         if (is_shown)
             set_session(metrics, server);

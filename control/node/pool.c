@@ -11,7 +11,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/fault.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/receive.h"
@@ -421,12 +421,12 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
 {
     struct flyt_node_starts *starts = &node->starts[gpu->index];
     unsigned wanted = waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu) +
-                      flyt_node_loading_wants(node, gpu) + flyt_node_trial_wants(node, gpu);
+                      flyt_node_session_load_wants(node, gpu) + flyt_node_trial_wants(node, gpu);
     unsigned target = (unsigned)node->settings->warm + wanted;
 
     end_superfluous(node, gpu, target, now_ms);
     /* A process that starts takes the driver, the disk and processors from those that are on their way. */
-    if (flyt_node_migration_is_hasty(node) || flyt_node_loading_is_hasty(node))
+    if (flyt_node_migration_is_hasty(node) || flyt_node_session_load_is_hasty(node))
         target = wanted;
     while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&
            flyt_node_servers_on(node, gpu) < node->settings->client_slots &&

@@ -74,13 +74,13 @@ static void set_phase(struct flyt_node_receive *receive, flyt_migration_phase ph
     flyt_node_changed(receive->node);
 }
 
-static unsigned count_at(const struct flyt_node_receive *receive, enum flyt_node_loading_stage first,
-                         enum flyt_node_loading_stage last)
+static unsigned count_at(const struct flyt_node_receive *receive, enum flyt_node_session_load_stage first,
+                         enum flyt_node_session_load_stage last)
 {
     unsigned count = 0;
 
     for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        count += arrival->loading.stage >= first && arrival->loading.stage <= last;
+        count += arrival->session_load.stage >= first && arrival->session_load.stage <= last;
     return count;
 }
 
@@ -97,11 +97,11 @@ void flyt_node_receive_use(const struct flyt_node_receive *receive, flyt_migrati
                                     .memory_bytes = receive->memory_bytes,
                                     .standstill_us = receive->standstill_us};
     for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        ret_use->session_count += arrival->loading.stage != FLYT_NODE_LOADING_OVER;
-        if (arrival->loading.session)
-            ret_use->memory_bytes += arrival->loading.session->extents.bytes;
-        else if (arrival->loading.stage == FLYT_NODE_LOADING_GIVEN)
-            ret_use->memory_bytes += arrival->loading.target->extents.bytes;
+        ret_use->session_count += arrival->session_load.stage != FLYT_NODE_SESSION_LOAD_OVER;
+        if (arrival->session_load.session)
+            ret_use->memory_bytes += arrival->session_load.session->extents.bytes;
+        else if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN)
+            ret_use->memory_bytes += arrival->session_load.target->extents.bytes;
     }
     ret_use->outcome =
         (flyt_outcome){has_ended ? receive->status : FLYT_STATUS_OK, has_ended ? (char *)receive->text : (char *)""};
@@ -236,7 +236,7 @@ int flyt_node_receive_cancel(struct flyt_node_receive *receive, const char *reas
     if (receive->is_failing)
         return 0;
     if (flyt_node_receive_has_ended(receive) || receive->is_restarted || receive->moved_count ||
-        count_at(receive, FLYT_NODE_LOADING_GIVEN, FLYT_NODE_LOADING_GIVEN))
+        count_at(receive, FLYT_NODE_SESSION_LOAD_GIVEN, FLYT_NODE_SESSION_LOAD_GIVEN))
         return -EALREADY;
     flyt_node_receive_fail(receive, FLYT_STATUS_CONFLICT, "%s%s%s", reason, *receive->last_failure ? ": " : "",
                            receive->last_failure);
@@ -246,7 +246,7 @@ int flyt_node_receive_cancel(struct flyt_node_receive *receive, const char *reas
 /* Others' sessions have gone on. */
 static void lose(struct flyt_node_receive *receive, struct flyt_node_arrival *arrival)
 {
-    const struct flyt_node_loading_session *its = &arrival->loading.its;
+    const struct flyt_node_session_load_session *its = &arrival->session_load.its;
     char id[20];
 
     snprintf(id, sizeof id, "%016" PRIx64, its->session_id);
@@ -270,16 +270,16 @@ static void see_to_failures(struct flyt_node_receive *receive)
         return;
     /* That another one goes on may have been said, and not been read. */
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        if (arrival->loading.stage == FLYT_NODE_LOADING_GIVEN && arrival->loading.target)
-            flyt_node_server_read_all(arrival->loading.target);
+        if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN && arrival->session_load.target)
+            flyt_node_server_read_all(arrival->session_load.target);
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
         if (!arrival->has_failed || arrival->is_told)
             continue;
         if (receive->moved_count || receive->is_let_go)
             lose(receive, arrival);
         else
-            flyt_node_receive_fail(receive, arrival->status, "program %.100s: %.390s", arrival->loading.its.program,
-                                   arrival->sentence);
+            flyt_node_receive_fail(receive, arrival->status, "program %.100s: %.390s",
+                                   arrival->session_load.its.program, arrival->sentence);
     }
 }
 
@@ -318,21 +318,21 @@ static void expect_all(struct flyt_node_receive *receive)
     bool are_held = receive->switched_count > 1 && !receive->moved_count && !receive->is_let_go;
 
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        if (arrival->loading.stage != FLYT_NODE_LOADING_LOADED)
+        if (arrival->session_load.stage != FLYT_NODE_SESSION_LOAD_LOADED)
             continue;
-        arrival->loading.is_held = are_held;
-        flyt_node_loading_expect(&arrival->loading);
+        arrival->session_load.is_held = are_held;
+        flyt_node_session_load_expect(&arrival->session_load);
     }
 }
 
 /* Those that could go on do when all could; not to wait for ever, for the client of one may never come. */
 static void let_go(struct flyt_node_receive *receive)
 {
-    const unsigned expected = count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_GIVEN);
+    const unsigned expected = count_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_GIVEN);
     unsigned whole = 0;
 
     for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        whole += arrival->loading.stage == FLYT_NODE_LOADING_GIVEN && arrival->loading.is_whole;
+        whole += arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN && arrival->session_load.is_whole;
     if (!whole)
         return;
     if (!receive->whole_ms)
@@ -342,8 +342,8 @@ static void let_go(struct flyt_node_receive *receive)
         return;
     receive->is_let_go = true;
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        if (arrival->loading.stage == FLYT_NODE_LOADING_GIVEN && arrival->loading.is_whole)
-            flyt_node_loading_let_go(&arrival->loading);
+        if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN && arrival->session_load.is_whole)
+            flyt_node_session_load_let_go(&arrival->session_load);
 }
 
 /* The point of commit: from now on programs may go on here. */
@@ -352,8 +352,8 @@ static void commit(struct flyt_node_receive *receive)
     receive->is_switched = true;
     receive->switch_ns = flyt_clock_ns();
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        receive->switched_count += arrival->loading.stage == FLYT_NODE_LOADING_LOADED;
-        if (arrival->loading.stage < FLYT_NODE_LOADING_LOADED)
+        receive->switched_count += arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_LOADED;
+        if (arrival->session_load.stage < FLYT_NODE_SESSION_LOAD_LOADED)
             flyt_node_arrival_drop(arrival, "its VM's programs are here without it");
     }
     expect_all(receive);
@@ -391,8 +391,8 @@ static void on_switch_written(void *user, int status)
         answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
         return;
     }
-    if (!receive->is_failing &&
-        count_at(receive, FLYT_NODE_LOADING_LOADED, FLYT_NODE_LOADING_LOADED) == receive->switching.session_count) {
+    if (!receive->is_failing && count_at(receive, FLYT_NODE_SESSION_LOAD_LOADED, FLYT_NODE_SESSION_LOAD_LOADED) ==
+                                    receive->switching.session_count) {
         commit(receive);
         return;
     }
@@ -416,8 +416,8 @@ static void write_switch(struct flyt_node_receive *receive)
 static void look_at_switch(struct flyt_node_receive *receive)
 {
     unsigned wanted = receive->switching.session_count;
-    unsigned here = count_at(receive, FLYT_NODE_LOADING_LOADED, FLYT_NODE_LOADING_LOADED);
-    unsigned coming = count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_LOADING);
+    unsigned here = count_at(receive, FLYT_NODE_SESSION_LOAD_LOADED, FLYT_NODE_SESSION_LOAD_LOADED);
+    unsigned coming = count_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_LOADING);
     char text[700];
 
     if (!receive->switching.done || receive->switching.is_writing)
@@ -469,7 +469,8 @@ static void forget_over(struct flyt_node_receive *receive)
 
     for (; arrival; arrival = next) {
         next = arrival->next;
-        if (flyt_node_loading_is_done(&arrival->loading) && !arrival->has_failed && !arrival->loading.goes_on)
+        if (flyt_node_session_load_is_done(&arrival->session_load) && !arrival->has_failed &&
+            !arrival->session_load.goes_on)
             flyt_node_arrival_free(arrival);
     }
 }
@@ -477,7 +478,7 @@ static void forget_over(struct flyt_node_receive *receive)
 static bool are_all_done(const struct flyt_node_receive *receive)
 {
     for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        if (!flyt_node_loading_is_done(&arrival->loading))
+        if (!flyt_node_session_load_is_done(&arrival->session_load))
             return false;
     return true;
 }
@@ -508,14 +509,14 @@ static void write_ahead(struct flyt_node_receive *receive, unsigned count)
 
 static void look_at_phase(struct flyt_node_receive *receive)
 {
-    unsigned loading = count_at(receive, FLYT_NODE_LOADING_LOADING, FLYT_NODE_LOADING_LOADING);
-    unsigned coming = count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_LOADING);
-    unsigned here = count_at(receive, FLYT_NODE_LOADING_LOADED, FLYT_NODE_LOADING_LOADED);
+    unsigned session_load = count_at(receive, FLYT_NODE_SESSION_LOAD_LOADING, FLYT_NODE_SESSION_LOAD_LOADING);
+    unsigned coming = count_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_LOADING);
+    unsigned here = count_at(receive, FLYT_NODE_SESSION_LOAD_LOADED, FLYT_NODE_SESSION_LOAD_LOADED);
 
     if (receive->is_switched)
         return;
-    if (loading && coming == loading && loading + here != receive->ahead_count)
-        write_ahead(receive, loading + here);
+    if (session_load && coming == session_load && session_load + here != receive->ahead_count)
+        write_ahead(receive, session_load + here);
     set_phase(receive, coming ? FLYT_MIGRATION_COPYING : here ? FLYT_MIGRATION_ARRIVED : FLYT_MIGRATION_PREPARING);
 }
 
@@ -523,7 +524,7 @@ static void look_at_phase(struct flyt_node_receive *receive)
 static void expect_returned(struct flyt_node_receive *receive)
 {
     if (!receive->is_switched || receive->is_restarted || receive->is_failing ||
-        count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_LOADING))
+        count_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_LOADING))
         return;
     expect_all(receive);
 }
@@ -625,8 +626,8 @@ static void settle(struct flyt_node_receive *receive)
     }
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival && !receive->is_failing;
          arrival = arrival->next)
-        if (arrival->loading.stage == FLYT_NODE_LOADING_NEW)
-            flyt_node_loading_welcome(&arrival->loading);
+        if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_NEW)
+            flyt_node_session_load_welcome(&arrival->session_load);
     flyt_node_receive_wake(receive);
 }
 
@@ -670,7 +671,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
         finish(receive, FLYT_MIGRATION_FAILED);
     else if (!receive->is_failing && receive->is_switched && !receive->is_restarted && is_clear)
         finish(receive, FLYT_MIGRATION_DONE);
-    else if (count_at(receive, FLYT_NODE_LOADING_WANTING, FLYT_NODE_LOADING_WANTING))
+    else if (count_at(receive, FLYT_NODE_SESSION_LOAD_WANTING, FLYT_NODE_SESSION_LOAD_WANTING))
         flyt_node_pool_fill(receive->node);
     return 0;
 }
@@ -866,8 +867,8 @@ static struct flyt_node_arrival *find_token(const struct flyt_node_receive *rece
 {
     struct flyt_node_arrival *arrival = receive->arrivals;
 
-    while (arrival && (bytes != sizeof arrival->loading.its.token ||
-                       !flyt_equal_in_constant_time(arrival->loading.its.token, token, bytes)))
+    while (arrival && (bytes != sizeof arrival->session_load.its.token ||
+                       !flyt_equal_in_constant_time(arrival->session_load.its.token, token, bytes)))
         arrival = arrival->next;
     return arrival;
 }
@@ -887,9 +888,9 @@ int flyt_node_receive_ask(const struct flyt_node_allocation *allocation, const v
     if (receive->is_failing || !receive->is_switched)
         return flyt_error_set(err, -EBUSY, "the VM's programs are not, or not yet, on this node");
     struct flyt_node_arrival *arrival = find_token(receive, token, bytes);
-    if (!arrival || arrival->is_told || arrival->loading.goes_on)
+    if (!arrival || arrival->is_told || arrival->session_load.goes_on)
         return -ENOENT;
-    if (flyt_node_loading_has_come(&arrival->loading))
+    if (flyt_node_session_load_has_come(&arrival->session_load))
         return 0;
     return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
 }
@@ -899,7 +900,7 @@ static const struct flyt_node_arrival *find_session(const struct flyt_node_recei
 {
     const struct flyt_node_arrival *arrival = receive->arrivals;
 
-    while (arrival && arrival->loading.its.session_id != session_id)
+    while (arrival && arrival->session_load.its.session_id != session_id)
         arrival = arrival->next;
     return arrival;
 }
@@ -908,7 +909,7 @@ bool flyt_node_receive_keeps(const struct flyt_node *node, uint64_t session_id)
 {
     for (const struct flyt_node_receive *receive = node->receives; receive; receive = receive->next) {
         const struct flyt_node_arrival *arrival = find_session(receive, session_id);
-        if (arrival && !arrival->loading.goes_on && (arrival->has_failed || !arrival->is_told))
+        if (arrival && !arrival->session_load.goes_on && (arrival->has_failed || !arrival->is_told))
             return true;
     }
     return false;
@@ -973,8 +974,8 @@ const char *flyt_node_receive_return(struct flyt_node_allocation *allocation, st
         return "the node manager has no memory";
     flyt_info("session %016" PRIx64 ": is there again and waits for its client, vm=%s program=%s server_pid=%d "
               "extents=%" PRIu64 " held=%u",
-              rejoin->session.session_id, receive->vm_ip, receive->arrivals->loading.its.program, (int)server->pid,
-              rejoin->extent_count, receive->arrivals->loading.session->extents.count);
+              rejoin->session.session_id, receive->vm_ip, receive->arrivals->session_load.its.program, (int)server->pid,
+              rejoin->extent_count, receive->arrivals->session_load.session->extents.count);
     return NULL;
 }
 
@@ -1000,7 +1001,7 @@ void flyt_node_receives_fini(struct flyt_node *node)
         answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
         for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
             if (receive->is_switched && !receive->is_failing)
-                flyt_node_loading_leave(&arrival->loading);
+                flyt_node_session_load_leave(&arrival->session_load);
         release(receive);
         free(receive);
     }

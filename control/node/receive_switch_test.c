@@ -165,7 +165,7 @@ static bool is_loading(struct test_node *test, void *unused)
 {
     const struct flyt_node_arrival *arrival = test_received(test)->arrivals;
 
-    return arrival && arrival->loading.stage == FLYT_NODE_LOADING_LOADING;
+    return arrival && arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_LOADING;
 }
 
 static bool has_arrivals(struct test_node *test, void *count)
@@ -190,7 +190,7 @@ static void test_an_earlier_attempt_lingers(void **state)
     sources[0] = test_source_new(0x100, 0);
     test_source_arrive(test, &sources[0]);
     test_node_until(test, is_loading, NULL, "its server has the connection");
-    const pid_t pid = test_received(test)->arrivals->loading.target->pid;
+    const pid_t pid = test_received(test)->arrivals->session_load.target->pid;
     assert_int_equal(kill(pid, SIGSTOP), 0);
     for (unsigned i = 0; i < 2; i++) { /* the same program again, and another one */
         sources[1 + i] = test_source_new(0x100 + i, 0);
@@ -279,28 +279,28 @@ static void restart_until(struct test_node *test, unsigned waiting, unsigned ser
 static bool are_all_waiting(struct test_node *test, void *source)
 {
     for (const struct flyt_node_arrival *arrival = test_received(test)->arrivals; arrival; arrival = arrival->next)
-        if (arrival->loading.stage != FLYT_NODE_LOADING_WAITING)
+        if (arrival->session_load.stage != FLYT_NODE_SESSION_LOAD_WAITING)
             return false;
     return flyt_node_resume_find(&test->node, ((const struct test_source *)source)->session_id) != NULL;
 }
 
 /* NULL: it is none that arrives. */
-static const struct flyt_node_loading *loading_of(struct test_node *test, const struct test_source *source)
+static const struct flyt_node_session_load *loading_of(struct test_node *test, const struct test_source *source)
 {
     const struct flyt_node_arrival *arrival = test_received(test)->arrivals;
 
-    while (arrival && arrival->loading.its.session_id != source->session_id)
+    while (arrival && arrival->session_load.its.session_id != source->session_id)
         arrival = arrival->next;
-    return arrival ? &arrival->loading : NULL;
+    return arrival ? &arrival->session_load : NULL;
 }
 
 /* The process that is to have the session. */
 static pid_t server_of(struct test_node *test, const struct test_source *source)
 {
-    const struct flyt_node_loading *loading = loading_of(test, source);
+    const struct flyt_node_session_load *session_load = loading_of(test, source);
 
-    assert_true(loading && loading->target);
-    return loading->target->pid;
+    assert_true(session_load && session_load->target);
+    return session_load->target->pid;
 }
 
 static void test_a_restart_before_switch(void **state)
@@ -445,9 +445,9 @@ static void test_a_restart_with_a_client(void **state)
 /* It tells its memory once more, which nobody else may be granted before. */
 static bool is_welcome(struct test_node *test, void *source)
 {
-    const struct flyt_node_loading *loading = loading_of(test, source);
+    const struct flyt_node_session_load *session_load = loading_of(test, source);
 
-    if (!loading || loading->stage != FLYT_NODE_LOADING_LOADING)
+    if (!session_load || session_load->stage != FLYT_NODE_SESSION_LOAD_LOADING)
         return false;
     assert_int_equal(test_node_used_bytes(test, &test_one), 20 * MIB);
     return true;
@@ -463,9 +463,10 @@ static void test_a_restart_while_a_client_is_given(void **state)
     bring_and_switch(test, sources, 2);
     test_source_go_on(test, &sources[0], &programs[0]);
     test_program_say(test, &programs[0], "go_on", "0");
-    const struct flyt_node_loading *loading = loading_of(test, &sources[1]);
+    const struct flyt_node_session_load *session_load = loading_of(test, &sources[1]);
     struct flyt_ledger *ledger = flyt_node_allocation_find(&test->node, test_one.id)->slots[0].ledger;
-    assert_int_equal(flyt_ledger_move(ledger, loading->session->server_id, loading->target->server_id, 10 * MIB), 0);
+    assert_int_equal(
+        flyt_ledger_move(ledger, session_load->session->server_id, session_load->target->server_id, 10 * MIB), 0);
     restart(test);
     test_node_until(test, is_welcome, &sources[1], "both have come back");
     test_node_until(test, are_all_waiting, &sources[1], "it waits for its client again");
@@ -610,7 +611,7 @@ static void test_sessions_are_ended(void **state)
     bring_and_switch(test, sources, 3);
     test_source_go_on(test, &sources[1], &programs[1]);
     struct flyt_node_server *server = test_node_server(test, &programs[1]);
-    flyt_node_loading_end_session(server, "an operator has ended this session");
+    flyt_node_session_load_end_session(server, "an operator has ended this session");
     flyt_node_server_end(server, "an operator has ended this session");
     test_program_say(test, &programs[1], NULL, "killed: an operator has ended this session");
     close(programs[1].fd);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/move.h"
 #include "control/node/mps.h"
 #include "control/node/order.h"
@@ -109,7 +109,7 @@ static int list_in_images(const struct flyt_node *node, struct in_images *ret_im
  * it goes on here. */
 static bool is_shown(const struct in_images *images, const struct flyt_node_server *server)
 {
-    return server->allocation && !flyt_node_move_hides(server) && !flyt_node_loading_hides(server) &&
+    return server->allocation && !flyt_node_move_hides(server) && !flyt_node_session_load_hides(server) &&
            !bsearch(&server->session_id, images->ids, images->count, sizeof *images->ids, by_number);
 }
 

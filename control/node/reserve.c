@@ -10,7 +10,7 @@
 /* Its process may have memory for copying its session, or for the session that it is to get. */
 static bool is_copying(const struct flyt_node_server *server)
 {
-    return server->move || server->saving || server->loading;
+    return server->move || server->saving || server->session_load;
 }
 
 void flyt_node_reserve_begin(struct flyt_node *node)

@@ -12,7 +12,7 @@
 #include "control/node/allocation.h"
 #include "control/node/checkpoint.h"
 #include "control/node/disk.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/looking.h"
 #include "control/node/migration.h"
 #include "control/node/pool.h"
@@ -33,7 +33,7 @@
 enum { TICK_MS = 100, PATH_BYTES = FLYT_NAME_BYTES_MAX + FLYT_NODE_SUSPENDED_NAME_BYTES + 2 };
 
 struct flyt_node_restoring {
-    struct flyt_node_loading loading;
+    struct flyt_node_session_load session_load;
     struct flyt_node_restoring *next;
     struct flyt_node_restore *restore;
     struct flyt_node_suspended *suspended; /* NULL: its record has gone */
@@ -124,14 +124,14 @@ static void arm(struct flyt_node_restore *restore, uint64_t ms)
 /* ---- one session ---- */
 
 /* For its loading's ops. */
-static struct flyt_node_restoring *restoring_of(struct flyt_node_loading *loading)
+static struct flyt_node_restoring *restoring_of(struct flyt_node_session_load *session_load)
 {
-    return (struct flyt_node_restoring *)((char *)loading - offsetof(struct flyt_node_restoring, loading));
+    return (struct flyt_node_restoring *)((char *)session_load - offsetof(struct flyt_node_restoring, session_load));
 }
 
-static void wake(struct flyt_node_loading *loading)
+static void wake(struct flyt_node_session_load *session_load)
 {
-    arm(restoring_of(loading)->restore, 0);
+    arm(restoring_of(session_load)->restore, 0);
 }
 
 /* On a thread: where the server has had enough of it, or nobody wants it any more, it ends with -EPIPE. */
@@ -201,10 +201,10 @@ static int begin_flattening(struct flyt_node_restoring *restoring)
     return status;
 }
 
-static int load(struct flyt_node_loading *loading)
+static int load(struct flyt_node_session_load *session_load)
 {
     static struct flyt_manager_link_message message; /* the loop's thread only */
-    struct flyt_node_restoring *restoring = restoring_of(loading);
+    struct flyt_node_restoring *restoring = restoring_of(session_load);
 
     int fd = restoring->parent_count ? begin_flattening(restoring) : fcntl(restoring->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
@@ -212,23 +212,24 @@ static int load(struct flyt_node_loading *loading)
     message.kind = FLYT_MANAGER_LINK_STATE;
     message.data_bytes = 0;
     memset(&message.stop, 0, sizeof message.stop);
-    message.stop.move_id = loading->move_id;
+    message.stop.move_id = session_load->move_id;
     /* Of a connection its end here is to close at once: whoever writes to it sees that the server's is gone. */
-    flyt_node_loading_send_files(loading, &message, &fd, 1, restoring->parent_count ? NULL : restoring->restore->left);
+    flyt_node_session_load_send_files(session_load, &message, &fd, 1,
+                                      restoring->parent_count ? NULL : restoring->restore->left);
     return 0;
 }
 
-static void on_loaded(struct flyt_node_loading *loading, const struct flyt_manager_link_prepared *prepared)
+static void on_loaded(struct flyt_node_session_load *session_load, const struct flyt_manager_link_prepared *prepared)
 {
-    struct flyt_node_restoring *restoring = restoring_of(loading);
+    struct flyt_node_restoring *restoring = restoring_of(session_load);
 
     if (prepared->sequence != restoring->suspended->sequence) {
-        flyt_node_loading_fail(loading, FLYT_NODE_LOADING_FAILED, FLYT_STATUS_CONFLICT,
-                               "its image is of another moment than that at which its program stopped");
+        flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_CONFLICT,
+                                    "its image is of another moment than that at which its program stopped");
         return;
     }
     flyt_close_aside(&restoring->fd, 1, restoring->restore->left);
-    flyt_node_loading_expect(loading);
+    flyt_node_session_load_expect(session_load);
 }
 
 /* Nothing of it is left but what is told of it. */
@@ -244,9 +245,9 @@ static struct flyt_node_suspended *let_go(struct flyt_node_restoring *restoring)
     return suspended;
 }
 
-static void on_gone_on(struct flyt_node_loading *loading, struct flyt_node_server *server)
+static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_node_server *server)
 {
-    struct flyt_node_restoring *restoring = restoring_of(loading);
+    struct flyt_node_restoring *restoring = restoring_of(session_load);
     struct flyt_node *node = server->node;
     char id[20];
 
@@ -260,34 +261,34 @@ static void on_gone_on(struct flyt_node_loading *loading, struct flyt_node_serve
 }
 
 /* It is in its image as before. The first failure is the order's. */
-static void on_failed(struct flyt_node_loading *loading, enum flyt_node_loading_end how, flyt_status status,
-                      const char *sentence)
+static void on_failed(struct flyt_node_session_load *session_load, enum flyt_node_session_load_end how,
+                      flyt_status status, const char *sentence)
 {
-    struct flyt_node_restoring *restoring = restoring_of(loading);
+    struct flyt_node_restoring *restoring = restoring_of(session_load);
     struct flyt_node_restore *restore = restoring->restore;
 
-    flyt_warn("session %016" PRIx64 ": is not restored, program=%s: %s", restoring->session_id, loading->its.program,
-              sentence);
+    flyt_warn("session %016" PRIx64 ": is not restored, program=%s: %s", restoring->session_id,
+              session_load->its.program, sentence);
     if (restore->status == FLYT_STATUS_OK) {
         restore->status = status;
-        snprintf(restore->text, sizeof restore->text, "program %.100s: %.390s", loading->its.program, sentence);
+        snprintf(restore->text, sizeof restore->text, "program %.100s: %.390s", session_load->its.program, sentence);
     }
     let_go(restoring);
 }
 
-static const struct flyt_node_loading_ops ops = {
+static const struct flyt_node_session_load_ops ops = {
     .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed, .wake = wake};
 
 void flyt_node_restore_lose(struct flyt_node_suspended *suspended)
 {
     if (suspended->restoring)
-        flyt_node_loading_fail(&suspended->restoring->loading, FLYT_NODE_LOADING_ENDED, FLYT_STATUS_CONFLICT,
-                               "its session was ended");
+        flyt_node_session_load_fail(&suspended->restoring->session_load, FLYT_NODE_SESSION_LOAD_ENDED,
+                                    FLYT_STATUS_CONFLICT, "its session was ended");
 }
 
 bool flyt_node_restore_has_come(struct flyt_node_restoring *restoring)
 {
-    return flyt_node_loading_has_come(&restoring->loading);
+    return flyt_node_session_load_has_come(&restoring->session_load);
 }
 
 /* ---- the whole ---- */
@@ -298,14 +299,14 @@ void flyt_node_restore_use(const struct flyt_node_restore *restore, flyt_saving_
 
     *ret_use = restore->use;
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
-        const struct flyt_node_loading *loading = &restoring->loading;
-        if (loading->stage == FLYT_NODE_LOADING_OVER && !loading->goes_on)
+        const struct flyt_node_session_load *session_load = &restoring->session_load;
+        if (session_load->stage == FLYT_NODE_SESSION_LOAD_OVER && !session_load->goes_on)
             continue;
         ret_use->session_count++;
         if (restore->phase == FLYT_SAVING_PREPARING)
             continue;
         ret_use->memory_bytes += restoring->image_bytes;
-        ret_use->copied_bytes += loading->stage >= FLYT_NODE_LOADING_LOADED ? restoring->image_bytes : 0;
+        ret_use->copied_bytes += session_load->stage >= FLYT_NODE_SESSION_LOAD_LOADED ? restoring->image_bytes : 0;
     }
     ret_use->id = restore->id;
     ret_use->phase = restore->phase;
@@ -332,7 +333,7 @@ static void release(struct flyt_node_restore *restore)
     restore->worker = flyt_worker_leave(restore->worker, restore->left);
     while ((restoring = restore->restorings)) {
         restore->restorings = restoring->next;
-        flyt_node_loading_fini(&restoring->loading);
+        flyt_node_session_load_fini(&restoring->session_load);
         let_go(restoring);
         free(restoring);
     }
@@ -394,10 +395,10 @@ static void finish(struct flyt_node_restore *restore)
     forget_old(restore->node);
 }
 
-static bool is_any_before(const struct flyt_node_restore *restore, enum flyt_node_loading_stage stage)
+static bool is_any_before(const struct flyt_node_restore *restore, enum flyt_node_session_load_stage stage)
 {
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
-        if (restoring->loading.stage < stage)
+        if (restoring->session_load.stage < stage)
             return true;
     return false;
 }
@@ -405,7 +406,7 @@ static bool is_any_before(const struct flyt_node_restore *restore, enum flyt_nod
 static bool are_all_done(const struct flyt_node_restore *restore)
 {
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
-        if (!flyt_node_loading_is_done(&restoring->loading))
+        if (!flyt_node_session_load_is_done(&restoring->session_load))
             return false;
     return true;
 }
@@ -416,8 +417,9 @@ static void look_at_reading(struct flyt_node_restore *restore)
     bool is_late = flyt_clock_ms() - restore->started_ms > restore->timeout_s * 1000ull;
 
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring && is_late; restoring = restoring->next)
-        flyt_node_loading_fail(&restoring->loading, FLYT_NODE_LOADING_FAILED, FLYT_STATUS_TIMEOUT,
-                               "the images in %.200s were not read after %u s", restore->folder, restore->timeout_s);
+        flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_TIMEOUT,
+                                    "the images in %.200s were not read after %u s", restore->folder,
+                                    restore->timeout_s);
     if (!are_all_done(restore))
         return;
     restore->worker = flyt_worker_leave(restore->worker, restore->left);
@@ -474,12 +476,12 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
     if (restore->phase == FLYT_SAVING_PREPARING)
         look_at_reading(restore);
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
-        flyt_node_loading_advance(&restoring->loading, restore->timeout_s * 1000ull);
-    if (restore->phase == FLYT_SAVING_COPYING && !is_any_before(restore, FLYT_NODE_LOADING_WAITING))
+        flyt_node_session_load_advance(&restoring->session_load, restore->timeout_s * 1000ull);
+    if (restore->phase == FLYT_SAVING_COPYING && !is_any_before(restore, FLYT_NODE_SESSION_LOAD_WAITING))
         restore->phase = FLYT_SAVING_SWITCHING;
     if (restore->phase != FLYT_SAVING_PREPARING && are_all_done(restore))
         finish(restore);
-    else if (is_any_before(restore, FLYT_NODE_LOADING_PREPARING) && restore->phase != FLYT_SAVING_PREPARING)
+    else if (is_any_before(restore, FLYT_NODE_SESSION_LOAD_PREPARING) && restore->phase != FLYT_SAVING_PREPARING)
         flyt_node_pool_fill(restore->node);
     return 0;
 }
@@ -536,7 +538,7 @@ static const struct flyt_error *take_readings(struct flyt_node_restore *restore,
         restoring->parent_count = reading->parent_count;
         if (!err && reading->err.code)
             err = &reading->err;
-        if (restoring->loading.stage != FLYT_NODE_LOADING_NEW)
+        if (restoring->session_load.stage != FLYT_NODE_SESSION_LOAD_NEW)
             continue; /* its session was ended meanwhile */
         restoring->fd = reading->fd;
         reading->fd = -1;
@@ -557,16 +559,16 @@ static void on_read(void *user, int is_cancelled)
     restore->phase = FLYT_SAVING_COPYING;
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
         struct flyt_node_suspended *suspended = restoring->suspended;
-        if (restoring->loading.stage != FLYT_NODE_LOADING_NEW)
+        if (restoring->session_load.stage != FLYT_NODE_SESSION_LOAD_NEW)
             continue;
-        flyt_node_loading_begin(&restoring->loading);
+        flyt_node_session_load_begin(&restoring->session_load);
         if (err) {
-            flyt_node_loading_fail(&restoring->loading, FLYT_NODE_LOADING_FAILED, status_of(err->code), "%s",
-                                   err->text);
+            flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, status_of(err->code),
+                                        "%s", err->text);
         } else if (flyt_node_suspended_is_gone(suspended)) {
-            flyt_node_loading_fail(&restoring->loading, FLYT_NODE_LOADING_FAILED, FLYT_STATUS_NOT_FOUND,
-                                   "it has ended: it has not asked for its session for %u s",
-                                   FLYT_NODE_SUSPENDED_GONE_MS / 1000);
+            flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_NOT_FOUND,
+                                        "it has ended: it has not asked for its session for %u s",
+                                        FLYT_NODE_SUSPENDED_GONE_MS / 1000);
             flyt_node_suspended_drop(restore->node, suspended, "its program has ended meanwhile");
         }
     }
@@ -602,13 +604,13 @@ static flyt_status check(const struct flyt_node *node, const struct flyt_node_su
     return FLYT_STATUS_OK;
 }
 
-static void describe(const struct flyt_node_suspended *suspended, struct flyt_node_loading_session *ret_its)
+static void describe(const struct flyt_node_suspended *suspended, struct flyt_node_session_load_session *ret_its)
 {
-    *ret_its = (struct flyt_node_loading_session){.session_id = suspended->session_id,
-                                                  .allocation_id = suspended->allocation_id,
-                                                  .client_pid = suspended->client_pid,
-                                                  .is_encrypted = suspended->is_encrypted,
-                                                  .started_ms = suspended->started_ms};
+    *ret_its = (struct flyt_node_session_load_session){.session_id = suspended->session_id,
+                                                       .allocation_id = suspended->allocation_id,
+                                                       .client_pid = suspended->client_pid,
+                                                       .is_encrypted = suspended->is_encrypted,
+                                                       .started_ms = suspended->started_ms};
     memcpy(ret_its->token, suspended->token, sizeof ret_its->token);
     snprintf(ret_its->program, sizeof ret_its->program, "%s", suspended->program);
     snprintf(ret_its->client_address, sizeof ret_its->client_address, "%s", suspended->client_address);
@@ -618,7 +620,7 @@ static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_no
                                const char *path, struct flyt_error *err)
 {
     flyt_status status = check(restore->node, suspended, err);
-    struct flyt_node_loading_session its;
+    struct flyt_node_session_load_session its;
 
     if (status != FLYT_STATUS_OK)
         return status;
@@ -635,7 +637,7 @@ static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_no
                                               .flat_fd = -1};
     snprintf(restoring->path, sizeof restoring->path, "%s", path);
     describe(suspended, &its);
-    flyt_node_loading_init(&restoring->loading, restore->node, &ops, &its);
+    flyt_node_session_load_init(&restoring->session_load, restore->node, &ops, &its);
     suspended->restoring = restoring;
     restore->restorings = restoring;
     if (!*restore->vm_ip)

@@ -5,7 +5,7 @@
  *   PREPARING  which images are in the folder is looked at (looking.h). Each of them is read from its first byte to its
  *              last (cpu/image/verify.h), on a thread of its own: if one is damaged nothing is changed. A session whose
  *              program has ended meanwhile is dropped
- *   COPYING    warm servers make what is in the images (loading.h), and its memory is charged to the VM
+ *   COPYING    warm servers make what is in the images (session_load.h), and its memory is charged to the VM
  *   SWITCHING  the sessions wait for their clients, as any that go on at another server (resume.h)
  *   DONE       all go on: their servers have said so, and the records are gone
  *

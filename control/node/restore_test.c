@@ -323,7 +323,7 @@ static void test_a_vm_goes_while_it_is_looked(void **state)
         const bool is_event = strstr(test->last_event, "restore.failed") != NULL;
         assert_int_equal(is_event, is_late || i > 0); /* else nobody heard that it had begun */
         assert_null(test->node.state.suspended);
-        assert_null(test->node.loadings);
+        assert_null(test->node.session_loads);
         test_node_remove_now(test, test_one.id);
     }
 }

@@ -13,7 +13,7 @@
 #include "control/node/fault.h"
 #include "control/node/groups.h"
 #include "control/node/link_dispatch.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
@@ -107,7 +107,7 @@ static void finish(struct flyt_node_server *session)
     bool is_ended = session->state == FLYT_NODE_SERVER_ENDING;
     session->state = FLYT_NODE_SERVER_ENDING;
     flyt_node_move_forget(session);
-    flyt_node_loading_forget(session, is_ended);
+    flyt_node_session_load_forget(session, is_ended);
     flyt_node_resume_abandon(session);
     unlink_away(session);
     flyt_node_server_end_session(session, "");
@@ -468,7 +468,7 @@ static void go_on(struct flyt_node_server *server, const struct flyt_manager_lin
         flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
     flyt_node_broker_move(session, server);
     if (is_restored)
-        flyt_node_loading_given(session);
+        flyt_node_session_load_given(session);
     free_hand_over(server);
     if (!has_process) {
         unlink_away(session);
@@ -560,7 +560,7 @@ static void describe(const struct flyt_node_server *session, bool is_ahead, stru
     if (session->move)
         flyt_node_move_describe(session->move, ret_resume);
     else if (session->prepared)
-        flyt_node_loading_describe(session, ret_resume);
+        flyt_node_session_load_describe(session, ret_resume);
 }
 
 static int send_resume(struct flyt_node_server *server, struct flyt_manager_link_message *message, bool is_ahead)
@@ -763,7 +763,7 @@ void flyt_node_resume_fini(struct flyt_node *node)
         struct flyt_node_server *taker = taker_of(session);
         session->state = FLYT_NODE_SERVER_ENDING;
         flyt_node_move_forget(session);
-        flyt_node_loading_forget(session, true);
+        flyt_node_session_load_forget(session, true);
         if (taker)
             flyt_node_resume_fail(taker);
         unlink_away(session);

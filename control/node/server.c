@@ -24,7 +24,7 @@
 #include "control/node/link_dispatch.h"
 #include "control/node/images.h"
 #include "control/node/killed.h"
-#include "control/node/loading.h"
+#include "control/node/session_load.h"
 #include "control/node/migration.h"
 #include "control/node/move.h"
 #include "control/node/mps.h"
@@ -819,7 +819,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     was_starting = was_starting && server->state == FLYT_NODE_SERVER_STARTING;
     flyt_node_fault_leave(server);
     flyt_node_checkpoint_exit(server);
-    flyt_node_loading_exit(server);
+    flyt_node_session_load_exit(server);
     flyt_node_trial_exit(server);
     flyt_node_broker_exit(server);
     bool goes_on = flyt_node_move_exit(server) || flyt_node_resume_may_wait(server);

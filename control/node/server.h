@@ -50,7 +50,7 @@ struct flyt_node_ticket {
 /* A session's client has come anew, with a ticket of its own: where it is now. */
 void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_node_ticket *client);
 
-struct flyt_node_loading;
+struct flyt_node_session_load;
 struct flyt_node_saving;
 struct flyt_node_start;
 struct flyt_node_trial;
@@ -66,7 +66,7 @@ struct flyt_node_server {
     struct flyt_node_start *start; /* while that is done (spawn.h); else NULL */
     bool is_child;                 /* else it was started by an earlier node manager */
     bool was_killed;
-    bool outlives; /* the node manager, which ends, though it has no session of its own yet (loading.h) */
+    bool outlives; /* the node manager, which ends, though it has no session of its own yet (session_load.h) */
     sd_event_source *pid_source, *link_source, *timer;
     uint64_t started_ms;
     char cgroup[FLYT_NODE_CGROUP_BYTES]; /* empty: none */
@@ -136,7 +136,7 @@ struct flyt_node_server {
     struct flyt_node_link_queue queue;           /* of messages that it may not take at once */
     struct flyt_node_move *move;                 /* NULL: it has no part in one */
     struct flyt_node_saving *saving;             /* NULL: it writes no image (checkpoint.h) */
-    struct flyt_node_loading *loading;           /* NULL: no session is loaded into it (loading.h) */
+    struct flyt_node_session_load *session_load; /* NULL: no session is loaded into it (session_load.h) */
     struct flyt_node_trial *trial;               /* NULL: no image is tried in it (trial.h) */
     struct flyt_node_server *prepared;           /* AWAY: its server, which has its memory already; NULL: none yet */
     uint64_t left_move_id;                       /* LEFT, come back after a restart: the move that it was left in */

@@ -361,7 +361,7 @@ unsigned test_receive_count_folders(struct test_node *test)
 static bool are_only_warm(struct test_node *test, void *unused)
 {
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        if (server->state > FLYT_NODE_SERVER_WARM && (server->allocation || server->loading))
+        if (server->state > FLYT_NODE_SERVER_WARM && (server->allocation || server->session_load))
             return false;
     return true;
 }
@@ -377,7 +377,7 @@ void test_receive_is_gone(struct test_node *test, unsigned folder_count)
 {
     assert_null(flyt_node_allocation_find(&test->node, test_one.id));
     assert_null(test->node.state.receiving);
-    assert_null(test->node.loadings);
+    assert_null(test->node.session_loads);
     assert_null(test->node.away);
     assert_true(are_only_warm(test, NULL));
     test_node_until(test, are_folders, &folder_count, "the folders of module images are those of the beginning");
