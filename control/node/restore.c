@@ -13,7 +13,7 @@
 #include "control/node/checkpoint.h"
 #include "control/node/disk.h"
 #include "control/node/session_load.h"
-#include "control/node/looking.h"
+#include "control/node/image_scan.h"
 #include "control/node/migration.h"
 #include "control/node/pool.h"
 #include "control/node/remembered.h"
@@ -80,7 +80,7 @@ struct flyt_node_restore {
     char text[512];
     flyt_node_restore_fn answer; /* NULL: the order has been answered */
     void *answer_user;
-    struct flyt_node_looking *looking; /* until it is known which images are there */
+    struct flyt_node_image_scan *scan; /* until it is known which images are there */
     struct flyt_worker *worker;
     sd_event_source *timer;
     struct flyt_node_restoring *restorings;
@@ -318,9 +318,9 @@ void flyt_node_restore_use(const struct flyt_node_restore *restore, flyt_saving_
 /* Of these there may be any number at a time: the thread counts from the beginning. */
 static void end_looking(struct flyt_node_restore *restore)
 {
-    if (!restore->looking)
+    if (!restore->scan)
         return;
-    restore->looking = flyt_node_looking_free(restore->looking);
+    restore->scan = flyt_node_image_scan_free(restore->scan);
     flyt_tally_remove(restore->left);
 }
 
@@ -469,7 +469,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
     struct flyt_node_restore *restore = user;
 
     arm(restore, TICK_MS);
-    if (restore->looking) {
+    if (restore->scan) {
         look_at_looking(restore);
         return 0; /* it may be gone */
     }
@@ -737,8 +737,8 @@ static int start_looking(struct flyt_node_restore *restore)
         looked[count].session_id = suspended->session_id;
         memcpy(looked[count].image, suspended->image, sizeof looked[count].image);
     }
-    int status = flyt_node_looking_new(restore->node->event, restore->folder, looked, count, restore->left, on_looked,
-                                       restore, &restore->looking);
+    int status = flyt_node_image_scan_new(restore->node->event, restore->folder, looked, count, restore->left,
+                                          on_looked, restore, &restore->scan);
     free(looked);
     if (!status)
         flyt_tally_add(restore->left);

@@ -231,7 +231,7 @@ bool flyt_node_uids_are_for(const struct flyt_node *node, const struct flyt_node
 }
 
 /* A look by the thread: a machine may have thousands of processes. */
-struct looking {
+struct scan {
     struct flyt_node *node;
     struct flyt_node_uids seen;
     int status;
@@ -239,31 +239,31 @@ struct looking {
 
 static void look_aside(void *user)
 {
-    struct looking *looking = user;
+    struct scan *scan = user;
 
-    looking->status = flyt_node_uids_look(&looking->seen, "/proc");
+    scan->status = flyt_node_uids_look(&scan->seen, "/proc");
 }
 
 /* With is_cancelled by the thread: there is no node any more. */
 static void on_looked(void *user, int is_cancelled)
 {
-    struct looking *looking = user;
-    struct flyt_node *node = looking->node;
+    struct scan *scan = user;
+    struct flyt_node *node = scan->node;
     struct flyt_node_uids *uids = &node->uids;
 
     if (!is_cancelled) {
         uids->is_looking = false;
         uids->has_looked = true;
-        uids->look_status = looking->status;
+        uids->look_status = scan->status;
     }
-    if (!is_cancelled && !looking->status) {
+    if (!is_cancelled && !scan->status) {
         unsigned char *before = uids->used;
-        uids->used = looking->seen.used;
-        looking->seen.used = before;
+        uids->used = scan->seen.used;
+        scan->seen.used = before;
         mark_servers(node);
     }
-    flyt_node_uids_fini(&looking->seen);
-    free(looking);
+    flyt_node_uids_fini(&scan->seen);
+    free(scan);
     if (!is_cancelled)
         flyt_node_pool_fill(node);
 }
@@ -271,20 +271,20 @@ static void on_looked(void *user, int is_cancelled)
 static int begin_to_look(struct flyt_node *node)
 {
     const struct flyt_range range = {.first = node->uids.first, .last = node->uids.last};
-    struct looking *looking = calloc(1, sizeof *looking);
-    int status = looking ? flyt_node_uids_init(&looking->seen, &range) : -ENOMEM;
+    struct scan *scan = calloc(1, sizeof *scan);
+    int status = scan ? flyt_node_uids_init(&scan->seen, &range) : -ENOMEM;
 
     if (!status) {
-        looking->node = node;
-        status = flyt_worker_do(node->spawner, look_aside, on_looked, looking);
+        scan->node = node;
+        status = flyt_worker_do(node->spawner, look_aside, on_looked, scan);
     }
     if (!status) {
         node->uids.is_looking = true;
         return -EINPROGRESS;
     }
-    if (looking)
-        flyt_node_uids_fini(&looking->seen);
-    free(looking);
+    if (scan)
+        flyt_node_uids_fini(&scan->seen);
+    free(scan);
     return status;
 }
 

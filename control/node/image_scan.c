@@ -1,4 +1,4 @@
-#include "control/node/looking.h"
+#include "control/node/image_scan.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,16 +10,16 @@
 #include "control/base/worker.h"
 #include "rpc/base/fault_point.h"
 
-struct flyt_node_looking {
+struct flyt_node_image_scan {
     struct flyt_worker *worker;
     struct flyt_tally *left;
-    flyt_node_looking_fn done;
+    flyt_node_image_scan_fn done;
     void *user;
 };
 
 /* The thread's, and after it the loop's: it outlives a looking that is freed meanwhile. */
 struct job {
-    struct flyt_node_looking *looking; /* not the thread's */
+    struct flyt_node_image_scan *scan; /* not the thread's */
     char folder[FLYT_NAME_BYTES_MAX + 1];
     unsigned count;
     struct flyt_node_looked looked[];
@@ -44,43 +44,43 @@ static void on_looked(void *user, int is_cancelled)
     struct job *job = user;
 
     if (!is_cancelled)
-        job->looking->done(job->looking->user, job->looked, job->count); /* which may free the looking */
+        job->scan->done(job->scan->user, job->looked, job->count); /* which may free the looking */
     free(job);
 }
 
-int flyt_node_looking_new(sd_event *event, const char *folder, const struct flyt_node_looked *looked, unsigned count,
-                          struct flyt_tally *left, flyt_node_looking_fn done, void *user,
-                          struct flyt_node_looking **ret_looking)
+int flyt_node_image_scan_new(sd_event *event, const char *folder, const struct flyt_node_looked *looked, unsigned count,
+                             struct flyt_tally *left, flyt_node_image_scan_fn done, void *user,
+                             struct flyt_node_image_scan **ret_looking)
 {
-    struct flyt_node_looking *looking = calloc(1, sizeof *looking);
+    struct flyt_node_image_scan *scan = calloc(1, sizeof *scan);
     struct job *job = calloc(1, sizeof *job + count * sizeof job->looked[0]);
-    int status = !looking || !job ? -ENOMEM : strlen(folder) > FLYT_NAME_BYTES_MAX ? -ENAMETOOLONG : 0;
+    int status = !scan || !job ? -ENOMEM : strlen(folder) > FLYT_NAME_BYTES_MAX ? -ENAMETOOLONG : 0;
 
     if (!status) {
-        *looking = (struct flyt_node_looking){.left = flyt_tally_ref(left), .done = done, .user = user};
-        job->looking = looking;
+        *scan = (struct flyt_node_image_scan){.left = flyt_tally_ref(left), .done = done, .user = user};
+        job->scan = scan;
         strcpy(job->folder, folder);
         job->count = count;
         memcpy(job->looked, looked, count * sizeof *looked);
-        status = flyt_worker_new(event, "flyt-looking", 1, &looking->worker);
+        status = flyt_worker_new(event, "flyt-looking", 1, &scan->worker);
     }
     if (!status)
-        status = flyt_worker_do(looking->worker, look, on_looked, job);
+        status = flyt_worker_do(scan->worker, look, on_looked, job);
     if (!status) {
-        *ret_looking = looking;
+        *ret_looking = scan;
         return 0;
     }
     free(job);
-    flyt_node_looking_free(looking);
+    flyt_node_image_scan_free(scan);
     return status;
 }
 
-struct flyt_node_looking *flyt_node_looking_free(struct flyt_node_looking *looking)
+struct flyt_node_image_scan *flyt_node_image_scan_free(struct flyt_node_image_scan *scan)
 {
-    if (looking) {
-        flyt_worker_leave(looking->worker, looking->left);
-        flyt_tally_unref(looking->left);
+    if (scan) {
+        flyt_worker_leave(scan->worker, scan->left);
+        flyt_tally_unref(scan->left);
     }
-    free(looking);
+    free(scan);
     return NULL;
 }

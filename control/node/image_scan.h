@@ -4,8 +4,8 @@
  *
  * The loop's thread, which never waits for it.
  */
-#ifndef FLYT_NODE_LOOKING_H
-#define FLYT_NODE_LOOKING_H
+#ifndef FLYT_NODE_IMAGE_SCAN_H
+#define FLYT_NODE_IMAGE_SCAN_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 #include "control/node/suspended.h"
 #include "rpc/base/tally.h"
 
-struct flyt_node_looking;
+struct flyt_node_image_scan;
 
 /* Of one session. */
 struct flyt_node_looked {
@@ -24,13 +24,13 @@ struct flyt_node_looked {
 };
 
 /* On the loop, once: all that it was given, in that order. */
-typedef void (*flyt_node_looking_fn)(void *user, const struct flyt_node_looked *looked, unsigned count);
+typedef void (*flyt_node_image_scan_fn)(void *user, const struct flyt_node_looked *looked, unsigned count);
 
 /* `looked` is copied. `left` counts a thread that is left in the disk (disk.h). 0 or a negative errno. */
-int flyt_node_looking_new(sd_event *event, const char *folder, const struct flyt_node_looked *looked, unsigned count,
-                          struct flyt_tally *left, flyt_node_looking_fn done, void *user,
-                          struct flyt_node_looking **ret_looking);
+int flyt_node_image_scan_new(sd_event *event, const char *folder, const struct flyt_node_looked *looked, unsigned count,
+                             struct flyt_tally *left, flyt_node_image_scan_fn done, void *user,
+                             struct flyt_node_image_scan **ret_looking);
 /* `done` is not called any more; allowed inside of it. NULL is allowed. Returns NULL. */
-struct flyt_node_looking *flyt_node_looking_free(struct flyt_node_looking *looking);
+struct flyt_node_image_scan *flyt_node_image_scan_free(struct flyt_node_image_scan *scan);
 
 #endif
