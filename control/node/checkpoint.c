@@ -12,7 +12,7 @@
 #include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
 #include "control/node/naming.h"
-#include "control/node/opening.h"
+#include "control/node/image_open.h"
 #include "control/node/pool.h"
 #include "control/node/remembered.h"
 #include "control/node/restore.h"
@@ -489,7 +489,7 @@ static void release(struct flyt_node_checkpoint *checkpoint)
 
     checkpoint->timer = sd_event_source_disable_unref(checkpoint->timer);
     flyt_node_commit_forget(checkpoint->node, &checkpoint->commit);
-    checkpoint->opening = flyt_node_opening_free(checkpoint->opening);
+    checkpoint->image_open = flyt_node_image_open_free(checkpoint->image_open);
     while ((saving = checkpoint->savings)) {
         checkpoint->savings = saving->next;
         leave_server(saving);
@@ -926,8 +926,8 @@ static int start(struct flyt_node_checkpoint *checkpoint)
                      ? -ENOMEM
                      : 0;
     if (!status)
-        status = flyt_node_opening_new(event, checkpoint->folder, is_full, session_ids, count, checkpoint->left,
-                                       on_opened, checkpoint, &checkpoint->opening);
+        status = flyt_node_image_open_new(event, checkpoint->folder, is_full, session_ids, count, checkpoint->left,
+                                          on_opened, checkpoint, &checkpoint->image_open);
     free(session_ids);
     return status;
 }

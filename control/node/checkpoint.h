@@ -3,7 +3,7 @@
  * each server writes that of its session (MOVE of kind FLYT_MANAGER_LINK_MOVE_WRITE, rpc/transport/manager_link.h).
  *
  *   PREPARING  each server says whether its session can be written; its file is opened, and an earlier image of it
- *              in the folder for the new one to build on (opening.h)
+ *              in the folder for the new one to build on (image_open.h)
  *   COPYING    memory is written while the programs run. Unless these are left running, a warm server is got ready
  *              for each image, to try it (trial.h)
  *   STOPPING   when all are ready all are stopped, and the rest is written; of one that leaves them running: as soon as
@@ -48,7 +48,7 @@ enum {
 };
 
 struct flyt_node_naming;
-struct flyt_node_opening;
+struct flyt_node_image_open;
 struct flyt_node_server;
 struct flyt_node_saving;
 
@@ -61,8 +61,8 @@ struct flyt_node_checkpoint {
     char folder[FLYT_NAME_BYTES_MAX + 1];
     struct flyt_tally *left; /* threads that are left in the folder's disk (disk.h); NULL: it has ended */
     bool leaves_running;
-    bool is_full;                      /* no image builds on an earlier one */
-    struct flyt_node_opening *opening; /* until files are open (opening.h) */
+    bool is_full;                            /* no image builds on an earlier one */
+    struct flyt_node_image_open *image_open; /* until files are open (image_open.h) */
     bool has_opened;
     bool is_settling;                /* all is written, and is brought to the disk */
     struct flyt_node_naming *naming; /* all is there, and gets its names (naming.h); NULL: not yet */

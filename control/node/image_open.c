@@ -1,4 +1,4 @@
-#include "control/node/opening.h"
+#include "control/node/image_open.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,16 +10,16 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 
-struct flyt_node_opening {
+struct flyt_node_image_open {
     struct flyt_worker *worker;
     struct flyt_tally *left;
-    flyt_node_opening_fn done;
+    flyt_node_image_open_fn done;
     void *user;
 };
 
 /* The thread's, and after it the loop's: it outlives an opening that is freed meanwhile. */
 struct job {
-    struct flyt_node_opening *opening; /* not the thread's */
+    struct flyt_node_image_open *image_open; /* not the thread's */
     struct flyt_tally *left;
     char *folder;
     bool is_full;
@@ -83,47 +83,47 @@ static void on_opened(void *user, int is_cancelled)
     struct job *job = user;
 
     if (!is_cancelled)
-        job->opening->done(job->opening->user, job->opened, job->count);
+        job->image_open->done(job->image_open->user, job->opened, job->count);
     free_job(job);
 }
 
-int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, const uint64_t *session_ids,
-                          unsigned count, struct flyt_tally *left, flyt_node_opening_fn done, void *user,
-                          struct flyt_node_opening **ret_opening)
+int flyt_node_image_open_new(sd_event *event, const char *folder, bool is_full, const uint64_t *session_ids,
+                             unsigned count, struct flyt_tally *left, flyt_node_image_open_fn done, void *user,
+                             struct flyt_node_image_open **ret_opening)
 {
-    struct flyt_node_opening *opening = calloc(1, sizeof *opening);
+    struct flyt_node_image_open *image_open = calloc(1, sizeof *image_open);
     struct job *job = calloc(1, sizeof *job + count * sizeof job->opened[0]);
-    int status = opening && job && (job->folder = strdup(folder)) ? 0 : -ENOMEM;
+    int status = image_open && job && (job->folder = strdup(folder)) ? 0 : -ENOMEM;
 
     if (!status) {
-        *opening = (struct flyt_node_opening){.left = flyt_tally_ref(left), .done = done, .user = user};
-        job->opening = opening;
+        *image_open = (struct flyt_node_image_open){.left = flyt_tally_ref(left), .done = done, .user = user};
+        job->image_open = image_open;
         job->left = flyt_tally_ref(left);
         job->is_full = is_full;
         job->count = count;
         for (unsigned i = 0; i < count; i++)
             job->opened[i] = (struct flyt_node_opened){
                 .session_id = session_ids[i], .earlier_fd = -1, .write_fd = -1, .read_fd = -1};
-        status = flyt_worker_new(event, "flyt-opening", 1, &opening->worker);
+        status = flyt_worker_new(event, "flyt-opening", 1, &image_open->worker);
     }
     if (!status)
-        status = flyt_worker_do(opening->worker, open_all, on_opened, job);
+        status = flyt_worker_do(image_open->worker, open_all, on_opened, job);
     if (!status) {
-        *ret_opening = opening;
+        *ret_opening = image_open;
         return 0;
     }
     if (job)
         free_job(job);
-    flyt_node_opening_free(opening);
+    flyt_node_image_open_free(image_open);
     return status;
 }
 
-struct flyt_node_opening *flyt_node_opening_free(struct flyt_node_opening *opening)
+struct flyt_node_image_open *flyt_node_image_open_free(struct flyt_node_image_open *image_open)
 {
-    if (opening) {
-        flyt_worker_leave(opening->worker, opening->left);
-        flyt_tally_unref(opening->left);
+    if (image_open) {
+        flyt_worker_leave(image_open->worker, image_open->left);
+        flyt_tally_unref(image_open->left);
     }
-    free(opening);
+    free(image_open);
     return NULL;
 }

@@ -5,8 +5,8 @@
  *
  * The loop's thread, which never waits for it.
  */
-#ifndef FLYT_NODE_OPENING_H
-#define FLYT_NODE_OPENING_H
+#ifndef FLYT_NODE_IMAGE_OPEN_H
+#define FLYT_NODE_IMAGE_OPEN_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@
 #include "rpc/base/error.h"
 #include "rpc/base/tally.h"
 
-struct flyt_node_opening;
+struct flyt_node_image_open;
 
 /* Of one session. */
 struct flyt_node_opened {
@@ -30,15 +30,15 @@ struct flyt_node_opened {
 };
 
 /* On the loop, once: what is taken over is taken out (descriptors -1, has_file false), the rest is let go of. */
-typedef void (*flyt_node_opening_fn)(void *user, struct flyt_node_opened *opened, unsigned count);
+typedef void (*flyt_node_image_open_fn)(void *user, struct flyt_node_opened *opened, unsigned count);
 
 /* For these sessions, in this order. is_full: no earlier images are looked for. `left` counts threads that are left in
  * the disk (disk.h). 0 or a negative errno. */
-int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, const uint64_t *session_ids,
-                          unsigned count, struct flyt_tally *left, flyt_node_opening_fn done, void *user,
-                          struct flyt_node_opening **ret_opening);
+int flyt_node_image_open_new(sd_event *event, const char *folder, bool is_full, const uint64_t *session_ids,
+                             unsigned count, struct flyt_tally *left, flyt_node_image_open_fn done, void *user,
+                             struct flyt_node_image_open **ret_opening);
 /* `done` is not called any more. The thread, where the disk lets it go on, lets go of what it has opened. NULL is
  * allowed. Returns NULL. */
-struct flyt_node_opening *flyt_node_opening_free(struct flyt_node_opening *opening);
+struct flyt_node_image_open *flyt_node_image_open_free(struct flyt_node_image_open *image_open);
 
 #endif
