@@ -11,7 +11,7 @@
 #include "control/node/disk.h"
 #include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
-#include "control/node/naming.h"
+#include "control/node/image_publish.h"
 #include "control/node/image_open.h"
 #include "control/node/pool.h"
 #include "control/node/remembered.h"
@@ -498,7 +498,7 @@ static void release(struct flyt_node_checkpoint *checkpoint)
         free(saving);
     }
     bool is_committed = checkpoint->phase == FLYT_SAVING_SWITCHING || checkpoint->phase == FLYT_SAVING_DONE;
-    checkpoint->naming = flyt_node_naming_end(checkpoint->naming, is_committed);
+    checkpoint->publish = flyt_node_image_publish_end(checkpoint->publish, is_committed);
     checkpoint->left = flyt_tally_unref(checkpoint->left);
     checkpoint->allocation = NULL;
 }
@@ -598,8 +598,8 @@ static int start_naming(struct flyt_node_checkpoint *checkpoint)
         if (saving->has_file)
             named[count++] = (struct flyt_node_named){.session_id = saving->session_id, .file = saving->file};
     }
-    int status = flyt_node_naming_new(checkpoint->node, checkpoint->folder, checkpoint->left, named, count, on_named,
-                                      checkpoint, &checkpoint->naming);
+    int status = flyt_node_image_publish_new(checkpoint->node, checkpoint->folder, checkpoint->left, named, count,
+                                             on_named, checkpoint, &checkpoint->publish);
     for (struct flyt_node_saving *saving = checkpoint->savings; saving && !status; saving = saving->next)
         saving->has_file = false;
     free(named);
@@ -610,13 +610,13 @@ static int start_naming(struct flyt_node_checkpoint *checkpoint)
 static void take_names(struct flyt_node_checkpoint *checkpoint)
 {
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
-        const struct flyt_node_named *named = flyt_node_naming_find(checkpoint->naming, saving->session_id);
+        const struct flyt_node_named *named = flyt_node_image_publish_find(checkpoint->publish, saving->session_id);
         if (!named)
             continue;
         if (named->err.code)
             fail_session(saving, named->err.code, named->err.text);
         else if (saving->stage == OVER && !checkpoint->leaves_running)
-            flyt_node_naming_refuse(checkpoint->naming, saving->session_id);
+            flyt_node_image_publish_refuse(checkpoint->publish, saving->session_id);
         else
             memcpy(saving->image, named->image, sizeof saving->image);
     }
@@ -636,7 +636,7 @@ static void forget_records(struct flyt_node_checkpoint *checkpoint)
 static void take_back(struct flyt_node_checkpoint *checkpoint)
 {
     flyt_node_commit_forget(checkpoint->node, &checkpoint->commit);
-    flyt_node_naming_keep(checkpoint->naming, false);
+    flyt_node_image_publish_keep(checkpoint->publish, false);
     if (!checkpoint->leaves_running)
         forget_records(checkpoint);
 }
@@ -682,7 +682,7 @@ static void keep(struct flyt_node_checkpoint *checkpoint)
     for (const struct flyt_node_saving *saving = checkpoint->savings; saving && is_good; saving = saving->next)
         is_good = saving->stage != STOPPED || flyt_node_suspended_add(node, saving->server, checkpoint->folder,
                                                                       saving->image, saving->stopped.sequence) != NULL;
-    flyt_node_naming_keep(checkpoint->naming, true);
+    flyt_node_image_publish_keep(checkpoint->publish, true);
     if (is_good)
         flyt_node_commit(node, &checkpoint->commit, on_kept, checkpoint);
     else
@@ -719,15 +719,15 @@ static void take_images(struct flyt_node_checkpoint *checkpoint)
             go_on(saving);
         settle(checkpoint);
     }
-    if (!checkpoint->naming && !is_settled(checkpoint)) {
+    if (!checkpoint->publish && !is_settled(checkpoint)) {
         arm(checkpoint, SETTLING_MS);
         return;
     }
-    if (!checkpoint->naming && !are_tried(checkpoint))
+    if (!checkpoint->publish && !are_tried(checkpoint))
         return; /* the trials wake it */
-    if (!checkpoint->naming && start_naming(checkpoint))
+    if (!checkpoint->publish && start_naming(checkpoint))
         fail(checkpoint, FLYT_STATUS_UNAVAILABLE, "the node has no memory for naming its images, or no thread");
-    if (checkpoint->status != FLYT_STATUS_OK || !flyt_node_naming_is_through(checkpoint->naming))
+    if (checkpoint->status != FLYT_STATUS_OK || !flyt_node_image_publish_is_through(checkpoint->publish))
         return; /* on_named wakes it */
     take_names(checkpoint);
     if (checkpoint->status == FLYT_STATUS_OK)
@@ -920,7 +920,7 @@ static int start(struct flyt_node_checkpoint *checkpoint)
         return -ENOMEM;
     for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
         session_ids[count++] = saving->session_id;
-        is_full |= flyt_node_naming_is_undone(checkpoint->node, saving->session_id);
+        is_full |= flyt_node_image_publish_is_undone(checkpoint->node, saving->session_id);
     }
     int status = sd_event_add_time_relative(event, &checkpoint->timer, CLOCK_MONOTONIC, 0, 1, on_timer, checkpoint) < 0
                      ? -ENOMEM

@@ -47,7 +47,7 @@ enum {
     FLYT_NODE_CHECKPOINT_LEAVE_MS = 10000,     /* LEAVE is answered; then the server is ended all the same */
 };
 
-struct flyt_node_naming;
+struct flyt_node_image_publish;
 struct flyt_node_image_open;
 struct flyt_node_server;
 struct flyt_node_saving;
@@ -64,10 +64,10 @@ struct flyt_node_checkpoint {
     bool is_full;                            /* no image builds on an earlier one */
     struct flyt_node_image_open *image_open; /* until files are open (image_open.h) */
     bool has_opened;
-    bool is_settling;                /* all is written, and is brought to the disk */
-    struct flyt_node_naming *naming; /* all is there, and gets its names (naming.h); NULL: not yet */
-    struct flyt_node_commit commit;  /* that its images stay, and which sessions are in them */
-    bool is_kept;                    /* that is written */
+    bool is_settling;                        /* all is written, and is brought to the disk */
+    struct flyt_node_image_publish *publish; /* all is there, and gets its names (image_publish.h); NULL: not yet */
+    struct flyt_node_commit commit;          /* that its images stay, and which sessions are in them */
+    bool is_kept;                            /* that is written */
     uint32_t packing;
     unsigned stop_ms, timeout_s;
     flyt_saving_phase phase;

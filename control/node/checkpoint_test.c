@@ -19,7 +19,7 @@
 #include "control/node/checkpoint.h"
 #include "control/node/earlier.h"
 #include "control/node/pool.h"
-#include "control/node/naming.h"
+#include "control/node/image_publish.h"
 #include "control/node/remembered.h"
 #include "control/node/report.h"
 #include "control/node/test_migration.h"
@@ -268,7 +268,7 @@ static bool are_written(struct test_node *test, void *is_named)
 {
     const struct flyt_node_checkpoint *checkpoint = flyt_node_checkpoint_find(&test->node, test_saving.last_id);
 
-    return *(const bool *)is_named ? checkpoint->naming != NULL : checkpoint->is_settling;
+    return *(const bool *)is_named ? checkpoint->publish != NULL : checkpoint->is_settling;
 }
 
 /* A thread that is not at its point yet when that is taken away may name one, and removes it. */
@@ -393,7 +393,7 @@ static void test_finished_images_stay(void **state)
         test_node_stop(test);
         test_node_start(test);
         assert_null(test->node.state.unkept);
-        assert_null(test->node.namings);
+        assert_null(test->node.publishes);
         test_node_until_warm(test);
         test_node_end_rejoining(test);
         assert_int_equal(test_saving_images(test, NULL), 4);
@@ -455,8 +455,8 @@ static void test_images_that_are_not_removed(void **state)
     assert_int_equal(test_saving_use(test).session_count, 0);
     test_saving_has_memory(test, programs, 2);
     assert_int_equal(test_saving_images(test, NULL), 1);
-    assert_true(flyt_node_naming_is_undone(&test->node, programs[0].session_id));
-    assert_false(flyt_node_naming_is_undone(&test->node, programs[1].session_id));
+    assert_true(flyt_node_image_publish_is_undone(&test->node, programs[0].session_id));
+    assert_false(flyt_node_image_publish_is_undone(&test->node, programs[1].session_id));
     assert_int_equal(test_saving_write(test), 0);
     assert_int_equal(test_saving_parents(test, path), 0);
     assert_int_equal(test_saving_images(test, NULL), 3);

@@ -266,7 +266,7 @@ static bool has_begun(struct test_node *test, void *unused)
 
 static bool are_removed(struct test_node *test, void *count)
 {
-    return !test->node.state.unkept && !test->node.namings &&
+    return !test->node.state.unkept && !test->node.publishes &&
            test_saving_images(test, NULL) == *(const unsigned *)count;
 }
 

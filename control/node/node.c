@@ -24,7 +24,7 @@
 #include "control/node/session_load.h"
 #include "control/node/migration.h"
 #include "control/node/disk.h"
-#include "control/node/naming.h"
+#include "control/node/image_publish.h"
 #include "control/node/migration_switch.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
@@ -310,7 +310,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     status = flyt_node_rejoin_listen(node);
     if (status)
         return fail_link(node, status, err);
-    flyt_node_namings_init(node);
+    flyt_node_image_publishs_init(node);
     status = flyt_node_listener_open(node, err);
     if (status)
         return status;
@@ -350,7 +350,7 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_close(node->settings ? node->link_fd : -1);
     flyt_node_migrations_fini(node);
     flyt_node_checkpoints_fini(node);
-    flyt_node_namings_fini(node);
+    flyt_node_image_publishs_fini(node);
     flyt_node_restores_fini(node);
     flyt_node_disks_fini(node);
     flyt_node_receives_fini(node);

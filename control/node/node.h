@@ -127,11 +127,11 @@ struct flyt_node {
     unsigned went_back_count;                 /* allocations that have gone back after a restart (migration_switch.h) */
     struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
     struct flyt_node_restore *restores;       /* likewise (restore.h) */
-    struct flyt_node_naming *namings;         /* that have not ended, and those that are undone (naming.h) */
-    struct flyt_node_disk *disks;             /* folders in whose disks threads are left (disk.h) */
-    unsigned disk_left_max;                   /* FLYT_NODE_DISK_LEFT_MAX */
-    unsigned disk_left_all_max;               /* FLYT_NODE_DISK_LEFT_ALL_MAX */
-    struct flyt_node_receive *receives;       /* likewise (receive.h) */
+    struct flyt_node_image_publish *publishes;    /* that have not ended, and those that are undone (image_publish.h) */
+    struct flyt_node_disk *disks;                 /* folders in whose disks threads are left (disk.h) */
+    unsigned disk_left_max;                       /* FLYT_NODE_DISK_LEFT_MAX */
+    unsigned disk_left_all_max;                   /* FLYT_NODE_DISK_LEFT_ALL_MAX */
+    struct flyt_node_receive *receives;           /* likewise (receive.h) */
     struct flyt_node_session_load *session_loads; /* sessions of these two (session_load.h) */
     struct flyt_node_trial *trials;               /* images that are tried (trial.h) */
     unsigned trial_warm_ms;                       /* FLYT_NODE_TRIAL_WARM_MS */

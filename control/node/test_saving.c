@@ -235,7 +235,7 @@ void test_saving_go_on(struct test_node *test, struct test_program *programs, un
 
 static bool is_nothing_undone(struct test_node *test, void *unused)
 {
-    return !test->node.namings;
+    return !test->node.publishes;
 }
 
 void test_saving_images_are(struct test_node *test, unsigned count)

@@ -1,7 +1,7 @@
 /*
  * Images that get their names, and are not to stay unless that is said: part of the node's state (state.json), written
  * before the first of them has its name. What a node manager that has ended meanwhile leaves of them the next one
- * removes (naming.h). The record goes with the write that says that its image stays, or when it is gone, or
+ * removes (image_publish.h). The record goes with the write that says that its image stays, or when it is gone, or
  * cannot be removed, which is logged. The loop's thread.
  */
 #ifndef FLYT_NODE_UNKEPT_H

@@ -1,4 +1,4 @@
-#include "control/node/naming.h"
+#include "control/node/image_publish.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -26,7 +26,7 @@ struct item {
 
 /* The thread's while is_busy, else the loop's. */
 struct job {
-    struct flyt_node_naming *naming; /* not the thread's */
+    struct flyt_node_image_publish *publish; /* not the thread's */
     struct flyt_tally *left;
     char *folder;
     _Atomic(bool) is_given_up; /* the loop says so at any time; the thread names nothing more then */
@@ -34,8 +34,8 @@ struct job {
     struct item items[];
 };
 
-struct flyt_node_naming {
-    struct flyt_node_naming *next; /* in node->namings */
+struct flyt_node_image_publish {
+    struct flyt_node_image_publish *next; /* in node->publishes */
     struct flyt_node *node;
     struct flyt_worker *worker;
     struct flyt_tally *left;
@@ -117,44 +117,44 @@ static void free_job(struct job *job)
     free(job);
 }
 
-static void free_naming(struct flyt_node_naming *naming)
+static void free_naming(struct flyt_node_image_publish *publish)
 {
-    struct flyt_node_naming **link = &naming->node->namings;
+    struct flyt_node_image_publish **link = &publish->node->publishes;
 
-    while (*link != naming)
+    while (*link != publish)
         link = &(*link)->next;
-    *link = naming->next;
-    flyt_node_commit_forget(naming->node, &naming->commit);
-    flyt_worker_leave(naming->worker, naming->left);
-    flyt_tally_unref(naming->left);
-    if (!naming->is_busy) /* else who is cancelled frees it */
-        free_job(naming->job);
-    free(naming);
+    *link = publish->next;
+    flyt_node_commit_forget(publish->node, &publish->commit);
+    flyt_worker_leave(publish->worker, publish->left);
+    flyt_tally_unref(publish->left);
+    if (!publish->is_busy) /* else who is cancelled frees it */
+        free_job(publish->job);
+    free(publish);
 }
 
 /* 0 or a negative errno. */
-static int give_to_thread(struct flyt_node_naming *naming, void (*work)(void *), void (*done)(void *, int))
+static int give_to_thread(struct flyt_node_image_publish *publish, void (*work)(void *), void (*done)(void *, int))
 {
-    int status = flyt_worker_do(naming->worker, work, done, naming->job);
+    int status = flyt_worker_do(publish->worker, work, done, publish->job);
 
-    naming->is_busy = !status;
+    publish->is_busy = !status;
     return status;
 }
 
 /* Its images stay, or are gone: so are their records. */
-static void finish(struct flyt_node_naming *naming)
+static void finish(struct flyt_node_image_publish *publish)
 {
-    struct flyt_node *node = naming->node;
+    struct flyt_node *node = publish->node;
     bool is_changed = false;
 
-    for (unsigned i = 0; i < naming->job->count; i++) {
-        struct flyt_node_unkept *record = naming->job->items[i].record;
+    for (unsigned i = 0; i < publish->job->count; i++) {
+        struct flyt_node_unkept *record = publish->job->items[i].record;
         if (!record)
             continue;
         is_changed |= !record->is_kept; /* else it is in the state no more */
         flyt_node_unkept_remove(&node->state, record);
     }
-    free_naming(naming);
+    free_naming(publish);
     if (is_changed)
         flyt_node_save_soon(node); /* until it is written the next node manager finds them gone */
 }
@@ -167,81 +167,81 @@ static void on_removed(void *user, int is_cancelled)
         free_job(job);
         return;
     }
-    job->naming->is_busy = false;
-    finish(job->naming);
+    job->publish->is_busy = false;
+    finish(job->publish);
 }
 
 /* Nobody asks any more: what is not to stay goes, and then the naming. */
-static void clear(struct flyt_node_naming *naming)
+static void clear(struct flyt_node_image_publish *publish)
 {
-    const struct job *job = naming->job;
+    const struct job *job = publish->job;
     bool is_clear = true;
 
     for (unsigned i = 0; i < job->count; i++)
         is_clear &= job->items[i].is_kept || !*job->items[i].named.image;
-    if (!is_clear && !give_to_thread(naming, remove_all, on_removed))
+    if (!is_clear && !give_to_thread(publish, remove_all, on_removed))
         return;
     if (!is_clear)
         flyt_warn("images in %s are not removed before the next start: the node has no memory", job->folder);
     if (is_clear)
-        finish(naming);
+        finish(publish);
     else
-        free_naming(naming);
+        free_naming(publish);
 }
 
-static void keep_none(struct flyt_node_naming *naming)
+static void keep_none(struct flyt_node_image_publish *publish)
 {
-    for (unsigned i = 0; i < naming->job->count; i++)
-        naming->job->items[i].is_kept = false;
+    for (unsigned i = 0; i < publish->job->count; i++)
+        publish->job->items[i].is_kept = false;
 }
 
 static void on_named(void *user, int is_cancelled)
 {
     struct job *job = user;
-    struct flyt_node_naming *naming = job->naming;
+    struct flyt_node_image_publish *publish = job->publish;
 
     if (is_cancelled) {
         free_job(job);
         return;
     }
-    naming->is_busy = false;
-    naming->is_through = true;
-    if (!naming->is_ended) {
-        naming->done(naming->user);
+    publish->is_busy = false;
+    publish->is_through = true;
+    if (!publish->is_ended) {
+        publish->done(publish->user);
         return;
     }
-    keep_none(naming); /* it was given up when the last name was given already */
-    clear(naming);
+    keep_none(publish); /* it was given up when the last name was given already */
+    clear(publish);
 }
 
 /* They have no names, and nobody gives them any. */
-static void fail(struct flyt_node_naming *naming, int status)
+static void fail(struct flyt_node_image_publish *publish, int status)
 {
-    flyt_error_set(&naming->job->items[0].named.err, status, "the node cannot keep which images it begins with: %s",
+    flyt_error_set(&publish->job->items[0].named.err, status, "the node cannot keep which images it begins with: %s",
                    strerror(-status));
-    naming->is_through = true;
-    naming->done(naming->user);
+    publish->is_through = true;
+    publish->done(publish->user);
 }
 
 static void on_recorded(void *user, int status)
 {
-    struct flyt_node_naming *naming = user;
+    struct flyt_node_image_publish *publish = user;
 
-    if (naming->is_ended) {
-        clear(naming);
+    if (publish->is_ended) {
+        clear(publish);
         return;
     }
     if (!status)
-        status = give_to_thread(naming, name_all, on_named);
+        status = give_to_thread(publish, name_all, on_named);
     if (status)
-        fail(naming, status);
+        fail(publish, status);
 }
 
 /* None has a name before the state says that it is not to stay. 0 or a negative errno. */
-static int record_all(struct flyt_node_naming *naming)
+static int record_all(struct flyt_node_image_publish *publish)
 {
-    struct flyt_node_state *state = &naming->node->state;
-    struct job *job = naming->job;
+    struct flyt_node_state *state = &publish->node->state;
+    struct job *job = publish->job;
 
     for (unsigned i = 0; i < job->count; i++) {
         struct item *item = &job->items[i];
@@ -249,116 +249,118 @@ static int record_all(struct flyt_node_naming *naming)
         if (!item->record)
             return -ENOMEM;
     }
-    flyt_node_commit(naming->node, &naming->commit, on_recorded, naming);
+    flyt_node_commit(publish->node, &publish->commit, on_recorded, publish);
     return 0;
 }
 
 static void on_learned(void *user, int is_cancelled)
 {
     struct job *job = user;
-    struct flyt_node_naming *naming = job->naming;
+    struct flyt_node_image_publish *publish = job->publish;
     bool is_good = true;
 
     if (is_cancelled) {
         free_job(job);
         return;
     }
-    naming->is_busy = false;
-    if (naming->is_ended) {
-        clear(naming);
+    publish->is_busy = false;
+    if (publish->is_ended) {
+        clear(publish);
         return;
     }
     for (unsigned i = 0; i < job->count; i++)
         is_good &= !job->items[i].named.err.code;
-    int status = is_good ? record_all(naming) : 0;
+    int status = is_good ? record_all(publish) : 0;
     if (status)
-        fail(naming, status);
+        fail(publish, status);
     else if (!is_good) {
-        naming->is_through = true;
-        naming->done(naming->user);
+        publish->is_through = true;
+        publish->done(publish->user);
     }
 }
 
-int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,
-                         struct flyt_node_named *named, unsigned count, void (*done)(void *user), void *user,
-                         struct flyt_node_naming **ret_naming)
+int flyt_node_image_publish_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,
+                                struct flyt_node_named *named, unsigned count, void (*done)(void *user), void *user,
+                                struct flyt_node_image_publish **ret_naming)
 {
-    struct flyt_node_naming *naming = calloc(1, sizeof *naming);
+    struct flyt_node_image_publish *publish = calloc(1, sizeof *publish);
     struct job *job = calloc(1, sizeof *job + count * sizeof job->items[0]);
 
-    if (!naming || !job || !(job->folder = strdup(folder))) {
-        free(naming);
+    if (!publish || !job || !(job->folder = strdup(folder))) {
+        free(publish);
         free(job);
         return -ENOMEM;
     }
-    *naming = (struct flyt_node_naming){.next = node->namings, .node = node, .job = job, .done = done, .user = user};
-    node->namings = naming;
-    naming->left = flyt_tally_ref(left);
+    *publish =
+        (struct flyt_node_image_publish){.next = node->publishes, .node = node, .job = job, .done = done, .user = user};
+    node->publishes = publish;
+    publish->left = flyt_tally_ref(left);
     job->left = flyt_tally_ref(left);
-    job->naming = naming;
-    int status = flyt_worker_new(node->event, "flyt-naming", 1, &naming->worker);
+    job->publish = publish;
+    int status = flyt_worker_new(node->event, "flyt-naming", 1, &publish->worker);
     for (unsigned i = 0; i < count && !status; i++)
         job->items[i] = (struct item){.named = named[i], .has_file = true};
     job->count = status ? 0 : count;
-    if (!status && (status = give_to_thread(naming, learn_all, on_learned)))
+    if (!status && (status = give_to_thread(publish, learn_all, on_learned)))
         job->count = 0; /* the files stay the caller's */
     if (status) {
-        free_naming(naming);
+        free_naming(publish);
         return status;
     }
     for (unsigned i = 0; i < count; i++)
         named[i].file = (struct flyt_checkpoint_file){.folder_fd = -1, .fd = -1};
-    *ret_naming = naming;
+    *ret_naming = publish;
     return 0;
 }
 
-void flyt_node_naming_keep(struct flyt_node_naming *naming, bool are_kept)
+void flyt_node_image_publish_keep(struct flyt_node_image_publish *publish, bool are_kept)
 {
-    for (unsigned i = 0; i < naming->job->count; i++)
-        if (naming->job->items[i].record)
-            naming->job->items[i].record->is_kept = are_kept && naming->job->items[i].is_kept;
+    for (unsigned i = 0; i < publish->job->count; i++)
+        if (publish->job->items[i].record)
+            publish->job->items[i].record->is_kept = are_kept && publish->job->items[i].is_kept;
 }
 
-bool flyt_node_naming_is_through(const struct flyt_node_naming *naming)
+bool flyt_node_image_publish_is_through(const struct flyt_node_image_publish *publish)
 {
-    return naming->is_through;
+    return publish->is_through;
 }
 
-static struct item *find_item(const struct flyt_node_naming *naming, uint64_t session_id)
+static struct item *find_item(const struct flyt_node_image_publish *publish, uint64_t session_id)
 {
-    for (unsigned i = 0; i < naming->job->count; i++)
-        if (naming->job->items[i].named.session_id == session_id)
-            return &naming->job->items[i];
+    for (unsigned i = 0; i < publish->job->count; i++)
+        if (publish->job->items[i].named.session_id == session_id)
+            return &publish->job->items[i];
     return NULL;
 }
 
-const struct flyt_node_named *flyt_node_naming_find(const struct flyt_node_naming *naming, uint64_t session_id)
+const struct flyt_node_named *flyt_node_image_publish_find(const struct flyt_node_image_publish *publish,
+                                                           uint64_t session_id)
 {
-    const struct item *item = find_item(naming, session_id);
+    const struct item *item = find_item(publish, session_id);
 
     return item ? &item->named : NULL;
 }
 
-void flyt_node_naming_refuse(struct flyt_node_naming *naming, uint64_t session_id)
+void flyt_node_image_publish_refuse(struct flyt_node_image_publish *publish, uint64_t session_id)
 {
-    struct item *item = find_item(naming, session_id);
+    struct item *item = find_item(publish, session_id);
 
     if (item)
         item->is_kept = false;
 }
 
-struct flyt_node_naming *flyt_node_naming_end(struct flyt_node_naming *naming, bool are_kept)
+struct flyt_node_image_publish *flyt_node_image_publish_end(struct flyt_node_image_publish *publish, bool are_kept)
 {
-    if (!naming)
+    if (!publish)
         return NULL;
-    naming->is_ended = true;
-    if (!naming->is_through) {
-        atomic_store(&naming->job->is_given_up, true);
+    publish->is_ended = true;
+    if (!publish->is_through) {
+        atomic_store(&publish->job->is_given_up, true);
         return NULL;
     }
     if (!are_kept)
-        keep_none(naming);
-    clear(naming);
+        keep_none(publish);
+    clear(publish);
     return NULL;
 }
 
@@ -372,14 +374,14 @@ static bool is_to_be_removed(const struct flyt_node *node, uint64_t session_id)
     return record != NULL;
 }
 
-bool flyt_node_naming_is_undone(const struct flyt_node *node, uint64_t session_id)
+bool flyt_node_image_publish_is_undone(const struct flyt_node *node, uint64_t session_id)
 {
-    const struct flyt_node_naming *naming = node->namings;
+    const struct flyt_node_image_publish *publish = node->publishes;
 
     /* The thread writes neither what says that one has ended, nor whose its images are. */
-    while (naming && !(naming->is_ended && find_item(naming, session_id)))
-        naming = naming->next;
-    return naming || is_to_be_removed(node, session_id);
+    while (publish && !(publish->is_ended && find_item(publish, session_id)))
+        publish = publish->next;
+    return publish || is_to_be_removed(node, session_id);
 }
 
 /* ---- those of an earlier node manager ---- */
@@ -397,22 +399,22 @@ static bool is_suspended(const struct flyt_node *node, const struct flyt_node_un
 /* All records of the first one's folder; 0 or a negative errno. */
 static int remove_earlier(struct flyt_node *node, const char *folder, unsigned count)
 {
-    struct flyt_node_naming *naming = calloc(1, sizeof *naming);
+    struct flyt_node_image_publish *publish = calloc(1, sizeof *publish);
     struct job *job = calloc(1, sizeof *job + count * sizeof job->items[0]);
     struct flyt_error err;
 
-    if (!naming || !job || !(job->folder = strdup(folder))) {
-        free(naming);
+    if (!publish || !job || !(job->folder = strdup(folder))) {
+        free(publish);
         free(job);
         return -ENOMEM;
     }
-    *naming = (struct flyt_node_naming){
-        .next = node->namings, .node = node, .job = job, .is_through = true, .is_ended = true};
-    node->namings = naming;
-    job->naming = naming;
-    int status = flyt_node_disk_take(node, folder, &naming->left, &err);
+    *publish = (struct flyt_node_image_publish){
+        .next = node->publishes, .node = node, .job = job, .is_through = true, .is_ended = true};
+    node->publishes = publish;
+    job->publish = publish;
+    int status = flyt_node_disk_take(node, folder, &publish->left, &err);
     if (!status)
-        status = flyt_worker_new(node->event, "flyt-naming", 1, &naming->worker);
+        status = flyt_worker_new(node->event, "flyt-naming", 1, &publish->worker);
     for (struct flyt_node_unkept *record = node->state.unkept; record && !status; record = record->next) {
         struct item *item = &job->items[job->count];
         if (strcmp(record->folder, job->folder) != 0)
@@ -422,21 +424,21 @@ static int remove_earlier(struct flyt_node *node, const char *folder, unsigned c
             memcpy(item->named.image, record->image, sizeof item->named.image);
         job->count++;
     }
-    job->left = flyt_tally_ref(naming->left);
+    job->left = flyt_tally_ref(publish->left);
     if (status)
-        free_naming(naming);
+        free_naming(publish);
     else
-        clear(naming);
+        clear(publish);
     return status;
 }
 
 static bool is_in_hand(const struct flyt_node *node, const char *folder)
 {
-    const struct flyt_node_naming *naming = node->namings;
+    const struct flyt_node_image_publish *publish = node->publishes;
 
-    while (naming && strcmp(naming->job->folder, folder) != 0)
-        naming = naming->next;
-    return naming != NULL;
+    while (publish && strcmp(publish->job->folder, folder) != 0)
+        publish = publish->next;
+    return publish != NULL;
 }
 
 /* NULL: there is none any more. */
@@ -449,7 +451,7 @@ static const struct flyt_node_unkept *find_next(const struct flyt_node *node)
     return record;
 }
 
-void flyt_node_namings_init(struct flyt_node *node)
+void flyt_node_image_publishs_init(struct flyt_node *node)
 {
     const struct flyt_node_unkept *record;
     unsigned count = 0;
@@ -464,10 +466,10 @@ void flyt_node_namings_init(struct flyt_node *node)
         flyt_warn("images that are of no use are not removed before the next start: %s", strerror(-status));
 }
 
-void flyt_node_namings_fini(struct flyt_node *node)
+void flyt_node_image_publishs_fini(struct flyt_node *node)
 {
-    while (node->namings) {
-        atomic_store(&node->namings->job->is_given_up, true);
-        free_naming(node->namings);
+    while (node->publishes) {
+        atomic_store(&node->publishes->job->is_given_up, true);
+        free_naming(node->publishes);
     }
 }
