@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "control/node/checkpoint.h"
-#include "control/node/earlier.h"
+#include "control/node/image_parent.h"
 #include "control/node/pool.h"
 #include "control/node/image_publish.h"
 #include "control/node/remembered.h"
@@ -181,9 +181,9 @@ static void test_images_build_on_earlier_ones(void **state)
     /* What one builds on has gone. */
     assert_int_equal(unlink(path), 0);
     assert_int_equal(test_saving_write(test), 0);
-    for (unsigned i = 1; i < FLYT_NODE_EARLIER_MAX; i++)
+    for (unsigned i = 1; i < FLYT_NODE_IMAGE_PARENT_MAX; i++)
         assert_int_equal(test_saving_write(test), kept_bytes);
-    assert_int_equal(test_saving_parents(test, path), FLYT_NODE_EARLIER_MAX - 1);
+    assert_int_equal(test_saving_parents(test, path), FLYT_NODE_IMAGE_PARENT_MAX - 1);
     assert_int_equal(test_saving_write(test), 0);
     assert_int_equal(test_saving_parents(test, path), 0);
     test_saving_write(test);

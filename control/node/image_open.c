@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "control/base/worker.h"
-#include "control/node/earlier.h"
+#include "control/node/image_parent.h"
 #include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -73,7 +73,7 @@ static void open_all(void *user)
             continue;
         }
         if (!job->is_full)
-            opened->earlier_fd = flyt_node_earlier_open(job->folder, opened->session_id);
+            opened->earlier_fd = flyt_node_image_parent_open(job->folder, opened->session_id);
         open_file(job->folder, opened);
     }
 }

@@ -1,7 +1,7 @@
 /*
  * The files that a checkpoint needs, opened on a thread of its own, for the folder may be on a disk that does not
  * answer: of each session the new image's, also as its server gets it and as it is read, and the earlier one that it is
- * to build on (earlier.h).
+ * to build on (image_parent.h).
  *
  * The loop's thread, which never waits for it.
  */

@@ -1,4 +1,4 @@
-#include "control/node/earlier.h"
+#include "control/node/image_parent.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@ static unsigned chain_length(const struct flyt_checkpoint_entry *entry)
 {
     unsigned length = 0;
 
-    for (; entry && length <= FLYT_NODE_EARLIER_MAX; entry = entry->parent)
+    for (; entry && length <= FLYT_NODE_IMAGE_PARENT_MAX; entry = entry->parent)
         length++;
     return length;
 }
@@ -38,7 +38,7 @@ static int open_entry(const char *folder, const struct flyt_checkpoint_entry *en
                   entry->session_id, entry->err.text);
         return -1;
     }
-    if (chain_length(entry) >= FLYT_NODE_EARLIER_MAX)
+    if (chain_length(entry) >= FLYT_NODE_IMAGE_PARENT_MAX)
         return -1;
     snprintf(path, sizeof path, "%s/%s", folder, entry->name);
     int fd = flyt_checkpoint_file_read(path, O_NOFOLLOW, &err);
@@ -48,7 +48,7 @@ static int open_entry(const char *folder, const struct flyt_checkpoint_entry *en
     return fd < 0 ? -1 : fd;
 }
 
-int flyt_node_earlier_open(const char *path, uint64_t session_id)
+int flyt_node_image_parent_open(const char *path, uint64_t session_id)
 {
     struct flyt_checkpoint_folder folder;
     struct flyt_error err;
