@@ -24,7 +24,7 @@
 #include "control/node/report.h"
 #include "control/node/test_migration.h"
 #include "control/node/test_saving.h"
-#include "control/node/unkept.h"
+#include "control/node/image_uncommitted.h"
 #include "cpu/image/folder.h"
 #include "cpu/image/verify.h"
 #include "rpc/base/fault_point.h"
@@ -392,7 +392,7 @@ static void test_finished_images_stay(void **state)
     for (unsigned i = 0; i < 2; i++) {
         test_node_stop(test);
         test_node_start(test);
-        assert_null(test->node.state.unkept);
+        assert_null(test->node.state.uncommitted);
         assert_null(test->node.publishes);
         test_node_until_warm(test);
         test_node_end_rejoining(test);
@@ -420,25 +420,25 @@ static void test_damaged_records_of_images(void **state)
 
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct flyt_node_state from = {0};
-        struct flyt_node_unkept *read = NULL;
+        struct flyt_node_image_uncommitted *read = NULL;
         cJSON *root = cJSON_CreateObject();
-        struct flyt_node_unkept *kept = flyt_node_unkept_add(&from, 6, cases[i].folder, "kept");
+        struct flyt_node_image_uncommitted *kept = flyt_node_image_uncommitted_add(&from, 6, cases[i].folder, "kept");
         assert_non_null(kept);
         kept->is_kept = true;
-        assert_non_null(flyt_node_unkept_add(&from, 7, cases[i].folder, cases[i].image));
-        assert_true(flyt_node_unkept_put(root, from.unkept));
-        assert_int_equal(flyt_node_unkept_get(root, &read), cases[i].is_good);
+        assert_non_null(flyt_node_image_uncommitted_add(&from, 7, cases[i].folder, cases[i].image));
+        assert_true(flyt_node_image_uncommitted_put(root, from.uncommitted));
+        assert_int_equal(flyt_node_image_uncommitted_get(root, &read), cases[i].is_good);
         assert_int_equal(read != NULL, cases[i].is_good);
         if (read) {
             assert_null(read->next);
             assert_int_equal(read->session_id, 7);
             assert_string_equal(read->image, cases[i].image);
         }
-        flyt_node_unkept_free(read);
-        flyt_node_unkept_free(from.unkept);
+        flyt_node_image_uncommitted_free(read);
+        flyt_node_image_uncommitted_free(from.uncommitted);
         cJSON_Delete(root);
     }
-    assert_null(test->node.state.unkept);
+    assert_null(test->node.state.uncommitted);
 }
 
 /* What has its name, and is not to stay, is none to build on until it is gone: only of programs that it is of. */

@@ -22,7 +22,7 @@
 #include "control/node/checkpoint.h"
 #include "control/node/disk.h"
 #include "control/node/test_saving.h"
-#include "control/node/unkept.h"
+#include "control/node/image_uncommitted.h"
 #include "rpc/base/fault_point.h"
 
 /* ---- the disk ---- */
@@ -255,7 +255,7 @@ static void test_threads_that_are_left(void **state)
 
 static bool are_recorded(struct test_node *test, void *unused)
 {
-    return test->node.state.unkept != NULL;
+    return test->node.state.uncommitted != NULL;
 }
 
 /* What is recorded is written, and the thread is at it. */
@@ -266,7 +266,7 @@ static bool has_begun(struct test_node *test, void *unused)
 
 static bool are_removed(struct test_node *test, void *count)
 {
-    return !test->node.state.unkept && !test->node.publishes &&
+    return !test->node.state.uncommitted && !test->node.publishes &&
            test_saving_images(test, NULL) == *(const unsigned *)count;
 }
 
@@ -292,7 +292,7 @@ static void test_a_restart_while_images_are_named(void **state)
 
     test_saving_enter(test, programs, 2);
     test_saving_write(test);
-    assert_null(test->node.state.unkept);
+    assert_null(test->node.state.uncommitted);
     for (unsigned i = 0; i < 4; i++) {
         const unsigned named_count = 1 + i / 2;
         hold_links_after(named_count);
@@ -313,9 +313,9 @@ static void test_a_restart_while_images_are_named(void **state)
         assert_true(test_saving_write(test) > 0); /* it builds on what was finished */
         assert_true(test_saving_parents(test, path) > 0);
         finished_count += 2;
-        assert_null(test->node.state.unkept);
+        assert_null(test->node.state.uncommitted);
         restart(test, programs);
-        assert_null(test->node.state.unkept);
+        assert_null(test->node.state.uncommitted);
         assert_int_equal(test_saving_images(test, NULL), finished_count);
     }
     test_node_leave(test, &test_one, programs, 2);

@@ -11,7 +11,7 @@
 #include "control/node/disk.h"
 #include "control/node/node.h"
 #include "control/node/suspended.h"
-#include "control/node/unkept.h"
+#include "control/node/image_uncommitted.h"
 #include "control/node/writer.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -19,8 +19,8 @@
 /* One image more than what the saving has. */
 struct item {
     struct flyt_node_named named;
-    struct flyt_node_unkept *record; /* the loop's; NULL: there is none */
-    bool has_file;                   /* it is not named yet */
+    struct flyt_node_image_uncommitted *record; /* the loop's; NULL: there is none */
+    bool has_file;                              /* it is not named yet */
     bool is_kept;
 };
 
@@ -148,11 +148,11 @@ static void finish(struct flyt_node_image_publish *publish)
     bool is_changed = false;
 
     for (unsigned i = 0; i < publish->job->count; i++) {
-        struct flyt_node_unkept *record = publish->job->items[i].record;
+        struct flyt_node_image_uncommitted *record = publish->job->items[i].record;
         if (!record)
             continue;
         is_changed |= !record->is_kept; /* else it is in the state no more */
-        flyt_node_unkept_remove(&node->state, record);
+        flyt_node_image_uncommitted_remove(&node->state, record);
     }
     free_naming(publish);
     if (is_changed)
@@ -245,7 +245,8 @@ static int record_all(struct flyt_node_image_publish *publish)
 
     for (unsigned i = 0; i < job->count; i++) {
         struct item *item = &job->items[i];
-        item->record = flyt_node_unkept_add(state, item->named.session_id, job->folder, item->named.file.name);
+        item->record =
+            flyt_node_image_uncommitted_add(state, item->named.session_id, job->folder, item->named.file.name);
         if (!item->record)
             return -ENOMEM;
     }
@@ -367,7 +368,7 @@ struct flyt_node_image_publish *flyt_node_image_publish_end(struct flyt_node_ima
 /* Whether there is an image of it whose removal could not begin: the next start will see to that. */
 static bool is_to_be_removed(const struct flyt_node *node, uint64_t session_id)
 {
-    const struct flyt_node_unkept *record = node->state.unkept;
+    const struct flyt_node_image_uncommitted *record = node->state.uncommitted;
 
     while (record && (record->session_id != session_id || record->is_kept))
         record = record->next;
@@ -387,7 +388,7 @@ bool flyt_node_image_publish_is_undone(const struct flyt_node *node, uint64_t se
 /* ---- those of an earlier node manager ---- */
 
 /* Whether it is somebody's all the same: it stays. */
-static bool is_suspended(const struct flyt_node *node, const struct flyt_node_unkept *record)
+static bool is_suspended(const struct flyt_node *node, const struct flyt_node_image_uncommitted *record)
 {
     const struct flyt_node_suspended *suspended = node->state.suspended;
 
@@ -415,7 +416,8 @@ static int remove_earlier(struct flyt_node *node, const char *folder, unsigned c
     int status = flyt_node_disk_take(node, folder, &publish->left, &err);
     if (!status)
         status = flyt_worker_new(node->event, "flyt-naming", 1, &publish->worker);
-    for (struct flyt_node_unkept *record = node->state.unkept; record && !status; record = record->next) {
+    for (struct flyt_node_image_uncommitted *record = node->state.uncommitted; record && !status;
+         record = record->next) {
         struct item *item = &job->items[job->count];
         if (strcmp(record->folder, job->folder) != 0)
             continue;
@@ -442,9 +444,9 @@ static bool is_in_hand(const struct flyt_node *node, const char *folder)
 }
 
 /* NULL: there is none any more. */
-static const struct flyt_node_unkept *find_next(const struct flyt_node *node)
+static const struct flyt_node_image_uncommitted *find_next(const struct flyt_node *node)
 {
-    const struct flyt_node_unkept *record = node->state.unkept;
+    const struct flyt_node_image_uncommitted *record = node->state.uncommitted;
 
     while (record && is_in_hand(node, record->folder))
         record = record->next;
@@ -453,11 +455,11 @@ static const struct flyt_node_unkept *find_next(const struct flyt_node *node)
 
 void flyt_node_image_publishs_init(struct flyt_node *node)
 {
-    const struct flyt_node_unkept *record;
+    const struct flyt_node_image_uncommitted *record;
     unsigned count = 0;
     int status = 0;
 
-    for (record = node->state.unkept; record; record = record->next)
+    for (record = node->state.uncommitted; record; record = record->next)
         count++;
     /* Each folder once: where a removal cannot begin the records stay. */
     for (unsigned i = 0; i < count && !status && (record = find_next(node)); i++)

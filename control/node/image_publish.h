@@ -6,8 +6,8 @@
  * The names stay only where who has named them says so at the end. What is not to stay is removed by the thread: as
  * soon as the disk lets it, which may be after the checkpoint has failed. Until then no new image may build on one of
  * that session (flyt_node_image_publish_is_undone). Before the first of them has its name the state says that they are
- * not to stay (unkept.h): at the node manager's end, as at its death, all of this is left to itself, and the next one
- * removes what it finds of them.
+ * not to stay (image_uncommitted.h): at the node manager's end, as at its death, all of this is left to itself, and the
+ * next one removes what it finds of them.
  *
  * The loop's thread, which never waits for it.
  */

@@ -16,7 +16,7 @@
 #include "control/node/receive_record.h"
 #include "control/node/state_allocation.h"
 #include "control/node/suspended.h"
-#include "control/node/unkept.h"
+#include "control/node/image_uncommitted.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/xdr_buffer.h"
 
@@ -114,8 +114,8 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
     snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
     if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state) ||
         !flyt_node_suspended_get(root, &state->suspended) || !flyt_node_left_get(root, &state->left) ||
-        !flyt_node_receive_records_get(root, &state->receiving) || !flyt_node_unkept_get(root, &state->unkept) ||
-        !flyt_node_killed_get(root, &state->killed))
+        !flyt_node_receive_records_get(root, &state->receiving) ||
+        !flyt_node_image_uncommitted_get(root, &state->uncommitted) || !flyt_node_killed_get(root, &state->killed))
         return false;
     state->allocations = calloc((size_t)count + 1, sizeof *state->allocations);
     if (!state->allocations)
@@ -171,8 +171,8 @@ void flyt_node_state_fini(struct flyt_node_state *state)
     state->left = NULL;
     flyt_node_receive_records_free(state->receiving);
     state->receiving = NULL;
-    flyt_node_unkept_free(state->unkept);
-    state->unkept = NULL;
+    flyt_node_image_uncommitted_free(state->uncommitted);
+    state->uncommitted = NULL;
     flyt_node_killed_free(state->killed);
     state->killed = NULL;
     free(state->ahead);
@@ -212,7 +212,7 @@ char *flyt_node_state_print(const struct flyt_node_state *state, const flyt_allo
     }
     is_good = array && is_good && flyt_node_suspended_put(root, state->suspended) &&
               flyt_node_left_put(root, state->left) && flyt_node_receive_records_put(root, state->receiving) &&
-              flyt_node_unkept_put(root, state->unkept) && flyt_node_killed_put(root, state->killed);
+              flyt_node_image_uncommitted_put(root, state->uncommitted) && flyt_node_killed_put(root, state->killed);
     char *text = is_good ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     return text;

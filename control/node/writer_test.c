@@ -20,7 +20,7 @@
 #include "control/node/test_receive.h"
 #include "control/node/test_saving.h"
 #include "control/node/test_send.h"
-#include "control/node/unkept.h"
+#include "control/node/image_uncommitted.h"
 #include "control/node/writer.h"
 
 /* A disk that takes its time: who brings the state to it waits until it is let go on. Images are brought to it, too. */
@@ -333,14 +333,14 @@ static void test_an_allocation_goes_while_its_images_are_written(void **state)
     test_node_stop(test);
     test_node_start(test);
     assert_null(test->node.state.suspended);
-    assert_null(test->node.state.unkept);
+    assert_null(test->node.state.uncommitted);
 }
 
 static bool is_image_named(struct test_node *test, void *unused)
 {
-    const struct flyt_node_unkept *unkept = test->node.state.unkept;
+    const struct flyt_node_image_uncommitted *uncommitted = test->node.state.uncommitted;
 
-    return unkept && unkept->is_kept;
+    return uncommitted && uncommitted->is_kept;
 }
 
 /* The program goes on, and that its image stays is being written. */
