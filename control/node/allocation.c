@@ -10,7 +10,7 @@
 #include "control/node/charge.h"
 #include "control/node/groups.h"
 #include "control/node/images.h"
-#include "control/node/left.h"
+#include "control/node/departed.h"
 #include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/receive.h"
@@ -203,7 +203,7 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
     }
     if (is_final) {
         flyt_node_images_remove(node, allocation->now.vm_ip);
-        flyt_node_left_remove(node, allocation->now.id);
+        flyt_node_departed_remove(node, allocation->now.id);
     }
     flyt_node_order_end(allocation, is_final); /* who waits for its end is answered when the file does not have it */
     xdr_free((xdrproc_t)xdr_flyt_allocation, &allocation->now);

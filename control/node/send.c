@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "control/node/link_dispatch.h"
-#include "control/node/left.h"
+#include "control/node/departed.h"
 #include "control/node/migration_state.h"
 #include "control/node/migration_switch.h"
 #include "control/node/pool.h"
@@ -212,7 +212,7 @@ static void on_switch_written(void *user, int status)
 
     migration->writing = FLYT_NODE_MIGRATION_COMMITTED;
     if (status || migration->is_failing) {
-        flyt_node_left_remove(migration->node, migration->allocation_id);
+        flyt_node_departed_remove(migration->node, migration->allocation_id);
         flyt_node_save_soon(migration->node);
         refuse(migration, status ? "the node's state file cannot be written" : migration->text);
         return;
@@ -247,7 +247,7 @@ void flyt_node_send_switch(struct flyt_node_migration *migration, flyt_node_sent
         if (move->source && move->source->state != FLYT_NODE_SERVER_AWAY)
             flyt_node_server_read_all(move->source);
     const char *obstacle = find_obstacle(migration);
-    if (!obstacle && flyt_node_left_add(migration->node, migration->allocation_id, migration->id))
+    if (!obstacle && flyt_node_departed_add(migration->node, migration->allocation_id, migration->id))
         obstacle = "the node has no memory";
     if (obstacle) {
         refuse(migration, obstacle);
@@ -287,7 +287,7 @@ void flyt_node_send_undo(struct flyt_node_migration *migration)
                            "left of it here has ended",
                            move->program, migration->vm_ip);
     migration->is_committed = false;
-    flyt_node_left_remove(migration->node, migration->allocation_id);
+    flyt_node_departed_remove(migration->node, migration->allocation_id);
     flyt_node_save_soon(migration->node); /* until it is written a restart finds it as it was, and is told again */
 }
 
@@ -349,7 +349,7 @@ int flyt_node_send_restore(struct flyt_node *node)
 
     for (struct flyt_node_allocation *allocation = node->allocations; allocation && !status;
          allocation = allocation->next) {
-        uint64_t migration_id = flyt_node_left_find(node, allocation->now.id);
+        uint64_t migration_id = flyt_node_departed_find(node, allocation->now.id);
         if (migration_id && !allocation->is_removed)
             status = restore(allocation, migration_id);
     }

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "control/node/link_dispatch.h"
-#include "control/node/left.h"
+#include "control/node/departed.h"
 #include "control/node/report.h"
 #include "control/node/test_send.h"
 
@@ -328,7 +328,7 @@ static void test_a_restart_within_the_switch(void **state)
     struct test_program programs[2];
 
     test_send_arrive(far, programs, 2);
-    assert_int_equal(flyt_node_left_add(&test->node, test_one.id, TEST_MIGRATION_ID), 0);
+    assert_int_equal(flyt_node_departed_add(&test->node, test_one.id, TEST_MIGRATION_ID), 0);
     assert_int_equal(flyt_node_save(&test->node), 0);
     restart(test, programs, 2);
     test_send_failed(far, "had not left when the node manager was restarted");

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "control/node/killed.h"
-#include "control/node/left.h"
+#include "control/node/departed.h"
 #include "control/node/receive_record.h"
 #include "control/node/state_allocation.h"
 #include "control/node/suspended.h"
@@ -113,7 +113,7 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
     state->key_number = (uint32_t)number;
     snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
     if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state) ||
-        !flyt_node_suspended_get(root, &state->suspended) || !flyt_node_left_get(root, &state->left) ||
+        !flyt_node_suspended_get(root, &state->suspended) || !flyt_node_departed_get(root, &state->left) ||
         !flyt_node_receive_records_get(root, &state->receiving) ||
         !flyt_node_image_uncommitted_get(root, &state->uncommitted) || !flyt_node_killed_get(root, &state->killed))
         return false;
@@ -167,7 +167,7 @@ void flyt_node_state_fini(struct flyt_node_state *state)
     flyt_node_state_free_allocations(state);
     flyt_node_suspended_free(state->suspended);
     state->suspended = NULL;
-    flyt_node_left_free(state->left);
+    flyt_node_departed_free(state->left);
     state->left = NULL;
     flyt_node_receive_records_free(state->receiving);
     state->receiving = NULL;
@@ -211,7 +211,7 @@ char *flyt_node_state_print(const struct flyt_node_state *state, const flyt_allo
         is_good = item && flyt_node_state_put_allocation(item, allocations[i]) && is_good;
     }
     is_good = array && is_good && flyt_node_suspended_put(root, state->suspended) &&
-              flyt_node_left_put(root, state->left) && flyt_node_receive_records_put(root, state->receiving) &&
+              flyt_node_departed_put(root, state->left) && flyt_node_receive_records_put(root, state->receiving) &&
               flyt_node_image_uncommitted_put(root, state->uncommitted) && flyt_node_killed_put(root, state->killed);
     char *text = is_good ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);

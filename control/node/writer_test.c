@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "control/node/left.h"
+#include "control/node/departed.h"
 #include "control/node/order.h"
 #include "control/node/checkpoint.h"
 #include "control/node/test_migration.h"
@@ -583,7 +583,7 @@ static void test_an_allocation_goes_while_its_switch_waits(void **state)
     assert_int_not_equal(status, FLYT_STATUS_OK);
     test_node_stop(test);
     test_node_start(test);
-    assert_int_equal(flyt_node_left_find(&test->node, test_one.id), 0);
+    assert_int_equal(flyt_node_departed_find(&test->node, test_one.id), 0);
     close(program.fd);
 }
 
