@@ -610,7 +610,7 @@ static void test_what_is_remembered(void **state)
     struct test_node *test = *state;
     struct test_program program;
     const uint64_t first_id = test_saving.last_id + 1;
-    const unsigned count = FLYT_NODE_ENDED_MAX + 3;
+    const unsigned count = FLYT_NODE_TOMBSTONES_MAX + 3;
     flyt_saving_use use;
 
     test_saving_enter(test, &program, 1);

@@ -481,7 +481,7 @@ static void test_what_is_remembered(void **state)
     struct test_node *test = *state;
     const flyt_migration_bounds none = {0};
     struct test_wish wish = test_migration_target(0);
-    const unsigned count = FLYT_NODE_ENDED_MAX + 3;
+    const unsigned count = FLYT_NODE_TOMBSTONES_MAX + 3;
     struct flyt_metrics *registry = flyt_metrics_new();
     char line[80];
 

@@ -13,7 +13,7 @@
 #include "control/node/allocation.h"
 #include "control/node/charge.h"
 #include "control/node/checkpoint.h"
-#include "control/node/ended.h"
+#include "control/node/tombstones.h"
 #include "control/node/fault.h"
 #include "control/node/listener.h"
 #include "control/node/groups.h"
@@ -367,7 +367,7 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_images_fini(node); /* the last server of a removed allocation lets go of images, too */
     flyt_node_state_fini(&node->state);
     explicit_bzero(node->state.node_key, sizeof node->state.node_key);
-    flyt_node_ended_fini(node);
+    flyt_node_tombstones_fini(node);
     flyt_node_gpus_fini(&node->gpus);
     flyt_node_cgroups_close(&node->cgroups);
     flyt_node_uids_fini(&node->uids);

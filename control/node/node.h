@@ -30,7 +30,7 @@ struct flyt_node_checkpoint;
 struct flyt_node_session_load;
 struct flyt_node_trial;
 struct flyt_node_metrics;
-struct flyt_node_ended;
+struct flyt_node_tombstones;
 struct flyt_node_receive;
 struct flyt_node_restore;
 struct flyt_greeter;
@@ -120,7 +120,7 @@ struct flyt_node {
     unsigned server_count, starting_count;
     struct flyt_node_server *away; /* sessions without a server, which wait for their client (resume.h) */
     unsigned away_count, resume_ms;
-    struct flyt_node_ended *ended;            /* why the last sessions have ended (ended.h); NULL: none has */
+    struct flyt_node_tombstones *ended;       /* why the last sessions have ended (tombstones.h); NULL: none has */
     struct flyt_node_migration *migrations;   /* under way, and the last ones that ended (migration.h) */
     unsigned switch_ms;                       /* FLYT_NODE_MOVE_SWITCH_MS */
     unsigned whole_ms;                        /* FLYT_NODE_MOVE_WHOLE_MS */

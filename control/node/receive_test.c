@@ -348,14 +348,14 @@ static void test_what_is_remembered(void **state)
 {
     struct test_node *test = *state;
 
-    for (unsigned i = 0; i < FLYT_NODE_ENDED_MAX + 3; i++) {
+    for (unsigned i = 0; i < FLYT_NODE_TOMBSTONES_MAX + 3; i++) {
         test_receive_begin(test);
         assert_int_equal(flyt_node_receive_cancel(test_received(test), "enough"), 0);
         test_receive_until(test, FLYT_MIGRATION_FAILED);
         test_received(test)->is_told = i != 1;
         test_received(test)->id = 1000 + i;
     }
-    for (unsigned i = 0; i < FLYT_NODE_ENDED_MAX + 3; i++)
+    for (unsigned i = 0; i < FLYT_NODE_TOMBSTONES_MAX + 3; i++)
         assert_int_equal(flyt_node_receive_find(&test->node, 1000 + i) != NULL, i >= 3 || i == 1);
 }
 

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 enum {
-    FLYT_NODE_ENDED_MAX = 64,          /* of each kind */
-    FLYT_NODE_ENDED_UNTOLD_MAX = 1024, /* of these and further ones, those that were not told */
+    FLYT_NODE_TOMBSTONES_MAX = 64,          /* of each kind */
+    FLYT_NODE_TOMBSTONES_UNTOLD_MAX = 1024, /* of these and further ones, those that were not told */
 };
 
 /* While the list of one kind is gone through, the last one that ended first; begins as {0}. */
@@ -23,7 +23,8 @@ static inline bool flyt_node_remember(struct flyt_node_remembered *so_far, bool 
 {
     so_far->ended_count++;
     so_far->untold_count += !is_told;
-    return is_told ? so_far->ended_count <= FLYT_NODE_ENDED_MAX : so_far->untold_count <= FLYT_NODE_ENDED_UNTOLD_MAX;
+    return is_told ? so_far->ended_count <= FLYT_NODE_TOMBSTONES_MAX
+                   : so_far->untold_count <= FLYT_NODE_TOMBSTONES_UNTOLD_MAX;
 }
 
 #endif

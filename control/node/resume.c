@@ -9,7 +9,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/charge.h"
-#include "control/node/ended.h"
+#include "control/node/tombstones.h"
 #include "control/node/fault.h"
 #include "control/node/groups.h"
 #include "control/node/link_dispatch.h"
@@ -330,7 +330,7 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
         return flyt_error_set(err, -EBUSY,
                               "the node manager was restarted, and the session's server may still come back");
     if (!server)
-        return flyt_node_ended_tell_token(node, allocation->now.id, token, bytes, err);
+        return flyt_node_tombstones_tell_token(node, allocation->now.id, token, bytes, err);
     if (is_undecided(server))
         return tell_undecided(err);
     if (!may_end(server))
@@ -348,7 +348,7 @@ int flyt_node_resume_ask(struct flyt_node *node, uint64_t session_id, struct fly
     if (server ? is_undecided(server) : flyt_node_suspended_find(node, session_id) != NULL)
         return tell_undecided(err);
     if (!server)
-        return flyt_node_ended_tell(node, session_id, err);
+        return flyt_node_tombstones_tell(node, session_id, err);
     return may_end(server) ? 0 : refuse_to_wait(server, err);
 }
 

@@ -19,7 +19,7 @@
 #include "control/node/allocation.h"
 #include "control/node/charge.h"
 #include "control/node/checkpoint.h"
-#include "control/node/ended.h"
+#include "control/node/tombstones.h"
 #include "control/node/fault.h"
 #include "control/node/link_dispatch.h"
 #include "control/node/images.h"
@@ -798,7 +798,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
     /* One that is in an image goes on from there. */
     bool is_kept = flyt_node_suspended_find(node, server->session_id) != NULL;
     if (!is_kept)
-        flyt_node_ended_add(node, server, reason);
+        flyt_node_tombstones_add(node, server, reason);
     flyt_node_tell(node, is_kept ? "session.checkpointed" : "session.ended", id, "program %s of VM %s%s%s",
                    server->ticket.program, allocation->now.vm_ip, *reason ? ": " : "", reason);
     server->allocation = NULL;

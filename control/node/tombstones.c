@@ -1,4 +1,4 @@
-#include "control/node/ended.h"
+#include "control/node/tombstones.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,14 +19,14 @@ struct ended {
 };
 
 /* A ring. */
-struct flyt_node_ended {
+struct flyt_node_tombstones {
     unsigned count, next;
-    struct ended all[FLYT_NODE_ENDED_MAX];
+    struct ended all[FLYT_NODE_TOMBSTONES_MAX];
 };
 
-void flyt_node_ended_add(struct flyt_node *node, const struct flyt_node_server *server, const char *reason)
+void flyt_node_tombstones_add(struct flyt_node *node, const struct flyt_node_server *server, const char *reason)
 {
-    struct flyt_node_ended *self = node->ended;
+    struct flyt_node_tombstones *self = node->ended;
 
     if (!self && !(self = node->ended = calloc(1, sizeof *self)))
         return;
@@ -35,14 +35,14 @@ void flyt_node_ended_add(struct flyt_node *node, const struct flyt_node_server *
     ended->allocation_id = server->allocation->now.id;
     memcpy(ended->token, server->token, sizeof ended->token);
     snprintf(ended->reason, sizeof ended->reason, "%s", reason);
-    self->next = (self->next + 1) % FLYT_NODE_ENDED_MAX;
-    self->count += self->count < FLYT_NODE_ENDED_MAX;
+    self->next = (self->next + 1) % FLYT_NODE_TOMBSTONES_MAX;
+    self->count += self->count < FLYT_NODE_TOMBSTONES_MAX;
 }
 
 /* The last one but `age`: an id may have come again, from an image. */
-static const struct ended *at_age(const struct flyt_node_ended *self, unsigned age)
+static const struct ended *at_age(const struct flyt_node_tombstones *self, unsigned age)
 {
-    return &self->all[(self->next + FLYT_NODE_ENDED_MAX - 1 - age) % FLYT_NODE_ENDED_MAX];
+    return &self->all[(self->next + FLYT_NODE_TOMBSTONES_MAX - 1 - age) % FLYT_NODE_TOMBSTONES_MAX];
 }
 
 static int tell(const struct ended *ended, struct flyt_error *err)
@@ -50,9 +50,9 @@ static int tell(const struct ended *ended, struct flyt_error *err)
     return flyt_error_set(err, -ENOENT, "the session has ended%s%s", *ended->reason ? ": " : "", ended->reason);
 }
 
-int flyt_node_ended_tell(const struct flyt_node *node, uint64_t session_id, struct flyt_error *err)
+int flyt_node_tombstones_tell(const struct flyt_node *node, uint64_t session_id, struct flyt_error *err)
 {
-    const struct flyt_node_ended *self = node->ended;
+    const struct flyt_node_tombstones *self = node->ended;
 
     for (unsigned age = 0; self && age < self->count; age++)
         if (at_age(self, age)->session_id == session_id)
@@ -60,10 +60,10 @@ int flyt_node_ended_tell(const struct flyt_node *node, uint64_t session_id, stru
     return flyt_error_set(err, -ENOENT, "the session was ended");
 }
 
-int flyt_node_ended_tell_token(const struct flyt_node *node, uint64_t allocation_id, const void *token, size_t bytes,
-                               struct flyt_error *err)
+int flyt_node_tombstones_tell_token(const struct flyt_node *node, uint64_t allocation_id, const void *token,
+                                    size_t bytes, struct flyt_error *err)
 {
-    const struct flyt_node_ended *self = node->ended;
+    const struct flyt_node_tombstones *self = node->ended;
 
     for (unsigned age = 0; self && age < self->count; age++) {
         const struct ended *ended = at_age(self, age);
@@ -74,7 +74,7 @@ int flyt_node_ended_tell_token(const struct flyt_node *node, uint64_t allocation
     return flyt_error_set(err, -ENOENT, "the session is not there (any more)");
 }
 
-void flyt_node_ended_fini(struct flyt_node *node)
+void flyt_node_tombstones_fini(struct flyt_node *node)
 {
     if (node->ended)
         explicit_bzero(node->ended, sizeof *node->ended);

@@ -1,4 +1,4 @@
-/* Tests of what clients are told of sessions that have ended (ended.h), with fake servers that are killed. */
+/* Tests of what clients are told of sessions that have ended (tombstones.h), with fake servers that are killed. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "control/node/allocation.h"
-#include "control/node/ended.h"
+#include "control/node/tombstones.h"
 #include "control/node/server.h"
 #include "control/node/test_node.h"
 
@@ -63,7 +63,7 @@ static void test_it_is_told_by_its_id(void **state)
 
     test_node_grant(test, &test_one);
     struct test_program program = lose(test, &test_one);
-    assert_int_equal(flyt_node_ended_tell(&test->node, program.session_id, &err), -ENOENT);
+    assert_int_equal(flyt_node_tombstones_tell(&test->node, program.session_id, &err), -ENOENT);
     test_contains(err.text, reason);
 }
 
@@ -73,14 +73,14 @@ static void add(struct flyt_node *node, uint64_t id, uint64_t allocation_id, con
     struct flyt_node_server server = {.session_id = id, .allocation = &allocation};
 
     memset(server.token, (int)id & 0xff, sizeof server.token);
-    flyt_node_ended_add(node, &server, why);
+    flyt_node_tombstones_add(node, &server, why);
 }
 
 static const char *told(const struct flyt_node *node, uint64_t id)
 {
     static struct flyt_error err;
 
-    assert_int_equal(flyt_node_ended_tell(node, id, &err), -ENOENT);
+    assert_int_equal(flyt_node_tombstones_tell(node, id, &err), -ENOENT);
     return err.text;
 }
 
@@ -91,26 +91,26 @@ static void test_the_last_ones_are_remembered(void **state)
     unsigned char token[FLYT_TOKEN_BYTES];
 
     assert_string_equal(told(&node, 1), "the session was ended");
-    for (uint64_t id = 1; id <= FLYT_NODE_ENDED_MAX; id++)
+    for (uint64_t id = 1; id <= FLYT_NODE_TOMBSTONES_MAX; id++)
         add(&node, id, 7, id == 1 ? "" : "why");
     assert_string_equal(told(&node, 1), "the session has ended");
     assert_string_equal(told(&node, 2), "the session has ended: why");
     /* Two more; one of them has been before, and was in an image meanwhile. */
-    add(&node, FLYT_NODE_ENDED_MAX + 1, 7, "of the new one");
+    add(&node, FLYT_NODE_TOMBSTONES_MAX + 1, 7, "of the new one");
     add(&node, 100, 7, "later");
     assert_string_equal(told(&node, 1), "the session was ended");
     assert_string_equal(told(&node, 2), "the session was ended");
     assert_string_equal(told(&node, 3), "the session has ended: why");
-    assert_string_equal(told(&node, FLYT_NODE_ENDED_MAX + 1), "the session has ended: of the new one");
+    assert_string_equal(told(&node, FLYT_NODE_TOMBSTONES_MAX + 1), "the session has ended: of the new one");
     assert_string_equal(told(&node, 100), "the session has ended: later");
     memset(token, 100, sizeof token);
-    assert_int_equal(flyt_node_ended_tell_token(&node, 7, token, sizeof token, &err), -ENOENT);
+    assert_int_equal(flyt_node_tombstones_tell_token(&node, 7, token, sizeof token, &err), -ENOENT);
     assert_string_equal(err.text, "the session has ended: later");
-    assert_int_equal(flyt_node_ended_tell_token(&node, 8, token, sizeof token, &err), -ENOENT);
+    assert_int_equal(flyt_node_tombstones_tell_token(&node, 8, token, sizeof token, &err), -ENOENT);
     test_contains(err.text, "not there");
-    assert_int_equal(flyt_node_ended_tell_token(&node, 7, token, sizeof token - 1, &err), -ENOENT);
+    assert_int_equal(flyt_node_tombstones_tell_token(&node, 7, token, sizeof token - 1, &err), -ENOENT);
     test_contains(err.text, "not there");
-    flyt_node_ended_fini(&node);
+    flyt_node_tombstones_fini(&node);
 }
 
 int main(void)
