@@ -18,7 +18,7 @@
 #include "control/node/restore.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
-#include "control/node/trial.h"
+#include "control/node/restore_check.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/close_aside.h"
@@ -54,7 +54,7 @@ struct flyt_node_saving {
     int earlier_fd; /* the image that its own is to build on; -1: none */
     int write_fd;   /* the file for its server, until that has it; else -1 */
     int read_fd;    /* the file for who tries the image, until that has it; else -1 */
-    struct flyt_node_trial trial;
+    struct flyt_node_restore_check restore_check;
     struct flyt_checkpoint_file file;
     struct flyt_error open_err;             /* why it has none; code 0: it has, or it is not known yet */
     struct flyt_flusher *flusher;           /* of an image that is settling */
@@ -199,7 +199,7 @@ static void let_go_of_file(struct flyt_node_saving *saving)
 
 static void leave_server(struct flyt_node_saving *saving)
 {
-    flyt_node_trial_end(&saving->trial);
+    flyt_node_restore_check_end(&saving->restore_check);
     if (saving->server)
         saving->server->saving = NULL;
     saving->server = NULL;
@@ -239,7 +239,7 @@ static void advance(struct flyt_node_saving *saving)
 {
     const struct flyt_node_server *server = saving->server;
 
-    flyt_node_trial_advance(&saving->trial);
+    flyt_node_restore_check_advance(&saving->restore_check);
     switch (saving->stage) {
     case NEW:
         if (!saving->checkpoint->has_opened)
@@ -377,13 +377,14 @@ static void begin_trials(struct flyt_node_checkpoint *checkpoint)
 {
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
         if (saving->stage == WRITING && !checkpoint->leaves_running)
-            flyt_node_trial_begin(&saving->trial, saving->server, checkpoint->left, wake, checkpoint);
+            flyt_node_restore_check_begin(&saving->restore_check, saving->server, checkpoint->left, wake, checkpoint);
 }
 
 static bool are_trials_ready(const struct flyt_node_checkpoint *checkpoint)
 {
     for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
-        if (saving->stage != OVER && !checkpoint->leaves_running && !flyt_node_trial_is_ready(&saving->trial))
+        if (saving->stage != OVER && !checkpoint->leaves_running &&
+            !flyt_node_restore_check_is_ready(&saving->restore_check))
             return false;
     return true;
 }
@@ -394,11 +395,11 @@ static void note_untried(const struct flyt_node_saving *saving)
     const struct flyt_node_checkpoint *checkpoint = saving->checkpoint;
 
     flyt_warn("checkpoint %016" PRIx64 ": whether the image of program %s can be restored is not known, vm=%s: %s",
-              checkpoint->id, saving->program, checkpoint->vm_ip, saving->trial.text);
+              checkpoint->id, saving->program, checkpoint->vm_ip, saving->restore_check.text);
     flyt_node_tell(checkpoint->node, "checkpoint.untried", checkpoint->vm_ip,
                    "checkpoint %016" PRIx64
                    ": whether the image of program %s of VM %s can be restored is not known: %s",
-                   checkpoint->id, saving->program, checkpoint->vm_ip, saving->trial.text);
+                   checkpoint->id, saving->program, checkpoint->vm_ip, saving->restore_check.text);
 }
 
 /* Whether it is known of all what there is to know. */
@@ -407,20 +408,20 @@ static bool are_tried(struct flyt_node_checkpoint *checkpoint)
     bool are_all_tried = true;
 
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
-        struct flyt_node_trial *trial = &saving->trial;
-        if (trial->stage == FLYT_NODE_TRIAL_NONE)
+        struct flyt_node_restore_check *restore_check = &saving->restore_check;
+        if (restore_check->stage == FLYT_NODE_RESTORE_CHECK_NONE)
             continue;
-        if (trial->stage != FLYT_NODE_TRIAL_OVER) {
+        if (restore_check->stage != FLYT_NODE_RESTORE_CHECK_OVER) {
             are_all_tried = false;
             continue;
         }
-        if (trial->result == FLYT_NODE_TRIAL_BAD) {
-            fail_session(saving, trial->outcome, trial->text);
+        if (restore_check->result == FLYT_NODE_RESTORE_CHECK_BAD) {
+            fail_session(saving, restore_check->outcome, restore_check->text);
             return false;
         }
-        if (trial->result == FLYT_NODE_TRIAL_UNKNOWN)
+        if (restore_check->result == FLYT_NODE_RESTORE_CHECK_UNKNOWN)
             note_untried(saving);
-        flyt_node_trial_end(trial);
+        flyt_node_restore_check_end(restore_check);
     }
     return are_all_tried;
 }
@@ -551,10 +552,10 @@ static void settle(struct flyt_node_checkpoint *checkpoint)
         struct flyt_error err = {0};
         if (!saving->has_file)
             continue;
-        if (saving->trial.stage == FLYT_NODE_TRIAL_NONE)
+        if (saving->restore_check.stage == FLYT_NODE_RESTORE_CHECK_NONE)
             flyt_close_aside(&saving->read_fd, 1, checkpoint->left);
         else
-            flyt_node_trial_take(&saving->trial, saving->read_fd);
+            flyt_node_restore_check_take(&saving->restore_check, saving->read_fd);
         saving->read_fd = -1;
         int status = flyt_flusher_new(saving->file.fd, "node.checkpoint.flush", NULL, NULL, &saving->flusher, &err);
         if (status)
@@ -774,7 +775,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 
     arm(checkpoint, TICK_MS);
     step(checkpoint);
-    if (node->trials)
+    if (node->restore_checks)
         flyt_node_pool_fill(node); /* a warm server may be wanted, or have been taken */
     return 0;
 }

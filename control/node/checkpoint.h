@@ -5,7 +5,7 @@
  *   PREPARING  each server says whether its session can be written; its file is opened, and an earlier image of it
  *              in the folder for the new one to build on (image_open.h)
  *   COPYING    memory is written while the programs run. Unless these are left running, a warm server is got ready
- *              for each image, to try it (trial.h)
+ *              for each image, to try it (restore_check.h)
  *   STOPPING   when all are ready all are stopped, and the rest is written; of one that leaves them running: as soon as
  *              it is with the kernel they go on. Then it is brought to the disk (cpu/image/flusher.h); what is not left
  * running is tried meanwhile: an image that cannot be restored fails the checkpoint. Where nobody can try it, it is

@@ -18,7 +18,7 @@
 #include "control/node/resume.h"
 #include "control/node/retransmit.h"
 #include "control/node/share.h"
-#include "control/node/trial.h"
+#include "control/node/restore_check.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -196,8 +196,8 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
             flyt_node_checkpoint_on_message(server, message, fd);
         else if (server->session_load)
             flyt_node_session_load_on_message(server, message, fd);
-        else if (server->trial)
-            flyt_node_trial_on_message(server, message, fd);
+        else if (server->restore_check)
+            flyt_node_restore_check_on_message(server, message, fd);
         else
             flyt_node_move_on_message(server, message, fd);
         break;

@@ -36,7 +36,7 @@
 #include "control/node/share.h"
 #include "control/node/spawn.h"
 #include "control/node/suspended.h"
-#include "control/node/trial.h"
+#include "control/node/restore_check.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -296,7 +296,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     node->hold_ms = FLYT_NODE_HOLD_MS;
     node->switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
     node->whole_ms = FLYT_NODE_MOVE_WHOLE_MS;
-    node->trial_warm_ms = FLYT_NODE_TRIAL_WARM_MS;
+    node->restore_check_warm_ms = FLYT_NODE_RESTORE_CHECK_WARM_MS;
     node->disk_left_max = FLYT_NODE_DISK_LEFT_MAX;
     node->disk_left_all_max = FLYT_NODE_DISK_LEFT_ALL_MAX;
     if (hooks)

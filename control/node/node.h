@@ -28,7 +28,7 @@ struct flyt_node_mps;
 struct flyt_node_migration;
 struct flyt_node_checkpoint;
 struct flyt_node_session_load;
-struct flyt_node_trial;
+struct flyt_node_restore_check;
 struct flyt_node_metrics;
 struct flyt_node_tombstones;
 struct flyt_node_receive;
@@ -133,8 +133,8 @@ struct flyt_node {
     unsigned disk_left_all_max;                   /* FLYT_NODE_DISK_LEFT_ALL_MAX */
     struct flyt_node_receive *receives;           /* likewise (receive.h) */
     struct flyt_node_session_load *session_loads; /* sessions of these two (session_load.h) */
-    struct flyt_node_trial *trials;               /* images that are tried (trial.h) */
-    unsigned trial_warm_ms;                       /* FLYT_NODE_TRIAL_WARM_MS */
+    struct flyt_node_restore_check *restore_checks; /* images that are tried (restore_check.h) */
+    unsigned restore_check_warm_ms;                 /* FLYT_NODE_RESTORE_CHECK_WARM_MS */
     struct flyt_node_waiting *waiting_first, *waiting_last;
     unsigned waiting_count; /* with a place: for a server */
     unsigned held_count;    /* besides: for a place */

@@ -17,7 +17,7 @@
 #include "control/node/receive.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
-#include "control/node/trial.h"
+#include "control/node/restore_check.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
@@ -421,7 +421,7 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
 {
     struct flyt_node_starts *starts = &node->starts[gpu->index];
     unsigned wanted = waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu) +
-                      flyt_node_session_load_wants(node, gpu) + flyt_node_trial_wants(node, gpu);
+                      flyt_node_session_load_wants(node, gpu) + flyt_node_restore_check_wants(node, gpu);
     unsigned target = (unsigned)node->settings->warm + wanted;
 
     end_superfluous(node, gpu, target, now_ms);

@@ -35,7 +35,7 @@
 #include "control/node/share.h"
 #include "control/node/spawn.h"
 #include "control/node/suspended.h"
-#include "control/node/trial.h"
+#include "control/node/restore_check.h"
 #include "control/node/vm_memory.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
@@ -820,7 +820,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     flyt_node_fault_leave(server);
     flyt_node_checkpoint_exit(server);
     flyt_node_session_load_exit(server);
-    flyt_node_trial_exit(server);
+    flyt_node_restore_check_exit(server);
     flyt_node_broker_exit(server);
     bool goes_on = flyt_node_move_exit(server) || flyt_node_resume_may_wait(server);
     if (server->allocation && !goes_on)

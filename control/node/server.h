@@ -53,7 +53,7 @@ void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_n
 struct flyt_node_session_load;
 struct flyt_node_saving;
 struct flyt_node_start;
-struct flyt_node_trial;
+struct flyt_node_restore_check;
 
 struct flyt_node_server {
     struct flyt_node_server *next;
@@ -133,15 +133,15 @@ struct flyt_node_server {
     bool has_left_at;                      /* AWAY: how far its process had come when it ended, or was left: */
     struct flyt_call_state left_at;        /* so far */
 
-    struct flyt_node_link_queue queue;           /* of messages that it may not take at once */
-    struct flyt_node_move *move;                 /* NULL: it has no part in one */
-    struct flyt_node_saving *saving;             /* NULL: it writes no image (checkpoint.h) */
-    struct flyt_node_session_load *session_load; /* NULL: no session is loaded into it (session_load.h) */
-    struct flyt_node_trial *trial;               /* NULL: no image is tried in it (trial.h) */
-    struct flyt_node_server *prepared;           /* AWAY: its server, which has its memory already; NULL: none yet */
-    uint64_t left_move_id;                       /* LEFT, come back after a restart: the move that it was left in */
-    bool has_gone;                               /* LEFT: its session goes on at another node, which tells of it */
-    struct flyt_manager_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
+    struct flyt_node_link_queue queue;             /* of messages that it may not take at once */
+    struct flyt_node_move *move;                   /* NULL: it has no part in one */
+    struct flyt_node_saving *saving;               /* NULL: it writes no image (checkpoint.h) */
+    struct flyt_node_session_load *session_load;   /* NULL: no session is loaded into it (session_load.h) */
+    struct flyt_node_restore_check *restore_check; /* NULL: no image is tried in it (restore_check.h) */
+    struct flyt_node_server *prepared;             /* AWAY: its server, which has its memory already; NULL: none yet */
+    uint64_t left_move_id;                         /* LEFT, come back after a restart: the move that it was left in */
+    bool has_gone;                                 /* LEFT: its session goes on at another node, which tells of it */
+    struct flyt_manager_link_session *came_with;   /* come back with other devices than its allocation's; else NULL */
 
     struct flyt_node_hand_over *hand_over; /* TAKING, PREPARING: what it is given; else NULL */
     uint64_t resume_asked_ms;              /* SERVING: when a client first wanted its session elsewhere; 0: never */

@@ -1,5 +1,5 @@
-/* Tests of images that are tried before their programs are let go of (trial.h), with fake servers that fail where they
- * are told to, or are killed. */
+/* Tests of images that are tried before their programs are let go of (restore_check.h), with fake servers that fail
+ * where they are told to, or are killed. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,16 +12,16 @@
 #include "control/node/checkpoint.h"
 #include "control/node/pool.h"
 #include "control/node/test_saving.h"
-#include "control/node/trial.h"
+#include "control/node/restore_check.h"
 #include "rpc/base/fault_point.h"
 
 /* Nothing is left of what was tried, and they run on. */
 static void are_as_before(struct test_node *test, struct test_program *programs, unsigned count)
 {
-    assert_null(test->node.trials);
+    assert_null(test->node.restore_checks);
     assert_null(test->node.state.suspended);
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        assert_true(!server->trial && server->state != FLYT_NODE_SERVER_PREPARING);
+        assert_true(!server->restore_check && server->state != FLYT_NODE_SERVER_PREPARING);
     test_saving_images_are(test, 0);
     test_saving_has_memory(test, programs, count);
 }
@@ -46,7 +46,7 @@ static void waits_untried(struct test_node *test, struct test_program *program, 
     test_node_until(test, is_untried, NULL, "the warning");
     test_contains(test->last_event, words);
     test_saving_until(test, FLYT_SAVING_DONE);
-    assert_null(test->node.trials);
+    assert_null(test->node.restore_checks);
     test_program_say(test, program, NULL, "moved for ever");
     test_program_say(test, program, NULL, "gone");
     close(program->fd);
@@ -99,7 +99,7 @@ static void test_servers_that_die(void **state)
 
 static bool is_trying(struct test_node *test, void *unused)
 {
-    return test->node.trials && test->node.trials->stage == FLYT_NODE_TRIAL_TRYING;
+    return test->node.restore_checks && test->node.restore_checks->stage == FLYT_NODE_RESTORE_CHECK_TRYING;
 }
 
 static void until_it_hangs(struct test_node *test)
@@ -120,9 +120,9 @@ static void test_it_is_tried_again(void **state)
     test_saving_enter(test, &program, 1);
     until_it_hangs(test);
     assert_int_equal(test_node_used_bytes(test, &test_one), 10 * MIB);
-    kill(test->node.trials->server->pid, SIGKILL);
+    kill(test->node.restore_checks->server->pid, SIGKILL);
     assert_int_equal(test_saving_until(test, FLYT_SAVING_DONE).session_count, 1);
-    assert_null(test->node.trials);
+    assert_null(test->node.restore_checks);
     test_program_say(test, &program, NULL, "moved for ever");
     close(program.fd);
     program.fd = -1;
@@ -144,7 +144,7 @@ static void test_it_is_called_off_meanwhile(void **state)
     until_it_hangs(test);
     kill(test_node_server(test, &program)->pid, SIGKILL);
     test_saving_failed(test, FLYT_STATUS_UNAVAILABLE, "ended unexpectedly");
-    assert_null(test->node.trials);
+    assert_null(test->node.restore_checks);
     test_saving_images_are(test, 0);
     close(program.fd);
     test_node_until_empty(test, &test_one);
@@ -166,7 +166,7 @@ static void test_no_server_is_free(void **state)
 
     test_saving_enter(test, &program, 1);
     test->settings.client_slots = 1;
-    test->node.trial_warm_ms = 1;
+    test->node.restore_check_warm_ms = 1;
     flyt_node_pool_renew(&test->node, &test->node.gpus.items[0]);
     waits_untried(test, &program, "no server process became ready");
     test->settings.client_slots = slots;
