@@ -17,7 +17,7 @@
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -174,7 +174,7 @@ int flyt_node_allocation_add(struct flyt_node *node, flyt_allocation *from,
     allocation->tokens_ms = flyt_clock_ms();
     set_up_slots(node, allocation);
     restore_ledgers(node, allocation);
-    flyt_node_suspended_count_up(allocation);
+    flyt_node_checkpointed_count_up(allocation);
     allocation->next = node->allocations;
     node->allocations = allocation;
     node->allocation_count++;
@@ -395,7 +395,7 @@ void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, fly
                                      .outcome = {status, text},
                                      /* One that waits in an image needs its allocation as one that runs does. */
                                      .session_count = flyt_node_allocation_sessions(allocation) +
-                                                      flyt_node_suspended_count(allocation)};
+                                                      flyt_node_checkpointed_count(allocation)};
     ret_use->slots.slots_val = calloc(count + 1, sizeof *ret_use->slots.slots_val);
     if (!ret_use->slots.slots_val)
         return;

@@ -43,8 +43,8 @@ struct flyt_node_allocation {
     uint64_t tokens_ms;                /* when that was true */
     struct flyt_node_pending *pending; /* an order that is not carried out yet (order.h); NULL: none */
     const flyt_allocation *becoming; /* what is written of it, though it is not so yet (migration.h); NULL: `now` is */
-    unsigned stayed_count;    /* sessions that have ended, and are charged for what other processes have (charge.h) */
-    unsigned suspended_count; /* of its sessions, in images (suspended.h) */
+    unsigned stayed_count; /* sessions that have ended, and are charged for what other processes have (charge.h) */
+    unsigned checkpointed_count; /* of its sessions, in images (checkpointed.h) */
     struct {
         struct flyt_node_server *first, **last; /* its servers, by their `watched_next` */
         bool is_unsettled;

@@ -17,7 +17,7 @@
 #include "control/node/remembered.h"
 #include "control/node/restore.h"
 #include "control/node/server.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/restore_check.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
@@ -28,7 +28,7 @@
 
 enum { TICK_MS = 100, SETTLING_MS = 5 };
 
-_Static_assert((int)FLYT_NODE_SUSPENDED_NAME_BYTES >= (int)FLYT_CHECKPOINT_NAME_BYTES, "an image's name");
+_Static_assert((int)FLYT_NODE_CHECKPOINTED_NAME_BYTES >= (int)FLYT_CHECKPOINT_NAME_BYTES, "an image's name");
 
 enum stage {
     NEW,      /* its server has not said whether it can be written */
@@ -626,9 +626,9 @@ static void take_names(struct flyt_node_checkpoint *checkpoint)
 static void forget_records(struct flyt_node_checkpoint *checkpoint)
 {
     for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
-        struct flyt_node_suspended *suspended = flyt_node_suspended_find(checkpoint->node, saving->session_id);
-        if (suspended)
-            flyt_node_suspended_remove(checkpoint->node, suspended);
+        struct flyt_node_checkpointed *checkpointed = flyt_node_checkpointed_find(checkpoint->node, saving->session_id);
+        if (checkpointed)
+            flyt_node_checkpointed_remove(checkpoint->node, checkpointed);
     }
 }
 
@@ -681,8 +681,9 @@ static void keep(struct flyt_node_checkpoint *checkpoint)
     bool is_good = checkpoint->leaves_running || flyt_fault_point("node.checkpoint.commit") != FLYT_FAULT_ERROR;
 
     for (const struct flyt_node_saving *saving = checkpoint->savings; saving && is_good; saving = saving->next)
-        is_good = saving->stage != STOPPED || flyt_node_suspended_add(node, saving->server, checkpoint->folder,
-                                                                      saving->image, saving->stopped.sequence) != NULL;
+        is_good =
+            saving->stage != STOPPED || flyt_node_checkpointed_add(node, saving->server, checkpoint->folder,
+                                                                   saving->image, saving->stopped.sequence) != NULL;
     flyt_node_image_publish_keep(checkpoint->publish, true);
     if (is_good)
         flyt_node_commit(node, &checkpoint->commit, on_kept, checkpoint);

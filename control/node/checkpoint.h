@@ -10,8 +10,8 @@
  *              it is with the kernel they go on. Then it is brought to the disk (cpu/image/flusher.h); what is not left
  * running is tried meanwhile: an image that cannot be restored fails the checkpoint. Where nobody can try it, it is
  * taken, with a warning SWITCHING  every image has its name and is on the disk, and the state file says that the
- * sessions are in them (suspended.h: the point of commit): the programs are told to leave, their servers end DONE they
- * wait for a restore; of one that leaves them running: SWITCHING is left out
+ * sessions are in them (checkpointed.h: the point of commit): the programs are told to leave, their servers end DONE
+ * they wait for a restore; of one that leaves them running: SWITCHING is left out
  *
  * What fails before the commit leaves all where they are, and no image (FAILED; what has its name already is removed as
  * soon as the disk lets that be done). After it nothing can fail: a server

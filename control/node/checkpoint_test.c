@@ -1,5 +1,5 @@
-/* Tests of programs that are written to images (checkpoint.h, suspended.h), and go on or wait, with fake servers that
- * fail where they are told to. */
+/* Tests of programs that are written to images (checkpoint.h, checkpointed.h), and go on or wait, with fake servers
+ * that fail where they are told to. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static void test_programs_go_on(void **state)
     assert_int_equal(summary.totals.extent_bytes, 10 * MIB);
     assert_int_equal(summary.totals.sequence.received, 5);
     flyt_checkpoint_summary_fini(&summary);
-    assert_null(test->node.state.suspended);
+    assert_null(test->node.state.checkpointed);
     assert_int_equal(test_node_server(test, &programs[0])->pid, pid);
     test_saving_has_memory(test, programs, 2);
     test_saving_must(test_saving_checkpoint(test, 0, true));
@@ -243,7 +243,7 @@ static void test_checkpoints_that_fail(void **state)
         test_contains(test->last_event, "checkpoint.failed");
         assert_int_equal(flyt_fault_set(NULL), 0);
         test_saving_images_are(test, 0);
-        assert_null(test->node.state.suspended);
+        assert_null(test->node.state.checkpointed);
         test_saving_has_memory(test, programs, 2);
     }
     /* One has its name already. */
@@ -303,7 +303,7 @@ static void test_a_disk_that_does_not_answer(void **state)
         test_saving_failed(test, FLYT_STATUS_CONFLICT, "enough of it");
         assert_int_equal(flyt_fault_set(NULL), 0);
         test_node_until(test, is_none_there, NULL, "no image");
-        assert_null(test->node.state.suspended);
+        assert_null(test->node.state.checkpointed);
         test_saving_has_memory(test, programs, 2);
     }
     test_saving_suspend(test, programs, 2);
@@ -370,7 +370,7 @@ static void test_a_disk_that_does_not_name(void **state)
         for (unsigned n = 0; n < 2; n++)
             test_node_until_back(test, &programs[n]);
         test_node_end_rejoining(test);
-        assert_null(test->node.state.suspended);
+        assert_null(test->node.state.checkpointed);
         test_saving_has_memory(test, programs, 2);
         for (unsigned n = 0; n < 2; n++) /* as servers do that come back */
             test_program_say(test, &programs[n], "movable 2", "0");

@@ -10,7 +10,7 @@
 #include "control/base/worker.h"
 #include "control/node/disk.h"
 #include "control/node/node.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/image_uncommitted.h"
 #include "control/node/writer.h"
 #include "rpc/base/fault_point.h"
@@ -390,11 +390,11 @@ bool flyt_node_image_publish_is_undone(const struct flyt_node *node, uint64_t se
 /* Whether it is somebody's all the same: it stays. */
 static bool is_suspended(const struct flyt_node *node, const struct flyt_node_image_uncommitted *record)
 {
-    const struct flyt_node_suspended *suspended = node->state.suspended;
+    const struct flyt_node_checkpointed *checkpointed = node->state.checkpointed;
 
-    while (suspended && strcmp(suspended->image, record->image) != 0)
-        suspended = suspended->next;
-    return suspended != NULL;
+    while (checkpointed && strcmp(checkpointed->image, record->image) != 0)
+        checkpointed = checkpointed->next;
+    return checkpointed != NULL;
 }
 
 /* All records of the first one's folder; 0 or a negative errno. */

@@ -28,7 +28,7 @@ struct job {
 /* On the thread. */
 static void look(void *user)
 {
-    char path[FLYT_NAME_BYTES_MAX + FLYT_NODE_SUSPENDED_NAME_BYTES + 2];
+    char path[FLYT_NAME_BYTES_MAX + FLYT_NODE_CHECKPOINTED_NAME_BYTES + 2];
     struct job *job = user;
     struct stat about;
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "rpc/base/tally.h"
 
 struct flyt_node_image_scan;
@@ -19,8 +19,8 @@ struct flyt_node_image_scan;
 /* Of one session. */
 struct flyt_node_looked {
     uint64_t session_id;
-    char image[FLYT_NODE_SUSPENDED_NAME_BYTES]; /* a file's name */
-    bool is_here;                               /* something has that name; what it is was not looked at */
+    char image[FLYT_NODE_CHECKPOINTED_NAME_BYTES]; /* a file's name */
+    bool is_here;                                  /* something has that name; what it is was not looked at */
 };
 
 /* On the loop, once: all that it was given, in that order. */

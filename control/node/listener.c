@@ -18,7 +18,7 @@
 #include "control/node/pool.h"
 #include "control/node/receive.h"
 #include "control/node/resume.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "flyt_signatures.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
@@ -193,7 +193,7 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
     size_t token_bytes = answer->args->token.token_len;
     int status = flyt_node_receive_ask(allocation, token, token_bytes, &err);
     if (status == -ENOENT)
-        status = flyt_node_suspended_ask(node, allocation, token, token_bytes, &err);
+        status = flyt_node_checkpointed_ask(node, allocation, token, token_bytes, &err);
     if (status == -EBUSY) {
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, err.text);
         return;

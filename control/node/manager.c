@@ -23,7 +23,7 @@
 #include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/vm_device.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
@@ -644,9 +644,9 @@ static void serve_session_kill(struct flyt_call *call, void *args)
     if (flyt_node_is_led(manager->node, order->epoch, &outcome)) {
         struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
         struct flyt_node_server *away = flyt_node_resume_find(manager->node, order->session_id);
-        struct flyt_node_suspended *suspended = flyt_node_suspended_find(manager->node, order->session_id);
-        if (suspended)
-            flyt_node_suspended_drop(manager->node, suspended, FLYT_NODE_KILLED_TEXT);
+        struct flyt_node_checkpointed *checkpointed = flyt_node_checkpointed_find(manager->node, order->session_id);
+        if (checkpointed)
+            flyt_node_checkpointed_drop(manager->node, checkpointed, FLYT_NODE_KILLED_TEXT);
         if (server) {
             flyt_node_session_load_end_session(server, FLYT_NODE_KILLED_TEXT);
             if (flyt_node_server_end_for_good(server, FLYT_NODE_KILLED_TEXT, answer_session_kill, call))
@@ -655,7 +655,7 @@ static void serve_session_kill(struct flyt_call *call, void *args)
         }
         if (away)
             flyt_node_resume_end(away, FLYT_NODE_KILLED_TEXT);
-        else if (!suspended)
+        else if (!checkpointed)
             outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node has no such session (any more)"};
     }
     flyt_call_reply(call, &outcome);

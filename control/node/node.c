@@ -35,7 +35,7 @@
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "control/node/spawn.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/restore_check.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
@@ -231,7 +231,7 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
         allocation->is_removed = is_removed;
     }
     flyt_node_state_free_allocations(&node->state);
-    flyt_node_suspended_init(node);
+    flyt_node_checkpointed_init(node);
     flyt_node_receives_init(node);
     if (flyt_node_send_restore(node))
         return flyt_error_set(err, -ENOMEM, "no memory");

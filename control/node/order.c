@@ -17,7 +17,7 @@
 #include "control/node/resume.h"
 #include "control/node/share.h"
 #include "control/node/server.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/writer.h"
 #include "rpc/base/log.h"
 
@@ -337,7 +337,7 @@ static void end_sessions(struct flyt_node *node, const struct flyt_node_allocati
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
         if (server->allocation == allocation)
             flyt_node_server_end(server, reason);
-    flyt_node_suspended_drop_all(node, allocation, reason);
+    flyt_node_checkpointed_drop_all(node, allocation, reason);
     flyt_node_resume_end_all(node, allocation, reason);
 }
 

@@ -25,7 +25,7 @@
 #include "control/node/send.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/writer.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -129,7 +129,7 @@ static const char *check(const struct flyt_node *node, uid_t uid, const struct f
     if (rejoin->version > FLYT_MANAGER_LINK_VERSION || !session->slot_count ||
         session->ledger_count != (rejoin->received_move_id ? 0 : session->slot_count))
         return "this node manager does not understand the server";
-    if (rejoin->left_move_id && flyt_node_suspended_find(node, session->session_id))
+    if (rejoin->left_move_id && flyt_node_checkpointed_find(node, session->session_id))
         return "the session is in a checkpoint image";
     return NULL;
 }
@@ -251,11 +251,11 @@ static void tell_missed(struct flyt_node_server *server, const struct flyt_manag
 /* The program runs: it had not been told to leave, or goes on at a new server, when the node manager was restarted. */
 static void forget_image(struct flyt_node *node, uint64_t session_id)
 {
-    struct flyt_node_suspended *suspended = flyt_node_suspended_find(node, session_id);
+    struct flyt_node_checkpointed *checkpointed = flyt_node_checkpointed_find(node, session_id);
 
-    if (!suspended)
+    if (!checkpointed)
         return;
-    flyt_node_suspended_remove(node, suspended);
+    flyt_node_checkpointed_remove(node, checkpointed);
     flyt_node_save_soon(node); /* until it is written the next restart sees the same */
 }
 

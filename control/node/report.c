@@ -14,7 +14,7 @@
 #include "control/node/order.h"
 #include "control/node/receive.h"
 #include "control/node/server.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "rpc/base/url.h"
 
 /* ---- parts: NULL in them stands for no memory; xdr_free takes that ---- */
@@ -56,20 +56,20 @@ static int fill_session(const struct flyt_node_server *server, flyt_session_use 
 }
 
 /* Nothing of it is on a GPU. */
-static int fill_suspended(const struct flyt_node_suspended *suspended, flyt_session_use *use)
+static int fill_checkpointed(const struct flyt_node_checkpointed *checkpointed, flyt_session_use *use)
 {
     char text[FLYT_NAME_BYTES_MAX + 1];
 
-    snprintf(text, sizeof text, FLYT_WHY_CHECKPOINTED "it waits in image %.150s/%s", suspended->folder,
-             suspended->image);
+    snprintf(text, sizeof text, FLYT_WHY_CHECKPOINTED "it waits in image %.150s/%s", checkpointed->folder,
+             checkpointed->image);
     *use = (flyt_session_use){
-        .id = suspended->session_id,
-        .allocation_id = suspended->allocation_id,
-        .program_name = copy_of(suspended->program),
-        .client_pid = suspended->client_pid,
-        .client_address = copy_of(suspended->client_address),
-        .started_ms = suspended->started_ms,
-        .is_encrypted = suspended->is_encrypted,
+        .id = checkpointed->session_id,
+        .allocation_id = checkpointed->allocation_id,
+        .program_name = copy_of(checkpointed->program),
+        .client_pid = checkpointed->client_pid,
+        .client_address = copy_of(checkpointed->client_address),
+        .started_ms = checkpointed->started_ms,
+        .is_encrypted = checkpointed->is_encrypted,
         .why_not = copy_of(text),
     };
     return use->program_name && use->client_address && use->why_not ? 0 : -ENOMEM;
@@ -93,13 +93,15 @@ static int list_in_images(const struct flyt_node *node, struct in_images *ret_im
     struct in_images images = {0};
     size_t i = 0;
 
-    for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next)
+    for (const struct flyt_node_checkpointed *checkpointed = node->state.checkpointed; checkpointed;
+         checkpointed = checkpointed->next)
         images.count++;
     images.ids = calloc(images.count + 1, sizeof *images.ids);
     if (!images.ids)
         return -ENOMEM;
-    for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next)
-        images.ids[i++] = suspended->session_id;
+    for (const struct flyt_node_checkpointed *checkpointed = node->state.checkpointed; checkpointed;
+         checkpointed = checkpointed->next)
+        images.ids[i++] = checkpointed->session_id;
     qsort(images.ids, images.count, sizeof *images.ids, by_number);
     *ret_images = images;
     return 0;
@@ -129,9 +131,10 @@ static int fill_sessions(const struct flyt_node *node, flyt_session_use **ret_se
     free(images.ids);
     if (!*ret_sessions)
         return -ENOMEM;
-    for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next)
+    for (const struct flyt_node_checkpointed *checkpointed = node->state.checkpointed; checkpointed;
+         checkpointed = checkpointed->next)
         if (*ret_count < FLYT_SESSIONS_MAX)
-            status |= fill_suspended(suspended, &(*ret_sessions)[(*ret_count)++]);
+            status |= fill_checkpointed(checkpointed, &(*ret_sessions)[(*ret_count)++]);
     return status ? -ENOMEM : 0;
 }
 

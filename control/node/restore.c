@@ -19,7 +19,7 @@
 #include "control/node/remembered.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/writer.h"
 #include "cpu/image/file.h"
 #include "cpu/image/flatten.h"
@@ -30,13 +30,13 @@
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
-enum { TICK_MS = 100, PATH_BYTES = FLYT_NAME_BYTES_MAX + FLYT_NODE_SUSPENDED_NAME_BYTES + 2 };
+enum { TICK_MS = 100, PATH_BYTES = FLYT_NAME_BYTES_MAX + FLYT_NODE_CHECKPOINTED_NAME_BYTES + 2 };
 
 struct flyt_node_restoring {
     struct flyt_node_session_load session_load;
     struct flyt_node_restoring *next;
     struct flyt_node_restore *restore;
-    struct flyt_node_suspended *suspended; /* NULL: its record has gone */
+    struct flyt_node_checkpointed *checkpointed; /* NULL: its record has gone */
     char path[PATH_BYTES];
     uint64_t session_id, image_bytes;
     int fd;                        /* the image; -1: it is not open */
@@ -106,11 +106,11 @@ struct flyt_node_restore *flyt_node_restore_find(const struct flyt_node *node, u
 
 struct flyt_node_restore *flyt_node_restore_of(const struct flyt_node_allocation *allocation)
 {
-    const struct flyt_node_suspended *suspended = allocation->node->state.suspended;
+    const struct flyt_node_checkpointed *checkpointed = allocation->node->state.checkpointed;
 
-    while (suspended && (!suspended->restoring || suspended->allocation_id != allocation->now.id))
-        suspended = suspended->next;
-    return suspended ? suspended->restoring->restore : NULL;
+    while (checkpointed && (!checkpointed->restoring || checkpointed->allocation_id != allocation->now.id))
+        checkpointed = checkpointed->next;
+    return checkpointed ? checkpointed->restoring->restore : NULL;
 }
 
 static void arm(struct flyt_node_restore *restore, uint64_t ms)
@@ -223,7 +223,7 @@ static void on_loaded(struct flyt_node_session_load *session_load, const struct 
 {
     struct flyt_node_restoring *restoring = restoring_of(session_load);
 
-    if (prepared->sequence != restoring->suspended->sequence) {
+    if (prepared->sequence != restoring->checkpointed->sequence) {
         flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_CONFLICT,
                                     "its image is of another moment than that at which its program stopped");
         return;
@@ -233,16 +233,16 @@ static void on_loaded(struct flyt_node_session_load *session_load, const struct 
 }
 
 /* Nothing of it is left but what is told of it. */
-static struct flyt_node_suspended *let_go(struct flyt_node_restoring *restoring)
+static struct flyt_node_checkpointed *let_go(struct flyt_node_restoring *restoring)
 {
-    struct flyt_node_suspended *suspended = restoring->suspended;
+    struct flyt_node_checkpointed *checkpointed = restoring->checkpointed;
 
     flyt_close_aside(&restoring->fd, 1, restoring->restore->left);
     end_flattening(restoring);
-    restoring->suspended = NULL;
-    if (suspended)
-        suspended->restoring = NULL;
-    return suspended;
+    restoring->checkpointed = NULL;
+    if (checkpointed)
+        checkpointed->restoring = NULL;
+    return checkpointed;
 }
 
 static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_node_server *server)
@@ -256,7 +256,7 @@ static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_
               server->ticket.program, server->gpu->index, (int)server->pid);
     flyt_node_tell(node, "session.restored", id, "program %s of VM %s goes on from image %s", server->ticket.program,
                    server->allocation->now.vm_ip, restoring->path);
-    flyt_node_suspended_remove(node, let_go(restoring));
+    flyt_node_checkpointed_remove(node, let_go(restoring));
     flyt_node_save_soon(node); /* until it is written a restart sees that its server has it */
 }
 
@@ -279,10 +279,10 @@ static void on_failed(struct flyt_node_session_load *session_load, enum flyt_nod
 static const struct flyt_node_session_load_ops ops = {
     .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed, .wake = wake};
 
-void flyt_node_restore_lose(struct flyt_node_suspended *suspended)
+void flyt_node_restore_lose(struct flyt_node_checkpointed *checkpointed)
 {
-    if (suspended->restoring)
-        flyt_node_session_load_fail(&suspended->restoring->session_load, FLYT_NODE_SESSION_LOAD_ENDED,
+    if (checkpointed->restoring)
+        flyt_node_session_load_fail(&checkpointed->restoring->session_load, FLYT_NODE_SESSION_LOAD_ENDED,
                                     FLYT_STATUS_CONFLICT, "its session was ended");
 }
 
@@ -558,42 +558,44 @@ static void on_read(void *user, int is_cancelled)
     const struct flyt_error *err = take_readings(restore, readings);
     restore->phase = FLYT_SAVING_COPYING;
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
-        struct flyt_node_suspended *suspended = restoring->suspended;
+        struct flyt_node_checkpointed *checkpointed = restoring->checkpointed;
         if (restoring->session_load.stage != FLYT_NODE_SESSION_LOAD_NEW)
             continue;
         flyt_node_session_load_begin(&restoring->session_load);
         if (err) {
             flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, status_of(err->code),
                                         "%s", err->text);
-        } else if (flyt_node_suspended_is_gone(suspended)) {
+        } else if (flyt_node_checkpointed_is_gone(checkpointed)) {
             flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_NOT_FOUND,
                                         "it has ended: it has not asked for its session for %u s",
-                                        FLYT_NODE_SUSPENDED_GONE_MS / 1000);
-            flyt_node_suspended_drop(restore->node, suspended, "its program has ended meanwhile");
+                                        FLYT_NODE_CHECKPOINTED_GONE_MS / 1000);
+            flyt_node_checkpointed_drop(restore->node, checkpointed, "its program has ended meanwhile");
         }
     }
     arm(restore, 0);
     free_readings(readings);
 }
 
-static flyt_status check(const struct flyt_node *node, const struct flyt_node_suspended *suspended,
+static flyt_status check(const struct flyt_node *node, const struct flyt_node_checkpointed *checkpointed,
                          struct flyt_error *err)
 {
-    const struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, suspended->allocation_id);
+    const struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, checkpointed->allocation_id);
 
     if (!allocation || allocation->is_removed || allocation->now.state == FLYT_ALLOCATION_ENDING) {
-        flyt_error_set(err, -ENOENT, "the VM of program %.200s has no allocation here (any more)", suspended->program);
+        flyt_error_set(err, -ENOENT, "the VM of program %.200s has no allocation here (any more)",
+                       checkpointed->program);
         return FLYT_STATUS_NOT_FOUND;
     }
-    if (suspended->restoring || allocation->pending || flyt_node_migration_of(allocation) ||
+    if (checkpointed->restoring || allocation->pending || flyt_node_migration_of(allocation) ||
         flyt_node_checkpoint_of(allocation)) {
         flyt_error_set(err, -EBUSY, "a checkpoint, a restore, a migration or another order for VM %.255s is under way",
                        allocation->now.vm_ip);
         return FLYT_STATUS_CONFLICT;
     }
-    const struct flyt_node_server *server = flyt_node_server_find(node, suspended->session_id);
-    if (server || flyt_node_resume_find(node, suspended->session_id)) {
-        flyt_error_set(err, -EBUSY, "the server process that program %.200s had has not ended yet", suspended->program);
+    const struct flyt_node_server *server = flyt_node_server_find(node, checkpointed->session_id);
+    if (server || flyt_node_resume_find(node, checkpointed->session_id)) {
+        flyt_error_set(err, -EBUSY, "the server process that program %.200s had has not ended yet",
+                       checkpointed->program);
         return FLYT_STATUS_IN_USE;
     }
     if (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation)) {
@@ -604,22 +606,22 @@ static flyt_status check(const struct flyt_node *node, const struct flyt_node_su
     return FLYT_STATUS_OK;
 }
 
-static void describe(const struct flyt_node_suspended *suspended, struct flyt_node_session_load_session *ret_its)
+static void describe(const struct flyt_node_checkpointed *checkpointed, struct flyt_node_session_load_session *ret_its)
 {
-    *ret_its = (struct flyt_node_session_load_session){.session_id = suspended->session_id,
-                                                       .allocation_id = suspended->allocation_id,
-                                                       .client_pid = suspended->client_pid,
-                                                       .is_encrypted = suspended->is_encrypted,
-                                                       .started_ms = suspended->started_ms};
-    memcpy(ret_its->token, suspended->token, sizeof ret_its->token);
-    snprintf(ret_its->program, sizeof ret_its->program, "%s", suspended->program);
-    snprintf(ret_its->client_address, sizeof ret_its->client_address, "%s", suspended->client_address);
+    *ret_its = (struct flyt_node_session_load_session){.session_id = checkpointed->session_id,
+                                                       .allocation_id = checkpointed->allocation_id,
+                                                       .client_pid = checkpointed->client_pid,
+                                                       .is_encrypted = checkpointed->is_encrypted,
+                                                       .started_ms = checkpointed->started_ms};
+    memcpy(ret_its->token, checkpointed->token, sizeof ret_its->token);
+    snprintf(ret_its->program, sizeof ret_its->program, "%s", checkpointed->program);
+    snprintf(ret_its->client_address, sizeof ret_its->client_address, "%s", checkpointed->client_address);
 }
 
-static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_node_suspended *suspended,
+static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_node_checkpointed *checkpointed,
                                const char *path, struct flyt_error *err)
 {
-    flyt_status status = check(restore->node, suspended, err);
+    flyt_status status = check(restore->node, checkpointed, err);
     struct flyt_node_session_load_session its;
 
     if (status != FLYT_STATUS_OK)
@@ -631,18 +633,18 @@ static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_no
     }
     *restoring = (struct flyt_node_restoring){.next = restore->restorings,
                                               .restore = restore,
-                                              .suspended = suspended,
-                                              .session_id = suspended->session_id,
+                                              .checkpointed = checkpointed,
+                                              .session_id = checkpointed->session_id,
                                               .fd = -1,
                                               .flat_fd = -1};
     snprintf(restoring->path, sizeof restoring->path, "%s", path);
-    describe(suspended, &its);
+    describe(checkpointed, &its);
     flyt_node_session_load_init(&restoring->session_load, restore->node, &ops, &its);
-    suspended->restoring = restoring;
+    checkpointed->restoring = restoring;
     restore->restorings = restoring;
     if (!*restore->vm_ip)
         snprintf(restore->vm_ip, sizeof restore->vm_ip, "%s",
-                 flyt_node_allocation_find(restore->node, suspended->allocation_id)->now.vm_ip);
+                 flyt_node_allocation_find(restore->node, checkpointed->allocation_id)->now.vm_ip);
     return FLYT_STATUS_OK;
 }
 
@@ -654,12 +656,12 @@ static flyt_status add_sessions(struct flyt_node_restore *restore, const struct 
     char path[PATH_BYTES];
 
     for (unsigned i = 0; i < count && status == FLYT_STATUS_OK; i++) {
-        struct flyt_node_suspended *suspended =
-            looked[i].is_here ? flyt_node_suspended_find(restore->node, looked[i].session_id) : NULL;
-        if (!suspended || strcmp(suspended->image, looked[i].image) != 0)
+        struct flyt_node_checkpointed *checkpointed =
+            looked[i].is_here ? flyt_node_checkpointed_find(restore->node, looked[i].session_id) : NULL;
+        if (!checkpointed || strcmp(checkpointed->image, looked[i].image) != 0)
             continue;
-        snprintf(path, sizeof path, "%s/%s", restore->folder, suspended->image);
-        status = add_session(restore, suspended, path, err);
+        snprintf(path, sizeof path, "%s/%s", restore->folder, checkpointed->image);
+        status = add_session(restore, checkpointed, path, err);
     }
     if (status == FLYT_STATUS_OK && !restore->restorings) {
         flyt_error_set(err, -ENOENT, "no image in %.255s is of a program that waits on this node", restore->folder);
@@ -723,19 +725,19 @@ static void on_looked(void *user, const struct flyt_node_looked *looked, unsigne
 /* Where images of those that wait are looked for. 0 or a negative errno. */
 static int start_looking(struct flyt_node_restore *restore)
 {
-    const struct flyt_node_suspended *first = restore->node->state.suspended, *suspended;
+    const struct flyt_node_checkpointed *first = restore->node->state.checkpointed, *checkpointed;
     struct flyt_node_looked *looked;
     unsigned count = 0;
 
-    for (suspended = first; suspended; suspended = suspended->next)
+    for (checkpointed = first; checkpointed; checkpointed = checkpointed->next)
         count++;
     looked = calloc(count + 1, sizeof *looked);
     if (!looked)
         return -ENOMEM;
     count = 0;
-    for (suspended = first; suspended; suspended = suspended->next, count++) {
-        looked[count].session_id = suspended->session_id;
-        memcpy(looked[count].image, suspended->image, sizeof looked[count].image);
+    for (checkpointed = first; checkpointed; checkpointed = checkpointed->next, count++) {
+        looked[count].session_id = checkpointed->session_id;
+        memcpy(looked[count].image, checkpointed->image, sizeof looked[count].image);
     }
     int status = flyt_node_image_scan_new(restore->node->event, restore->folder, looked, count, restore->left,
                                           on_looked, restore, &restore->scan);

@@ -1,6 +1,6 @@
 /*
- * Sessions that are in images (suspended.h) go on from them, at new server processes: all of this node whose images are
- * in one folder.
+ * Sessions that are in images (checkpointed.h) go on from them, at new server processes: all of this node whose images
+ * are in one folder.
  *
  *   PREPARING  which images are in the folder is looked at (image_scan.h). Each of them is read from its first byte to
  * its last (cpu/image/verify.h), on a thread of its own: if one is damaged nothing is changed. A session whose program
@@ -29,7 +29,7 @@ struct flyt_node_gpu;
 struct flyt_node_restore;
 struct flyt_node_restoring; /* one session of it */
 struct flyt_node_server;
-struct flyt_node_suspended;
+struct flyt_node_checkpointed;
 
 enum {
     FLYT_NODE_RESTORE_TIMEOUT_S = 3600, /* of reading all images, and of loading each, where nothing else is wished */
@@ -61,7 +61,7 @@ void flyt_node_restores_fini(struct flyt_node *node);
 /* ---- what happens ---- */
 
 /* The record is about to go, and its session with it. */
-void flyt_node_restore_lose(struct flyt_node_suspended *suspended);
+void flyt_node_restore_lose(struct flyt_node_checkpointed *checkpointed);
 /* Its program has come. Whether its server is ready for it; a server that had it before is ended. */
 bool flyt_node_restore_has_come(struct flyt_node_restoring *restoring);
 

@@ -1,5 +1,5 @@
-/* Tests of programs that are to go on from images (restore.h, suspended.h), with fake servers that fail where they are
- * told to. */
+/* Tests of programs that are to go on from images (restore.h, checkpointed.h), with fake servers that fail where they
+ * are told to. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -214,7 +214,7 @@ static void test_a_disk_that_does_not_read(void **state)
     test_node_remove_now(test, test_one.id);
     test_saving_failed(test, FLYT_STATUS_CONFLICT, "its session was ended");
     assert_int_equal(flyt_fault_set(NULL), 0);
-    assert_null(test->node.state.suspended);
+    assert_null(test->node.state.checkpointed);
 }
 
 static void note_status(void *user, flyt_status status, const char *text)
@@ -311,7 +311,8 @@ static void test_a_vm_goes_while_it_is_looked(void **state)
             assert_int_equal(use.phase, FLYT_SAVING_PREPARING);
         }
         assert_int_equal(first.count, 0);
-        flyt_node_suspended_drop_all(&test->node, flyt_node_allocation_find(&test->node, test_one.id), "its VM goes");
+        flyt_node_checkpointed_drop_all(&test->node, flyt_node_allocation_find(&test->node, test_one.id),
+                                        "its VM goes");
         test_node_until(test, is_answered, &first, "the order's answer");
         assert_int_equal(first.count, 1);
         const bool is_late = first.status == FLYT_STATUS_OK; /* the machine was so busy that the time came first */
@@ -322,7 +323,7 @@ static void test_a_vm_goes_while_it_is_looked(void **state)
         assert_int_equal(test_saving_use(test).session_count, 0);
         const bool is_event = strstr(test->last_event, "restore.failed") != NULL;
         assert_int_equal(is_event, is_late || i > 0); /* else nobody heard that it had begun */
-        assert_null(test->node.state.suspended);
+        assert_null(test->node.state.checkpointed);
         assert_null(test->node.session_loads);
         test_node_remove_now(test, test_one.id);
     }
@@ -393,7 +394,7 @@ static void test_a_program_has_ended(void **state)
     test_program_say(test, &programs[1], "go_on", "0");
     test_saving_failed(test, FLYT_STATUS_NOT_FOUND, "it has ended");
     assert_int_equal(test_saving_use(test).session_count, 1);
-    assert_null(test->node.state.suspended);
+    assert_null(test->node.state.checkpointed);
     assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_NO_SESSION);
     test_program_say(test, &programs[1], "read 1", "4712");
     test_node_leave(test, &test_one, &programs[1], 1);
@@ -430,7 +431,7 @@ static void test_the_allocation_is_removed(void **state)
     test_saving_enter(test, &program, 1);
     test_saving_suspend(test, &program, 1);
     test_node_remove_now(test, test_one.id);
-    assert_null(test->node.state.suspended);
+    assert_null(test->node.state.checkpointed);
     assert_int_equal(test_saving_restore(test), FLYT_STATUS_NOT_FOUND);
     /* And while it is being restored, its client not having come. */
     test_saving_enter(test, &program, 1);
@@ -438,7 +439,7 @@ static void test_the_allocation_is_removed(void **state)
     test_saving_must(test_saving_restore(test));
     test_saving_until(test, FLYT_SAVING_SWITCHING);
     test_node_remove_now(test, test_one.id);
-    assert_null(test->node.state.suspended);
+    assert_null(test->node.state.checkpointed);
     test_saving_failed(test, FLYT_STATUS_CONFLICT, "its session was ended");
 }
 
@@ -454,13 +455,14 @@ static void test_a_restart_before_it_has_left(void **state)
     struct test_program program;
 
     test_saving_enter(test, &program, 1);
-    assert_non_null(flyt_node_suspended_add(&test->node, test_node_server(test, &program), "/nowhere", "none.flyt", 5));
+    assert_non_null(
+        flyt_node_checkpointed_add(&test->node, test_node_server(test, &program), "/nowhere", "none.flyt", 5));
     assert_int_equal(flyt_node_save(&test->node), 0);
     test_node_stop(test);
     test_node_start(test);
     assert_non_null(test_saving_record(test, &program));
     test_node_until(test, is_forgotten, &program, "its record goes");
-    assert_null(test->node.state.suspended);
+    assert_null(test->node.state.checkpointed);
     test_saving_has_memory(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);
 }

@@ -18,7 +18,7 @@
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/share.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -81,7 +81,7 @@ bool flyt_node_resume_may_wait(const struct flyt_node_server *server)
 {
     const struct flyt_node_allocation *allocation = server->allocation;
 
-    return allocation && !flyt_node_suspended_find(server->node, server->session_id) &&
+    return allocation && !flyt_node_checkpointed_find(server->node, server->session_id) &&
            server->state == FLYT_NODE_SERVER_SERVING && server->use.is_replaceable &&
            (!server->fault.is_hit || server->fault.is_spared) && !allocation->is_removed &&
            allocation->now.state != FLYT_ALLOCATION_ENDING && flyt_node_allocation_is_complete(allocation) &&
@@ -345,7 +345,7 @@ int flyt_node_resume_ask(struct flyt_node *node, uint64_t session_id, struct fly
     if (flyt_node_resume_find(node, session_id))
         return 0;
     struct flyt_node_server *server = flyt_node_server_find(node, session_id);
-    if (server ? is_undecided(server) : flyt_node_suspended_find(node, session_id) != NULL)
+    if (server ? is_undecided(server) : flyt_node_checkpointed_find(node, session_id) != NULL)
         return tell_undecided(err);
     if (!server)
         return flyt_node_tombstones_tell(node, session_id, err);

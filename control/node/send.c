@@ -11,7 +11,7 @@
 #include "control/node/migration_state.h"
 #include "control/node/migration_switch.h"
 #include "control/node/pool.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/writer.h"
 #include "cpu/image/writer.h"
 #include "rpc/base/clock.h"
@@ -54,13 +54,13 @@ static int sending_new(const flyt_order_send_args *args, struct flyt_node_sendin
 static flyt_status check_suspended(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                    struct flyt_error *err)
 {
-    const struct flyt_node_suspended *suspended = node->state.suspended;
+    const struct flyt_node_checkpointed *checkpointed = node->state.checkpointed;
 
-    while (suspended && suspended->allocation_id != allocation->now.id)
-        suspended = suspended->next;
-    if (!suspended)
+    while (checkpointed && checkpointed->allocation_id != allocation->now.id)
+        checkpointed = checkpointed->next;
+    if (!checkpointed)
         return FLYT_STATUS_OK;
-    flyt_error_set(err, -EBUSY, "program %.100s of VM %.255s waits in an image of this node", suspended->program,
+    flyt_error_set(err, -EBUSY, "program %.100s of VM %.255s waits in an image of this node", checkpointed->program,
                    allocation->now.vm_ip);
     return FLYT_STATUS_IN_USE;
 }

@@ -34,7 +34,7 @@
 #include "control/node/retransmit.h"
 #include "control/node/share.h"
 #include "control/node/spawn.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/restore_check.h"
 #include "control/node/vm_memory.h"
 #include "control/node/writer.h"
@@ -796,7 +796,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
               flyt_node_wall_ms() - server->session_started_ms, *reason ? ": " : "", reason);
     flyt_node_migration_leave(server);
     /* One that is in an image goes on from there. */
-    bool is_kept = flyt_node_suspended_find(node, server->session_id) != NULL;
+    bool is_kept = flyt_node_checkpointed_find(node, server->session_id) != NULL;
     if (!is_kept)
         flyt_node_tombstones_add(node, server, reason);
     flyt_node_tell(node, is_kept ? "session.checkpointed" : "session.ended", id, "program %s of VM %s%s%s",

@@ -15,7 +15,7 @@
 #include "control/node/departed.h"
 #include "control/node/receive_record.h"
 #include "control/node/state_allocation.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/image_uncommitted.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/xdr_buffer.h"
@@ -113,7 +113,7 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
     state->key_number = (uint32_t)number;
     snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
     if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state) ||
-        !flyt_node_suspended_get(root, &state->suspended) || !flyt_node_departed_get(root, &state->left) ||
+        !flyt_node_checkpointed_get(root, &state->checkpointed) || !flyt_node_departed_get(root, &state->left) ||
         !flyt_node_receive_records_get(root, &state->receiving) ||
         !flyt_node_image_uncommitted_get(root, &state->uncommitted) || !flyt_node_killed_get(root, &state->killed))
         return false;
@@ -165,8 +165,8 @@ int flyt_node_state_read(const char *folder, struct flyt_error *err, struct flyt
 void flyt_node_state_fini(struct flyt_node_state *state)
 {
     flyt_node_state_free_allocations(state);
-    flyt_node_suspended_free(state->suspended);
-    state->suspended = NULL;
+    flyt_node_checkpointed_free(state->checkpointed);
+    state->checkpointed = NULL;
     flyt_node_departed_free(state->left);
     state->left = NULL;
     flyt_node_receive_records_free(state->receiving);
@@ -210,7 +210,7 @@ char *flyt_node_state_print(const struct flyt_node_state *state, const flyt_allo
         cJSON *item = flyt_node_state_add_object(array);
         is_good = item && flyt_node_state_put_allocation(item, allocations[i]) && is_good;
     }
-    is_good = array && is_good && flyt_node_suspended_put(root, state->suspended) &&
+    is_good = array && is_good && flyt_node_checkpointed_put(root, state->checkpointed) &&
               flyt_node_departed_put(root, state->left) && flyt_node_receive_records_put(root, state->receiving) &&
               flyt_node_image_uncommitted_put(root, state->uncommitted) && flyt_node_killed_put(root, state->killed);
     char *text = is_good ? cJSON_Print(root) : NULL;

@@ -1,6 +1,6 @@
 /*
  * What a node manager keeps over restarts, in STATE_DIR/state.json: the node's key and its number, the highest epoch,
- * the boot in which this was written, group sizes, all allocations, sessions that are in images (suspended.h),
+ * the boot in which this was written, group sizes, all allocations, sessions that are in images (checkpointed.h),
  * images that are not to stay (image_uncommitted.h), sessions that an operator has ended (killed.h),
  * allocations whose programs have left for another node (departed.h), and those that are here for programs that arrive
  * (receive_record.h). Written whole, atomically (write, fsync, rename, fsync of the folder) before anybody is told of a
@@ -21,7 +21,7 @@
 #include "rpc/base/ticket.h"
 
 struct flyt_node_receive_record;
-struct flyt_node_suspended;
+struct flyt_node_checkpointed;
 struct flyt_node_departed;
 struct flyt_node_image_uncommitted;
 struct flyt_node_killed;
@@ -40,7 +40,7 @@ struct flyt_node_state {
     unsigned group_size_count;
     flyt_allocation *allocations; /* of flyt_node_state_read; the caller's */
     unsigned allocation_count;
-    struct flyt_node_suspended *suspended;           /* the last one first */
+    struct flyt_node_checkpointed *checkpointed;     /* the last one first */
     struct flyt_node_departed *left;                 /* likewise (departed.h) */
     struct flyt_node_image_uncommitted *uncommitted; /* likewise (image_uncommitted.h) */
     struct flyt_node_receive_record *receiving;      /* likewise (receive_record.h) */

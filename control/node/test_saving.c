@@ -24,9 +24,9 @@ struct test_saving test_saving;
 
 /* ---- programs ---- */
 
-struct flyt_node_suspended *test_saving_record(struct test_node *test, const struct test_program *program)
+struct flyt_node_checkpointed *test_saving_record(struct test_node *test, const struct test_program *program)
 {
-    return flyt_node_suspended_find(&test->node, program->session_id);
+    return flyt_node_checkpointed_find(&test->node, program->session_id);
 }
 
 void test_saving_enter(struct test_node *test, struct test_program *programs, unsigned count)
@@ -93,9 +93,10 @@ flyt_status test_saving_restore(struct test_node *test)
     test_saving_folder(test, folder);
     test_saving.refusal = (struct flyt_error){0};
     /* Clients try all the time, however busy the machine is. */
-    for (struct flyt_node_suspended *suspended = test->node.state.suspended; suspended; suspended = suspended->next)
-        if (flyt_clock_ms() - suspended->asked_ms < LONG_AGO_MS)
-            suspended->asked_ms = flyt_clock_ms();
+    for (struct flyt_node_checkpointed *checkpointed = test->node.state.checkpointed; checkpointed;
+         checkpointed = checkpointed->next)
+        if (flyt_clock_ms() - checkpointed->asked_ms < LONG_AGO_MS)
+            checkpointed->asked_ms = flyt_clock_ms();
     return test_saving_order_restore(test, &args);
 }
 
@@ -227,7 +228,7 @@ void test_saving_go_on(struct test_node *test, struct test_program *programs, un
     assert_int_equal(use.session_count, count);
     assert_int_equal(use.memory_bytes, count * 10 * MIB);
     test_contains(test->last_event, "restore.done");
-    assert_null(test->node.state.suspended);
+    assert_null(test->node.state.checkpointed);
     test_saving_has_memory(test, programs, count);
 }
 

@@ -7,7 +7,7 @@
 #define FLYT_NODE_TEST_SAVING_H
 
 #include "control/node/restore.h"
-#include "control/node/suspended.h"
+#include "control/node/checkpointed.h"
 #include "control/node/test_node.h"
 
 /* One for the process. */
@@ -27,7 +27,7 @@ void test_saving_enter(struct test_node *test, struct test_program *programs, un
 /* They run, and have it. */
 void test_saving_has_memory(struct test_node *test, struct test_program *programs, unsigned count);
 /* A program's; NULL: it is in no image. */
-struct flyt_node_suspended *test_saving_record(struct test_node *test, const struct test_program *program);
+struct flyt_node_checkpointed *test_saving_record(struct test_node *test, const struct test_program *program);
 
 /* ---- orders ---- */
 

@@ -326,13 +326,13 @@ static void test_an_allocation_goes_while_its_images_are_written(void **state)
     begin_to_suspend(test, &program, 1);
     test_node_remove(test, test_one.id);
     assert_true(has_checkpoint_ended(test, NULL));
-    assert_null(test->node.state.suspended);
+    assert_null(test->node.state.checkpointed);
     hold_disk(false);
     test_node_until(test, test_node_is_removed, NULL, "the removal");
     test_saving_images_are(test, 0);
     test_node_stop(test);
     test_node_start(test);
-    assert_null(test->node.state.suspended);
+    assert_null(test->node.state.checkpointed);
     assert_null(test->node.state.uncommitted);
 }
 
