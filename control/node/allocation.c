@@ -14,7 +14,7 @@
 #include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/receive.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "control/node/checkpointed.h"
@@ -218,7 +218,7 @@ static bool has_server(const struct flyt_node *node, uint64_t server_id)
 
     while (server && server->server_id != server_id)
         server = server->next;
-    return server || flyt_node_resume_has(node, server_id) || flyt_node_charge_stays(node, server_id);
+    return server || flyt_node_replace_has(node, server_id) || flyt_node_charge_stays(node, server_id);
 }
 
 /* Who they are stands in the ledgers; where one is not there (yet), nobody knows, and there may be one. */
@@ -308,7 +308,7 @@ int flyt_node_allocation_check_room(const struct flyt_node *node, const struct f
             return flyt_error_set(err, -ENODEV, "GPU %u of node %.255s has failed: %.200s", gpu->index, node->name,
                                   gpu->health_text);
         unsigned taken_count =
-            node->starts[gpu->index].serving + flyt_node_resume_count(node, gpu) + (i == 0 ? promised_count : 0);
+            node->starts[gpu->index].serving + flyt_node_replace_count(node, gpu) + (i == 0 ? promised_count : 0);
         if (taken_count + node->settings->warm >= node->settings->client_slots)
             return flyt_error_set(err, -EBUSY, "all %u client slots of GPU %u of node %.255s are taken",
                                   (unsigned)(node->settings->client_slots - node->settings->warm), gpu->index,

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include "control/node/pool.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -264,7 +264,7 @@ static flyt_handshake_status find_place(struct flyt_node_receive *receive,
         return FLYT_HANDSHAKE_DENIED;
     }
     if (flyt_node_server_find(receive->node, credentials->session_id) ||
-        flyt_node_resume_find(receive->node, credentials->session_id)) {
+        flyt_node_replace_find(receive->node, credentials->session_id)) {
         flyt_error_set(err, -EEXIST, "the session is on this node already");
         return FLYT_HANDSHAKE_DENIED;
     }

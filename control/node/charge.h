@@ -1,5 +1,5 @@
 /*
- * Memory that a server process has of a session which is not its own: it was given it ahead (resume.h), has made it
+ * Memory that a server process has of a session which is not its own: it was given it ahead (replace.h), has made it
  * (session_load.h), or shares it as the other side of a move on one GPU (move.h): the target before it has the session,
  * the source behind that. It is charged to that session's entries in the ledgers. When the session ends such a server
  * is ended, too, which takes its time, and memory is free when nobody has it any more: the entries stay until the last

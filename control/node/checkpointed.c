@@ -8,7 +8,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/restore.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/server.h"
 #include "control/node/state_allocation.h"
 #include "control/node/writer.h"
@@ -260,7 +260,7 @@ unsigned flyt_node_checkpointed_count(const struct flyt_node_allocation *allocat
          checkpointed = checkpointed->next)
         count += checkpointed->allocation_id == allocation->now.id &&
                  !flyt_node_server_find(node, checkpointed->session_id) &&
-                 !flyt_node_resume_find(node, checkpointed->session_id);
+                 !flyt_node_replace_find(node, checkpointed->session_id);
     return count;
 }
 

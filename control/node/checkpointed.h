@@ -72,7 +72,7 @@ void flyt_node_checkpointed_drop(struct flyt_node *node, struct flyt_node_checkp
 void flyt_node_checkpointed_drop_all(struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                      const char *reason);
 /*
- * A program wants its session, by token. 0: a server process is there for it (resume.h has the session); -EBUSY, with
+ * A program wants its session, by token. 0: a server process is there for it (replace.h has the session); -EBUSY, with
  * one sentence: it is to try again; -ENOENT: no such session is in an image.
  */
 int flyt_node_checkpointed_ask(struct flyt_node *node, const struct flyt_node_allocation *allocation, const void *token,

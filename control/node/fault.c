@@ -6,7 +6,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/link_dispatch.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -77,7 +77,7 @@ static void tell_cause(struct flyt_node_server *server, const char *sentence)
  */
 static bool may_be_spared(const struct flyt_node_server *server, unsigned suspects)
 {
-    return suspects && !server->fault.is_reported && flyt_node_resume_may_wait(server);
+    return suspects && !server->fault.is_reported && flyt_node_replace_may_wait(server);
 }
 
 /* Its program hears nothing of it but that its connection ends. */

@@ -11,7 +11,7 @@
  * kill of our own, is what prevents that.
  *
  * Where somebody had work, those that have not looked at the GPU since had no part in it. Where such a session is
- * replaceable, its process is ended without a word to its program, and it waits for its client (resume.h), which
+ * replaceable, its process is ended without a word to its program, and it waits for its client (replace.h), which
  * decides by itself whether it has unfinished work; the GPU's new servers start when all that were hit have gone.
  *
  * A server whose GPU is not shared by MPS reports nothing: its fault is its own. The loop's thread.

@@ -15,7 +15,7 @@
 #include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/retransmit.h"
 #include "control/node/share.h"
 #include "control/node/restore_check.h"
@@ -145,7 +145,7 @@ static void on_use(struct flyt_node_server *server, const struct flyt_manager_li
     flyt_node_move_use(server);
     flyt_node_checkpoint_use_came(server);
     flyt_node_session_load_use_came(server);
-    flyt_node_resume_use_came(server);
+    flyt_node_replace_use_came(server);
 }
 
 /* fd: of a kind that has one; taken over. */
@@ -265,7 +265,7 @@ static int on_link(sd_event_source *source, int fd, uint32_t events, void *user)
     struct flyt_node_server *server = user;
 
     if (read_one(server) < 0) {
-        flyt_node_resume_foresee(server);
+        flyt_node_replace_foresee(server);
         flyt_node_server_hang_up(server); /* its process's end says the rest */
     }
     return 0;

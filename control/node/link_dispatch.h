@@ -1,5 +1,5 @@
 /*
- * What servers say, between server.c, link_dispatch.c and resume.c only.
+ * What servers say, between server.c, link_dispatch.c and replace.c only.
  */
 #ifndef FLYT_NODE_LINK_DISPATCH_H
 #define FLYT_NODE_LINK_DISPATCH_H

@@ -17,7 +17,7 @@
 #include "control/node/move.h"
 #include "control/node/pool.h"
 #include "control/node/receive.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/checkpointed.h"
 #include "flyt_signatures.h"
 #include "rpc/base/build_name.h"
@@ -208,7 +208,7 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
         return;
     }
     if (status == -ENOENT)
-        status = flyt_node_resume_find_token(node, allocation, token, token_bytes, &session, &err);
+        status = flyt_node_replace_find_token(node, allocation, token, token_bytes, &session, &err);
     if (status) {
         refuse(node, fd, answer->xid, status == -EBUSY ? FLYT_HANDSHAKE_BUSY : FLYT_HANDSHAKE_NO_SESSION, err.text);
         return;

@@ -21,7 +21,7 @@
 #include "control/node/report.h"
 #include "control/node/tell.h"
 #include "control/node/restore.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/server.h"
 #include "control/node/checkpointed.h"
 #include "control/node/vm_device.h"
@@ -643,7 +643,7 @@ static void serve_session_kill(struct flyt_call *call, void *args)
 
     if (flyt_node_is_led(manager->node, order->epoch, &outcome)) {
         struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
-        struct flyt_node_server *away = flyt_node_resume_find(manager->node, order->session_id);
+        struct flyt_node_server *away = flyt_node_replace_find(manager->node, order->session_id);
         struct flyt_node_checkpointed *checkpointed = flyt_node_checkpointed_find(manager->node, order->session_id);
         if (checkpointed)
             flyt_node_checkpointed_drop(manager->node, checkpointed, FLYT_NODE_KILLED_TEXT);
@@ -654,7 +654,7 @@ static void serve_session_kill(struct flyt_call *call, void *args)
             return;
         }
         if (away)
-            flyt_node_resume_end(away, FLYT_NODE_KILLED_TEXT);
+            flyt_node_replace_end(away, FLYT_NODE_KILLED_TEXT);
         else if (!checkpointed)
             outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node has no such session (any more)"};
     }

@@ -9,7 +9,7 @@
 #include "control/node/allocation.h"
 #include "control/node/session_load.h"
 #include "control/node/reserve.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/server.h"
 #include "rpc/base/log.h"
 
@@ -73,7 +73,7 @@ static bool is_known(const struct look *look, uint64_t server_id)
     const struct known *known = look->known;
 
     return bsearch(&server_id, known->ids, known->count, sizeof server_id, compare_ids) ||
-           server_id == flyt_node_broker_entry(look->allocation) || flyt_node_resume_has(look->node, server_id) ||
+           server_id == flyt_node_broker_entry(look->allocation) || flyt_node_replace_has(look->node, server_id) ||
            flyt_node_session_load_has(look->node, server_id);
 }
 

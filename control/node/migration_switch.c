@@ -12,7 +12,7 @@
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/restore.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "control/node/writer.h"
@@ -160,7 +160,7 @@ static flyt_status check_gpu(const struct flyt_node *node, const struct flyt_nod
     const flyt_slot *slot = &wanted->slots.slots_val[i];
     const struct flyt_node_gpu *gpu = flyt_node_gpus_find(&node->gpus, slot->gpu_uuid);
     const unsigned taken_count =
-        node->starts[gpu->index].serving + flyt_node_resume_count(node, gpu) + flyt_node_pool_promised_on(node, gpu);
+        node->starts[gpu->index].serving + flyt_node_replace_count(node, gpu) + flyt_node_pool_promised_on(node, gpu);
     char needed[FLYT_SIZE_TEXT_BYTES], there[FLYT_SIZE_TEXT_BYTES];
     uint64_t used_bytes = memory_of_slot(allocation, i);
 

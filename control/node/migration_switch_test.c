@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "control/node/test_migration.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/test_node.h"
 
 /* ---- targets ---- */
@@ -81,7 +81,7 @@ static void test_a_client_loses_its_target(void **state)
 /* The GPU's client slots that are taken. */
 static unsigned slots_of(const struct test_node *test, unsigned gpu)
 {
-    return test->node.starts[gpu].serving + flyt_node_resume_count(&test->node, &test->node.gpus.items[gpu]);
+    return test->node.starts[gpu].serving + flyt_node_replace_count(&test->node, &test->node.gpus.items[gpu]);
 }
 
 /* The client's connection breaks before SESSION is sent: the target waits for its next try, and has its slot. */

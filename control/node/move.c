@@ -10,7 +10,7 @@
 #include "control/node/allocation.h"
 #include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/send.h"
 #include "control/node/share.h"
 #include "rpc/base/clock.h"
@@ -150,11 +150,11 @@ void flyt_node_move_cancel(struct flyt_node_move *move)
     if (move->migration->sending && move->times.stop_ns) /* it has stood still for nothing */
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
-    flyt_node_resume_end_target(move->target);
+    flyt_node_replace_end_target(move->target);
     if (is_away && !move->may_stay)
-        flyt_node_resume_end(source, "its server process has ended, and it does not move");
+        flyt_node_replace_end(source, "its server process has ended, and it does not move");
     else if (is_away)
-        flyt_node_resume_renew(source);
+        flyt_node_replace_renew(source);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -163,13 +163,13 @@ void flyt_node_move_return(struct flyt_node_move *move)
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
         flyt_node_move_cancel(move);
     } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
-        flyt_node_resume_end_target(move->target); /* its end makes it the source's again */
+        flyt_node_replace_end_target(move->target); /* its end makes it the source's again */
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_LEFT) {
-        flyt_node_resume_end_target(move->target);
+        flyt_node_replace_end_target(move->target);
         move->source->has_gone = false;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_SERVING) {
-        flyt_node_resume_end_target(move->target); /* it has never left (flyt_node_move_source_goes_on) */
+        flyt_node_replace_end_target(move->target); /* it has never left (flyt_node_move_source_goes_on) */
         flyt_node_move_source_let_go(move);
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT) {
@@ -181,11 +181,11 @@ void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
 {
     struct flyt_node_server *source = move->source;
 
-    flyt_node_resume_end_target(move->target);
+    flyt_node_replace_end_target(move->target);
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     if (source && source->state == FLYT_NODE_SERVER_AWAY)
-        flyt_node_resume_end(source, reason);
+        flyt_node_replace_end(source, reason);
     else if (source)
         flyt_node_server_end(source, reason);
 }
@@ -226,7 +226,7 @@ static void advance_switch(struct flyt_node_move *move)
         return;
     if (move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_fail(move, -ETIMEDOUT, "its new server process has not said in time that it goes on");
-        flyt_node_resume_end_target(move->target);
+        flyt_node_replace_end_target(move->target);
     } else {
         flyt_node_move_lose(move, "its program was to go on at another server process, and has not come in time");
     }
@@ -272,7 +272,7 @@ static void lose_running_source(struct flyt_node_move *move, const struct flyt_n
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     else
         move->migration->ended_count++;
-    flyt_node_resume_end_target(move->target);
+    flyt_node_replace_end_target(move->target);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -466,7 +466,7 @@ bool flyt_node_move_exit(struct flyt_node_server *server)
     }
     if (is_all_there(move, server)) {
         server->move = move;
-        move->may_stay = flyt_node_resume_may_wait(server);
+        move->may_stay = flyt_node_replace_may_wait(server);
         return true;
     }
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
@@ -489,7 +489,7 @@ bool flyt_node_move_exit(struct flyt_node_server *server)
         if (move->stage != FLYT_NODE_MOVE_OVER) {
             if (!is_by_will)
                 flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-            flyt_node_resume_end_target(move->target);
+            flyt_node_replace_end_target(move->target);
             flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
         }
     }
@@ -533,7 +533,7 @@ void flyt_node_move_forget(struct flyt_node_server *session)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     move->source = NULL;
     session->move = NULL;
-    flyt_node_resume_end_target(move->target);
+    flyt_node_replace_end_target(move->target);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 

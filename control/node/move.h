@@ -10,16 +10,16 @@
  * From LEAVE on the source is in state LEFT: it has the session as it was, frozen, with its memory. The client comes
  * with a connection of kind FLYT_CONNECTION_RESUME, as often as it takes:
  *
- *   LEFT       it is given to the target (resume.h). Then the session's entries in the ledgers are the target's.
+ *   LEFT       it is given to the target (replace.h). Then the session's entries in the ledgers are the target's.
  *   GIVEN      the target has not said that the session goes on: a client that comes again has lost it, so that the
  *              target is ended; it is told to try again. Of a VM with several sessions each waits, when it is whole
  *              there, until all are: flyt_node_move_let_go
  *   RETURNING  the target has gone: TAKE_BACK at the source, with the entries in the ledgers as they were
  *
  * When the target says that the session goes on, the source's memory is let go of and it is ended. A session whose
- * source dies in LEFT waits without a process (resume.h), to be given to the target that has been prepared; so does one
- * whose source dies from LOADING on, where the source's record says that nothing was executed behind the call at which
- * it stopped. Its client may not know how far that had come: the source's record goes with RESUME.
+ * source dies in LEFT waits without a process (replace.h), to be given to the target that has been prepared; so does
+ * one whose source dies from LOADING on, where the source's record says that nothing was executed behind the call at
+ * which it stopped. Its client may not know how far that had come: the source's record goes with RESUME.
  *
  * By way of the host: where the two GPUs cannot reach each other's memory (a MIRROR's source has said -ENOLINK, and the
  * migration has begun anew with kind SEND), and from the beginning where they are of different compute capabilities: a
@@ -193,7 +193,7 @@ void flyt_node_move_use(struct flyt_node_server *server);
 void flyt_node_move_end_session(struct flyt_node_server *server, const char *reason);
 /*
  * The server's process has ended. What that means for the session is seen to here: where it goes on elsewhere
- * server->allocation is NULL afterwards. True: it waits for its client, to be given to the target (resume.h).
+ * server->allocation is NULL afterwards. True: it waits for its client, to be given to the target (replace.h).
  */
 bool flyt_node_move_exit(struct flyt_node_server *server);
 /*
@@ -218,7 +218,7 @@ int flyt_node_move_take_client(struct flyt_node_server *source, const struct fly
 /* Of a session that waits without a process: whether its client can be given to nobody yet, because its VM's others
  * have not all stopped. */
 bool flyt_node_move_is_undecided(const struct flyt_node_server *session);
-/* For resume.c, which gives the session to the target. What RESUME says of it; *ret_resume has the source's record. */
+/* For replace.c, which gives the session to the target. What RESUME says of it; *ret_resume has the source's record. */
 void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_manager_link_resume *ret_resume);
 /* Right before SESSION: the entries in the ledgers become the target's, all or none. 0 or a negative errno. */
 int flyt_node_move_charge(struct flyt_node_move *move, uint64_t target_id);

@@ -8,7 +8,7 @@
 #include "control/node/charge.h"
 #include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/send.h"
 #include "control/node/share.h"
 #include "rpc/base/clock.h"
@@ -163,11 +163,11 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
         return -ENOENT;
     if (move && move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_fail(move, -ECONNRESET, "its program has lost its new server process");
-        flyt_node_resume_end_target(move->target);
+        flyt_node_replace_end_target(move->target);
         return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
     }
     if (move && move->stage == FLYT_NODE_MOVE_LEFT &&
-        (move->outcome || !move->target || flyt_node_resume_has_come(move->target)))
+        (move->outcome || !move->target || flyt_node_replace_has_come(move->target)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     *ret_source = source;
     return 0;
@@ -179,6 +179,6 @@ int flyt_node_move_take_client(struct flyt_node_server *source, const struct fly
     if (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)
         source->move->times.client_ns = flyt_clock_ns();
     if (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)
-        return flyt_node_resume_give(source->move->target, source, ticket, fd, record, bytes);
+        return flyt_node_replace_give(source->move->target, source, ticket, fd, record, bytes);
     return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);
 }

@@ -9,7 +9,7 @@
 #include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
 #include "control/node/migration_state.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/send.h"
 #include "control/node/share.h"
 #include "rpc/base/clock.h"
@@ -78,7 +78,7 @@ static void leave_dead(struct flyt_node_move *move)
     move->times.leave_ns = flyt_clock_ns();
     if (!move->migration->sending) {
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
-        flyt_node_resume_renew(source);
+        flyt_node_replace_renew(source);
         return;
     }
     move->standstill_us = (move->times.leave_ns - move->times.stop_ns) / 1000;
@@ -86,7 +86,7 @@ static void leave_dead(struct flyt_node_move *move)
     source->has_gone = true;
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    flyt_node_resume_end(source, "");
+    flyt_node_replace_end(source, "");
 }
 
 void flyt_node_move_source_forsake(struct flyt_node_move *move)

@@ -12,7 +12,7 @@
 #include "control/node/link_dispatch.h"
 #include "control/node/migration.h"
 #include "control/node/pool.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 

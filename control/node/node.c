@@ -30,7 +30,7 @@
 #include "control/node/pool.h"
 #include "control/node/receive.h"
 #include "control/node/restore.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/send.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
@@ -195,7 +195,7 @@ static void end_rejoining(struct flyt_node *node)
                 const struct flyt_node_server *server = node->servers;
                 while (server && server->server_id != ids[j])
                     server = server->next;
-                if (!server && ids[j] != flyt_node_broker_entry(allocation) && !flyt_node_resume_has(node, ids[j]) &&
+                if (!server && ids[j] != flyt_node_broker_entry(allocation) && !flyt_node_replace_has(node, ids[j]) &&
                     !flyt_node_session_load_has(node, ids[j]) && !flyt_node_charge_stays(node, ids[j]))
                     flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
             }
@@ -292,7 +292,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
         .event = event, .daemon = daemon, .settings = settings, .link_fd = -1, .local_fd = -1, .mps = mps};
     node->started_ms = flyt_clock_ms();
     node->client_lost_s = (unsigned)(settings->client_lost_ms / 1000);
-    node->resume_ms = FLYT_NODE_RESUME_S * 1000;
+    node->replace_ms = FLYT_NODE_REPLACE_S * 1000;
     node->hold_ms = FLYT_NODE_HOLD_MS;
     node->switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
     node->whole_ms = FLYT_NODE_MOVE_WHOLE_MS;
@@ -354,7 +354,7 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_restores_fini(node);
     flyt_node_disks_fini(node);
     flyt_node_receives_fini(node);
-    flyt_node_resume_fini(node);
+    flyt_node_replace_fini(node);
     flyt_node_spawns_fini(node);
     node->stop_ms = flyt_clock_ms() + FLYT_NODE_STOP_MS;
     for (struct flyt_node_server *server = node->servers; server; server = server->next)

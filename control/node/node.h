@@ -118,8 +118,8 @@ struct flyt_node {
     unsigned allocation_count;
     struct flyt_node_server *servers;
     unsigned server_count, starting_count;
-    struct flyt_node_server *away; /* sessions without a server, which wait for their client (resume.h) */
-    unsigned away_count, resume_ms;
+    struct flyt_node_server *away; /* sessions without a server, which wait for their client (replace.h) */
+    unsigned away_count, replace_ms;
     struct flyt_node_tombstones *ended;       /* why the last sessions have ended (tombstones.h); NULL: none has */
     struct flyt_node_migration *migrations;   /* under way, and the last ones that ended (migration.h) */
     unsigned switch_ms;                       /* FLYT_NODE_MOVE_SWITCH_MS */

@@ -14,7 +14,7 @@
 #include "control/node/order_migration.h"
 #include "control/node/receive.h"
 #include "control/node/restore.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/share.h"
 #include "control/node/server.h"
 #include "control/node/checkpointed.h"
@@ -338,7 +338,7 @@ static void end_sessions(struct flyt_node *node, const struct flyt_node_allocati
         if (server->allocation == allocation)
             flyt_node_server_end(server, reason);
     flyt_node_checkpointed_drop_all(node, allocation, reason);
-    flyt_node_resume_end_all(node, allocation, reason);
+    flyt_node_replace_end_all(node, allocation, reason);
 }
 
 /* It is written: it holds. *before are its parts until then, the caller's. */

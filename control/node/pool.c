@@ -15,7 +15,7 @@
 #include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/receive.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/send.h"
 #include "control/node/restore_check.h"
 #include "rpc/base/clock.h"
@@ -94,10 +94,10 @@ static bool is_known(const struct flyt_node_allocation *allocation)
 static bool hand_over_session(struct flyt_node *node, const struct flyt_node_ticket *ticket, int fd, const void *record,
                               size_t bytes)
 {
-    struct flyt_node_server *session = flyt_node_resume_find(node, ticket->session_id);
-    struct flyt_node_server *server = session ? flyt_node_resume_server(session) : NULL;
+    struct flyt_node_server *session = flyt_node_replace_find(node, ticket->session_id);
+    struct flyt_node_server *server = session ? flyt_node_replace_server(session) : NULL;
 
-    return server && !flyt_node_resume_give(server, session, ticket, fd, record, bytes);
+    return server && !flyt_node_replace_give(server, session, ticket, fd, record, bytes);
 }
 
 /* Hands over to any warm server. False: there is none, or it is not known yet whether the allocation has room. */
@@ -266,7 +266,7 @@ static bool settle_session(struct flyt_node *node, struct flyt_node_waiting *wai
 {
     struct flyt_error err = {0};
 
-    int status = flyt_node_resume_ask(node, waiting->ticket.session_id, &err);
+    int status = flyt_node_replace_ask(node, waiting->ticket.session_id, &err);
     if (status) {
         refuse(node, waiting->fd, waiting->ticket.xid,
                status == -EBUSY ? FLYT_HANDSHAKE_BUSY : FLYT_HANDSHAKE_NO_SESSION, err.text);
@@ -277,8 +277,8 @@ static bool settle_session(struct flyt_node *node, struct flyt_node_waiting *wai
     if (waiting->until_ms > now_ms)
         return false;
     refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY,
-           flyt_node_resume_find(node, waiting->ticket.session_id) ? "no server process became ready in time"
-                                                                   : "the session's server process has not ended yet");
+           flyt_node_replace_find(node, waiting->ticket.session_id) ? "no server process became ready in time"
+                                                                    : "the session's server process has not ended yet");
     return true;
 }
 

@@ -9,7 +9,7 @@
  *   COPYING    programs arrive. One that is cut off is forgotten: the other node decides whether it tries again
  *   ARRIVED    all that have come are here as a whole, for FLYT_NODE_RECEIVE_ARRIVED_MS at most
  *   SWITCHING  SWITCH has come, with just so many programs as are here (state.json says so: the point of commit).
- *              The sessions wait for their clients, as any that go on at another server (resume.h); programs that
+ *              The sessions wait for their clients, as any that go on at another server (replace.h); programs that
  *              begin wait. The cluster manager is told of the allocation; its sessions are shown as they go on
  *   DONE       all go on here, as their servers have said. The allocation is as any other
  *   FAILED     nothing is left: no server, memory, ledger, SM group, folder, nor the allocation itself; after a restart
@@ -152,7 +152,7 @@ bool flyt_node_receive_hides(const struct flyt_node_allocation *allocation);
 /* Whether programs that begin are to wait. */
 bool flyt_node_receive_holds(const struct flyt_node_allocation *allocation);
 /*
- * A program wants its session, by token. 0: its server is there for it (resume.h has the session); -EBUSY, with one
+ * A program wants its session, by token. 0: its server is there for it (replace.h has the session); -EBUSY, with one
  * sentence: it is to try again; -ENOENT: no such session is on its way here.
  */
 int flyt_node_receive_ask(const struct flyt_node_allocation *allocation, const void *token, size_t bytes,

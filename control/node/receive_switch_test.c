@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "control/node/receive_record.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/test_receive.h"
 
 /* ---- SWITCH ---- */
@@ -70,7 +70,7 @@ static void test_switching(void **state)
 /* Its time is over. */
 static void give_up(struct test_node *test, const struct test_source *source)
 {
-    struct flyt_node_server *session = flyt_node_resume_find(&test->node, source->session_id);
+    struct flyt_node_server *session = flyt_node_replace_find(&test->node, source->session_id);
 
     assert_non_null(session);
     assert_true(sd_event_source_set_time_relative(session->timer, 0) >= 0);
@@ -281,7 +281,7 @@ static bool are_all_waiting(struct test_node *test, void *source)
     for (const struct flyt_node_arrival *arrival = test_received(test)->arrivals; arrival; arrival = arrival->next)
         if (arrival->session_load.stage != FLYT_NODE_SESSION_LOAD_WAITING)
             return false;
-    return flyt_node_resume_find(&test->node, ((const struct test_source *)source)->session_id) != NULL;
+    return flyt_node_replace_find(&test->node, ((const struct test_source *)source)->session_id) != NULL;
 }
 
 /* NULL: it is none that arrives. */
@@ -615,8 +615,8 @@ static void test_sessions_are_ended(void **state)
     flyt_node_server_end(server, "an operator has ended this session");
     test_program_say(test, &programs[1], NULL, "killed: an operator has ended this session");
     close(programs[1].fd);
-    flyt_node_resume_end(flyt_node_resume_find(&test->node, sources[2].session_id),
-                         "an operator has ended this session");
+    flyt_node_replace_end(flyt_node_replace_find(&test->node, sources[2].session_id),
+                          "an operator has ended this session");
     test_source_go_on(test, &sources[0], &programs[0]);
     test_program_say(test, &programs[0], "go_on", "0");
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);

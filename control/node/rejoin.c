@@ -21,7 +21,7 @@
 #include "control/node/migration_switch.h"
 #include "control/node/move.h"
 #include "control/node/receive.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/send.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
@@ -351,10 +351,10 @@ static const char *take_up(struct flyt_node_guest *guest, const struct flyt_mana
         return server->end_reason;
     }
     /* The end of its link may have been taken for that of its process. */
-    flyt_node_resume_abandon(server);
+    flyt_node_replace_abandon(server);
     if (!server->replacement.gone_us)
         server->replacement.end_us = 0;
-    server->resume_asked_ms = 0;
+    server->replace_asked_ms = 0;
     server->use.is_replaceable = 0; /* before it says so again */
     welcome(server, server->extents.count < rejoin->extent_count);
     if (flyt_node_server_listens(server, server->allocation)) {

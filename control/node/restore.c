@@ -17,7 +17,7 @@
 #include "control/node/migration.h"
 #include "control/node/pool.h"
 #include "control/node/remembered.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/server.h"
 #include "control/node/checkpointed.h"
 #include "control/node/writer.h"
@@ -593,7 +593,7 @@ static flyt_status check(const struct flyt_node *node, const struct flyt_node_ch
         return FLYT_STATUS_CONFLICT;
     }
     const struct flyt_node_server *server = flyt_node_server_find(node, checkpointed->session_id);
-    if (server || flyt_node_resume_find(node, checkpointed->session_id)) {
+    if (server || flyt_node_replace_find(node, checkpointed->session_id)) {
         flyt_error_set(err, -EBUSY, "the server process that program %.200s had has not ended yet",
                        checkpointed->program);
         return FLYT_STATUS_IN_USE;

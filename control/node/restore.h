@@ -5,8 +5,8 @@
  *   PREPARING  which images are in the folder is looked at (image_scan.h). Each of them is read from its first byte to
  * its last (cpu/image/verify.h), on a thread of its own: if one is damaged nothing is changed. A session whose program
  * has ended meanwhile is dropped COPYING    warm servers make what is in the images (session_load.h), and its memory is
- * charged to the VM SWITCHING  the sessions wait for their clients, as any that go on at another server (resume.h) DONE
- * all go on: their servers have said so, and the records are gone
+ * charged to the VM SWITCHING  the sessions wait for their clients, as any that go on at another server (replace.h)
+ * DONE all go on: their servers have said so, and the records are gone
  *
  * A session of which anything fails is in its image as before, and its program waits on; those that go on do so all the
  * same, and the restore has FAILED. Migrations, checkpoints and changes of an allocation are refused meanwhile, but

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "control/node/allocation.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/test_saving.h"
 #include "rpc/base/fault_point.h"
 
@@ -98,9 +98,9 @@ static void test_a_client_hangs_up_before_it_is_given(void **state)
     test_saving_suspend(test, &program, 1);
     test_saving_must(test_saving_restore(test));
     test_node_until(test, test_node_is_away, &program, "the session waits for its client");
-    const struct flyt_node_server *prepared = flyt_node_resume_find(&test->node, program.session_id)->prepared;
+    const struct flyt_node_server *prepared = flyt_node_replace_find(&test->node, program.session_id)->prepared;
     for (unsigned i = 0; i < 2; i++) { /* it has one client slot all the time */
-        assert_int_equal(test->node.starts[0].serving + flyt_node_resume_count(&test->node, prepared->gpu), 1);
+        assert_int_equal(test->node.starts[0].serving + flyt_node_replace_count(&test->node, prepared->gpu), 1);
         test_node_come_and_hang_up(test, &test_one, &program);
     }
     test_node_come_back(test, &test_one, &program);

@@ -30,7 +30,7 @@
 #include "control/node/mps.h"
 #include "control/node/pool.h"
 #include "control/node/receive.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/retransmit.h"
 #include "control/node/share.h"
 #include "control/node/spawn.h"
@@ -205,7 +205,7 @@ static bool leaves_its_place(const struct flyt_node_server *server)
         return true;
     if (server->state != FLYT_NODE_SERVER_SERVING)
         return false;
-    return server->use.is_ending || (flyt_node_server_is_dying(server) && !flyt_node_resume_may_wait(server));
+    return server->use.is_ending || (flyt_node_server_is_dying(server) && !flyt_node_replace_may_wait(server));
 }
 
 unsigned flyt_node_servers_ending(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
@@ -738,8 +738,8 @@ static void detach(struct flyt_node_server *server)
 
 static void forget(struct flyt_node_server *server)
 {
-    flyt_node_resume_abandon(server);
-    flyt_node_resume_fail(server);
+    flyt_node_replace_abandon(server);
+    flyt_node_replace_fail(server);
     detach(server);
     flyt_call_record_unmap(server->record);
     flyt_node_server_drop(server);
@@ -822,7 +822,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     flyt_node_session_load_exit(server);
     flyt_node_restore_check_exit(server);
     flyt_node_broker_exit(server);
-    bool goes_on = flyt_node_move_exit(server) || flyt_node_resume_may_wait(server);
+    bool goes_on = flyt_node_move_exit(server) || flyt_node_replace_may_wait(server);
     if (server->allocation && !goes_on)
         flyt_node_server_end_session(server, how);
     else if (*how && !goes_on && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)
@@ -830,7 +830,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     flyt_node_cgroups_leave(&node->cgroups, server->cgroup);
     if (goes_on) {
         detach(server);
-        flyt_node_resume_wait(server, how);
+        flyt_node_replace_wait(server, how);
     } else {
         forget(server);
     }

@@ -29,8 +29,8 @@ enum flyt_node_server_state {
     FLYT_NODE_SERVER_WARM,
     FLYT_NODE_SERVER_SERVING,
     FLYT_NODE_SERVER_ENDING,    /* was told to end, or has ended its session */
-    FLYT_NODE_SERVER_TAKING,    /* is given a session that goes on (resume.h), and has the client slot of that one */
-    FLYT_NODE_SERVER_AWAY,      /* no process: a session that waits for its client, in node->away (resume.h) */
+    FLYT_NODE_SERVER_TAKING,    /* is given a session that goes on (replace.h), and has the client slot of that one */
+    FLYT_NODE_SERVER_AWAY,      /* no process: a session that waits for its client, in node->away (replace.h) */
     FLYT_NODE_SERVER_PREPARING, /* is prepared for a session that is moved, or loaded, and is to be given it */
     FLYT_NODE_SERVER_LEFT,      /* keeps a session whose client is on its way elsewhere (move.h) */
 };
@@ -144,10 +144,10 @@ struct flyt_node_server {
     struct flyt_manager_link_session *came_with;   /* come back with other devices than its allocation's; else NULL */
 
     struct flyt_node_hand_over *hand_over; /* TAKING, PREPARING: what it is given; else NULL */
-    uint64_t resume_asked_ms;              /* SERVING: when a client first wanted its session elsewhere; 0: never */
+    uint64_t replace_asked_ms;             /* SERVING: when a client first wanted its session elsewhere; 0: never */
     uint64_t away_until_ms;                /* AWAY */
 
-    /* When its session lost its server, and what came of that (resume.h), on CLOCK_MONOTONIC; 0: not yet. */
+    /* When its session lost its server, and what came of that (replace.h), on CLOCK_MONOTONIC; 0: not yet. */
     struct {
         uint64_t end_us;     /* its link ended, or its process had without that */
         uint64_t gone_us;    /* its process had ended */

@@ -10,7 +10,7 @@
 #include "control/node/charge.h"
 #include "control/node/link_dispatch.h"
 #include "control/node/pool.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -97,10 +97,10 @@ void flyt_node_session_load_drop(struct flyt_node_session_load *session_load, co
         free_session(session_load);
     session_load->session = NULL;
     session_load->stage = FLYT_NODE_SESSION_LOAD_OVER;
-    flyt_node_resume_end_target(session_load->target);
+    flyt_node_replace_end_target(session_load->target);
     if (is_waiting) {
         session->prepared = NULL;
-        flyt_node_resume_end(session, reason);
+        flyt_node_replace_end(session, reason);
     }
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_OVER);
 }
@@ -327,7 +327,7 @@ void flyt_node_session_load_advance(struct flyt_node_session_load *session_load,
         if (is_late(session_load, session_load->node->switch_ms))
             FAIL(session_load, FLYT_STATUS_TIMEOUT, "its new server process has not said in time that it goes on");
         break;
-    default: /* who waits for its client has a limit of its own (resume.h) */
+    default: /* who waits for its client has a limit of its own (replace.h) */
         break;
     }
 }
@@ -434,7 +434,7 @@ void flyt_node_session_load_leave(struct flyt_node_session_load *session_load)
     flyt_node_charge_leave(session_load->target);
     session_load->session = NULL;
     if (session_load->stage == FLYT_NODE_SESSION_LOAD_WAITING)
-        flyt_node_resume_leave(session);
+        flyt_node_replace_leave(session);
     flyt_node_extents_leave(&session->extents);
     explicit_bzero(session->token, sizeof session->token);
     flyt_node_server_drop(session);
@@ -455,7 +455,7 @@ void flyt_node_session_load_expect(struct flyt_node_session_load *session_load)
 {
     session_load->session->prepared = session_load->target;
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_WAITING);
-    flyt_node_resume_expect(session_load->session);
+    flyt_node_replace_expect(session_load->session);
 }
 
 /* ---- what servers say ---- */
@@ -647,7 +647,7 @@ bool flyt_node_session_load_hides(const struct flyt_node_server *server)
     return server->session_load || server->prepared;
 }
 
-/* ---- for resume.c ---- */
+/* ---- for replace.c ---- */
 
 void flyt_node_session_load_describe(const struct flyt_node_server *session,
                                      struct flyt_manager_link_resume *ret_resume)

@@ -2,7 +2,7 @@
  * A session that no process of this node has is loaded into a warm server: PREPARE, then what it is made from (an
  * image's file: restore.h; another node's connections: receive.h). What memory the server makes (MADE, EXTENT_GONE) is
  * held here, and charged to the allocation's ledgers as it comes: what its VM has no room for is refused at once. Then
- * the session waits for its client as any that goes on at another server (resume.h), but for this server.
+ * the session waits for its client as any that goes on at another server (replace.h), but for this server.
  *
  *   NEW        its owner has nothing yet to load it from
  *   WANTING    a warm server is wanted
@@ -168,7 +168,7 @@ bool flyt_node_session_load_has(const struct flyt_node *node, uint64_t server_id
 /* Whether the server, or who waits for its client, is not to be shown as its session's yet. */
 bool flyt_node_session_load_hides(const struct flyt_node_server *server);
 
-/* ---- for resume.c: `session` waits for its client, and session->prepared is its server ---- */
+/* ---- for replace.c: `session` waits for its client, and session->prepared is its server ---- */
 
 /* What RESUME says of it besides its extents. */
 void flyt_node_session_load_describe(const struct flyt_node_server *session,

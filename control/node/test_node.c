@@ -21,7 +21,7 @@
 #include "control/node/libraries.h"
 #include "control/node/move.h"
 #include "control/node/pool.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
@@ -103,7 +103,7 @@ void test_node_start(struct test_node *test)
     memset(&test->node, 0, sizeof test->node);
     if (flyt_node_init(&test->node, test->event, NULL, &test->settings, &none, &hooks, &err))
         fail_msg("the node does not start: %s", err.text);
-    test->node.resume_ms = test->node.switch_ms = test->node.whole_ms = TEST_LONG_MS;
+    test->node.replace_ms = test->node.switch_ms = test->node.whole_ms = TEST_LONG_MS;
 }
 
 void test_node_stop(struct test_node *test)
@@ -540,7 +540,7 @@ void test_node_come_and_hang_up(struct test_node *test, const struct test_wish *
         return;
     }
     assert_int_equal(status, -ENOENT);
-    status = flyt_node_resume_find_token(&test->node, allocation, token, FLYT_TOKEN_BYTES, &session, &err);
+    status = flyt_node_replace_find_token(&test->node, allocation, token, FLYT_TOKEN_BYTES, &session, &err);
     if (status)
         fail_msg("refused: %s", err.text);
     flyt_node_pool_serve(&test->node, allocation, &ticket, ends[0], record, sizeof record);
@@ -611,7 +611,7 @@ void test_node_end_rejoining(struct test_node *test)
 
 bool test_node_is_away(struct test_node *test, void *program)
 {
-    return flyt_node_resume_find(&test->node, ((struct test_program *)program)->session_id) != NULL;
+    return flyt_node_replace_find(&test->node, ((struct test_program *)program)->session_id) != NULL;
 }
 
 bool test_node_is_empty(struct test_node *test, void *wish)

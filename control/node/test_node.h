@@ -17,7 +17,7 @@
 #define MIB (1ull << 20)
 
 enum {
-    TEST_LONG_MS = 600000, /* nobody waits so long: kill_grace, rejoin, limit_wait, and the node's resume_ms and
+    TEST_LONG_MS = 600000, /* nobody waits so long: kill_grace, rejoin, limit_wait, and the node's replace_ms and
                               switch_ms, if a test does not set them otherwise */
     LONG_AGO_MS = 10000000,
     TEST_GRACE_MS = 200, /* kill_grace where a server hears nothing, and is to be killed */

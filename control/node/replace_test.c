@@ -1,4 +1,4 @@
-/* Tests of sessions that go on at another server (resume.h), with fake servers that are killed. */
+/* Tests of sessions that go on at another server (replace.h), with fake servers that are killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@
 #include "control/node/images.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 #include "control/node/test_node.h"
 
 static const char *refused_text(void)
@@ -734,7 +734,7 @@ static void test_a_client_that_does_not_come(void **state)
     test_node_grant(test, &test_one);
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
-    test->node.resume_ms = 300;
+    test->node.replace_ms = 300;
     test_program_say(test, &program, "replaceable 1", "0");
     test_node_until(test, has_an_extent, &program, "the extent is held");
     int fd = flyt_node_server_find(&test->node, program.session_id)->extents.first->fd;
@@ -758,7 +758,8 @@ static void test_it_is_ended_while_it_waits(void **state)
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     lose(test, &program);
-    flyt_node_resume_end(flyt_node_resume_find(&test->node, program.session_id), "an operator has ended this session");
+    flyt_node_replace_end(flyt_node_replace_find(&test->node, program.session_id),
+                          "an operator has ended this session");
     is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "an operator has ended");
     test_node_until_empty(test, &test_one);
     test_node_until_used(test, &test_one, 0);
@@ -785,16 +786,16 @@ static void test_it_is_ended_while_it_is_given(void **state)
     struct flyt_node_server *warm = stop_warm_server(test), *unused;
     const pid_t pid = warm->pid;
     lose(test, &program);
-    struct flyt_node_server *session = flyt_node_resume_find(&test->node, program.session_id);
-    assert_ptr_equal(flyt_node_resume_server(session), warm);
+    struct flyt_node_server *session = flyt_node_replace_find(&test->node, program.session_id);
+    assert_ptr_equal(flyt_node_replace_server(session), warm);
     const struct flyt_node_ticket ticket = {.session_id = session->session_id, .allocation_id = test_one.id};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    assert_int_equal(flyt_node_resume_give(warm, session, &ticket, ends[0], &message, 16), 0);
+    assert_int_equal(flyt_node_replace_give(warm, session, &ticket, ends[0], &message, 16), 0);
     assert_int_equal(warm->state, FLYT_NODE_SERVER_TAKING);
     assert_int_equal(
-        flyt_node_resume_find_token(&test->node, session->allocation, program.token, FLYT_TOKEN_BYTES, &unused, &err),
+        flyt_node_replace_find_token(&test->node, session->allocation, program.token, FLYT_TOKEN_BYTES, &unused, &err),
         -EBUSY);
-    flyt_node_resume_end(session, "an operator has ended this session");
+    flyt_node_replace_end(session, "an operator has ended this session");
     test_node_until_empty(test, &test_one);
     assert_int_equal(test_node_used_bytes(test, &test_one), 400 * 65536); /* the server is there */
     assert_true(recv(ends[1], &message, sizeof message, 0) > 0);          /* told so */

@@ -1,4 +1,4 @@
-#include "control/node/resume.h"
+#include "control/node/replace.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -68,7 +68,7 @@ static struct flyt_node_server *taker_of(const struct flyt_node_server *session)
     return server;
 }
 
-bool flyt_node_resume_has_come(const struct flyt_node_server *taker)
+bool flyt_node_replace_has_come(const struct flyt_node_server *taker)
 {
     return taker && taker->hand_over && taker->hand_over->fd >= 0;
 }
@@ -77,7 +77,7 @@ static void give_ahead(struct flyt_node_server *session);
 
 /* ---- waiting ---- */
 
-bool flyt_node_resume_may_wait(const struct flyt_node_server *server)
+bool flyt_node_replace_may_wait(const struct flyt_node_server *server)
 {
     const struct flyt_node_allocation *allocation = server->allocation;
 
@@ -108,7 +108,7 @@ static void finish(struct flyt_node_server *session)
     session->state = FLYT_NODE_SERVER_ENDING;
     flyt_node_move_forget(session);
     flyt_node_session_load_forget(session, is_ended);
-    flyt_node_resume_abandon(session);
+    flyt_node_replace_abandon(session);
     unlink_away(session);
     flyt_node_server_end_session(session, "");
     flyt_node_server_drop(session);
@@ -118,7 +118,7 @@ static void finish(struct flyt_node_server *session)
 
 static bool has_client(const struct flyt_node_server *session)
 {
-    return flyt_node_resume_has_come(taker_of(session)) ||
+    return flyt_node_replace_has_come(taker_of(session)) ||
            flyt_node_pool_has_resumed(session->node, session->session_id);
 }
 
@@ -141,7 +141,7 @@ static int on_time(sd_event_source *source, uint64_t usec, void *user)
     } else if (session->state == FLYT_NODE_SERVER_AWAY) {
         memcpy(how, session->end_reason, sizeof how);
         snprintf(session->end_reason, sizeof session->end_reason,
-                 "%.400s, and its client has not come back within %u ms", how, session->node->resume_ms);
+                 "%.400s, and its client has not come back within %u ms", how, session->node->replace_ms);
     }
     finish(session);
     return 0;
@@ -155,21 +155,21 @@ static void set_timer(struct flyt_node_server *session, uint64_t us)
         flyt_fail("session %016" PRIx64 ": waits without an end: no memory", session->session_id);
 }
 
-void flyt_node_resume_renew(struct flyt_node_server *session)
+void flyt_node_replace_renew(struct flyt_node_server *session)
 {
-    session->away_until_ms = flyt_clock_ms() + session->node->resume_ms;
-    set_timer(session, (uint64_t)session->node->resume_ms * 1000);
+    session->away_until_ms = flyt_clock_ms() + session->node->replace_ms;
+    set_timer(session, (uint64_t)session->node->replace_ms * 1000);
 }
 
-void flyt_node_resume_foresee(struct flyt_node_server *server)
+void flyt_node_replace_foresee(struct flyt_node_server *server)
 {
     if (!server->replacement.end_us)
         server->replacement.end_us = now_us();
-    if (server->state == FLYT_NODE_SERVER_AWAY || flyt_node_resume_may_wait(server))
+    if (server->state == FLYT_NODE_SERVER_AWAY || flyt_node_replace_may_wait(server))
         give_ahead(server);
 }
 
-void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
+void flyt_node_replace_wait(struct flyt_node_server *server, const char *how)
 {
     struct flyt_node_allocation *allocation = server->allocation;
     struct flyt_node *node = server->node;
@@ -184,16 +184,16 @@ void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
     server->pid = 0;
     server->uid = 0;
     server->replacement.gone_us = now_us();
-    server->away_until_ms = flyt_clock_ms() + node->resume_ms;
+    server->away_until_ms = flyt_clock_ms() + node->replace_ms;
     server->next = node->away;
     node->away = server;
     node->away_count++;
-    flyt_node_resume_foresee(server);
+    flyt_node_replace_foresee(server);
     if (!*server->end_reason)
         snprintf(server->end_reason, sizeof server->end_reason, "%s", *how ? how : "its server process ended");
     memset(&server->fault, 0, sizeof server->fault);
     snprintf(server->why_not, sizeof server->why_not, "it waits for its client: %.200s", server->end_reason);
-    set_timer(server, (uint64_t)node->resume_ms * 1000);
+    set_timer(server, (uint64_t)node->replace_ms * 1000);
     /* Nothing of it is on the GPU any more, and nothing is awaited of it. */
     server->need.number = 0;
     flyt_node_share_leave(server);
@@ -208,7 +208,7 @@ void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
     flyt_node_changed(node);
 }
 
-void flyt_node_resume_expect(struct flyt_node_server *session)
+void flyt_node_replace_expect(struct flyt_node_server *session)
 {
     struct flyt_node *node = session->node;
 
@@ -221,16 +221,16 @@ void flyt_node_resume_expect(struct flyt_node_server *session)
     flyt_node_changed(node);
 }
 
-void flyt_node_resume_leave(struct flyt_node_server *session)
+void flyt_node_replace_leave(struct flyt_node_server *session)
 {
     struct flyt_node_server *taker = taker_of(session);
 
     if (taker)
-        flyt_node_resume_fail(taker);
+        flyt_node_replace_fail(taker);
     unlink_away(session);
 }
 
-struct flyt_node_server *flyt_node_resume_find(const struct flyt_node *node, uint64_t session_id)
+struct flyt_node_server *flyt_node_replace_find(const struct flyt_node *node, uint64_t session_id)
 {
     struct flyt_node_server *session = node->away;
 
@@ -239,7 +239,7 @@ struct flyt_node_server *flyt_node_resume_find(const struct flyt_node *node, uin
     return session;
 }
 
-bool flyt_node_resume_has(const struct flyt_node *node, uint64_t server_id)
+bool flyt_node_replace_has(const struct flyt_node *node, uint64_t server_id)
 {
     const struct flyt_node_server *session = node->away;
 
@@ -256,7 +256,7 @@ static bool has_slot(const struct flyt_node_server *session, const struct flyt_n
     return server && server->gpu == gpu;
 }
 
-unsigned flyt_node_resume_count(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
+unsigned flyt_node_replace_count(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
 {
     unsigned count = 0;
 
@@ -282,9 +282,9 @@ static bool may_end(struct flyt_node_server *server)
 
     if (server->state != FLYT_NODE_SERVER_SERVING)
         return false;
-    if (!server->resume_asked_ms)
-        server->resume_asked_ms = now_ms;
-    return flyt_node_server_is_dying(server) || now_ms - server->resume_asked_ms < FLYT_NODE_RESUME_ENDING_MS;
+    if (!server->replace_asked_ms)
+        server->replace_asked_ms = now_ms;
+    return flyt_node_server_is_dying(server) || now_ms - server->replace_asked_ms < FLYT_NODE_REPLACE_ENDING_MS;
 }
 
 /* Where its session goes on, or whether it is to wait for a restore, is somebody else's to decide. */
@@ -306,13 +306,13 @@ static int refuse_to_wait(const struct flyt_node_server *server, struct flyt_err
                           server->end_reason);
 }
 
-int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation,
-                                const void *token, size_t bytes, struct flyt_node_server **ret_session,
-                                struct flyt_error *err)
+int flyt_node_replace_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                                 const void *token, size_t bytes, struct flyt_node_server **ret_session,
+                                 struct flyt_error *err)
 {
     struct flyt_node_server *session = find_in(node->away, allocation, token, bytes);
 
-    if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_resume_has_come(taker_of(session)))
+    if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_replace_has_come(taker_of(session)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_move_is_undecided(session))
         return tell_undecided(err);
@@ -340,9 +340,9 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
     return 0;
 }
 
-int flyt_node_resume_ask(struct flyt_node *node, uint64_t session_id, struct flyt_error *err)
+int flyt_node_replace_ask(struct flyt_node *node, uint64_t session_id, struct flyt_error *err)
 {
-    if (flyt_node_resume_find(node, session_id))
+    if (flyt_node_replace_find(node, session_id))
         return 0;
     struct flyt_node_server *server = flyt_node_server_find(node, session_id);
     if (server ? is_undecided(server) : flyt_node_checkpointed_find(node, session_id) != NULL)
@@ -379,7 +379,7 @@ static void free_hand_over(struct flyt_node_server *server)
     free(hand_over);
 }
 
-void flyt_node_resume_fail(struct flyt_node_server *server)
+void flyt_node_replace_fail(struct flyt_node_server *server)
 {
     struct flyt_node_hand_over *hand_over = server->hand_over;
 
@@ -388,18 +388,18 @@ void flyt_node_resume_fail(struct flyt_node_server *server)
     hand_over->session->replacement.given_us = 0;
     bool is_ending =
         hand_over->session->state != FLYT_NODE_SERVER_AWAY && hand_over->session->state != FLYT_NODE_SERVER_LEFT;
-    if (flyt_node_resume_has_come(server))
+    if (flyt_node_replace_has_come(server))
         refuse(server->node, hand_over, is_ending ? FLYT_HANDSHAKE_NO_SESSION : FLYT_HANDSHAKE_BUSY,
                is_ending ? "the session was ended" : "the server process that was to take the session has failed");
     free_hand_over(server);
 }
 
-void flyt_node_resume_end_target(struct flyt_node_server *server)
+void flyt_node_replace_end_target(struct flyt_node_server *server)
 {
     if (!server || server->state == FLYT_NODE_SERVER_ENDING)
         return;
     flyt_node_link_queue_clear(&server->queue);
-    flyt_node_resume_fail(server);
+    flyt_node_replace_fail(server);
     if (server->allocation) {
         flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
         flyt_node_server_kill(server);
@@ -492,7 +492,7 @@ static uint64_t since_end(const struct flyt_node_server *server, uint64_t us)
     return us > server->replacement.end_us ? us - server->replacement.end_us : 0;
 }
 
-void flyt_node_resume_use_came(struct flyt_node_server *server)
+void flyt_node_replace_use_came(struct flyt_node_server *server)
 {
     char id[ID_BYTES];
 
@@ -645,7 +645,7 @@ static void step(struct flyt_node_server *server)
         return;
     flyt_warn("session %016" PRIx64 ": server process %d does not take it: %s", hand_over->session->session_id,
               (int)server->pid, strerror(-status));
-    flyt_node_resume_fail(server);
+    flyt_node_replace_fail(server);
     flyt_node_server_end(server, NULL);
 }
 
@@ -694,7 +694,7 @@ static void give_ahead(struct flyt_node_server *session)
     step(server);
 }
 
-struct flyt_node_server *flyt_node_resume_server(const struct flyt_node_server *session)
+struct flyt_node_server *flyt_node_replace_server(const struct flyt_node_server *session)
 {
     struct flyt_node_server *server = session->prepared ? session->prepared : taker_of(session);
 
@@ -703,12 +703,12 @@ struct flyt_node_server *flyt_node_resume_server(const struct flyt_node_server *
     if (session->move) /* one has been prepared for it */
         server = session->move->target;
     if (server && server->hand_over)
-        return flyt_node_resume_has_come(server) ? NULL : server;
+        return flyt_node_replace_has_come(server) ? NULL : server;
     return server || has_memory(session) ? server : flyt_node_pool_take(session->node, session->gpu);
 }
 
-int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_server *session,
-                          const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
+int flyt_node_replace_give(struct flyt_node_server *server, struct flyt_node_server *session,
+                           const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
 {
     unsigned char *copy = malloc(bytes ? bytes : 1);
 
@@ -727,19 +727,19 @@ int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_serv
     return 0;
 }
 
-void flyt_node_resume_abandon(const struct flyt_node_server *session)
+void flyt_node_replace_abandon(const struct flyt_node_server *session)
 {
     struct flyt_node_server *taker = taker_of(session);
 
     if (!taker)
         return;
-    flyt_node_resume_fail(taker);
+    flyt_node_replace_fail(taker);
     flyt_node_server_end(taker, NULL);
 }
 
 /* ---- ending ---- */
 
-void flyt_node_resume_end(struct flyt_node_server *session, const char *reason)
+void flyt_node_replace_end(struct flyt_node_server *session, const char *reason)
 {
     if (session->state != FLYT_NODE_SERVER_AWAY)
         return;
@@ -748,14 +748,15 @@ void flyt_node_resume_end(struct flyt_node_server *session, const char *reason)
     set_timer(session, 0);
 }
 
-void flyt_node_resume_end_all(struct flyt_node *node, const struct flyt_node_allocation *allocation, const char *reason)
+void flyt_node_replace_end_all(struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                               const char *reason)
 {
     for (struct flyt_node_server *session = node->away; session; session = session->next)
         if (session->allocation == allocation)
-            flyt_node_resume_end(session, reason);
+            flyt_node_replace_end(session, reason);
 }
 
-void flyt_node_resume_fini(struct flyt_node *node)
+void flyt_node_replace_fini(struct flyt_node *node)
 {
     struct flyt_node_server *session;
 
@@ -765,7 +766,7 @@ void flyt_node_resume_fini(struct flyt_node *node)
         flyt_node_move_forget(session);
         flyt_node_session_load_forget(session, true);
         if (taker)
-            flyt_node_resume_fail(taker);
+            flyt_node_replace_fail(taker);
         unlink_away(session);
         snprintf(session->end_reason, sizeof session->end_reason, "the node manager ends");
         flyt_node_server_end_session(session, "");
