@@ -226,7 +226,7 @@ unsigned flyt_node_allocation_absent(const struct flyt_node_allocation *allocati
 {
     unsigned absent = 0;
 
-    for (unsigned i = 0; allocation->node->is_rejoining && i < allocation->now.slots.slots_len; i++) {
+    for (unsigned i = 0; allocation->node->is_reattaching && i < allocation->now.slots.slots_len; i++) {
         uint64_t ids[FLYT_LEDGER_ENTRIES_MAX];
         const struct flyt_ledger *ledger = allocation->slots[i].ledger;
         unsigned count = ledger ? flyt_ledger_list(ledger, ids) : 0, here = ledger ? 0 : 1;

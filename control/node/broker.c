@@ -161,7 +161,7 @@ uint64_t flyt_node_broker_entry(const struct flyt_node_allocation *allocation)
  */
 static void settle(struct flyt_node_allocation *allocation)
 {
-    if (allocation->node->is_rejoining)
+    if (allocation->node->is_reattaching)
         return;
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         struct flyt_ledger *ledger = allocation->slots[i].ledger;
@@ -255,7 +255,7 @@ static bool try_import(struct flyt_node_server *server, const struct flyt_manage
     struct flyt_node_server *owner = find_export(server->allocation, question, &known);
     const struct flyt_node_extent *extent = owner ? extent_of(owner, known->shared.extent_id) : NULL;
 
-    if (!extent && server->node->is_rejoining)
+    if (!extent && server->node->is_reattaching)
         return false;
     if (!extent || owner->gpus[extent->slot] != server->gpus[extent->slot]) {
         answer(server, question, -ENOENT, NULL, 0);

@@ -3,7 +3,7 @@
  * for, is sent when it can be. Nothing else sends to a server that the node manager knows. The loop's thread.
  *
  * A message that was sent waits in the server's socket until the server reads it, or ends with the link: then the
- * server comes back and says what it has (rejoin.c). What a server does not answer is sent again (retransmit.h).
+ * server comes back and says what it has (reattach.c). What a server does not answer is sent again (retransmit.h).
  */
 #ifndef FLYT_NODE_LINK_QUEUE_H
 #define FLYT_NODE_LINK_QUEUE_H

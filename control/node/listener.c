@@ -127,7 +127,7 @@ static void take_data_stream(struct flyt_node *node, const struct flyt_node_allo
     struct flyt_node_server *server =
         flyt_node_server_find_token(node, answer->args->token.token_val, answer->args->token.token_len);
 
-    if (!server && node->is_rejoining)
+    if (!server && node->is_reattaching)
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server has not come back yet");
     else if (!server || server->allocation != allocation)
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_NO_SESSION, "the session is not there (any more)");

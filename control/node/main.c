@@ -4,7 +4,7 @@
  * - One loop (sd-event, control/base/daemon.h) on the main thread does everything but what blocks: NVML and MPS's
  *   control program each have a thread (nvml.h, mps.h).
  * - Sockets: `listen`, where programs come in (listener.h); STATE_DIR/link.sock, where servers come back after a
- * restart (rejoin.c); one connection to the cluster manager that leads (manager.h); /metrics.
+ * restart (reattach.c); one connection to the cluster manager that leads (manager.h); /metrics.
  * - Processes: flyt-server, one for each program and some warm ones on each GPU (pool.h, server.h), each with a socket
  *   to here. They are not ended with this program: those that serve go on and look for its successor.
  * - Owned here: the tickets' key and what allocations there are (state.h), ledgers and SM groups (allocation.h),

@@ -516,7 +516,7 @@ static void serve_migration(struct flyt_call *call, void *args)
     const struct flyt_node_manager *manager = flyt_uplink_user(call);
 
     /* What has come of one before a restart the devices tell that registration names, when all have come back. */
-    bool is_settled = !manager->node->is_rejoining && manager->state == REGISTERED &&
+    bool is_settled = !manager->node->is_reattaching && manager->state == REGISTERED &&
                       manager->told_inventory == inventory_of(manager->node);
     flyt_node_serve_migration(manager->node, call, args, is_settled);
 }

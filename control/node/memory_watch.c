@@ -229,7 +229,7 @@ void flyt_node_memory_watch_look(struct flyt_node *node)
 {
     struct known known;
 
-    if (node->is_rejoining || list_known(node, &known))
+    if (node->is_reattaching || list_known(node, &known))
         return;
     list_servers(node);
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)

@@ -450,7 +450,7 @@ void flyt_node_switch_settle(struct flyt_node *node, struct flyt_node_allocation
         has_own |= is_its && !server->came_with;
         other = is_its && server->came_with ? server : other;
     }
-    if (!other || (node->is_rejoining && flyt_node_allocation_absent(allocation)))
+    if (!other || (node->is_reattaching && flyt_node_allocation_absent(allocation)))
         return;
     if (!has_own)
         go_back(node, allocation, other->came_with);

@@ -162,12 +162,12 @@ static void set_group_sizes(struct flyt_node *node)
 }
 
 /* No server of before the restart comes back any more. */
-static void end_rejoining(struct flyt_node *node)
+static void end_reattaching(struct flyt_node *node)
 {
     struct flyt_node_allocation *next;
     bool is_gone = false;
 
-    node->is_rejoining = false;
+    node->is_reattaching = false;
     flyt_node_extents_forget_passed(node);
     /* What was taken back while somebody might still come back with it. */
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = next) {
@@ -213,7 +213,7 @@ static void end_rejoining(struct flyt_node *node)
 
 static int on_rejoin_over(sd_event_source *source, uint64_t usec, void *user)
 {
-    end_rejoining(user);
+    end_reattaching(user);
     return 0;
 }
 
@@ -237,7 +237,7 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
         return flyt_error_set(err, -ENOMEM, "no memory");
     /* After a reboot nobody can come back. */
     flyt_machine_boot_id(boot_id);
-    node->is_rejoining = node->allocations && *boot_id && !strcmp(boot_id, node->state.boot_id);
+    node->is_reattaching = node->allocations && *boot_id && !strcmp(boot_id, node->state.boot_id);
     strcpy(node->state.boot_id, boot_id);
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
         flyt_node_groups_look(node, allocation);
@@ -259,7 +259,7 @@ static int prepare(struct flyt_node *node, struct flyt_node_gpus *gpus, struct f
     else if (gethostname(node->name, sizeof node->name - 1))
         return flyt_error_set(err, -errno, "this machine has no name: set `name`");
     snprintf(node->link_path, sizeof node->link_path, "%s/link.sock", node->settings->state_dir);
-    int status = flyt_node_rejoin_open(node);
+    int status = flyt_node_reattach_open(node);
     if (status)
         return fail_link(node, status, err);
     status = flyt_node_state_read(node->settings->state_dir, err, &node->state, &is_new);
@@ -307,19 +307,19 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     status = prepare(node, gpus, err);
     if (status)
         return status;
-    status = flyt_node_rejoin_listen(node);
+    status = flyt_node_reattach_listen(node);
     if (status)
         return fail_link(node, status, err);
     flyt_node_image_publishs_init(node);
     status = flyt_node_listener_open(node, err);
     if (status)
         return status;
-    if (!node->is_rejoining)
-        end_rejoining(node);
+    if (!node->is_reattaching)
+        end_reattaching(node);
     /* Behind what servers have said by then: a node manager that had no CPU meanwhile hears it first. */
-    else if (sd_event_add_time_relative(event, &node->rejoin_timer, CLOCK_MONOTONIC, settings->rejoin_ms * 1000, 1000,
+    else if (sd_event_add_time_relative(event, &node->reattach_timer, CLOCK_MONOTONIC, settings->rejoin_ms * 1000, 1000,
                                         on_rejoin_over, node) < 0 ||
-             sd_event_source_set_priority(node->rejoin_timer, SD_EVENT_PRIORITY_IDLE) < 0)
+             sd_event_source_set_priority(node->reattach_timer, SD_EVENT_PRIORITY_IDLE) < 0)
         return flyt_error_set(err, -ENOMEM, "no memory");
     status = flyt_node_libraries_new(node);
     if (status)
@@ -341,10 +341,10 @@ void flyt_node_fini(struct flyt_node *node)
     }
     flyt_node_libraries_free(node);
     flyt_node_vm_devices_free(node);
-    flyt_node_rejoin_fini(node);
+    flyt_node_reattach_fini(node);
     sd_event_source_disable_unref(node->link_source);
     sd_event_source_disable_unref(node->link_pause);
-    sd_event_source_disable_unref(node->rejoin_timer);
+    sd_event_source_disable_unref(node->reattach_timer);
     if (node->link_fd >= 0 && !node->daemon)
         unlink(node->link_path);
     flyt_close(node->settings ? node->link_fd : -1);

@@ -152,14 +152,14 @@ struct flyt_node {
 
     char link_path[FLYT_MANAGER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */
-    sd_event_source *link_source, *link_pause, *rejoin_timer;
-    struct flyt_node_guest *guests; /* connections there that have not said who they are (rejoin.c) */
+    sd_event_source *link_source, *link_pause, *reattach_timer;
+    struct flyt_node_guest *guests; /* connections there that have not said who they are (reattach.c) */
     unsigned guest_count;
     bool is_crowd_told;              /* that a user has too many of them: once until there is none */
     struct flyt_node_images *images; /* folders that are removed (images.h) */
     struct flyt_worker *spawner;     /* starts server processes (spawn.h); NULL: none was started yet */
     bool is_link_pause_told;         /* that no descriptor is left for them: once for each time */
-    bool is_rejoining;               /* servers of before the restart may still come */
+    bool is_reattaching;             /* servers of before the restart may still come */
 
     struct flyt_node_fault faults[FLYT_GPUS_MAX]; /* by GPU */
 

@@ -592,7 +592,7 @@ static pid_t restart_without(struct test_node *test, const struct test_program *
     assert_int_equal(kill(pid, SIGSTOP), 0);
     test_node_stop(test);
     test_node_start(test);
-    assert_true(test->node.is_rejoining);
+    assert_true(test->node.is_reattaching);
     return pid;
 }
 
@@ -654,8 +654,8 @@ static void test_restart_hears_who_has_come(void **state)
     struct pollfd come = {.fd = test->node.link_fd, .events = POLLIN};
     assert_int_equal(poll(&come, 1, 60000), 1);
     until_asleep(pid);
-    assert_true(sd_event_source_set_time_relative(test->node.rejoin_timer, 0) >= 0);
-    while (test->node.is_rejoining)
+    assert_true(sd_event_source_set_time_relative(test->node.reattach_timer, 0) >= 0);
+    while (test->node.is_reattaching)
         test_node_run(test, 10);
     test_node_until_back(test, &program);
     assert_int_equal(flyt_node_server_find(&test->node, program.session_id)->pid, pid);
@@ -753,7 +753,7 @@ static void test_restart_lets_programs_wait(void **state)
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     struct test_program fresh = test_node_enter(test, &single);
-    assert_false(test->node.is_rejoining);
+    assert_false(test->node.is_reattaching);
     assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     /* Now it is known: one more is too many. */
     const struct flyt_credentials credentials = test_node_credentials(&single);
@@ -813,7 +813,7 @@ static void test_restart_harms_nobody(void **state)
     kill(dying, SIGKILL);
     test_node_start(test);
     assert_memory_equal(key, test->node.state.node_key, sizeof key);
-    assert_true(test->node.is_rejoining);
+    assert_true(test->node.is_reattaching);
     test_node_until_back(test, &stays);
     /* It is told to send its memory again, for there was no descriptor store. */
     struct flyt_node_server *server = flyt_node_server_find(&test->node, stays.session_id);

@@ -426,7 +426,7 @@ static void test_a_restart_with_a_client(void **state)
     test_program_say(test, &programs[0], "go_on", "0");
     /* As soon as all have come back with their ledger. */
     test_node_until(test, are_all_waiting, &sources[1], "it waits for its client again");
-    assert_true(test->node.is_rejoining);
+    assert_true(test->node.is_reattaching);
     test_node_until_back(test, &programs[2]); /* which nobody has waited for: it is known to go on */
     test_node_end_rejoining(test);
     assert_int_equal(test_node_used_bytes(test, &test_one), 30 * MIB);
@@ -562,7 +562,7 @@ static void test_a_restart_does_not_wait_for_one_that_has_ended(void **state)
     test_node_until_ended(test, &programs[0]);
     restart(test);
     test_node_until(test, are_all_waiting, &sources[2], "it waits for its client again");
-    assert_true(test->node.is_rejoining);
+    assert_true(test->node.is_reattaching);
     test_node_until_back(test, &programs[1]);
     test_node_end_rejoining(test);
     test_node_until_used(test, &test_one, 20 * MIB);

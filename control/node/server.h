@@ -230,11 +230,11 @@ void flyt_node_server_secret(const struct flyt_node *node, uid_t uid, uint64_t s
                              uint64_t allocation_id, unsigned char *ret_secret);
 /* Opens node->link_path, where servers come back. One node manager alone can have it: nothing of STATE_DIR is read or
  * written before. 0; -EADDRINUSE: another one runs; or another negative errno. */
-int flyt_node_rejoin_open(struct flyt_node *node);
+int flyt_node_reattach_open(struct flyt_node *node);
 /* Takes servers that come back, those that have knocked since it was opened first. 0 or a negative errno. */
-int flyt_node_rejoin_listen(struct flyt_node *node);
+int flyt_node_reattach_listen(struct flyt_node *node);
 /* Who has come and has not said who it is goes. */
-void flyt_node_rejoin_fini(struct flyt_node *node);
+void flyt_node_reattach_fini(struct flyt_node *node);
 /* Makes a server of one that came back, whose identity was checked; takes over pid_fd and link_fd in every case. NULL:
  * no memory. */
 struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, uid_t uid,

@@ -173,7 +173,7 @@ void flyt_node_share_change(struct flyt_node *node, struct flyt_node_allocation 
                   allocation->now.is_suspended ? "suspended" : "resumed", allocation->now.vm_ip);
 }
 
-void flyt_node_share_rejoin(struct flyt_node_server *server, const struct flyt_manager_link_session *session)
+void flyt_node_share_reattach(struct flyt_node_server *server, const struct flyt_manager_link_session *session)
 {
     struct flyt_node_allocation *allocation = server->allocation;
 

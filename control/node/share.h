@@ -31,7 +31,7 @@ int flyt_node_share_fill(const struct flyt_node_allocation *allocation, struct f
 void flyt_node_share_change(struct flyt_node *node, struct flyt_node_allocation *allocation,
                             const flyt_allocation *before);
 /* A server has come back: it gets new places, and is told what it may have missed. */
-void flyt_node_share_rejoin(struct flyt_node_server *server, const struct flyt_manager_link_session *session);
+void flyt_node_share_reattach(struct flyt_node_server *server, const struct flyt_manager_link_session *session);
 /* All servers of the allocation get places where its devices are shared in time: they were elsewhere before. */
 void flyt_node_share_give(const struct flyt_node_allocation *allocation);
 /* What slot i might have of a GPU that it has left, or has not come to. */

@@ -60,7 +60,7 @@ void flyt_node_tell_what_changed(const struct flyt_node *node, struct flyt_uplin
     flyt_needs_args needs;
 
     /* Who is missing after a restart has what the cluster manager was told before. */
-    if (node->is_rejoining)
+    if (node->is_reattaching)
         return;
     /* Nothing needed is not told first: it is what a cluster manager believes. */
     if (!flyt_node_report_needs(node, &needs) && (needs.needs.needs_len || told->needs))

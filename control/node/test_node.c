@@ -599,13 +599,13 @@ void test_node_until_back(struct test_node *test, const struct test_program *pro
 
 static bool is_rejoining_over(struct test_node *test, void *unused)
 {
-    return !test->node.is_rejoining;
+    return !test->node.is_reattaching;
 }
 
 void test_node_end_rejoining(struct test_node *test)
 {
-    if (test->node.is_rejoining)
-        assert_true(sd_event_source_set_time_relative(test->node.rejoin_timer, 0) >= 0);
+    if (test->node.is_reattaching)
+        assert_true(sd_event_source_set_time_relative(test->node.reattach_timer, 0) >= 0);
     test_node_until(test, is_rejoining_over, NULL, "nobody may come back any more");
 }
 

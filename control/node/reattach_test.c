@@ -1,5 +1,5 @@
-/* Tests of servers that lose their link to a node manager that runs on, and come back to it (rejoin.c); those that come
- * back to a new one are in node_test.c and migration_source_test.c. */
+/* Tests of servers that lose their link to a node manager that runs on, and come back to it (reattach.c); those that
+ * come back to a new one are in node_test.c and migration_source_test.c. */
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>

@@ -359,7 +359,7 @@ static const char *take_up(struct flyt_node_guest *guest, const struct flyt_mana
     welcome(server, server->extents.count < rejoin->extent_count);
     if (flyt_node_server_listens(server, server->allocation)) {
         tell_missed(server, rejoin);
-        flyt_node_share_rejoin(server, &rejoin->session);
+        flyt_node_share_reattach(server, &rejoin->session);
         flyt_node_groups_look(server->node, server->allocation);
     }
     flyt_info("session %016" PRIx64 ": its server has its link again, vm=%s program=%s server_pid=%d extents=%u",
@@ -429,7 +429,7 @@ static const char *take_back(struct flyt_node_guest *guest, const struct flyt_ma
     if (reason)
         flyt_node_server_end(server, reason);
     tell_missed(server, rejoin);
-    flyt_node_share_rejoin(server, session);
+    flyt_node_share_reattach(server, session);
     flyt_node_switch_settle(node, allocation);
     flyt_node_groups_look(node, allocation);
     flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session_id,
@@ -553,13 +553,13 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
     return 0;
 }
 
-void flyt_node_rejoin_fini(struct flyt_node *node)
+void flyt_node_reattach_fini(struct flyt_node *node)
 {
     while (node->guests)
         free_guest(node->guests);
 }
 
-int flyt_node_rejoin_open(struct flyt_node *node)
+int flyt_node_reattach_open(struct flyt_node *node)
 {
     if (node->daemon)
         node->link_fd = flyt_daemon_take(node->daemon, "link");
@@ -572,7 +572,7 @@ int flyt_node_rejoin_open(struct flyt_node *node)
     return 0;
 }
 
-int flyt_node_rejoin_listen(struct flyt_node *node)
+int flyt_node_reattach_listen(struct flyt_node *node)
 {
     int status = flyt_node_uids_show_link(node);
 
