@@ -37,7 +37,7 @@ struct flyt_greeter;
 struct flyt_worker;
 struct flyt_node_writer;
 struct flyt_node_images;
-struct flyt_node_guest;
+struct flyt_node_stranger;
 
 enum {
     FLYT_NODE_SERVERS_MAX = 4096,
@@ -153,8 +153,8 @@ struct flyt_node {
     char link_path[FLYT_MANAGER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */
     sd_event_source *link_source, *link_pause, *reattach_timer;
-    struct flyt_node_guest *guests; /* connections there that have not said who they are (reattach.c) */
-    unsigned guest_count;
+    struct flyt_node_stranger *strangers; /* connections there that have not said who they are (reattach.c) */
+    unsigned stranger_count;
     bool is_crowd_told;              /* that a user has too many of them: once until there is none */
     struct flyt_node_images *images; /* folders that are removed (images.h) */
     struct flyt_worker *spawner;     /* starts server processes (spawn.h); NULL: none was started yet */

@@ -42,28 +42,28 @@ enum {
 #endif
 
 /* A connection that has not said who it is. */
-struct flyt_node_guest {
-    struct flyt_node_guest *next; /* in node->guests */
+struct flyt_node_stranger {
+    struct flyt_node_stranger *next; /* in node->strangers */
     struct flyt_node *node;
     int fd;
     uid_t uid; /* its user, as the kernel tells it */
     sd_event_source *source, *timer;
 };
 
-static void free_guest(struct flyt_node_guest *guest)
+static void free_guest(struct flyt_node_stranger *stranger)
 {
-    struct flyt_node_guest **link = &guest->node->guests;
+    struct flyt_node_stranger **link = &stranger->node->strangers;
 
-    while (*link != guest)
+    while (*link != stranger)
         link = &(*link)->next;
-    *link = guest->next;
-    guest->node->guest_count--;
-    if (!guest->node->guests)
-        guest->node->is_crowd_told = false;
-    sd_event_source_disable_unref(guest->source);
-    sd_event_source_disable_unref(guest->timer);
-    flyt_close(guest->fd);
-    free(guest);
+    *link = stranger->next;
+    stranger->node->stranger_count--;
+    if (!stranger->node->strangers)
+        stranger->node->is_crowd_told = false;
+    sd_event_source_disable_unref(stranger->source);
+    sd_event_source_disable_unref(stranger->timer);
+    flyt_close(stranger->fd);
+    free(stranger);
 }
 
 static void send_away(int fd, const char *sentence)
@@ -260,10 +260,11 @@ static void forget_image(struct flyt_node *node, uint64_t session_id)
 }
 
 /* It has received a session from another node, whose client had not come. Likewise. */
-static const char *take_back_received(struct flyt_node_guest *guest, const struct flyt_manager_link_rejoin *rejoin)
+static const char *take_back_received(struct flyt_node_stranger *stranger,
+                                      const struct flyt_manager_link_rejoin *rejoin)
 {
     const struct flyt_manager_link_session *session = &rejoin->session;
-    struct flyt_node *node = guest->node;
+    struct flyt_node *node = stranger->node;
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, session->allocation_id);
     pid_t pid;
 
@@ -273,12 +274,12 @@ static const char *take_back_received(struct flyt_node_guest *guest, const struc
             reason = "the session has other devices than its VM";
     if (reason)
         return reason;
-    int pid_fd = peer_process(guest->fd, &pid);
+    int pid_fd = peer_process(stranger->fd, &pid);
     if (pid_fd < 0)
         return "its process has gone";
     struct flyt_node_server *server =
-        flyt_node_server_adopt(node, allocation->slots[0].gpu, pid, guest->uid, pid_fd, guest->fd);
-    guest->fd = -1;
+        flyt_node_server_adopt(node, allocation->slots[0].gpu, pid, stranger->uid, pid_fd, stranger->fd);
+    stranger->fd = -1;
     if (!server)
         return "the node manager has no memory";
     server->server_id = session->server_id;
@@ -314,16 +315,16 @@ static struct flyt_node_server *find_listed(const struct flyt_node *node,
     return flyt_node_server_find(node, session->session_id);
 }
 
-static bool is_itself(const struct flyt_node_server *server, const struct flyt_node_guest *guest,
+static bool is_itself(const struct flyt_node_server *server, const struct flyt_node_stranger *stranger,
                       const struct flyt_manager_link_rejoin *rejoin)
 {
     const struct flyt_manager_link_session *session = &rejoin->session;
     pid_t pid = 0;
 
-    flyt_close(peer_process(guest->fd, &pid));
+    flyt_close(peer_process(stranger->fd, &pid));
     return server->server_id == session->server_id && server->session_id == session->session_id &&
            server->allocation->now.id == session->allocation_id && !rejoin->received_move_id &&
-           server->uid == guest->uid && server->pid == pid;
+           server->uid == stranger->uid && server->pid == pid;
 }
 
 /*
@@ -332,10 +333,10 @@ static bool is_itself(const struct flyt_node_server *server, const struct flyt_n
  * do without its node manager it has given up by itself. NULL, or why it is sent away. Takes over guest->fd where it
  * succeeds.
  */
-static const char *take_up(struct flyt_node_guest *guest, const struct flyt_manager_link_rejoin *rejoin,
+static const char *take_up(struct flyt_node_stranger *stranger, const struct flyt_manager_link_rejoin *rejoin,
                            struct flyt_node_server *server)
 {
-    if (!is_itself(server, guest, rejoin))
+    if (!is_itself(server, stranger, rejoin))
         return "the session is there already";
     flyt_node_server_read_all(server);
     flyt_node_checkpoint_link_lost(server);
@@ -344,8 +345,8 @@ static const char *take_up(struct flyt_node_guest *guest, const struct flyt_mana
                              : flyt_node_move_link_lost(server, rejoin->left_move_id);
     if (reason)
         return *server->end_reason ? server->end_reason : reason;
-    int status = flyt_node_server_change_link(server, guest->fd);
-    guest->fd = -1;
+    int status = flyt_node_server_change_link(server, stranger->fd);
+    stranger->fd = -1;
     if (status < 0) {
         flyt_node_server_end(server, "the node manager has no memory");
         return server->end_reason;
@@ -369,21 +370,21 @@ static const char *take_up(struct flyt_node_guest *guest, const struct flyt_mana
 }
 
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
-static const char *take_back(struct flyt_node_guest *guest, const struct flyt_manager_link_rejoin *rejoin,
+static const char *take_back(struct flyt_node_stranger *stranger, const struct flyt_manager_link_rejoin *rejoin,
                              const int *fds, unsigned fd_count)
 {
     const struct flyt_manager_link_session *session = &rejoin->session;
-    struct flyt_node *node = guest->node;
+    struct flyt_node *node = stranger->node;
     pid_t pid;
 
-    const char *reason = check(node, guest->uid, rejoin);
+    const char *reason = check(node, stranger->uid, rejoin);
     if (reason)
         return reason;
     struct flyt_node_server *listed = find_listed(node, session);
     if (listed)
-        return take_up(guest, rejoin, listed);
+        return take_up(stranger, rejoin, listed);
     if (rejoin->received_move_id)
-        return take_back_received(guest, rejoin);
+        return take_back_received(stranger, rejoin);
     forget_image(node, session->session_id);
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, session->allocation_id);
     if (!allocation)
@@ -401,12 +402,12 @@ static const char *take_back(struct flyt_node_guest *guest, const struct flyt_ma
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         if (!has_entry(allocation->slots[i].ledger, session->server_id))
             return "it has come back too late: its memory is accounted for no more";
-    int pid_fd = peer_process(guest->fd, &pid);
+    int pid_fd = peer_process(stranger->fd, &pid);
     if (pid_fd < 0)
         return "its process has gone";
     struct flyt_node_server *server =
-        flyt_node_server_adopt(node, gpu_of(node, &session->slots[0]), pid, guest->uid, pid_fd, guest->fd);
-    guest->fd = -1;
+        flyt_node_server_adopt(node, gpu_of(node, &session->slots[0]), pid, stranger->uid, pid_fd, stranger->fd);
+    stranger->fd = -1;
     if (!server)
         return "the node manager has no memory";
     server->allocation = allocation;
@@ -440,7 +441,7 @@ static const char *take_back(struct flyt_node_guest *guest, const struct flyt_ma
 static int on_guest(sd_event_source *source, int fd, uint32_t events, void *user)
 {
     static struct flyt_manager_link_message message; /* the loop's thread only */
-    struct flyt_node_guest *guest = user;
+    struct flyt_node_stranger *stranger = user;
     int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
 
@@ -450,17 +451,17 @@ static int on_guest(sd_event_source *source, int fd, uint32_t events, void *user
     const char *reason = NULL;
     if (!status) {
         /* The server's own source watches the descriptor from now on. */
-        guest->source = sd_event_source_disable_unref(guest->source);
-        reason = message.kind == FLYT_MANAGER_LINK_REJOIN ? take_back(guest, &message.rejoin, fds, fd_count)
+        stranger->source = sd_event_source_disable_unref(stranger->source);
+        reason = message.kind == FLYT_MANAGER_LINK_REJOIN ? take_back(stranger, &message.rejoin, fds, fd_count)
                                                           : "a server that comes back says so first";
     }
-    if (reason && guest->fd >= 0) {
+    if (reason && stranger->fd >= 0) {
         flyt_warn("a server that came back is sent away: %s", reason);
-        send_away(guest->fd, reason);
+        send_away(stranger->fd, reason);
     }
     while (fd_count)
         flyt_close(fds[--fd_count]);
-    free_guest(guest);
+    free_guest(stranger);
     return 0;
 }
 
@@ -503,8 +504,8 @@ static bool is_crowd(struct flyt_node *node, uid_t uid)
 
     if (uid == geteuid())
         return false;
-    for (const struct flyt_node_guest *guest = node->guests; guest; guest = guest->next)
-        count += guest->uid == uid;
+    for (const struct flyt_node_stranger *stranger = node->strangers; stranger; stranger = stranger->next)
+        count += stranger->uid == uid;
     if (count < GUESTS_OF_USER_MAX)
         return false;
     if (!node->is_crowd_told)
@@ -517,19 +518,19 @@ static bool is_crowd(struct flyt_node *node, uid_t uid)
 /* Takes over fd. */
 static void receive_guest(struct flyt_node *node, int fd, uid_t uid)
 {
-    struct flyt_node_guest *guest = calloc(1, sizeof *guest);
+    struct flyt_node_stranger *stranger = calloc(1, sizeof *stranger);
 
-    if (!guest) {
+    if (!stranger) {
         flyt_close(fd);
         return;
     }
-    *guest = (struct flyt_node_guest){.next = node->guests, .node = node, .fd = fd, .uid = uid};
-    node->guests = guest;
-    node->guest_count++;
-    if (sd_event_add_io(node->event, &guest->source, fd, EPOLLIN, on_guest, guest) < 0 ||
-        sd_event_add_time_relative(node->event, &guest->timer, CLOCK_MONOTONIC, GUEST_MS * 1000, 1000, on_guest_timeout,
-                                   guest) < 0)
-        free_guest(guest);
+    *stranger = (struct flyt_node_stranger){.next = node->strangers, .node = node, .fd = fd, .uid = uid};
+    node->strangers = stranger;
+    node->stranger_count++;
+    if (sd_event_add_io(node->event, &stranger->source, fd, EPOLLIN, on_guest, stranger) < 0 ||
+        sd_event_add_time_relative(node->event, &stranger->timer, CLOCK_MONOTONIC, GUEST_MS * 1000, 1000,
+                                   on_guest_timeout, stranger) < 0)
+        free_guest(stranger);
 }
 
 static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void *user)
@@ -538,7 +539,7 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
     struct ucred peer;
     socklen_t length = sizeof peer;
 
-    if (node->guest_count >= GUESTS_MAX)
+    if (node->stranger_count >= GUESTS_MAX)
         return pause_accepting(node);
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
@@ -555,8 +556,8 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
 
 void flyt_node_reattach_fini(struct flyt_node *node)
 {
-    while (node->guests)
-        free_guest(node->guests);
+    while (node->strangers)
+        free_guest(node->strangers);
 }
 
 int flyt_node_reattach_open(struct flyt_node *node)
