@@ -1,0 +1,184 @@
+#include "control/node/ops/move_state.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "control/node/model/allocation.h"
+#include "control/node/memory/charge.h"
+#include "control/node/link/link_dispatch.h"
+#include "control/node/ops/migration.h"
+#include "control/node/ops/replace.h"
+#include "control/node/ops/send.h"
+#include "control/node/link/share.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
+#include "rpc/base/ticket.h"
+
+/* ---- what the session has ---- */
+
+int flyt_node_move_charge(struct flyt_node_move *move, uint64_t target_id)
+{
+    struct flyt_node_server *source = move->source;
+    struct flyt_node_allocation *allocation = source->allocation;
+    int status = 0;
+    unsigned i;
+
+    if (flyt_fault_point("node.migrate.switch") == FLYT_FAULT_ERROR)
+        return -EIO;
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && !move->kept.first)
+        status = flyt_node_extents_copy(&source->extents, &move->kept);
+    for (i = 0; !status && i < allocation->now.slots.slots_len; i++) {
+        struct flyt_ledger *ledger = allocation->slots[i].ledger;
+        move->charged_bytes[i] = flyt_ledger_charged(ledger, source->server_id);
+        move->reserved_bytes[i] = flyt_ledger_reserved(ledger, source->server_id);
+        status = flyt_ledger_move(ledger, source->server_id, target_id, flyt_node_extents_of_slot(&source->extents, i));
+    }
+    for (i = status && i ? i - 1 : 0; i > 0; i--)
+        flyt_ledger_move(allocation->slots[i - 1].ledger, target_id, source->server_id, move->charged_bytes[i - 1]);
+    return status;
+}
+
+void flyt_node_move_charge_back(struct flyt_node_move *move, uint64_t target_id)
+{
+    const struct flyt_node_server *source = move->source;
+
+    for (unsigned i = 0; i < source->allocation->now.slots.slots_len; i++) {
+        struct flyt_ledger *ledger = source->allocation->slots[i].ledger;
+        uint64_t used_bytes, limit_bytes;
+        int status = flyt_ledger_move(ledger, target_id, source->server_id, move->charged_bytes[i]);
+        if (!status) /* it has that: it counts whatever the limit is by now */
+            status = flyt_ledger_reserve_measured(ledger, source->server_id, move->reserved_bytes[i], &used_bytes,
+                                                  &limit_bytes);
+        if (status)
+            flyt_warn("session %016" PRIx64 ": its charge is not what it was: %s", move->session_id, strerror(-status));
+    }
+}
+
+/* What was made at the target is held as memory of a session is. */
+static void hold_made(struct flyt_node_move *move)
+{
+    struct flyt_node_server *target = move->target;
+
+    for (struct flyt_node_move_extent *extent = move->extents; extent; extent = extent->next) {
+        int status = flyt_node_extent_add(move->node, &target->extents, target->server_id, &extent->extent, extent->fd);
+        extent->fd = -1;
+        if (status)
+            flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", move->session_id, strerror(-status));
+    }
+    if (move->stopped.last_extent_id > target->extents.last_id)
+        target->extents.last_id = move->stopped.last_extent_id;
+}
+
+void flyt_node_move_given(struct flyt_node_move *move)
+{
+    struct flyt_node_server *source = move->source, *target = move->target;
+
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
+        flyt_node_extents_move(move->node, &source->extents, source->server_id, &target->extents, target->server_id);
+    else
+        hold_made(move);
+    flyt_node_move_target_forget(move);
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && source->state != FLYT_NODE_SERVER_AWAY)
+        flyt_node_charge_lend(source, target);
+    target->use.is_coming = 1;
+    if (source->state == FLYT_NODE_SERVER_AWAY) { /* it has no process any more, and nothing of it is of use */
+        flyt_node_extents_drop(move->node, &source->extents, source->server_id);
+        flyt_node_extents_leave(&move->kept);
+        flyt_node_move_source_let_go(move);
+    }
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_GIVEN);
+    move->times.given_ns = flyt_clock_ns();
+}
+
+void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_server *target)
+{
+    struct flyt_node_server *source = move->source;
+
+    flyt_node_extents_drop(move->node, &target->extents, target->server_id);
+    flyt_node_charge_leave(source);
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE) {
+        source->extents = move->kept;
+        move->kept = (struct flyt_node_extents){0};
+        flyt_node_extents_keep(move->node, &source->extents, source->server_id);
+    }
+    flyt_node_move_charge_back(move, target->server_id);
+    flyt_node_share_leave(target);
+    target->allocation = NULL;
+}
+
+/* ---- its connection ---- */
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_manager_link_resume *ret_resume)
+{
+    const uint64_t sequence = move->stopped.sequence;
+
+    ret_resume->extent_count = move->stopped.extent_count;
+    ret_resume->last_extent_id = move->stopped.last_extent_id;
+    ret_resume->is_made = 1;
+    ret_resume->is_held = flyt_node_migration_waits(move->migration);
+    if (!ret_resume->has_record)
+        return;
+    /* STOPPED says as much of it; what the record has above that was done there and is not at the target. */
+    ret_resume->begun = larger(ret_resume->begun, sequence);
+    ret_resume->executed = larger(ret_resume->executed, sequence);
+    ret_resume->completed = larger(ret_resume->completed, sequence);
+}
+
+bool flyt_node_move_is_undecided(const struct flyt_node_server *session)
+{
+    return session->move && session->move->stage < FLYT_NODE_MOVE_LEFT;
+}
+
+int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation, const void *token,
+                              size_t bytes, struct flyt_node_server **ret_source, struct flyt_error *err)
+{
+    struct flyt_node_server *source = node->servers;
+
+    for (; source; source = source->next)
+        if (source->allocation == allocation && source->state != FLYT_NODE_SERVER_ENDING &&
+            bytes == sizeof source->token &&
+            ((source->state == FLYT_NODE_SERVER_LEFT && source->move) || source->left_move_id ||
+             (source->move && source->move->is_taken_back)) &&
+            flyt_equal_in_constant_time(source->token, token, bytes))
+            break;
+    const struct flyt_node_migration *left = flyt_node_send_left(allocation);
+    if (left && (!source || (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)))
+        return flyt_error_set(err, -EBUSY, "the session goes on at node %.255s: ask where that is",
+                              *left->sending->node ? left->sending->node : "(another one)");
+    if (!source)
+        return -ENOENT;
+    struct flyt_node_move *move = source->move;
+    if (!move && source->came_with)
+        return flyt_error_set(err, -EBUSY, "it is not known yet where the session goes on");
+    if (move)
+        flyt_node_move_on_message_target(move);
+    if (move && move->stage == FLYT_NODE_MOVE_OVER)
+        return -ENOENT;
+    if (move && move->stage == FLYT_NODE_MOVE_GIVEN) {
+        flyt_node_move_fail(move, -ECONNRESET, "its program has lost its new server process");
+        flyt_node_replace_end_target(move->target);
+        return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
+    }
+    if (move && move->stage == FLYT_NODE_MOVE_LEFT &&
+        (move->outcome || !move->target || flyt_node_replace_has_come(move->target)))
+        return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
+    *ret_source = source;
+    return 0;
+}
+
+int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
+                               const void *record, size_t bytes)
+{
+    if (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)
+        source->move->times.client_ns = flyt_clock_ns();
+    if (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)
+        return flyt_node_replace_give(source->move->target, source, ticket, fd, record, bytes);
+    return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);
+}
