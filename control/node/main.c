@@ -19,13 +19,14 @@
 #include <unistd.h>
 
 #include "control/base/daemon.h"
+#include "control/node/runtime.h"
 #include "control/base/enrol.h"
 #include "control/base/metrics.h"
 #include "control/base/tls.h"
 #include "control/node/host/check.h"
 #include "control/node/uplink/manager.h"
 #include "control/node/link/memory_watch.h"
-#include "control/node/gpu/mps.h"
+#include "control/node/process/mps.h"
 #include "control/node/model/node.h"
 #include "control/node/gpu/nvml.h"
 #include "control/node/memory/reserve.h"
@@ -277,7 +278,7 @@ static void reload(void *user)
     if (program->tls && flyt_tls_reload(program->tls, &err))
         flyt_fail("certificates stay as they were: %s", err.text);
     if (program->has_node)
-        flyt_node_pool_fill(&program->node);
+        flyt_node_raise(&program->node, FLYT_NODE_EVENT_SERVERS);
 }
 
 static void stop(void *user)

@@ -33,7 +33,7 @@ $(B)/control/node/link/retransmit_test: private LDFLAGS += -Wl,--wrap=flyt_manag
 $(B)/control/node/test/stop_test: private LDFLAGS += -Wl,--wrap=waitid,--wrap=poll
 
 # A program that is not executed at once.
-$(B)/control/node/link/spawn_test: private LDFLAGS += -Wl,--wrap=execve
+$(B)/control/node/process/spawn_test: private LDFLAGS += -Wl,--wrap=execve
 
 # What the disk does is seen, and held up, at the calls to it: not those of the fake server, which is made for it.
 $(B)/control/node/host/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fstatat,--wrap=linkat,--wrap=flyt_worker_do,--wrap=flyt_worker_new
@@ -41,7 +41,7 @@ $(B)/control/node/host/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fst
 # Whether the loop's thread writes.
 $(B)/control/node/uplink/manager_test: private LDFLAGS += -Wl,--wrap=pwrite
 
-$(B)/control/node/host/images_test: private LDFLAGS += -Wl,--wrap=rename
+$(B)/control/node/process/images_test: private LDFLAGS += -Wl,--wrap=rename
 
 # A disk that takes its time.
-$(B)/control/node/state/writer_test: private LDFLAGS += -Wl,--wrap=fsync
+$(B)/control/node/model/writer_test: private LDFLAGS += -Wl,--wrap=fsync

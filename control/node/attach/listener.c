@@ -1,4 +1,7 @@
 #include "control/node/attach/listener.h"
+#include "control/node/model/waiting.h"
+#include "control/node/ops/room.h"
+#include "control/node/host/machine.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +21,7 @@
 #include "control/node/attach/pool.h"
 #include "control/node/ops/receive.h"
 #include "control/node/ops/replace.h"
-#include "control/node/ops/checkpointed.h"
+#include "control/node/ops/checkpointed_sessions.h"
 #include "flyt_signatures.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
@@ -155,11 +158,11 @@ static void take_session(struct flyt_node *node, struct flyt_node_allocation *al
                "the VM's programs are on their way to this node: try again");
         return;
     }
-    status = flyt_node_allocation_check(node, allocation, flyt_node_pool_waiting(node, allocation->now.id),
-                                        flyt_node_pool_promised(node, allocation), &err);
+    status = flyt_node_room_check(node, allocation, flyt_node_waiting_count(node, allocation->now.id),
+                                  flyt_node_waiting_promised(node, allocation), &err);
     bool is_held = status == -EBUSY;
     if (!status)
-        status = flyt_node_allocation_pace(node, allocation, &err);
+        status = flyt_node_room_take(node, allocation, &err);
     if (status && !is_held) {
         refuse(node, fd, answer->xid, flyt_node_pool_refusal(status), err.text);
         return;

@@ -1,4 +1,7 @@
 #include "control/node/attach/pool.h"
+#include "control/node/model/waiting.h"
+#include "control/node/link/starts.h"
+#include "control/node/ops/room.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +16,6 @@
 #include "control/node/link/fault.h"
 #include "control/node/ops/session_load.h"
 #include "control/node/ops/migration.h"
-#include "control/node/uplink/order.h"
 #include "control/node/ops/receive.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/send.h"
@@ -22,19 +24,9 @@
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
 
-enum { STARTS_MIN = 2, PAUSE_MS = 1000, PAUSE_MS_MAX = 30000, TICK_MS = 250, LACK_MS = 4000, FAILURES_FOR_FAILED = 3 };
+enum { STARTS_MIN = 2, TICK_MS = 250, LACK_MS = 4000 };
 
 #define TOO_MANY_WAIT "too many programs wait for a server process"
-
-struct flyt_node_waiting {
-    struct flyt_node_waiting *next;
-    struct flyt_node_ticket ticket;
-    int fd;
-    bool is_held; /* there is no place for it yet */
-    uint64_t until_ms, hold_until_ms;
-    size_t bytes;
-    unsigned char record[];
-};
 
 static void refuse(struct flyt_node *node, int fd, uint32_t xid, flyt_handshake_status status, const char *sentence)
 {
@@ -66,26 +58,12 @@ static unsigned starts_max(const struct flyt_node *node)
     return count > STARTS_MIN ? (unsigned)count : STARTS_MIN;
 }
 
-static struct flyt_node_gpu *gpu_of(const struct flyt_node_allocation *allocation)
-{
-    return allocation->now.slots.slots_len ? allocation->slots[0].gpu : NULL;
-}
-
-struct flyt_node_server *flyt_node_pool_take(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
-{
-    struct flyt_node_server *server = node->servers;
-
-    while (server && (server->state != FLYT_NODE_SERVER_WARM || server->gpu != gpu))
-        server = server->next;
-    return server;
-}
-
 /* False while its programs stand still in a migration; after a restart, until its ledgers have come back, and as long
  * as servers that may still come back would leave no room for one more. */
 static bool is_known(const struct flyt_node_allocation *allocation)
 {
     return flyt_node_allocation_is_complete(allocation) && !flyt_node_migration_holds(allocation) &&
-           !flyt_node_receive_holds(allocation) && !flyt_node_order_replaces(allocation) &&
+           !flyt_node_receive_holds(allocation) && !flyt_node_allocation_is_replaced(allocation) &&
            (!allocation->now.sessions_max || !flyt_node_allocation_absent(allocation) ||
             flyt_node_allocation_sessions(allocation) < allocation->now.sessions_max);
 }
@@ -110,7 +88,7 @@ static bool hand_over(struct flyt_node *node, struct flyt_node_allocation *alloc
         return hand_over_session(node, ticket, fd, record, bytes);
     if (!is_known(allocation))
         return false;
-    while ((server = flyt_node_pool_take(node, gpu_of(allocation))))
+    while ((server = flyt_node_starts_take(node, flyt_node_waiting_gpu(allocation))))
         if (!flyt_node_server_serve(server, allocation, ticket, fd, record, bytes))
             return true;
     return false;
@@ -172,26 +150,13 @@ void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *a
 
 /* ---- those that are held ---- */
 
-/* Those of its allocation that came before it, or before a newcomer (NULL): held ones, or all that began to wait. */
-static unsigned count_before(const struct flyt_node *node, uint64_t allocation_id,
-                             const struct flyt_node_waiting *newcomer, bool held_alone)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting && waiting != newcomer;
-         waiting = waiting->next)
-        count += waiting->ticket.allocation_id == allocation_id && !waiting->ticket.session_id &&
-                 (waiting->is_held || !held_alone);
-    return count;
-}
-
 void flyt_node_pool_hold(struct flyt_node *node, const struct flyt_node_ticket *ticket, int fd, const void *record,
                          size_t bytes, const char *why)
 {
     struct flyt_node_waiting *waiting = NULL;
 
     if (node->held_count < FLYT_NODE_WAITING_MAX &&
-        count_before(node, ticket->allocation_id, NULL, true) < FLYT_NODE_HELD_MAX)
+        flyt_node_waiting_before(node, ticket->allocation_id, NULL, true) < FLYT_NODE_HELD_MAX)
         waiting = queue(node, ticket, fd, record, bytes);
     if (!waiting) {
         refuse(node, fd, ticket->xid, FLYT_HANDSHAKE_BUSY, why);
@@ -210,8 +175,8 @@ static bool is_worth_holding(const struct flyt_node *node, const struct flyt_nod
 {
     if (now_ms < waiting->hold_until_ms)
         return true;
-    return now_ms < waiting->until_ms &&
-           flyt_node_servers_ending(node, allocation) > count_before(node, allocation->now.id, waiting, true);
+    return now_ms < waiting->until_ms && flyt_node_servers_ending(node, allocation) >
+                                             flyt_node_waiting_before(node, allocation->now.id, waiting, true);
 }
 
 /* There is a place for it. 0, -EBUSY and *err. */
@@ -220,7 +185,7 @@ static int let_in(struct flyt_node *node, struct flyt_node_allocation *allocatio
 {
     if (node->waiting_count >= FLYT_NODE_WAITING_MAX)
         return flyt_error_set(err, -EBUSY, TOO_MANY_WAIT);
-    int status = flyt_node_allocation_pace(node, allocation, err);
+    int status = flyt_node_room_take(node, allocation, err);
     if (status)
         return status;
     waiting->is_held = false;
@@ -229,20 +194,13 @@ static int let_in(struct flyt_node *node, struct flyt_node_allocation *allocatio
     return 0;
 }
 
-bool flyt_node_pool_has_hung_up(int fd)
-{
-    struct pollfd end = {.fd = fd, .events = POLLRDHUP};
-
-    return poll(&end, 1, 0) > 0;
-}
-
 /* ---- settling ---- */
 
 /* Who has a user of server_uids may end at any moment, but whoever waits is to hear the reason before he gives up. */
 static bool is_hopeless(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                         const struct flyt_node_waiting *waiting, uint64_t now_ms)
 {
-    const struct flyt_node_starts *starts = &node->starts[gpu_of(allocation)->index];
+    const struct flyt_node_starts *starts = &node->starts[flyt_node_waiting_gpu(allocation)->index];
 
     return starts->lacks_user && !starts->starting && now_ms + FLYT_NODE_WAIT_MS >= waiting->until_ms + LACK_MS;
 }
@@ -250,7 +208,7 @@ static bool is_hopeless(const struct flyt_node *node, const struct flyt_node_all
 static void refuse_late(struct flyt_node *node, const struct flyt_node_allocation *allocation,
                         const struct flyt_node_waiting *waiting)
 {
-    const struct flyt_node_gpu *gpu = gpu_of(allocation);
+    const struct flyt_node_gpu *gpu = flyt_node_waiting_gpu(allocation);
     char sentence[512] = "programs of before the node manager's restart may still come back: try again";
 
     if (flyt_node_migration_holds(allocation) || flyt_node_receive_holds(allocation))
@@ -291,11 +249,11 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
 
     if (waiting->ticket.session_id)
         return settle_session(node, waiting, now_ms);
-    if (waiting->is_held && flyt_node_pool_has_hung_up(waiting->fd)) {
+    if (waiting->is_held && flyt_node_waiting_has_hung_up(waiting->fd)) {
         close(waiting->fd);
         return true;
     }
-    if (!allocation || allocation->is_removed || !gpu_of(allocation)) {
+    if (!allocation || allocation->is_removed || !flyt_node_waiting_gpu(allocation)) {
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the allocation was taken back");
         return true;
     }
@@ -308,9 +266,9 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the ticket was revoked");
         return true;
     }
-    unsigned before = waiting->is_held ? count_before(node, allocation->now.id, waiting, false) : 0;
-    unsigned promised = waiting->is_held ? flyt_node_pool_promised(node, allocation) : 0;
-    int status = flyt_node_allocation_check(node, allocation, before, promised, &err);
+    unsigned before = waiting->is_held ? flyt_node_waiting_before(node, allocation->now.id, waiting, false) : 0;
+    unsigned promised = waiting->is_held ? flyt_node_waiting_promised(node, allocation) : 0;
+    int status = flyt_node_room_check(node, allocation, before, promised, &err);
     if (status == -EBUSY && waiting->is_held && is_worth_holding(node, allocation, waiting, now_ms))
         return false;
     if (!status && waiting->is_held)
@@ -346,49 +304,13 @@ static void settle_all(struct flyt_node *node)
     node->waiting_last = last;
 }
 
-unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocation_id)
-{
-    return count_before(node, allocation_id, NULL, false);
-}
-
-unsigned flyt_node_pool_let_in(const struct flyt_node *node, uint64_t allocation_id)
-{
-    return flyt_node_pool_waiting(node, allocation_id) - count_before(node, allocation_id, NULL, true);
-}
-
-/* Those of sessions that go on have slots as these. */
-unsigned flyt_node_pool_promised_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting; waiting = waiting->next) {
-        const struct flyt_node_allocation *its = flyt_node_allocation_find(node, waiting->ticket.allocation_id);
-        count += its && !waiting->is_held && !waiting->ticket.session_id && gpu_of(its) == gpu;
-    }
-    return count;
-}
-
-unsigned flyt_node_pool_promised(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
-{
-    return flyt_node_pool_promised_on(node, gpu_of(allocation));
-}
-
-bool flyt_node_pool_has_resumed(const struct flyt_node *node, uint64_t session_id)
-{
-    const struct flyt_node_waiting *waiting = node->waiting_first;
-
-    while (waiting && waiting->ticket.session_id != session_id)
-        waiting = waiting->next;
-    return waiting != NULL;
-}
-
 static unsigned waiting_for(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
 {
     unsigned count = 0;
 
     for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting; waiting = waiting->next) {
         const struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, waiting->ticket.allocation_id);
-        count += allocation && gpu_of(allocation) == gpu && !waiting->is_held;
+        count += allocation && flyt_node_waiting_gpu(allocation) == gpu && !waiting->is_held;
     }
     return count;
 }
@@ -401,20 +323,11 @@ static void end_superfluous(struct flyt_node *node, struct flyt_node_gpu *gpu, u
             continue;
         if (server->state == FLYT_NODE_SERVER_STARTING && now_ms - server->started_ms > FLYT_NODE_START_MS) {
             flyt_node_server_end(server, NULL);
-            flyt_node_pool_failed(node, gpu, "a server process was not ready after 60 s");
+            flyt_node_starts_failed(node, gpu, "a server process was not ready after 60 s");
         } else if (server->state == FLYT_NODE_SERVER_WARM && node->starts[gpu->index].warm > target) {
             flyt_node_server_end(server, NULL);
         }
     }
-}
-
-/* No fault of the GPU's: one comes back as soon as a process has ended that has it. */
-static void lack_user(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
-{
-    node->starts[gpu->index].after_ms = now_ms + PAUSE_MS;
-    node->starts[gpu->index].lacks_user = true;
-    flyt_node_gpu_set_health(gpu, FLYT_HEALTH_DEGRADED, FLYT_NODE_NO_USER);
-    flyt_node_changed(node);
 }
 
 static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
@@ -436,9 +349,9 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
         if (status == -EINPROGRESS) /* it is filled when that is known */
             return;
         if (status == -EUSERS)
-            lack_user(node, gpu, now_ms);
+            flyt_node_starts_lack_user(node, gpu);
         else if (status)
-            flyt_node_pool_failed(node, gpu, "no server process can be started");
+            flyt_node_starts_failed(node, gpu, "no server process can be started");
         if (status)
             return;
         starts->lacks_user = false;
@@ -475,41 +388,6 @@ void flyt_node_pool_fill(struct flyt_node *node)
         return;
     sd_event_source_set_time_relative(node->pool_timer, TICK_MS * 1000);
     sd_event_source_set_enabled(node->pool_timer, needs_ticks(node) ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
-}
-
-void flyt_node_pool_ready(struct flyt_node *node, struct flyt_node_gpu *gpu)
-{
-    node->starts[gpu->index].failures = 0;
-    node->starts[gpu->index].after_ms = 0;
-    flyt_node_gpu_set_health(gpu, FLYT_HEALTH_OK, "");
-    flyt_node_changed(node);
-    flyt_node_pool_fill(node);
-}
-
-void flyt_node_pool_failed(struct flyt_node *node, struct flyt_node_gpu *gpu, const char *why)
-{
-    struct flyt_node_starts *starts = &node->starts[gpu->index];
-    unsigned shift = starts->failures < 5 ? starts->failures : 5;
-    uint64_t pause_ms = (uint64_t)PAUSE_MS << shift;
-
-    starts->failures++;
-    starts->after_ms = flyt_clock_ms() + (pause_ms < PAUSE_MS_MAX ? pause_ms : PAUSE_MS_MAX);
-    /* One failure may be that process's own; without any server that was ever ready it is the GPU's. */
-    bool is_lost = !gpu->is_known || starts->failures >= FAILURES_FOR_FAILED;
-    flyt_node_gpu_set_health(gpu, is_lost ? FLYT_HEALTH_FAILED : FLYT_HEALTH_DEGRADED, why);
-    if (is_lost && starts->failures <= FAILURES_FOR_FAILED)
-        flyt_node_tell(node, "gpu.failed", gpu->uuid, "%s", why);
-    flyt_node_changed(node);
-    flyt_node_pool_fill(node);
-}
-
-void flyt_node_pool_renew(struct flyt_node *node, struct flyt_node_gpu *gpu)
-{
-    for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->gpu == gpu &&
-            (server->state == FLYT_NODE_SERVER_WARM || server->state == FLYT_NODE_SERVER_STARTING))
-            flyt_node_server_end(server, NULL);
-    flyt_node_pool_fill(node);
 }
 
 void flyt_node_pool_fini(struct flyt_node *node)

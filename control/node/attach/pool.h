@@ -15,24 +15,8 @@
 
 /* Starts what is missing, ends what is too much, refuses who has waited too long. Arms its own timer. */
 void flyt_node_pool_fill(struct flyt_node *node);
-/* A warm server of the GPU; NULL: there is none now. Its state is the caller's to change. */
-struct flyt_node_server *flyt_node_pool_take(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
-/* Ends the warm servers of a GPU, which are started anew: its group size has changed. */
-void flyt_node_pool_renew(struct flyt_node *node, struct flyt_node_gpu *gpu);
-/* What a program hears for a status of flyt_node_allocation_check. */
+/* What a program hears for a status of flyt_node_room_check. */
 flyt_handshake_status flyt_node_pool_refusal(int status);
-/* Programs that wait for a server or a place and are of this allocation, but for those whose sessions go on. */
-unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocation_id);
-/* Those of these that were let in: each will be a session as soon as there is a server for it. */
-unsigned flyt_node_pool_let_in(const struct flyt_node *node, uint64_t allocation_id);
-/* Programs of any allocation that were let in, have no server yet, and will have one of this GPU; of the allocation's
- * first GPU. Each has a client slot there. */
-unsigned flyt_node_pool_promised_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
-unsigned flyt_node_pool_promised(const struct flyt_node *node, const struct flyt_node_allocation *allocation);
-/* Whether the client of this session, which goes on, waits for a server. */
-bool flyt_node_pool_has_resumed(const struct flyt_node *node, uint64_t session_id);
-/* Whether the program at the other end of a connection has gone. */
-bool flyt_node_pool_has_hung_up(int fd);
 void flyt_node_pool_fini(struct flyt_node *node);
 
 /* A program's connection for an allocation that has admitted it, or for a session of it that waits for its client
@@ -44,9 +28,5 @@ void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *a
  * Takes over fd. */
 void flyt_node_pool_hold(struct flyt_node *node, const struct flyt_node_ticket *ticket, int fd, const void *record,
                          size_t bytes, const char *why);
-
-/* A server became ready on the GPU; one failed, and why. */
-void flyt_node_pool_ready(struct flyt_node *node, struct flyt_node_gpu *gpu);
-void flyt_node_pool_failed(struct flyt_node *node, struct flyt_node_gpu *gpu, const char *why);
 
 #endif

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/gpu/mps.h"
+#include "control/node/process/mps.h"
 #include "control/node/gpu/nvml.h"
 #include "rpc/base/clock.h"
 

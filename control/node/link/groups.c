@@ -4,20 +4,6 @@
 
 #include "control/node/model/allocation.h"
 #include "control/node/link/server.h"
-#include "control/node/uplink/order.h"
-
-void flyt_node_groups_read(const flyt_slot *from, unsigned char *groups)
-{
-    memset(groups, 0, FLYT_MANAGER_LINK_GROUP_BYTES);
-    for (u_int i = 0; i < from->sm_groups.sm_groups_len; i++)
-        flyt_manager_link_add_group(groups, from->sm_groups.sm_groups_val[i]);
-}
-
-unsigned flyt_node_groups_sms(const struct flyt_node_slot *slot, const flyt_slot *ordered)
-{
-    /* Before the first server was ready on the GPU nothing is known of its groups but what was ordered. */
-    return slot->gpu && slot->gpu->is_known ? flyt_node_gpu_sms(slot->gpu, slot->groups) : ordered->sm_count;
-}
 
 /* How far it has come with a slot's groups. One that was not told of the last ones is where it was. */
 static flyt_switch_state state_of(const struct flyt_node_server *server, unsigned i)
@@ -57,7 +43,7 @@ void flyt_node_groups_look(struct flyt_node *node, struct flyt_node_allocation *
         if (state == slot->switch_state && state != FLYT_SWITCH_VACATED)
             continue;
         if (state == FLYT_SWITCH_SWITCHED || state == FLYT_SWITCH_VACATED)
-            slot->sm_count_now = flyt_node_groups_sms(slot, &allocation->now.slots.slots_val[i]);
+            slot->sm_count_now = flyt_node_slot_sms(slot, &allocation->now.slots.slots_val[i]);
         if (state == FLYT_SWITCH_VACATED)
             memcpy(slot->holding, slot->groups, sizeof slot->holding);
         if (state != slot->switch_state) {
@@ -72,7 +58,7 @@ void flyt_node_groups_change(struct flyt_node *node, struct flyt_node_allocation
     struct flyt_node_slot *slot = &allocation->slots[i];
     unsigned char groups[FLYT_MANAGER_LINK_GROUP_BYTES];
 
-    flyt_node_groups_read(&allocation->now.slots.slots_val[i], groups);
+    flyt_node_slot_read_groups(&allocation->now.slots.slots_val[i], groups);
     if (!memcmp(groups, slot->groups, sizeof groups))
         return;
     memcpy(slot->groups, groups, sizeof groups);
@@ -88,14 +74,14 @@ void flyt_node_groups_change(struct flyt_node *node, struct flyt_node_allocation
 /* Whether an order that is about to be written gives the other one a group of the slot. */
 static bool is_promised(const struct flyt_node_allocation *other, const flyt_slot *slot, unsigned *ret_group)
 {
-    const flyt_allocation *wanted = flyt_node_order_wanted(other);
+    const flyt_allocation *wanted = flyt_node_allocation_to_write(other);
 
     for (unsigned i = 0; wanted != &other->now && i < wanted->slots.slots_len; i++) {
         const flyt_slot *its = &wanted->slots.slots_val[i];
         unsigned char groups[FLYT_MANAGER_LINK_GROUP_BYTES];
         if (strcmp(its->gpu_uuid, slot->gpu_uuid) != 0 || (slot->window_ms && its->window_ms))
             continue;
-        flyt_node_groups_read(its, groups);
+        flyt_node_slot_read_groups(its, groups);
         for (u_int j = 0; j < slot->sm_groups.sm_groups_len; j++) {
             *ret_group = slot->sm_groups.sm_groups_val[j];
             if (flyt_manager_link_has_group(groups, *ret_group))

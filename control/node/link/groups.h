@@ -10,12 +10,6 @@
 struct flyt_node_server;
 struct flyt_node_slot;
 
-/* An order's groups as a bit map of FLYT_MANAGER_LINK_GROUP_BYTES bytes. */
-void flyt_node_groups_read(const flyt_slot *from, unsigned char *groups);
-
-/* The SMs of a slot's groups; as they were ordered where the GPU's groups are not known yet. */
-unsigned flyt_node_groups_sms(const struct flyt_node_slot *slot, const flyt_slot *ordered);
-
 /* The servers' progress with new groups, or a server's end: computes the slots' states anew. */
 void flyt_node_groups_look(struct flyt_node *node, struct flyt_node_allocation *allocation);
 

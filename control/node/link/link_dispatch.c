@@ -1,4 +1,5 @@
 #include "control/node/link/link_dispatch.h"
+#include "control/node/link/starts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,8 +14,6 @@
 #include "control/node/link/groups.h"
 #include "control/node/ops/session_load.h"
 #include "control/node/ops/move.h"
-#include "control/node/uplink/order.h"
-#include "control/node/attach/pool.h"
 #include "control/node/ops/replace.h"
 #include "control/node/link/retransmit.h"
 #include "control/node/link/share.h"
@@ -31,14 +30,14 @@ static void on_ready(struct flyt_node_server *server, const struct flyt_manager_
         return;
     if (flyt_node_gpu_learn(server->gpu, &message->ready, &err)) {
         flyt_node_server_end(server, NULL);
-        flyt_node_pool_failed(node, server->gpu, err.text);
+        flyt_node_starts_failed(node, server->gpu, err.text);
         return;
     }
     server->context_bytes = message->ready.reserve_bytes;
     server->gpu->is_mps = message->ready.is_mps != 0;
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_WARM);
     flyt_debug("server process %d: ready, gpu=%u", (int)server->pid, server->gpu->index);
-    flyt_node_pool_ready(node, server->gpu);
+    flyt_node_starts_ready(node, server->gpu);
 }
 
 static void on_failed(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
@@ -49,7 +48,7 @@ static void on_failed(struct flyt_node_server *server, const struct flyt_manager
     if (server->state != FLYT_NODE_SERVER_STARTING)
         return;
     flyt_node_server_end(server, NULL);
-    flyt_node_pool_failed(node, gpu, (const char *)message->data);
+    flyt_node_starts_failed(node, gpu, (const char *)message->data);
 }
 
 /* Only a session's server may hold memory, and only on the session's devices. */
@@ -95,7 +94,7 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
     message->extent.bytes = bytes;
     message->data_bytes = 0;
     flyt_node_server_send(server, message, NULL, 0);
-    flyt_node_order_retry(server->node, server->allocation);
+    flyt_node_raise_of(server->allocation, FLYT_NODE_EVENT_MEMORY_FREED);
 }
 
 /* Where it writes what it executes, for the time when it is dead. */
@@ -166,10 +165,8 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
         break;
     case FLYT_MANAGER_LINK_LIMIT_DONE:
         flyt_node_server_limit_done(server, &message->limit_done);
-        if (server->allocation) {
-            flyt_node_order_retry(server->node, server->allocation);
-            flyt_node_server_answer_needs(server->node, server->allocation);
-        }
+        if (server->allocation)
+            flyt_node_raise_of(server->allocation, FLYT_NODE_EVENT_LIMIT_ANSWERED);
         break;
     case FLYT_MANAGER_LINK_NEED:
         flyt_node_server_needs(server, &message->need);

@@ -9,7 +9,6 @@
 #include "control/node/model/allocation.h"
 #include "control/node/ops/session_load.h"
 #include "control/node/memory/reserve.h"
-#include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
 #include "rpc/base/log.h"
 
@@ -73,8 +72,8 @@ static bool is_known(const struct look *look, uint64_t server_id)
     const struct known *known = look->known;
 
     return bsearch(&server_id, known->ids, known->count, sizeof server_id, compare_ids) ||
-           server_id == flyt_node_broker_entry(look->allocation) || flyt_node_replace_has(look->node, server_id) ||
-           flyt_node_session_load_has(look->node, server_id);
+           server_id == flyt_node_allocation_shared_entry(look->allocation) ||
+           flyt_node_is_away(look->node, server_id) || flyt_node_session_load_has(look->node, server_id);
 }
 
 static void drop_unknown(const struct look *look)

@@ -1,4 +1,6 @@
 #include "control/node/link/server.h"
+#include "control/node/link/starts.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,22 +24,19 @@
 #include "control/node/model/tombstones.h"
 #include "control/node/link/fault.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/host/images.h"
+#include "control/node/process/images.h"
 #include "control/node/state/killed.h"
 #include "control/node/ops/session_load.h"
 #include "control/node/ops/migration.h"
-#include "control/node/ops/move.h"
-#include "control/node/gpu/mps.h"
-#include "control/node/attach/pool.h"
+#include "control/node/process/mps.h"
 #include "control/node/ops/receive.h"
 #include "control/node/ops/replace.h"
 #include "control/node/link/retransmit.h"
 #include "control/node/link/share.h"
-#include "control/node/link/spawn.h"
-#include "control/node/ops/checkpointed.h"
+#include "control/node/process/spawn.h"
 #include "control/node/ops/restore_check.h"
 #include "control/node/host/vm_memory.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -116,7 +115,7 @@ static void fail_start(struct flyt_node_server *server, int status)
     flyt_fail("gpu %u: no server process can be started: %s", gpu->index, strerror(-status));
     forget(server);
     if (was_starting)
-        flyt_node_pool_failed(node, gpu, "no server process can be started");
+        flyt_node_starts_failed(node, gpu, "no server process can be started");
 }
 
 void flyt_node_server_started(struct flyt_node_server *server, pid_t pid, int pid_fd, int status)
@@ -787,7 +786,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
         flyt_info("session %s: what was here of it has ended, vm=%s program=%s", id, allocation->now.vm_ip,
                   server->ticket.program);
         server->allocation = NULL;
-        flyt_node_allocation_leave(node, allocation);
+        flyt_node_allocation_leave(allocation);
         return;
     }
     flyt_info("session %s: ended, vm=%s program=%s calls=%" PRIu64 " gpu_time_us=%" PRIu64 " duration_ms=%" PRIu64
@@ -802,7 +801,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
     flyt_node_tell(node, is_kept ? "session.checkpointed" : "session.ended", id, "program %s of VM %s%s%s",
                    server->ticket.program, allocation->now.vm_ip, *reason ? ": " : "", reason);
     server->allocation = NULL;
-    flyt_node_allocation_leave(node, allocation);
+    flyt_node_allocation_leave(allocation);
 }
 
 int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, void *user)
@@ -835,8 +834,8 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
         forget(server);
     }
     if (was_starting)
-        flyt_node_pool_failed(node, gpu, *how ? how : "a server process ended before it was ready");
-    flyt_node_pool_fill(node);
+        flyt_node_starts_failed(node, gpu, *how ? how : "a server process ended before it was ready");
+    flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS);
     return 0;
 }
 

@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "control/node/memory/broker.h"
+#include "control/node/model/ticket.h"
+#include "control/node/link/broker.h"
 #include "control/node/memory/extent.h"
 #include "control/node/link/link_queue.h"
 #include "control/node/link/memory_watch.h"
@@ -33,18 +34,6 @@ enum flyt_node_server_state {
     FLYT_NODE_SERVER_AWAY,      /* no process: a session that waits for its client, in node->away (replace.h) */
     FLYT_NODE_SERVER_PREPARING, /* is prepared for a session that is moved, or loaded, and is to be given it */
     FLYT_NODE_SERVER_LEFT,      /* keeps a session whose client is on its way elsewhere (move.h) */
-};
-
-/* What a program showed at the door. */
-struct flyt_node_ticket {
-    uint64_t allocation_id;
-    uint64_t session_id; /* that goes on; 0: a new one */
-    uint32_t generation;
-    uint32_t xid;
-    uint32_t client_pid;
-    char program[FLYT_NAME_BYTES_MAX + 1];
-    char client_address[FLYT_NAME_BYTES_MAX + 1]; /* HOST:PORT, or FLYT_CLIENT_UNIX */
-    unsigned char channel_key[FLYT_TICKET_KEY_BYTES];
 };
 
 /* A session's client has come anew, with a ticket of its own: where it is now. */

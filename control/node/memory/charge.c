@@ -73,15 +73,6 @@ void flyt_node_charge_end(const struct flyt_node_server *session)
         reclaim(session->allocation, session->server_id);
 }
 
-bool flyt_node_charge_stays(const struct flyt_node *node, uint64_t entry_id)
-{
-    const struct flyt_node_server *server = node->servers;
-
-    while (server && !(server->charged.has_stayed && server->charged.entry_id == entry_id))
-        server = server->next;
-    return server != NULL;
-}
-
 void flyt_node_charge_exit(struct flyt_node_server *server)
 {
     const uint64_t entry_id = server->charged.entry_id;
@@ -90,6 +81,6 @@ void flyt_node_charge_exit(struct flyt_node_server *server)
     if (!allocation)
         return;
     reclaim(allocation, entry_id);
-    flyt_node_allocation_look(server->node, allocation);
+    flyt_node_raise_of(allocation, FLYT_NODE_EVENT_SESSION_LEFT);
     flyt_node_changed(server->node);
 }

@@ -29,7 +29,4 @@ void flyt_node_charge_end(const struct flyt_node_server *session);
  * allocation may be freed then. */
 void flyt_node_charge_exit(struct flyt_node_server *server);
 
-/* Whether the entries of this id stay though their session has ended. */
-bool flyt_node_charge_stays(const struct flyt_node *node, uint64_t entry_id);
-
 #endif

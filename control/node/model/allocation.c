@@ -1,4 +1,5 @@
 #include "control/node/model/allocation.h"
+#include "control/node/state/checkpointed.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,18 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "control/node/memory/charge.h"
-#include "control/node/link/groups.h"
-#include "control/node/host/images.h"
 #include "control/node/state/departed.h"
-#include "control/node/ops/migration.h"
-#include "control/node/uplink/order.h"
-#include "control/node/ops/receive.h"
-#include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
-#include "control/node/link/share.h"
-#include "control/node/ops/checkpointed.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -139,15 +131,28 @@ static void drop_ledgers(struct flyt_node *node, struct flyt_node_allocation *al
 
 /* ---- slots ---- */
 
+unsigned flyt_node_slot_sms(const struct flyt_node_slot *slot, const flyt_slot *ordered)
+{
+    /* Before the first server was ready on the GPU nothing is known of its groups but what was ordered. */
+    return slot->gpu && slot->gpu->is_known ? flyt_node_gpu_sms(slot->gpu, slot->groups) : ordered->sm_count;
+}
+
+void flyt_node_slot_read_groups(const flyt_slot *from, unsigned char *groups)
+{
+    memset(groups, 0, FLYT_MANAGER_LINK_GROUP_BYTES);
+    for (u_int i = 0; i < from->sm_groups.sm_groups_len; i++)
+        flyt_manager_link_add_group(groups, from->sm_groups.sm_groups_val[i]);
+}
+
 static void set_up_slots(struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         struct flyt_node_slot *slot = &allocation->slots[i];
         const flyt_slot *from = &allocation->now.slots.slots_val[i];
         slot->gpu = flyt_node_gpus_find(&node->gpus, from->gpu_uuid);
-        flyt_node_groups_read(from, slot->groups);
+        flyt_node_slot_read_groups(from, slot->groups);
         memcpy(slot->holding, slot->groups, sizeof slot->holding);
-        slot->sm_count_now = flyt_node_groups_sms(slot, from);
+        slot->sm_count_now = flyt_node_slot_sms(slot, from);
         slot->switch_state = FLYT_SWITCH_VACATED;
         slot->groups_revision = allocation->now.revision;
     }
@@ -157,6 +162,15 @@ void flyt_node_allocation_set_up(struct flyt_node *node, struct flyt_node_alloca
 {
     drop_ledgers(node, allocation);
     set_up_slots(node, allocation);
+}
+
+/* Of its sessions those that are in images: of before a restart. */
+static void count_checkpointed(struct flyt_node_allocation *allocation)
+{
+    const struct flyt_node_checkpointed *checkpointed = allocation->node->state.checkpointed;
+
+    for (; checkpointed; checkpointed = checkpointed->next)
+        allocation->checkpointed_count += checkpointed->allocation_id == allocation->now.id;
 }
 
 int flyt_node_allocation_add(struct flyt_node *node, flyt_allocation *from,
@@ -174,7 +188,7 @@ int flyt_node_allocation_add(struct flyt_node *node, flyt_allocation *from,
     allocation->tokens_ms = flyt_clock_ms();
     set_up_slots(node, allocation);
     restore_ledgers(node, allocation);
-    flyt_node_checkpointed_count_up(allocation);
+    count_checkpointed(allocation);
     allocation->next = node->allocations;
     node->allocations = allocation;
     node->allocation_count++;
@@ -187,13 +201,12 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
     struct flyt_node_allocation **link = &node->allocations;
     char name[NAME_BYTES];
 
-    flyt_node_migration_forget(allocation);
-    if (is_final)
-        flyt_node_share_drop(allocation);
     while (*link != allocation)
         link = &(*link)->next;
     *link = allocation->next;
     node->allocation_count--;
+    for (flyt_node_allocation_end_fn *const *end = node->allocation_ends; end && *end; end++)
+        (*end)(allocation, is_final);
     for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++) {
         if (allocation->slots[i].ledger && is_final) {
             name_ledger(allocation, i, name);
@@ -201,11 +214,6 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
         }
         flyt_ledger_close(allocation->slots[i].ledger);
     }
-    if (is_final) {
-        flyt_node_images_remove(node, allocation->now.vm_ip);
-        flyt_node_departed_remove(node, allocation->now.id);
-    }
-    flyt_node_order_end(allocation, is_final); /* who waits for its end is answered when the file does not have it */
     xdr_free((xdrproc_t)xdr_flyt_allocation, &allocation->now);
     free(allocation);
 }
@@ -218,7 +226,7 @@ static bool has_server(const struct flyt_node *node, uint64_t server_id)
 
     while (server && server->server_id != server_id)
         server = server->next;
-    return server || flyt_node_replace_has(node, server_id) || flyt_node_charge_stays(node, server_id);
+    return server || flyt_node_is_away(node, server_id) || flyt_node_charge_stays(node, server_id);
 }
 
 /* Who they are stands in the ledgers; where one is not there (yet), nobody knows, and there may be one. */
@@ -231,7 +239,7 @@ unsigned flyt_node_allocation_absent(const struct flyt_node_allocation *allocati
         const struct flyt_ledger *ledger = allocation->slots[i].ledger;
         unsigned count = ledger ? flyt_ledger_list(ledger, ids) : 0, here = ledger ? 0 : 1;
         for (unsigned j = 0; j < count; j++)
-            here += ids[j] != flyt_node_broker_entry(allocation) && !has_server(allocation->node, ids[j]);
+            here += ids[j] != flyt_node_allocation_shared_entry(allocation) && !has_server(allocation->node, ids[j]);
         absent = here > absent ? here : absent;
     }
     return absent;
@@ -242,115 +250,15 @@ unsigned flyt_node_allocation_sessions(const struct flyt_node_allocation *alloca
     return allocation->session_count + flyt_node_allocation_absent(allocation) + allocation->stayed_count;
 }
 
-/* Fills up what has come together since, and takes one. */
-static bool take_token(const struct flyt_node *node, struct flyt_node_allocation *allocation)
-{
-    uint64_t now_ms = flyt_clock_ms(), burst_mil = node->settings->vm_attach_burst * 1000;
-
-    allocation->tokens_mil += (now_ms - allocation->tokens_ms) * node->settings->vm_attach_rate;
-    if (allocation->tokens_mil > burst_mil)
-        allocation->tokens_mil = burst_mil;
-    allocation->tokens_ms = now_ms;
-    if (allocation->tokens_mil < 1000)
-        return false;
-    allocation->tokens_mil -= 1000;
-    return true;
-}
-
-/* Sessions of a VM, in all its allocations here. */
-static unsigned sessions_of_vm(const struct flyt_node *node, const char *vm_ip)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_allocation *other = node->allocations; other; other = other->next)
-        if (!strcmp(other->now.vm_ip, vm_ip))
-            count += other->session_count;
-    return count;
-}
-
-int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
-                               unsigned waiting_count, unsigned promised_count, struct flyt_error *err)
-{
-    const flyt_allocation *now = &allocation->now;
-    /* Those that may still come back after a restart are not counted: programs wait until that is known. */
-    unsigned session_count = waiting_count + allocation->session_count;
-
-    if (allocation->is_removed || now->state == FLYT_ALLOCATION_ENDING)
-        return flyt_error_set(err, -EACCES, "the allocation of VM %.255s is being taken back", now->vm_ip);
-    if (now->state == FLYT_ALLOCATION_BLOCKED)
-        return flyt_error_set(err, -EACCES, "VM %.255s may begin no new programs: its allocation is blocked",
-                              now->vm_ip);
-    if (now->state == FLYT_ALLOCATION_ORPHAN)
-        return flyt_error_set(err, -EACCES,
-                              "VM %.255s may begin no new programs: the cluster manager does not know its allocation",
-                              now->vm_ip);
-    if (now->sessions_max && session_count >= now->sessions_max)
-        return flyt_error_set(
-            err, -EBUSY, "VM %.255s has %u programs on its GPU, as many as its allocation allows", now->vm_ip,
-            allocation->session_count > now->sessions_max ? allocation->session_count : now->sessions_max);
-    if (sessions_of_vm(node, now->vm_ip) + waiting_count >= node->settings->vm_sessions_max)
-        return flyt_error_set(err, -EBUSY, "VM %.255s has %u programs on this node, as many as one VM may", now->vm_ip,
-                              (unsigned)node->settings->vm_sessions_max);
-    return flyt_node_allocation_check_room(node, allocation, promised_count, err);
-}
-
-int flyt_node_allocation_check_room(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
-                                    unsigned promised_count, struct flyt_error *err)
-{
-    const flyt_allocation *now = &allocation->now;
-
-    for (unsigned i = 0; i < now->slots.slots_len; i++) {
-        const struct flyt_node_gpu *gpu = allocation->slots[i].gpu;
-        if (!gpu)
-            return flyt_error_set(err, -ENODEV, "node %s has GPU %s no more", node->name,
-                                  now->slots.slots_val[i].gpu_uuid);
-        if (gpu->health == FLYT_HEALTH_FAILED)
-            return flyt_error_set(err, -ENODEV, "GPU %u of node %.255s has failed: %.200s", gpu->index, node->name,
-                                  gpu->health_text);
-        unsigned taken_count =
-            node->starts[gpu->index].serving + flyt_node_replace_count(node, gpu) + (i == 0 ? promised_count : 0);
-        if (taken_count + node->settings->warm >= node->settings->client_slots)
-            return flyt_error_set(err, -EBUSY, "all %u client slots of GPU %u of node %.255s are taken",
-                                  (unsigned)(node->settings->client_slots - node->settings->warm), gpu->index,
-                                  node->name);
-    }
-    return 0;
-}
-
-int flyt_node_allocation_pace(const struct flyt_node *node, struct flyt_node_allocation *allocation,
-                              struct flyt_error *err)
-{
-    if (!take_token(node, allocation))
-        return flyt_error_set(err, -EBUSY, "VM %.255s begins more than %u programs in a second", allocation->now.vm_ip,
-                              (unsigned)node->settings->vm_attach_rate);
-    return 0;
-}
-
 void flyt_node_allocation_join(struct flyt_node_allocation *allocation)
 {
     allocation->session_count++;
 }
 
-void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocation *allocation)
+void flyt_node_allocation_leave(struct flyt_node_allocation *allocation)
 {
     allocation->session_count--;
-    flyt_node_allocation_look(node, allocation);
-}
-
-void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocation *allocation)
-{
-    if (allocation->is_removed && !allocation->session_count && !allocation->stayed_count &&
-        !flyt_node_receive_of(allocation)) {
-        flyt_info("allocation %016" PRIx64 ": gone, vm=%s", (uint64_t)allocation->now.id, allocation->now.vm_ip);
-        bool is_awaited = allocation->removal != NULL;
-        flyt_node_allocation_free(node, allocation, true);
-        if (!is_awaited) /* else it is written before the answer */
-            flyt_node_save_soon(node);
-        return;
-    }
-    flyt_node_groups_look(node, allocation);
-    flyt_node_order_retry(node, allocation);
-    flyt_node_server_answer_needs(node, allocation);
+    flyt_node_raise_of(allocation, FLYT_NODE_EVENT_SESSION_LEFT);
 }
 
 void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocation *as,
@@ -362,11 +270,11 @@ void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocati
         const flyt_slot *from = &as->slots.slots_val[i];
         struct flyt_manager_link_slot *to = &session->slots[i];
         struct flyt_node_slot slot = {.gpu = flyt_node_gpus_find(&node->gpus, from->gpu_uuid)};
-        flyt_node_groups_read(from, slot.groups);
+        flyt_node_slot_read_groups(from, slot.groups);
         *to = (struct flyt_manager_link_slot){
             .gpu_index = slot.gpu ? slot.gpu->index : 0,
             .device_index = from->device_index,
-            .sm_count = flyt_node_groups_sms(&slot, from),
+            .sm_count = flyt_node_slot_sms(&slot, from),
             .memory_bytes = from->memory_bytes,
             .revision = as->revision,
             .minimum_share_pct = from->minimum_share_pct,
@@ -385,39 +293,6 @@ void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocati
     }
 }
 
-void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, flyt_status status, char *text,
-                              flyt_allocation_use *ret_use)
-{
-    unsigned count = allocation->now.slots.slots_len;
-
-    *ret_use = (flyt_allocation_use){.id = allocation->now.id,
-                                     .revision = allocation->now.revision,
-                                     .outcome = {status, text},
-                                     /* One that waits in an image needs its allocation as one that runs does. */
-                                     .session_count = flyt_node_allocation_sessions(allocation) +
-                                                      flyt_node_checkpointed_count(allocation)};
-    ret_use->slots.slots_val = calloc(count + 1, sizeof *ret_use->slots.slots_val);
-    if (!ret_use->slots.slots_val)
-        return;
-    ret_use->slots.slots_len = count;
-    for (unsigned i = 0; i < count; i++) {
-        const struct flyt_node_slot *slot = &allocation->slots[i];
-        flyt_slot_use *use = &ret_use->slots.slots_val[i];
-        use->sm_count = slot->sm_count_now;
-        use->switch_state = slot->switch_state;
-        use->memory_bytes = allocation->now.slots.slots_val[i].memory_bytes;
-        flyt_node_share_use(allocation, i, use);
-        if (!slot->ledger)
-            continue;
-        struct flyt_ledger_state state;
-        flyt_ledger_read(slot->ledger, &state);
-        use->memory_bytes = state.holding_bytes;
-        use->memory_used_bytes = state.used_bytes;
-        use->memory_peak_bytes = state.peak_bytes;
-        use->memory_refused_count = state.refused_count;
-    }
-}
-
 void flyt_node_allocation_set_orphan(struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
     if (allocation->now.state == FLYT_ALLOCATION_ORPHAN || allocation->is_removed)
@@ -425,4 +300,53 @@ void flyt_node_allocation_set_orphan(struct flyt_node *node, struct flyt_node_al
     allocation->now.state = FLYT_ALLOCATION_ORPHAN;
     flyt_warn("allocation %016" PRIx64 ": the cluster manager does not know it: an orphan, vm=%s",
               (uint64_t)allocation->now.id, allocation->now.vm_ip);
+}
+
+/* ---- what an order makes of it ---- */
+
+bool flyt_node_allocation_is_being_written(const struct flyt_node_allocation *allocation)
+{
+    return allocation->pending && allocation->pending->stage >= FLYT_NODE_CHANGE_CREATING;
+}
+
+const flyt_allocation *flyt_node_allocation_to_write(const struct flyt_node_allocation *allocation)
+{
+    if (allocation->becoming)
+        return allocation->becoming;
+    return flyt_node_allocation_is_being_written(allocation) && allocation->pending->stage != FLYT_NODE_CHANGE_CREATING
+               ? &allocation->pending->wanted
+               : &allocation->now;
+}
+
+bool flyt_node_allocation_is_replaced(const struct flyt_node_allocation *allocation)
+{
+    return allocation->pending && allocation->pending->stage == FLYT_NODE_CHANGE_REPLACING;
+}
+
+bool flyt_node_allocation_is_hidden(const struct flyt_node_allocation *allocation)
+{
+    return allocation->pending && allocation->pending->stage == FLYT_NODE_CHANGE_CREATING;
+}
+
+bool flyt_node_charge_stays(const struct flyt_node *node, uint64_t entry_id)
+{
+    const struct flyt_node_server *server = node->servers;
+
+    while (server && !(server->charged.has_stayed && server->charged.entry_id == entry_id))
+        server = server->next;
+    return server != NULL;
+}
+
+uint64_t flyt_node_allocation_shared_entry(const struct flyt_node_allocation *allocation)
+{
+    return allocation->now.id;
+}
+
+bool flyt_node_is_away(const struct flyt_node *node, uint64_t server_id)
+{
+    const struct flyt_node_server *session = node->away;
+
+    while (session && session->server_id != server_id)
+        session = session->next;
+    return session != NULL;
 }

@@ -28,7 +28,20 @@ struct flyt_node_slot {
     bool is_over;        /* more is in use than its limit and what may be missed by (reserve.h) */
 };
 
-struct flyt_node_pending;
+/* What an order makes of an allocation: not before it is written. */
+enum flyt_node_change_stage {
+    FLYT_NODE_CHANGE_BEGINNING,
+    FLYT_NODE_CHANGE_WAITING,   /* for servers to give back memory; until the timer */
+    FLYT_NODE_CHANGE_CREATING,  /* there was none: it is written */
+    FLYT_NODE_CHANGE_CHANGING,  /* what it is to be on its devices is written */
+    FLYT_NODE_CHANGE_REPLACING, /* what it is to be on other devices is written: no program begins meanwhile */
+};
+
+struct flyt_node_change {
+    enum flyt_node_change_stage stage;
+    flyt_allocation wanted;
+};
+
 struct flyt_node_removal;
 
 struct flyt_node_allocation {
@@ -36,12 +49,13 @@ struct flyt_node_allocation {
     struct flyt_node *node;
     flyt_allocation now; /* as applied; owned */
     struct flyt_node_slot slots[FLYT_SLOTS_MAX];
+    unsigned due; /* by subscriber: it is to hear an event of this one (events.h) */
     unsigned session_count;
     bool is_removed;                   /* goes with its last session, and what that had */
     struct flyt_node_removal *removal; /* the order that waits for that; NULL: none */
     uint64_t tokens_mil;               /* thousandths of programs that may begin now */
     uint64_t tokens_ms;                /* when that was true */
-    struct flyt_node_pending *pending; /* an order that is not carried out yet (order.h); NULL: none */
+    struct flyt_node_change *pending;  /* an order that is not carried out yet (order.h); NULL: none */
     const flyt_allocation *becoming; /* what is written of it, though it is not so yet (migration.h); NULL: `now` is */
     unsigned stayed_count; /* sessions that have ended, and are charged for what other processes have (charge.h) */
     unsigned checkpointed_count; /* of its sessions, in images (checkpointed.h) */
@@ -78,34 +92,33 @@ unsigned flyt_node_allocation_sessions(const struct flyt_node_allocation *alloca
 /* Servers of before a restart that may still come back. */
 unsigned flyt_node_allocation_absent(const struct flyt_node_allocation *allocation);
 
-/* Whether one more program may begin besides waiting_count of the VM's that wait (state, sessions), and of any VM
- * promised_count that wait for a server of its first GPU (GPUs, client slots). Servers that may still come back are not
- * counted: who would be one too many with them waits until that is known. 0; -EBUSY, -ENODEV or -EACCES and one
- * sentence in *err. */
-int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
-                               unsigned waiting_count, unsigned promised_count, struct flyt_error *err);
-/* Of that the GPUs and their client slots alone: for a program that runs. 0; -EBUSY or -ENODEV. */
-int flyt_node_allocation_check_room(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
-                                    unsigned promised_count, struct flyt_error *err);
-/* One that passed that begins: takes one from the VM's attach rate. 0; -EBUSY, and one sentence in *err. */
-int flyt_node_allocation_pace(const struct flyt_node *node, struct flyt_node_allocation *allocation,
-                              struct flyt_error *err);
-/* A session has begun or ended. An allocation that was removed may be freed by the latter. */
+/* A session has begun; one has ended, which is an event. */
 void flyt_node_allocation_join(struct flyt_node_allocation *allocation);
-void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocation *allocation);
-/* Something of it has ended: goes on with what waits for that, or frees it where it was removed and nothing is left. */
-void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocation *allocation);
+void flyt_node_allocation_leave(struct flyt_node_allocation *allocation);
 
 /* Fills the slots of a session of an allocation that is as `as` says. */
 void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocation *as,
                                struct flyt_manager_link_session *session);
 
-/* What has come of it; *ret_use owns nothing but its slots (FLYT_SLOTS_MAX in `slots`) and its outcome's text, which
- * is `text` (malloc'ed or NULL, taken over). */
-void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, flyt_status status, char *text,
-                              flyt_allocation_use *ret_use);
-
 /* Without an order's frame: allocations that the store does not know. */
 void flyt_node_allocation_set_orphan(struct flyt_node *node, struct flyt_node_allocation *allocation);
+/* What the state file is to have of it: what an order makes of it, when that is about to be written, or what it is. */
+const flyt_allocation *flyt_node_allocation_to_write(const struct flyt_node_allocation *allocation);
+/* Whether it is about to be on other devices: no program begins until it is. */
+bool flyt_node_allocation_is_replaced(const struct flyt_node_allocation *allocation);
+/* Whether it is not written yet that there is one: nobody is told of it. */
+bool flyt_node_allocation_is_hidden(const struct flyt_node_allocation *allocation);
+/* Whether a change of it is being written: another order waits behind that. */
+bool flyt_node_allocation_is_being_written(const struct flyt_node_allocation *allocation);
+/* An order's groups as a bit map of FLYT_MANAGER_LINK_GROUP_BYTES bytes. */
+void flyt_node_slot_read_groups(const flyt_slot *from, unsigned char *groups);
+/* The SMs of a slot's groups; as they were ordered where the GPU's groups are not known yet. */
+unsigned flyt_node_slot_sms(const struct flyt_node_slot *slot, const flyt_slot *ordered);
+/* Whether the entries of this id stay though their session has ended. */
+bool flyt_node_charge_stays(const struct flyt_node *node, uint64_t entry_id);
+/* Who the VM's entry in its ledgers is for, in place of a server. */
+uint64_t flyt_node_allocation_shared_entry(const struct flyt_node_allocation *allocation);
+/* Whether one that waits has this entry in the ledgers. */
+bool flyt_node_is_away(const struct flyt_node *node, uint64_t server_id);
 
 #endif

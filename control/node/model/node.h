@@ -13,13 +13,14 @@
 
 #include <systemd/sd-event.h>
 
+#include "control/node/model/events.h"
 #include "control/base/daemon.h"
 #include "control/node/host/cgroup.h"
 #include "control/node/gpu/gpu.h"
 #include "control/node/gpu/gpu_account.h"
 #include "control/node/state/settings.h"
 #include "control/node/state/state.h"
-#include "control/node/host/uids.h"
+#include "control/node/process/uids.h"
 
 struct flyt_node_allocation;
 struct flyt_node_server;
@@ -89,9 +90,14 @@ enum flyt_node_watched {
     FLYT_NODE_WATCHED_COUNT,
 };
 
+/* An allocation goes, and is in no list any more: what belongs to it goes with it; for good where is_final, else the
+ * node manager ends. */
+typedef void flyt_node_allocation_end_fn(struct flyt_node_allocation *allocation, bool is_final);
+
 struct flyt_node {
     sd_event *event;
-    struct flyt_daemon *daemon; /* NULL: no descriptor store */
+    struct flyt_node_events events; /* what has happened (events.h) */
+    struct flyt_daemon *daemon;     /* NULL: no descriptor store */
     const struct flyt_node_settings *settings;
     struct flyt_node_hooks hooks;
     struct flyt_node_metrics *metrics; /* what is counted as it happens (report.h); NULL: nobody looks */
@@ -115,6 +121,7 @@ struct flyt_node {
     struct flyt_node_vm_devices *vm_devices;       /* whose files are made and removed (vm_device.h); NULL: none yet */
     struct flyt_node_libraries *libraries;         /* of NVIDIA's, that there are (libraries.h) */
     struct flyt_node_allocation *allocations;
+    flyt_node_allocation_end_fn *const *allocation_ends; /* who else goes with one, in that order; NULL ends it */
     unsigned allocation_count;
     struct flyt_node_server *servers;
     unsigned server_count, starting_count;
@@ -171,17 +178,6 @@ struct flyt_node {
     uint64_t watched[FLYT_NODE_WATCHED_COUNT];
 };
 
-/*
- * Reads the state, knows the GPUs (`gpus` is taken over; nothing in it: the software GPUs of the settings), takes
- * ledgers and extents from the descriptor store, listens, and starts warm servers. 0, or a negative errno and *err;
- * then flyt_node_fini is still to be called.
- */
-int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *daemon,
-                   const struct flyt_node_settings *settings, struct flyt_node_gpus *gpus,
-                   const struct flyt_node_hooks *hooks, struct flyt_error *err);
-/* Ends warm servers; those with sessions go on by themselves and look for the next node manager. */
-void flyt_node_fini(struct flyt_node *node);
-
 /* Writes the state file, and waits for the disk: at the start only. Else writer.h. 0, or a negative errno, which is
  * logged. */
 int flyt_node_save(struct flyt_node *node);
@@ -200,15 +196,9 @@ void flyt_node_changed(struct flyt_node *node);
 /* The descriptor store; nothing happens without it. Names: letters, digits, '-'. */
 void flyt_node_keep(struct flyt_node *node, const char *name, int fd);
 void flyt_node_forget(struct flyt_node *node, const char *name);
-
-/* A name that a tenant chose, without what could break the log's lines; "?" for none. */
-void flyt_node_clean_name(const char *from, char *ret_name, size_t bytes);
-/* Whether a variable of the environment (NAME=VALUE) is the service manager's word to this process alone, which none
- * that it starts may have: they could answer in its place. */
-bool flyt_node_is_own_variable(const char *variable);
-/* Milliseconds since 1970. */
-uint64_t flyt_node_wall_ms(void);
-/* A random number that is not 0. */
-uint64_t flyt_node_random(void);
+/* Whether who gives orders with this epoch leads; else *ret_outcome says why not. */
+bool flyt_node_is_led(struct flyt_node *node, uint64_t epoch, flyt_outcome *ret_outcome);
+/* NULL: there is none. */
+struct flyt_node_checkpointed *flyt_node_checkpointed_find(const struct flyt_node *node, uint64_t session_id);
 
 #endif

@@ -1,4 +1,5 @@
 #include "control/node/ops/arrival.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,7 +10,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "control/node/attach/pool.h"
 #include "control/node/ops/replace.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"

@@ -1,4 +1,6 @@
 #include "control/node/ops/checkpoint.h"
+#include "control/node/model/allocation.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,13 +15,12 @@
 #include "control/node/ops/migration.h"
 #include "control/node/ops/image_publish.h"
 #include "control/node/ops/image_open.h"
-#include "control/node/attach/pool.h"
 #include "control/node/state/remembered.h"
 #include "control/node/ops/restore.h"
 #include "control/node/link/server.h"
-#include "control/node/ops/checkpointed.h"
+#include "control/node/ops/checkpointed_sessions.h"
 #include "control/node/ops/restore_check.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
@@ -777,7 +778,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
     arm(checkpoint, TICK_MS);
     step(checkpoint);
     if (node->restore_checks)
-        flyt_node_pool_fill(node); /* a warm server may be wanted, or have been taken */
+        flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS); /* a warm server may be wanted, or have been taken */
     return 0;
 }
 

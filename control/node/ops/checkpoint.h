@@ -29,7 +29,7 @@
 
 #include "control.h"
 #include "control/node/model/allocation.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "cpu/image/file.h"
 #include "cpu/image/flusher.h"
 #include "rpc/base/error.h"

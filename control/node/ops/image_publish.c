@@ -10,9 +10,9 @@
 #include "control/base/worker.h"
 #include "control/node/host/disk.h"
 #include "control/node/model/node.h"
-#include "control/node/ops/checkpointed.h"
+#include "control/node/ops/checkpointed_sessions.h"
 #include "control/node/state/image_uncommitted.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
@@ -453,7 +453,7 @@ static const struct flyt_node_image_uncommitted *find_next(const struct flyt_nod
     return record;
 }
 
-void flyt_node_image_publishs_init(struct flyt_node *node)
+void flyt_node_image_publish_init(struct flyt_node *node)
 {
     const struct flyt_node_image_uncommitted *record;
     unsigned count = 0;
@@ -468,7 +468,7 @@ void flyt_node_image_publishs_init(struct flyt_node *node)
         flyt_warn("images that are of no use are not removed before the next start: %s", strerror(-status));
 }
 
-void flyt_node_image_publishs_fini(struct flyt_node *node)
+void flyt_node_image_publish_fini(struct flyt_node *node)
 {
     while (node->publishes) {
         atomic_store(&node->publishes->job->is_given_up, true);

@@ -56,8 +56,8 @@ struct flyt_node_image_publish *flyt_node_image_publish_end(struct flyt_node_ima
 /* Whether an image of the session is about to be removed. */
 bool flyt_node_image_publish_is_undone(const struct flyt_node *node, uint64_t session_id);
 /* At the start: what an earlier node manager has named, and nobody has said that it stays, is removed. */
-void flyt_node_image_publishs_init(struct flyt_node *node);
+void flyt_node_image_publish_init(struct flyt_node *node);
 /* At the node manager's end: no thread is waited for. */
-void flyt_node_image_publishs_fini(struct flyt_node *node);
+void flyt_node_image_publish_fini(struct flyt_node *node);
 
 #endif

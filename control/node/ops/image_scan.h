@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
-#include "control/node/ops/checkpointed.h"
+#include "control/node/ops/checkpointed_sessions.h"
 #include "rpc/base/tally.h"
 
 struct flyt_node_image_scan;

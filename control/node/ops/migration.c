@@ -1,4 +1,5 @@
 #include "control/node/ops/migration.h"
+#include "control/node/link/starts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,12 +10,11 @@
 #include "control/node/link/groups.h"
 #include "control/node/state/migration_state.h"
 #include "control/node/ops/migration_switch.h"
-#include "control/node/attach/pool.h"
 #include "control/node/state/remembered.h"
 #include "control/node/uplink/report.h"
 #include "control/node/ops/send.h"
 #include "control/node/link/server.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -225,7 +225,7 @@ void flyt_node_migration_fill(struct flyt_node *node)
             continue;
         const struct flyt_node_gpu *gpu =
             flyt_node_gpus_find(&node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid);
-        if (gpu && is_any_at(migration, FLYT_NODE_MOVE_BEGUN) && flyt_node_pool_take(node, gpu))
+        if (gpu && is_any_at(migration, FLYT_NODE_MOVE_BEGUN) && flyt_node_starts_take(node, gpu))
             flyt_node_migration_wake(migration);
     }
 }
@@ -377,7 +377,8 @@ static void finish(struct flyt_node_migration *migration, flyt_migration_phase p
     if (allocation)
         flyt_node_groups_look(node, allocation);
     forget_old(node);
-    flyt_node_pool_fill(node); /* programs that waited for its end, and other servers that may start */
+    flyt_node_raise(node,
+                    FLYT_NODE_EVENT_SERVERS); /* programs that waited for its end, and other servers that may start */
 }
 
 void flyt_node_migration_drop(struct flyt_node_allocation *allocation, const char *reason)
@@ -406,7 +407,7 @@ void flyt_node_migration_drop(struct flyt_node_allocation *allocation, const cha
     flyt_node_migration_wake(migration);
 }
 
-void flyt_node_migration_forget(struct flyt_node_allocation *allocation)
+void flyt_node_migration_forget(struct flyt_node_allocation *allocation, bool is_final)
 {
     struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
 
@@ -449,7 +450,7 @@ static void begin_anew(struct flyt_node_migration *migration)
     migration->writing = FLYT_NODE_MIGRATION_UNWRITTEN;
     migration->pause_until_ms = flyt_clock_ms() + FLYT_NODE_MIGRATION_PAUSE_MS;
     flyt_node_migration_set_phase(migration, FLYT_MIGRATION_PREPARING);
-    flyt_node_pool_fill(migration->node); /* programs that waited */
+    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS); /* programs that waited */
 }
 
 static void try_again(struct flyt_node_migration *migration, const struct flyt_node_move *failed)
@@ -481,7 +482,7 @@ static void roll_back(struct flyt_node_migration *migration)
             flyt_node_move_return(move);
         move->outcome = 0;
     }
-    flyt_node_pool_fill(migration->node);
+    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS);
 }
 
 /* One target failed when others' sessions had gone on. */
@@ -630,7 +631,7 @@ static void on_committed(void *user, int status)
     flyt_node_migration_set_phase(migration, FLYT_MIGRATION_SWITCHING);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_leave(move);
-    flyt_node_pool_fill(migration->node);
+    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS);
 }
 
 static void commit(struct flyt_node_migration *migration)
@@ -736,7 +737,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
     step(migration);
     /* Warm servers that are wanted, or were taken. */
     if (migration->phase <= FLYT_MIGRATION_COPYING && !migration->is_failing)
-        flyt_node_pool_fill(migration->node);
+        flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS);
     if (!are_all_done(migration) || (migration->allocation && !flyt_node_switch_is_clear(migration)))
         return 0;
     if (may_end(migration) && is_settled(migration))
@@ -824,7 +825,7 @@ flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_a
     flyt_node_tell(node, "migration.started", migration->vm_ip, "%u programs of VM %s move to GPU %s",
                    allocation->session_count, migration->vm_ip, migration->wanted.slots.slots_val[0].gpu_uuid);
     flyt_node_changed(node);
-    flyt_node_pool_fill(node);
+    flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS);
     return FLYT_STATUS_OK;
 }
 

@@ -29,7 +29,7 @@
 #include "control.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/move.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 
 enum {
     FLYT_NODE_MIGRATION_ROUNDS = 10, /* what is not wished otherwise */
@@ -123,6 +123,6 @@ void flyt_node_migration_fill(struct flyt_node *node);
 /* The allocation is to end, with its sessions: its migration fails. */
 void flyt_node_migration_drop(struct flyt_node_allocation *allocation, const char *reason);
 /* It is about to be freed. */
-void flyt_node_migration_forget(struct flyt_node_allocation *allocation);
+void flyt_node_migration_forget(struct flyt_node_allocation *allocation, bool is_final);
 
 #endif

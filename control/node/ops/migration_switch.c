@@ -1,4 +1,7 @@
 #include "control/node/ops/migration_switch.h"
+#include "control/node/model/waiting.h"
+#include "control/node/model/allocation.h"
+#include "control/node/ops/grant.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,13 +12,11 @@
 #include "control/base/size.h"
 #include "control/node/ops/checkpoint.h"
 #include "control/node/link/groups.h"
-#include "control/node/uplink/order.h"
-#include "control/node/attach/pool.h"
 #include "control/node/ops/restore.h"
 #include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
 #include "control/node/link/share.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
@@ -159,8 +160,8 @@ static flyt_status check_gpu(const struct flyt_node *node, const struct flyt_nod
 {
     const flyt_slot *slot = &wanted->slots.slots_val[i];
     const struct flyt_node_gpu *gpu = flyt_node_gpus_find(&node->gpus, slot->gpu_uuid);
-    const unsigned taken_count =
-        node->starts[gpu->index].serving + flyt_node_replace_count(node, gpu) + flyt_node_pool_promised_on(node, gpu);
+    const unsigned taken_count = node->starts[gpu->index].serving + flyt_node_replace_count(node, gpu) +
+                                 flyt_node_waiting_promised_on(node, gpu);
     char needed[FLYT_SIZE_TEXT_BYTES], there[FLYT_SIZE_TEXT_BYTES];
     uint64_t used_bytes = memory_of_slot(allocation, i);
 
@@ -208,7 +209,7 @@ flyt_status flyt_node_switch_check(struct flyt_node *node, const flyt_order_migr
     if (status == FLYT_STATUS_OK)
         status = check_wanted(allocation, wanted, err);
     if (status == FLYT_STATUS_OK)
-        status = flyt_node_order_check(node, wanted, err);
+        status = flyt_node_grant_check(node, wanted, err);
     if (status == FLYT_STATUS_OK)
         status = check_sessions(node, allocation, &session_count, err);
     for (unsigned i = 0; i < wanted->slots.slots_len && status == FLYT_STATUS_OK; i++)
@@ -229,7 +230,7 @@ void flyt_node_switch_hold(struct flyt_node_migration *migration)
         struct flyt_node_slot *slot = &migration->allocation->slots[i];
         const flyt_slot *wanted = &migration->wanted.slots.slots_val[i];
         slot->held_gpu = flyt_node_gpus_find(&migration->node->gpus, wanted->gpu_uuid);
-        flyt_node_groups_read(wanted, slot->held);
+        flyt_node_slot_read_groups(wanted, slot->held);
     }
 }
 
@@ -243,9 +244,9 @@ static void change_side(struct flyt_node_allocation *allocation, unsigned i, uin
     memcpy(slot->held, slot->holding, sizeof slot->held);
     slot->gpu = slot->held_gpu;
     slot->held_gpu = left;
-    flyt_node_groups_read(now, slot->groups);
+    flyt_node_slot_read_groups(now, slot->groups);
     memcpy(slot->holding, slot->groups, sizeof slot->holding);
-    slot->sm_count_now = flyt_node_groups_sms(slot, now);
+    slot->sm_count_now = flyt_node_slot_sms(slot, now);
     slot->switch_state = FLYT_SWITCH_VACATED;
     slot->groups_revision = groups_revision;
     slot->is_over = false;

@@ -1,4 +1,5 @@
 #include "control/node/ops/move_state.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 #include "control/node/ops/move_state.h"
+#include "control/node/link/starts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,6 @@
 #include "control/node/memory/charge.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/ops/migration.h"
-#include "control/node/attach/pool.h"
 #include "control/node/ops/replace.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -255,7 +255,7 @@ void flyt_node_move_target_take(struct flyt_node_move *move)
 {
     struct flyt_node_gpu *gpu =
         flyt_node_gpus_find(&move->node->gpus, move->migration->wanted.slots.slots_val[0].gpu_uuid);
-    struct flyt_node_server *warm = gpu ? flyt_node_pool_take(move->node, gpu) : NULL;
+    struct flyt_node_server *warm = gpu ? flyt_node_starts_take(move->node, gpu) : NULL;
 
     if (warm)
         prepare(move, warm);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "control/node/model/allocation.h"
+#include "control/node/host/machine.h"
 #include "control/node/ops/checkpoint.h"
 #include "control/node/link/groups.h"
 #include "control/node/link/link_dispatch.h"
@@ -25,8 +26,8 @@
 #include "control/node/ops/send.h"
 #include "control/node/link/server.h"
 #include "control/node/link/share.h"
-#include "control/node/ops/checkpointed.h"
-#include "control/node/state/writer.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 

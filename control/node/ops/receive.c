@@ -1,4 +1,5 @@
 #include "control/node/ops/receive.h"
+#include "control/node/ops/grant.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,12 +12,10 @@
 #include "control/node/model/allocation.h"
 #include "control/node/ops/arrival.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/uplink/order.h"
-#include "control/node/attach/pool.h"
 #include "control/node/state/receive_record.h"
 #include "control/node/state/remembered.h"
 #include "control/node/link/server.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -200,7 +199,7 @@ static void finish(struct flyt_node_receive *receive, flyt_migration_phase phase
         flyt_node_save_soon(node);
     tell_end(receive);
     forget_old(node);
-    flyt_node_pool_fill(node); /* programs that waited for its end */
+    flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS); /* programs that waited for its end */
 }
 
 /* ---- failing ---- */
@@ -672,7 +671,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
     else if (!receive->is_failing && receive->is_switched && !receive->is_restarted && is_clear)
         finish(receive, FLYT_MIGRATION_DONE);
     else if (count_at(receive, FLYT_NODE_SESSION_LOAD_WANTING, FLYT_NODE_SESSION_LOAD_WANTING))
-        flyt_node_pool_fill(receive->node);
+        flyt_node_raise(receive->node, FLYT_NODE_EVENT_SERVERS);
     return 0;
 }
 
@@ -713,7 +712,7 @@ static flyt_status check(const struct flyt_node *node, const flyt_order_receive_
         flyt_error_set(err, -EEXIST, "the node has the allocation of VM %.255s already", wanted->vm_ip);
         return FLYT_STATUS_CONFLICT;
     }
-    flyt_status status = flyt_node_order_check(node, wanted, err);
+    flyt_status status = flyt_node_grant_check(node, wanted, err);
     if (status == FLYT_STATUS_OK && wanted->state == FLYT_ALLOCATION_ENDING) {
         flyt_error_set(err, -EINVAL, "the allocation of VM %.255s is being taken back", wanted->vm_ip);
         status = FLYT_STATUS_INVALID;
@@ -793,7 +792,7 @@ static int begin(struct flyt_node *node, const flyt_order_receive_args *args, st
     int status = receive ? flyt_node_allocation_copy(&args->allocation, &wanted) : -ENOMEM;
     if (!status) {
         receive->record = flyt_node_receive_record_add(&node->state, receive->id, receive->allocation_id);
-        status = receive->record ? flyt_node_order_create(node, &wanted, &allocation) : -ENOMEM;
+        status = receive->record ? flyt_node_grant_create(node, &wanted, &allocation) : -ENOMEM;
     }
     xdr_free((xdrproc_t)xdr_flyt_allocation, &wanted);
     if (status) {

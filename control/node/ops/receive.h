@@ -37,7 +37,7 @@
 
 #include "control.h"
 #include "control/node/model/node.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ticket.h"
 

@@ -1,4 +1,6 @@
 #include "control/node/ops/replace.h"
+#include "control/node/model/waiting.h"
+#include "control/node/link/starts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,10 +17,8 @@
 #include "control/node/link/link_dispatch.h"
 #include "control/node/ops/session_load.h"
 #include "control/node/ops/move.h"
-#include "control/node/uplink/order.h"
-#include "control/node/attach/pool.h"
 #include "control/node/link/share.h"
-#include "control/node/ops/checkpointed.h"
+#include "control/node/ops/checkpointed_sessions.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -113,13 +113,13 @@ static void finish(struct flyt_node_server *session)
     flyt_node_server_end_session(session, "");
     flyt_node_server_drop(session);
     flyt_node_changed(node);
-    flyt_node_pool_fill(node); /* whoever waits for it is told */
+    flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS); /* whoever waits for it is told */
 }
 
 static bool has_client(const struct flyt_node_server *session)
 {
     return flyt_node_replace_has_come(taker_of(session)) ||
-           flyt_node_pool_has_resumed(session->node, session->session_id);
+           flyt_node_waiting_has_client(session->node, session->session_id);
 }
 
 static void set_timer(struct flyt_node_server *session, uint64_t us);
@@ -202,9 +202,7 @@ void flyt_node_replace_wait(struct flyt_node_server *server, const char *how)
               allocation->now.vm_ip, server->ticket.program, server->extents.count, server->end_reason);
     flyt_node_tell(node, "session.server_lost", id, "program %s of VM %s: %s; it waits for its client",
                    server->ticket.program, allocation->now.vm_ip, server->end_reason);
-    flyt_node_groups_look(node, allocation);
-    flyt_node_order_retry(node, allocation);
-    flyt_node_server_answer_needs(node, allocation);
+    flyt_node_raise_of(allocation, FLYT_NODE_EVENT_SESSION_LEFT);
     flyt_node_changed(node);
 }
 
@@ -237,15 +235,6 @@ struct flyt_node_server *flyt_node_replace_find(const struct flyt_node *node, ui
     while (session && (session->state != FLYT_NODE_SERVER_AWAY || session->session_id != session_id))
         session = session->next;
     return session;
-}
-
-bool flyt_node_replace_has(const struct flyt_node *node, uint64_t server_id)
-{
-    const struct flyt_node_server *session = node->away;
-
-    while (session && session->server_id != server_id)
-        session = session->next;
-    return session != NULL;
 }
 
 /* It will go on at a server that was prepared for it there, which has a client slot. */
@@ -516,7 +505,7 @@ static int give_session(struct flyt_node_server *server, struct flyt_manager_lin
     int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
 
-    if (flyt_node_pool_has_hung_up(hand_over->fd))
+    if (flyt_node_waiting_has_hung_up(hand_over->fd))
         return -ENOTCONN;
     int status =
         flyt_node_server_describe_session(server, &session->allocation->now, &hand_over->ticket, session, message);
@@ -686,7 +675,7 @@ static void give_ahead(struct flyt_node_server *session)
     struct flyt_node_server *server = NULL;
 
     if (!has_memory(session) && !taker_of(session) && !flyt_node_fault_is_clearing(session->node, session->gpu))
-        server = flyt_node_pool_take(session->node, session->gpu);
+        server = flyt_node_starts_take(session->node, session->gpu);
     if (!server || begin(server, session))
         return;
     flyt_debug("session %016" PRIx64 ": its memory is given to server process %d, extents=%u", session->session_id,
@@ -704,7 +693,7 @@ struct flyt_node_server *flyt_node_replace_server(const struct flyt_node_server 
         server = session->move->target;
     if (server && server->hand_over)
         return flyt_node_replace_has_come(server) ? NULL : server;
-    return server || has_memory(session) ? server : flyt_node_pool_take(session->node, session->gpu);
+    return server || has_memory(session) ? server : flyt_node_starts_take(session->node, session->gpu);
 }
 
 int flyt_node_replace_give(struct flyt_node_server *server, struct flyt_node_server *session,

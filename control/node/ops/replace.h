@@ -64,8 +64,6 @@ int flyt_node_replace_find_token(struct flyt_node *node, const struct flyt_node_
 /* Whether a client that is held may still get this session. 0: it waits, or its server's process may be about to end;
  * -EBUSY: it is not decided where it goes on, the client is to try again; -ENOENT; with one sentence in *err. */
 int flyt_node_replace_ask(struct flyt_node *node, uint64_t session_id, struct flyt_error *err);
-/* Whether one that waits has this entry in the ledgers. */
-bool flyt_node_replace_has(const struct flyt_node *node, uint64_t server_id);
 /* How many wait that have a device on this GPU, and will need a client slot there: but for those whose server was
  * prepared there, and has one. */
 unsigned flyt_node_replace_count(const struct flyt_node *node, const struct flyt_node_gpu *gpu);

@@ -15,7 +15,8 @@
 #include <cmocka.h>
 
 #include "control/node/link/fault.h"
-#include "control/node/host/images.h"
+#include "control/node/model/waiting.h"
+#include "control/node/process/images.h"
 #include "control/node/attach/pool.h"
 #include "control/node/uplink/report.h"
 #include "control/node/ops/replace.h"
@@ -355,7 +356,7 @@ static int on_look(sd_event_source *source, uint64_t usec, void *user)
 {
     struct while_held *held = user;
 
-    if (flyt_node_pool_has_resumed(&held->test->node, held->program->session_id)) {
+    if (flyt_node_waiting_has_client(&held->test->node, held->program->session_id)) {
         held->is_done = true;
         held->act(held->test, test_node_server(held->test, held->program));
         return 0;
@@ -467,6 +468,13 @@ static void test_who_was_given_memory_dies(void **state)
     test_node_leave(test, &test_one, &again, 1);
 }
 
+static bool has_no_client(struct test_node *test, void *user)
+{
+    const struct test_program *program = user;
+
+    return !flyt_node_waiting_has_client(&test->node, program->session_id);
+}
+
 /* Its connection has ended when it is its turn: the server that has the memory waits for the next one. */
 static void test_a_client_gives_up_while_it_is_held(void **state)
 {
@@ -479,13 +487,13 @@ static void test_a_client_gives_up_while_it_is_held(void **state)
     const struct flyt_node_ticket ticket = {.session_id = session->session_id, .allocation_id = test_one.id};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     flyt_node_pool_serve(&test->node, session->allocation, &ticket, ends[0], &message, 16);
-    assert_true(flyt_node_pool_has_resumed(&test->node, session->session_id));
+    assert_true(flyt_node_waiting_has_client(&test->node, session->session_id));
     assert_int_equal(shutdown(ends[1], SHUT_RDWR), 0); /* a server that is being started may have it until it runs */
     close(ends[1]);
     kill_it(test, session);
     test_node_until(test, test_node_is_away, &program, "the session waits for its client");
     close(program.fd);
-    assert_false(flyt_node_pool_has_resumed(&test->node, program.session_id));
+    test_node_until(test, has_no_client, &program, "the connection of its client is let go of");
     assert_int_equal(server->state, FLYT_NODE_SERVER_TAKING);
     come_back(test, &test_one, &program);
     assert_ptr_equal(test_node_server(test, &program), server);

@@ -15,12 +15,11 @@
 #include "control/node/ops/session_load.h"
 #include "control/node/ops/image_scan.h"
 #include "control/node/ops/migration.h"
-#include "control/node/attach/pool.h"
 #include "control/node/state/remembered.h"
 #include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
-#include "control/node/ops/checkpointed.h"
-#include "control/node/state/writer.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/model/writer.h"
 #include "cpu/image/file.h"
 #include "cpu/image/flatten.h"
 #include "cpu/image/verify.h"
@@ -482,7 +481,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
     if (restore->phase != FLYT_SAVING_PREPARING && are_all_done(restore))
         finish(restore);
     else if (is_any_before(restore, FLYT_NODE_SESSION_LOAD_PREPARING) && restore->phase != FLYT_SAVING_PREPARING)
-        flyt_node_pool_fill(restore->node);
+        flyt_node_raise(restore->node, FLYT_NODE_EVENT_SERVERS);
     return 0;
 }
 

@@ -1,4 +1,6 @@
 #include "control/node/ops/restore_check.h"
+#include "control/node/link/starts.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +10,6 @@
 
 #include "control/node/model/allocation.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/attach/pool.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
@@ -168,7 +169,7 @@ static void prepare(struct flyt_node_restore_check *restore_check, struct flyt_n
 
 static void look_for_server(struct flyt_node_restore_check *restore_check)
 {
-    struct flyt_node_server *warm = flyt_node_pool_take(restore_check->node, gpu_of(restore_check));
+    struct flyt_node_server *warm = flyt_node_starts_take(restore_check->node, gpu_of(restore_check));
 
     if (is_behind(restore_check))
         restore_check->wanted_ms = flyt_clock_ms();

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "control/node/ops/checkpoint.h"
+#include "control/node/link/starts.h"
 #include "control/node/attach/pool.h"
 #include "control/node/test/test_saving.h"
 #include "control/node/ops/restore_check.h"
@@ -167,7 +168,7 @@ static void test_no_server_is_free(void **state)
     test_saving_enter(test, &program, 1);
     test->settings.client_slots = 1;
     test->node.restore_check_warm_ms = 1;
-    flyt_node_pool_renew(&test->node, &test->node.gpus.items[0]);
+    flyt_node_starts_renew(&test->node, &test->node.gpus.items[0]);
     waits_untried(test, &program, "no server process became ready");
     test->settings.client_slots = slots;
     test_saving_go_on(test, &program, 1);

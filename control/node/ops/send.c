@@ -10,9 +10,8 @@
 #include "control/node/state/departed.h"
 #include "control/node/state/migration_state.h"
 #include "control/node/ops/migration_switch.h"
-#include "control/node/attach/pool.h"
-#include "control/node/ops/checkpointed.h"
-#include "control/node/state/writer.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/model/writer.h"
 #include "cpu/image/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
@@ -222,7 +221,7 @@ static void on_switch_written(void *user, int status)
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_leave(move);
     flyt_node_migration_wake(migration);
-    flyt_node_pool_fill(migration->node); /* programs that wait are told to ask again */
+    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS); /* programs that wait are told to ask again */
     answer(migration, FLYT_STATUS_OK, "");
 }
 

@@ -1,4 +1,8 @@
 #include "control/node/ops/session_load.h"
+#include "control/node/model/waiting.h"
+#include "control/node/link/starts.h"
+#include "control/node/ops/room.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,7 +13,6 @@
 
 #include "control/node/memory/charge.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/attach/pool.h"
 #include "control/node/ops/replace.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -288,15 +291,15 @@ static void look_for_server(struct flyt_node_session_load *session_load)
         FAIL(session_load, FLYT_STATUS_NOT_FOUND, "the VM's allocation is not here any more");
         return;
     }
-    const unsigned promised = flyt_node_pool_promised(node, allocation);
-    const unsigned others = count_loading(node, allocation) + flyt_node_pool_let_in(node, allocation->now.id);
-    int status = session_load->is_running ? flyt_node_allocation_check_room(node, allocation, promised, &err)
-                                          : flyt_node_allocation_check(node, allocation, others, promised, &err);
+    const unsigned promised = flyt_node_waiting_promised(node, allocation);
+    const unsigned others = count_loading(node, allocation) + flyt_node_waiting_admitted(node, allocation->now.id);
+    int status = session_load->is_running ? flyt_node_room_on_gpus(node, allocation, promised, &err)
+                                          : flyt_node_room_check(node, allocation, others, promised, &err);
     if (status) {
         FAIL(session_load, status == -EBUSY ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE, "%s", err.text);
         return;
     }
-    struct flyt_node_server *warm = flyt_node_pool_take(node, allocation->slots[0].gpu);
+    struct flyt_node_server *warm = flyt_node_starts_take(node, allocation->slots[0].gpu);
     if (warm)
         prepare(session_load, allocation, warm);
 }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "control/node/host/uids.h"
+#include "control/node/process/uids.h"
 #include "rpc/base/url.h"
 #include "rpc/proto/control_limits.h"
 #include "rpc/transport/manager_link.h"

@@ -15,7 +15,7 @@
 #include "control/node/state/departed.h"
 #include "control/node/state/receive_record.h"
 #include "control/node/state/state_allocation.h"
-#include "control/node/ops/checkpointed.h"
+#include "control/node/state/checkpointed.h"
 #include "control/node/state/image_uncommitted.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/xdr_buffer.h"

@@ -17,6 +17,8 @@
 #include <cmocka.h>
 
 #include "control/node/attach/pool.h"
+#include "control/node/link/starts.h"
+#include "control/node/runtime.h"
 #include "control/node/uplink/report.h"
 #include "control/node/memory/reserve.h"
 #include "control/node/test/test_node.h"
@@ -468,7 +470,7 @@ static int queue_program(struct test_node *test, const struct test_wish *wish)
     int fds[2];
 
     test->node.starts[0].after_ms = UINT64_MAX;
-    flyt_node_pool_renew(&test->node, &test->node.gpus.items[0]);
+    flyt_node_starts_renew(&test->node, &test->node.gpus.items[0]);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     flyt_node_pool_serve(&test->node, allocation, &ticket, fds[0], "x", 1);
     return fds[1];
@@ -910,7 +912,7 @@ static void test_gpu_that_does_not_work(void **state)
 
     test_node_grant(test, &test_one);
     setenv("FLYT_FAKE_FAILURE", "the driver says 999", 1);
-    flyt_node_pool_renew(&test->node, &test->node.gpus.items[0]);
+    flyt_node_starts_renew(&test->node, &test->node.gpus.items[0]);
     while (test->node.gpus.items[0].health != FLYT_HEALTH_FAILED)
         test_node_run(test, 20);
     assert_string_equal(test->node.gpus.items[0].health_text, "the driver says 999");
@@ -939,7 +941,7 @@ static void test_another_split_is_refused(void **state)
     struct test_program running = test_node_enter(test, &test_one);
     for (unsigned i = 0; i < sizeof splits / sizeof splits[0]; i++) {
         setenv(splits[i].name, splits[i].value, 1);
-        flyt_node_pool_renew(&test->node, gpu);
+        flyt_node_starts_renew(&test->node, gpu);
         while (gpu->health != FLYT_HEALTH_FAILED)
             test_node_run(test, 20);
         test_contains(gpu->health_text, splits[i].said);

@@ -1,4 +1,7 @@
 #include "control/node/test/test_node.h"
+#include "control/node/link/starts.h"
+#include "control/node/uplink/allocation_use.h"
+#include "control/node/runtime.h"
 
 #include "control/node/uplink/order.h"
 
@@ -18,7 +21,7 @@
 #include <cmocka.h>
 
 #include "control/base/config.h"
-#include "control/node/host/libraries.h"
+#include "control/node/process/libraries.h"
 #include "control/node/ops/move.h"
 #include "control/node/attach/pool.h"
 #include "control/node/ops/replace.h"
@@ -133,6 +136,9 @@ void test_node_until(struct test_node *test, bool (*holds)(struct test_node *tes
             fail_msg("not within %d s: %s", PATIENCE_MS / 1000, what);
         assert_true(sd_event_run(test->event, STEP_US) >= 0);
     }
+    /* What follows from it (model/events.h) comes before anything else. */
+    while (flyt_node_events_are_due(&test->node))
+        assert_true(sd_event_run(test->event, 0) >= 0);
 }
 
 bool test_node_readable(struct test_node *test, int fd)
@@ -685,7 +691,7 @@ void test_node_make_fail(struct test_node *test, const char *node_points, const 
     else
         unsetenv(FLYT_FAULT_VARIABLE);
     for (unsigned i = 0; i < test->node.gpus.count; i++)
-        flyt_node_pool_renew(&test->node, &test->node.gpus.items[i]);
+        flyt_node_starts_renew(&test->node, &test->node.gpus.items[i]);
     test_node_until(test, is_renewed, NULL, "other warm servers");
 }
 

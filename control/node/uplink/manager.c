@@ -1,4 +1,6 @@
 #include "control/node/uplink/manager.h"
+#include "control/node/link/starts.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,7 +11,7 @@
 
 #include "control/node/model/allocation.h"
 #include "control/node/ops/checkpoint.h"
-#include "control/node/state/contact.h"
+#include "control/node/uplink/contact.h"
 #include "control/node/link/groups.h"
 #include "control/node/state/killed.h"
 #include "control/node/ops/session_load.h"
@@ -23,9 +25,9 @@
 #include "control/node/ops/restore.h"
 #include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
-#include "control/node/ops/checkpointed.h"
-#include "control/node/host/vm_device.h"
-#include "control/node/state/writer.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/process/vm_device.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -804,7 +806,7 @@ static void on_group_size_written(void *user, int status)
         return;
     }
     flyt_node_gpu_set_group_size(gpu, manager->gpu_order.group_size);
-    flyt_node_pool_renew(manager->node, gpu);
+    flyt_node_starts_renew(manager->node, gpu);
     look_at_gpu_order(manager);
 }
 

@@ -21,7 +21,7 @@
 #include "control/node/uplink/report.h"
 #include "control/node/test/test_far.h"
 #include "control/node/test/test_node.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/machine.h"
 #include "rpc/transport/endpoint/listen.h"
 

@@ -1,4 +1,6 @@
 #include "control/node/uplink/order.h"
+#include "control/node/uplink/allocation_use.h"
+#include "control/node/ops/grant.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,8 +19,8 @@
 #include "control/node/ops/replace.h"
 #include "control/node/link/share.h"
 #include "control/node/link/server.h"
-#include "control/node/ops/checkpointed.h"
-#include "control/node/state/writer.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/log.h"
 
 enum { REMOVE_MS = 8000 /* an order to remove is answered by then: a server may hang in the driver */ };
@@ -32,27 +34,23 @@ struct order {
     unsigned left;
 };
 
-enum stage {
-    BEGINNING,
-    WAITING,   /* for servers to give back memory; until the timer */
-    CREATING,  /* there was none: it is written */
-    CHANGING,  /* what it is to be on its devices is written */
-    REPLACING, /* what it is to be on other devices is written: no program begins meanwhile */
-};
-
 /* What an allocation is to be, and is not before that is written. Another order waits behind what is being written. */
 struct flyt_node_pending {
-    enum stage stage;
+    struct flyt_node_change change; /* the allocation's; first */
     struct flyt_node *node;
     struct flyt_node_allocation *allocation;
     struct order *order;
     unsigned index;
-    flyt_allocation wanted;
     sd_event_source *timer;
     struct flyt_error err; /* why it waits */
     struct flyt_node_commit commit;
-    struct flyt_node_pending *next; /* the last order that has come since, BEGINNING; NULL: none */
+    struct flyt_node_pending *next; /* the last order that has come since, FLYT_NODE_CHANGE_BEGINNING; NULL: none */
 };
+
+static struct flyt_node_pending *pending_of(const struct flyt_node_allocation *allocation)
+{
+    return (struct flyt_node_pending *)allocation->pending;
+}
 
 static void order_step(struct order *order)
 {
@@ -84,14 +82,14 @@ static void free_pending(struct flyt_node_pending *pending)
 {
     sd_event_source_disable_unref(pending->timer);
     flyt_node_commit_forget(pending->node, &pending->commit);
-    xdr_free((xdrproc_t)xdr_flyt_allocation, &pending->wanted);
+    xdr_free((xdrproc_t)xdr_flyt_allocation, &pending->change.wanted);
     free(pending);
 }
 
 /* Answers it, then who waits behind it: an allocation that goes has nobody who could. */
 static void finish_pending(struct flyt_node_allocation *allocation, flyt_status status, const char *text)
 {
-    struct flyt_node_pending *pending = allocation->pending;
+    struct flyt_node_pending *pending = pending_of(allocation);
 
     if (!pending)
         return;
@@ -102,7 +100,7 @@ static void finish_pending(struct flyt_node_allocation *allocation, flyt_status 
     free_pending(pending);
     if (!next)
         return;
-    apply_one(node, next->order, next->index, &next->wanted);
+    apply_one(node, next->order, next->index, &next->change.wanted);
     free_pending(next);
 }
 
@@ -112,21 +110,21 @@ static void on_end_written(void *user, int status)
 {
     struct flyt_node_pending *pending = user;
 
-    answer(pending->order, pending->index, NULL, pending->wanted.id, status ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK,
-           status ? unwritten : "");
+    answer(pending->order, pending->index, NULL, pending->change.wanted.id,
+           status ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK, status ? unwritten : "");
     free_pending(pending);
 }
 
 /* The allocation goes: orders for it are carried out no more, but for those to end it. */
 static void drop_pending(struct flyt_node_allocation *allocation, bool is_final)
 {
-    struct flyt_node_pending *pending = allocation->pending, *next;
+    struct flyt_node_pending *pending = pending_of(allocation), *next;
 
     allocation->pending = NULL;
     for (; pending; pending = next) {
         next = pending->next;
         flyt_node_commit_forget(pending->node, &pending->commit);
-        if (is_final && pending->wanted.state == FLYT_ALLOCATION_ENDING) {
+        if (is_final && pending->change.wanted.state == FLYT_ALLOCATION_ENDING) {
             flyt_node_commit(pending->node, &pending->commit, on_end_written, pending);
             continue;
         }
@@ -134,29 +132,6 @@ static void drop_pending(struct flyt_node_allocation *allocation, bool is_final)
                "the allocation was removed");
         free_pending(pending);
     }
-}
-
-static bool is_being_written(const struct flyt_node_allocation *allocation)
-{
-    return allocation->pending && allocation->pending->stage >= CREATING;
-}
-
-const flyt_allocation *flyt_node_order_wanted(const struct flyt_node_allocation *allocation)
-{
-    if (allocation->becoming)
-        return allocation->becoming;
-    return is_being_written(allocation) && allocation->pending->stage != CREATING ? &allocation->pending->wanted
-                                                                                  : &allocation->now;
-}
-
-bool flyt_node_order_replaces(const struct flyt_node_allocation *allocation)
-{
-    return allocation->pending && allocation->pending->stage == REPLACING;
-}
-
-bool flyt_node_order_hides(const struct flyt_node_allocation *allocation)
-{
-    return allocation->pending && allocation->pending->stage == CREATING;
 }
 
 /* ---- removal ---- */
@@ -245,53 +220,6 @@ void flyt_node_order_end(struct flyt_node_allocation *allocation, bool is_final)
 
 /* ---- checks ---- */
 
-static flyt_status check_slot(const struct flyt_node *node, const flyt_allocation *wanted, const flyt_slot *slot,
-                              struct flyt_error *err)
-{
-    const struct flyt_node_gpu *gpu = flyt_node_gpus_find(&node->gpus, slot->gpu_uuid);
-    unsigned group = 0;
-
-    if (!gpu) {
-        flyt_error_set(err, -ENODEV, "node %s has no GPU %s", node->name, slot->gpu_uuid);
-        return FLYT_STATUS_NOT_FOUND;
-    }
-    if (slot->device_index >= FLYT_DEVICES_MAX || gpu->isolation != wanted->isolation) {
-        flyt_error_set(err, -EINVAL, "GPU %s serves %s VMs only", gpu->uuid,
-                       gpu->isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
-        return FLYT_STATUS_INVALID;
-    }
-    for (u_int i = 0; i < slot->sm_groups.sm_groups_len; i++) {
-        if (slot->sm_groups.sm_groups_val[i] < (gpu->is_known ? gpu->group_count : FLYT_GROUPS_MAX))
-            continue;
-        flyt_error_set(err, -EINVAL, "GPU %s has %u SM groups, no group %u", gpu->uuid, gpu->group_count,
-                       slot->sm_groups.sm_groups_val[i]);
-        return FLYT_STATUS_INVALID;
-    }
-    if (flyt_node_share_check(slot, err))
-        return FLYT_STATUS_INVALID;
-    const struct flyt_node_allocation *other = flyt_node_groups_conflict(node, wanted->id, slot, &group);
-    if (other) {
-        flyt_error_set(err, -EBUSY, "SM group %u of GPU %s is still used by VM %.255s", group, gpu->uuid,
-                       other->now.vm_ip);
-        return FLYT_STATUS_CONFLICT;
-    }
-    return FLYT_STATUS_OK;
-}
-
-flyt_status flyt_node_order_check(const struct flyt_node *node, const flyt_allocation *wanted, struct flyt_error *err)
-{
-    flyt_status status = FLYT_STATUS_OK;
-
-    if (!wanted->id || !wanted->slots.slots_len || !*wanted->vm_ip || wanted->state < FLYT_ALLOCATION_ACTIVE ||
-        wanted->state > FLYT_ALLOCATION_ORPHAN) {
-        flyt_error_set(err, -EINVAL, "an allocation needs an id, a VM, a state and a device");
-        return FLYT_STATUS_INVALID;
-    }
-    for (u_int i = 0; i < wanted->slots.slots_len && status == FLYT_STATUS_OK; i++)
-        status = check_slot(node, wanted, &wanted->slots.slots_val[i], err);
-    return status;
-}
-
 /* Other devices than before: only without programs. */
 static bool has_other_devices(const flyt_allocation *one, const flyt_allocation *other)
 {
@@ -346,9 +274,9 @@ static void take(struct flyt_node_allocation *allocation, struct flyt_node_pendi
                  flyt_allocation *ret_before)
 {
     *ret_before = allocation->now;
-    allocation->now = pending->wanted;
-    pending->wanted = (flyt_allocation){0};
-    pending->stage = BEGINNING;
+    allocation->now = pending->change.wanted;
+    pending->change.wanted = (flyt_allocation){0};
+    pending->change.stage = FLYT_NODE_CHANGE_BEGINNING;
 }
 
 static void carry_out(struct flyt_node *node, struct flyt_node_allocation *allocation, const flyt_allocation *before)
@@ -375,7 +303,7 @@ static void on_change_written(void *user, int status)
     flyt_allocation before;
 
     if (status) {
-        put_limits_back(allocation, allocation->now.slots.slots_len, pending->wanted.revision);
+        put_limits_back(allocation, allocation->now.slots.slots_len, pending->change.wanted.revision);
         finish_pending(allocation, FLYT_STATUS_UNAVAILABLE,
                        "the node cannot set the limit: its state file cannot be written");
         return;
@@ -390,7 +318,7 @@ static void on_change_written(void *user, int status)
 static bool try_change(struct flyt_node_pending *pending)
 {
     struct flyt_node_allocation *allocation = pending->allocation;
-    const flyt_allocation *wanted = &pending->wanted;
+    const flyt_allocation *wanted = &pending->change.wanted;
     char used[FLYT_SIZE_TEXT_BYTES], most[FLYT_SIZE_TEXT_BYTES];
     struct flyt_error err = {0};
     uint64_t used_bytes = 0;
@@ -409,7 +337,7 @@ static bool try_change(struct flyt_node_pending *pending)
         return true;
     }
     pending->timer = sd_event_source_disable_unref(pending->timer);
-    pending->stage = CHANGING;
+    pending->change.stage = FLYT_NODE_CHANGE_CHANGING;
     flyt_node_commit(pending->node, &pending->commit, on_change_written, pending);
     return true;
 }
@@ -423,9 +351,9 @@ static void finish_in_use(struct flyt_node_pending *pending)
 
 void flyt_node_order_retry(struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
-    struct flyt_node_pending *pending = allocation->pending;
+    struct flyt_node_pending *pending = pending_of(allocation);
 
-    if (!pending || pending->stage != WAITING || try_change(pending))
+    if (!pending || pending->change.stage != FLYT_NODE_CHANGE_WAITING || try_change(pending))
         return;
     /* When all have given back what they keep for later, what is still in use stays so. */
     if (!flyt_node_server_owes_answer(node, allocation))
@@ -453,12 +381,12 @@ static void wait_for_memory(struct flyt_node_pending *pending)
         finish_in_use(pending);
         return;
     }
-    pending->stage = WAITING;
-    for (unsigned i = 0; i < pending->wanted.slots.slots_len; i++)
+    pending->change.stage = FLYT_NODE_CHANGE_WAITING;
+    for (unsigned i = 0; i < pending->change.wanted.slots.slots_len; i++)
         for (struct flyt_node_server *server = node->servers; server; server = server->next)
             if (server->allocation == allocation)
-                flyt_node_server_tell_limit(server, i, pending->wanted.slots.slots_val[i].memory_bytes,
-                                            pending->wanted.revision, false);
+                flyt_node_server_tell_limit(server, i, pending->change.wanted.slots.slots_val[i].memory_bytes,
+                                            pending->change.wanted.revision, false);
     /* Its sessions may all be without a server: nobody has anything to give back. */
     if (!flyt_node_server_owes_answer(node, allocation))
         flyt_node_order_retry(node, allocation);
@@ -492,7 +420,7 @@ static struct flyt_node_pending *pending_new(struct flyt_node *node, struct flyt
     if (!pending)
         return NULL;
     *pending = (struct flyt_node_pending){
-        .node = node, .allocation = allocation, .order = order, .index = index, .wanted = *wanted};
+        .node = node, .allocation = allocation, .order = order, .index = index, .change.wanted = *wanted};
     *wanted = (flyt_allocation){0};
     return pending;
 }
@@ -506,14 +434,14 @@ static void change(struct flyt_node *node, struct flyt_node_allocation *allocati
         answer(order, index, allocation, wanted->id, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
         return;
     }
-    allocation->pending = pending;
-    if (!has_other_devices(&allocation->now, &pending->wanted)) {
+    allocation->pending = &pending->change;
+    if (!has_other_devices(&allocation->now, &pending->change.wanted)) {
         if (!try_change(pending))
             wait_for_memory(pending);
     } else if (flyt_node_allocation_sessions(allocation)) {
         finish_pending(allocation, FLYT_STATUS_IN_USE, "its programs still run on the devices that it had");
     } else {
-        pending->stage = REPLACING;
+        pending->change.stage = FLYT_NODE_CHANGE_REPLACING;
         flyt_node_commit(node, &pending->commit, on_replacement_written, pending);
     }
 }
@@ -522,7 +450,7 @@ static void change(struct flyt_node *node, struct flyt_node_allocation *allocati
 static void queue_behind(struct flyt_node *node, struct flyt_node_allocation *allocation, struct order *order,
                          unsigned index, const flyt_allocation *from)
 {
-    struct flyt_node_pending *first = allocation->pending, *displaced = first->next;
+    struct flyt_node_pending *first = pending_of(allocation), *displaced = first->next;
     flyt_allocation wanted = {0};
 
     struct flyt_node_pending *pending =
@@ -539,23 +467,6 @@ static void queue_behind(struct flyt_node *node, struct flyt_node_allocation *al
     free_pending(displaced);
 }
 
-int flyt_node_order_create(struct flyt_node *node, flyt_allocation *wanted,
-                           struct flyt_node_allocation **ret_allocation)
-{
-    struct flyt_node_allocation *allocation = NULL;
-
-    int status = flyt_node_allocation_add(node, wanted, &allocation);
-    if (!status)
-        status = flyt_node_allocation_make_ledgers(node, allocation);
-    if (!status)
-        status = flyt_node_share_set(allocation);
-    if (!status)
-        *ret_allocation = allocation;
-    else if (allocation)
-        flyt_node_allocation_free(node, allocation, true);
-    return status;
-}
-
 static void on_creation_written(void *user, int status)
 {
     struct flyt_node_pending *pending = user;
@@ -570,7 +481,7 @@ static void on_creation_written(void *user, int status)
         flyt_node_allocation_free(node, allocation, true);
         free_pending(pending);
         if (next)
-            apply_one(node, next->order, next->index, &next->wanted);
+            apply_one(node, next->order, next->index, &next->change.wanted);
         if (next)
             free_pending(next);
         return;
@@ -587,14 +498,14 @@ static void create(struct flyt_node *node, struct order *order, unsigned index, 
     uint64_t id = wanted->id;
 
     struct flyt_node_pending *pending = pending_new(node, NULL, order, index, &nothing);
-    if (!pending || flyt_node_order_create(node, wanted, &allocation)) {
+    if (!pending || flyt_node_grant_create(node, wanted, &allocation)) {
         free(pending);
         answer(order, index, NULL, id, FLYT_STATUS_UNAVAILABLE, "the node cannot keep it");
         return;
     }
     pending->allocation = allocation;
-    pending->stage = CREATING;
-    allocation->pending = pending;
+    pending->change.stage = FLYT_NODE_CHANGE_CREATING;
+    allocation->pending = &pending->change;
     flyt_node_commit(node, &pending->commit, on_creation_written, pending);
 }
 
@@ -605,7 +516,7 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
     struct flyt_error err = {0};
     char text[320];
 
-    if (allocation && is_being_written(allocation)) {
+    if (allocation && flyt_node_allocation_is_being_written(allocation)) {
         queue_behind(node, allocation, order, index, from);
         return;
     }
@@ -645,7 +556,7 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
         flyt_node_receive_drop(allocation, "the allocation of this VM was taken back");
     if (allocation && from->state == FLYT_ALLOCATION_ENDING)
         flyt_node_checkpoint_drop(allocation, "the allocation of this VM was taken back");
-    flyt_status status = flyt_node_order_check(node, from, &err);
+    flyt_status status = flyt_node_grant_check(node, from, &err);
     if (status == FLYT_STATUS_OK && flyt_node_allocation_copy(from, &wanted)) {
         status = FLYT_STATUS_UNAVAILABLE;
         flyt_error_set(&err, -ENOMEM, "the node has no memory");
@@ -667,7 +578,7 @@ void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation 
 {
     if (allocation->is_removed)
         return;
-    if (is_being_written(allocation) && allocation->pending->stage == CHANGING)
+    if (flyt_node_allocation_is_being_written(allocation) && allocation->pending->stage == FLYT_NODE_CHANGE_CHANGING)
         put_limits_back(allocation, allocation->now.slots.slots_len, allocation->pending->wanted.revision);
     drop_pending(allocation, true);
     flyt_node_migration_drop(allocation, reason);

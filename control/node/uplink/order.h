@@ -19,20 +19,6 @@ void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_n
  * that is over. The state is not written. */
 void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation *allocation, const char *reason);
 
-/* Whether the allocation can be so on this node: devices, isolation, SM groups, shares. OK, or why not and *err. */
-flyt_status flyt_node_order_check(const struct flyt_node *node, const flyt_allocation *wanted, struct flyt_error *err);
-
-/* Makes an allocation that there is not, with all that belongs to it, but for the state, which is the caller's to save.
- * Takes over the parts of *wanted. 0; or a negative errno and nothing of it is there. */
-int flyt_node_order_create(struct flyt_node *node, flyt_allocation *wanted,
-                           struct flyt_node_allocation **ret_allocation);
-
-/* What the state file is to have of it: what an order makes of it, when that is about to be written, or what it is. */
-const flyt_allocation *flyt_node_order_wanted(const struct flyt_node_allocation *allocation);
-/* Whether it is about to be on other devices: no program begins until it is. */
-bool flyt_node_order_replaces(const struct flyt_node_allocation *allocation);
-/* Whether it is not written yet that there is one: nobody is told of it. */
-bool flyt_node_order_hides(const struct flyt_node_allocation *allocation);
 /* A server has given back memory: an order may go on. */
 void flyt_node_order_retry(struct flyt_node *node, struct flyt_node_allocation *allocation);
 /* The allocation goes: answers the orders that wait for something of it. */

@@ -6,20 +6,6 @@
 #include "control/node/ops/receive.h"
 #include "control/node/ops/send.h"
 
-bool flyt_node_is_led(struct flyt_node *node, uint64_t epoch, flyt_outcome *ret_outcome)
-{
-    int status = flyt_node_see_epoch(node, epoch);
-
-    *ret_outcome = (flyt_outcome){FLYT_STATUS_OK, (char *)""};
-    if (status == -ESTALE)
-        *ret_outcome = (flyt_outcome){FLYT_STATUS_STALE, (char *)"the node follows a later leader"};
-    else if (status == -EAGAIN)
-        *ret_outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node has not written yet whom it follows"};
-    else if (status)
-        *ret_outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node cannot keep its state"};
-    return !status;
-}
-
 /* An answer that says nothing yet. */
 static flyt_order_migration_res answer_for(uint64_t migration_id)
 {

@@ -11,9 +11,6 @@
 #include "control/base/peer.h"
 #include "control/node/model/node.h"
 
-/* Whether who gives orders with this epoch leads; else *ret_outcome says why not. */
-bool flyt_node_is_led(struct flyt_node *node, uint64_t epoch, flyt_outcome *ret_outcome);
-
 /* Each carries out an order and answers it, at once or later. */
 
 void flyt_node_serve_migrate(struct flyt_node *node, struct flyt_call *call, const flyt_order_migrate_args *order);

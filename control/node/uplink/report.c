@@ -1,4 +1,5 @@
 #include "control/node/uplink/report.h"
+#include "control/node/uplink/allocation_use.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,11 +11,11 @@
 #include "control/node/model/allocation.h"
 #include "control/node/ops/session_load.h"
 #include "control/node/ops/move.h"
-#include "control/node/gpu/mps.h"
+#include "control/node/process/mps.h"
 #include "control/node/uplink/order.h"
 #include "control/node/ops/receive.h"
 #include "control/node/link/server.h"
-#include "control/node/ops/checkpointed.h"
+#include "control/node/ops/checkpointed_sessions.h"
 #include "rpc/base/url.h"
 
 /* ---- parts: NULL in them stands for no memory; xdr_free takes that ---- */
@@ -146,7 +147,7 @@ static int fill_uses(const struct flyt_node *node, flyt_allocation_use **ret_use
     if (!*ret_uses)
         return -ENOMEM;
     for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
-        if (flyt_node_receive_hides(allocation) || flyt_node_order_hides(allocation))
+        if (flyt_node_receive_hides(allocation) || flyt_node_allocation_is_hidden(allocation))
             continue;
         flyt_allocation_use *use = &(*ret_uses)[(*ret_count)++];
         flyt_node_allocation_use(allocation, FLYT_STATUS_OK, copy_of(""), use);
@@ -162,7 +163,7 @@ static int fill_allocations(const struct flyt_node *node, flyt_allocation **ret_
     if (!*ret_allocations)
         return -ENOMEM;
     for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
-        if (flyt_node_receive_hides(allocation) || flyt_node_order_hides(allocation))
+        if (flyt_node_receive_hides(allocation) || flyt_node_allocation_is_hidden(allocation))
             continue;
         if (flyt_node_allocation_copy(&allocation->now, &(*ret_allocations)[*ret_count]))
             return -ENOMEM;

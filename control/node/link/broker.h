@@ -6,8 +6,8 @@
  * | memory is | charged to | who shows its token |
  * |---|---|---|
  * | its session's | that session's entry | gets it |
- * | freed there, or that session has ended, but others have it | the VM's entry (flyt_node_broker_entry) | is refused |
- * | nobody's | nobody | is refused |
+ * | freed there, or that session has ended, but others have it | the VM's entry (flyt_node_allocation_shared_entry) |
+ * is refused | | nobody's | nobody | is refused |
  *
  * What others still have is there for them until they let go of it: taking it from under their kernels would end them,
  * and under MPS everybody else. An extent is known by its session and its id there, which both stay where the session
@@ -60,8 +60,6 @@ void flyt_node_broker_free(struct flyt_node_server *server);
 /* All servers of before a restart have come back that will. */
 void flyt_node_broker_settle_all(struct flyt_node *node);
 
-/* Who the VM's entry in its ledgers is for, in place of a server. */
-uint64_t flyt_node_broker_entry(const struct flyt_node_allocation *allocation);
 /* Bytes of a slot that only sessions have whose own it is not. 0 or -ENOMEM. */
 int flyt_node_broker_left_bytes(const struct flyt_node_allocation *allocation, unsigned slot, uint64_t *ret_bytes);
 

@@ -1,4 +1,4 @@
-#include "control/node/memory/broker.h"
+#include "control/node/link/broker.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -152,11 +152,6 @@ int flyt_node_broker_left_bytes(const struct flyt_node_allocation *allocation, u
     return 0;
 }
 
-uint64_t flyt_node_broker_entry(const struct flyt_node_allocation *allocation)
-{
-    return allocation->now.id;
-}
-
 /* Nobody is granted memory that some still have: what they have alone is charged before their entry goes that had it.
  */
 static void settle(struct flyt_node_allocation *allocation)
@@ -165,7 +160,7 @@ static void settle(struct flyt_node_allocation *allocation)
         return;
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         struct flyt_ledger *ledger = allocation->slots[i].ledger;
-        const uint64_t entry_id = flyt_node_broker_entry(allocation);
+        const uint64_t entry_id = flyt_node_allocation_shared_entry(allocation);
         uint64_t bytes = 0;
         int status = flyt_node_broker_left_bytes(allocation, i, &bytes);
         if (!status && ledger && bytes)

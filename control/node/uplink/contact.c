@@ -1,4 +1,4 @@
-#include "control/node/state/contact.h"
+#include "control/node/uplink/contact.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 

@@ -1,4 +1,4 @@
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -7,7 +7,6 @@
 #include "control/base/worker.h"
 #include "control/node/model/allocation.h"
 #include "control/node/model/node.h"
-#include "control/node/uplink/order.h"
 #include "rpc/base/log.h"
 
 struct list {
@@ -146,7 +145,7 @@ static char *print_state(const struct flyt_node *node)
 
     for (const struct flyt_node_allocation *allocation = node->allocations; all && allocation;
          allocation = allocation->next)
-        all[count++] = flyt_node_order_wanted(allocation);
+        all[count++] = flyt_node_allocation_to_write(allocation);
     char *text = all ? flyt_node_state_print(&node->state, all, count) : NULL;
     free(all);
     return text;

@@ -21,7 +21,7 @@
 #include "control/node/test/test_saving.h"
 #include "control/node/test/test_send.h"
 #include "control/node/state/image_uncommitted.h"
-#include "control/node/state/writer.h"
+#include "control/node/model/writer.h"
 
 /* A disk that takes its time: who brings the state to it waits until it is let go on. Images are brought to it, too. */
 static struct {

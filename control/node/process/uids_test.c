@@ -2,7 +2,7 @@
  * The pool of users for servers, over a folder like /proc that this test makes; what of the setting is refused; and
  * what a process is that has become such a user (as root only).
  */
-#include "control/node/host/uids.h"
+#include "control/node/process/uids.h"
 
 #include <errno.h>
 #include <linux/capability.h>
@@ -141,7 +141,8 @@ static void what_cannot_be_read_changes_nothing(void **state)
 static void a_thread_looks(void **state)
 {
     const struct flyt_range range = {.first = 3999990000, .last = 3999990003}; /* nobody's */
-    struct flyt_node node = {0};
+    const struct flyt_node_subscriber subscribers[] = {{FLYT_NODE_EVENT_SERVERS, NULL}, {0}};
+    struct flyt_node node = {.events = {.subscribers = subscribers}};
     uid_t uid = 0;
 
     assert_int_equal(sd_event_new(&node.event), 0);
@@ -153,7 +154,7 @@ static void a_thread_looks(void **state)
         assert_int_equal(flyt_node_uids_take(&node, &uid), -EINPROGRESS);
     while (node.uids.is_looking)
         assert_true(sd_event_run(node.event, 1000000) >= 0);
-    assert_non_null(node.pool_timer); /* servers were to be started */
+    assert_int_equal(node.events.due, 1); /* servers were to be started */
     assert_int_equal(flyt_node_uids_take(&node, &uid), 0);
     assert_int_equal(uid, range.first);
     /* That there is none is said once for each look. */

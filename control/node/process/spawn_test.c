@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "control/node/attach/pool.h"
+#include "control/node/link/starts.h"
 #include "control/node/test/test_node.h"
 
 /* The disk that has the program does not answer. The new process has this memory until it has executed that. */
@@ -86,7 +87,7 @@ static void test_one_is_told_to_end_before_it_is_there(void **state)
 
     start_more(test);
     for (unsigned i = 0; i < test->node.gpus.count; i++)
-        flyt_node_pool_renew(&test->node, &test->node.gpus.items[i]);
+        flyt_node_starts_renew(&test->node, &test->node.gpus.items[i]);
     let_go_on();
     test_node_until(test, are_all_there, &all, "all are there anew");
 }

@@ -1,4 +1,5 @@
-#include "control/node/link/spawn.h"
+#include "control/node/process/spawn.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +16,8 @@
 
 #include "control/base/worker.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/host/images.h"
-#include "control/node/gpu/mps.h"
-#include "control/node/link/server.h"
+#include "control/node/process/images.h"
+#include "control/node/process/mps.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/manager_link.h"
 

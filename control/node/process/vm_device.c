@@ -1,4 +1,4 @@
-#include "control/node/host/vm_device.h"
+#include "control/node/process/vm_device.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "control/base/worker.h"
-#include "control/node/uplink/order_migration.h"
 #include "control/node/state/settings.h"
 #include "control/node/host/vm_memory.h"
 #include "rpc/base/log.h"

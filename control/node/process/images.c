@@ -1,4 +1,5 @@
-#include "control/node/host/images.h"
+#include "control/node/process/images.h"
+#include "control/node/host/machine.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/host/images.h"
+#include "control/node/process/images.h"
 #include "control/node/test/test_node.h"
 #include "rpc/base/fault_point.h"
 

@@ -1,4 +1,5 @@
-#include "control/node/host/libraries.h"
+#include "control/node/process/libraries.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +15,9 @@
 #include "control/node/model/allocation.h"
 #include "control/node/ops/move.h"
 #include "control/node/model/node.h"
-#include "control/node/link/server.h"
 #include "control/node/state/settings.h"
-#include "control/node/link/spawn.h"
-#include "control/node/host/uids.h"
+#include "control/node/process/spawn.h"
+#include "control/node/process/uids.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/host/libraries.h"
+#include "control/node/process/libraries.h"
 #include "control/node/test/test_node.h"
 
 static void test_lines(void **state)

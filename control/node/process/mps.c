@@ -1,4 +1,5 @@
-#include "control/node/gpu/mps.h"
+#include "control/node/process/mps.h"
+#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>

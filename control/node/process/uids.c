@@ -1,4 +1,4 @@
-#include "control/node/host/uids.h"
+#include "control/node/process/uids.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
-#include "control/node/gpu/mps.h"
-#include "control/node/attach/pool.h"
+#include "control/node/process/mps.h"
 #include "control/node/link/server.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -265,7 +264,7 @@ static void on_looked(void *user, int is_cancelled)
     flyt_node_uids_fini(&scan->seen);
     free(scan);
     if (!is_cancelled)
-        flyt_node_pool_fill(node);
+        flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS);
 }
 
 static int begin_to_look(struct flyt_node *node)
