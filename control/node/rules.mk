@@ -36,7 +36,7 @@ $(B)/control/node/test/stop_test: private LDFLAGS += -Wl,--wrap=waitid,--wrap=po
 $(B)/control/node/process/spawn_test: private LDFLAGS += -Wl,--wrap=execve
 
 # What the disk does is seen, and held up, at the calls to it: not those of the fake server, which is made for it.
-$(B)/control/node/host/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fstatat,--wrap=linkat,--wrap=flyt_worker_do,--wrap=flyt_worker_new
+$(B)/control/node/ops/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fstatat,--wrap=linkat,--wrap=flyt_worker_do,--wrap=flyt_worker_new
 
 # Whether the loop's thread writes.
 $(B)/control/node/uplink/manager_test: private LDFLAGS += -Wl,--wrap=pwrite

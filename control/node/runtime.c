@@ -1,4 +1,7 @@
 #include "control/node/runtime.h"
+#include "control/node/link/broker.h"
+#include "control/node/memory/extent.h"
+#include "control/node/ops/sessions.h"
 #include "control/node/state/departed.h"
 #include "control/node/ops/grant.h"
 
@@ -27,7 +30,7 @@
 #include "control/node/state/killed.h"
 #include "control/node/ops/session_load.h"
 #include "control/node/ops/migration.h"
-#include "control/node/host/disk.h"
+#include "control/node/ops/disk.h"
 #include "control/node/ops/image_publish.h"
 #include "control/node/ops/migration_switch.h"
 #include "control/node/uplink/order.h"
@@ -252,6 +255,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     if (hooks)
         node->hooks = *hooks;
     node->allocation_ends = allocation_ends;
+    node->session_ops = &flyt_node_sessions;
     int status = flyt_node_events_init(node, subscribers);
     if (status)
         return flyt_error_set(err, status, "no memory");

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "control/node/model/server.h"
 #include "rpc/transport/manager_link.h"
 
 struct flyt_node;
@@ -30,19 +31,6 @@ struct flyt_node_server;
 enum {
     FLYT_NODE_SHARED_MAX = 4096, /* exports, and imports, of one server */
     FLYT_NODE_WANTED_MAX = 1024, /* questions of one server that wait */
-};
-
-struct flyt_node_shared {
-    struct flyt_node_shared *next;
-    struct flyt_manager_link_shared shared;
-};
-
-/* Of a server. */
-struct flyt_node_brokerage {
-    struct flyt_node_shared *exports; /* of its session; also while that has no server */
-    struct flyt_node_shared *imports; /* what its process has of other sessions' */
-    struct flyt_node_shared *wanted;  /* IMPORT that is not answered */
-    unsigned export_count, import_count, wanted_count;
 };
 
 /* EXPORT, EXPORT_GONE, IMPORT, IMPORT_HELD, IMPORT_GONE. */

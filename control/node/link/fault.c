@@ -6,7 +6,6 @@
 
 #include "control/node/model/allocation.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -77,7 +76,7 @@ static void tell_cause(struct flyt_node_server *server, const char *sentence)
  */
 static bool may_be_spared(const struct flyt_node_server *server, unsigned suspects)
 {
-    return suspects && !server->fault.is_reported && flyt_node_replace_may_wait(server);
+    return suspects && !server->fault.is_reported && flyt_node_server_may_wait(server);
 }
 
 /* Its program hears nothing of it but that its connection ends. */

@@ -1,4 +1,6 @@
 #include "control/node/link/link_dispatch.h"
+#include "control/node/link/broker.h"
+#include "control/node/memory/extent.h"
 #include "control/node/link/starts.h"
 
 #include <errno.h>
@@ -9,15 +11,10 @@
 #include <sys/epoll.h>
 
 #include "control/node/model/allocation.h"
-#include "control/node/ops/checkpoint.h"
 #include "control/node/link/fault.h"
 #include "control/node/link/groups.h"
-#include "control/node/ops/session_load.h"
-#include "control/node/ops/move.h"
-#include "control/node/ops/replace.h"
 #include "control/node/link/retransmit.h"
 #include "control/node/link/share.h"
-#include "control/node/ops/restore_check.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -51,6 +48,12 @@ static void on_failed(struct flyt_node_server *server, const struct flyt_manager
     flyt_node_starts_failed(node, gpu, (const char *)message->data);
 }
 
+static void tell_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd)
+{
+    if (server->role && server->role->ops->on_extent)
+        server->role->ops->on_extent(server, extent, fd);
+}
+
 /* Only a session's server may hold memory, and only on the session's devices. */
 static void on_extent(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd)
 {
@@ -62,7 +65,7 @@ static void on_extent(struct flyt_node_server *server, const struct flyt_manager
     }
     int status = flyt_node_extent_add(server->node, &server->extents, server->server_id, extent, fd);
     if (!status)
-        flyt_node_move_extent(server, extent, fd);
+        tell_extent(server, extent, fd);
     if (status && status != -EEXIST) /* after a restart it may be there already */
         flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", server->session_id, strerror(-status));
 }
@@ -72,9 +75,8 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
     unsigned slot;
     uint64_t bytes;
 
-    if (!server->allocation && server->session_load)
-        flyt_node_session_load_extent_gone(server, message->extent.extent_id);
-    flyt_node_move_extent_gone(server, message->extent.extent_id);
+    if (server->role && server->role->ops->on_extent_gone)
+        server->role->ops->on_extent_gone(server, message->extent.extent_id);
     if (!server->allocation)
         return;
     if (flyt_node_extent_remove(server->node, &server->extents, server->server_id, message->extent.extent_id, &slot,
@@ -141,10 +143,9 @@ static void on_use(struct flyt_node_server *server, const struct flyt_manager_li
         flyt_node_changed(server->node);
     snprintf(server->why_not, sizeof server->why_not, "%.*s", (int)sizeof server->why_not - 1,
              (const char *)message->data);
-    flyt_node_move_use(server);
-    flyt_node_checkpoint_use_came(server);
-    flyt_node_session_load_use_came(server);
-    flyt_node_replace_use_came(server);
+    if (server->role && server->role->ops->on_use)
+        server->role->ops->on_use(server);
+    server->node->session_ops->on_use(server);
 }
 
 /* fd: of a kind that has one; taken over. */
@@ -189,14 +190,7 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
     case FLYT_MANAGER_LINK_LIBRARY:
     case FLYT_MANAGER_LINK_MADE:
     case FLYT_MANAGER_LINK_PREPARED:
-        if (server->saving)
-            flyt_node_checkpoint_on_message(server, message, fd);
-        else if (server->session_load)
-            flyt_node_session_load_on_message(server, message, fd);
-        else if (server->restore_check)
-            flyt_node_restore_check_on_message(server, message, fd);
-        else
-            flyt_node_move_on_message(server, message, fd);
+        (server->role ? server->role->ops->on_message : server->node->session_ops->on_message)(server, message, fd);
         break;
     case FLYT_MANAGER_LINK_RECORD:
         on_record(server, fd);
@@ -262,7 +256,7 @@ static int on_link(sd_event_source *source, int fd, uint32_t events, void *user)
     struct flyt_node_server *server = user;
 
     if (read_one(server) < 0) {
-        flyt_node_replace_foresee(server);
+        server->node->session_ops->on_link_end(server);
         flyt_node_server_hang_up(server); /* its process's end says the rest */
     }
     return 0;

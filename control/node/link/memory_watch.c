@@ -1,4 +1,6 @@
 #include "control/node/link/memory_watch.h"
+#include "control/node/link/broker.h"
+#include "control/node/memory/extent.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +9,6 @@
 #include <string.h>
 
 #include "control/node/model/allocation.h"
-#include "control/node/ops/session_load.h"
 #include "control/node/memory/reserve.h"
 #include "control/node/link/server.h"
 #include "rpc/base/log.h"
@@ -73,7 +74,7 @@ static bool is_known(const struct look *look, uint64_t server_id)
 
     return bsearch(&server_id, known->ids, known->count, sizeof server_id, compare_ids) ||
            server_id == flyt_node_allocation_shared_entry(look->allocation) ||
-           flyt_node_is_away(look->node, server_id) || flyt_node_session_load_has(look->node, server_id);
+           flyt_node_is_away(look->node, server_id) || look->node->session_ops->has_entry(look->node, server_id);
 }
 
 static void drop_unknown(const struct look *look)
@@ -178,7 +179,7 @@ static void look_at_limit(const struct look *look)
 /* Memory of a session may be two processes'. */
 static bool is_unsettled(const struct flyt_node_server *server)
 {
-    return server->state != FLYT_NODE_SERVER_SERVING || server->move || server->saving || server->session_load ||
+    return server->state != FLYT_NODE_SERVER_SERVING || flyt_node_server_is_operated(server) ||
            server->charged.entry_id || server->came_with;
 }
 

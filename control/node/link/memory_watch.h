@@ -17,6 +17,7 @@
 #ifndef FLYT_NODE_MEMORY_WATCH_H
 #define FLYT_NODE_MEMORY_WATCH_H
 
+#include "control/node/model/server.h"
 #include <stdint.h>
 
 struct flyt_node;
@@ -24,12 +25,6 @@ struct flyt_node;
 enum {
     FLYT_NODE_MEMORY_MS = 2000, /* from one look to the next */
     FLYT_NODE_MEMORY_LOOKS = 5,
-};
-
-/* Of a server, for each slot: what its entry said when that could not be; looks 0: it could. */
-struct flyt_node_memory_watch {
-    uint64_t charged_bytes, reserved_bytes;
-    unsigned looks;
 };
 
 void flyt_node_memory_watch_look(struct flyt_node *node);

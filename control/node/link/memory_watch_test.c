@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "control/node/test/test_node.h"
+#include "control/node/link/memory_watch.h"
 #include "rpc/base/ledger_claim.h"
 
 enum { LEDGER_BYTES = 8192, LOOKS = 2 };

@@ -1,4 +1,6 @@
 #include "control/node/link/server.h"
+#include "control/node/link/broker.h"
+#include "control/node/memory/extent.h"
 #include "control/node/link/starts.h"
 #include "control/node/host/machine.h"
 
@@ -20,21 +22,15 @@
 
 #include "control/node/model/allocation.h"
 #include "control/node/memory/charge.h"
-#include "control/node/ops/checkpoint.h"
 #include "control/node/model/tombstones.h"
 #include "control/node/link/fault.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/process/images.h"
 #include "control/node/state/killed.h"
-#include "control/node/ops/session_load.h"
-#include "control/node/ops/migration.h"
 #include "control/node/process/mps.h"
-#include "control/node/ops/receive.h"
-#include "control/node/ops/replace.h"
 #include "control/node/link/retransmit.h"
 #include "control/node/link/share.h"
 #include "control/node/process/spawn.h"
-#include "control/node/ops/restore_check.h"
 #include "control/node/host/vm_memory.h"
 #include "control/node/model/writer.h"
 #include "rpc/base/clock.h"
@@ -190,6 +186,11 @@ unsigned flyt_node_servers_on(const struct flyt_node *node, const struct flyt_no
     return count;
 }
 
+bool flyt_node_server_may_wait(const struct flyt_node_server *server)
+{
+    return server->node->session_ops->may_wait(server);
+}
+
 bool flyt_node_server_is_dying(const struct flyt_node_server *server)
 {
     struct pollfd end = {.fd = server->pid_fd, .events = POLLIN};
@@ -204,7 +205,7 @@ static bool leaves_its_place(const struct flyt_node_server *server)
         return true;
     if (server->state != FLYT_NODE_SERVER_SERVING)
         return false;
-    return server->use.is_ending || (flyt_node_server_is_dying(server) && !flyt_node_replace_may_wait(server));
+    return server->use.is_ending || (flyt_node_server_is_dying(server) && !flyt_node_server_may_wait(server));
 }
 
 unsigned flyt_node_servers_ending(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
@@ -220,7 +221,7 @@ struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uin
 {
     struct flyt_node_server *server = node->servers;
 
-    while (server && (!server->allocation || server->session_id != session_id || flyt_node_move_hides(server)))
+    while (server && (!server->allocation || server->session_id != session_id || flyt_node_server_is_hidden(server)))
         server = server->next;
     return server;
 }
@@ -394,7 +395,7 @@ static void begin(struct flyt_node_server *server, struct flyt_node_allocation *
     memset(server->ticket.channel_key, 0, sizeof server->ticket.channel_key);
     server->session_started_ms = flyt_node_wall_ms();
     flyt_node_allocation_join(allocation);
-    flyt_node_migration_join(server);
+    node->session_ops->begun(server);
     node->sessions_started++;
     char id[20];
     snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
@@ -667,6 +668,13 @@ struct ending {
     void *user;
 };
 
+void flyt_node_server_end_anywhere(struct flyt_node_server *server, const char *reason)
+{
+    if (server->role && server->role->ops->on_end)
+        server->role->ops->on_end(server, reason);
+    flyt_node_server_end(server, reason);
+}
+
 static void on_ending_written(void *user, int status)
 {
     struct ending ending = *(struct ending *)user;
@@ -676,7 +684,7 @@ static void on_ending_written(void *user, int status)
     if (status)
         flyt_node_killed_remove(&ending.node->state, ending.session_id);
     else if (server)
-        flyt_node_move_end_session(server, ending.reason);
+        flyt_node_server_end_anywhere(server, ending.reason);
     ending.done(ending.user, status);
 }
 
@@ -737,8 +745,7 @@ static void detach(struct flyt_node_server *server)
 
 static void forget(struct flyt_node_server *server)
 {
-    flyt_node_replace_abandon(server);
-    flyt_node_replace_fail(server);
+    server->node->session_ops->forget(server);
     detach(server);
     flyt_call_record_unmap(server->record);
     flyt_node_server_drop(server);
@@ -782,7 +789,8 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
     snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
     const char *reason = *server->end_reason ? server->end_reason : how;
     /* It goes on at another node, which tells of its end; or it was on its way here, and goes on where it was. */
-    if (server->has_gone || flyt_node_receive_keeps(node, server->session_id)) {
+    const enum flyt_node_session_fate fate = node->session_ops->fate(server);
+    if (fate == FLYT_NODE_SESSION_ELSEWHERE) {
         flyt_info("session %s: what was here of it has ended, vm=%s program=%s", id, allocation->now.vm_ip,
                   server->ticket.program);
         server->allocation = NULL;
@@ -793,9 +801,9 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
               "%s%s",
               id, allocation->now.vm_ip, server->ticket.program, server->use.call_count, server->use.gpu_time_us,
               flyt_node_wall_ms() - server->session_started_ms, *reason ? ": " : "", reason);
-    flyt_node_migration_leave(server);
+    node->session_ops->ends(server);
     /* One that is in an image goes on from there. */
-    bool is_kept = flyt_node_checkpointed_find(node, server->session_id) != NULL;
+    bool is_kept = fate == FLYT_NODE_SESSION_IN_IMAGE;
     if (!is_kept)
         flyt_node_tombstones_add(node, server, reason);
     flyt_node_tell(node, is_kept ? "session.checkpointed" : "session.ended", id, "program %s of VM %s%s%s",
@@ -817,11 +825,8 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     describe_end(server, how, sizeof how);
     was_starting = was_starting && server->state == FLYT_NODE_SERVER_STARTING;
     flyt_node_fault_leave(server);
-    flyt_node_checkpoint_exit(server);
-    flyt_node_session_load_exit(server);
-    flyt_node_restore_check_exit(server);
     flyt_node_broker_exit(server);
-    bool goes_on = flyt_node_move_exit(server) || flyt_node_replace_may_wait(server);
+    bool goes_on = (server->role && server->role->ops->on_exit(server)) || flyt_node_server_may_wait(server);
     if (server->allocation && !goes_on)
         flyt_node_server_end_session(server, how);
     else if (*how && !goes_on && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)
@@ -829,7 +834,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     flyt_node_cgroups_leave(&node->cgroups, server->cgroup);
     if (goes_on) {
         detach(server);
-        flyt_node_replace_wait(server, how);
+        node->session_ops->wait(server, how);
     } else {
         forget(server);
     }

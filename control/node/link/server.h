@@ -1,150 +1,10 @@
 /*
- * One server process: started on a GPU, warm, then serving one session of an allocation until it ends. The node manager
- * holds its socket (rpc/transport/manager_link.h), its pidfd, and a descriptor of each extent of device memory that it
- * has, which so outlives it. When the process is gone its extents are let go of, then its entries in the ledgers.
+ * What is done with a server process (model/server.h).
  */
 #ifndef FLYT_NODE_SERVER_H
 #define FLYT_NODE_SERVER_H
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
-
-#include "control/node/model/ticket.h"
-#include "control/node/link/broker.h"
-#include "control/node/memory/extent.h"
-#include "control/node/link/link_queue.h"
-#include "control/node/link/memory_watch.h"
-#include "control/node/model/node.h"
-#include "control/node/link/time_slice_watch.h"
-#include "rpc/transport/call_record.h"
-#include "rpc/transport/manager_link.h"
-
-/* Why what needs a server's link all the time has failed. */
-#define FLYT_NODE_LINK_LOST_TEXT "its server process had lost its link to the node manager"
-/* What is said where processes have all users of server_uids. */
-#define FLYT_NODE_NO_USER "no user of server_uids is free: processes have them all"
-
-enum flyt_node_server_state {
-    FLYT_NODE_SERVER_STARTING,
-    FLYT_NODE_SERVER_WARM,
-    FLYT_NODE_SERVER_SERVING,
-    FLYT_NODE_SERVER_ENDING,    /* was told to end, or has ended its session */
-    FLYT_NODE_SERVER_TAKING,    /* is given a session that goes on (replace.h), and has the client slot of that one */
-    FLYT_NODE_SERVER_AWAY,      /* no process: a session that waits for its client, in node->away (replace.h) */
-    FLYT_NODE_SERVER_PREPARING, /* is prepared for a session that is moved, or loaded, and is to be given it */
-    FLYT_NODE_SERVER_LEFT,      /* keeps a session whose client is on its way elsewhere (move.h) */
-};
-
-/* A session's client has come anew, with a ticket of its own: where it is now. */
-void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_node_ticket *client);
-
-struct flyt_node_session_load;
-struct flyt_node_saving;
-struct flyt_node_start;
-struct flyt_node_restore_check;
-
-struct flyt_node_server {
-    struct flyt_node_server *next;
-    struct flyt_node *node;
-    struct flyt_node_gpu *gpu;
-    enum flyt_node_server_state state;
-    pid_t pid;                     /* 0, pid_fd -1: its process is being started */
-    uid_t uid;                     /* whose process it is */
-    int pid_fd, link_fd;           /* link_fd -1: it has hung up */
-    struct flyt_node_start *start; /* while that is done (spawn.h); else NULL */
-    bool is_child;                 /* else it was started by an earlier node manager */
-    bool was_killed;
-    bool outlives; /* the node manager, which ends, though it has no session of its own yet (session_load.h) */
-    sd_event_source *pid_source, *link_source, *timer;
-    uint64_t started_ms;
-    char cgroup[FLYT_NODE_CGROUP_BYTES]; /* empty: none */
-
-    /* Its session. */
-    struct flyt_node_allocation *allocation; /* NULL: none */
-    uint64_t server_id, session_id;
-    unsigned char token[FLYT_TOKEN_BYTES];
-    struct flyt_node_ticket ticket;
-    uint64_t session_started_ms; /* wall */
-    bool is_encrypted;
-    /* Its devices, by slot of its session: those of its allocation when it got it. */
-    struct flyt_node_gpu *gpus[FLYT_SLOTS_MAX];
-    bool has_use; /* it has sent USE */
-    struct flyt_manager_link_use use;
-    char why_not[FLYT_NAME_BYTES_MAX + 1];
-    char end_reason[512];
-    /* By slot: the last revision of SM groups that it was told, and how far it has come. */
-    uint64_t sm_revision[FLYT_SLOTS_MAX];
-    flyt_switch_state sm_state[FLYT_SLOTS_MAX];
-    /* By slot: the revision of the last SHARE that it was told (0: none), and has carried out. */
-    uint64_t share_told[FLYT_SLOTS_MAX], share_done[FLYT_SLOTS_MAX];
-    bool is_time_slices_due[FLYT_SLOTS_MAX]; /* that one has a token with it */
-    bool has_share_failed[FLYT_SLOTS_MAX];   /* it could not be carried out */
-    struct flyt_node_time_slice_watch time_slice_watch[FLYT_SLOTS_MAX];
-    struct flyt_node_memory_watch memory_watch[FLYT_SLOTS_MAX];
-    struct flyt_node_server *watched_next; /* of its allocation's, while these are looked at */
-    struct {
-        bool is_reported; /* and not judged yet */
-        bool had_work;
-        bool is_hit;    /* it ends for it */
-        bool is_spared; /* its process does, but its session had no part in it and may go on */
-        char cause[128];
-    } fault; /* fault.h */
-    struct flyt_node_extents extents;
-    struct flyt_node_brokerage broker;
-    struct {
-        uint64_t entry_id, allocation_id; /* 0: none */
-        bool has_stayed;                  /* that session has ended */
-    } charged;                            /* to the entries of a session that is not its own (charge.h) */
-    uint64_t context_bytes;               /* what its context took of its GPU, as it says; 0: not known any more */
-    /* By slot, when the measurement under way began (reserve.h). */
-    uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX];
-    unsigned unsettled_count[FLYT_SLOTS_MAX];   /* measurements in a row during which it has charged something */
-    uint64_t unexplained_bytes[FLYT_SLOTS_MAX]; /* the least that was not charged in any of these */
-    bool is_measured, was_copying;
-    /* By slot: the last LIMIT that it is to answer (number 0: none), how many there are, for servers of an older build,
-     * which answer each without its number, and the number of the last one that it has answered. */
-    struct flyt_manager_link_limit limit_told[FLYT_SLOTS_MAX];
-    uint64_t limit_count[FLYT_SLOTS_MAX], limit_done[FLYT_SLOTS_MAX];
-    struct {
-        sd_event_source *timer;         /* while it has something to answer */
-        uint64_t since_ms;              /* it has answered nothing; */
-        uint64_t pause_ms;              /* the last pause before orders are sent again */
-        bool is_told;                   /* an event has told so */
-        bool is_probed;                 /* it was sent an order that everybody answers */
-        uint64_t last_number;           /* of a LIMIT */
-    } unanswered;                       /* orders (retransmit.h) */
-    struct flyt_manager_link_need need; /* for which it waits; number 0: for none */
-
-    bool has_vm_memory;                    /* it was given the memory that its VM shares with this machine, */
-    int vm_memory_fd;                      /* and its session's claims are in this open description of it */
-    const struct flyt_call_record *record; /* what it executes; NULL: that is not known */
-    bool has_left_at;                      /* AWAY: how far its process had come when it ended, or was left: */
-    struct flyt_call_state left_at;        /* so far */
-
-    struct flyt_node_link_queue queue;             /* of messages that it may not take at once */
-    struct flyt_node_move *move;                   /* NULL: it has no part in one */
-    struct flyt_node_saving *saving;               /* NULL: it writes no image (checkpoint.h) */
-    struct flyt_node_session_load *session_load;   /* NULL: no session is loaded into it (session_load.h) */
-    struct flyt_node_restore_check *restore_check; /* NULL: no image is tried in it (restore_check.h) */
-    struct flyt_node_server *prepared;             /* AWAY: its server, which has its memory already; NULL: none yet */
-    uint64_t left_move_id;                         /* LEFT, come back after a restart: the move that it was left in */
-    bool has_gone;                                 /* LEFT: its session goes on at another node, which tells of it */
-    struct flyt_manager_link_session *came_with;   /* come back with other devices than its allocation's; else NULL */
-
-    struct flyt_node_hand_over *hand_over; /* TAKING, PREPARING: what it is given; else NULL */
-    uint64_t replace_asked_ms;             /* SERVING: when a client first wanted its session elsewhere; 0: never */
-    uint64_t away_until_ms;                /* AWAY */
-
-    /* When its session lost its server, and what came of that (replace.h), on CLOCK_MONOTONIC; 0: not yet. */
-    struct {
-        uint64_t end_us;     /* its link ended, or its process had without that */
-        uint64_t gone_us;    /* its process had ended */
-        uint64_t come_us;    /* its client had come, the last time */
-        uint64_t given_us;   /* the next server had been sent all extents */
-        uint64_t session_us; /* and the session */
-    } replacement;
-};
+#include "control/node/model/server.h"
 
 /* Starts one on a GPU, whose process is there a little later. 0; -EUSERS: processes have all users of server_uids;
  * -EINPROGRESS: that is looked at, and it is tried again then; or
@@ -228,5 +88,9 @@ void flyt_node_reattach_fini(struct flyt_node *node);
  * no memory. */
 struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, uid_t uid,
                                                 int pid_fd, int link_fd);
+/* Whether its session may wait for its client, and go on at another server, where its process ends. */
+bool flyt_node_server_may_wait(const struct flyt_node_server *server);
+/* Ends it, and what else has its session: for who ends the session, and not this server alone. */
+void flyt_node_server_end_anywhere(struct flyt_node_server *server, const char *reason);
 
 #endif

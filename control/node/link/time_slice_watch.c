@@ -126,7 +126,7 @@ static void judge(const struct look *look)
 /* Copying a session, the server itself uses the GPU, beside the time_slices. */
 static bool is_exempt(const struct flyt_node_server *server)
 {
-    return server->state != FLYT_NODE_SERVER_SERVING || server->move || server->saving || server->session_load;
+    return server->state != FLYT_NODE_SERVER_SERVING || flyt_node_server_is_operated(server);
 }
 
 static void conclude(struct look *look, bool is_counted)

@@ -16,6 +16,7 @@
 #ifndef FLYT_NODE_TIME_SLICE_WATCH_H
 #define FLYT_NODE_TIME_SLICE_WATCH_H
 
+#include "control/node/model/server.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -25,15 +26,6 @@ enum {
     FLYT_NODE_TIME_SLICE_LOOK_MS = 500,
     FLYT_NODE_TIME_SLICE_LIE_MS = 2000,
     FLYT_NODE_TIME_SLICE_TELL_MS = 60000, /* of one session is told no more often that it works on */
-};
-
-/* Of a server, for each slot. All zero: it was not looked at. */
-struct flyt_node_time_slice_watch {
-    uint64_t looked_ms, busy_us, said_us; /* when it was looked at last, and what was found */
-    int64_t unsaid_us;                    /* GPU time that it has not said; less than 0: it has said more than it had */
-    uint64_t worked_ms;                   /* when its last GPU time was seen; or since when it is looked at */
-    bool is_overdue;
-    uint64_t told_ms; /* that it is; 0: never */
 };
 
 /* Whether SMs of this node are shared in time: else there is nothing to look for. */

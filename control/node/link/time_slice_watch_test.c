@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "control/node/link/share.h"
+#include "control/node/link/time_slice_watch.h"
 #include "control/node/test/test_node.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/time_slice_seat.h"

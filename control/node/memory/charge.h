@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "control/node/link/server.h"
+#include "control/node/model/server.h"
 
 /* From now on the server may have memory of the session, which has an allocation and its entries. */
 void flyt_node_charge_lend(struct flyt_node_server *server, const struct flyt_node_server *session);

@@ -8,27 +8,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "control/node/model/server.h"
 #include "control/node/model/node.h"
 #include "rpc/transport/manager_link.h"
 
 enum { FLYT_NODE_EXTENTS_MAX = 4096 }; /* of one server */
-
-struct flyt_node_extent {
-    struct flyt_node_extent *next;
-    uint64_t extent_id, bytes;
-    uint64_t address; /* as its server told it */
-    unsigned slot;
-    bool is_placed; /* false: its address is not known, because it was kept by an earlier version of this program */
-    int fd;
-};
-
-struct flyt_node_extents {
-    struct flyt_node_extent *first;
-    unsigned count;
-    uint64_t bytes;
-    uint64_t last_id; /* the highest that any of them had, also of those that are gone */
-    bool has_missed;  /* there is memory that could not be held */
-};
 
 /* Takes over fd in every case. 0; -EEXIST (then its address is known from now on), -ENOSPC, -ENOMEM. Also goes into the
  * descriptor store. */

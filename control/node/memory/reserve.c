@@ -4,13 +4,13 @@
 #include <stdio.h>
 
 #include "control/node/model/allocation.h"
-#include "control/node/link/server.h"
+#include "control/node/model/server.h"
 #include "rpc/base/log.h"
 
 /* Its process may have memory for copying its session, or for the session that it is to get. */
 static bool is_copying(const struct flyt_node_server *server)
 {
-    return server->move || server->saving || server->session_load;
+    return flyt_node_server_is_operated(server);
 }
 
 void flyt_node_reserve_begin(struct flyt_node *node)

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "control/node/state/departed.h"
-#include "control/node/link/server.h"
+#include "control/node/model/server.h"
 #include "control/node/model/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"

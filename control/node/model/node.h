@@ -23,6 +23,7 @@
 #include "control/node/process/uids.h"
 
 struct flyt_node_allocation;
+struct flyt_node_session_ops;
 struct flyt_node_server;
 struct flyt_node_waiting;
 struct flyt_node_mps;
@@ -121,6 +122,7 @@ struct flyt_node {
     struct flyt_node_vm_devices *vm_devices;       /* whose files are made and removed (vm_device.h); NULL: none yet */
     struct flyt_node_libraries *libraries;         /* of NVIDIA's, that there are (libraries.h) */
     struct flyt_node_allocation *allocations;
+    const struct flyt_node_session_ops *session_ops;     /* what operations know of sessions (server.h) */
     flyt_node_allocation_end_fn *const *allocation_ends; /* who else goes with one, in that order; NULL ends it */
     unsigned allocation_count;
     struct flyt_node_server *servers;

@@ -7,7 +7,7 @@
 
 #include "control/node/model/allocation.h"
 #include "control/node/model/node.h"
-#include "control/node/link/server.h"
+#include "control/node/model/server.h"
 #include "rpc/base/ticket.h"
 
 enum { REASON_BYTES = 320 }; /* with what is said before it, what a client shows of an answer */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/host/disk.h"
+#include "control/node/ops/disk.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/ops/migration.h"
 #include "control/node/ops/image_publish.h"
@@ -44,6 +44,7 @@ enum stage {
 
 /* A session that is written. */
 struct flyt_node_saving {
+    struct flyt_node_role role; /* of its server; first */
     struct flyt_node_saving *next;
     struct flyt_node_checkpoint *checkpoint;
     struct flyt_node_server *server; /* NULL: it has gone */
@@ -99,6 +100,12 @@ static void arm(struct flyt_node_checkpoint *checkpoint, uint64_t ms)
         return;
     sd_event_source_set_time_relative(checkpoint->timer, ms * 1000);
     sd_event_source_set_enabled(checkpoint->timer, SD_EVENT_ONESHOT);
+}
+
+static struct flyt_node_saving *saving_at(const struct flyt_node_server *server)
+{
+    return server->role && server->role->ops->kind == FLYT_NODE_ROLE_SAVE ? (struct flyt_node_saving *)server->role
+                                                                          : NULL;
 }
 
 static void set_stage(struct flyt_node_saving *saving, enum stage stage)
@@ -202,7 +209,7 @@ static void leave_server(struct flyt_node_saving *saving)
 {
     flyt_node_restore_check_end(&saving->restore_check);
     if (saving->server)
-        saving->server->saving = NULL;
+        saving->server->role = NULL;
     saving->server = NULL;
 }
 
@@ -305,10 +312,9 @@ static void on_stopped(struct flyt_node_saving *saving, const struct flyt_manage
     set_stage(saving, STOPPED);
 }
 
-void flyt_node_checkpoint_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told,
-                                     int fd)
+static void on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
 {
-    struct flyt_node_saving *saving = server->saving;
+    struct flyt_node_saving *saving = saving_at(server);
 
     flyt_close(fd); /* the state is in the image */
     if (told->kind == FLYT_MANAGER_LINK_MOVE_STATE)
@@ -319,18 +325,18 @@ void flyt_node_checkpoint_on_message(struct flyt_node_server *server, const stru
         end_server(saving);
 }
 
-void flyt_node_checkpoint_use_came(struct flyt_node_server *server)
+static void on_use(struct flyt_node_server *server)
 {
-    if (server->saving && server->saving->stage == NEW)
-        arm(server->saving->checkpoint, 0);
+    struct flyt_node_saving *saving = saving_at(server);
+
+    if (saving->stage == NEW)
+        arm(saving->checkpoint, 0);
 }
 
-void flyt_node_checkpoint_exit(struct flyt_node_server *server)
+static bool on_process_end(struct flyt_node_server *server)
 {
-    struct flyt_node_saving *saving = server->saving;
+    struct flyt_node_saving *saving = saving_at(server);
 
-    if (!saving)
-        return;
     bool is_by_will = server->state == FLYT_NODE_SERVER_ENDING && !server->fault.is_hit;
     leave_server(saving);
     if (saving->stage <= STOPPED && !is_by_will)
@@ -338,11 +344,19 @@ void flyt_node_checkpoint_exit(struct flyt_node_server *server)
     if (saving->stage <= STOPPED) /* its program has ended, and is no part of it any more */
         let_go_of_file(saving);
     set_stage(saving, OVER);
+    return false;
 }
+
+static const struct flyt_node_role_ops role_ops = {
+    .kind = FLYT_NODE_ROLE_SAVE,
+    .on_message = on_message,
+    .on_use = on_use,
+    .on_exit = on_process_end,
+};
 
 void flyt_node_checkpoint_link_lost(struct flyt_node_server *server)
 {
-    struct flyt_node_saving *saving = server->saving;
+    struct flyt_node_saving *saving = saving_at(server);
 
     if (saving && saving->stage >= ASKED && saving->stage <= STOPPED)
         fail_session(saving, -EPIPE, FLYT_NODE_LINK_LOST_TEXT);
@@ -805,7 +819,7 @@ static flyt_status check_one(const struct flyt_node_server *server, struct flyt_
 {
     const char *vm_ip = server->allocation->now.vm_ip;
 
-    if (server->state != FLYT_NODE_SERVER_SERVING || server->move || server->left_move_id || server->session_load) {
+    if (server->state != FLYT_NODE_SERVER_SERVING || server->role || server->left_move_id) {
         flyt_error_set(err, -EBUSY, "program %s of VM %.255s is on its way to a server process", server->ticket.program,
                        vm_ip);
         return FLYT_STATUS_IN_USE;
@@ -870,7 +884,8 @@ static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_
             flyt_error_set(err, -ENOMEM, "the node has no memory");
             return FLYT_STATUS_UNAVAILABLE;
         }
-        *saving = (struct flyt_node_saving){.next = checkpoint->savings,
+        *saving = (struct flyt_node_saving){.role = {&role_ops},
+                                            .next = checkpoint->savings,
                                             .checkpoint = checkpoint,
                                             .server = server,
                                             .move_id = flyt_node_random(),
@@ -880,7 +895,7 @@ static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_
                                             .read_fd = -1,
                                             .stage_ms = flyt_clock_ms()};
         snprintf(saving->program, sizeof saving->program, "%s", server->ticket.program);
-        server->saving = saving;
+        server->role = &saving->role;
         checkpoint->savings = saving;
     }
     if (checkpoint->savings)

@@ -96,12 +96,6 @@ void flyt_node_checkpoints_fini(struct flyt_node *node);
 
 /* ---- what happens ---- */
 
-/* MOVE_STATE, STOPPED, LEFT of a server that writes an image (server->saving). fd (-1: none) is taken over. */
-void flyt_node_checkpoint_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
-                                     int fd);
-/* The server has sent USE; its process has ended. */
-void flyt_node_checkpoint_use_came(struct flyt_node_server *server);
-void flyt_node_checkpoint_exit(struct flyt_node_server *server);
 /* The server's link was lost and is there again: before the commit it goes on by itself, and the checkpoint fails;
  * after it, its session is in the image, and it is ended. */
 void flyt_node_checkpoint_link_lost(struct flyt_node_server *server);

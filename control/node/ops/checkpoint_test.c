@@ -291,7 +291,7 @@ static void test_a_disk_that_does_not_answer(void **state)
         test_saving_must(test_saving_checkpoint(test, 0, leave_running));
         test_node_until(test, are_written, &is_named, "all is written");
         for (unsigned n = 0; n < 2; n++) {
-            assert_true((test_node_server(test, &programs[n])->saving == NULL) == leave_running);
+            assert_true((test_node_server(test, &programs[n])->role == NULL) == leave_running);
             assert_null(test_saving_record(test, &programs[n]));
         }
         if (leave_running)
@@ -482,7 +482,7 @@ static void test_a_program_ends_while_images_are_named(void **state)
     struct flyt_node_server *server = test_node_server(test, &programs[1]);
     flyt_node_server_end(server, "an operator has ended this session");
     assert_int_equal(server->state, FLYT_NODE_SERVER_ENDING);
-    flyt_node_checkpoint_exit(server);
+    server->role->ops->on_exit(server);
     assert_int_equal(test_saving_until(test, FLYT_SAVING_DONE).session_count, 1);
     test_saving_images_are(test, 1);
     assert_non_null(test_saving_record(test, &programs[0]));

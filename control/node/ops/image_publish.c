@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
-#include "control/node/host/disk.h"
+#include "control/node/ops/disk.h"
 #include "control/node/model/node.h"
 #include "control/node/ops/checkpointed_sessions.h"
 #include "control/node/state/image_uncommitted.h"

@@ -1,4 +1,5 @@
 #include "control/node/ops/migration_switch.h"
+#include "control/node/memory/extent.h"
 #include "control/node/model/waiting.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/grant.h"
@@ -117,7 +118,7 @@ static flyt_status check_sessions(const struct flyt_node *node, const struct fly
         if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING)
             continue;
         ++*ret_count;
-        if (server->state != FLYT_NODE_SERVER_SERVING || server->move || server->left_move_id) {
+        if (server->state != FLYT_NODE_SERVER_SERVING || flyt_node_move_at(server) || server->left_move_id) {
             flyt_error_set(err, -EBUSY, "program %s of VM %.255s is on its way to a server process",
                            server->ticket.program, allocation->now.vm_ip);
             return FLYT_STATUS_IN_USE;
@@ -280,10 +281,10 @@ const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_
     const struct flyt_node_allocation *allocation = migration->allocation;
 
     for (const struct flyt_node_server *session = migration->node->away; session; session = session->next)
-        if (session->allocation == allocation && !session->move)
+        if (session->allocation == allocation && !flyt_node_move_at(session))
             return session;
     for (const struct flyt_node_server *server = migration->node->servers; server; server = server->next)
-        if (server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING && !server->move)
+        if (server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING && !flyt_node_move_at(server))
             return server;
     return NULL;
 }

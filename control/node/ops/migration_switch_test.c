@@ -394,7 +394,7 @@ static void test_a_session_is_ended_where_it_is_to_go_on(void **state)
         test_migration_reach_target(test, &program, gpu);
         struct flyt_node_server *target = flyt_node_server_find(&test->node, program.session_id);
         assert_ptr_equal(target, test_migration_of(test)->moves->target);
-        flyt_node_move_end_session(target, "an operator has ended this session");
+        flyt_node_server_end_anywhere(target, "an operator has ended this session");
         ends_on(test, gpu);
         close(program.fd);
         test_migration_forget(test);

@@ -1,4 +1,5 @@
 #include "control/node/ops/move_state.h"
+#include "control/node/memory/extent.h"
 #include "control/node/host/machine.h"
 
 #include <errno.h>
@@ -84,6 +85,167 @@ void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_serve
                             strerror(-status));
 }
 
+/* ---- what happens to its servers ---- */
+
+/* Before LEAVE. One that was ended, or has ended its session, takes it along; what else there is goes on. */
+static void lose_running_source(struct flyt_node_move *move, const struct flyt_node_server *source)
+{
+    move->source = NULL;
+    flyt_node_move_disconnect(move);
+    if (source->state != FLYT_NODE_SERVER_ENDING || source->fault.is_hit)
+        flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
+    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending && !move->migration->is_committed)
+        flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
+    else
+        move->migration->ended_count++;
+    flyt_node_replace_end_target(move->target);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+}
+
+void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
+{
+    struct flyt_node_move *move = flyt_node_move_at(server);
+
+    if (!move && server->left_move_id)
+        flyt_node_move_source_hear_returned(server, told);
+    if (move && move->source == server)
+        flyt_node_move_source_on_message(move, told, fd);
+    else if (move && move->target == server)
+        flyt_node_move_target_on_message(move, told, fd);
+    else
+        flyt_close(fd);
+}
+
+static uint64_t us_between(uint64_t begin_ns, uint64_t end_ns)
+{
+    return begin_ns && end_ns > begin_ns ? (end_ns - begin_ns) / 1000 : 0;
+}
+
+/* One line, with all steps of its standstill one behind the other. What the source has measured itself is the first
+ * ones; `told` is the rest until its node manager knew. */
+static void log_moved(const struct flyt_node_move *move, const struct flyt_node_server *server, uint64_t now_ns)
+{
+    const struct flyt_node_move_times *times = &move->times;
+    const struct flyt_manager_link_stopped *stopped = &move->stopped;
+    uint64_t source_us = stopped->stop_us + stopped->drain_us + stopped->copy_us;
+    uint64_t until_us = us_between(times->stop_ns, times->stopped_ns);
+
+    flyt_info("session %016" PRIx64 ": has moved, vm=%s program=%s gpu=%u server_pid=%d standstill_us=%" PRIu64
+              " stop_us=%" PRIu64 " drain_us=%" PRIu64 " pages_us=%" PRIu64 " save_us=%" PRIu64 " told_us=%" PRIu64
+              " load_us=%" PRIu64 " commit_us=%" PRIu64 " come_us=%" PRIu64 " give_us=%" PRIu64 " go_on_us=%" PRIu64,
+              move->session_id, server->allocation->now.vm_ip, server->ticket.program, server->gpu->index,
+              (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
+              stopped->copy_us > stopped->save_us ? stopped->copy_us - stopped->save_us : 0, stopped->save_us,
+              until_us > source_us ? until_us - source_us : 0, us_between(times->stopped_ns, times->loaded_ns),
+              us_between(times->loaded_ns, times->leave_ns), us_between(times->leave_ns, times->client_ns),
+              us_between(times->client_ns, times->given_ns), us_between(times->given_ns, now_ns));
+}
+
+static void on_use(struct flyt_node_server *server)
+{
+    struct flyt_node_move *move = flyt_node_move_at(server);
+
+    if (move && move->source == server && move->stage == FLYT_NODE_MOVE_NEW)
+        flyt_node_migration_wake(move->migration);
+    if (!move || move->target != server || move->stage != FLYT_NODE_MOVE_GIVEN ||
+        server->state != FLYT_NODE_SERVER_SERVING)
+        return;
+    move->is_whole = server->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
+    if (move->is_whole)
+        flyt_node_migration_wake(move->migration);
+    if (server->use.is_coming)
+        return;
+    move->was_moved = true;
+    uint64_t now_ns = flyt_clock_ns();
+    move->standstill_us = us_between(move->times.stop_ns, now_ns);
+    server->role = NULL;
+    move->target = NULL;
+    move->node->sessions_moved++;
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+    log_moved(move, server, now_ns);
+    flyt_node_move_source_end(move);
+}
+
+static void on_end(struct flyt_node_server *server, const char *reason)
+{
+    struct flyt_node_move *move = flyt_node_move_at(server);
+
+    if (move && move->target == server && move->source)
+        flyt_node_server_end(move->source, reason);
+}
+
+/* Before LEAVE: whether what is at the target, or on its way there, is the session as its server process has left it.
+ */
+static bool is_all_there(const struct flyt_node_move *move, const struct flyt_node_server *source)
+{
+    if (move->stage < FLYT_NODE_MOVE_LOADING || move->stage >= FLYT_NODE_MOVE_LEFT || move->outcome ||
+        (!move->target && !move->migration->sending) || source->state != FLYT_NODE_SERVER_SERVING ||
+        source->fault.is_hit || !source->record)
+        return false;
+    return flyt_call_record_read(source->record).begun <= move->stopped.sequence;
+}
+
+static bool on_process_end(struct flyt_node_server *server)
+{
+    struct flyt_node_move *move = flyt_node_move_at(server);
+    bool is_by_will = server->state == FLYT_NODE_SERVER_ENDING && !server->fault.is_hit;
+
+    if (!move)
+        return false;
+    server->role = NULL;
+    if (move->target == server) {
+        flyt_node_move_target_lose(move, server);
+        return false;
+    }
+    if (is_all_there(move, server)) {
+        server->role = &move->role;
+        move->may_stay = flyt_node_replace_may_wait(server);
+        return true;
+    }
+    if (move->stage < FLYT_NODE_MOVE_LEFT) {
+        lose_running_source(move, server);
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->migration->sending) {
+        move->source = NULL; /* nobody misses it but who may want it back */
+        move->was_moved = true;
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && !is_by_will && move->target && !move->outcome) {
+        server->role = &move->role;
+        return true;
+    } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
+        flyt_node_extents_drop(move->node, &server->extents, server->server_id);
+        flyt_node_extents_leave(&move->kept);
+        flyt_node_share_leave(server);
+        server->allocation = NULL;
+        move->source = NULL;
+    } else {
+        move->source = NULL;
+        if (move->stage != FLYT_NODE_MOVE_OVER) {
+            if (!is_by_will)
+                flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
+            flyt_node_replace_end_target(move->target);
+            flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+        }
+    }
+    flyt_node_migration_wake(move->migration);
+    return false;
+}
+
+static bool hides(const struct flyt_node_server *server)
+{
+    return server->state == FLYT_NODE_SERVER_LEFT && flyt_node_move_at(server)->stage == FLYT_NODE_MOVE_GIVEN;
+}
+
+static const struct flyt_node_role_ops role_ops = {
+    .kind = FLYT_NODE_ROLE_MOVE,
+    .on_message = flyt_node_move_on_message,
+    .on_extent = flyt_node_move_extent,
+    .on_extent_gone = flyt_node_move_extent_gone,
+    .on_use = on_use,
+    .on_exit = on_process_end,
+    .on_end = on_end,
+    .hides = hides,
+};
+
 /* ---- beginning ---- */
 
 struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration, struct flyt_node_server *source,
@@ -93,7 +255,8 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
 
     if (!move)
         return NULL;
-    *move = (struct flyt_node_move){.migration = migration,
+    *move = (struct flyt_node_move){.role = {&role_ops},
+                                    .migration = migration,
                                     .node = source->node,
                                     .move_id = flyt_node_random(),
                                     .session_id = source->session_id,
@@ -101,7 +264,7 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
                                     .stage_ms = flyt_clock_ms(),
                                     .source = source};
     snprintf(move->program, sizeof move->program, "%s", source->ticket.program);
-    source->move = move;
+    source->role = &move->role;
     return move;
 }
 
@@ -124,9 +287,9 @@ struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move)
         return NULL;
     flyt_node_move_disconnect(move);
     if (move->source)
-        move->source->move = NULL;
+        move->source->role = NULL;
     if (move->target)
-        move->target->move = NULL;
+        move->target->role = NULL;
     flyt_node_move_target_forget(move);
     flyt_node_extents_leave(&move->kept);
     free(move);
@@ -262,21 +425,6 @@ static void begin(struct flyt_node_move *move)
         flyt_node_move_source_ask(move, NULL, NULL, 0);
 }
 
-/* Before LEAVE. One that was ended, or has ended its session, takes it along; what else there is goes on. */
-static void lose_running_source(struct flyt_node_move *move, const struct flyt_node_server *source)
-{
-    move->source = NULL;
-    flyt_node_move_disconnect(move);
-    if (source->state != FLYT_NODE_SERVER_ENDING || source->fault.is_hit)
-        flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending && !move->migration->is_committed)
-        flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
-    else
-        move->migration->ended_count++;
-    flyt_node_replace_end_target(move->target);
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-}
-
 /* Before LEAVE: its session ends, by itself or by an order. Its server says so before it goes, and connections that it
  * closes then are seen before its process has gone: what its new server says of them is no failure, nor is there
  * anybody to wait for. */
@@ -293,7 +441,7 @@ static void end_with_session(struct flyt_node_move *move)
     struct flyt_node_server *source = move->source;
 
     move->outcome = 0;
-    source->move = NULL;
+    source->role = NULL;
     lose_running_source(move, source);
 }
 
@@ -367,137 +515,6 @@ bool flyt_node_move_is_ready(const struct flyt_node_move *move)
            (move->stage == FLYT_NODE_MOVE_COPYING && move->is_ready && !move->awaited_count && !move->outcome);
 }
 
-/* ---- what happens ---- */
-
-void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
-{
-    struct flyt_node_move *move = server->move;
-
-    if (!move && server->left_move_id)
-        flyt_node_move_source_hear_returned(server, told);
-    if (move && move->source == server)
-        flyt_node_move_source_on_message(move, told, fd);
-    else if (move && move->target == server)
-        flyt_node_move_target_on_message(move, told, fd);
-    else
-        flyt_close(fd);
-}
-
-static uint64_t us_between(uint64_t begin_ns, uint64_t end_ns)
-{
-    return begin_ns && end_ns > begin_ns ? (end_ns - begin_ns) / 1000 : 0;
-}
-
-/* One line, with all steps of its standstill one behind the other. What the source has measured itself is the first
- * ones; `told` is the rest until its node manager knew. */
-static void log_moved(const struct flyt_node_move *move, const struct flyt_node_server *server, uint64_t now_ns)
-{
-    const struct flyt_node_move_times *times = &move->times;
-    const struct flyt_manager_link_stopped *stopped = &move->stopped;
-    uint64_t source_us = stopped->stop_us + stopped->drain_us + stopped->copy_us;
-    uint64_t until_us = us_between(times->stop_ns, times->stopped_ns);
-
-    flyt_info("session %016" PRIx64 ": has moved, vm=%s program=%s gpu=%u server_pid=%d standstill_us=%" PRIu64
-              " stop_us=%" PRIu64 " drain_us=%" PRIu64 " pages_us=%" PRIu64 " save_us=%" PRIu64 " told_us=%" PRIu64
-              " load_us=%" PRIu64 " commit_us=%" PRIu64 " come_us=%" PRIu64 " give_us=%" PRIu64 " go_on_us=%" PRIu64,
-              move->session_id, server->allocation->now.vm_ip, server->ticket.program, server->gpu->index,
-              (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
-              stopped->copy_us > stopped->save_us ? stopped->copy_us - stopped->save_us : 0, stopped->save_us,
-              until_us > source_us ? until_us - source_us : 0, us_between(times->stopped_ns, times->loaded_ns),
-              us_between(times->loaded_ns, times->leave_ns), us_between(times->leave_ns, times->client_ns),
-              us_between(times->client_ns, times->given_ns), us_between(times->given_ns, now_ns));
-}
-
-void flyt_node_move_use(struct flyt_node_server *server)
-{
-    struct flyt_node_move *move = server->move;
-
-    if (move && move->source == server && move->stage == FLYT_NODE_MOVE_NEW)
-        flyt_node_migration_wake(move->migration);
-    if (!move || move->target != server || move->stage != FLYT_NODE_MOVE_GIVEN ||
-        server->state != FLYT_NODE_SERVER_SERVING)
-        return;
-    move->is_whole = server->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
-    if (move->is_whole)
-        flyt_node_migration_wake(move->migration);
-    if (server->use.is_coming)
-        return;
-    move->was_moved = true;
-    uint64_t now_ns = flyt_clock_ns();
-    move->standstill_us = us_between(move->times.stop_ns, now_ns);
-    server->move = NULL;
-    move->target = NULL;
-    move->node->sessions_moved++;
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    log_moved(move, server, now_ns);
-    flyt_node_move_source_end(move);
-}
-
-void flyt_node_move_end_session(struct flyt_node_server *server, const char *reason)
-{
-    struct flyt_node_move *move = server->move;
-
-    if (move && move->target == server && move->source)
-        flyt_node_server_end(move->source, reason);
-    flyt_node_server_end(server, reason);
-}
-
-/* Before LEAVE: whether what is at the target, or on its way there, is the session as its server process has left it.
- */
-static bool is_all_there(const struct flyt_node_move *move, const struct flyt_node_server *source)
-{
-    if (move->stage < FLYT_NODE_MOVE_LOADING || move->stage >= FLYT_NODE_MOVE_LEFT || move->outcome ||
-        (!move->target && !move->migration->sending) || source->state != FLYT_NODE_SERVER_SERVING ||
-        source->fault.is_hit || !source->record)
-        return false;
-    return flyt_call_record_read(source->record).begun <= move->stopped.sequence;
-}
-
-bool flyt_node_move_exit(struct flyt_node_server *server)
-{
-    struct flyt_node_move *move = server->move;
-    bool is_by_will = server->state == FLYT_NODE_SERVER_ENDING && !server->fault.is_hit;
-
-    if (!move)
-        return false;
-    server->move = NULL;
-    if (move->target == server) {
-        flyt_node_move_target_lose(move, server);
-        return false;
-    }
-    if (is_all_there(move, server)) {
-        server->move = move;
-        move->may_stay = flyt_node_replace_may_wait(server);
-        return true;
-    }
-    if (move->stage < FLYT_NODE_MOVE_LEFT) {
-        lose_running_source(move, server);
-    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->migration->sending) {
-        move->source = NULL; /* nobody misses it but who may want it back */
-        move->was_moved = true;
-        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    } else if (move->stage == FLYT_NODE_MOVE_LEFT && !is_by_will && move->target && !move->outcome) {
-        server->move = move;
-        return true;
-    } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
-        flyt_node_extents_drop(move->node, &server->extents, server->server_id);
-        flyt_node_extents_leave(&move->kept);
-        flyt_node_share_leave(server);
-        server->allocation = NULL;
-        move->source = NULL;
-    } else {
-        move->source = NULL;
-        if (move->stage != FLYT_NODE_MOVE_OVER) {
-            if (!is_by_will)
-                flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-            flyt_node_replace_end_target(move->target);
-            flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-        }
-    }
-    flyt_node_migration_wake(move->migration);
-    return false;
-}
-
 /* A client that it was given back to may never have come there: it comes again. */
 static const char *keep_left(struct flyt_node_server *server, struct flyt_node_move *move, uint64_t left_move_id)
 {
@@ -513,7 +530,8 @@ static const char *keep_left(struct flyt_node_server *server, struct flyt_node_m
 
 const char *flyt_node_move_link_lost(struct flyt_node_server *server, uint64_t left_move_id)
 {
-    struct flyt_node_move *move = server->move && server->move->source == server ? server->move : NULL;
+    struct flyt_node_move *move =
+        flyt_node_move_at(server) && flyt_node_move_at(server)->source == server ? flyt_node_move_at(server) : NULL;
 
     if (left_move_id)
         return keep_left(server, move, left_move_id);
@@ -526,20 +544,14 @@ const char *flyt_node_move_link_lost(struct flyt_node_server *server, uint64_t l
 
 void flyt_node_move_forget(struct flyt_node_server *session)
 {
-    struct flyt_node_move *move = session->move;
+    struct flyt_node_move *move = flyt_node_move_at(session);
 
     if (!move)
         return;
     if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     move->source = NULL;
-    session->move = NULL;
+    session->role = NULL;
     flyt_node_replace_end_target(move->target);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-}
-
-bool flyt_node_move_hides(const struct flyt_node_server *server)
-{
-    return server->has_gone ||
-           (server->state == FLYT_NODE_SERVER_LEFT && server->move && server->move->stage == FLYT_NODE_MOVE_GIVEN);
 }

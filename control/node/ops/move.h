@@ -108,6 +108,7 @@ struct flyt_node_move_times {
 };
 
 struct flyt_node_move {
+    struct flyt_node_role role;  /* of both servers; first */
     struct flyt_node_move *next; /* of its migration */
     struct flyt_node_migration *migration;
     struct flyt_node *node;
@@ -182,20 +183,6 @@ struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migrat
 
 /* ---- what happens ---- */
 
-/* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED. fd (-1: none) is taken over. */
-void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
-                               int fd);
-/* The server has new memory, which is held; it has it no more; it has sent USE. */
-void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd);
-void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
-void flyt_node_move_use(struct flyt_node_server *server);
-/* The server's session is to end for this reason, wherever it is: a target would only give it back to its source. */
-void flyt_node_move_end_session(struct flyt_node_server *server, const char *reason);
-/*
- * The server's process has ended. What that means for the session is seen to here: where it goes on elsewhere
- * server->allocation is NULL afterwards. True: it waits for its client, to be given to the target (replace.h).
- */
-bool flyt_node_move_exit(struct flyt_node_server *server);
 /*
  * The server's link was lost and is there again, all of its messages were heard, and the server says which move it was
  * left in (0: none). A source that had not left goes on by itself: before LEAVE the move fails by that, after it all
@@ -227,7 +214,14 @@ void flyt_node_move_charge_back(struct flyt_node_move *move, uint64_t target_id)
 /* SESSION was sent: the session's memory is the target's, which has its server id. */
 void flyt_node_move_given(struct flyt_node_move *move);
 
-/* Whether the server is the one of two that is not to be shown as its session's. */
-bool flyt_node_move_hides(const struct flyt_node_server *server);
+/* The move that a server has a part in; NULL: none. */
+static inline struct flyt_node_move *flyt_node_move_at(const struct flyt_node_server *server)
+{
+    return server->role && server->role->ops->kind == FLYT_NODE_ROLE_MOVE ? (struct flyt_node_move *)server->role
+                                                                          : NULL;
+}
+/* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED of any server. fd (-1: none) is taken over. */
+void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
+                               int fd);
 
 #endif

@@ -1,4 +1,5 @@
 #include "control/node/ops/move_state.h"
+#include "control/node/memory/extent.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -133,7 +134,7 @@ void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_mana
 
 bool flyt_node_move_is_undecided(const struct flyt_node_server *session)
 {
-    return session->move && session->move->stage < FLYT_NODE_MOVE_LEFT;
+    return flyt_node_move_at(session) && flyt_node_move_at(session)->stage < FLYT_NODE_MOVE_LEFT;
 }
 
 int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation, const void *token,
@@ -144,17 +145,17 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
     for (; source; source = source->next)
         if (source->allocation == allocation && source->state != FLYT_NODE_SERVER_ENDING &&
             bytes == sizeof source->token &&
-            ((source->state == FLYT_NODE_SERVER_LEFT && source->move) || source->left_move_id ||
-             (source->move && source->move->is_taken_back)) &&
+            ((source->state == FLYT_NODE_SERVER_LEFT && flyt_node_move_at(source)) || source->left_move_id ||
+             (flyt_node_move_at(source) && flyt_node_move_at(source)->is_taken_back)) &&
             flyt_equal_in_constant_time(source->token, token, bytes))
             break;
     const struct flyt_node_migration *left = flyt_node_send_left(allocation);
-    if (left && (!source || (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)))
+    if (left && (!source || (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)))
         return flyt_error_set(err, -EBUSY, "the session goes on at node %.255s: ask where that is",
                               *left->sending->node ? left->sending->node : "(another one)");
     if (!source)
         return -ENOENT;
-    struct flyt_node_move *move = source->move;
+    struct flyt_node_move *move = flyt_node_move_at(source);
     if (!move && source->came_with)
         return flyt_error_set(err, -EBUSY, "it is not known yet where the session goes on");
     if (move)
@@ -176,9 +177,9 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
 int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
                                const void *record, size_t bytes)
 {
-    if (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)
-        source->move->times.client_ns = flyt_clock_ns();
-    if (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)
-        return flyt_node_replace_give(source->move->target, source, ticket, fd, record, bytes);
+    if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
+        flyt_node_move_at(source)->times.client_ns = flyt_clock_ns();
+    if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
+        return flyt_node_replace_give(flyt_node_move_at(source)->target, source, ticket, fd, record, bytes);
     return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);
 }

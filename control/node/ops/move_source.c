@@ -1,4 +1,5 @@
 #include "control/node/ops/move_state.h"
+#include "control/node/memory/extent.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -131,7 +132,7 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
     if (source->link_fd < 0)
         return -EPIPE;
     struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_TAKE_BACK);
-    message->stop.move_id = source->move ? source->move->move_id : source->left_move_id;
+    message->stop.move_id = flyt_node_move_at(source) ? flyt_node_move_at(source)->move_id : source->left_move_id;
     if (source->is_encrypted)
         memcpy(message->stop.channel_key, ticket->channel_key, sizeof message->stop.channel_key);
     message->data_bytes = (uint32_t)bytes;
@@ -145,9 +146,9 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
     flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
     source->has_gone = false;
     source->use.is_replaceable = 0;
-    if (source->move) {
-        source->move->is_taken_back = true;
-        source->move->stage_ms = flyt_clock_ms();
+    if (flyt_node_move_at(source)) {
+        flyt_node_move_at(source)->is_taken_back = true;
+        flyt_node_move_at(source)->stage_ms = flyt_clock_ms();
     }
     flyt_info("session %016" PRIx64 ": goes on where it was, vm=%s program=%s server_pid=%d", source->session_id,
               source->allocation->now.vm_ip, source->ticket.program, (int)source->pid);
@@ -316,7 +317,7 @@ void flyt_node_move_source_let_go(struct flyt_node_move *move)
 {
     if (!move->source)
         return;
-    move->source->move = NULL;
+    move->source->role = NULL;
     move->source = NULL;
 }
 

@@ -108,4 +108,8 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
 /* GIVEN, and its target has gone: what that had of the session is the source's again. */
 void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_server *target);
 
+/* The source has new memory, which is held; it has it no more. */
+void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd);
+void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
+
 #endif

@@ -1,4 +1,5 @@
 #include "control/node/ops/move_state.h"
+#include "control/node/memory/extent.h"
 #include "control/node/link/starts.h"
 
 #include <errno.h>
@@ -75,7 +76,7 @@ static bool has_memory_there(const struct flyt_node_move *move)
 
 void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd)
 {
-    struct flyt_node_move *move = server->move;
+    struct flyt_node_move *move = flyt_node_move_at(server);
 
     if (move && move->source == server && has_memory_there(move))
         add_extent(move, extent, fd);
@@ -118,7 +119,7 @@ static void drop_made(struct flyt_node_move *move, uint64_t extent_id)
 
 void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
 {
-    struct flyt_node_move *move = server->move;
+    struct flyt_node_move *move = flyt_node_move_at(server);
 
     if (move && move->target == server && flyt_node_move_is_by_host(move) && move->stage <= FLYT_NODE_MOVE_LOADING) {
         drop_made(move, extent_id);
@@ -220,7 +221,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
     const struct flyt_node_allocation *allocation = move->source->allocation;
 
     move->target = target;
-    target->move = move;
+    target->role = &move->role;
     flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
     flyt_node_cgroups_enter(&move->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);

@@ -611,8 +611,7 @@ static void test_sessions_are_ended(void **state)
     bring_and_switch(test, sources, 3);
     test_source_go_on(test, &sources[1], &programs[1]);
     struct flyt_node_server *server = test_node_server(test, &programs[1]);
-    flyt_node_session_load_end_session(server, "an operator has ended this session");
-    flyt_node_server_end(server, "an operator has ended this session");
+    flyt_node_server_end_anywhere(server, "an operator has ended this session");
     test_program_say(test, &programs[1], NULL, "killed: an operator has ended this session");
     close(programs[1].fd);
     flyt_node_replace_end(flyt_node_replace_find(&test->node, sources[2].session_id),

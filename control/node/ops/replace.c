@@ -1,4 +1,6 @@
 #include "control/node/ops/replace.h"
+#include "control/node/link/broker.h"
+#include "control/node/memory/extent.h"
 #include "control/node/model/waiting.h"
 #include "control/node/link/starts.h"
 
@@ -55,7 +57,7 @@ static void print_id(const struct flyt_node_server *session, char *text)
 /* Whether its server was prepared for it, and has its memory. */
 static bool has_memory(const struct flyt_node_server *session)
 {
-    return session->move || session->prepared;
+    return flyt_node_move_at(session) || session->prepared;
 }
 
 /* The server that is being given it; NULL: none. */
@@ -240,7 +242,8 @@ struct flyt_node_server *flyt_node_replace_find(const struct flyt_node *node, ui
 /* It will go on at a server that was prepared for it there, which has a client slot. */
 static bool has_slot(const struct flyt_node_server *session, const struct flyt_node_gpu *gpu)
 {
-    const struct flyt_node_server *server = session->move ? session->move->target : session->prepared;
+    const struct flyt_node_server *server =
+        flyt_node_move_at(session) ? flyt_node_move_at(session)->target : session->prepared;
 
     return server && server->gpu == gpu;
 }
@@ -279,7 +282,8 @@ static bool may_end(struct flyt_node_server *server)
 /* Where its session goes on, or whether it is to wait for a restore, is somebody else's to decide. */
 static bool is_undecided(const struct flyt_node_server *server)
 {
-    return server->move || server->left_move_id || server->saving;
+    return server->left_move_id || (server->role && (server->role->ops->kind == FLYT_NODE_ROLE_MOVE ||
+                                                     server->role->ops->kind == FLYT_NODE_ROLE_SAVE));
 }
 
 static int tell_undecided(struct flyt_error *err)
@@ -417,14 +421,14 @@ static int take_entries(const struct flyt_node_server *session, uint64_t server_
 {
     if (session->prepared && flyt_fault_point("node.load.client") == FLYT_FAULT_ERROR)
         return -EIO;
-    return session->move ? flyt_node_move_charge(session->move, server_id)
-                         : move_entries(session, session->server_id, server_id);
+    return flyt_node_move_at(session) ? flyt_node_move_charge(flyt_node_move_at(session), server_id)
+                                      : move_entries(session, session->server_id, server_id);
 }
 
 static void put_entries_back(const struct flyt_node_server *session, uint64_t server_id)
 {
-    if (session->move)
-        flyt_node_move_charge_back(session->move, server_id);
+    if (flyt_node_move_at(session))
+        flyt_node_move_charge_back(flyt_node_move_at(session), server_id);
     else
         move_entries(session, server_id, session->server_id);
 }
@@ -447,12 +451,12 @@ static void go_on(struct flyt_node_server *server, const struct flyt_manager_lin
     server->use.is_coming = 1;
     server->use.is_ending = 0;
     snprintf(server->why_not, sizeof server->why_not, "its client makes its objects again");
-    bool is_moved = session->move != NULL, is_restored = session->prepared != NULL;
+    bool is_moved = flyt_node_move_at(session) != NULL, is_restored = session->prepared != NULL;
     bool has_process = session->state != FLYT_NODE_SERVER_AWAY;
     if (!is_moved && !is_restored)
         server->replacement = session->replacement;
     if (is_moved)
-        flyt_node_move_given(session->move);
+        flyt_node_move_given(flyt_node_move_at(session));
     else
         flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
     flyt_node_broker_move(session, server);
@@ -546,8 +550,8 @@ static void describe(const struct flyt_node_server *session, bool is_ahead, stru
         ret_resume->completed = left_at.completed;
         ret_resume->error_count = left_at.error_count;
     }
-    if (session->move)
-        flyt_node_move_describe(session->move, ret_resume);
+    if (flyt_node_move_at(session))
+        flyt_node_move_describe(flyt_node_move_at(session), ret_resume);
     else if (session->prepared)
         flyt_node_session_load_describe(session, ret_resume);
 }
@@ -689,8 +693,8 @@ struct flyt_node_server *flyt_node_replace_server(const struct flyt_node_server 
 
     if (flyt_node_move_is_undecided(session))
         return NULL;
-    if (session->move) /* one has been prepared for it */
-        server = session->move->target;
+    if (flyt_node_move_at(session)) /* one has been prepared for it */
+        server = flyt_node_move_at(session)->target;
     if (server && server->hand_over)
         return flyt_node_replace_has_come(server) ? NULL : server;
     return server || has_memory(session) ? server : flyt_node_starts_take(session->node, session->gpu);

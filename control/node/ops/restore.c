@@ -11,7 +11,7 @@
 #include "control/base/worker.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/checkpoint.h"
-#include "control/node/host/disk.h"
+#include "control/node/ops/disk.h"
 #include "control/node/ops/session_load.h"
 #include "control/node/ops/image_scan.h"
 #include "control/node/ops/migration.h"

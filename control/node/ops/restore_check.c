@@ -37,7 +37,7 @@ static void let_go_of_server(struct flyt_node_restore_check *restore_check)
     restore_check->server = NULL;
     if (!server)
         return;
-    server->restore_check = NULL;
+    server->role = NULL;
     flyt_node_link_queue_clear(&server->queue);
     flyt_node_server_end(server, NULL);
 }
@@ -64,12 +64,64 @@ __attribute__((format(printf, 4, 5))) static void conclude(struct flyt_node_rest
     set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_OVER);
 }
 
+/* ---- what its server says ---- */
+
+static void on_prepared(struct flyt_node_restore_check *restore_check, const struct flyt_manager_link_message *told)
+{
+    const struct flyt_manager_link_prepared *prepared = &told->prepared;
+    const char *sentence = told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome);
+    bool is_its = restore_check->stage == FLYT_NODE_RESTORE_CHECK_TRYING && prepared->move_id == restore_check->move_id;
+
+    if (is_its && !prepared->outcome)
+        conclude(restore_check, FLYT_NODE_RESTORE_CHECK_GOOD, 0, "%s", "");
+    else if (is_its && prepared->outcome != -ENOMEM)
+        conclude(restore_check, FLYT_NODE_RESTORE_CHECK_BAD, prepared->outcome, "%s", sentence);
+    else if (prepared->outcome) /* it has no room beside the program's, or could not even begin */
+        conclude(restore_check, FLYT_NODE_RESTORE_CHECK_UNKNOWN, prepared->outcome, "%s", sentence);
+    else if (restore_check->stage == FLYT_NODE_RESTORE_CHECK_PREPARING && !prepared->move_id)
+        set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_READY);
+}
+
+static void on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
+{
+    flyt_close(fd); /* it is to make no memory */
+    if (told->kind == FLYT_MANAGER_LINK_PREPARED)
+        on_prepared((struct flyt_node_restore_check *)server->role, told);
+}
+
+static bool on_process_end(struct flyt_node_server *server)
+{
+    struct flyt_node_restore_check *restore_check = (struct flyt_node_restore_check *)server->role;
+
+    bool was_trying = restore_check->stage == FLYT_NODE_RESTORE_CHECK_TRYING;
+    server->role = NULL;
+    restore_check->server = NULL;
+    if (restore_check->server_count < FLYT_NODE_RESTORE_CHECK_SERVERS) {
+        restore_check->wanted_ms = flyt_clock_ms();
+        set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_WANTING);
+        return false;
+    }
+    conclude(restore_check, was_trying ? FLYT_NODE_RESTORE_CHECK_BAD : FLYT_NODE_RESTORE_CHECK_UNKNOWN, -EPIPE,
+             "%u server processes have ended unexpectedly in which it was tried, one after the other",
+             restore_check->server_count);
+    return false;
+}
+
+static const struct flyt_node_role_ops role_ops = {
+    .kind = FLYT_NODE_ROLE_CHECK,
+    .on_message = on_message,
+    .on_exit = on_process_end,
+};
+
+/* ---- beginning and end ---- */
+
 void flyt_node_restore_check_begin(struct flyt_node_restore_check *restore_check, const struct flyt_node_server *source,
                                    struct flyt_tally *left, void (*wake)(void *user), void *user)
 {
     struct flyt_node *node = source->node;
 
-    *restore_check = (struct flyt_node_restore_check){.next = node->restore_checks,
+    *restore_check = (struct flyt_node_restore_check){.role = {&role_ops},
+                                                      .next = node->restore_checks,
                                                       .node = node,
                                                       .source = source,
                                                       .left = left,
@@ -153,7 +205,7 @@ static void prepare(struct flyt_node_restore_check *restore_check, struct flyt_n
 
     restore_check->server = server;
     restore_check->server_count++;
-    server->restore_check = restore_check;
+    server->role = &restore_check->role;
     server->server_id = flyt_node_random();
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_PREPARING);
     set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_PREPARING);
@@ -236,51 +288,6 @@ void flyt_node_restore_check_advance(struct flyt_node_restore_check *restore_che
     default:
         break;
     }
-}
-
-/* ---- what its server says ---- */
-
-static void on_prepared(struct flyt_node_restore_check *restore_check, const struct flyt_manager_link_message *told)
-{
-    const struct flyt_manager_link_prepared *prepared = &told->prepared;
-    const char *sentence = told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome);
-    bool is_its = restore_check->stage == FLYT_NODE_RESTORE_CHECK_TRYING && prepared->move_id == restore_check->move_id;
-
-    if (is_its && !prepared->outcome)
-        conclude(restore_check, FLYT_NODE_RESTORE_CHECK_GOOD, 0, "%s", "");
-    else if (is_its && prepared->outcome != -ENOMEM)
-        conclude(restore_check, FLYT_NODE_RESTORE_CHECK_BAD, prepared->outcome, "%s", sentence);
-    else if (prepared->outcome) /* it has no room beside the program's, or could not even begin */
-        conclude(restore_check, FLYT_NODE_RESTORE_CHECK_UNKNOWN, prepared->outcome, "%s", sentence);
-    else if (restore_check->stage == FLYT_NODE_RESTORE_CHECK_PREPARING && !prepared->move_id)
-        set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_READY);
-}
-
-void flyt_node_restore_check_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told,
-                                        int fd)
-{
-    flyt_close(fd); /* it is to make no memory */
-    if (told->kind == FLYT_MANAGER_LINK_PREPARED)
-        on_prepared(server->restore_check, told);
-}
-
-void flyt_node_restore_check_exit(struct flyt_node_server *server)
-{
-    struct flyt_node_restore_check *restore_check = server->restore_check;
-
-    if (!restore_check)
-        return;
-    bool was_trying = restore_check->stage == FLYT_NODE_RESTORE_CHECK_TRYING;
-    server->restore_check = NULL;
-    restore_check->server = NULL;
-    if (restore_check->server_count < FLYT_NODE_RESTORE_CHECK_SERVERS) {
-        restore_check->wanted_ms = flyt_clock_ms();
-        set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_WANTING);
-        return;
-    }
-    conclude(restore_check, was_trying ? FLYT_NODE_RESTORE_CHECK_BAD : FLYT_NODE_RESTORE_CHECK_UNKNOWN, -EPIPE,
-             "%u server processes have ended unexpectedly in which it was tried, one after the other",
-             restore_check->server_count);
 }
 
 unsigned flyt_node_restore_check_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu)

@@ -48,6 +48,7 @@ enum flyt_node_restore_check_result {
 
 /* All zero: NONE. Embedded in its owner's object. */
 struct flyt_node_restore_check {
+    struct flyt_node_role role;           /* of its server; first */
     struct flyt_node_restore_check *next; /* in node->restore_checks */
     struct flyt_node *node;
     const struct flyt_node_server *source; /* whose session it is; its owner ends the trial before that one goes */
@@ -80,11 +81,6 @@ void flyt_node_restore_check_end(struct flyt_node_restore_check *restore_check);
 
 /* ---- what happens ---- */
 
-/* PREPARED of its server (server->restore_check). fd (-1: none) is taken over. */
-void flyt_node_restore_check_on_message(struct flyt_node_server *server,
-                                        const struct flyt_manager_link_message *message, int fd);
-/* Its process has ended. */
-void flyt_node_restore_check_exit(struct flyt_node_server *server);
 /* How many want a warm server on the GPU. */
 unsigned flyt_node_restore_check_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 

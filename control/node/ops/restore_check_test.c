@@ -22,7 +22,7 @@ static void are_as_before(struct test_node *test, struct test_program *programs,
     assert_null(test->node.restore_checks);
     assert_null(test->node.state.checkpointed);
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        assert_true(!server->restore_check && server->state != FLYT_NODE_SERVER_PREPARING);
+        assert_true(!(struct flyt_node_restore_check *)server->role && server->state != FLYT_NODE_SERVER_PREPARING);
     test_saving_images_are(test, 0);
     test_saving_has_memory(test, programs, count);
 }

@@ -103,7 +103,7 @@ static void test_it_is_sent_back_before_it_has_left(void **state)
 /* Whether its server has said so, and that was read. */
 static bool goes_on(struct test_node *test, void *program)
 {
-    return !test_node_server(test, program)->move;
+    return !flyt_node_move_at(test_node_server(test, program));
 }
 
 /* Sent back, and its client does not come. */

@@ -207,7 +207,7 @@ static bool is_in_move(struct test_node *test, void *program)
 {
     const struct flyt_node_server *server = test_node_server(test, program);
 
-    return server && server->move && server->move->stage == FLYT_NODE_MOVE_COPYING;
+    return server && flyt_node_move_at(server) && flyt_node_move_at(server)->stage == FLYT_NODE_MOVE_COPYING;
 }
 
 static void test_a_program_that_begins_joins(void **state)
@@ -668,7 +668,7 @@ static void test_a_session_is_ended_when_it_has_arrived(void **state)
     struct test_program programs[2];
 
     test_send_arrive(far, programs, 2);
-    flyt_node_move_end_session(test_node_server(test, &programs[0]), "an operator has ended this session");
+    flyt_node_server_end_anywhere(test_node_server(test, &programs[0]), "an operator has ended this session");
     test_send_failed(far, "it has ended while it stood still");
     close(programs[0].fd);
     test_send_stayed(far, &programs[1], 1);

@@ -1,4 +1,5 @@
 #include "control/node/ops/session_load.h"
+#include "control/node/memory/extent.h"
 #include "control/node/model/waiting.h"
 #include "control/node/link/starts.h"
 #include "control/node/ops/room.h"
@@ -37,13 +38,187 @@ static struct flyt_node_allocation *allocation_of(const struct flyt_node_session
     return flyt_node_allocation_find(session_load->node, session_load->its.allocation_id);
 }
 
+/* ---- what its server says ---- */
+
+#define FAIL(session_load, status, ...)                                                                                \
+    flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_FAILED, status, __VA_ARGS__)
+
+/* What is held of the slot is charged, whatever was charged before the restart. */
+static int charge_held(const struct flyt_node_session_load *session_load, unsigned slot)
+{
+    const struct flyt_node_server *session = session_load->session;
+    struct flyt_ledger *ledger = session->allocation->slots[slot].ledger;
+    uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
+    uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, slot);
+
+    return held_bytes > charged_bytes ? flyt_ledger_charge_for(ledger, session->server_id, held_bytes - charged_bytes)
+                                      : 0;
+}
+
+/* All of it is there: what more is charged was not let go of in time. */
+static void credit_rest(const struct flyt_node_session_load *session_load)
+{
+    const struct flyt_node_server *session = session_load->session;
+
+    for (unsigned i = 0; i < session->allocation->now.slots.slots_len; i++) {
+        struct flyt_ledger *ledger = session->allocation->slots[i].ledger;
+        uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
+        uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, i);
+        if (charged_bytes > held_bytes)
+            flyt_ledger_release(ledger, session->server_id, charged_bytes - held_bytes);
+    }
+}
+
+static void on_made(struct flyt_node_session_load *session_load, const struct flyt_manager_link_made *made, int fd)
+{
+    struct flyt_node_server *session = session_load->session;
+    const struct flyt_node_allocation *allocation = session->allocation;
+    const struct flyt_manager_link_extent *extent = &made->extent;
+
+    if (made->outcome || extent->slot >= allocation->now.slots.slots_len) {
+        flyt_close(fd);
+        FAIL(session_load, FLYT_STATUS_NO_CAPACITY, "its memory cannot be made: %s",
+             made->outcome ? strerror(-made->outcome) : "it has a device that its VM has not");
+        return;
+    }
+    if (flyt_node_session_load_is_made_to_fail(session_load, "node.load.made")) {
+        flyt_close(fd);
+        return;
+    }
+    int status = flyt_node_extent_add(session_load->node, &session->extents, session->server_id, extent, fd);
+    if (status) {
+        FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its memory cannot be held: %s", strerror(-status));
+        return;
+    }
+    status = session_load->is_returned
+                 ? charge_held(session_load, extent->slot)
+                 : flyt_ledger_charge_for(allocation->slots[extent->slot].ledger, session->server_id, extent->bytes);
+    if (status)
+        FAIL(session_load, status == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
+             "its VM has no room for its memory, %" PRIu64 " bytes so far: %s", session->extents.bytes,
+             strerror(-status));
+}
+
+static void on_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
+{
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
+    uint64_t bytes;
+    unsigned slot;
+
+    if (server->allocation || session_load->stage != FLYT_NODE_SESSION_LOAD_LOADING)
+        return;
+    struct flyt_node_server *session = session_load->session;
+    int status =
+        flyt_node_extent_remove(session_load->node, &session->extents, session->server_id, extent_id, &slot, &bytes);
+    if (!status)
+        status = flyt_ledger_release(session->allocation->slots[slot].ledger, session->server_id, bytes);
+    if (status)
+        FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process gives back memory that it did not have: %s",
+             strerror(-status));
+}
+
+static void on_prepared(struct flyt_node_session_load *session_load, const struct flyt_manager_link_message *told)
+{
+    const struct flyt_manager_link_prepared *prepared = &told->prepared;
+
+    if (prepared->outcome) {
+        bool is_its =
+            session_load->stage == FLYT_NODE_SESSION_LOAD_LOADING && prepared->move_id == session_load->move_id;
+        flyt_node_session_load_fail(session_load,
+                                    is_its ? FLYT_NODE_SESSION_LOAD_REFUSED : FLYT_NODE_SESSION_LOAD_FAILED,
+                                    prepared->outcome == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
+                                    "%s", told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
+    } else if (session_load->stage == FLYT_NODE_SESSION_LOAD_PREPARING && !prepared->move_id) {
+        set_stage(session_load, FLYT_NODE_SESSION_LOAD_LOADING);
+        if (flyt_node_session_load_is_made_to_fail(session_load, "node.load.begin"))
+            return;
+        int status = session_load->ops->load(session_load);
+        if (status)
+            FAIL(session_load, FLYT_STATUS_UNAVAILABLE,
+                 "its new server process cannot be given what it is made from: %s", strerror(-status));
+    } else if (session_load->stage == FLYT_NODE_SESSION_LOAD_LOADING && prepared->move_id == session_load->move_id) {
+        if (session_load->is_running && prepared->has_stopped) { /* its client may not know what it had done there */
+            session_load->session->has_left_at = true;
+            session_load->session->left_at = (struct flyt_call_state){prepared->sequence, prepared->sequence,
+                                                                      prepared->sequence, prepared->error_count};
+        }
+        if (session_load->is_returned)
+            credit_rest(session_load);
+        set_stage(session_load, FLYT_NODE_SESSION_LOAD_LOADED);
+        session_load->ops->loaded(session_load, prepared);
+    }
+}
+
+static void on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
+{
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
+
+    if (told->kind == FLYT_MANAGER_LINK_MADE && session_load->stage == FLYT_NODE_SESSION_LOAD_LOADING) {
+        on_made(session_load, &told->made, fd);
+        return;
+    }
+    flyt_close(fd);
+    if (told->kind == FLYT_MANAGER_LINK_PREPARED)
+        on_prepared(session_load, told);
+}
+
+static void on_use(struct flyt_node_server *server)
+{
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
+
+    if (session_load->stage != FLYT_NODE_SESSION_LOAD_GIVEN || server->state != FLYT_NODE_SERVER_SERVING)
+        return;
+    session_load->is_whole = server->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
+    if (session_load->is_whole)
+        session_load->ops->wake(session_load);
+    if (server->use.is_coming)
+        return;
+    server->role = NULL;
+    session_load->target = NULL;
+    session_load->goes_on = true;
+    set_stage(session_load, FLYT_NODE_SESSION_LOAD_OVER);
+    session_load->ops->gone_on(session_load, server);
+}
+
+static bool on_process_end(struct flyt_node_server *server)
+{
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
+
+    server->role = NULL;
+    session_load->target = NULL;
+    if (session_load->session)
+        session_load->session->prepared = NULL;
+    FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process has ended before it went on there");
+    session_load->ops->wake(session_load); /* one that was over is done */
+    return false;
+}
+
+static void on_end(struct flyt_node_server *server, const char *reason)
+{
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
+
+    server->role = NULL;
+    session_load->target = NULL;
+    flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_ENDED, FLYT_STATUS_CONFLICT, "%s", reason);
+}
+
+static const struct flyt_node_role_ops role_ops = {
+    .kind = FLYT_NODE_ROLE_LOAD,
+    .on_message = on_message,
+    .on_extent_gone = on_extent_gone,
+    .on_use = on_use,
+    .on_exit = on_process_end,
+    .on_end = on_end,
+};
+
 /* ---- beginning and end ---- */
 
 void flyt_node_session_load_init(struct flyt_node_session_load *session_load, struct flyt_node *node,
                                  const struct flyt_node_session_load_ops *ops,
                                  const struct flyt_node_session_load_session *its)
 {
-    *session_load = (struct flyt_node_session_load){.next = node->session_loads,
+    *session_load = (struct flyt_node_session_load){.role = {&role_ops},
+                                                    .next = node->session_loads,
                                                     .node = node,
                                                     .ops = ops,
                                                     .its = *its,
@@ -76,7 +251,7 @@ void flyt_node_session_load_fini(struct flyt_node_session_load *session_load)
     else if (session_load->session)
         session_load->session->prepared = NULL;
     if (session_load->target)
-        session_load->target->session_load = NULL;
+        session_load->target->role = NULL;
     while (*link != session_load)
         link = &(*link)->next;
     *link = session_load->next;
@@ -122,9 +297,6 @@ void flyt_node_session_load_fail(struct flyt_node_session_load *session_load, en
     flyt_node_session_load_drop(session_load, sentence);
     session_load->ops->failed(session_load, how, status, sentence);
 }
-
-#define FAIL(session_load, status, ...)                                                                                \
-    flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_FAILED, status, __VA_ARGS__)
 
 bool flyt_node_session_load_is_made_to_fail(struct flyt_node_session_load *session_load, const char *point)
 {
@@ -251,7 +423,7 @@ static void prepare(struct flyt_node_session_load *session_load, struct flyt_nod
         return;
     }
     session_load->target = target;
-    target->session_load = session_load;
+    target->role = &session_load->role;
     flyt_node_charge_lend(target, session_load->session);
     flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
     flyt_node_cgroups_enter(&session_load->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
@@ -346,7 +518,7 @@ int flyt_node_session_load_return(struct flyt_node_session_load *session_load, s
     session_load->is_returned = true;
     session_load->move_id = move_id;
     session_load->target = target;
-    target->session_load = session_load;
+    target->role = &session_load->role;
     flyt_node_charge_lend(target, session_load->session);
     flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
     struct flyt_node_server *session = session_load->session;
@@ -377,32 +549,6 @@ static int take_back_entries(const struct flyt_node_session_load *session_load)
             status = 0;
     }
     return status;
-}
-
-/* What is held of the slot is charged, whatever was charged before the restart. */
-static int charge_held(const struct flyt_node_session_load *session_load, unsigned slot)
-{
-    const struct flyt_node_server *session = session_load->session;
-    struct flyt_ledger *ledger = session->allocation->slots[slot].ledger;
-    uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
-    uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, slot);
-
-    return held_bytes > charged_bytes ? flyt_ledger_charge_for(ledger, session->server_id, held_bytes - charged_bytes)
-                                      : 0;
-}
-
-/* All of it is there: what more is charged was not let go of in time. */
-static void credit_rest(const struct flyt_node_session_load *session_load)
-{
-    const struct flyt_node_server *session = session_load->session;
-
-    for (unsigned i = 0; i < session->allocation->now.slots.slots_len; i++) {
-        struct flyt_ledger *ledger = session->allocation->slots[i].ledger;
-        uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
-        uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, i);
-        if (charged_bytes > held_bytes)
-            flyt_ledger_release(ledger, session->server_id, charged_bytes - held_bytes);
-    }
 }
 
 void flyt_node_session_load_welcome(struct flyt_node_session_load *session_load)
@@ -461,146 +607,6 @@ void flyt_node_session_load_expect(struct flyt_node_session_load *session_load)
     flyt_node_replace_expect(session_load->session);
 }
 
-/* ---- what servers say ---- */
-
-static void on_made(struct flyt_node_session_load *session_load, const struct flyt_manager_link_made *made, int fd)
-{
-    struct flyt_node_server *session = session_load->session;
-    const struct flyt_node_allocation *allocation = session->allocation;
-    const struct flyt_manager_link_extent *extent = &made->extent;
-
-    if (made->outcome || extent->slot >= allocation->now.slots.slots_len) {
-        flyt_close(fd);
-        FAIL(session_load, FLYT_STATUS_NO_CAPACITY, "its memory cannot be made: %s",
-             made->outcome ? strerror(-made->outcome) : "it has a device that its VM has not");
-        return;
-    }
-    if (flyt_node_session_load_is_made_to_fail(session_load, "node.load.made")) {
-        flyt_close(fd);
-        return;
-    }
-    int status = flyt_node_extent_add(session_load->node, &session->extents, session->server_id, extent, fd);
-    if (status) {
-        FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its memory cannot be held: %s", strerror(-status));
-        return;
-    }
-    status = session_load->is_returned
-                 ? charge_held(session_load, extent->slot)
-                 : flyt_ledger_charge_for(allocation->slots[extent->slot].ledger, session->server_id, extent->bytes);
-    if (status)
-        FAIL(session_load, status == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
-             "its VM has no room for its memory, %" PRIu64 " bytes so far: %s", session->extents.bytes,
-             strerror(-status));
-}
-
-void flyt_node_session_load_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
-{
-    struct flyt_node_session_load *session_load = server->session_load;
-    uint64_t bytes;
-    unsigned slot;
-
-    if (session_load->stage != FLYT_NODE_SESSION_LOAD_LOADING)
-        return;
-    struct flyt_node_server *session = session_load->session;
-    int status =
-        flyt_node_extent_remove(session_load->node, &session->extents, session->server_id, extent_id, &slot, &bytes);
-    if (!status)
-        status = flyt_ledger_release(session->allocation->slots[slot].ledger, session->server_id, bytes);
-    if (status)
-        FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process gives back memory that it did not have: %s",
-             strerror(-status));
-}
-
-static void on_prepared(struct flyt_node_session_load *session_load, const struct flyt_manager_link_message *told)
-{
-    const struct flyt_manager_link_prepared *prepared = &told->prepared;
-
-    if (prepared->outcome) {
-        bool is_its =
-            session_load->stage == FLYT_NODE_SESSION_LOAD_LOADING && prepared->move_id == session_load->move_id;
-        flyt_node_session_load_fail(session_load,
-                                    is_its ? FLYT_NODE_SESSION_LOAD_REFUSED : FLYT_NODE_SESSION_LOAD_FAILED,
-                                    prepared->outcome == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
-                                    "%s", told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
-    } else if (session_load->stage == FLYT_NODE_SESSION_LOAD_PREPARING && !prepared->move_id) {
-        set_stage(session_load, FLYT_NODE_SESSION_LOAD_LOADING);
-        if (flyt_node_session_load_is_made_to_fail(session_load, "node.load.begin"))
-            return;
-        int status = session_load->ops->load(session_load);
-        if (status)
-            FAIL(session_load, FLYT_STATUS_UNAVAILABLE,
-                 "its new server process cannot be given what it is made from: %s", strerror(-status));
-    } else if (session_load->stage == FLYT_NODE_SESSION_LOAD_LOADING && prepared->move_id == session_load->move_id) {
-        if (session_load->is_running && prepared->has_stopped) { /* its client may not know what it had done there */
-            session_load->session->has_left_at = true;
-            session_load->session->left_at = (struct flyt_call_state){prepared->sequence, prepared->sequence,
-                                                                      prepared->sequence, prepared->error_count};
-        }
-        if (session_load->is_returned)
-            credit_rest(session_load);
-        set_stage(session_load, FLYT_NODE_SESSION_LOAD_LOADED);
-        session_load->ops->loaded(session_load, prepared);
-    }
-}
-
-void flyt_node_session_load_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told,
-                                       int fd)
-{
-    struct flyt_node_session_load *session_load = server->session_load;
-
-    if (told->kind == FLYT_MANAGER_LINK_MADE && session_load->stage == FLYT_NODE_SESSION_LOAD_LOADING) {
-        on_made(session_load, &told->made, fd);
-        return;
-    }
-    flyt_close(fd);
-    if (told->kind == FLYT_MANAGER_LINK_PREPARED)
-        on_prepared(session_load, told);
-}
-
-void flyt_node_session_load_use_came(struct flyt_node_server *server)
-{
-    struct flyt_node_session_load *session_load = server->session_load;
-
-    if (!session_load || session_load->stage != FLYT_NODE_SESSION_LOAD_GIVEN ||
-        server->state != FLYT_NODE_SERVER_SERVING)
-        return;
-    session_load->is_whole = server->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
-    if (session_load->is_whole)
-        session_load->ops->wake(session_load);
-    if (server->use.is_coming)
-        return;
-    server->session_load = NULL;
-    session_load->target = NULL;
-    session_load->goes_on = true;
-    set_stage(session_load, FLYT_NODE_SESSION_LOAD_OVER);
-    session_load->ops->gone_on(session_load, server);
-}
-
-void flyt_node_session_load_exit(struct flyt_node_server *server)
-{
-    struct flyt_node_session_load *session_load = server->session_load;
-
-    if (!session_load)
-        return;
-    server->session_load = NULL;
-    session_load->target = NULL;
-    if (session_load->session)
-        session_load->session->prepared = NULL;
-    FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process has ended before it went on there");
-    session_load->ops->wake(session_load); /* one that was over is done */
-}
-
-void flyt_node_session_load_end_session(struct flyt_node_server *server, const char *reason)
-{
-    struct flyt_node_session_load *session_load = server->session_load;
-
-    if (!session_load)
-        return;
-    server->session_load = NULL;
-    session_load->target = NULL;
-    flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_ENDED, FLYT_STATUS_CONFLICT, "%s", reason);
-}
-
 /* ---- what others ask ---- */
 
 unsigned flyt_node_session_load_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
@@ -647,7 +653,7 @@ bool flyt_node_session_load_has(const struct flyt_node *node, uint64_t server_id
 
 bool flyt_node_session_load_hides(const struct flyt_node_server *server)
 {
-    return server->session_load || server->prepared;
+    return flyt_node_session_load_at(server) || server->prepared;
 }
 
 /* ---- for replace.c ---- */
@@ -656,12 +662,13 @@ void flyt_node_session_load_describe(const struct flyt_node_server *session,
                                      struct flyt_manager_link_resume *ret_resume)
 {
     ret_resume->is_made = 1;
-    ret_resume->is_held = session->prepared->session_load && session->prepared->session_load->is_held;
+    ret_resume->is_held =
+        flyt_node_session_load_at(session->prepared) && flyt_node_session_load_at(session->prepared)->is_held;
 }
 
 void flyt_node_session_load_given(struct flyt_node_server *session)
 {
-    struct flyt_node_session_load *session_load = session->prepared->session_load;
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->prepared);
 
     session_load->session = NULL;
     session_load->target->use.is_coming = 1;
@@ -670,7 +677,8 @@ void flyt_node_session_load_given(struct flyt_node_server *session)
 
 void flyt_node_session_load_forget(struct flyt_node_server *session, bool is_ended)
 {
-    struct flyt_node_session_load *session_load = session->prepared ? session->prepared->session_load : NULL;
+    struct flyt_node_session_load *session_load =
+        session->prepared ? flyt_node_session_load_at(session->prepared) : NULL;
 
     session->prepared = NULL;
     if (!session_load)

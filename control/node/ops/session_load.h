@@ -87,6 +87,7 @@ struct flyt_node_session_load_session {
 
 /* Embedded in its owner's object. */
 struct flyt_node_session_load {
+    struct flyt_node_role role;          /* of its server; first */
     struct flyt_node_session_load *next; /* in node->session_loads */
     struct flyt_node *node;
     const struct flyt_node_session_load_ops *ops;
@@ -147,16 +148,6 @@ bool flyt_node_session_load_is_made_to_fail(struct flyt_node_session_load *sessi
 
 /* ---- what happens ---- */
 
-/* MADE, PREPARED of a server that is to have a session (server->session_load). fd (-1: none) is taken over. */
-void flyt_node_session_load_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
-                                       int fd);
-/* EXTENT_GONE of one that has none yet. */
-void flyt_node_session_load_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
-/* Such a server has sent USE; its process has ended. */
-void flyt_node_session_load_use_came(struct flyt_node_server *server);
-void flyt_node_session_load_exit(struct flyt_node_server *server);
-/* Its session is to be ended for this reason, by whoever calls this. */
-void flyt_node_session_load_end_session(struct flyt_node_server *server, const char *reason);
 /* How many want a warm server on the GPU. */
 unsigned flyt_node_session_load_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 /* Whether a program stands still for one (is_running): what nobody waits for is left for later, for 2 s at most. */
@@ -177,5 +168,13 @@ void flyt_node_session_load_describe(const struct flyt_node_server *session,
 void flyt_node_session_load_given(struct flyt_node_server *session);
 /* Its client has not come, or (is_ended) somebody has ended it: likewise. */
 void flyt_node_session_load_forget(struct flyt_node_server *session, bool is_ended);
+
+/* What is loaded into a server; NULL: nothing. */
+static inline struct flyt_node_session_load *flyt_node_session_load_at(const struct flyt_node_server *server)
+{
+    return server->role && server->role->ops->kind == FLYT_NODE_ROLE_LOAD
+               ? (struct flyt_node_session_load *)server->role
+               : NULL;
+}
 
 #endif

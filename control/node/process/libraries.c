@@ -1,4 +1,5 @@
 #include "control/node/process/libraries.h"
+#include "control/node/model/server.h"
 #include "control/node/host/machine.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 
 #include "control/base/worker.h"
 #include "control/node/model/allocation.h"
-#include "control/node/ops/move.h"
 #include "control/node/model/node.h"
 #include "control/node/state/settings.h"
 #include "control/node/process/spawn.h"
@@ -309,7 +309,7 @@ static int add_version(flyt_library_version *versions, u_int *count, const char 
 
 static int add_session(const struct flyt_node_server *server, flyt_libraries_args *args)
 {
-    if (!server->allocation || flyt_node_move_hides(server) || !*server->use.opened[0].name ||
+    if (!server->allocation || flyt_node_server_is_hidden(server) || !*server->use.opened[0].name ||
         args->sessions.sessions_len == FLYT_SESSIONS_MAX)
         return 0;
     flyt_session_libraries *session = &args->sessions.sessions_val[args->sessions.sessions_len++];

@@ -16,7 +16,7 @@
 
 #include "control/base/worker.h"
 #include "control/node/process/mps.h"
-#include "control/node/link/server.h"
+#include "control/node/model/server.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 

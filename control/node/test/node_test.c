@@ -226,11 +226,13 @@ static void test_what_drivers_take_is_corrected(void **state)
     struct flyt_node_server *server = test->node.servers;
     while (!server->allocation)
         server = server->next;
+    const struct flyt_node_role_ops role_ops = {.kind = FLYT_NODE_ROLE_SAVE};
+    struct flyt_node_role role = {&role_ops};
     told.bytes = 48 * MIB;
     for (unsigned i = 0; i < 3; i++) {
-        server->saving = i == 1 ? (struct flyt_node_saving *)&told : NULL; /* nobody looks into it */
+        server->role = i == 1 ? &role : NULL;
         flyt_node_reserve_begin(&test->node);
-        server->saving = NULL; /* also where that has ended meanwhile */
+        server->role = NULL; /* also where that has ended meanwhile */
         flyt_node_reserve_correct(&test->node, tell, &told);
         assert_int_equal(test_node_used_bytes(test, &test_one), (i == 1 ? 44 : 47) * MIB);
     }

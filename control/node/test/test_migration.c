@@ -179,7 +179,7 @@ void test_migration_is_only_on(struct test_node *test, unsigned gpu)
     assert_string_equal(allocation->now.slots.slots_val[0].gpu_uuid, test->node.gpus.items[gpu].uuid);
     assert_null(allocation->slots[0].held_gpu);
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next) {
-        assert_null(server->move);
+        assert_null(flyt_node_move_at(server));
         assert_true(server->state != FLYT_NODE_SERVER_PREPARING && server->state != FLYT_NODE_SERVER_LEFT);
         if (server->allocation == allocation)
             assert_true(server->gpu->index == gpu && server->gpus[0]->index == gpu);

@@ -650,7 +650,6 @@ static void serve_session_kill(struct flyt_call *call, void *args)
         if (checkpointed)
             flyt_node_checkpointed_drop(manager->node, checkpointed, FLYT_NODE_KILLED_TEXT);
         if (server) {
-            flyt_node_session_load_end_session(server, FLYT_NODE_KILLED_TEXT);
             if (flyt_node_server_end_for_good(server, FLYT_NODE_KILLED_TEXT, answer_session_kill, call))
                 flyt_call_fail(call);
             return;

@@ -246,7 +246,7 @@ static bool set_sessions(struct flyt_node_metrics *metrics, const struct flyt_no
         if (!server)
             return false;
         bool is_shown = i >= first && server->allocation && !flyt_node_session_load_hides(server) &&
-                        (is_away || !flyt_node_move_hides(server));
+                        (is_away || !flyt_node_server_is_hidden(server));
         if (is_shown)
             set_session(metrics, server);
         server = server->next;

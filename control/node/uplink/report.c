@@ -112,7 +112,7 @@ static int list_in_images(const struct flyt_node *node, struct in_images *ret_im
  * it goes on here. */
 static bool is_shown(const struct in_images *images, const struct flyt_node_server *server)
 {
-    return server->allocation && !flyt_node_move_hides(server) && !flyt_node_session_load_hides(server) &&
+    return server->allocation && !flyt_node_server_is_hidden(server) && !flyt_node_session_load_hides(server) &&
            !bsearch(&server->session_id, images->ids, images->count, sizeof *images->ids, by_number);
 }
 
@@ -338,7 +338,7 @@ static unsigned need_of(const struct flyt_node_server *server)
     unsigned most = 0;
 
     for (unsigned i = 0;
-         server->allocation && !flyt_node_move_hides(server) && i < server->allocation->now.slots.slots_len; i++)
+         server->allocation && !flyt_node_server_is_hidden(server) && i < server->allocation->now.slots.slots_len; i++)
         most = server->use.needed_sms[i] > most ? server->use.needed_sms[i] : most;
     return most;
 }

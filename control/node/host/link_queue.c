@@ -1,4 +1,4 @@
-#include "control/node/link/link_queue.h"
+#include "control/node/host/link_queue.h"
 
 #include <errno.h>
 #include <fcntl.h>

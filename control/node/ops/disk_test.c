@@ -20,7 +20,7 @@
 
 #include "control/base/worker.h"
 #include "control/node/ops/checkpoint.h"
-#include "control/node/host/disk.h"
+#include "control/node/ops/disk.h"
 #include "control/node/test/test_saving.h"
 #include "control/node/state/image_uncommitted.h"
 #include "rpc/base/fault_point.h"
@@ -219,7 +219,7 @@ static void test_threads_that_are_left(void **state)
     assert_int_equal(test_saving_checkpoint(test, 0, true), FLYT_STATUS_UNAVAILABLE);
     test_contains(test_saving.refusal.text, "does not answer: 3 threads");
     assert_null(flyt_node_checkpoint_find(&test->node, test_saving.last_id));
-    assert_null(test_node_server(test, &programs[1])->saving);
+    assert_null(test_node_server(test, &programs[1])->role);
     /* Another folder, up to so many of all. */
     flyt_order_checkpoint_args args = {.allocation_id = test_one.id, .folder = elsewhere, .leave_running = true};
     args.id = ++test_saving.last_id;

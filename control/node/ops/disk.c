@@ -1,4 +1,4 @@
-#include "control/node/host/disk.h"
+#include "control/node/ops/disk.h"
 
 #include <errno.h>
 #include <stdlib.h>
