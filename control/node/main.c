@@ -23,7 +23,7 @@
 #include "control/base/enrol.h"
 #include "control/base/metrics.h"
 #include "control/base/tls.h"
-#include "control/node/host/check.h"
+#include "control/node/process/check.h"
 #include "control/node/uplink/manager.h"
 #include "control/node/link/memory_watch.h"
 #include "control/node/process/mps.h"
@@ -167,6 +167,7 @@ static int serve_metrics(struct program *program, const struct flyt_node_setting
     if (flyt_daemon_measure(program->daemon, program->registry, "node"))
         return flyt_error_set(err, -ENOMEM, "no memory");
     program->node.metrics = program->metrics;
+    program->node.observe = program->metrics ? flyt_node_metrics_observe : NULL;
     return flyt_metrics_serve(program->registry, flyt_daemon_event(program->daemon), settings->metrics, refresh_metrics,
                               program, err, &program->metrics_server);
 }
@@ -287,6 +288,7 @@ static void stop(void *user)
 
     sd_event_source_disable_unref(program->timer);
     program->metrics_server = flyt_metrics_server_free(program->metrics_server);
+    program->node.observe = NULL;
     program->metrics = program->node.metrics = flyt_node_metrics_free(program->metrics);
     program->registry = flyt_metrics_free(program->registry);
     program->node.hooks = (struct flyt_node_hooks){0};

@@ -1,4 +1,6 @@
 #include "control/node/runtime.h"
+#include "control/node/process/uids.h"
+#include "control/node/model/server.h"
 #include "control/node/link/broker.h"
 #include "control/node/memory/extent.h"
 #include "control/node/ops/sessions.h"
@@ -106,7 +108,7 @@ static void remove_images(struct flyt_node_allocation *allocation, bool is_final
 static void forget_departed(struct flyt_node_allocation *allocation, bool is_final)
 {
     if (is_final)
-        flyt_node_departed_remove(allocation->node, allocation->now.id);
+        flyt_node_departed_remove(&allocation->node->state, allocation->now.id);
 }
 
 /* Orders last: who waits for its end is answered when the file does not have it. */
@@ -126,6 +128,19 @@ static void end_removed(struct flyt_node *node)
     }
 }
 
+/* Whose server has not come back has ended. */
+static void tidy_killed(struct flyt_node *node)
+{
+    for (struct flyt_node_killed *killed = node->state.killed, *next; killed; killed = next) {
+        next = killed->next;
+        const struct flyt_node_server *server = node->servers;
+        while (server && server->session_id != killed->session_id)
+            server = server->next;
+        if (!server)
+            flyt_node_killed_remove(&node->state, killed->session_id);
+    }
+}
+
 /* No server of before the restart comes back any more. */
 static void end_reattaching(struct flyt_node *node)
 {
@@ -137,7 +152,7 @@ static void end_reattaching(struct flyt_node *node)
         flyt_node_share_set(allocation);
     }
     flyt_node_share_tidy(node);
-    flyt_node_killed_tidy(node);
+    tidy_killed(node);
     /* Entries of servers that have died meanwhile, in ledgers that were kept. */
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
         for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
@@ -256,6 +271,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
         node->hooks = *hooks;
     node->allocation_ends = allocation_ends;
     node->session_ops = &flyt_node_sessions;
+    node->operations = flyt_node_operations;
     int status = flyt_node_events_init(node, subscribers);
     if (status)
         return flyt_error_set(err, status, "no memory");

@@ -257,7 +257,7 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the allocation was taken back");
         return true;
     }
-    if (flyt_node_send_left(allocation)) { /* who is denied asks its client manager once more */
+    if (flyt_node_migration_departed(allocation)) { /* who is denied asks its client manager once more */
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED,
                "the programs of this VM go on at another node: ask where that is");
         return true;

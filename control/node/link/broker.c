@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "control/node/model/allocation.h"
-#include "control/node/link/server.h"
+#include "control/node/link/server_control.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 

@@ -6,7 +6,7 @@
 
 #include "control/node/model/allocation.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/link/server.h"
+#include "control/node/link/server_control.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 

@@ -262,13 +262,6 @@ static int on_link(sd_event_source *source, int fd, uint32_t events, void *user)
     return 0;
 }
 
-void flyt_node_server_hang_up(struct flyt_node_server *server)
-{
-    sd_event_source_disable_unref(server->link_source);
-    server->link_source = NULL;
-    server->link_fd = flyt_close(server->link_fd);
-}
-
 static int watch_link(struct flyt_node_server *server)
 {
     return sd_event_add_io(server->node->event, &server->link_source, server->link_fd, EPOLLIN, on_link, server);

@@ -10,19 +10,11 @@
 void flyt_node_server_started(struct flyt_node_server *server, pid_t pid, int pid_fd, int status);
 /* Watches the process and, unless it has hung up, its socket. Negative errno: no memory. */
 int flyt_node_server_watch(struct flyt_node_server *server);
-/* Closes the socket: a server without a session ends then. */
-void flyt_node_server_hang_up(struct flyt_node_server *server);
 /* Handles all messages that are there. */
 void flyt_node_server_read_all(struct flyt_node_server *server);
 /* It goes on with this socket, which is taken over, instead of its own; what was queued for that is lost. Negative
  * errno: no memory to watch it. */
 int flyt_node_server_change_link(struct flyt_node_server *server, int fd);
-/* Keeps the counts of servers in each state. */
-void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_server_state state);
-/* Its process is ended without a word to its program, by MPS first where that shares the GPU. */
-void flyt_node_server_kill(struct flyt_node_server *server);
-/* It has ended its session by itself and is given a moment to end; with has_work it is ended at once, by MPS first. */
-void flyt_node_server_returned(struct flyt_node_server *server, bool has_work);
 /* Its session's memory and charge are let go of, and it is told that it has ended, and why: as end_reason says, or else
  * `how`. The allocation may be freed by that. */
 void flyt_node_server_end_session(struct flyt_node_server *server, const char *how);

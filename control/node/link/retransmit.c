@@ -1,4 +1,6 @@
 #include "control/node/link/retransmit.h"
+#include "control/node/link/server_control.h"
+#include "control/node/link/server_orders.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,14 +9,6 @@
 #include "control/node/link/share.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
-
-uint64_t flyt_node_retransmit_number(struct flyt_node_server *server)
-{
-    uint64_t now_ns = flyt_clock_ns(), last = server->unanswered.last_number;
-
-    server->unanswered.last_number = now_ns > last ? now_ns : last + 1;
-    return server->unanswered.last_number;
-}
 
 /* A server that was never told of a slot's groups is told of them, too. */
 static bool owes_groups(const struct flyt_node_server *server, unsigned slot)
@@ -88,45 +82,14 @@ static void tell(struct flyt_node_server *server)
                    server->ticket.program, server->allocation->now.vm_ip, FLYT_NODE_UNANSWERED_MS / 1000);
 }
 
-void flyt_node_retransmit_give_up(struct flyt_node_server *server, const char *reason)
-{
-    char id[20];
-
-    if (server->state == FLYT_NODE_SERVER_ENDING)
-        return;
-    if (server->allocation) {
-        snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
-        flyt_node_tell(server->node, "session.silent", id, "program %s of VM %s is ended: %s", server->ticket.program,
-                       server->allocation->now.vm_ip, reason);
-    }
-    flyt_node_server_end(server, reason);
-}
-
-static int on_time(sd_event_source *source, uint64_t usec, void *user);
-
-static void arm(struct flyt_node_server *server)
-{
-    uint64_t pause_ms = server->unanswered.pause_ms * 2;
-
-    if (pause_ms < FLYT_NODE_RETRANSMIT_MIN_MS)
-        pause_ms = FLYT_NODE_RETRANSMIT_MIN_MS;
-    if (pause_ms > FLYT_NODE_RETRANSMIT_MAX_MS)
-        pause_ms = FLYT_NODE_RETRANSMIT_MAX_MS;
-    server->unanswered.pause_ms = pause_ms;
-    server->unanswered.timer = sd_event_source_disable_unref(server->unanswered.timer);
-    /* Without memory for it, the next order begins anew. */
-    sd_event_add_time_relative(server->node->event, &server->unanswered.timer, CLOCK_MONOTONIC, pause_ms * 1000, 1000,
-                               on_time, server);
-}
-
-static int on_time(sd_event_source *source, uint64_t usec, void *user)
+int flyt_node_retransmit_on_time(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_node_server *server = user;
     const uint64_t lost_ms = server->node->settings->server_lost_ms;
     uint64_t silent_ms = flyt_clock_ms() - server->unanswered.since_ms;
 
     if (server->state == FLYT_NODE_SERVER_LEFT) { /* it may be come back to */
-        arm(server);
+        flyt_node_unanswered_arm(server);
         return 0;
     }
     if (!owes_any(server)) {
@@ -143,27 +106,6 @@ static int on_time(sd_event_source *source, uint64_t usec, void *user)
         probe(server);
     send_again(server);
     if (server->state == FLYT_NODE_SERVER_SERVING)
-        arm(server);
+        flyt_node_unanswered_arm(server);
     return 0;
-}
-
-void flyt_node_retransmit_await(struct flyt_node_server *server)
-{
-    if (server->unanswered.timer || server->state == FLYT_NODE_SERVER_ENDING)
-        return;
-    server->unanswered.since_ms = flyt_clock_ms();
-    server->unanswered.pause_ms = 0;
-    server->unanswered.is_told = server->unanswered.is_probed = false;
-    arm(server);
-}
-
-void flyt_node_retransmit_answered(struct flyt_node_server *server)
-{
-    server->unanswered.since_ms = flyt_clock_ms();
-    server->unanswered.is_told = server->unanswered.is_probed = false;
-}
-
-void flyt_node_retransmit_fini(struct flyt_node_server *server)
-{
-    server->unanswered.timer = sd_event_source_disable_unref(server->unanswered.timer);
 }

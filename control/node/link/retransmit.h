@@ -11,23 +11,12 @@
 #ifndef FLYT_NODE_RETRANSMIT_H
 #define FLYT_NODE_RETRANSMIT_H
 
-#include "control/node/link/server.h"
+#include "control/node/link/unanswered.h"
 
 enum {
-    FLYT_NODE_RETRANSMIT_MIN_MS = 1000, /* the first pause; each is twice the one before, up to */
-    FLYT_NODE_RETRANSMIT_MAX_MS = 16000,
     FLYT_NODE_UNANSWERED_MS = 30000,
 };
-
-/* It was told something that it is to answer. */
-void flyt_node_retransmit_await(struct flyt_node_server *server);
-/* It has answered something. */
-void flyt_node_retransmit_answered(struct flyt_node_server *server);
-/* Nothing of it is awaited any more. */
-void flyt_node_retransmit_fini(struct flyt_node_server *server);
-/* The next number of a LIMIT; higher than those of the node manager before. */
-uint64_t flyt_node_retransmit_number(struct flyt_node_server *server);
-/* Ends a server that does not listen, with an event that says why. */
-void flyt_node_retransmit_give_up(struct flyt_node_server *server, const char *reason);
+/* Some time later: sends again what is not answered, or gives up. */
+int flyt_node_retransmit_on_time(sd_event_source *source, uint64_t usec, void *user);
 
 #endif

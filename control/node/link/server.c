@@ -1,4 +1,5 @@
 #include "control/node/link/server.h"
+#include "control/node/process/uids.h"
 #include "control/node/link/broker.h"
 #include "control/node/memory/extent.h"
 #include "control/node/link/starts.h"
@@ -40,25 +41,6 @@
 
 /* ---- states ---- */
 
-void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_server_state state)
-{
-    struct flyt_node *node = server->node;
-    struct flyt_node_starts *starts = &node->starts[server->gpu->index];
-    unsigned *const counts[] = {[FLYT_NODE_SERVER_STARTING] = &starts->starting,
-                                [FLYT_NODE_SERVER_WARM] = &starts->warm,
-                                [FLYT_NODE_SERVER_SERVING] = &starts->serving,
-                                [FLYT_NODE_SERVER_PREPARING] = &starts->serving,
-                                [FLYT_NODE_SERVER_LEFT] = &starts->serving};
-
-    if (counts[server->state])
-        --*counts[server->state];
-    node->starting_count -= server->state == FLYT_NODE_SERVER_STARTING;
-    server->state = state;
-    if (counts[state])
-        ++*counts[state];
-    node->starting_count += state == FLYT_NODE_SERVER_STARTING;
-}
-
 /* ---- starting ---- */
 
 static void forget(struct flyt_node_server *server);
@@ -78,6 +60,7 @@ static struct flyt_node_server *new_server(struct flyt_node *node, struct flyt_n
                                         .link_fd = link_fd,
                                         .state = FLYT_NODE_SERVER_ENDING,
                                         .started_ms = flyt_clock_ms()};
+    server->unanswered.on_time = flyt_node_retransmit_on_time;
     flyt_node_link_queue_init(&server->queue, node->event, &server->link_fd);
     server->next = node->servers;
     node->servers = server;
@@ -89,7 +72,7 @@ int flyt_node_server_start(struct flyt_node *node, struct flyt_node_gpu *gpu)
 {
     struct flyt_node_server *server = new_server(node, gpu, 0, geteuid(), -1, -1);
 
-    int status = server ? flyt_node_spawn(server) : -ENOMEM;
+    int status = server ? flyt_node_spawn(server, flyt_node_server_started) : -ENOMEM;
     if (!status) {
         server->is_child = true;
         flyt_node_server_set_state(server, FLYT_NODE_SERVER_STARTING);
@@ -168,15 +151,6 @@ void flyt_node_server_secret(const struct flyt_node *node, uid_t uid, uint64_t s
     flyt_hmac(node->state.node_key, sizeof node->state.node_key, &text, bytes, ret_secret);
 }
 
-bool flyt_node_server_uses(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu)
-{
-    bool uses = server->gpu == gpu;
-
-    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
-        uses |= gpu && server->gpus[i] == gpu;
-    return uses;
-}
-
 unsigned flyt_node_servers_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
 {
     unsigned count = 0;
@@ -184,11 +158,6 @@ unsigned flyt_node_servers_on(const struct flyt_node *node, const struct flyt_no
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
         count += flyt_node_server_uses(server, gpu);
     return count;
-}
-
-bool flyt_node_server_may_wait(const struct flyt_node_server *server)
-{
-    return server->node->session_ops->may_wait(server);
 }
 
 bool flyt_node_server_is_dying(const struct flyt_node_server *server)
@@ -459,204 +428,7 @@ int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const u
     return status;
 }
 
-int flyt_node_server_send(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
-                          const int *fds, unsigned fd_count)
-{
-    int status = flyt_node_link_queue_lend(&server->queue, message, fds, fd_count);
-
-    if (status && status != -EPIPE) /* where it has gone, that is said elsewhere */
-        flyt_warn("session %016" PRIx64 ": its server process %d cannot be told, kind=%u: %s", server->session_id,
-                  (int)server->pid, message->kind, strerror(-status));
-    if (status == -ENOBUFS)
-        flyt_node_retransmit_give_up(server, "its server does not read what its node tells it");
-    return status;
-}
-
-void flyt_node_server_repeat_limit(struct flyt_node_server *server, unsigned slot)
-{
-    struct flyt_manager_link_message *message = calloc(1, sizeof *message);
-
-    if (!message)
-        return; /* it is repeated */
-    message->kind = FLYT_MANAGER_LINK_LIMIT;
-    message->limit = server->limit_told[slot];
-    flyt_node_server_send(server, message, NULL, 0);
-    free(message);
-}
-
-void flyt_node_server_tell_limit(struct flyt_node_server *server, unsigned slot, uint64_t bytes, uint64_t revision,
-                                 bool when_free)
-{
-    server->limit_told[slot] =
-        (struct flyt_manager_link_limit){bytes, revision, slot, when_free, flyt_node_retransmit_number(server)};
-    server->limit_count[slot]++;
-    flyt_node_server_repeat_limit(server, slot);
-    flyt_node_retransmit_await(server);
-}
-
-static bool owes_limit(const struct flyt_node_server *server, unsigned slot)
-{
-    return server->limit_done[slot] < server->limit_told[slot].number;
-}
-
-void flyt_node_server_limit_done(struct flyt_node_server *server, const struct flyt_manager_link_limit_done *done)
-{
-    unsigned slot = done->slot;
-
-    if (done->number > server->limit_told[slot].number)
-        return; /* of the node manager before */
-    if (done->number && done->number > server->limit_done[slot])
-        server->limit_done[slot] = done->number;
-    /* Of an older build. */
-    if (!done->number && server->limit_count[slot] && !--server->limit_count[slot])
-        server->limit_done[slot] = server->limit_told[slot].number;
-    if (!owes_limit(server, slot))
-        server->limit_count[slot] = 0;
-    flyt_node_retransmit_answered(server);
-}
-
-void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_manager_link_need *need)
-{
-    const struct flyt_node_allocation *allocation = server->allocation;
-
-    if (!allocation || need->slot >= allocation->now.slots.slots_len)
-        return;
-    server->need = *need;
-    for (struct flyt_node_server *other = server->node->servers; other; other = other->next)
-        if (other != server && flyt_node_server_listens(other, allocation))
-            flyt_node_server_tell_limit(other, need->slot, allocation->now.slots.slots_val[need->slot].memory_bytes,
-                                        allocation->now.revision, false);
-    flyt_node_server_answer_needs(server->node, allocation);
-}
-
-bool flyt_node_server_listens(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation)
-{
-    return server->allocation == allocation && server->state != FLYT_NODE_SERVER_LEFT && !server->came_with;
-}
-
-/* Each server's credits come before its answers, so that what it cached is free when it has answered everything. One
- * that has hung up ends, and all that it had is free then. */
-static bool is_awaited(const struct flyt_node_server *server)
-{
-    bool is_owed = server->link_fd < 0;
-
-    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
-        is_owed |= owes_limit(server, i);
-    return is_owed;
-}
-
-bool flyt_node_server_owes_answer(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
-{
-    for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (flyt_node_server_listens(server, allocation) && is_awaited(server))
-            return true;
-    return false;
-}
-
-void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_node_allocation *allocation)
-{
-    for (struct flyt_node_server *server = node->servers; server; server = server->next) {
-        bool is_waiting = false;
-        if (server->allocation != allocation || !server->need.number)
-            continue;
-        for (const struct flyt_node_server *other = node->servers; other && !is_waiting; other = other->next)
-            is_waiting = other != server && flyt_node_server_listens(other, allocation) && is_awaited(other);
-        struct flyt_manager_link_message *message = is_waiting ? NULL : calloc(1, sizeof *message);
-        if (!message)
-            continue;
-        message->kind = FLYT_MANAGER_LINK_NEED_DONE;
-        message->need = server->need;
-        server->need.number = 0; /* where it does not come there the server asks again */
-        flyt_node_server_send(server, message, NULL, 0);
-        free(message);
-    }
-}
-
-void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot)
-{
-    const struct flyt_node_slot *from = &server->allocation->slots[slot];
-    const struct flyt_node_gpu *gpu = from->gpu ? from->gpu : server->gpu;
-    struct flyt_manager_link_message *message = calloc(1, sizeof *message);
-
-    server->sm_revision[slot] = from->groups_revision;
-    server->sm_state[slot] = FLYT_SWITCH_TARGET;
-    flyt_node_retransmit_await(server);
-    if (!message)
-        return; /* it is repeated */
-    message->kind = FLYT_MANAGER_LINK_SM;
-    message->sm.revision = from->groups_revision;
-    message->sm.slot = slot;
-    /* After a restart nothing is known of its groups before a server is ready on it, but what was ordered. */
-    message->sm.sm_count =
-        gpu->is_known ? flyt_node_gpu_sms(gpu, from->groups) : server->allocation->now.slots.slots_val[slot].sm_count;
-    memcpy(message->sm.groups, from->groups, sizeof message->sm.groups);
-    flyt_node_server_send(server, message, NULL, 0);
-    free(message);
-}
-
 /* ---- ending ---- */
-
-static int on_grace_over(sd_event_source *source, uint64_t usec, void *user)
-{
-    struct flyt_node_server *server = user;
-
-    if (server->pid_fd < 0)
-        return 0; /* as soon as it is there (flyt_node_server_started) */
-    server->was_killed = true;
-    /* Under MPS a client's sudden death may harm its neighbours: MPS is asked to end it first, then kills it. After a
-     * fault of the GPU nothing of it runs any more, and MPS would not answer for seconds. */
-    if (server->node->mps && server->gpu->isolation == FLYT_ISOLATION_SHARED && !server->fault.is_hit)
-        flyt_node_mps_end_client(server->node, server->gpu->index, server->pid, server->pid_fd);
-    else
-        syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);
-    return 0;
-}
-
-void flyt_node_server_kill(struct flyt_node_server *server)
-{
-    on_grace_over(NULL, 0, server);
-}
-
-void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
-{
-    static struct flyt_manager_link_message message;
-    bool was_serving = server->state == FLYT_NODE_SERVER_SERVING || server->state == FLYT_NODE_SERVER_LEFT;
-    /* It may take the link's end for that of a node manager which it is to outlive. */
-    bool was_preparing = server->state == FLYT_NODE_SERVER_PREPARING || server->state == FLYT_NODE_SERVER_TAKING;
-    uint64_t grace_ms = server->state == FLYT_NODE_SERVER_STARTING ? 0 : server->node->settings->kill_grace_ms;
-
-    if (server->state == FLYT_NODE_SERVER_ENDING)
-        return;
-    flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
-    if (reason)
-        snprintf(server->end_reason, sizeof server->end_reason, "%s", reason);
-    message.kind = FLYT_MANAGER_LINK_KILL;
-    flyt_manager_link_say(&message, reason);
-    flyt_node_retransmit_fini(server);
-    /* Nothing of what it has not read matters any more. Where this does not come there either, it is killed. */
-    flyt_node_link_queue_clear(&server->queue);
-    if ((was_serving || was_preparing) && server->link_fd >= 0)
-        flyt_node_link_queue_lend(&server->queue, &message, NULL, 0);
-    if (!was_serving || server->link_fd < 0)
-        flyt_node_server_hang_up(server); /* a warm one ends by itself */
-    server->timer = sd_event_source_disable_unref(server->timer);
-    if (sd_event_add_time_relative(server->node->event, &server->timer, CLOCK_MONOTONIC, grace_ms * 1000, 1000,
-                                   on_grace_over, server) < 0)
-        on_grace_over(NULL, 0, server);
-}
-
-void flyt_node_server_end_watched(struct flyt_node_server *server, enum flyt_node_watched watched, const char *event,
-                                  const char *reason)
-{
-    char id[20];
-
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
-    server->node->watched[watched]++;
-    flyt_node_tell(server->node, event, id, "program %s of VM %s is ended: %s", server->ticket.program,
-                   server->allocation->now.vm_ip, reason);
-    flyt_node_server_end(server, reason);
-    flyt_node_server_kill(server);
-}
 
 /* A session that is ended as soon as that is written. */
 struct ending {
@@ -667,13 +439,6 @@ struct ending {
     void (*done)(void *user, int status);
     void *user;
 };
-
-void flyt_node_server_end_anywhere(struct flyt_node_server *server, const char *reason)
-{
-    if (server->role && server->role->ops->on_end)
-        server->role->ops->on_end(server, reason);
-    flyt_node_server_end(server, reason);
-}
 
 static void on_ending_written(void *user, int status)
 {
@@ -702,21 +467,6 @@ int flyt_node_server_end_for_good(struct flyt_node_server *server, const char *r
         (struct ending){.node = node, .session_id = server->session_id, .reason = reason, .done = done, .user = user};
     flyt_node_commit(node, &ending->commit, on_ending_written, ending);
     return 0;
-}
-
-void flyt_node_server_returned(struct flyt_node_server *server, bool has_work)
-{
-    if (has_work && !server->was_killed) {
-        flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
-        server->timer = sd_event_source_disable_unref(server->timer);
-        on_grace_over(NULL, 0, server);
-    }
-    if (server->state == FLYT_NODE_SERVER_ENDING)
-        return;
-    flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
-    if (sd_event_add_time_relative(server->node->event, &server->timer, CLOCK_MONOTONIC,
-                                   server->node->settings->kill_grace_ms * 1000, 1000, on_grace_over, server) < 0)
-        on_grace_over(NULL, 0, server);
 }
 
 /* Out of the list, without what it had of its process. */

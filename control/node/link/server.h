@@ -4,6 +4,9 @@
 #ifndef FLYT_NODE_SERVER_H
 #define FLYT_NODE_SERVER_H
 
+#include "control/node/link/server_control.h"
+#include "control/node/link/server_orders.h"
+#include "control/node/link/unanswered.h"
 #include "control/node/model/server.h"
 
 /* Starts one on a GPU, whose process is there a little later. 0; -EUSERS: processes have all users of server_uids;
@@ -23,46 +26,12 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
 /* A further data stream of its session. 0 (fd is closed here) or a negative errno. */
 int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const unsigned char *channel_key,
                                 const void *record, size_t bytes);
-/*
- * Ends it: is told so (with a sentence for its program, may be NULL), has kill_grace, then is taken from MPS and
- * killed. Comes back at once; the server goes when its process has.
- */
-void flyt_node_server_end(struct flyt_node_server *server, const char *reason);
-/* The same at once, of a session's server, for what the GPU's account shows of it: is counted, and told as `event`. */
-void flyt_node_server_end_watched(struct flyt_node_server *server, enum flyt_node_watched watched, const char *event,
-                                  const char *reason);
-/*
- * The way of every message to it: behind all that it was sent before. The descriptors stay the caller's. 0; or a
- * negative errno, which is logged unless its link has ended (-EPIPE). One that leaves too much unread is ended.
- */
-int flyt_node_server_send(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
-                          const int *fds, unsigned fd_count);
 /* As an operator orders it, of a session's server: it is on the disk first, and so holds over a restart of the node
  * manager. `reason` outlives the server. 0: done is told, once, 0 or a negative errno: it could not be written, and the
  * session goes on. Else -ENOMEM. */
 int flyt_node_server_end_for_good(struct flyt_node_server *server, const char *reason,
                                   void (*done)(void *user, int status), void *user);
-/* A slot's limit or groups have changed. */
-void flyt_node_server_tell_limit(struct flyt_node_server *server, unsigned slot, uint64_t bytes, uint64_t revision,
-                                 bool when_free);
-/* The last one of that slot once more. */
-void flyt_node_server_repeat_limit(struct flyt_node_server *server, unsigned slot);
-/* It has answered. */
-void flyt_node_server_limit_done(struct flyt_node_server *server, const struct flyt_manager_link_limit_done *done);
-/* It needs memory that others of its allocation may cache: they are asked for it, and it is told when they have given
- * it back. */
-void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_manager_link_need *need);
-/* A server of the allocation has answered, or has gone: tells those that need memory, where nobody else is awaited. */
-void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_node_allocation *allocation);
-/* Whether a server of the allocation has not answered what it was told of its limits. */
-bool flyt_node_server_owes_answer(const struct flyt_node *node, const struct flyt_node_allocation *allocation);
-void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot);
 
-/* Whether it is one of the allocation's that carry out what changes: it has a session, which is not on its way
- * elsewhere. */
-bool flyt_node_server_listens(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation);
-/* Whether it has, or may have, a context on the GPU: it was started there, or its VM has a device there. */
-bool flyt_node_server_uses(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu);
 /* Whether its link or its process has ended. */
 bool flyt_node_server_is_dying(const struct flyt_node_server *server);
 /* How many sessions of the allocation are known to end, or to have ended, and will leave their places soon. */
@@ -88,9 +57,5 @@ void flyt_node_reattach_fini(struct flyt_node *node);
  * no memory. */
 struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, uid_t uid,
                                                 int pid_fd, int link_fd);
-/* Whether its session may wait for its client, and go on at another server, where its process ends. */
-bool flyt_node_server_may_wait(const struct flyt_node_server *server);
-/* Ends it, and what else has its session: for who ends the session, and not this server alone. */
-void flyt_node_server_end_anywhere(struct flyt_node_server *server, const char *reason);
 
 #endif

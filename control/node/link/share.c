@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "control/node/model/allocation.h"
-#include "control/node/link/retransmit.h"
-#include "control/node/link/server.h"
+#include "control/node/link/unanswered.h"
+#include "control/node/link/server_control.h"
 #include "rpc/base/log.h"
 #include "rpc/base/time_slices.h"
 

@@ -1,4 +1,5 @@
 #include "control/node/link/starts.h"
+#include "control/node/link/server_control.h"
 
 #include "rpc/base/clock.h"
 

@@ -4,7 +4,7 @@
 #ifndef FLYT_NODE_STARTS_H
 #define FLYT_NODE_STARTS_H
 
-#include "control/node/link/server.h"
+#include "control/node/link/server_control.h"
 
 enum { FLYT_NODE_STARTS_PAUSE_MS = 1000 }; /* after a failure; twice as long after each further one */
 /* A warm server of the GPU; NULL: there is none now. Its state is the caller's to change. */

@@ -20,7 +20,7 @@
 #include "control/node/gpu/gpu_account.h"
 #include "control/node/state/settings.h"
 #include "control/node/state/state.h"
-#include "control/node/process/uids.h"
+#include "control/node/host/uid_pool.h"
 
 struct flyt_node_allocation;
 struct flyt_node_session_ops;
@@ -42,7 +42,6 @@ struct flyt_node_images;
 struct flyt_node_stranger;
 
 enum {
-    FLYT_NODE_SERVERS_MAX = 4096,
     FLYT_NODE_STOP_MS = 5000,    /* at its end: warm servers that were killed are waited for, all together */
     FLYT_NODE_WAITING_MAX = 256, /* programs for whom no server is warm yet; further ones are refused */
     FLYT_NODE_WAIT_MS = 9000, /* each waits so long at most: a program gives up by itself after 10 s, without a cause */
@@ -101,8 +100,10 @@ struct flyt_node {
     struct flyt_daemon *daemon;     /* NULL: no descriptor store */
     const struct flyt_node_settings *settings;
     struct flyt_node_hooks hooks;
-    struct flyt_node_metrics *metrics; /* what is counted as it happens (report.h); NULL: nobody looks */
-    struct flyt_node_mps *mps;         /* NULL: no MPS */
+    /* A migration is done, for what is counted as that happens (report.h); NULL: nobody looks. */
+    void (*observe)(struct flyt_node_metrics *metrics, const flyt_migration_use *use);
+    struct flyt_node_metrics *metrics;
+    struct flyt_node_mps *mps; /* NULL: no MPS */
     struct flyt_node_gpu_account account;
     struct flyt_node_cgroups cgroups;
     struct flyt_node_uids uids;
@@ -122,6 +123,7 @@ struct flyt_node {
     struct flyt_node_vm_devices *vm_devices;       /* whose files are made and removed (vm_device.h); NULL: none yet */
     struct flyt_node_libraries *libraries;         /* of NVIDIA's, that there are (libraries.h) */
     struct flyt_node_allocation *allocations;
+    bool (*const *operations)(const struct flyt_node_allocation *allocation); /* what is under way (ops/operation.h) */
     const struct flyt_node_session_ops *session_ops;     /* what operations know of sessions (server.h) */
     flyt_node_allocation_end_fn *const *allocation_ends; /* who else goes with one, in that order; NULL ends it */
     unsigned allocation_count;

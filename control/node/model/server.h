@@ -91,6 +91,21 @@ struct flyt_node_role_ops {
     void (*on_end)(struct flyt_node_server *server, const char *reason);
     /* Whether it is the one of two that is not to be shown as its session's. */
     bool (*hides)(const struct flyt_node_server *server);
+
+    /* Of an operation that has prepared a server for a session (ops/replace.h), which is given to that one: */
+    struct flyt_node_server *(*target)(const struct flyt_node_server *session); /* NULL: it is not there (any more) */
+    /* What RESUME says of it besides its extents. */
+    void (*describe)(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume);
+    /* Right before SESSION its entries in the ledgers become the target's, all or none: 0 or a negative errno; SESSION
+     * was not sent after all. NULL: as of any session. */
+    int (*charge)(struct flyt_node_server *session, uint64_t target_id);
+    void (*charge_back)(struct flyt_node_server *session, uint64_t target_id);
+    /* SESSION was sent: `session` is about to be freed where it has no process. True: its memory was handed over. */
+    bool (*given)(struct flyt_node_server *session);
+    /* It ends; or (is_ended) somebody has ended it. */
+    void (*forget)(struct flyt_node_server *session, bool is_ended);
+    /* Whether its client can be given to nobody yet. NULL: it can. */
+    bool (*is_undecided)(const struct flyt_node_server *session);
 };
 
 /* The first member of what an operation has of the server. */
@@ -209,14 +224,15 @@ struct flyt_node_server {
     struct flyt_manager_link_limit limit_told[FLYT_SLOTS_MAX];
     uint64_t limit_count[FLYT_SLOTS_MAX], limit_done[FLYT_SLOTS_MAX];
     struct {
-        sd_event_source *timer;         /* while it has something to answer */
-        uint64_t since_ms;              /* it has answered nothing; */
-        uint64_t pause_ms;              /* the last pause before orders are sent again */
-        bool is_told;                   /* an event has told so */
-        bool is_probed;                 /* it was sent an order that everybody answers */
-        uint64_t last_number;           /* of a LIMIT */
-    } unanswered;                       /* orders (retransmit.h) */
-    struct flyt_manager_link_need need; /* for which it waits; number 0: for none */
+        sd_event_time_handler_t on_time; /* retransmit.h */
+        sd_event_source *timer;          /* while it has something to answer */
+        uint64_t since_ms;               /* it has answered nothing; */
+        uint64_t pause_ms;               /* the last pause before orders are sent again */
+        bool is_told;                    /* an event has told so */
+        bool is_probed;                  /* it was sent an order that everybody answers */
+        uint64_t last_number;            /* of a LIMIT */
+    } unanswered;                        /* orders (retransmit.h) */
+    struct flyt_manager_link_need need;  /* for which it waits; number 0: for none */
 
     bool has_vm_memory;                    /* it was given the memory that its VM shares with this machine, */
     int vm_memory_fd;                      /* and its session's claims are in this open description of it */
@@ -255,6 +271,14 @@ static inline bool flyt_node_server_is_operated(const struct flyt_node_server *s
 static inline bool flyt_node_server_is_hidden(const struct flyt_node_server *server)
 {
     return server->has_gone || (server->role && server->role->ops->hides && server->role->ops->hides(server));
+}
+
+/* Whether it is one of the allocation's that carry out what changes: it has a session, which is not on its way
+ * elsewhere. */
+static inline bool flyt_node_server_listens(const struct flyt_node_server *server,
+                                            const struct flyt_node_allocation *allocation)
+{
+    return server->allocation == allocation && server->state != FLYT_NODE_SERVER_LEFT && !server->came_with;
 }
 
 #endif

@@ -583,7 +583,7 @@ static void test_an_allocation_goes_while_its_switch_waits(void **state)
     assert_int_not_equal(status, FLYT_STATUS_OK);
     test_node_stop(test);
     test_node_start(test);
-    assert_int_equal(flyt_node_departed_find(&test->node, test_one.id), 0);
+    assert_int_equal(flyt_node_departed_find(&test->node.state, test_one.id), 0);
     close(program.fd);
 }
 

@@ -1,4 +1,5 @@
 #include "control/node/ops/checkpoint.h"
+#include "control/node/ops/operation.h"
 #include "control/node/model/allocation.h"
 #include "control/node/host/machine.h"
 
@@ -12,11 +13,9 @@
 
 #include "control/node/ops/disk.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/ops/migration.h"
 #include "control/node/ops/image_publish.h"
 #include "control/node/ops/image_open.h"
 #include "control/node/state/remembered.h"
-#include "control/node/ops/restore.h"
 #include "control/node/link/server.h"
 #include "control/node/ops/checkpointed_sessions.h"
 #include "control/node/ops/restore_check.h"
@@ -846,14 +845,8 @@ static flyt_status check(const struct flyt_node_allocation *allocation, const fl
         return FLYT_STATUS_NOT_FOUND;
     }
     const char *vm_ip = allocation->now.vm_ip;
-    if (flyt_node_checkpoint_of(allocation) || flyt_node_migration_of(allocation) || flyt_node_restore_of(allocation)) {
-        flyt_error_set(err, -EBUSY, "a checkpoint, a restore or a migration of VM %.255s is under way", vm_ip);
+    if (flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_CHECKPOINT, err) != FLYT_STATUS_OK)
         return FLYT_STATUS_CONFLICT;
-    }
-    if (allocation->pending || allocation->is_removed || allocation->now.state == FLYT_ALLOCATION_ENDING) {
-        flyt_error_set(err, -EBUSY, "another order for VM %.255s is under way", vm_ip);
-        return FLYT_STATUS_CONFLICT;
-    }
     if (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation)) {
         flyt_error_set(err, -EAGAIN, "programs of VM %.255s may still come back after the node manager's restart",
                        vm_ip);

@@ -8,10 +8,9 @@
 #include <string.h>
 
 #include "control/node/link/groups.h"
-#include "control/node/state/migration_state.h"
+#include "control/node/ops/migration_state.h"
 #include "control/node/ops/migration_switch.h"
 #include "control/node/state/remembered.h"
-#include "control/node/uplink/report.h"
 #include "control/node/ops/send.h"
 #include "control/node/link/server.h"
 #include "control/node/model/writer.h"
@@ -35,25 +34,10 @@ struct flyt_node_migration *flyt_node_migration_find(const struct flyt_node *nod
     return migration;
 }
 
-struct flyt_node_migration *flyt_node_migration_of(const struct flyt_node_allocation *allocation)
-{
-    struct flyt_node_migration *migration = allocation->node->migrations;
-
-    while (migration && migration->allocation != allocation)
-        migration = migration->next;
-    return migration;
-}
-
 static void arm(struct flyt_node_migration *migration, uint64_t ms)
 {
     sd_event_source_set_time_relative(migration->timer, ms * 1000);
     sd_event_source_set_enabled(migration->timer, SD_EVENT_ONESHOT);
-}
-
-void flyt_node_migration_wake(struct flyt_node_migration *migration)
-{
-    if (migration && migration->timer)
-        arm(migration, 0);
 }
 
 void flyt_node_migration_set_phase(struct flyt_node_migration *migration, flyt_migration_phase phase)
@@ -247,15 +231,6 @@ static bool are_all_done(const struct flyt_node_migration *migration)
     return true;
 }
 
-bool flyt_node_migration_waits(const struct flyt_node_migration *migration)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
-        count += move->stage != FLYT_NODE_MOVE_OVER;
-    return count > 1 && !migration->is_let_go;
-}
-
 /* Then nothing can be rolled back: a program may have seen that it is elsewhere. */
 static bool is_any_moved(const struct flyt_node_migration *migration)
 {
@@ -370,8 +345,8 @@ static void finish(struct flyt_node_migration *migration, flyt_migration_phase p
     flyt_node_migration_set_phase(migration, phase);
     node->migrations_ended++;
     node->migrations_done += phase == FLYT_MIGRATION_DONE;
-    if (phase == FLYT_MIGRATION_DONE && node->metrics && !migration->is_found)
-        flyt_node_metrics_observe(node->metrics, &migration->use);
+    if (phase == FLYT_MIGRATION_DONE && node->observe && !migration->is_found)
+        node->observe(node->metrics, &migration->use);
     tell_end(migration);
     release(migration);
     if (allocation)
@@ -420,14 +395,6 @@ void flyt_node_migration_forget(struct flyt_node_allocation *allocation, bool is
 }
 
 /* ---- failing ---- */
-
-void flyt_node_migration_note_failure(struct flyt_node_migration *migration, flyt_status status, const char *text)
-{
-    if (migration->status != FLYT_STATUS_OK)
-        return;
-    migration->status = status;
-    snprintf(migration->text, sizeof migration->text, "%s", text);
-}
 
 static flyt_status status_of(int outcome)
 {

@@ -124,5 +124,7 @@ void flyt_node_migration_fill(struct flyt_node *node);
 void flyt_node_migration_drop(struct flyt_node_allocation *allocation, const char *reason);
 /* It is about to be freed. */
 void flyt_node_migration_forget(struct flyt_node_allocation *allocation, bool is_final);
+/* The migration to another node that the allocation's programs have been told to leave for; NULL: none. */
+struct flyt_node_migration *flyt_node_migration_departed(const struct flyt_node_allocation *allocation);
 
 #endif

@@ -1,4 +1,5 @@
 #include "control/node/ops/migration_switch.h"
+#include "control/node/ops/operation.h"
 #include "control/node/memory/extent.h"
 #include "control/node/model/waiting.h"
 #include "control/node/model/allocation.h"
@@ -11,9 +12,7 @@
 #include <string.h>
 
 #include "control/base/size.h"
-#include "control/node/ops/checkpoint.h"
 #include "control/node/link/groups.h"
-#include "control/node/ops/restore.h"
 #include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
 #include "control/node/link/share.h"
@@ -65,18 +64,8 @@ static flyt_status check_idle(const struct flyt_node_allocation *allocation, str
     }
     const flyt_allocation *now = &allocation->now;
 
-    if (flyt_node_migration_of(allocation)) {
-        flyt_error_set(err, -EBUSY, "a migration of VM %.255s is under way", now->vm_ip);
+    if (flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_MIGRATION, err) != FLYT_STATUS_OK)
         return FLYT_STATUS_CONFLICT;
-    }
-    if (flyt_node_checkpoint_of(allocation) || flyt_node_restore_of(allocation)) {
-        flyt_error_set(err, -EBUSY, "a checkpoint or a restore of VM %.255s is under way", now->vm_ip);
-        return FLYT_STATUS_CONFLICT;
-    }
-    if (allocation->pending || allocation->is_removed || now->state == FLYT_ALLOCATION_ENDING) {
-        flyt_error_set(err, -EBUSY, "another order for VM %.255s is under way", now->vm_ip);
-        return FLYT_STATUS_CONFLICT;
-    }
     if (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation)) {
         flyt_error_set(err, -EAGAIN, "programs of VM %.255s may still come back after the node manager's restart",
                        now->vm_ip);

@@ -486,6 +486,7 @@ static void test_what_is_remembered(void **state)
     char line[80];
 
     test->node.metrics = flyt_node_metrics_new(registry);
+    test->node.observe = flyt_node_metrics_observe;
     assert_non_null(test->node.metrics);
 
     test_node_grant(test, &test_one);
@@ -509,6 +510,7 @@ static void test_what_is_remembered(void **state)
     snprintf(line, sizeof line, "flyt_node_migration_rounds_count %u\n", count);
     test_contains(text, line);
     free(text);
+    test->node.observe = NULL;
     test->node.metrics = flyt_node_metrics_free(test->node.metrics);
     flyt_metrics_free(registry);
 }

@@ -20,71 +20,6 @@
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
-/* ---- what its sides share ---- */
-
-void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_stage stage)
-{
-    move->stage = stage;
-    move->stage_ms = flyt_clock_ms();
-    flyt_node_migration_wake(move->migration);
-}
-
-void flyt_node_move_fail(struct flyt_node_move *move, int status, const char *format, ...)
-{
-    va_list arguments;
-
-    if (move->outcome || move->stage == FLYT_NODE_MOVE_OVER)
-        return;
-    move->outcome = status;
-    va_start(arguments, format);
-    vsnprintf(move->sentence, sizeof move->sentence, format, arguments);
-    va_end(arguments);
-    flyt_node_migration_wake(move->migration);
-}
-
-bool flyt_node_move_is_made_to_fail(struct flyt_node_move *move, const char *point)
-{
-    if (flyt_fault_point(point) != FLYT_FAULT_ERROR)
-        return false;
-    flyt_node_move_fail(move, -EIO, "a test lets it fail at %s", point);
-    return true;
-}
-
-bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms)
-{
-    return flyt_clock_ms() - move->stage_ms > limit_ms;
-}
-
-struct flyt_manager_link_message *flyt_node_move_message(enum flyt_manager_link_kind kind)
-{
-    static struct flyt_manager_link_message message;
-
-    message.kind = kind;
-    message.data_bytes = 0;
-    memset(&message.ready, 0,
-           offsetof(struct flyt_manager_link_message, data) - offsetof(struct flyt_manager_link_message, ready));
-    return &message;
-}
-
-void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,
-                         const struct flyt_manager_link_message *message, int fd)
-{
-    flyt_node_move_send_all(move, server, message, &fd, fd >= 0);
-}
-
-void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_server *server,
-                             const struct flyt_manager_link_message *message, const int *fds, unsigned fd_count)
-{
-    int status = flyt_node_link_queue_send_all(&server->queue, message, fds, fd_count);
-
-    if (status == -ENOBUFS)
-        flyt_node_move_fail(move, status, "server process %d does not read what it is told: %u messages wait for it",
-                            (int)server->pid, server->queue.count);
-    else if (status && status != -EPIPE) /* where it has gone, its end says so */
-        flyt_node_move_fail(move, status, "server process %d cannot be told what it is to do: %s", (int)server->pid,
-                            strerror(-status));
-}
-
 /* ---- what happens to its servers ---- */
 
 /* Before LEAVE. One that was ended, or has ended its session, takes it along; what else there is goes on. */
@@ -235,6 +170,18 @@ static bool hides(const struct flyt_node_server *server)
     return server->state == FLYT_NODE_SERVER_LEFT && flyt_node_move_at(server)->stage == FLYT_NODE_MOVE_GIVEN;
 }
 
+static void forget(struct flyt_node_server *session, bool is_ended)
+{
+    struct flyt_node_move *move = flyt_node_move_at(session);
+
+    if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending)
+        flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
+    move->source = NULL;
+    session->role = NULL;
+    flyt_node_replace_end_target(move->target);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+}
+
 static const struct flyt_node_role_ops role_ops = {
     .kind = FLYT_NODE_ROLE_MOVE,
     .on_message = flyt_node_move_on_message,
@@ -244,6 +191,13 @@ static const struct flyt_node_role_ops role_ops = {
     .on_exit = on_process_end,
     .on_end = on_end,
     .hides = hides,
+    .target = flyt_node_move_target_of,
+    .describe = flyt_node_move_describe,
+    .charge = flyt_node_move_charge,
+    .charge_back = flyt_node_move_charge_back,
+    .given = flyt_node_move_given,
+    .forget = forget,
+    .is_undecided = flyt_node_move_is_undecided,
 };
 
 /* ---- beginning ---- */
@@ -341,19 +295,6 @@ void flyt_node_move_return(struct flyt_node_move *move)
     }
 }
 
-void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
-{
-    struct flyt_node_server *source = move->source;
-
-    flyt_node_replace_end_target(move->target);
-    flyt_node_move_source_let_go(move);
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    if (source && source->state == FLYT_NODE_SERVER_AWAY)
-        flyt_node_replace_end(source, reason);
-    else if (source)
-        flyt_node_server_end(source, reason);
-}
-
 void flyt_node_move_end_left(struct flyt_node_move *move)
 {
     if (move->stage != FLYT_NODE_MOVE_LEFT || !move->source)
@@ -364,12 +305,6 @@ void flyt_node_move_end_left(struct flyt_node_move *move)
 }
 
 /* ---- orders ---- */
-
-void flyt_node_move_on_message_target(struct flyt_node_move *move)
-{
-    if (move->stage == FLYT_NODE_MOVE_GIVEN && move->target)
-        flyt_node_server_read_all(move->target);
-}
 
 void flyt_node_move_let_go(struct flyt_node_move *move)
 {
@@ -540,18 +475,4 @@ const char *flyt_node_move_link_lost(struct flyt_node_server *server, uint64_t l
         flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
     }
     return move ? flyt_node_move_source_goes_on(move) : NULL;
-}
-
-void flyt_node_move_forget(struct flyt_node_server *session)
-{
-    struct flyt_node_move *move = flyt_node_move_at(session);
-
-    if (!move)
-        return;
-    if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending)
-        flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
-    move->source = NULL;
-    session->role = NULL;
-    flyt_node_replace_end_target(move->target);
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }

@@ -189,8 +189,6 @@ struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migrat
  * go back, as long as none has gone on. NULL, or why the server's session cannot be its own any more.
  */
 const char *flyt_node_move_link_lost(struct flyt_node_server *server, uint64_t left_move_id);
-/* A session that waits without a process, to be given to its target, ends. */
-void flyt_node_move_forget(struct flyt_node_server *session);
 
 /* ---- its client ---- */
 
@@ -202,17 +200,6 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
  * changed, and the client is to try again. */
 int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
                                const void *record, size_t bytes);
-/* Of a session that waits without a process: whether its client can be given to nobody yet, because its VM's others
- * have not all stopped. */
-bool flyt_node_move_is_undecided(const struct flyt_node_server *session);
-/* For replace.c, which gives the session to the target. What RESUME says of it; *ret_resume has the source's record. */
-void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_manager_link_resume *ret_resume);
-/* Right before SESSION: the entries in the ledgers become the target's, all or none. 0 or a negative errno. */
-int flyt_node_move_charge(struct flyt_node_move *move, uint64_t target_id);
-/* SESSION was not sent after all, or the target has gone: they are the source's as they were. */
-void flyt_node_move_charge_back(struct flyt_node_move *move, uint64_t target_id);
-/* SESSION was sent: the session's memory is the target's, which has its server id. */
-void flyt_node_move_given(struct flyt_node_move *move);
 
 /* The move that a server has a part in; NULL: none. */
 static inline struct flyt_node_move *flyt_node_move_at(const struct flyt_node_server *server)

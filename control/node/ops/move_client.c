@@ -19,44 +19,6 @@
 
 /* ---- what the session has ---- */
 
-int flyt_node_move_charge(struct flyt_node_move *move, uint64_t target_id)
-{
-    struct flyt_node_server *source = move->source;
-    struct flyt_node_allocation *allocation = source->allocation;
-    int status = 0;
-    unsigned i;
-
-    if (flyt_fault_point("node.migrate.switch") == FLYT_FAULT_ERROR)
-        return -EIO;
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && !move->kept.first)
-        status = flyt_node_extents_copy(&source->extents, &move->kept);
-    for (i = 0; !status && i < allocation->now.slots.slots_len; i++) {
-        struct flyt_ledger *ledger = allocation->slots[i].ledger;
-        move->charged_bytes[i] = flyt_ledger_charged(ledger, source->server_id);
-        move->reserved_bytes[i] = flyt_ledger_reserved(ledger, source->server_id);
-        status = flyt_ledger_move(ledger, source->server_id, target_id, flyt_node_extents_of_slot(&source->extents, i));
-    }
-    for (i = status && i ? i - 1 : 0; i > 0; i--)
-        flyt_ledger_move(allocation->slots[i - 1].ledger, target_id, source->server_id, move->charged_bytes[i - 1]);
-    return status;
-}
-
-void flyt_node_move_charge_back(struct flyt_node_move *move, uint64_t target_id)
-{
-    const struct flyt_node_server *source = move->source;
-
-    for (unsigned i = 0; i < source->allocation->now.slots.slots_len; i++) {
-        struct flyt_ledger *ledger = source->allocation->slots[i].ledger;
-        uint64_t used_bytes, limit_bytes;
-        int status = flyt_ledger_move(ledger, target_id, source->server_id, move->charged_bytes[i]);
-        if (!status) /* it has that: it counts whatever the limit is by now */
-            status = flyt_ledger_reserve_measured(ledger, source->server_id, move->reserved_bytes[i], &used_bytes,
-                                                  &limit_bytes);
-        if (status)
-            flyt_warn("session %016" PRIx64 ": its charge is not what it was: %s", move->session_id, strerror(-status));
-    }
-}
-
 /* What was made at the target is held as memory of a session is. */
 static void hold_made(struct flyt_node_move *move)
 {
@@ -72,9 +34,10 @@ static void hold_made(struct flyt_node_move *move)
         target->extents.last_id = move->stopped.last_extent_id;
 }
 
-void flyt_node_move_given(struct flyt_node_move *move)
+bool flyt_node_move_given(struct flyt_node_server *source)
 {
-    struct flyt_node_server *source = move->source, *target = move->target;
+    struct flyt_node_move *move = flyt_node_move_at(source);
+    struct flyt_node_server *target = move->target;
 
     if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
         flyt_node_extents_move(move->node, &source->extents, source->server_id, &target->extents, target->server_id);
@@ -91,22 +54,7 @@ void flyt_node_move_given(struct flyt_node_move *move)
     }
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_GIVEN);
     move->times.given_ns = flyt_clock_ns();
-}
-
-void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_server *target)
-{
-    struct flyt_node_server *source = move->source;
-
-    flyt_node_extents_drop(move->node, &target->extents, target->server_id);
-    flyt_node_charge_leave(source);
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE) {
-        source->extents = move->kept;
-        move->kept = (struct flyt_node_extents){0};
-        flyt_node_extents_keep(move->node, &source->extents, source->server_id);
-    }
-    flyt_node_move_charge_back(move, target->server_id);
-    flyt_node_share_leave(target);
-    target->allocation = NULL;
+    return true;
 }
 
 /* ---- its connection ---- */
@@ -116,8 +64,14 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_manager_link_resume *ret_resume)
+struct flyt_node_server *flyt_node_move_target_of(const struct flyt_node_server *session)
 {
+    return flyt_node_move_at(session)->target;
+}
+
+void flyt_node_move_describe(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume)
+{
+    const struct flyt_node_move *move = flyt_node_move_at(session);
     const uint64_t sequence = move->stopped.sequence;
 
     ret_resume->extent_count = move->stopped.extent_count;
@@ -149,7 +103,7 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
              (flyt_node_move_at(source) && flyt_node_move_at(source)->is_taken_back)) &&
             flyt_equal_in_constant_time(source->token, token, bytes))
             break;
-    const struct flyt_node_migration *left = flyt_node_send_left(allocation);
+    const struct flyt_node_migration *left = flyt_node_migration_departed(allocation);
     if (left && (!source || (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)))
         return flyt_error_set(err, -EBUSY, "the session goes on at node %.255s: ask where that is",
                               *left->sending->node ? left->sending->node : "(another one)");

@@ -9,11 +9,6 @@ enum { CONNECTIONS = 1 + FLYT_NODE_MOVE_HOST_STREAMS };
 
 _Static_assert((int)FLYT_NODE_MOVE_HOST_STREAMS <= (int)FLYT_MIGRATION_STREAMS_MAX, "so many a server takes");
 
-bool flyt_node_move_is_by_host(const struct flyt_node_move *move)
-{
-    return move->kind == FLYT_MANAGER_LINK_MOVE_SEND && !move->migration->sending;
-}
-
 static void close_all(const int *fds, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)

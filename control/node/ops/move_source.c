@@ -9,7 +9,7 @@
 #include "control/node/model/allocation.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/ops/migration.h"
-#include "control/node/state/migration_state.h"
+#include "control/node/ops/migration_state.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/send.h"
 #include "control/node/link/share.h"
@@ -335,4 +335,17 @@ void flyt_node_move_source_end(struct flyt_node_move *move)
         flyt_node_server_kill(source); /* as one that does not listen */
     else
         flyt_node_server_end(source, NULL);
+}
+
+void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
+{
+    struct flyt_node_server *source = move->source;
+
+    flyt_node_replace_end_target(move->target);
+    flyt_node_move_source_let_go(move);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+    if (source && source->state == FLYT_NODE_SERVER_AWAY)
+        flyt_node_replace_end(source, reason);
+    else if (source)
+        flyt_node_server_end(source, reason);
 }

@@ -111,5 +111,14 @@ void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_se
 /* The source has new memory, which is held; it has it no more. */
 void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd);
 void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
+/* ---- its client ---- */
+
+/* As of struct flyt_node_role_ops, of the source. */
+struct flyt_node_server *flyt_node_move_target_of(const struct flyt_node_server *session);
+void flyt_node_move_describe(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume);
+bool flyt_node_move_given(struct flyt_node_server *session);
+bool flyt_node_move_is_undecided(const struct flyt_node_server *session);
+int flyt_node_move_charge(struct flyt_node_server *session, uint64_t target_id);
+void flyt_node_move_charge_back(struct flyt_node_server *session, uint64_t target_id);
 
 #endif

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "control/node/model/allocation.h"
+#include "control/node/process/uids.h"
 #include "control/node/memory/extent.h"
 #include "control/node/host/machine.h"
 #include "control/node/ops/checkpoint.h"

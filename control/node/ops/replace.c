@@ -17,8 +17,6 @@
 #include "control/node/link/fault.h"
 #include "control/node/link/groups.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/ops/session_load.h"
-#include "control/node/ops/move.h"
 #include "control/node/link/share.h"
 #include "control/node/ops/checkpointed_sessions.h"
 #include "rpc/base/clock.h"
@@ -54,10 +52,33 @@ static void print_id(const struct flyt_node_server *session, char *text)
     snprintf(text, ID_BYTES, "%016" PRIx64, session->session_id);
 }
 
-/* Whether its server was prepared for it, and has its memory. */
+/* The operation that has prepared a server for it, which has its memory; NULL: none. */
+static const struct flyt_node_role_ops *owner_of(const struct flyt_node_server *session)
+{
+    if (session->role && session->role->ops->kind == FLYT_NODE_ROLE_MOVE)
+        return session->role->ops;
+    return session->prepared && session->prepared->role ? session->prepared->role->ops : NULL;
+}
+
 static bool has_memory(const struct flyt_node_server *session)
 {
-    return flyt_node_move_at(session) || session->prepared;
+    return owner_of(session) != NULL || session->prepared;
+}
+
+static bool is_undecided_where(const struct flyt_node_server *session)
+{
+    const struct flyt_node_role_ops *owner = owner_of(session);
+
+    return owner && owner->is_undecided && owner->is_undecided(session);
+}
+
+static void forget_owner(struct flyt_node_server *session, bool is_ended)
+{
+    const struct flyt_node_role_ops *owner = owner_of(session);
+
+    if (owner)
+        owner->forget(session, is_ended);
+    session->prepared = NULL;
 }
 
 /* The server that is being given it; NULL: none. */
@@ -108,8 +129,7 @@ static void finish(struct flyt_node_server *session)
 
     bool is_ended = session->state == FLYT_NODE_SERVER_ENDING;
     session->state = FLYT_NODE_SERVER_ENDING;
-    flyt_node_move_forget(session);
-    flyt_node_session_load_forget(session, is_ended);
+    forget_owner(session, is_ended);
     flyt_node_replace_abandon(session);
     unlink_away(session);
     flyt_node_server_end_session(session, "");
@@ -133,7 +153,7 @@ static int on_time(sd_event_source *source, uint64_t usec, void *user)
 
     /* Its client has come in time, or is told to try again until it is decided where the session goes on: both have
      * bounds of their own. */
-    if (session->state == FLYT_NODE_SERVER_AWAY && (has_client(session) || flyt_node_move_is_undecided(session))) {
+    if (session->state == FLYT_NODE_SERVER_AWAY && (has_client(session) || is_undecided_where(session))) {
         set_timer(session, LOOK_AGAIN_US);
         return 0;
     }
@@ -242,8 +262,8 @@ struct flyt_node_server *flyt_node_replace_find(const struct flyt_node *node, ui
 /* It will go on at a server that was prepared for it there, which has a client slot. */
 static bool has_slot(const struct flyt_node_server *session, const struct flyt_node_gpu *gpu)
 {
-    const struct flyt_node_server *server =
-        flyt_node_move_at(session) ? flyt_node_move_at(session)->target : session->prepared;
+    const struct flyt_node_role_ops *owner = owner_of(session);
+    const struct flyt_node_server *server = owner ? owner->target(session) : session->prepared;
 
     return server && server->gpu == gpu;
 }
@@ -307,7 +327,7 @@ int flyt_node_replace_find_token(struct flyt_node *node, const struct flyt_node_
 
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_replace_has_come(taker_of(session)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
-    if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_move_is_undecided(session))
+    if (session && session->state == FLYT_NODE_SERVER_AWAY && is_undecided_where(session))
         return tell_undecided(err);
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_clock_ms() < session->away_until_ms) {
         session->replacement.come_us = now_us();
@@ -417,18 +437,22 @@ static int move_entries(const struct flyt_node_server *session, uint64_t from_id
     return status;
 }
 
-static int take_entries(const struct flyt_node_server *session, uint64_t server_id)
+static int take_entries(struct flyt_node_server *session, uint64_t server_id)
 {
+    const struct flyt_node_role_ops *owner = owner_of(session);
+
     if (session->prepared && flyt_fault_point("node.load.client") == FLYT_FAULT_ERROR)
         return -EIO;
-    return flyt_node_move_at(session) ? flyt_node_move_charge(flyt_node_move_at(session), server_id)
-                                      : move_entries(session, session->server_id, server_id);
+    return owner && owner->charge ? owner->charge(session, server_id)
+                                  : move_entries(session, session->server_id, server_id);
 }
 
-static void put_entries_back(const struct flyt_node_server *session, uint64_t server_id)
+static void put_entries_back(struct flyt_node_server *session, uint64_t server_id)
 {
-    if (flyt_node_move_at(session))
-        flyt_node_move_charge_back(flyt_node_move_at(session), server_id);
+    const struct flyt_node_role_ops *owner = owner_of(session);
+
+    if (owner && owner->charge_back)
+        owner->charge_back(session, server_id);
     else
         move_entries(session, server_id, session->server_id);
 }
@@ -451,23 +475,20 @@ static void go_on(struct flyt_node_server *server, const struct flyt_manager_lin
     server->use.is_coming = 1;
     server->use.is_ending = 0;
     snprintf(server->why_not, sizeof server->why_not, "its client makes its objects again");
-    bool is_moved = flyt_node_move_at(session) != NULL, is_restored = session->prepared != NULL;
+    const struct flyt_node_role_ops *owner = owner_of(session);
+    bool is_prepared = has_memory(session);
     bool has_process = session->state != FLYT_NODE_SERVER_AWAY;
-    if (!is_moved && !is_restored)
+    if (!is_prepared)
         server->replacement = session->replacement;
-    if (is_moved)
-        flyt_node_move_given(flyt_node_move_at(session));
-    else
+    if (!owner || !owner->given(session))
         flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
     flyt_node_broker_move(session, server);
-    if (is_restored)
-        flyt_node_session_load_given(session);
     free_hand_over(server);
     if (!has_process) {
         unlink_away(session);
         flyt_node_server_drop(session);
     }
-    if (is_moved || is_restored) /* it is told of when its server says that it goes on */
+    if (is_prepared) /* it is told of when its server says that it goes on */
         return;
     server->replacement.session_us = now_us();
     node->sessions_resumed++;
@@ -550,10 +571,8 @@ static void describe(const struct flyt_node_server *session, bool is_ahead, stru
         ret_resume->completed = left_at.completed;
         ret_resume->error_count = left_at.error_count;
     }
-    if (flyt_node_move_at(session))
-        flyt_node_move_describe(flyt_node_move_at(session), ret_resume);
-    else if (session->prepared)
-        flyt_node_session_load_describe(session, ret_resume);
+    if (owner_of(session))
+        owner_of(session)->describe(session, ret_resume);
 }
 
 static int send_resume(struct flyt_node_server *server, struct flyt_manager_link_message *message, bool is_ahead)
@@ -691,10 +710,10 @@ struct flyt_node_server *flyt_node_replace_server(const struct flyt_node_server 
 {
     struct flyt_node_server *server = session->prepared ? session->prepared : taker_of(session);
 
-    if (flyt_node_move_is_undecided(session))
+    if (is_undecided_where(session))
         return NULL;
-    if (flyt_node_move_at(session)) /* one has been prepared for it */
-        server = flyt_node_move_at(session)->target;
+    if (owner_of(session)) /* one has been prepared for it */
+        server = owner_of(session)->target(session);
     if (server && server->hand_over)
         return flyt_node_replace_has_come(server) ? NULL : server;
     return server || has_memory(session) ? server : flyt_node_starts_take(session->node, session->gpu);
@@ -756,8 +775,7 @@ void flyt_node_replace_fini(struct flyt_node *node)
     while ((session = node->away)) {
         struct flyt_node_server *taker = taker_of(session);
         session->state = FLYT_NODE_SERVER_ENDING;
-        flyt_node_move_forget(session);
-        flyt_node_session_load_forget(session, true);
+        forget_owner(session, true);
         if (taker)
             flyt_node_replace_fail(taker);
         unlink_away(session);

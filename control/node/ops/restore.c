@@ -1,4 +1,5 @@
 #include "control/node/ops/restore.h"
+#include "control/node/ops/operation.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,11 +11,9 @@
 
 #include "control/base/worker.h"
 #include "control/node/model/allocation.h"
-#include "control/node/ops/checkpoint.h"
 #include "control/node/ops/disk.h"
 #include "control/node/ops/session_load.h"
 #include "control/node/ops/image_scan.h"
-#include "control/node/ops/migration.h"
 #include "control/node/state/remembered.h"
 #include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
@@ -585,12 +584,12 @@ static flyt_status check(const struct flyt_node *node, const struct flyt_node_ch
                        checkpointed->program);
         return FLYT_STATUS_NOT_FOUND;
     }
-    if (checkpointed->restoring || allocation->pending || flyt_node_migration_of(allocation) ||
-        flyt_node_checkpoint_of(allocation)) {
-        flyt_error_set(err, -EBUSY, "a checkpoint, a restore, a migration or another order for VM %.255s is under way",
-                       allocation->now.vm_ip);
+    if (checkpointed->restoring) {
+        flyt_error_set(err, -EBUSY, "a restore of program %.200s is under way", checkpointed->program);
         return FLYT_STATUS_CONFLICT;
     }
+    if (flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_RESTORE, err) != FLYT_STATUS_OK)
+        return FLYT_STATUS_CONFLICT;
     const struct flyt_node_server *server = flyt_node_server_find(node, checkpointed->session_id);
     if (server || flyt_node_replace_find(node, checkpointed->session_id)) {
         flyt_error_set(err, -EBUSY, "the server process that program %.200s had has not ended yet",

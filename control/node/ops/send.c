@@ -8,7 +8,7 @@
 
 #include "control/node/link/link_dispatch.h"
 #include "control/node/state/departed.h"
-#include "control/node/state/migration_state.h"
+#include "control/node/ops/migration_state.h"
 #include "control/node/ops/migration_switch.h"
 #include "control/node/ops/checkpointed_sessions.h"
 #include "control/node/model/writer.h"
@@ -211,7 +211,7 @@ static void on_switch_written(void *user, int status)
 
     migration->writing = FLYT_NODE_MIGRATION_COMMITTED;
     if (status || migration->is_failing) {
-        flyt_node_departed_remove(migration->node, migration->allocation_id);
+        flyt_node_departed_remove(&migration->node->state, migration->allocation_id);
         flyt_node_save_soon(migration->node);
         refuse(migration, status ? "the node's state file cannot be written" : migration->text);
         return;
@@ -246,7 +246,7 @@ void flyt_node_send_switch(struct flyt_node_migration *migration, flyt_node_sent
         if (move->source && move->source->state != FLYT_NODE_SERVER_AWAY)
             flyt_node_server_read_all(move->source);
     const char *obstacle = find_obstacle(migration);
-    if (!obstacle && flyt_node_departed_add(migration->node, migration->allocation_id, migration->id))
+    if (!obstacle && flyt_node_departed_add(&migration->node->state, migration->allocation_id, migration->id))
         obstacle = "the node has no memory";
     if (obstacle) {
         refuse(migration, obstacle);
@@ -286,7 +286,7 @@ void flyt_node_send_undo(struct flyt_node_migration *migration)
                            "left of it here has ended",
                            move->program, migration->vm_ip);
     migration->is_committed = false;
-    flyt_node_departed_remove(migration->node, migration->allocation_id);
+    flyt_node_departed_remove(&migration->node->state, migration->allocation_id);
     flyt_node_save_soon(migration->node); /* until it is written a restart finds it as it was, and is told again */
 }
 
@@ -318,13 +318,6 @@ void flyt_node_send_end(struct flyt_node_migration *migration)
 
 /* ---- for others ---- */
 
-struct flyt_node_migration *flyt_node_send_left(const struct flyt_node_allocation *allocation)
-{
-    struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
-
-    return migration && migration->sending && migration->is_committed && !migration->is_failing ? migration : NULL;
-}
-
 static int restore(struct flyt_node_allocation *allocation, uint64_t migration_id)
 {
     const flyt_migration_bounds bounds = {0};
@@ -348,7 +341,7 @@ int flyt_node_send_restore(struct flyt_node *node)
 
     for (struct flyt_node_allocation *allocation = node->allocations; allocation && !status;
          allocation = allocation->next) {
-        uint64_t migration_id = flyt_node_departed_find(node, allocation->now.id);
+        uint64_t migration_id = flyt_node_departed_find(&node->state, allocation->now.id);
         if (migration_id && !allocation->is_removed)
             status = restore(allocation, migration_id);
     }

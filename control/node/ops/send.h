@@ -79,8 +79,6 @@ void flyt_node_send_end(struct flyt_node_migration *migration);
 
 /* ---- for others ---- */
 
-/* The migration to another node that the allocation's programs have been told to leave for; NULL: none. */
-struct flyt_node_migration *flyt_node_send_left(const struct flyt_node_allocation *allocation);
 /* After a restart, when the allocations are there: what had been switched goes on. 0 or -ENOMEM. */
 int flyt_node_send_restore(struct flyt_node *node);
 /* A server has come back with a session of an allocation; left_move_id is set where it was left. True: it is one of a

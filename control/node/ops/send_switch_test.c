@@ -207,6 +207,7 @@ static struct flyt_metrics *measure(struct test_node *test)
     struct flyt_metrics *registry = flyt_metrics_new();
 
     test->node.metrics = flyt_node_metrics_new(registry);
+    test->node.observe = flyt_node_metrics_observe;
     assert_non_null(test->node.metrics);
     return registry;
 }
@@ -226,6 +227,7 @@ static void has_measured(struct test_node *test, struct flyt_metrics *registry, 
         test_contains(text, line);
     }
     free(text);
+    test->node.observe = NULL;
     test->node.metrics = flyt_node_metrics_free(test->node.metrics);
     flyt_metrics_free(registry);
 }
@@ -328,7 +330,7 @@ static void test_a_restart_within_the_switch(void **state)
     struct test_program programs[2];
 
     test_send_arrive(far, programs, 2);
-    assert_int_equal(flyt_node_departed_add(&test->node, test_one.id, TEST_MIGRATION_ID), 0);
+    assert_int_equal(flyt_node_departed_add(&test->node.state, test_one.id, TEST_MIGRATION_ID), 0);
     assert_int_equal(flyt_node_save(&test->node), 0);
     restart(test, programs, 2);
     test_send_failed(far, "had not left when the node manager was restarted");

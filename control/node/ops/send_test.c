@@ -136,7 +136,7 @@ static void test_it_is_ended_by_its_state(void **state)
     test_contains(test->last_event, "migration.left");
     test_node_until_empty(test, &test_one);
     test_node_remove_now(test, test_one.id);
-    assert_int_equal(flyt_node_departed_find(&test->node, test_one.id), 0);
+    assert_int_equal(flyt_node_departed_find(&test->node.state, test_one.id), 0);
 }
 
 static void test_figures(void **state)

@@ -202,6 +202,41 @@ static void on_end(struct flyt_node_server *server, const char *reason)
     flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_ENDED, FLYT_STATUS_CONFLICT, "%s", reason);
 }
 
+/* ---- its client: `session` waits for it, and session->prepared is its server ---- */
+
+static struct flyt_node_server *target_of(const struct flyt_node_server *session)
+{
+    return session->prepared;
+}
+
+static void describe_session(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume)
+{
+    ret_resume->is_made = 1;
+    ret_resume->is_held =
+        flyt_node_session_load_at(session->prepared) && flyt_node_session_load_at(session->prepared)->is_held;
+}
+
+static bool given(struct flyt_node_server *session)
+{
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->prepared);
+
+    session_load->session = NULL;
+    session_load->target->use.is_coming = 1;
+    set_stage(session_load, FLYT_NODE_SESSION_LOAD_GIVEN);
+    return false;
+}
+
+static void forget(struct flyt_node_server *session, bool is_ended)
+{
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->prepared);
+
+    session->prepared = NULL;
+    session_load->session = NULL; /* it is freed by whoever calls this */
+    flyt_node_session_load_fail(session_load, is_ended ? FLYT_NODE_SESSION_LOAD_ENDED : FLYT_NODE_SESSION_LOAD_FAILED,
+                                FLYT_STATUS_TIMEOUT, "%s",
+                                *session->end_reason ? session->end_reason : "its program has not come back in time");
+}
+
 static const struct flyt_node_role_ops role_ops = {
     .kind = FLYT_NODE_ROLE_LOAD,
     .on_message = on_message,
@@ -209,6 +244,10 @@ static const struct flyt_node_role_ops role_ops = {
     .on_use = on_use,
     .on_exit = on_process_end,
     .on_end = on_end,
+    .target = target_of,
+    .describe = describe_session,
+    .given = given,
+    .forget = forget,
 };
 
 /* ---- beginning and end ---- */
@@ -654,37 +693,4 @@ bool flyt_node_session_load_has(const struct flyt_node *node, uint64_t server_id
 bool flyt_node_session_load_hides(const struct flyt_node_server *server)
 {
     return flyt_node_session_load_at(server) || server->prepared;
-}
-
-/* ---- for replace.c ---- */
-
-void flyt_node_session_load_describe(const struct flyt_node_server *session,
-                                     struct flyt_manager_link_resume *ret_resume)
-{
-    ret_resume->is_made = 1;
-    ret_resume->is_held =
-        flyt_node_session_load_at(session->prepared) && flyt_node_session_load_at(session->prepared)->is_held;
-}
-
-void flyt_node_session_load_given(struct flyt_node_server *session)
-{
-    struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->prepared);
-
-    session_load->session = NULL;
-    session_load->target->use.is_coming = 1;
-    set_stage(session_load, FLYT_NODE_SESSION_LOAD_GIVEN);
-}
-
-void flyt_node_session_load_forget(struct flyt_node_server *session, bool is_ended)
-{
-    struct flyt_node_session_load *session_load =
-        session->prepared ? flyt_node_session_load_at(session->prepared) : NULL;
-
-    session->prepared = NULL;
-    if (!session_load)
-        return;
-    session_load->session = NULL; /* it is freed by whoever calls this */
-    flyt_node_session_load_fail(session_load, is_ended ? FLYT_NODE_SESSION_LOAD_ENDED : FLYT_NODE_SESSION_LOAD_FAILED,
-                                FLYT_STATUS_TIMEOUT, "%s",
-                                *session->end_reason ? session->end_reason : "its program has not come back in time");
 }

@@ -159,16 +159,6 @@ bool flyt_node_session_load_has(const struct flyt_node *node, uint64_t server_id
 /* Whether the server, or who waits for its client, is not to be shown as its session's yet. */
 bool flyt_node_session_load_hides(const struct flyt_node_server *server);
 
-/* ---- for replace.c: `session` waits for its client, and session->prepared is its server ---- */
-
-/* What RESUME says of it besides its extents. */
-void flyt_node_session_load_describe(const struct flyt_node_server *session,
-                                     struct flyt_manager_link_resume *ret_resume);
-/* The server has it: `session` is about to be freed. */
-void flyt_node_session_load_given(struct flyt_node_server *session);
-/* Its client has not come, or (is_ended) somebody has ended it: likewise. */
-void flyt_node_session_load_forget(struct flyt_node_server *session, bool is_ended);
-
 /* What is loaded into a server; NULL: nothing. */
 static inline struct flyt_node_session_load *flyt_node_session_load_at(const struct flyt_node_server *server)
 {

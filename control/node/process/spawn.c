@@ -1,4 +1,6 @@
 #include "control/node/process/spawn.h"
+#include "control/node/process/uids.h"
+#include "control/node/model/server.h"
 #include "control/node/host/machine.h"
 
 #include <errno.h>
@@ -15,7 +17,6 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
-#include "control/node/link/link_dispatch.h"
 #include "control/node/process/images.h"
 #include "control/node/process/mps.h"
 #include "rpc/base/descriptors.h"
@@ -28,7 +29,8 @@ enum { ARGUMENTS_MAX = 32, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
 /* One that starts: everything that the new process needs, which allocates nothing. */
 struct flyt_node_start {
     struct flyt_node_server *server; /* the loop's; NULL: it has gone */
-    int link_fd;                     /* the process's end; -1: it has it */
+    flyt_node_spawned_fn *spawned;
+    int link_fd; /* the process's end; -1: it has it */
     char texts[ARGUMENTS_MAX][TEXT_BYTES];
     char *argv[ARGUMENTS_MAX + 1];
     unsigned argc;
@@ -220,7 +222,7 @@ static void on_spawned(void *user, int is_cancelled)
     if (server && (start->pid || !is_cancelled)) {
         const int pid_fd = start->pid_fd;
         start->pid_fd = -1;
-        flyt_node_server_started(server, start->pid, pid_fd, start->status);
+        start->spawned(server, start->pid, pid_fd, start->status);
     } else if (start->pid) {
         syscall(SYS_pidfd_send_signal, start->pid_fd, SIGKILL, NULL, 0);
     }
@@ -243,7 +245,7 @@ static int make_link(struct flyt_node_start *start)
     return status;
 }
 
-int flyt_node_spawn(struct flyt_node_server *server)
+int flyt_node_spawn(struct flyt_node_server *server, flyt_node_spawned_fn *spawned)
 {
     struct flyt_node *node = server->node;
     struct flyt_node_start *start = calloc(1, sizeof *start);
@@ -269,6 +271,7 @@ int flyt_node_spawn(struct flyt_node_server *server)
     server->link_fd = link_fd;
     server->start = start;
     start->server = server;
+    start->spawned = spawned;
     return 0;
 }
 

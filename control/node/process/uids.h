@@ -14,30 +14,18 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "control/node/state/uid_range.h"
+#include "control/node/host/uid_pool.h"
 #include "control/base/config.h"
 
 struct flyt_node;
 struct flyt_node_gpu;
 struct flyt_node_settings;
 
-enum {
-    FLYT_NODE_UID_MIN = 1000, /* below are those of the system's own services */
-    FLYT_NODE_UIDS_MAX = 65536,
-};
-
 /* Where servers with users of their own listen, from their working directory. */
 #define FLYT_NODE_UIDS_LINK "link.sock"
 
 /* ---- the pool ---- */
-
-struct flyt_node_uids {
-    uid_t first, last; /* last 0: servers are the node manager's user */
-    uid_t given; /* the last one; the next is looked for behind it, so that a number rests before it is used again */
-    unsigned char *used; /* a bit for each: processes had it when they were looked at, or it was given since */
-    bool is_looking;     /* a thread looks at the processes */
-    bool has_looked;     /* and nobody was given one since: */
-    int look_status;     /* 0, or a negative errno: what that has come to */
-};
 
 /* 0 or -ENOMEM. A range of which last is 0 is allowed. */
 int flyt_node_uids_init(struct flyt_node_uids *uids, const struct flyt_range *range);
@@ -52,8 +40,6 @@ uid_t flyt_node_uids_next(struct flyt_node_uids *uids);
 
 /* ---- the node's ---- */
 
-/* What the table of settings cannot say of server_uids. 0 or negative and *err, which begins with file and line. */
-int flyt_node_uids_check(const struct flyt_node_settings *settings, struct flyt_error *err);
 /* After the GPUs are known: looks who has which of them, makes STATE_DIR/servers. 0 or a negative errno and *err. */
 int flyt_node_uids_open(struct flyt_node *node, struct flyt_error *err);
 /* Gives link.sock its second name, where servers of this start or an earlier one may need it. 0 or a negative errno. */

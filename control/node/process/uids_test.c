@@ -3,6 +3,7 @@
  * what a process is that has become such a user (as root only).
  */
 #include "control/node/process/uids.h"
+#include "control/node/state/uid_range.h"
 
 #include <errno.h>
 #include <linux/capability.h>
@@ -206,19 +207,19 @@ static void settings_are_checked(void **state)
         settings.server_uids.last = cases[i].last;
         if (cases[i].last == 65534 && !getpwuid(65534))
             continue; /* a machine without that account */
-        int status = flyt_node_uids_check(&settings, &err);
+        int status = flyt_node_uid_range_check(&settings, &err);
         assert_int_equal(status, cases[i].word ? -EINVAL : 0);
         if (cases[i].word && (strncmp(err.text, "file:7: server_uids", 19) != 0 || !strstr(err.text, cases[i].word)))
             fail_msg("case %zu says: %s", i, err.text);
     }
     settings.server_uids = (struct flyt_range){.first = 70000, .last = 71000};
     settings.server = (char *)"build/server";
-    assert_int_equal(flyt_node_uids_check(&settings, &err), -EINVAL);
+    assert_int_equal(flyt_node_uid_range_check(&settings, &err), -EINVAL);
     assert_non_null(strstr(err.text, "path from the root"));
     if (!getuid()) {
         settings.server = (char *)"/bin/server";
         assert_int_equal(seteuid(70500), 0);
-        int status = flyt_node_uids_check(&settings, &err);
+        int status = flyt_node_uid_range_check(&settings, &err);
         assert_int_equal(seteuid(0), 0);
         assert_int_equal(status, -EINVAL);
         assert_non_null(strstr(err.text, "70500, the node manager's own user"));

@@ -1,4 +1,5 @@
 #include "control/node/state/departed.h"
+#include "control/node/state/state.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -54,29 +55,29 @@ void flyt_node_departed_free(struct flyt_node_departed *first)
     }
 }
 
-uint64_t flyt_node_departed_find(const struct flyt_node *node, uint64_t allocation_id)
+uint64_t flyt_node_departed_find(const struct flyt_node_state *state, uint64_t allocation_id)
 {
-    const struct flyt_node_departed *left = node->state.left;
+    const struct flyt_node_departed *left = state->left;
 
     while (left && left->allocation_id != allocation_id)
         left = left->next;
     return left ? left->migration_id : 0;
 }
 
-int flyt_node_departed_add(struct flyt_node *node, uint64_t allocation_id, uint64_t migration_id)
+int flyt_node_departed_add(struct flyt_node_state *state, uint64_t allocation_id, uint64_t migration_id)
 {
     struct flyt_node_departed *left = malloc(sizeof *left);
 
     if (!left)
         return -ENOMEM;
-    *left = (struct flyt_node_departed){node->state.left, allocation_id, migration_id};
-    node->state.left = left;
+    *left = (struct flyt_node_departed){state->left, allocation_id, migration_id};
+    state->left = left;
     return 0;
 }
 
-void flyt_node_departed_remove(struct flyt_node *node, uint64_t allocation_id)
+void flyt_node_departed_remove(struct flyt_node_state *state, uint64_t allocation_id)
 {
-    struct flyt_node_departed **link = &node->state.left;
+    struct flyt_node_departed **link = &state->left;
 
     while (*link && (*link)->allocation_id != allocation_id)
         link = &(*link)->next;

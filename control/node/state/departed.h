@@ -10,7 +10,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "control/node/model/node.h"
+struct flyt_node_state;
 
 struct flyt_node_departed {
     struct flyt_node_departed *next;
@@ -23,10 +23,10 @@ bool flyt_node_departed_get(const cJSON *root, struct flyt_node_departed **ret_f
 void flyt_node_departed_free(struct flyt_node_departed *first);
 
 /* The migration of an allocation; 0: its programs have not left. */
-uint64_t flyt_node_departed_find(const struct flyt_node *node, uint64_t allocation_id);
+uint64_t flyt_node_departed_find(const struct flyt_node_state *state, uint64_t allocation_id);
 /* Neither is saved. 0 or -ENOMEM. */
-int flyt_node_departed_add(struct flyt_node *node, uint64_t allocation_id, uint64_t migration_id);
+int flyt_node_departed_add(struct flyt_node_state *state, uint64_t allocation_id, uint64_t migration_id);
 /* There may be none. */
-void flyt_node_departed_remove(struct flyt_node *node, uint64_t allocation_id);
+void flyt_node_departed_remove(struct flyt_node_state *state, uint64_t allocation_id);
 
 #endif

@@ -6,10 +6,11 @@
 #include <cmocka.h>
 
 #include "control/node/state/departed.h"
+#include "control/node/state/state.h"
 
 static void test_kept(void **state)
 {
-    struct flyt_node node = {0};
+    struct flyt_node_state node = {0};
 
     assert_int_equal(flyt_node_departed_add(&node, 0x11, UINT64_MAX), 0);
     assert_int_equal(flyt_node_departed_add(&node, UINT64_MAX - 1, 0x99), 0);
@@ -17,15 +18,15 @@ static void test_kept(void **state)
     flyt_node_departed_remove(&node, 0x33);
     flyt_node_departed_remove(&node, 0x44); /* there is none */
     cJSON *root = cJSON_CreateObject();
-    assert_true(flyt_node_departed_put(root, node.state.left));
+    assert_true(flyt_node_departed_put(root, node.left));
     char *text = cJSON_Print(root);
     cJSON_Delete(root);
-    flyt_node_departed_free(node.state.left);
-    node.state.left = NULL;
+    flyt_node_departed_free(node.left);
+    node.left = NULL;
 
     root = cJSON_Parse(text);
     cJSON_free(text);
-    assert_true(flyt_node_departed_get(root, &node.state.left));
+    assert_true(flyt_node_departed_get(root, &node.left));
     cJSON_Delete(root);
     assert_true(flyt_node_departed_find(&node, 0x11) == UINT64_MAX);
     assert_true(flyt_node_departed_find(&node, UINT64_MAX - 1) == 0x99);
@@ -33,7 +34,7 @@ static void test_kept(void **state)
     flyt_node_departed_remove(&node, 0x11);
     assert_true(flyt_node_departed_find(&node, 0x11) == 0);
     assert_true(flyt_node_departed_find(&node, UINT64_MAX - 1) == 0x99);
-    flyt_node_departed_free(node.state.left);
+    flyt_node_departed_free(node.left);
 }
 
 static const struct {

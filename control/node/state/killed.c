@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "control/node/link/server.h"
 #include "control/node/state/state.h"
 #include "control/node/state/state_allocation.h"
 
@@ -84,16 +83,4 @@ void flyt_node_killed_remove(struct flyt_node_state *state, uint64_t session_id)
     struct flyt_node_killed *killed = *link;
     *link = killed->next;
     free(killed);
-}
-
-void flyt_node_killed_tidy(struct flyt_node *node)
-{
-    for (struct flyt_node_killed *killed = node->state.killed, *next; killed; killed = next) {
-        next = killed->next;
-        const struct flyt_node_server *server = node->servers;
-        while (server && server->session_id != killed->session_id)
-            server = server->next;
-        if (!server)
-            flyt_node_killed_remove(&node->state, killed->session_id);
-    }
 }

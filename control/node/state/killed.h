@@ -32,7 +32,5 @@ bool flyt_node_killed_has(const struct flyt_node_state *state, uint64_t session_
 /* Makes a record, and does not save it. 0 (it may have been there) or -ENOMEM. */
 int flyt_node_killed_add(struct flyt_node_state *state, uint64_t session_id);
 void flyt_node_killed_remove(struct flyt_node_state *state, uint64_t session_id);
-/* Nobody comes back any more: records of sessions that are not here go. */
-void flyt_node_killed_tidy(struct flyt_node *node);
 
 #endif

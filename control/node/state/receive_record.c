@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "control/node/model/node.h"
 #include "control/node/state/state.h"
 #include "control/node/state/state_allocation.h"
 

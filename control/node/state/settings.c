@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "control/node/process/uids.h"
+#include "control/node/state/uid_range.h"
 #include "rpc/base/url.h"
 #include "rpc/proto/control_limits.h"
 #include "rpc/transport/manager_link.h"
@@ -158,5 +158,5 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         return flyt_error_set(err, -EINVAL, "state_dir is missing or longer than a socket's path allows");
     if (settings->software_gpus && settings->mps != FLYT_NODE_MPS_OFF)
         return flyt_error_set(err, -EINVAL, "software GPUs have no MPS: mps must be \"off\"");
-    return flyt_node_uids_check(settings, err);
+    return flyt_node_uid_range_check(settings, err);
 }

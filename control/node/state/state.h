@@ -20,6 +20,8 @@
 #include "rpc/base/error.h"
 #include "rpc/base/ticket.h"
 
+enum { FLYT_NODE_SERVERS_MAX = 4096 }; /* of one node */
+
 struct flyt_node_receive_record;
 struct flyt_node_checkpointed;
 struct flyt_node_departed;

@@ -290,7 +290,7 @@ static void test_it_is_sent_back(void **state)
     for (unsigned i = 0; i < 2; i++)
         test_migration_go_on(nodes->from, &programs[i]);
     until(nodes, FLYT_MIGRATION_FAILED);
-    assert_int_equal(flyt_node_departed_find(&nodes->from->node, test_one.id), 0);
+    assert_int_equal(flyt_node_departed_find(&nodes->from->node.state, test_one.id), 0);
     stayed(nodes, programs, 2);
 }
 

@@ -128,7 +128,7 @@ void test_send_take_back(struct test_node *test, unsigned count)
     assert_int_equal(test->event_count, before + 1);
     test_contains(test->last_event, "migration.left");
     assert_int_equal(test_migration_of(test)->use.session_count, count);
-    assert_int_equal(flyt_node_departed_find(&test->node, test_one.id), 0);
+    assert_int_equal(flyt_node_departed_find(&test->node.state, test_one.id), 0);
     assert_int_equal(test->node.starts[0].serving, 0);
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
         assert_null(server->allocation);
@@ -151,7 +151,7 @@ void test_send_stayed(struct test_far *far, struct test_program *programs, unsig
     struct flyt_error err;
 
     assert_int_equal(test_send_do_switch(far->test, &err), FLYT_STATUS_CONFLICT);
-    assert_int_equal(flyt_node_departed_find(&far->test->node, test_one.id), 0);
+    assert_int_equal(flyt_node_departed_find(&far->test->node.state, test_one.id), 0);
     test_migration_stayed(far->test, programs, count);
     test_node_leave(far->test, &test_one, programs, count);
     test_migration_forget(far->test);

@@ -872,6 +872,7 @@ static void test_a_migration(void **state)
     struct flyt_node_metrics *metrics = flyt_node_metrics_new(registry);
 
     test->node.metrics = metrics;
+    test->node.observe = flyt_node_metrics_observe;
     assert_int_equal(migrate(boss, boss->epoch, 5, 2, 1), FLYT_STATUS_NOT_FOUND);
     assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
     assert_int_equal(ask_migration(boss, 5, false), FLYT_STATUS_NOT_FOUND);
@@ -922,6 +923,7 @@ static void test_a_migration(void **state)
     assert_non_null(strstr(text, "flyt_node_migration_standstill_seconds_count 1\n"));
     assert_non_null(strstr(text, "flyt_sessions_moved_total 0\n"));
     free(text);
+    test->node.observe = NULL;
     test->node.metrics = flyt_node_metrics_free(metrics);
     flyt_metrics_free(registry);
 }

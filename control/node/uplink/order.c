@@ -1,4 +1,5 @@
 #include "control/node/uplink/order.h"
+#include "control/node/ops/operation.h"
 #include "control/node/uplink/allocation_use.h"
 #include "control/node/ops/grant.h"
 
@@ -509,12 +510,18 @@ static void create(struct flyt_node *node, struct order *order, unsigned index, 
     flyt_node_commit(node, &pending->commit, on_creation_written, pending);
 }
 
+static void end_operations(struct flyt_node_allocation *allocation, const char *reason)
+{
+    flyt_node_migration_drop(allocation, reason);
+    flyt_node_receive_drop(allocation, reason);
+    flyt_node_checkpoint_drop(allocation, reason);
+}
+
 static void apply_one(struct flyt_node *node, struct order *order, unsigned index, const flyt_allocation *from)
 {
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, from->id);
     flyt_allocation wanted = {0};
     struct flyt_error err = {0};
-    char text[320];
 
     if (allocation && flyt_node_allocation_is_being_written(allocation)) {
         queue_behind(node, allocation, order, index, from);
@@ -532,30 +539,14 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
         answer(order, index, allocation, from->id, FLYT_STATUS_OK, "");
         return;
     }
-    /* A migration holds what it needs: what is to be otherwise waits for its end, but for the allocation's own. */
-    struct flyt_node_migration *migration = allocation ? flyt_node_migration_of(allocation) : NULL;
-    if (migration && from->state != FLYT_ALLOCATION_ENDING) {
-        snprintf(text, sizeof text, "a migration of VM %.255s is under way", allocation->now.vm_ip);
-        answer(order, index, allocation, from->id, FLYT_STATUS_CONFLICT, text);
-        return;
-    }
+    /* What is under way holds what it needs: another change waits for its end, but for the allocation's own. */
     if (allocation && from->state != FLYT_ALLOCATION_ENDING &&
-        (flyt_node_checkpoint_of(allocation) || flyt_node_restore_of(allocation))) {
-        snprintf(text, sizeof text, "a checkpoint or a restore of VM %.255s is under way", allocation->now.vm_ip);
-        answer(order, index, allocation, from->id, FLYT_STATUS_CONFLICT, text);
+        flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_CHANGE, &err) != FLYT_STATUS_OK) {
+        answer(order, index, allocation, from->id, FLYT_STATUS_CONFLICT, err.text);
         return;
     }
-    if (allocation && from->state != FLYT_ALLOCATION_ENDING && flyt_node_receive_of(allocation)) {
-        snprintf(text, sizeof text, "the programs of VM %.255s are on their way to this node", allocation->now.vm_ip);
-        answer(order, index, allocation, from->id, FLYT_STATUS_CONFLICT, text);
-        return;
-    }
-    if (migration)
-        flyt_node_migration_drop(allocation, "the allocation of this VM was taken back");
     if (allocation && from->state == FLYT_ALLOCATION_ENDING)
-        flyt_node_receive_drop(allocation, "the allocation of this VM was taken back");
-    if (allocation && from->state == FLYT_ALLOCATION_ENDING)
-        flyt_node_checkpoint_drop(allocation, "the allocation of this VM was taken back");
+        end_operations(allocation, "the allocation of this VM was taken back");
     flyt_status status = flyt_node_grant_check(node, from, &err);
     if (status == FLYT_STATUS_OK && flyt_node_allocation_copy(from, &wanted)) {
         status = FLYT_STATUS_UNAVAILABLE;
@@ -581,9 +572,7 @@ void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation 
     if (flyt_node_allocation_is_being_written(allocation) && allocation->pending->stage == FLYT_NODE_CHANGE_CHANGING)
         put_limits_back(allocation, allocation->now.slots.slots_len, allocation->pending->wanted.revision);
     drop_pending(allocation, true);
-    flyt_node_migration_drop(allocation, reason);
-    flyt_node_checkpoint_drop(allocation, reason);
-    flyt_node_receive_drop(allocation, reason);
+    end_operations(allocation, reason);
     allocation->is_removed = true;
     allocation->now.state = FLYT_ALLOCATION_ENDING;
     end_sessions(node, allocation, reason);

@@ -1,4 +1,4 @@
-#include "control/node/host/check.h"
+#include "control/node/process/check.h"
 
 #include <errno.h>
 #include <stdio.h>
