@@ -14,7 +14,8 @@ if grep -rnE '#include <cuda' rpc/base rpc/transport --include='*.c' --include='
     echo 'rpc/base and rpc/transport know no CUDA'
     status=1
 fi
-for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport rpc/transport/endpoint cpu cpu/client cpu/client/core cpu/client/bulk cpu/client/cuda cpu/client/ipc cpu/client/managed cpu/client/records cpu/cuda cpu/cudart cpu/nvml cpu/server cpu/server/code cpu/server/core cpu/server/bulk cpu/server/cuda cpu/server/share cpu/server/move cpu/server/move/common cpu/server/move/out cpu/server/move/in cpu/server/manager cpu/server/process cpu/server/test cpu/softgpu cpu/softgpu/driver cpu/softgpu/library cpu/softgpu/dnn cpu/softgpu/sparse cpu/softgpu/ptx cpu/image control control/base control/store control/cluster control/cluster/model control/cluster/io control/cluster/reconcile control/cluster/api control/cluster/test control/node control/client control/flytctl tests tests/apps tests/conformance tests/fuzz tests/system tests/torch scripts config submodules; do
+for folder in rpc rpc/gen cpu cpu/client cpu/server cpu/server/test cpu/softgpu control control/cluster control/cluster/test control/node tests \
+    tests/apps tests/conformance tests/fuzz tests/system tests/torch scripts config submodules $(sed -n 's/^\([a-z][^:]*\):.*/\1/p' scripts/layers); do
     [ -e "$folder/README.md" ] || { echo "$folder has no README.md"; status=1; }
 done
 # What flytctl -o json has, control/README.md names (`make lint` alone looks).
@@ -37,8 +38,8 @@ points() { # README FOLDER WORDS NUMBERED: names begin with one of the words and
             { echo "no test lets $point fail"; status=1; }
     done
 }
-points control/node/README.md control/node 'node\.(migrate|send|receive|load|checkpoint|restore|images)' \
-    "$(sed -nE 's/^ +[0-9]+\. `(node\.[a-z]+\.[a-z_]+)`:.*/\1/p' control/node/README.md)"
+points control/node/POINTS.md control/node 'node\.(migrate|send|receive|load|checkpoint|restore|images)' \
+    "$(sed -nE 's/^[0-9]+\. `(node\.[a-z]+\.[a-z_]+)`:.*/\1/p' control/node/POINTS.md)"
 points cpu/server/move/POINTS.md cpu/server 'move|state|prepare|copying|writing|sending|receiving' \
     "$(sed -nE 's/^\| [0-9]+ \| `([a-z]+\.[a-z_]+)` \|.*/\1/p' cpu/server/move/POINTS.md)"
 points rpc/base/README.md rpc/base turn "$(sed -nE 's/^[0-9]+\. `(turn\.[a-z_]+)`:.*/\1/p' rpc/base/README.md)"

@@ -1,6 +1,6 @@
 /*
  * The memory that a virtual machine shares with its host (QEMU's ivshmem-plain), as both ends know it: the page that it
- * begins with. A node manager writes that (control/node/vm_memory.h), the client manager in the guest looks for it
+ * begins with. A node manager writes that (control/node/host/vm_memory.h), the client manager in the guest looks for it
  * (control/client/vm_memory.h). Whoever can write to the memory can write to this page: it tells which memory is meant
  * and proves nothing. Pure functions, any thread.
  */

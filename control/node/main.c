@@ -3,8 +3,8 @@
  *
  * - One loop (sd-event, control/base/daemon.h) on the main thread does everything but what blocks: NVML and MPS's
  *   control program each have a thread (nvml.h, mps.h).
- * - Sockets: `listen`, where programs come in (door.h); STATE_DIR/link.sock, where servers come back after a restart
- *   (rejoin.c); one connection to the cluster manager that leads (manager.h); /metrics.
+ * - Sockets: `listen`, where programs come in (listener.h); STATE_DIR/link.sock, where servers come back after a
+ * restart (reattach.c); one connection to the cluster manager that leads (manager.h); /metrics.
  * - Processes: flyt-server, one for each program and some warm ones on each GPU (pool.h, server.h), each with a socket
  *   to here. They are not ended with this program: those that serve go on and look for its successor.
  * - Owned here: the tickets' key and what allocations there are (state.h), ledgers and SM groups (allocation.h),
@@ -19,20 +19,21 @@
 #include <unistd.h>
 
 #include "control/base/daemon.h"
+#include "control/node/runtime.h"
 #include "control/base/enrol.h"
 #include "control/base/metrics.h"
 #include "control/base/tls.h"
-#include "control/node/check.h"
-#include "control/node/manager.h"
-#include "control/node/memory_watch.h"
-#include "control/node/mps.h"
-#include "control/node/node.h"
-#include "control/node/nvml.h"
-#include "control/node/reserve.h"
-#include "control/node/pool.h"
-#include "control/node/report.h"
-#include "control/node/soft_account.h"
-#include "control/node/time_slice_watch.h"
+#include "control/node/process/check.h"
+#include "control/node/uplink/manager.h"
+#include "control/node/link/memory_watch.h"
+#include "control/node/process/mps.h"
+#include "control/node/model/node.h"
+#include "control/node/gpu/nvml.h"
+#include "control/node/memory/reserve.h"
+#include "control/node/attach/pool.h"
+#include "control/node/uplink/report.h"
+#include "control/node/gpu/soft_account.h"
+#include "control/node/link/time_slice_watch.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -166,6 +167,7 @@ static int serve_metrics(struct program *program, const struct flyt_node_setting
     if (flyt_daemon_measure(program->daemon, program->registry, "node"))
         return flyt_error_set(err, -ENOMEM, "no memory");
     program->node.metrics = program->metrics;
+    program->node.observe = program->metrics ? flyt_node_metrics_observe : NULL;
     return flyt_metrics_serve(program->registry, flyt_daemon_event(program->daemon), settings->metrics, refresh_metrics,
                               program, err, &program->metrics_server);
 }
@@ -277,7 +279,7 @@ static void reload(void *user)
     if (program->tls && flyt_tls_reload(program->tls, &err))
         flyt_fail("certificates stay as they were: %s", err.text);
     if (program->has_node)
-        flyt_node_pool_fill(&program->node);
+        flyt_node_raise(&program->node, FLYT_NODE_EVENT_SERVERS);
 }
 
 static void stop(void *user)
@@ -286,6 +288,7 @@ static void stop(void *user)
 
     sd_event_source_disable_unref(program->timer);
     program->metrics_server = flyt_metrics_server_free(program->metrics_server);
+    program->node.observe = NULL;
     program->metrics = program->node.metrics = flyt_node_metrics_free(program->metrics);
     program->registry = flyt_metrics_free(program->registry);
     program->node.hooks = (struct flyt_node_hooks){0};

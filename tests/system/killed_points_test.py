@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A node manager is killed at each of its numbered points (control/node/README.md) while a VM moves within its node and to
+"""A node manager is killed at each of its numbered points (control/node/POINTS.md) while a VM moves within its node and to
 another one, is written to images and goes on from them; its supervisor starts it again. Whatever becomes of what was under
 way, the programs are whole, all at one side, with everything that they had; images are whole or not there.
 
@@ -260,8 +260,8 @@ def chosen():
 def no_point_is_missing():
     """Of those that are numbered, which are the node manager's, but for what concerns no program: folders that are removed and
     descriptors that are closed aside."""
-    with open(os.path.join(harness.ROOT, "control", "node", "README.md"), encoding="utf-8") as file:
-        numbered = re.findall(r"^ +\d+\. `([a-z]+\.[a-z_.]+)`:", file.read(), re.MULTILINE)
+    with open(os.path.join(harness.ROOT, "control", "node", "POINTS.md"), encoding="utf-8") as file:
+        numbered = re.findall(r"^\d+\. `([a-z]+\.[a-z_.]+)`:", file.read(), re.MULTILINE)
     expect(len(numbered) > 30, "points that are numbered:", numbered)
     expect_equal(sorted({point[0] for point in POINTS} | {"close.aside", "node.images.remove"}), sorted(set(numbered)), "points")
 

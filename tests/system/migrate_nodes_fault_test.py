@@ -19,7 +19,7 @@ from two_nodes import IS_SOAK, PATIENCE, TwoNodes, ends
 
 REFUSED_BY_NODE = 4     # flytctl: what the node lets fail before anything has begun
 
-# Where a step fails, and on which side (control/node/README.md, cpu/server/move/POINTS.md).
+# Where a step fails, and on which side (control/node/POINTS.md, cpu/server/move/POINTS.md).
 FAULTS = [("node-0", "node.send.accept"), ("node-0", "node.send.connect"),
           ("node-0", "node.send.hand_over"), ("node-0", "node.send.stop"),
           ("node-0", "node.send.arrive"), ("node-0", "node.send.switch"),

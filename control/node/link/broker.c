@@ -1,0 +1,381 @@
+#include "control/node/link/broker.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/node/model/allocation.h"
+#include "control/node/link/server_control.h"
+#include "rpc/base/log.h"
+#include "rpc/base/ticket.h"
+
+/* ---- lists ---- */
+
+static int add(struct flyt_node_shared **list, unsigned *count, unsigned count_max,
+               const struct flyt_manager_link_shared *shared)
+{
+    struct flyt_node_shared *one = *count < count_max ? malloc(sizeof *one) : NULL;
+
+    if (!one)
+        return *count < count_max ? -ENOMEM : -ENOSPC;
+    *one = (struct flyt_node_shared){.next = *list, .shared = *shared};
+    *list = one;
+    ++*count;
+    return 0;
+}
+
+static void take_out(struct flyt_node_shared **link, unsigned *count)
+{
+    struct flyt_node_shared *one = *link;
+
+    *link = one->next;
+    --*count;
+    free(one);
+}
+
+static void empty(struct flyt_node_shared **list, unsigned *count)
+{
+    while (*list)
+        take_out(list, count);
+}
+
+static bool is_token(const struct flyt_manager_link_shared *one, const struct flyt_manager_link_shared *other)
+{
+    return flyt_equal_in_constant_time(one->token, other->token, sizeof one->token);
+}
+
+static bool is_extent(const struct flyt_manager_link_shared *one, const struct flyt_manager_link_shared *other)
+{
+    return one->session_id == other->session_id && one->extent_id == other->extent_id;
+}
+
+/* ---- whose memory it is ---- */
+
+static const struct flyt_node_extent *extent_of(const struct flyt_node_server *session, uint64_t extent_id)
+{
+    const struct flyt_node_extent *extent = session->extents.first;
+
+    while (extent && extent->extent_id != extent_id)
+        extent = extent->next;
+    return extent;
+}
+
+/* Goes through the sessions of an allocation, those with a server first. */
+struct walk {
+    const struct flyt_node_allocation *allocation;
+    struct flyt_node_server *next;
+    bool is_away; /* it is among those without */
+};
+
+static struct walk walk_of(const struct flyt_node_allocation *allocation)
+{
+    return (struct walk){.allocation = allocation, .next = allocation->node->servers};
+}
+
+/* NULL: there are no more. */
+static struct flyt_node_server *next_session(struct walk *walk)
+{
+    for (;;) {
+        struct flyt_node_server *one = walk->next;
+        if (!one && walk->is_away)
+            return NULL;
+        walk->next = one ? one->next : walk->allocation->node->away;
+        walk->is_away = walk->is_away || !one;
+        if (one && one->allocation == walk->allocation)
+            return one;
+    }
+}
+
+static bool has_owner(const struct flyt_node_allocation *allocation, const struct flyt_manager_link_shared *shared)
+{
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
+
+    while ((session = next_session(&walk)))
+        if (session->session_id == shared->session_id && extent_of(session, shared->extent_id))
+            return true;
+    return false;
+}
+
+static int compare_extents(const void *left, const void *right)
+{
+    const struct flyt_manager_link_shared *a = *(const struct flyt_manager_link_shared *const *)left,
+                                          *b = *(const struct flyt_manager_link_shared *const *)right;
+
+    if (a->session_id != b->session_id)
+        return a->session_id < b->session_id ? -1 : 1;
+    return a->extent_id < b->extent_id ? -1 : a->extent_id > b->extent_id;
+}
+
+static unsigned import_count(const struct flyt_node_allocation *allocation)
+{
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
+    unsigned count = 0;
+
+    while ((session = next_session(&walk)))
+        count += session->broker.import_count;
+    return count;
+}
+
+/* Those of a slot, sorted by their extents, of which several sessions may have one. How many. */
+static unsigned sort_imports(const struct flyt_node_allocation *allocation, unsigned slot,
+                             const struct flyt_manager_link_shared **ret_imports)
+{
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
+    unsigned count = 0;
+
+    while ((session = next_session(&walk)))
+        for (const struct flyt_node_shared *one = session->broker.imports; one; one = one->next)
+            if (one->shared.slot == slot)
+                ret_imports[count++] = &one->shared;
+    qsort(ret_imports, count, sizeof *ret_imports, compare_extents);
+    return count;
+}
+
+int flyt_node_broker_left_bytes(const struct flyt_node_allocation *allocation, unsigned slot, uint64_t *ret_bytes)
+{
+    const unsigned all_count = import_count(allocation);
+    const struct flyt_manager_link_shared **imports = all_count ? calloc(all_count, sizeof *imports) : NULL;
+    uint64_t bytes = 0;
+
+    if (all_count && !imports)
+        return -ENOMEM;
+    const unsigned count = all_count ? sort_imports(allocation, slot, imports) : 0;
+    for (unsigned i = 0; i < count; i++)
+        if ((!i || !is_extent(imports[i], imports[i - 1])) && !has_owner(allocation, imports[i]))
+            bytes += imports[i]->bytes;
+    free(imports);
+    *ret_bytes = bytes;
+    return 0;
+}
+
+/* Nobody is granted memory that some still have: what they have alone is charged before their entry goes that had it.
+ */
+static void settle(struct flyt_node_allocation *allocation)
+{
+    if (allocation->node->is_reattaching)
+        return;
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
+        struct flyt_ledger *ledger = allocation->slots[i].ledger;
+        const uint64_t entry_id = flyt_node_allocation_shared_entry(allocation);
+        uint64_t bytes = 0;
+        int status = flyt_node_broker_left_bytes(allocation, i, &bytes);
+        if (!status && ledger && bytes)
+            status = flyt_ledger_mend(ledger, entry_id, bytes, 0);
+        else if (!status && ledger)
+            flyt_ledger_reclaim(ledger, entry_id, NULL);
+        if (status)
+            flyt_warn("allocation %016" PRIx64
+                      ": memory that outlived its session is not charged, vm=%s slot=%u bytes=%" PRIu64 ": %s",
+                      (uint64_t)allocation->now.id, allocation->now.vm_ip, i, bytes, strerror(-status));
+    }
+}
+
+/* ---- exports ---- */
+
+/* Who has told of the token, and what it names; NULL: nobody. */
+static struct flyt_node_server *find_export(const struct flyt_node_allocation *allocation,
+                                            const struct flyt_manager_link_shared *shared,
+                                            struct flyt_node_shared **ret_export)
+{
+    struct walk walk = walk_of(allocation);
+    struct flyt_node_server *session;
+
+    while ((session = next_session(&walk)))
+        for (struct flyt_node_shared *one = session->broker.exports; one; one = one->next)
+            if (is_token(&one->shared, shared)) {
+                *ret_export = one;
+                return session;
+            }
+    return NULL;
+}
+
+static void answer(struct flyt_node_server *server, const struct flyt_manager_link_shared *question, int outcome,
+                   const struct flyt_node_extent *extent, uint64_t session_id)
+{
+    struct flyt_manager_link_message *message = calloc(1, sizeof *message);
+
+    if (!message) {
+        flyt_node_server_end(server, "its node manager has no memory");
+        return;
+    }
+    message->kind = FLYT_MANAGER_LINK_BROKERED;
+    message->shared = *question;
+    message->shared.outcome = outcome;
+    if (extent) {
+        message->shared.session_id = session_id;
+        message->shared.extent_id = extent->extent_id;
+        message->shared.bytes = extent->bytes;
+        message->shared.slot = extent->slot;
+    }
+    message->shared.has_memory = extent != NULL;
+    flyt_node_server_send(server, message, extent ? &extent->fd : NULL, extent != NULL);
+    free(message);
+}
+
+static int export(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared)
+{
+    struct flyt_node_brokerage *broker = &server->broker;
+    const struct flyt_node_extent *extent = extent_of(server, shared->extent_id);
+    struct flyt_node_shared *known;
+    struct flyt_node_server *owner = find_export(server->allocation, shared, &known);
+
+    if (!extent)
+        return -ENOENT;
+    if (owner)
+        return owner == server && known->shared.extent_id == shared->extent_id ? 0 : -EEXIST;
+    return add(&broker->exports, &broker->export_count, FLYT_NODE_SHARED_MAX, shared);
+}
+
+static void end_export(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared)
+{
+    struct flyt_node_shared **link = &server->broker.exports;
+
+    while (*link && !is_token(&(*link)->shared, shared))
+        link = &(*link)->next;
+    if (*link)
+        take_out(link, &server->broker.export_count);
+}
+
+/* ---- imports ---- */
+
+/* False: it cannot be told yet. */
+static bool try_import(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
+{
+    struct flyt_node_brokerage *broker = &server->broker;
+    struct flyt_node_shared *known;
+    struct flyt_node_server *owner = find_export(server->allocation, question, &known);
+    const struct flyt_node_extent *extent = owner ? extent_of(owner, known->shared.extent_id) : NULL;
+
+    if (!extent && server->node->is_reattaching)
+        return false;
+    if (!extent || owner->gpus[extent->slot] != server->gpus[extent->slot]) {
+        answer(server, question, -ENOENT, NULL, 0);
+        return true;
+    }
+    struct flyt_manager_link_shared import = known->shared;
+    import.session_id = owner->session_id;
+    import.bytes = extent->bytes;
+    import.slot = extent->slot;
+    int status = add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, &import);
+    answer(server, question, status, status ? NULL : extent, owner->session_id);
+    return true;
+}
+
+static void import(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
+{
+    struct flyt_node_brokerage *broker = &server->broker;
+
+    if (try_import(server, question))
+        return;
+    int status = add(&broker->wanted, &broker->wanted_count, FLYT_NODE_WANTED_MAX, question);
+    if (status)
+        answer(server, question, status, NULL, 0);
+}
+
+static void retry(struct flyt_node_server *server)
+{
+    for (struct flyt_node_shared **link = &server->broker.wanted; *link;) {
+        if (try_import(server, &(*link)->shared))
+            take_out(link, &server->broker.wanted_count);
+        else
+            link = &(*link)->next;
+    }
+}
+
+static void end_import(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared)
+{
+    struct flyt_node_shared **link = &server->broker.imports;
+
+    while (*link && !is_extent(&(*link)->shared, shared))
+        link = &(*link)->next;
+    if (!*link)
+        return;
+    take_out(link, &server->broker.import_count);
+    settle(server->allocation);
+}
+
+/* ---- what happens ---- */
+
+void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
+{
+    struct flyt_node_brokerage *broker = &server->broker;
+    const struct flyt_manager_link_shared *shared = &message->shared;
+
+    if (!server->allocation || shared->slot >= server->allocation->now.slots.slots_len)
+        return;
+    switch (message->kind) {
+    case FLYT_MANAGER_LINK_EXPORT:
+        answer(server, shared, export(server, shared), NULL, 0);
+        break;
+    case FLYT_MANAGER_LINK_EXPORT_GONE:
+        end_export(server, shared);
+        break;
+    case FLYT_MANAGER_LINK_IMPORT:
+        import(server, shared);
+        break;
+    case FLYT_MANAGER_LINK_IMPORT_HELD:
+        if (add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, shared))
+            flyt_warn("session %016" PRIx64 ": what it has of another session's memory is not known here",
+                      server->session_id);
+        break;
+    default:
+        end_import(server, shared);
+    }
+}
+
+void flyt_node_broker_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
+{
+    for (struct flyt_node_shared **link = &server->broker.exports; *link;) {
+        if ((*link)->shared.extent_id == extent_id)
+            take_out(link, &server->broker.export_count);
+        else
+            link = &(*link)->next;
+    }
+    settle(server->allocation);
+}
+
+void flyt_node_broker_exit(struct flyt_node_server *server)
+{
+    bool has_imports = server->broker.imports != NULL;
+
+    empty(&server->broker.imports, &server->broker.import_count);
+    empty(&server->broker.wanted, &server->broker.wanted_count);
+    if (has_imports && server->allocation)
+        settle(server->allocation);
+}
+
+void flyt_node_broker_end(struct flyt_node_server *session)
+{
+    flyt_node_broker_free(session);
+    settle(session->allocation);
+}
+
+void flyt_node_broker_move(struct flyt_node_server *from, struct flyt_node_server *to)
+{
+    to->broker.exports = from->broker.exports;
+    to->broker.export_count = from->broker.export_count;
+    from->broker.exports = NULL;
+    from->broker.export_count = 0;
+}
+
+void flyt_node_broker_free(struct flyt_node_server *server)
+{
+    struct flyt_node_brokerage *broker = &server->broker;
+
+    empty(&broker->exports, &broker->export_count);
+    empty(&broker->imports, &broker->import_count);
+    empty(&broker->wanted, &broker->wanted_count);
+}
+
+void flyt_node_broker_settle_all(struct flyt_node *node)
+{
+    for (struct flyt_node_server *server = node->servers; server; server = server->next)
+        if (server->allocation)
+            retry(server);
+    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        settle(allocation);
+}

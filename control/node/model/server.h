@@ -1,0 +1,284 @@
+/*
+ * One server process: started on a GPU, warm, then serving one session of an allocation until it ends. The node manager
+ * holds its socket (rpc/transport/manager_link.h), its pidfd, and a descriptor of each extent of device memory that it
+ * has, which so outlives it. When the process is gone its extents are let go of, then its entries in the ledgers.
+ */
+#ifndef FLYT_NODE_MODEL_SERVER_H
+#define FLYT_NODE_MODEL_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "control/node/host/link_queue.h"
+#include "control/node/model/node.h"
+#include "control/node/model/ticket.h"
+#include "rpc/transport/call_record.h"
+#include "rpc/transport/manager_link.h"
+
+/* ---- what is kept of it ---- */
+
+struct flyt_node_extent {
+    struct flyt_node_extent *next;
+    uint64_t extent_id, bytes;
+    uint64_t address; /* as its server told it */
+    unsigned slot;
+    bool is_placed; /* false: its address is not known, because it was kept by an earlier version of this program */
+    int fd;
+};
+
+struct flyt_node_extents {
+    struct flyt_node_extent *first;
+    unsigned count;
+    uint64_t bytes;
+    uint64_t last_id; /* the highest that any of them had, also of those that are gone */
+    bool has_missed;  /* there is memory that could not be held */
+};
+
+struct flyt_node_shared {
+    struct flyt_node_shared *next;
+    struct flyt_manager_link_shared shared;
+};
+
+/* Of a server. */
+struct flyt_node_brokerage {
+    struct flyt_node_shared *exports; /* of its session; also while that has no server */
+    struct flyt_node_shared *imports; /* what its process has of other sessions' */
+    struct flyt_node_shared *wanted;  /* IMPORT that is not answered */
+    unsigned export_count, import_count, wanted_count;
+};
+
+/* Of a server, for each slot: what its entry said when that could not be; looks 0: it could. */
+struct flyt_node_memory_watch {
+    uint64_t charged_bytes, reserved_bytes;
+    unsigned looks;
+};
+
+/* Of a server, for each slot. All zero: it was not looked at. */
+struct flyt_node_time_slice_watch {
+    uint64_t looked_ms, busy_us, said_us; /* when it was looked at last, and what was found */
+    int64_t unsaid_us;                    /* GPU time that it has not said; less than 0: it has said more than it had */
+    uint64_t worked_ms;                   /* when its last GPU time was seen; or since when it is looked at */
+    bool is_overdue;
+    uint64_t told_ms; /* that it is; 0: never */
+};
+
+/* ---- its part in an operation ---- */
+
+enum flyt_node_role_kind {
+    FLYT_NODE_ROLE_MOVE,  /* its session is moved, from it or to it (ops/move.h) */
+    FLYT_NODE_ROLE_SAVE,  /* its session is written to an image (ops/checkpoint.h) */
+    FLYT_NODE_ROLE_LOAD,  /* a session is loaded into it (ops/session_load.h) */
+    FLYT_NODE_ROLE_CHECK, /* an image is tried in it (ops/restore_check.h) */
+};
+
+struct flyt_node_server;
+
+/* What happens to a server is told to the operation that it has a part in; NULL: that does not concern it. */
+struct flyt_node_role_ops {
+    enum flyt_node_role_kind kind;
+    /* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED. fd (-1: none) is taken over. */
+    void (*on_message)(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
+    /* It has new memory, which is held; it has it no more. */
+    void (*on_extent)(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd);
+    void (*on_extent_gone)(struct flyt_node_server *server, uint64_t extent_id);
+    /* It has sent USE. */
+    void (*on_use)(struct flyt_node_server *server);
+    /* Its process has ended. True: its session waits for its client all the same, to be given to the server that was
+     * prepared for it; where it goes on elsewhere server->allocation is NULL afterwards. */
+    bool (*on_exit)(struct flyt_node_server *server);
+    /* Somebody ends its session, wherever that is, for this reason; the server is ended then. */
+    void (*on_end)(struct flyt_node_server *server, const char *reason);
+    /* Whether it is the one of two that is not to be shown as its session's. */
+    bool (*hides)(const struct flyt_node_server *server);
+
+    /* Of an operation that has prepared a server for a session (ops/replace.h), which is given to that one: */
+    struct flyt_node_server *(*target)(const struct flyt_node_server *session); /* NULL: it is not there (any more) */
+    /* What RESUME says of it besides its extents. */
+    void (*describe)(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume);
+    /* Right before SESSION its entries in the ledgers become the target's, all or none: 0 or a negative errno; SESSION
+     * was not sent after all. NULL: as of any session. */
+    int (*charge)(struct flyt_node_server *session, uint64_t target_id);
+    void (*charge_back)(struct flyt_node_server *session, uint64_t target_id);
+    /* SESSION was sent: `session` is about to be freed where it has no process. True: its memory was handed over. */
+    bool (*given)(struct flyt_node_server *session);
+    /* It ends; or (is_ended) somebody has ended it. */
+    void (*forget)(struct flyt_node_server *session, bool is_ended);
+    /* Whether its client can be given to nobody yet. NULL: it can. */
+    bool (*is_undecided)(const struct flyt_node_server *session);
+};
+
+/* The first member of what an operation has of the server. */
+struct flyt_node_role {
+    const struct flyt_node_role_ops *ops;
+};
+
+/* What becomes of a session whose server has ended. */
+enum flyt_node_session_fate {
+    FLYT_NODE_SESSION_ENDS,
+    FLYT_NODE_SESSION_IN_IMAGE,  /* it goes on from there */
+    FLYT_NODE_SESSION_ELSEWHERE, /* at another node, which tells of it */
+};
+
+/* What the operations know of sessions and servers need to know; installed by them at the start (ops/sessions.h). */
+struct flyt_node_session_ops {
+    /* A server has begun a new session; one ends here. */
+    void (*begun)(struct flyt_node_server *server);
+    void (*ends)(const struct flyt_node_server *server);
+    enum flyt_node_session_fate (*fate)(const struct flyt_node_server *server);
+    /* Of a server without a role: as its on_message. Of every one: USE has come; its link has ended. */
+    void (*on_message)(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
+    void (*on_use)(struct flyt_node_server *server);
+    void (*on_link_end)(struct flyt_node_server *server);
+    /* Whether a session that loses its server may wait for its client; it begins to, and its server, which is in no
+     * list any more, belongs to who has installed this. */
+    bool (*may_wait)(const struct flyt_node_server *server);
+    void (*wait)(struct flyt_node_server *server, const char *how);
+    /* A server is about to be freed. */
+    void (*forget)(struct flyt_node_server *server);
+    /* Whether a session that no server has yet has this entry in the ledgers. */
+    bool (*has_entry)(const struct flyt_node *node, uint64_t server_id);
+};
+
+/* Why what needs a server's link all the time has failed. */
+#define FLYT_NODE_LINK_LOST_TEXT "its server process had lost its link to the node manager"
+/* What is said where processes have all users of server_uids. */
+#define FLYT_NODE_NO_USER "no user of server_uids is free: processes have them all"
+
+enum flyt_node_server_state {
+    FLYT_NODE_SERVER_STARTING,
+    FLYT_NODE_SERVER_WARM,
+    FLYT_NODE_SERVER_SERVING,
+    FLYT_NODE_SERVER_ENDING,    /* was told to end, or has ended its session */
+    FLYT_NODE_SERVER_TAKING,    /* is given a session that goes on (replace.h), and has the client slot of that one */
+    FLYT_NODE_SERVER_AWAY,      /* no process: a session that waits for its client, in node->away (replace.h) */
+    FLYT_NODE_SERVER_PREPARING, /* is prepared for a session that is moved, or loaded, and is to be given it */
+    FLYT_NODE_SERVER_LEFT,      /* keeps a session whose client is on its way elsewhere (move.h) */
+};
+
+/* A session's client has come anew, with a ticket of its own: where it is now. */
+void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_node_ticket *client);
+
+struct flyt_node_start;
+
+struct flyt_node_server {
+    struct flyt_node_server *next;
+    struct flyt_node *node;
+    struct flyt_node_gpu *gpu;
+    enum flyt_node_server_state state;
+    pid_t pid;                     /* 0, pid_fd -1: its process is being started */
+    uid_t uid;                     /* whose process it is */
+    int pid_fd, link_fd;           /* link_fd -1: it has hung up */
+    struct flyt_node_start *start; /* while that is done (spawn.h); else NULL */
+    bool is_child;                 /* else it was started by an earlier node manager */
+    bool was_killed;
+    bool outlives; /* the node manager, which ends, though it has no session of its own yet (session_load.h) */
+    sd_event_source *pid_source, *link_source, *timer;
+    uint64_t started_ms;
+    char cgroup[FLYT_NODE_CGROUP_BYTES]; /* empty: none */
+
+    /* Its session. */
+    struct flyt_node_allocation *allocation; /* NULL: none */
+    uint64_t server_id, session_id;
+    unsigned char token[FLYT_TOKEN_BYTES];
+    struct flyt_node_ticket ticket;
+    uint64_t session_started_ms; /* wall */
+    bool is_encrypted;
+    /* Its devices, by slot of its session: those of its allocation when it got it. */
+    struct flyt_node_gpu *gpus[FLYT_SLOTS_MAX];
+    bool has_use; /* it has sent USE */
+    struct flyt_manager_link_use use;
+    char why_not[FLYT_NAME_BYTES_MAX + 1];
+    char end_reason[512];
+    /* By slot: the last revision of SM groups that it was told, and how far it has come. */
+    uint64_t sm_revision[FLYT_SLOTS_MAX];
+    flyt_switch_state sm_state[FLYT_SLOTS_MAX];
+    /* By slot: the revision of the last SHARE that it was told (0: none), and has carried out. */
+    uint64_t share_told[FLYT_SLOTS_MAX], share_done[FLYT_SLOTS_MAX];
+    bool is_time_slices_due[FLYT_SLOTS_MAX]; /* that one has a token with it */
+    bool has_share_failed[FLYT_SLOTS_MAX];   /* it could not be carried out */
+    struct flyt_node_time_slice_watch time_slice_watch[FLYT_SLOTS_MAX];
+    struct flyt_node_memory_watch memory_watch[FLYT_SLOTS_MAX];
+    struct flyt_node_server *watched_next; /* of its allocation's, while these are looked at */
+    struct {
+        bool is_reported; /* and not judged yet */
+        bool had_work;
+        bool is_hit;    /* it ends for it */
+        bool is_spared; /* its process does, but its session had no part in it and may go on */
+        char cause[128];
+    } fault; /* fault.h */
+    struct flyt_node_extents extents;
+    struct flyt_node_brokerage broker;
+    struct {
+        uint64_t entry_id, allocation_id; /* 0: none */
+        bool has_stayed;                  /* that session has ended */
+    } charged;                            /* to the entries of a session that is not its own (charge.h) */
+    uint64_t context_bytes;               /* what its context took of its GPU, as it says; 0: not known any more */
+    /* By slot, when the measurement under way began (reserve.h). */
+    uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX];
+    unsigned unsettled_count[FLYT_SLOTS_MAX];   /* measurements in a row during which it has charged something */
+    uint64_t unexplained_bytes[FLYT_SLOTS_MAX]; /* the least that was not charged in any of these */
+    bool is_measured, was_copying;
+    /* By slot: the last LIMIT that it is to answer (number 0: none), how many there are, for servers of an older build,
+     * which answer each without its number, and the number of the last one that it has answered. */
+    struct flyt_manager_link_limit limit_told[FLYT_SLOTS_MAX];
+    uint64_t limit_count[FLYT_SLOTS_MAX], limit_done[FLYT_SLOTS_MAX];
+    struct {
+        sd_event_time_handler_t on_time; /* retransmit.h */
+        sd_event_source *timer;          /* while it has something to answer */
+        uint64_t since_ms;               /* it has answered nothing; */
+        uint64_t pause_ms;               /* the last pause before orders are sent again */
+        bool is_told;                    /* an event has told so */
+        bool is_probed;                  /* it was sent an order that everybody answers */
+        uint64_t last_number;            /* of a LIMIT */
+    } unanswered;                        /* orders (retransmit.h) */
+    struct flyt_manager_link_need need;  /* for which it waits; number 0: for none */
+
+    bool has_vm_memory;                    /* it was given the memory that its VM shares with this machine, */
+    int vm_memory_fd;                      /* and its session's claims are in this open description of it */
+    const struct flyt_call_record *record; /* what it executes; NULL: that is not known */
+    bool has_left_at;                      /* AWAY: how far its process had come when it ended, or was left: */
+    struct flyt_call_state left_at;        /* so far */
+
+    struct flyt_node_link_queue queue;           /* of messages that it may not take at once */
+    struct flyt_node_role *role;                 /* its part in an operation; NULL: it has none */
+    struct flyt_node_server *prepared;           /* AWAY: its server, which has its memory already; NULL: none yet */
+    uint64_t left_move_id;                       /* LEFT, come back after a restart: the move that it was left in */
+    bool has_gone;                               /* LEFT: its session goes on at another node, which tells of it */
+    struct flyt_manager_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
+
+    struct flyt_node_hand_over *hand_over; /* TAKING, PREPARING: what it is given; else NULL */
+    uint64_t replace_asked_ms;             /* SERVING: when a client first wanted its session elsewhere; 0: never */
+    uint64_t away_until_ms;                /* AWAY */
+
+    /* When its session lost its server, and what came of that (replace.h), on CLOCK_MONOTONIC; 0: not yet. */
+    struct {
+        uint64_t end_us;     /* its link ended, or its process had without that */
+        uint64_t gone_us;    /* its process had ended */
+        uint64_t come_us;    /* its client had come, the last time */
+        uint64_t given_us;   /* the next server had been sent all extents */
+        uint64_t session_us; /* and the session */
+    } replacement;
+};
+
+/* It has a part in moving, writing or loading a session: what it has and does is not its program's alone. */
+static inline bool flyt_node_server_is_operated(const struct flyt_node_server *server)
+{
+    return server->role && server->role->ops->kind != FLYT_NODE_ROLE_CHECK;
+}
+
+/* It is the one of two that is not to be shown as its session's. */
+static inline bool flyt_node_server_is_hidden(const struct flyt_node_server *server)
+{
+    return server->has_gone || (server->role && server->role->ops->hides && server->role->ops->hides(server));
+}
+
+/* Whether it is one of the allocation's that carry out what changes: it has a session, which is not on its way
+ * elsewhere. */
+static inline bool flyt_node_server_listens(const struct flyt_node_server *server,
+                                            const struct flyt_node_allocation *allocation)
+{
+    return server->allocation == allocation && server->state != FLYT_NODE_SERVER_LEFT && !server->came_with;
+}
+
+#endif

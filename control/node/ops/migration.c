@@ -1,0 +1,807 @@
+#include "control/node/ops/migration.h"
+#include "control/node/link/starts.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/node/link/groups.h"
+#include "control/node/ops/migration_state.h"
+#include "control/node/ops/migration_switch.h"
+#include "control/node/state/remembered.h"
+#include "control/node/ops/send.h"
+#include "control/node/link/server.h"
+#include "control/node/model/writer.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
+
+enum { TICK_MS = 100, HASTE_MS = 2000 };
+
+bool flyt_node_migration_has_ended(const struct flyt_node_migration *migration)
+{
+    return migration->phase == FLYT_MIGRATION_DONE || migration->phase == FLYT_MIGRATION_FAILED;
+}
+
+struct flyt_node_migration *flyt_node_migration_find(const struct flyt_node *node, uint64_t id)
+{
+    struct flyt_node_migration *migration = node->migrations;
+
+    while (migration && migration->id != id)
+        migration = migration->next;
+    return migration;
+}
+
+static void arm(struct flyt_node_migration *migration, uint64_t ms)
+{
+    sd_event_source_set_time_relative(migration->timer, ms * 1000);
+    sd_event_source_set_enabled(migration->timer, SD_EVENT_ONESHOT);
+}
+
+void flyt_node_migration_set_phase(struct flyt_node_migration *migration, flyt_migration_phase phase)
+{
+    if (migration->phase == phase)
+        return;
+    migration->phase = phase;
+    migration->has_changed = true;
+    flyt_node_changed(migration->node);
+}
+
+/* ---- figures ---- */
+
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+/* One that is to go on at another node stands still from the order to stop until it has left, as far as this node sees
+ * it: who asks meanwhile is told how long that is so far, for the other node goes on counting. */
+static uint64_t standstill_us(const struct flyt_node_move *move)
+{
+    bool is_standing = move->migration->sending && move->times.stop_ns && move->stage != FLYT_NODE_MOVE_OVER;
+
+    return is_standing && !move->standstill_us ? (flyt_clock_ns() - move->times.stop_ns) / 1000 : move->standstill_us;
+}
+
+static void add_move(const struct flyt_node_move *move, flyt_migration_use *use)
+{
+    const struct flyt_manager_link_move_state *state = &move->state;
+
+    use->copied_bytes += state->copied_bytes;
+    use->last_bytes += move->stopped.pages_last * state->page_bytes;
+    use->standstill_us = larger(use->standstill_us, standstill_us(move));
+    use->round = (u_int)larger(use->round, state->round);
+    if (move->stage == FLYT_NODE_MOVE_OVER && !move->was_moved)
+        return; /* of an earlier try, or its program has ended */
+    use->session_count++;
+    use->memory_bytes += state->pages_count * state->page_bytes;
+    use->left_bytes += state->pages_left * state->page_bytes;
+    use->dirty_bytes += state->pages_dirty * state->page_bytes;
+}
+
+static uint64_t copied_bytes(const struct flyt_node_migration *migration)
+{
+    uint64_t bytes = 0;
+
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        bytes += move->state.copied_bytes;
+    return bytes;
+}
+
+static void measure(struct flyt_node_migration *migration, uint64_t now_ms)
+{
+    if (now_ms - migration->second_ms < 1000)
+        return;
+    uint64_t bytes = copied_bytes(migration);
+    migration->use.bytes_per_s = (bytes - migration->second_bytes) * 1000 / (now_ms - migration->second_ms);
+    migration->second_ms = now_ms;
+    migration->second_bytes = bytes;
+}
+
+void flyt_node_migration_use(const struct flyt_node_migration *migration, flyt_migration_use *ret_use)
+{
+    bool has_ended = flyt_node_migration_has_ended(migration);
+
+    *ret_use = migration->use;
+    if (!has_ended)
+        for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+            add_move(move, ret_use);
+    ret_use->id = migration->id;
+    ret_use->allocation_id = migration->allocation_id;
+    ret_use->phase = migration->phase;
+    ret_use->outcome = (flyt_outcome){has_ended ? migration->status : FLYT_STATUS_OK,
+                                      has_ended ? (char *)migration->text : (char *)""};
+    ret_use->elapsed_ms = (has_ended ? migration->ended_ms : flyt_clock_ms()) - migration->started_ms;
+}
+
+/* ---- moves ---- */
+
+static bool add_session(struct flyt_node_migration *migration, struct flyt_node_server *server)
+{
+    struct flyt_node_move *move = flyt_node_move_new(migration, server, migration->kind);
+
+    if (!move)
+        return false;
+    move->next = migration->moves;
+    migration->moves = move;
+    return true;
+}
+
+/* All that the allocation has: those that are about to end take no part. */
+static bool add_sessions(struct flyt_node_migration *migration)
+{
+    struct flyt_node *node = migration->node;
+    bool is_good = true;
+
+    for (struct flyt_node_server *server = node->servers; server && is_good; server = server->next)
+        if (server->allocation == migration->allocation && server->state == FLYT_NODE_SERVER_SERVING)
+            is_good = add_session(migration, server);
+    return is_good;
+}
+
+void flyt_node_migration_join(struct flyt_node_server *server)
+{
+    struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
+
+    if (!migration || migration->is_failing || migration->phase > FLYT_MIGRATION_COPYING || migration->pause_until_ms)
+        return; /* a new try begins with all that there are by then */
+    if (!add_session(migration, server)) {
+        migration->status = FLYT_STATUS_UNAVAILABLE;
+        snprintf(migration->text, sizeof migration->text, "the node has no memory");
+    }
+    flyt_node_migration_wake(migration);
+}
+
+void flyt_node_migration_leave(const struct flyt_node_server *server)
+{
+    struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
+
+    if (migration && migration->pause_until_ms && !migration->is_failing)
+        migration->ended_count++;
+}
+
+bool flyt_node_migration_holds(const struct flyt_node_allocation *allocation)
+{
+    const struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
+
+    return migration && migration->phase >= FLYT_MIGRATION_STOPPING && !migration->is_failing;
+}
+
+bool flyt_node_migration_is_hasty(const struct flyt_node *node)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next) {
+        bool is_brief = migration->kind == FLYT_MANAGER_LINK_MOVE_GIVE; /* nothing is copied between PREPARE and STOP */
+        for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+            if (move->stage >= (is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
+                move->stage < FLYT_NODE_MOVE_OVER && now_ms < move->stage_ms + HASTE_MS)
+                return true;
+    }
+    return false;
+}
+
+unsigned flyt_node_migration_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next)
+        for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+            count += move->stage <= FLYT_NODE_MOVE_BEGUN && !migration->sending &&
+                     !strcmp(migration->wanted.slots.slots_val[0].gpu_uuid, gpu->uuid);
+    return count;
+}
+
+static bool is_any_at(const struct flyt_node_migration *migration, enum flyt_node_move_stage stage)
+{
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->stage == stage)
+            return true;
+    return false;
+}
+
+void flyt_node_migration_fill(struct flyt_node *node)
+{
+    for (struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next) {
+        if (flyt_node_migration_has_ended(migration) || migration->sending)
+            continue;
+        const struct flyt_node_gpu *gpu =
+            flyt_node_gpus_find(&node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid);
+        if (gpu && is_any_at(migration, FLYT_NODE_MOVE_BEGUN) && flyt_node_starts_take(node, gpu))
+            flyt_node_migration_wake(migration);
+    }
+}
+
+/* Whether all of them are where they are to be; those that are over are. */
+static bool are_all(const struct flyt_node_migration *migration, enum flyt_node_move_stage stage)
+{
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->stage != FLYT_NODE_MOVE_OVER && move->stage != stage)
+            return false;
+    return true;
+}
+
+static bool are_all_done(const struct flyt_node_migration *migration)
+{
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (!flyt_node_move_is_done(move))
+            return false;
+    return true;
+}
+
+/* Then nothing can be rolled back: a program may have seen that it is elsewhere. */
+static bool is_any_moved(const struct flyt_node_migration *migration)
+{
+    if (migration->is_let_go)
+        return true;
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->was_moved)
+            return true;
+    return false;
+}
+
+static bool are_all_ready(const struct flyt_node_migration *migration)
+{
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (!flyt_node_move_is_ready(move))
+            return false;
+    return true;
+}
+
+/* ---- the end ---- */
+
+static void tell_end(struct flyt_node_migration *migration)
+{
+    struct flyt_node *node = migration->node;
+    const flyt_migration_use *use = &migration->use;
+    bool is_done = migration->phase == FLYT_MIGRATION_DONE;
+    const char *mark = *migration->text ? "; " : "";
+
+    if (is_done)
+        flyt_info("migration %016" PRIx64 ": done, vm=%s programs=%u ended=%u standstill_us=%" PRIu64
+                  " copied_bytes=%" PRIu64 " last_bytes=%" PRIu64 " rounds=%u elapsed_ms=%" PRIu64,
+                  migration->id, migration->vm_ip, use->session_count, migration->ended_count,
+                  (uint64_t)use->standstill_us, (uint64_t)use->copied_bytes, (uint64_t)use->last_bytes, use->round,
+                  (uint64_t)use->elapsed_ms);
+    else
+        flyt_warn("migration %016" PRIx64 ": failed, vm=%s: %s", migration->id, migration->vm_ip, migration->text);
+    if (is_done && migration->sending)
+        flyt_node_tell(node, "migration.left", migration->vm_ip,
+                       "%u programs of VM %s have left: they go on at another node (%" PRIu64
+                       " bytes were copied in %u rounds, of these %" PRIu64 " while they stood still)%s%s",
+                       use->session_count, migration->vm_ip, (uint64_t)use->copied_bytes, use->round,
+                       (uint64_t)use->last_bytes, mark, migration->text);
+    else if (is_done)
+        flyt_node_tell(node, "migration.done", migration->vm_ip,
+                       "%u programs of VM %s go on at other server processes: they stood still for %" PRIu64
+                       " us, copied %" PRIu64 " bytes in %u rounds, of these %" PRIu64
+                       " while they stood still, in %" PRIu64 " ms%s%s",
+                       use->session_count, migration->vm_ip, (uint64_t)use->standstill_us, (uint64_t)use->copied_bytes,
+                       use->round, (uint64_t)use->last_bytes, (uint64_t)use->elapsed_ms, mark, migration->text);
+    else
+        flyt_node_tell(node, "migration.failed", migration->vm_ip,
+                       "the programs of VM %s go on where they were: %s (after %" PRIu64 " ms, %" PRIu64
+                       " bytes were copied)",
+                       migration->vm_ip, migration->text, (uint64_t)use->elapsed_ms, (uint64_t)use->copied_bytes);
+}
+
+static void forget_old(struct flyt_node *node)
+{
+    struct flyt_node_migration **link = &node->migrations, *migration;
+    struct flyt_node_remembered so_far = {0};
+
+    while ((migration = *link)) {
+        if (!flyt_node_migration_has_ended(migration) || flyt_node_remember(&so_far, migration->is_told)) {
+            link = &migration->next;
+            continue;
+        }
+        *link = migration->next;
+        free(migration);
+    }
+}
+
+/* Nothing of it is left but what is told of it. */
+static void release(struct flyt_node_migration *migration)
+{
+    struct flyt_node_move *move;
+
+    flyt_node_commit_forget(migration->node, &migration->commit);
+    migration->timer = sd_event_source_disable_unref(migration->timer);
+    while ((move = migration->moves)) {
+        migration->moves = move->next;
+        flyt_node_move_free(move);
+    }
+    xdr_free((xdrproc_t)xdr_flyt_allocation, &migration->wanted);
+    migration->wanted = (flyt_allocation){0};
+    flyt_node_send_give_up(migration);
+    migration->sending = flyt_node_sending_free(migration->sending);
+}
+
+void flyt_node_migration_dismiss(struct flyt_node_migration *migration)
+{
+    release(migration);
+    free(migration);
+}
+
+static void finish(struct flyt_node_migration *migration, flyt_migration_phase phase)
+{
+    struct flyt_node *node = migration->node;
+    flyt_migration_use use;
+
+    if (phase == FLYT_MIGRATION_DONE && migration->ended_count)
+        snprintf(migration->text, sizeof migration->text, "%u of its programs ended meanwhile", migration->ended_count);
+    flyt_node_migration_use(migration, &use);
+    migration->use = use;
+    migration->ended_ms = flyt_clock_ms();
+    migration->use.elapsed_ms = migration->ended_ms - migration->started_ms;
+    migration->use.bytes_per_s = migration->use.left_bytes = 0;
+    migration->use.outcome = (flyt_outcome){0};
+    if (migration->allocation)
+        flyt_node_switch_release(migration);
+    struct flyt_node_allocation *allocation = migration->allocation;
+    migration->allocation = NULL;
+    flyt_node_migration_set_phase(migration, phase);
+    node->migrations_ended++;
+    node->migrations_done += phase == FLYT_MIGRATION_DONE;
+    if (phase == FLYT_MIGRATION_DONE && node->observe && !migration->is_found)
+        node->observe(node->metrics, &migration->use);
+    tell_end(migration);
+    release(migration);
+    if (allocation)
+        flyt_node_groups_look(node, allocation);
+    forget_old(node);
+    flyt_node_raise(node,
+                    FLYT_NODE_EVENT_SERVERS); /* programs that waited for its end, and other servers that may start */
+}
+
+void flyt_node_migration_drop(struct flyt_node_allocation *allocation, const char *reason)
+{
+    struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
+
+    if (!migration)
+        return;
+    if (migration->sending && migration->is_committed) {
+        flyt_node_send_end(migration);
+        return;
+    }
+    if (!migration->is_failing) {
+        migration->is_failing = true;
+        migration->status = FLYT_STATUS_CONFLICT;
+        snprintf(migration->text, sizeof migration->text, "%s", reason);
+    }
+    /* Whatever its sessions are: they end. */
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->stage < FLYT_NODE_MOVE_LEFT)
+            flyt_node_move_cancel(move);
+        else if (move->stage == FLYT_NODE_MOVE_GIVEN)
+            flyt_node_move_return(move);
+        else if (move->stage != FLYT_NODE_MOVE_OVER)
+            flyt_node_move_lose(move, reason);
+    flyt_node_migration_wake(migration);
+}
+
+void flyt_node_migration_forget(struct flyt_node_allocation *allocation, bool is_final)
+{
+    struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
+
+    if (!migration)
+        return;
+    flyt_node_migration_drop(allocation, "the allocation was removed");
+    flyt_node_commit_forget(migration->node, &migration->commit);
+    migration->writing = FLYT_NODE_MIGRATION_SETTLED;
+    migration->allocation = NULL;
+}
+
+/* ---- failing ---- */
+
+static flyt_status status_of(int outcome)
+{
+    return outcome == -ENOTSUP     ? FLYT_STATUS_NOT_SUPPORTED
+           : outcome == -ENOMEM    ? FLYT_STATUS_NO_CAPACITY
+           : outcome == -ETIMEDOUT ? FLYT_STATUS_TIMEOUT
+           : outcome == -EBUSY     ? FLYT_STATUS_IN_USE
+                                   : FLYT_STATUS_UNAVAILABLE;
+}
+
+/* All go on where they are, and it begins again after a pause. */
+static void begin_anew(struct flyt_node_migration *migration)
+{
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
+        if (move->stage != FLYT_NODE_MOVE_OVER)
+            flyt_node_move_cancel(move);
+        move->outcome = 0;
+    }
+    flyt_node_commit_forget(migration->node, &migration->commit);
+    migration->writing = FLYT_NODE_MIGRATION_UNWRITTEN;
+    migration->pause_until_ms = flyt_clock_ms() + FLYT_NODE_MIGRATION_PAUSE_MS;
+    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_PREPARING);
+    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS); /* programs that waited */
+}
+
+static void try_again(struct flyt_node_migration *migration, const struct flyt_node_move *failed)
+{
+    flyt_info("migration %016" PRIx64 ": tried again, vm=%s program=%s tries=%u: %s", migration->id, migration->vm_ip,
+              failed->program, migration->tries, failed->sentence);
+    migration->tries++;
+    begin_anew(migration);
+}
+
+/* Once: a VM's programs are on the same GPUs, so that what one's cannot reach the others' cannot. */
+static void go_by_host(struct flyt_node_migration *migration, const struct flyt_node_move *failed)
+{
+    flyt_info("migration %016" PRIx64 ": goes through host memory, vm=%s program=%s: %s", migration->id,
+              migration->vm_ip, failed->program, failed->sentence);
+    migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
+    begin_anew(migration);
+}
+
+static void roll_back(struct flyt_node_migration *migration)
+{
+    migration->is_failing = true;
+    if (migration->is_committed && migration->sending)
+        flyt_node_send_undo(migration);
+    else if (migration->is_committed)
+        flyt_node_switch_undo(migration);
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
+        if (move->stage != FLYT_NODE_MOVE_OVER)
+            flyt_node_move_return(move);
+        move->outcome = 0;
+    }
+    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS);
+}
+
+/* One target failed when others' sessions had gone on. */
+static void lose(struct flyt_node_migration *migration, struct flyt_node_move *move)
+{
+    char reason[600];
+
+    if (move->stage == FLYT_NODE_MOVE_GIVEN)
+        return; /* when it has ended */
+    snprintf(reason, sizeof reason, "it was to go on at another GPU, as its VM's other programs do by now: %.500s",
+             move->sentence);
+    move->outcome = 0;
+    migration->lost_count++;
+    flyt_node_tell(migration->node, "migration.session_lost", migration->vm_ip, "program %s of VM %s: %s",
+                   move->program, migration->vm_ip, reason);
+    if (move->stage != FLYT_NODE_MOVE_OVER)
+        flyt_node_move_lose(move, reason);
+}
+
+static bool has_any_failed(const struct flyt_node_migration *migration)
+{
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->outcome)
+            return true;
+    return false;
+}
+
+static void see_to_failures(struct flyt_node_migration *migration)
+{
+    char text[512];
+
+    if (migration->sending && migration->is_committed)
+        flyt_node_send_forgive(migration);
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        flyt_node_move_on_message_source(move);
+    if (has_any_failed(migration) && !migration->is_failing)
+        for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+            flyt_node_move_on_message_target(move);
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
+        if (!move->outcome)
+            continue;
+        if (migration->is_failing) {
+            move->outcome = 0;
+            continue;
+        }
+        if (move->may_try_again && !migration->is_committed && migration->phase != FLYT_MIGRATION_ARRIVED &&
+            migration->tries < FLYT_NODE_MIGRATION_TRIES && migration->status == FLYT_STATUS_OK) {
+            try_again(migration, move);
+            return;
+        }
+        if (move->outcome == -ENOLINK && move->kind == FLYT_MANAGER_LINK_MOVE_MIRROR && !migration->is_committed &&
+            migration->status == FLYT_STATUS_OK) {
+            go_by_host(migration, move);
+            return;
+        }
+        if (migration->is_committed && is_any_moved(migration)) {
+            lose(migration, move);
+            continue;
+        }
+        snprintf(text, sizeof text, "program %.100s of VM %.60s: %.300s", move->program, migration->vm_ip,
+                 move->sentence);
+        flyt_node_migration_note_failure(migration, status_of(move->outcome), text);
+    }
+    if (migration->status != FLYT_STATUS_OK && !migration->is_failing)
+        roll_back(migration);
+}
+
+int flyt_node_migration_cancel(struct flyt_node_migration *migration, const char *reason)
+{
+    if (flyt_node_migration_has_ended(migration) || migration->is_committed || migration->is_failing ||
+        migration->writing == FLYT_NODE_MIGRATION_COMMITTING)
+        return -EALREADY;
+    flyt_node_migration_note_failure(migration, FLYT_STATUS_CONFLICT, reason);
+    flyt_node_migration_wake(migration);
+    return 0;
+}
+
+/* ---- going on ---- */
+
+static void on_written_ahead(void *user, int status)
+{
+    struct flyt_node_migration *migration = user;
+
+    migration->writing = FLYT_NODE_MIGRATION_AHEAD;
+    flyt_node_migration_wake(migration);
+}
+
+/* While they run: a disk may take longer than all that follows. */
+static bool is_written_ahead(struct flyt_node_migration *migration)
+{
+    if (migration->writing == FLYT_NODE_MIGRATION_UNWRITTEN && !migration->sending) {
+        migration->writing = FLYT_NODE_MIGRATION_WRITING_AHEAD;
+        flyt_node_switch_write_ahead(migration, on_written_ahead);
+    }
+    return migration->writing != FLYT_NODE_MIGRATION_WRITING_AHEAD;
+}
+
+static void stop_all(struct flyt_node_migration *migration)
+{
+    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_STOPPING);
+    migration->stop_ms = flyt_clock_ms();
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        flyt_node_move_stop(move, (uint64_t)migration->bounds.stop_ms * 1000);
+}
+
+/*
+ * Sessions that could go on at their targets wait until all could: as long as none has gone on, all can go back. They
+ * do not wait for ever, for the client of one may have been ended on its way, and never comes.
+ */
+static void let_go(struct flyt_node_migration *migration)
+{
+    bool is_any_whole = false, are_all_whole = true;
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next) {
+        bool is_whole = move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target;
+        is_any_whole |= is_whole;
+        are_all_whole &= is_whole || move->stage == FLYT_NODE_MOVE_OVER;
+    }
+    if (!is_any_whole)
+        return;
+    if (!migration->whole_ms)
+        migration->whole_ms = now_ms;
+    if (!are_all_whole && !migration->is_let_go && now_ms - migration->whole_ms < migration->node->whole_ms)
+        return;
+    migration->is_let_go = true;
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target)
+            flyt_node_move_let_go(move);
+}
+
+/* It may fail by now because its allocation is to end. */
+static void on_committed(void *user, int status)
+{
+    struct flyt_node_migration *migration = user;
+
+    migration->writing = FLYT_NODE_MIGRATION_COMMITTED;
+    flyt_node_migration_wake(migration);
+    if (status || migration->is_failing) {
+        flyt_node_switch_unwrite(migration);
+        flyt_node_save_soon(migration->node);
+        flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
+        return;
+    }
+    flyt_node_switch_commit(migration);
+    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_SWITCHING);
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        flyt_node_move_leave(move);
+    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS);
+}
+
+static void commit(struct flyt_node_migration *migration)
+{
+    struct flyt_error err = {0};
+
+    int status = flyt_node_switch_write(migration, on_committed, &err);
+    if (status)
+        flyt_node_migration_note_failure(migration, status == -EBUSY ? FLYT_STATUS_IN_USE : FLYT_STATUS_UNAVAILABLE,
+                                         err.text);
+    else
+        migration->writing = FLYT_NODE_MIGRATION_COMMITTING;
+}
+
+static void look_at_phase(struct flyt_node_migration *migration)
+{
+    if (migration->phase == FLYT_MIGRATION_PREPARING && is_any_at(migration, FLYT_NODE_MOVE_COPYING))
+        flyt_node_migration_set_phase(migration, FLYT_MIGRATION_COPYING);
+    if (migration->phase <= FLYT_MIGRATION_COPYING && are_all_ready(migration) && is_written_ahead(migration))
+        stop_all(migration);
+    if (migration->phase != FLYT_MIGRATION_STOPPING || !are_all(migration, FLYT_NODE_MOVE_LOADED))
+        return;
+    if (migration->sending)
+        flyt_node_send_arrive(migration);
+    else
+        commit(migration);
+}
+
+/* After the pause of a new try. */
+static void begin_again(struct flyt_node_migration *migration)
+{
+    migration->pause_until_ms = 0;
+    if (!add_sessions(migration))
+        flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
+}
+
+static void check_time(struct flyt_node_migration *migration, uint64_t now_ms)
+{
+    char text[128];
+
+    if (flyt_node_send_is_late(migration))
+        flyt_node_migration_note_failure(migration, FLYT_STATUS_TIMEOUT,
+                                         "the cluster manager has not said in time that they may leave");
+    if (migration->is_committed || now_ms - migration->started_ms <= migration->bounds.timeout_s * 1000ull)
+        return;
+    snprintf(text, sizeof text, "it was not through after %u s", migration->bounds.timeout_s);
+    flyt_node_migration_note_failure(migration, FLYT_STATUS_TIMEOUT, text);
+}
+
+static void step(struct flyt_node_migration *migration)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    if (migration->pause_until_ms && now_ms >= migration->pause_until_ms && !migration->is_failing &&
+        are_all_done(migration)) /* what the last try's targets made is free again */
+        begin_again(migration);
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        flyt_node_move_advance(move);
+    check_time(migration, now_ms);
+    measure(migration, now_ms);
+    see_to_failures(migration);
+    if (!migration->is_failing && !migration->pause_until_ms)
+        look_at_phase(migration);
+    see_to_failures(migration);
+    if (!migration->is_failing)
+        let_go(migration);
+}
+
+static void on_settled(void *user, int status)
+{
+    struct flyt_node_migration *migration = user;
+
+    migration->writing = FLYT_NODE_MIGRATION_SETTLED; /* where it cannot be written that is tried again (writer.h) */
+    flyt_node_migration_wake(migration);
+}
+
+/* What was not waited for is on the disk before anybody is told, and what was written ahead in vain is gone. */
+static bool is_settled(struct flyt_node_migration *migration)
+{
+    if (migration->writing == FLYT_NODE_MIGRATION_UNWRITTEN || migration->sending)
+        return true;
+    if (migration->writing < FLYT_NODE_MIGRATION_SETTLING) {
+        flyt_node_commit_forget(migration->node, &migration->commit);
+        migration->writing = FLYT_NODE_MIGRATION_SETTLING;
+        flyt_node_commit(migration->node, &migration->commit, on_settled, migration);
+    }
+    return migration->writing == FLYT_NODE_MIGRATION_SETTLED;
+}
+
+static bool may_end(const struct flyt_node_migration *migration)
+{
+    return migration->is_failing ||
+           (migration->phase == FLYT_MIGRATION_SWITCHING && (!migration->sending || migration->sending->is_taken_back));
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_migration *migration = user;
+
+    arm(migration, TICK_MS);
+    if (migration->writing == FLYT_NODE_MIGRATION_COMMITTING)
+        return 0;
+    step(migration);
+    /* Warm servers that are wanted, or were taken. */
+    if (migration->phase <= FLYT_MIGRATION_COPYING && !migration->is_failing)
+        flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS);
+    if (!are_all_done(migration) || (migration->allocation && !flyt_node_switch_is_clear(migration)))
+        return 0;
+    if (may_end(migration) && is_settled(migration))
+        finish(migration, migration->is_failing ? FLYT_MIGRATION_FAILED : FLYT_MIGRATION_DONE);
+    return 0;
+}
+
+/* ---- beginning ---- */
+
+static flyt_migration_bounds complete(const flyt_migration_bounds *wished)
+{
+    flyt_migration_bounds bounds = *wished;
+
+    if (!bounds.rounds_max)
+        bounds.rounds_max = FLYT_NODE_MIGRATION_ROUNDS;
+    if (bounds.rounds_max > FLYT_MANAGER_LINK_ROUNDS_MAX)
+        bounds.rounds_max = FLYT_MANAGER_LINK_ROUNDS_MAX;
+    if (!bounds.stop_ms)
+        bounds.stop_ms = FLYT_NODE_MIGRATION_STOP_MS;
+    if (!bounds.timeout_s)
+        bounds.timeout_s = FLYT_NODE_MIGRATION_TIMEOUT_S;
+    if (!bounds.rest_bytes)
+        bounds.rest_bytes = (uint64_t)FLYT_NODE_MIGRATION_REST_MIB << 20;
+    return bounds;
+}
+
+struct flyt_node_migration *flyt_node_migration_new(struct flyt_node_allocation *allocation, uint64_t id,
+                                                    const flyt_migration_bounds *wished)
+{
+    struct flyt_node_migration *migration = calloc(1, sizeof *migration);
+
+    if (!migration)
+        return NULL;
+    *migration = (struct flyt_node_migration){.node = (struct flyt_node *)allocation->node,
+                                              .allocation = allocation,
+                                              .id = id,
+                                              .allocation_id = allocation->now.id,
+                                              .bounds = complete(wished),
+                                              .phase = FLYT_MIGRATION_PREPARING,
+                                              .tries = 1,
+                                              .has_changed = true,
+                                              .started_ms = flyt_clock_ms(),
+                                              .second_ms = flyt_clock_ms()};
+    snprintf(migration->vm_ip, sizeof migration->vm_ip, "%s", allocation->now.vm_ip);
+    return migration;
+}
+
+int flyt_node_migration_begin(struct flyt_node_migration *migration, bool with_sessions)
+{
+    struct flyt_node *node = migration->node;
+
+    if (sd_event_add_time_relative(node->event, &migration->timer, CLOCK_MONOTONIC, 0, 1, on_timer, migration) < 0 ||
+        (with_sessions && !add_sessions(migration)))
+        return -ENOMEM;
+    migration->next = node->migrations;
+    node->migrations = migration;
+    return 0;
+}
+
+flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_args *args, struct flyt_error *err)
+{
+    struct flyt_node_allocation *allocation = NULL;
+
+    if (flyt_node_migration_find(node, args->migration_id))
+        return FLYT_STATUS_OK;
+    flyt_status status = flyt_node_switch_check(node, args, &allocation, err);
+    if (status != FLYT_STATUS_OK)
+        return status;
+    struct flyt_node_migration *migration = flyt_node_migration_new(allocation, args->migration_id, &args->bounds);
+    if (migration)
+        migration->kind = flyt_node_switch_kind(allocation, &args->allocation);
+    if (!migration || flyt_node_allocation_copy(&args->allocation, &migration->wanted) ||
+        flyt_node_migration_begin(migration, true)) {
+        if (migration)
+            flyt_node_migration_dismiss(migration);
+        flyt_error_set(err, -ENOMEM, "the node has no memory");
+        return FLYT_STATUS_UNAVAILABLE;
+    }
+    flyt_node_switch_hold(migration);
+    flyt_info("migration %016" PRIx64 ": begins, vm=%s programs=%u %s", migration->id, migration->vm_ip,
+              allocation->session_count,
+              migration->kind == FLYT_MANAGER_LINK_MOVE_GIVE     ? "on the same GPU"
+              : migration->kind == FLYT_MANAGER_LINK_MOVE_MIRROR ? "to another GPU"
+                                                                 : "to another GPU, through host memory");
+    flyt_node_tell(node, "migration.started", migration->vm_ip, "%u programs of VM %s move to GPU %s",
+                   allocation->session_count, migration->vm_ip, migration->wanted.slots.slots_val[0].gpu_uuid);
+    flyt_node_changed(node);
+    flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS);
+    return FLYT_STATUS_OK;
+}
+
+void flyt_node_migrations_fini(struct flyt_node *node)
+{
+    struct flyt_node_migration *migration;
+
+    while ((migration = node->migrations)) {
+        node->migrations = migration->next;
+        flyt_node_migration_dismiss(migration);
+    }
+}

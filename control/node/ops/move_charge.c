@@ -1,0 +1,68 @@
+#include "control/node/ops/move_state.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "control/node/link/share.h"
+#include "control/node/memory/charge.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/allocation.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
+
+/* What the session has, between the server that it leaves and the one where it goes on. */
+
+int flyt_node_move_charge(struct flyt_node_server *source, uint64_t target_id)
+{
+    struct flyt_node_move *move = flyt_node_move_at(source);
+    struct flyt_node_allocation *allocation = source->allocation;
+    int status = 0;
+    unsigned i;
+
+    if (flyt_fault_point("node.migrate.switch") == FLYT_FAULT_ERROR)
+        return -EIO;
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && !move->kept.first)
+        status = flyt_node_extents_copy(&source->extents, &move->kept);
+    for (i = 0; !status && i < allocation->now.slots.slots_len; i++) {
+        struct flyt_ledger *ledger = allocation->slots[i].ledger;
+        move->charged_bytes[i] = flyt_ledger_charged(ledger, source->server_id);
+        move->reserved_bytes[i] = flyt_ledger_reserved(ledger, source->server_id);
+        status = flyt_ledger_move(ledger, source->server_id, target_id, flyt_node_extents_of_slot(&source->extents, i));
+    }
+    for (i = status && i ? i - 1 : 0; i > 0; i--)
+        flyt_ledger_move(allocation->slots[i - 1].ledger, target_id, source->server_id, move->charged_bytes[i - 1]);
+    return status;
+}
+
+void flyt_node_move_charge_back(struct flyt_node_server *source, uint64_t target_id)
+{
+    const struct flyt_node_move *move = flyt_node_move_at(source);
+
+    for (unsigned i = 0; i < source->allocation->now.slots.slots_len; i++) {
+        struct flyt_ledger *ledger = source->allocation->slots[i].ledger;
+        uint64_t used_bytes, limit_bytes;
+        int status = flyt_ledger_move(ledger, target_id, source->server_id, move->charged_bytes[i]);
+        if (!status) /* it has that: it counts whatever the limit is by now */
+            status = flyt_ledger_reserve_measured(ledger, source->server_id, move->reserved_bytes[i], &used_bytes,
+                                                  &limit_bytes);
+        if (status)
+            flyt_warn("session %016" PRIx64 ": its charge is not what it was: %s", move->session_id, strerror(-status));
+    }
+}
+
+void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_server *target)
+{
+    struct flyt_node_server *source = move->source;
+
+    flyt_node_extents_drop(move->node, &target->extents, target->server_id);
+    flyt_node_charge_leave(source);
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE) {
+        source->extents = move->kept;
+        move->kept = (struct flyt_node_extents){0};
+        flyt_node_extents_keep(move->node, &source->extents, source->server_id);
+    }
+    flyt_node_move_charge_back(source, target->server_id);
+    flyt_node_share_leave(target);
+    target->allocation = NULL;
+}

@@ -1,0 +1,124 @@
+/*
+ * What the files of a move share (move.h). Nobody else includes this.
+ *
+ *   move.c         its stages: who is awaited for how long, what follows from each end
+ *   move_source.c  what the server is told that is left, and what it says; knows nothing of what the target is
+ *   move_target.c  what the target is: a warm server of this node, which is prepared, makes memory and loads the state
+ *   move_host.c    connections to the target, where the GPUs cannot reach each other's memory
+ *   move_connect.c connections to another node, where the target is there
+ *   move_client.c  the client comes: what the session has changes hands, and its connection is handed over
+ *
+ * The source's file reaches the target by flyt_node_move_target_library, _load and _look alone; the target's file
+ * reaches the source by flyt_node_move_source_mirror alone.
+ *
+ * The loop's thread.
+ */
+#ifndef FLYT_NODE_MOVE_STATE_H
+#define FLYT_NODE_MOVE_STATE_H
+
+#include "control/node/ops/move.h"
+
+/* ---- move.c ---- */
+
+void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_stage stage);
+/* Notes a failure (a negative errno) and its sentence. The first one is the cause of what follows: others are not kept,
+ * nor is one of a move that is over. */
+__attribute__((format(printf, 3, 4))) void flyt_node_move_fail(struct flyt_node_move *move, int status,
+                                                               const char *format, ...);
+/* Whether a test lets this step fail (rpc/base/fault_point.h); it is noted then. */
+bool flyt_node_move_is_made_to_fail(struct flyt_node_move *move, const char *point);
+/* Whether its stage has lasted longer. */
+bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms);
+/* An empty message of this kind to be filled in. There is one only: it is good until this is called again. */
+struct flyt_manager_link_message *flyt_node_move_message(enum flyt_manager_link_kind kind);
+/* Queues a message for one of its servers; fd (-1: none) is taken over. Where that fails the move has failed, but for a
+ * server that has gone: its end says so. */
+void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,
+                         const struct flyt_manager_link_message *message, int fd);
+
+/* The same for a kind with several descriptors. */
+void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_server *server,
+                             const struct flyt_manager_link_message *message, const int *fds, unsigned fd_count);
+
+/* ---- move_source.c ---- */
+
+/* MOVE, as its migration is bounded; the descriptors of one of kind SEND are taken over, streams (else NULL) says what
+ * they are. It is ASKED then; with a target, COPYING. */
+void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_manager_link_streams *streams,
+                               const int *fds, unsigned fd_count);
+/* MIRROR: the target has this memory. fd is taken over. */
+void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_manager_link_extent *extent, int fd);
+/* GO_ON instead of whatever else it was to be told. */
+void flyt_node_move_source_go_on(struct flyt_node_move *move);
+/* Nothing of the move is the source's any more. It may have gone already. */
+void flyt_node_move_source_let_go(struct flyt_node_move *move);
+/* The session has moved: everything that the source (NULL: it has gone) has is let go of, and it is ended; its SMs stay
+ * its VM's until it has. */
+void flyt_node_move_source_end(struct flyt_node_move *move);
+/* What the source has said. fd (-1: none) is taken over. */
+void flyt_node_move_source_on_message(struct flyt_node_move *move, const struct flyt_manager_link_message *told,
+                                      int fd);
+/* A server without a move, which came back with a session that it had been told to leave, has it again. */
+void flyt_node_move_source_returned(struct flyt_node_server *server);
+/* What a server without a move has said that came back with a session that it had been told to leave. */
+void flyt_node_move_source_hear_returned(struct flyt_node_server *server, const struct flyt_manager_link_message *told);
+/* The source's link was lost, and it has not left: it goes on by itself. NULL, or why it cannot. */
+const char *flyt_node_move_source_goes_on(struct flyt_node_move *move);
+/* TAKE_BACK: the session goes on at its source after all, which may have no move any more. 0: fd is taken over; else a
+ * negative errno, and nothing has changed. */
+int flyt_node_move_source_take_back(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
+                                    const void *record, size_t bytes);
+
+/* ---- move_connect.c ---- */
+
+/* Begins to connect to the other node, or goes on with it, and hands the source its connections (MOVE) when all are
+ * there. */
+void flyt_node_move_connect(struct flyt_node_move *move);
+/* Closes what there is of them. */
+void flyt_node_move_disconnect(struct flyt_node_move *move);
+
+/* ---- move_host.c ---- */
+
+/* Whether its memory goes through the host's, within the node: of kind SEND, to a target of this node. */
+bool flyt_node_move_is_by_host(const struct flyt_node_move *move);
+/* The target is prepared: it (RECEIVE) and the source (MOVE) are given the ends of FLYT_NODE_MOVE_HOST_STREAMS
+ * connections for contents, and one for the image. */
+void flyt_node_move_host_begin(struct flyt_node_move *move);
+
+/* ---- move_target.c ---- */
+
+/* BEGUN: takes a target as soon as there is one and prepares it; fails where there will be none. */
+void flyt_node_move_target_take(struct flyt_node_move *move);
+/* LIBRARY from the source: for the target, or kept until there is one. */
+void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told);
+/* STATE: what the session has beside its memory; fd is taken over. */
+void flyt_node_move_target_load(struct flyt_node_move *move, int fd);
+/* LOADING, by way of the host: whether the target has it all, as the source left it; then it is LOADED. */
+void flyt_node_move_target_look(struct flyt_node_move *move);
+/* What the target has said. fd (-1: none) is taken over. */
+void flyt_node_move_target_on_message(struct flyt_node_move *move, const struct flyt_manager_link_message *told,
+                                      int fd);
+/* Forgets what was made there, closing it, and what was kept for it. */
+void flyt_node_move_target_forget(struct flyt_node_move *move);
+/* The target's process has ended. */
+void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_server *target);
+
+/* ---- move_client.c ---- */
+
+/* GIVEN, and its target has gone: what that had of the session is the source's again. */
+void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_server *target);
+
+/* The source has new memory, which is held; it has it no more. */
+void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd);
+void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
+/* ---- its client ---- */
+
+/* As of struct flyt_node_role_ops, of the source. */
+struct flyt_node_server *flyt_node_move_target_of(const struct flyt_node_server *session);
+void flyt_node_move_describe(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume);
+bool flyt_node_move_given(struct flyt_node_server *session);
+bool flyt_node_move_is_undecided(const struct flyt_node_server *session);
+int flyt_node_move_charge(struct flyt_node_server *session, uint64_t target_id);
+void flyt_node_move_charge_back(struct flyt_node_server *session, uint64_t target_id);
+
+#endif

@@ -1,0 +1,85 @@
+#include "control/node/ops/move_state.h"
+#include "control/node/ops/migration_state.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "control/node/link/link_dispatch.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/fault_point.h"
+
+void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_stage stage)
+{
+    move->stage = stage;
+    move->stage_ms = flyt_clock_ms();
+    flyt_node_migration_wake(move->migration);
+}
+
+void flyt_node_move_fail(struct flyt_node_move *move, int status, const char *format, ...)
+{
+    va_list arguments;
+
+    if (move->outcome || move->stage == FLYT_NODE_MOVE_OVER)
+        return;
+    move->outcome = status;
+    va_start(arguments, format);
+    vsnprintf(move->sentence, sizeof move->sentence, format, arguments);
+    va_end(arguments);
+    flyt_node_migration_wake(move->migration);
+}
+
+bool flyt_node_move_is_made_to_fail(struct flyt_node_move *move, const char *point)
+{
+    if (flyt_fault_point(point) != FLYT_FAULT_ERROR)
+        return false;
+    flyt_node_move_fail(move, -EIO, "a test lets it fail at %s", point);
+    return true;
+}
+
+bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms)
+{
+    return flyt_clock_ms() - move->stage_ms > limit_ms;
+}
+
+struct flyt_manager_link_message *flyt_node_move_message(enum flyt_manager_link_kind kind)
+{
+    static struct flyt_manager_link_message message;
+
+    message.kind = kind;
+    message.data_bytes = 0;
+    memset(&message.ready, 0,
+           offsetof(struct flyt_manager_link_message, data) - offsetof(struct flyt_manager_link_message, ready));
+    return &message;
+}
+
+void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_server *server,
+                             const struct flyt_manager_link_message *message, const int *fds, unsigned fd_count)
+{
+    int status = flyt_node_link_queue_send_all(&server->queue, message, fds, fd_count);
+
+    if (status == -ENOBUFS)
+        flyt_node_move_fail(move, status, "server process %d does not read what it is told: %u messages wait for it",
+                            (int)server->pid, server->queue.count);
+    else if (status && status != -EPIPE) /* where it has gone, its end says so */
+        flyt_node_move_fail(move, status, "server process %d cannot be told what it is to do: %s", (int)server->pid,
+                            strerror(-status));
+}
+
+void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,
+                         const struct flyt_manager_link_message *message, int fd)
+{
+    flyt_node_move_send_all(move, server, message, &fd, fd >= 0);
+}
+
+void flyt_node_move_on_message_target(struct flyt_node_move *move)
+{
+    if (move->stage == FLYT_NODE_MOVE_GIVEN && move->target)
+        flyt_node_server_read_all(move->target);
+}
+
+bool flyt_node_move_is_by_host(const struct flyt_node_move *move)
+{
+    return move->kind == FLYT_MANAGER_LINK_MOVE_SEND && !move->migration->sending;
+}

@@ -1,0 +1,417 @@
+#include "control/node/ops/move_state.h"
+#include "control/node/memory/extent.h"
+#include "control/node/link/starts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/base/size.h"
+#include "control/node/model/allocation.h"
+#include "control/node/memory/charge.h"
+#include "control/node/link/link_dispatch.h"
+#include "control/node/ops/migration.h"
+#include "control/node/ops/replace.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+
+_Static_assert((int)FLYT_NODE_MOVE_LIBRARIES_MAX + (int)FLYT_NODE_EXTENTS_MAX < (int)FLYT_NODE_LINK_QUEUE_MAX,
+               "a target can be told at once of all that there is when it is taken");
+
+/* ---- memory ---- */
+
+static struct flyt_node_move_extent **find_extent(struct flyt_node_move *move, uint64_t extent_id)
+{
+    struct flyt_node_move_extent **link = &move->extents;
+
+    while (*link && (*link)->extent.extent_id != extent_id)
+        link = &(*link)->next;
+    return link;
+}
+
+static void forget_extent(struct flyt_node_move *move, struct flyt_node_move_extent **link)
+{
+    struct flyt_node_move_extent *extent = *link;
+
+    *link = extent->next;
+    move->extent_count--;
+    move->awaited_count -= !extent->is_made;
+    flyt_close(extent->fd);
+    free(extent);
+}
+
+/* To be made there, or given as it is. `fd` stays the caller's. */
+static void add_extent(struct flyt_node_move *move, const struct flyt_manager_link_extent *from, int fd)
+{
+    bool is_given = move->kind == FLYT_MANAGER_LINK_MOVE_GIVE;
+
+    if (flyt_node_move_is_made_to_fail(move, "node.migrate.make"))
+        return;
+    struct flyt_node_move_extent *extent = malloc(sizeof *extent);
+    int given_fd = extent && is_given ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (!extent || (is_given && given_fd < 0)) {
+        flyt_node_move_fail(move, -ENOMEM, "the node manager has no memory or no descriptor left");
+        free(extent);
+        return;
+    }
+    *extent = (struct flyt_node_move_extent){.next = move->extents, .extent = *from, .is_made = is_given, .fd = -1};
+    move->extents = extent;
+    move->extent_count++;
+    move->awaited_count += !is_given;
+    move->asked_ms = flyt_clock_ms();
+    struct flyt_manager_link_message *message =
+        flyt_node_move_message(is_given ? FLYT_MANAGER_LINK_GIVE : FLYT_MANAGER_LINK_MAKE);
+    message->extent = *from;
+    flyt_node_move_send(move, move->target, message, given_fd);
+}
+
+/* Whether the source's memory is made there as it comes. By way of the host the target makes it itself. */
+static bool has_memory_there(const struct flyt_node_move *move)
+{
+    return move->target && !flyt_node_move_is_by_host(move) && move->stage >= FLYT_NODE_MOVE_PREPARING &&
+           move->stage <= FLYT_NODE_MOVE_LOADING;
+}
+
+void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd)
+{
+    struct flyt_node_move *move = flyt_node_move_at(server);
+
+    if (move && move->source == server && has_memory_there(move))
+        add_extent(move, extent, fd);
+}
+
+/* The target, by way of the host, has made memory, which is kept until it has the session. fd is taken over. */
+static void keep_made(struct flyt_node_move *move, const struct flyt_manager_link_made *made, int fd)
+{
+    char size[FLYT_SIZE_TEXT_BYTES];
+
+    struct flyt_node_move_extent *extent = made->outcome ? NULL : malloc(sizeof *extent);
+    if (made->outcome)
+        flyt_node_move_fail(move, made->outcome, "%s of its memory cannot be made on GPU %u: %s",
+                            flyt_size_text(made->extent.bytes, size), move->target->gpu->index,
+                            strerror(-made->outcome));
+    else if (*find_extent(move, made->extent.extent_id) || move->extent_count >= FLYT_NODE_EXTENTS_MAX ||
+             made->extent.slot >= move->migration->wanted.slots.slots_len)
+        flyt_node_move_fail(move, -EBADMSG, "its new server process has made other memory than it was told to");
+    else if (!extent)
+        flyt_node_move_fail(move, -ENOMEM, "the node manager has no memory");
+    if (move->outcome) {
+        free(extent);
+        flyt_close(fd);
+        return;
+    }
+    *extent = (struct flyt_node_move_extent){.next = move->extents, .extent = made->extent, .is_made = true, .fd = fd};
+    move->extents = extent;
+    move->extent_count++;
+}
+
+static void drop_made(struct flyt_node_move *move, uint64_t extent_id)
+{
+    struct flyt_node_move_extent **link = find_extent(move, extent_id);
+
+    if (*link)
+        forget_extent(move, link);
+    else
+        flyt_node_move_fail(move, -EBADMSG, "its new server process gives back memory that it did not have");
+}
+
+void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
+{
+    struct flyt_node_move *move = flyt_node_move_at(server);
+
+    if (move && move->target == server && flyt_node_move_is_by_host(move) && move->stage <= FLYT_NODE_MOVE_LOADING) {
+        drop_made(move, extent_id);
+        return;
+    }
+    if (!move || move->source != server || !has_memory_there(move))
+        return;
+    struct flyt_node_move_extent **link = find_extent(move, extent_id);
+    if (!*link)
+        return;
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_UNMAKE);
+    message->extent = (*link)->extent;
+    forget_extent(move, link);
+    flyt_node_move_send(move, move->target, message, -1);
+    flyt_node_migration_wake(move->migration);
+}
+
+/* ---- libraries ---- */
+
+static void forget_libraries(struct flyt_node_move *move)
+{
+    struct flyt_node_move_library *library;
+
+    while ((library = move->libraries_first)) {
+        move->libraries_first = library->next;
+        free(library);
+    }
+    move->libraries_last = NULL;
+    move->library_count = 0;
+    move->library_bytes = 0;
+}
+
+void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
+{
+    if (move->target) {
+        struct flyt_manager_link_message *message = flyt_node_move_message(told->kind);
+        message->library = told->library;
+        message->data_bytes = told->data_bytes;
+        memcpy(message->data, told->data, told->data_bytes);
+        flyt_node_move_send(move, move->target, message, -1);
+        return;
+    }
+    if (move->library_count >= FLYT_NODE_MOVE_LIBRARIES_MAX ||
+        told->data_bytes > FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX - move->library_bytes) {
+        flyt_node_move_fail(move, -ENOBUFS,
+                            "it loads and unloads more libraries than the node manager keeps for a new server process");
+        return;
+    }
+    struct flyt_node_move_library *library = malloc(sizeof *library + told->data_bytes);
+    if (!library) {
+        flyt_node_move_fail(move, -ENOMEM, "the node manager has no memory");
+        return;
+    }
+    library->next = NULL;
+    library->library = told->library;
+    library->bytes = told->data_bytes;
+    memcpy(library->data, told->data, told->data_bytes);
+    *(move->libraries_last ? &move->libraries_last->next : &move->libraries_first) = library;
+    move->libraries_last = library;
+    move->library_count++;
+    move->library_bytes += told->data_bytes;
+}
+
+static void send_libraries(struct flyt_node_move *move)
+{
+    for (const struct flyt_node_move_library *library = move->libraries_first; library; library = library->next) {
+        struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LIBRARY);
+        message->library = library->library;
+        message->data_bytes = (uint32_t)library->bytes;
+        memcpy(message->data, library->data, library->bytes);
+        flyt_node_move_send(move, move->target, message, -1);
+    }
+    forget_libraries(move);
+}
+
+/* ---- beginning ---- */
+
+/* The session as the target will have it: as the allocation is to be, in its slots. */
+static int describe(struct flyt_node_move *move, struct flyt_node_server *target,
+                    struct flyt_manager_link_message *message)
+{
+    const flyt_allocation *wanted = &move->migration->wanted;
+
+    int status = flyt_node_server_describe_session(target, wanted, &move->source->ticket, move->source, message);
+    message->kind = FLYT_MANAGER_LINK_PREPARE;
+    explicit_bzero(message->session.token, sizeof message->session.token);
+    explicit_bzero(message->session.channel_key, sizeof message->session.channel_key);
+    explicit_bzero(message->session.rejoin_secret, sizeof message->session.rejoin_secret);
+    for (unsigned i = 0; i < wanted->slots.slots_len; i++) {
+        if (wanted->is_suspended)
+            message->session.slots[i].flags |= FLYT_MANAGER_LINK_IS_SUSPENDED;
+        target->gpus[i] = flyt_node_gpus_find(&move->node->gpus, wanted->slots.slots_val[i].gpu_uuid);
+    }
+    return status;
+}
+
+static void prepare(struct flyt_node_move *move, struct flyt_node_server *target)
+{
+    const struct flyt_node_allocation *allocation = move->source->allocation;
+
+    move->target = target;
+    target->role = &move->role;
+    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
+    flyt_node_cgroups_enter(&move->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);
+    if (flyt_node_move_is_made_to_fail(move, "node.migrate.prepare"))
+        return;
+    int status = flyt_node_server_equip(target, allocation, move->source);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_PREPARE);
+    if (!status)
+        status = describe(move, target, message);
+    if (status) {
+        flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
+        return;
+    }
+    target->server_id = message->session.server_id;
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
+        flyt_node_charge_lend(target, move->source);
+    flyt_node_move_send(move, target, message, -1);
+    const struct flyt_node_extents *extents = &move->source->extents;
+    if (!flyt_node_extents_are_whole(extents))
+        flyt_node_move_fail(move, -ENOTSUP, "the node manager does not hold all of its memory");
+    if (flyt_node_move_is_by_host(move))
+        return; /* the image has the rest */
+    send_libraries(move);
+    for (const struct flyt_node_extent *extent = extents->first; extent && !move->outcome; extent = extent->next) {
+        const struct flyt_manager_link_extent its = {
+            .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
+        add_extent(move, &its, extent->fd);
+    }
+}
+
+void flyt_node_move_target_take(struct flyt_node_move *move)
+{
+    struct flyt_node_gpu *gpu =
+        flyt_node_gpus_find(&move->node->gpus, move->migration->wanted.slots.slots_val[0].gpu_uuid);
+    struct flyt_node_server *warm = gpu ? flyt_node_starts_take(move->node, gpu) : NULL;
+
+    if (warm)
+        prepare(move, warm);
+    else if (!gpu || gpu->health == FLYT_HEALTH_FAILED)
+        flyt_node_move_fail(move, -ENODEV, "no server process starts on its new GPU: %.300s",
+                            gpu ? gpu->health_text : "it has gone");
+    else if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_WARM_MS))
+        flyt_node_move_fail(move, -ETIMEDOUT, "no server process became ready in time");
+}
+
+void flyt_node_move_target_load(struct flyt_node_move *move, int fd)
+{
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_STATE);
+
+    message->stop.move_id = move->move_id;
+    flyt_node_move_send(move, move->target, message, fd);
+}
+
+/* ---- what it says ---- */
+
+static void on_made(struct flyt_node_move *move, const struct flyt_manager_link_made *made, int fd)
+{
+    struct flyt_node_move_extent *extent = *find_extent(move, made->extent.extent_id);
+    char size[FLYT_SIZE_TEXT_BYTES];
+
+    if (!extent || extent->is_made) { /* it has gone meanwhile */
+        flyt_close(fd);
+        return;
+    }
+    if (made->outcome) {
+        flyt_close(fd);
+        flyt_node_move_fail(move, made->outcome, "%s of its memory cannot be made on GPU %u: %s",
+                            flyt_size_text(extent->extent.bytes, size), move->target->gpu->index,
+                            strerror(-made->outcome));
+        return;
+    }
+    if (made->extent.bytes != extent->extent.bytes || made->extent.address != extent->extent.address ||
+        made->extent.slot != extent->extent.slot) {
+        flyt_close(fd);
+        flyt_node_move_fail(move, -EBADMSG, "its new server process has made other memory than it was told to");
+        return;
+    }
+    extent->fd = fd;
+    extent->is_made = true;
+    move->awaited_count--;
+    flyt_node_migration_wake(move->migration);
+    int mirror_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (mirror_fd < 0) {
+        flyt_node_move_fail(move, -errno, "the node manager has no descriptor left");
+        return;
+    }
+    if (flyt_node_move_is_made_to_fail(move, "node.migrate.mirror") || !move->source) {
+        flyt_close(mirror_fd);
+        return;
+    }
+    flyt_node_move_source_mirror(move, &extent->extent, mirror_fd);
+}
+
+void flyt_node_move_target_look(struct flyt_node_move *move)
+{
+    if (move->stage != FLYT_NODE_MOVE_LOADING || !move->is_received || move->outcome)
+        return;
+    if (move->received_sequence != move->stopped.sequence)
+        flyt_node_move_fail(move, -EBADMSG, "its new server process has taken over another state of it");
+    else if (move->extent_count != move->stopped.extent_count)
+        flyt_node_move_fail(move, -EIO,
+                            "its server process has %" PRIu64 " extents of memory, and its new one has made %u",
+                            move->stopped.extent_count, move->extent_count);
+    else
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADED);
+    if (move->stage == FLYT_NODE_MOVE_LOADED)
+        move->times.loaded_ns = flyt_clock_ns();
+}
+
+static void on_received(struct flyt_node_move *move, const struct flyt_manager_link_prepared *prepared)
+{
+    if (prepared->move_id != move->move_id)
+        return;
+    move->is_received = true;
+    move->received_sequence = prepared->sequence;
+    flyt_node_move_target_look(move);
+}
+
+static void on_prepared(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
+{
+    const struct flyt_manager_link_prepared *prepared = &told->prepared;
+
+    if (prepared->outcome)
+        flyt_node_move_fail(move, prepared->outcome, "%.400s",
+                            told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
+    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id && flyt_node_move_is_by_host(move))
+        flyt_node_move_host_begin(move);
+    else if (flyt_node_move_is_by_host(move))
+        on_received(move, prepared);
+    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id)
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_COPYING);
+    else if (move->stage != FLYT_NODE_MOVE_LOADING || prepared->move_id != move->move_id)
+        return;
+    else if (prepared->sequence != move->stopped.sequence)
+        flyt_node_move_fail(move, -EBADMSG, "its new server process has taken over another state of it");
+    else
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADED);
+    if (move->stage == FLYT_NODE_MOVE_LOADED)
+        move->times.loaded_ns = flyt_clock_ns();
+}
+
+void flyt_node_move_target_on_message(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
+{
+    bool is_awaited =
+        move->stage >= FLYT_NODE_MOVE_PREPARING && move->stage <= FLYT_NODE_MOVE_LOADING && !move->outcome;
+    bool is_given = move->stage == FLYT_NODE_MOVE_GIVEN;
+
+    /* Behind SESSION it says why the program cannot go on there, and nothing else. */
+    if (told->kind == FLYT_MANAGER_LINK_PREPARED && (is_awaited || (is_given && told->prepared.outcome)))
+        on_prepared(move, told);
+    if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE && flyt_node_move_is_by_host(move))
+        keep_made(move, &told->made, fd);
+    else if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE)
+        on_made(move, &told->made, fd);
+    else
+        flyt_close(fd);
+}
+
+/* ---- ending ---- */
+
+void flyt_node_move_target_forget(struct flyt_node_move *move)
+{
+    while (move->extents)
+        forget_extent(move, &move->extents);
+    forget_libraries(move);
+}
+
+void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_server *target)
+{
+    bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;
+    const char *why = *target->end_reason ? target->end_reason : NULL;
+
+    move->target = NULL;
+    if (move->stage == FLYT_NODE_MOVE_GIVEN && !move->source) {
+        if (!is_by_will)
+            flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER); /* and the session with it */
+    } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
+        flyt_node_move_undo_giving(move, target);
+        if (move->source->state != FLYT_NODE_SERVER_ENDING) /* else the session ends, wherever it is */
+            flyt_node_move_fail(move, -EPIPE, "%s",
+                                why ? why : "its new server process has ended before it went on there");
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source->state == FLYT_NODE_SERVER_AWAY) {
+        flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
+        flyt_node_move_lose(move, move->sentence);
+    } else if (move->stage != FLYT_NODE_MOVE_OVER) {
+        flyt_node_move_fail(move, -EPIPE, "%s", why ? why : "its new server process has ended");
+        if (move->stage == FLYT_NODE_MOVE_LEFT)
+            flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
+    }
+    flyt_node_migration_wake(move->migration);
+}

@@ -1,0 +1,1000 @@
+#include "control/node/uplink/manager.h"
+#include "control/node/link/starts.h"
+#include "control/node/host/machine.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/node/model/allocation.h"
+#include "control/node/ops/checkpoint.h"
+#include "control/node/uplink/contact.h"
+#include "control/node/link/groups.h"
+#include "control/node/state/killed.h"
+#include "control/node/ops/session_load.h"
+#include "control/node/ops/migration.h"
+#include "control/node/uplink/order.h"
+#include "control/node/uplink/order_migration.h"
+#include "control/node/attach/pool.h"
+#include "control/node/ops/receive.h"
+#include "control/node/uplink/report.h"
+#include "control/node/uplink/tell.h"
+#include "control/node/ops/restore.h"
+#include "control/node/ops/replace.h"
+#include "control/node/link/server.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/process/vm_device.h"
+#include "control/node/model/writer.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+
+enum { HEARTBEAT_MS = 2000, SOON_MS = 20, TICK_MS = 250, AGAIN_MS = 2000 };
+
+struct event {
+    struct event *next;
+    uint64_t time_ms;
+    char kind[64], object[64], text[1024];
+};
+
+/* An order for another group size, answered when the first server with it is ready. */
+struct gpu_order {
+    struct flyt_call *call; /* NULL: none */
+    struct flyt_node_gpu *gpu;
+    uint64_t until_ms;
+    unsigned group_size;
+    struct flyt_node_commit commit; /* while that is written the GPU has the former one */
+};
+
+struct flyt_node_manager {
+    struct flyt_node *node;
+    struct flyt_uplink *uplink;
+    enum { AWAY, UP, REGISTERING, REGISTERED } state;
+    char last_cause[512]; /* why it does not take us; said once */
+    sd_event_source *timer, *fence_timer;
+    struct flyt_node_contact *contact; /* when the latest of what a manager has answered was sent */
+    uint64_t heartbeat_ms, next_heartbeat_ms, sequence;
+    bool is_heartbeat_out;
+    struct flyt_node_told told; /* since the last registration */
+    uint64_t told_inventory;    /* what the last registration said of the GPUs */
+    struct event *events, **events_end;
+    unsigned event_count;
+    struct gpu_order gpu_order;
+    struct flyt_node_commit epoch_commit; /* waits: the epoch that the manager leads at is being written */
+};
+
+/* A registration or heartbeat that waits for its answer. Several may: each carries the time at which it was sent. */
+struct request {
+    struct flyt_node_manager *manager;
+    uint64_t sent_ms;
+};
+
+static void arm(struct flyt_node_manager *manager, uint64_t ms)
+{
+    sd_event_source_set_time_relative(manager->timer, ms * 1000);
+    sd_event_source_set_enabled(manager->timer, SD_EVENT_ONESHOT);
+}
+
+/* ---- self-fencing ---- */
+
+/* What was sent then has been answered. */
+static void note_contact(struct flyt_node_manager *manager, uint64_t sent_ms)
+{
+    if (sent_ms > flyt_node_contact_get_ms(manager->contact))
+        flyt_node_contact_set(manager->contact, sent_ms);
+}
+
+static struct request *request_new(struct flyt_node_manager *manager)
+{
+    struct request *request = malloc(sizeof *request);
+
+    if (request)
+        *request = (struct request){manager, flyt_node_contact_clock_ms()};
+    return request;
+}
+
+/* Frees it; when it was sent. */
+static uint64_t request_end(struct request *request, struct flyt_node_manager **ret_manager)
+{
+    uint64_t sent_ms = request->sent_ms;
+
+    *ret_manager = request->manager;
+    free(request);
+    return sent_ms;
+}
+
+/* Nobody may be in charge of this node any more, and its GPUs be given to others: all programs end. */
+static void fence(struct flyt_node_manager *manager)
+{
+    struct flyt_node *node = manager->node;
+    struct flyt_node_allocation *allocation, *next;
+
+    flyt_fail("no cluster manager was reached for %llu ms: all programs are ended, allocations=%u",
+              (unsigned long long)node->settings->fence_after_ms, node->allocation_count);
+    flyt_node_tell(node, "node.fenced", node->name, "no cluster manager was reached for %llu ms",
+                   (unsigned long long)node->settings->fence_after_ms);
+    for (allocation = node->allocations; allocation; allocation = next) {
+        next = allocation->next;
+        flyt_node_order_remove(node, allocation, "the node has lost its cluster manager for too long");
+    }
+    flyt_node_save_soon(node);
+}
+
+static int on_fence_timer(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_manager *manager = user;
+    uint64_t fence_after_ms = manager->node->settings->fence_after_ms;
+
+    uint64_t now_ms = flyt_node_contact_clock_ms();
+
+    if (fence_after_ms && now_ms - flyt_node_contact_get_ms(manager->contact) > fence_after_ms &&
+        manager->node->allocations) {
+        fence(manager);
+        flyt_node_contact_set(manager->contact, now_ms); /* not again at once: killing takes its time */
+    }
+    sd_event_source_set_time_relative(source, TICK_MS * 1000);
+    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    return 0;
+}
+
+/* ---- events ---- */
+
+static void free_first_event(struct flyt_node_manager *manager)
+{
+    struct event *event = manager->events;
+
+    manager->events = event->next;
+    if (!manager->events)
+        manager->events_end = &manager->events;
+    manager->event_count--;
+    free(event);
+}
+
+static void ignore_outcome(void *user, int status, void *result)
+{
+}
+
+static void send_events(struct flyt_node_manager *manager)
+{
+    while (manager->state == REGISTERED && manager->events) {
+        struct event *event = manager->events;
+        char who[FLYT_NAME_BYTES_MAX + 1];
+        snprintf(who, sizeof who, "node:%.200s", manager->node->name);
+        const flyt_event args = {.time_ms = event->time_ms,
+                                 .kind = event->kind,
+                                 .who = who,
+                                 .object = event->object,
+                                 .text = event->text,
+                                 .before = (char *)"",
+                                 .after = (char *)""};
+        if (flyt_uplink_call(manager->uplink, FLYT_NODE_EVENT, (xdrproc_t)xdr_flyt_event, &args,
+                             (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS, ignore_outcome,
+                             NULL))
+            return;
+        free_first_event(manager);
+    }
+}
+
+void flyt_node_manager_event(void *user, const char *kind, const char *object, const char *text)
+{
+    struct flyt_node_manager *manager = user;
+    struct event *event = calloc(1, sizeof *event);
+
+    if (!event)
+        return;
+    if (manager->event_count == FLYT_NODE_EVENTS_MAX)
+        free_first_event(manager);
+    event->time_ms = flyt_node_wall_ms();
+    snprintf(event->kind, sizeof event->kind, "%s", kind);
+    snprintf(event->object, sizeof event->object, "%s", object);
+    snprintf(event->text, sizeof event->text, "%s", text);
+    *manager->events_end = event;
+    manager->events_end = &event->next;
+    manager->event_count++;
+    send_events(manager);
+}
+
+/* ---- registration ---- */
+
+/* Changes when something of the inventory does, or an allocation is elsewhere than it was said to be. */
+static uint64_t inventory_of(const struct flyt_node *node)
+{
+    uint64_t sum = 1 + node->went_back_count;
+
+    for (unsigned i = 0; i < node->gpus.count; i++)
+        sum = sum * 1000003 + node->gpus.items[i].is_known * 64 + node->gpus.items[i].group_size;
+    return sum;
+}
+
+static bool knows_its_gpus(const struct flyt_node *node)
+{
+    if (flyt_clock_ms() - node->started_ms > FLYT_NODE_KNOW_MS)
+        return true;
+    for (unsigned i = 0; i < node->gpus.count; i++)
+        if (!node->gpus.items[i].is_known && node->gpus.items[i].health != FLYT_HEALTH_FAILED)
+            return false;
+    return true;
+}
+
+static void ignore_applied(void *user, flyt_apply_res *res)
+{
+}
+
+static bool is_in(uint64_t id, const flyt_register_res *res)
+{
+    for (u_int i = 0; i < res->allocations.allocations_len; i++)
+        if (res->allocations.allocations_val[i].id == id)
+            return true;
+    return false;
+}
+
+static void take_entitlement(struct flyt_node_manager *manager, flyt_register_res *res)
+{
+    struct flyt_node *node = manager->node;
+    const flyt_apply_args args = {
+        .epoch = res->epoch,
+        .allocations = {res->allocations.allocations_len, res->allocations.allocations_val},
+    };
+
+    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        if (!is_in(allocation->now.id, res) && !flyt_node_receive_of(allocation))
+            flyt_node_allocation_set_orphan(node, allocation);
+    flyt_node_apply(node, &args, ignore_applied, NULL);
+    if (res->client_lost_s)
+        node->client_lost_s = res->client_lost_s;
+}
+
+/* The manager does not take us: says why once, and registers again later. At another one where this one does not lead
+ * any more, or hangs: whoever leads by now is asked. */
+static bool is_refused(struct flyt_node_manager *manager, int status, const flyt_outcome *outcome)
+{
+    if (!status && outcome->status == FLYT_STATUS_OK)
+        return false;
+    manager->state = flyt_uplink_is_up(manager->uplink) ? UP : AWAY;
+    arm(manager, AGAIN_MS);
+    if (!status && outcome->status == FLYT_STATUS_NOT_LEADER) {
+        flyt_uplink_follow(manager->uplink, NULL, 0);
+        return true;
+    }
+    const char *cause = status == -ETIMEDOUT              ? "it did not answer in time"
+                        : status                          ? strerror(-status)
+                        : outcome->text && *outcome->text ? outcome->text
+                                                          : "it refuses";
+    if (status != -EPIPE && strcmp(cause, manager->last_cause) != 0)
+        flyt_warn("the cluster manager at %s: %s", flyt_uplink_address(manager->uplink), cause);
+    snprintf(manager->last_cause, sizeof manager->last_cause, "%s", cause);
+    if (status == -ETIMEDOUT || (!status && outcome->status == FLYT_STATUS_STALE))
+        flyt_uplink_leave(manager->uplink, cause);
+    return true;
+}
+
+/* Where it could not be written the writer tries again, and this asks again whether it was. */
+static void on_epoch_written(void *user, int status)
+{
+    struct flyt_node_manager *manager = user;
+
+    if (manager->state == UP)
+        arm(manager, status ? AGAIN_MS : 0);
+}
+
+/* The node registers when it is written whom it follows. */
+static void await_epoch(struct flyt_node_manager *manager)
+{
+    flyt_node_commit_forget(manager->node, &manager->epoch_commit);
+    flyt_node_commit(manager->node, &manager->epoch_commit, on_epoch_written, manager);
+}
+
+static void on_driver(void *user, int status, void *result)
+{
+    /* A cluster manager of an older build does not know the procedure: its VMs are not told the version. */
+    if (status && status != -ECANCELED)
+        flyt_debug("the driver's version was not told: %s", strerror(-status));
+}
+
+static void send_driver(struct flyt_node_manager *manager)
+{
+    const struct flyt_node *node = manager->node;
+    const flyt_driver_args args = {.driver_version = (char *)node->driver_version, .cuda_version = node->cuda_version};
+
+    if (!*args.driver_version && !args.cuda_version)
+        return;
+    int status =
+        flyt_uplink_call(manager->uplink, FLYT_NODE_DRIVER, (xdrproc_t)xdr_flyt_driver_args, &args,
+                         (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS, on_driver, manager);
+    if (status)
+        on_driver(manager, status, NULL);
+}
+
+static void on_registered(void *user, int status, void *result)
+{
+    struct flyt_node_manager *manager;
+    uint64_t sent_ms = request_end(user, &manager);
+    flyt_register_res *res = result;
+
+    if (status == -ECANCELED || is_refused(manager, status, res ? &res->outcome : NULL))
+        return;
+    if (flyt_node_see_epoch(manager->node, res->epoch) == -EAGAIN) {
+        manager->state = flyt_uplink_is_up(manager->uplink) ? UP : AWAY;
+        await_epoch(manager);
+        return;
+    }
+    flyt_outcome outcome;
+    if (!flyt_node_is_led(manager->node, res->epoch, &outcome)) {
+        is_refused(manager, 0, &outcome);
+        return;
+    }
+    manager->state = REGISTERED;
+    note_contact(manager, sent_ms);
+    *manager->last_cause = 0;
+    manager->heartbeat_ms = res->heartbeat_ms ? res->heartbeat_ms : HEARTBEAT_MS;
+    manager->next_heartbeat_ms = 0;
+    manager->told = (struct flyt_node_told){0};
+    send_driver(manager);
+    for (struct flyt_node_migration *migration = manager->node->migrations; migration; migration = migration->next)
+        migration->is_told = false; /* another manager may not know of it */
+    for (struct flyt_node_receive *receive = manager->node->receives; receive; receive = receive->next)
+        receive->is_told = false;
+    take_entitlement(manager, res);
+    flyt_info("registered with the cluster manager at %s, epoch=%llu allocations=%u",
+              flyt_uplink_address(manager->uplink), (unsigned long long)res->epoch, res->allocations.allocations_len);
+    send_events(manager);
+    arm(manager, SOON_MS);
+}
+
+static void register_node(struct flyt_node_manager *manager)
+{
+    struct request *request = request_new(manager);
+    flyt_register_args args;
+
+    if (!request || flyt_node_report_inventory(manager->node, &args)) {
+        free(request);
+        arm(manager, TICK_MS);
+        return;
+    }
+    manager->told_inventory = inventory_of(manager->node);
+    manager->state = REGISTERING;
+    int status = flyt_uplink_call(manager->uplink, FLYT_NODE_REGISTER, (xdrproc_t)xdr_flyt_register_args, &args,
+                                  (xdrproc_t)xdr_flyt_register_res, sizeof(flyt_register_res), FLYT_NODE_CALL_MS,
+                                  on_registered, request);
+    explicit_bzero(args.node_key, sizeof args.node_key);
+    xdr_free((xdrproc_t)xdr_flyt_register_args, &args);
+    if (!status)
+        return;
+    free(request);
+    is_refused(manager, status, NULL);
+}
+
+/* ---- heartbeats ---- */
+
+static void on_heartbeat(void *user, int status, void *result)
+{
+    struct flyt_node_manager *manager;
+    uint64_t sent_ms = request_end(user, &manager);
+    flyt_heartbeat_res *res = result;
+
+    manager->is_heartbeat_out = false;
+    if (status == -ECANCELED)
+        return;
+    if (!status && res->outcome.status == FLYT_STATUS_NOT_FOUND) {
+        manager->state = UP;
+        arm(manager, SOON_MS);
+        return;
+    }
+    if (!is_refused(manager, status, res ? &res->outcome : NULL))
+        note_contact(manager, sent_ms);
+}
+
+static void send_heartbeat(struct flyt_node_manager *manager)
+{
+    struct request *request = manager->is_heartbeat_out ? NULL : request_new(manager);
+    flyt_heartbeat_args args;
+
+    if (!request || flyt_node_report_figures(manager->node, ++manager->sequence, &args)) {
+        free(request);
+        return;
+    }
+    int status = flyt_uplink_call(manager->uplink, FLYT_NODE_HEARTBEAT, (xdrproc_t)xdr_flyt_heartbeat_args, &args,
+                                  (xdrproc_t)xdr_flyt_heartbeat_res, sizeof(flyt_heartbeat_res), FLYT_NODE_CALL_MS,
+                                  on_heartbeat, request);
+    xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &args);
+    manager->is_heartbeat_out = !status;
+    if (status)
+        free(request);
+}
+
+/* ---- migrations ---- */
+
+/* A report of one that is on its way. */
+struct telling {
+    struct flyt_node_manager *manager;
+    uint64_t migration_id;
+    bool is_end;
+};
+
+/* Whether programs stand still until the cluster manager has heard of something: everything has arrived, or a program
+ * has gone on. */
+static bool is_awaited(const struct flyt_node *node)
+{
+    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next)
+        if (migration->has_changed && migration->phase == FLYT_MIGRATION_ARRIVED)
+            return true;
+    for (const struct flyt_node_receive *receive = node->receives; receive; receive = receive->next)
+        if (receive->has_changed && receive->phase >= FLYT_MIGRATION_SWITCHING)
+            return true;
+    return false;
+}
+
+static void on_migration_told(void *user, int status, void *result)
+{
+    struct telling *telling = user;
+    struct flyt_node *node = telling->manager->node;
+    struct flyt_node_migration *migration = flyt_node_migration_find(node, telling->migration_id);
+    const flyt_outcome *outcome = result;
+
+    /* Who has ended migrations before this manager led, or is of an older build, has heard it all the same. */
+    bool is_heard = status == -EPROTO || (!status && outcome->status != FLYT_STATUS_NOT_LEADER &&
+                                          outcome->status != FLYT_STATUS_UNAVAILABLE);
+    struct flyt_node_receive *receive = flyt_node_receive_find(node, telling->migration_id);
+
+    if (migration) {
+        migration->is_telling = false;
+        migration->is_told = telling->is_end && is_heard;
+    } else if (receive) {
+        receive->is_telling = false;
+        receive->is_told = telling->is_end && is_heard;
+    }
+    if (telling->manager->state == REGISTERED && is_awaited(node))
+        arm(telling->manager, 0);
+    free(telling);
+}
+
+/* Whether it is on its way. */
+static bool tell(struct flyt_node_manager *manager, const flyt_migration_use *use)
+{
+    bool is_end = use->phase == FLYT_MIGRATION_DONE || use->phase == FLYT_MIGRATION_FAILED;
+    struct telling *telling = malloc(sizeof *telling);
+
+    if (!telling)
+        return false;
+    *telling = (struct telling){manager, use->id, is_end};
+    int status = flyt_uplink_call(manager->uplink, FLYT_NODE_MIGRATION, (xdrproc_t)xdr_flyt_migration_use, use,
+                                  (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS,
+                                  on_migration_told, telling);
+    if (status)
+        free(telling);
+    return !status;
+}
+
+static void tell_migration(struct flyt_node_manager *manager, struct flyt_node_migration *migration)
+{
+    flyt_migration_use use;
+
+    flyt_node_migration_use(migration, &use);
+    migration->told_ms = flyt_clock_ms();
+    if (!tell(manager, &use))
+        return;
+    migration->is_telling = true;
+    migration->has_changed = false;
+}
+
+static void tell_receive(struct flyt_node_manager *manager, struct flyt_node_receive *receive)
+{
+    flyt_migration_use use;
+
+    flyt_node_receive_use(receive, &use);
+    receive->told_ms = flyt_clock_ms();
+    if (!tell(manager, &use))
+        return;
+    receive->is_telling = true;
+    receive->has_changed = false;
+}
+
+/* Each as it changes, and from time to time; its end until that was heard. */
+static void send_migrations(struct flyt_node_manager *manager)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (struct flyt_node_migration *migration = manager->node->migrations; migration; migration = migration->next)
+        if (!migration->is_told && !migration->is_telling &&
+            (migration->has_changed || now_ms - migration->told_ms >= FLYT_NODE_MIGRATION_REPORT_MS))
+            tell_migration(manager, migration);
+    for (struct flyt_node_receive *receive = manager->node->receives; receive; receive = receive->next)
+        if (!receive->is_told && !receive->is_telling &&
+            (receive->has_changed || now_ms - receive->told_ms >= FLYT_NODE_MIGRATION_REPORT_MS))
+            tell_receive(manager, receive);
+}
+
+static void serve_migrate(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_serve_migrate(manager->node, call, args);
+}
+
+static void serve_migration(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    /* What has come of one before a restart the devices tell that registration names, when all have come back. */
+    bool is_settled = !manager->node->is_reattaching && manager->state == REGISTERED &&
+                      manager->told_inventory == inventory_of(manager->node);
+    flyt_node_serve_migration(manager->node, call, args, is_settled);
+}
+
+static void serve_receive(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_serve_receive(manager->node, call, args);
+}
+
+static void serve_send(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_serve_send(manager->node, call, args);
+}
+
+static void serve_switch(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_serve_switch(manager->node, call, args);
+}
+
+static void serve_send_back(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_serve_send_back(manager->node, call, args);
+}
+
+/* ---- images ---- */
+
+static void serve_checkpoint(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_checkpoint_args *order = args;
+    flyt_saving_res res = {.use = {.id = order->id, .phase = FLYT_SAVING_FAILED, .outcome = {.text = (char *)""}}};
+    struct flyt_error err = {0};
+
+    if (flyt_node_is_led(manager->node, order->epoch, &res.outcome)) {
+        if (!order->ask)
+            res.outcome = (flyt_outcome){flyt_node_checkpoint(manager->node, order, &err), err.text};
+        struct flyt_node_checkpoint *checkpoint = flyt_node_checkpoint_find(manager->node, order->id);
+        if (checkpoint)
+            flyt_node_checkpoint_tell(checkpoint, &res.use);
+        else if (order->ask)
+            res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such checkpoint"};
+    }
+    flyt_call_reply(call, &res);
+}
+
+/* An order that waits for its answer, maybe longer than the connection lasts. */
+struct restoring {
+    struct flyt_node *node;
+    struct flyt_call *call;
+    uint64_t id;
+};
+
+/* Frees it. */
+static void answer_restore(void *user, flyt_status status, const char *text)
+{
+    struct restoring *restoring = user;
+    flyt_saving_res res = {.outcome = {status, (char *)text},
+                           .use = {.id = restoring->id, .phase = FLYT_SAVING_FAILED, .outcome = {.text = (char *)""}}};
+    struct flyt_node_restore *restore = flyt_node_restore_find(restoring->node, restoring->id);
+
+    if (restore)
+        flyt_node_restore_tell(restore, &res.use);
+    flyt_call_reply(restoring->call, &res);
+    free(restoring);
+}
+
+static void serve_restore(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_restore_args *order = args;
+    flyt_saving_res res = {.use = {.id = order->id, .phase = FLYT_SAVING_FAILED, .outcome = {.text = (char *)""}}};
+    struct restoring *restoring;
+
+    if (!flyt_node_is_led(manager->node, order->epoch, &res.outcome)) {
+        flyt_call_reply(call, &res);
+    } else if (!(restoring = malloc(sizeof *restoring))) {
+        flyt_call_fail(call);
+    } else {
+        *restoring = (struct restoring){manager->node, call, order->id};
+        if (!order->ask)
+            flyt_node_restore(manager->node, order, answer_restore, restoring);
+        else if (flyt_node_restore_find(manager->node, order->id))
+            answer_restore(restoring, FLYT_STATUS_OK, "");
+        else
+            answer_restore(restoring, FLYT_STATUS_NOT_FOUND, "the node knows of no such restore");
+    }
+}
+
+/* ---- orders ---- */
+
+static void answer_apply(void *user, flyt_apply_res *res)
+{
+    flyt_call_reply(user, res);
+}
+
+static void serve_apply(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_apply(manager->node, args, answer_apply, call);
+}
+
+static void answer_session_kill(void *user, int status)
+{
+    const flyt_outcome outcome = {status ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK,
+                                  status ? (char *)"the node's state file cannot be written" : (char *)""};
+
+    flyt_call_reply(user, &outcome);
+}
+
+static void serve_session_kill(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_session_args *order = args;
+    flyt_outcome outcome;
+
+    if (flyt_node_is_led(manager->node, order->epoch, &outcome)) {
+        struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
+        struct flyt_node_server *away = flyt_node_replace_find(manager->node, order->session_id);
+        struct flyt_node_checkpointed *checkpointed = flyt_node_checkpointed_find(manager->node, order->session_id);
+        if (checkpointed)
+            flyt_node_checkpointed_drop(manager->node, checkpointed, FLYT_NODE_KILLED_TEXT);
+        if (server) {
+            if (flyt_node_server_end_for_good(server, FLYT_NODE_KILLED_TEXT, answer_session_kill, call))
+                flyt_call_fail(call);
+            return;
+        }
+        if (away)
+            flyt_node_replace_end(away, FLYT_NODE_KILLED_TEXT);
+        else if (!checkpointed)
+            outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node has no such session (any more)"};
+    }
+    flyt_call_reply(call, &outcome);
+}
+
+static void serve_vm_device(struct flyt_call *call, void *args)
+{
+    flyt_node_vm_device_serve(((struct flyt_node_manager *)flyt_uplink_user(call))->node, call, args);
+}
+
+/* An order to tell who drains, or to end them: answered when all are. */
+struct drain {
+    struct flyt_call *call;
+    flyt_order_drain_res res;
+    unsigned left;
+};
+
+static void drain_step(void *user, int status)
+{
+    struct drain *drain = user;
+
+    if (status)
+        drain->res.outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node's state file cannot be written"};
+    if (--drain->left)
+        return;
+    flyt_call_reply(drain->call, &drain->res);
+    for (u_int i = 0; i < drain->res.sessions.sessions_len; i++)
+        free(drain->res.sessions.sessions_val[i].program_name);
+    free(drain->res.sessions.sessions_val);
+    free(drain);
+}
+
+static int add_draining(const struct flyt_node_server *server, flyt_order_drain_res *res)
+{
+    flyt_draining *draining = &res->sessions.sessions_val[res->sessions.sessions_len];
+
+    *draining = (flyt_draining){.session_id = server->session_id,
+                                .program_name = strdup(server->ticket.program),
+                                .client_pid = server->ticket.client_pid};
+    if (!draining->program_name)
+        return -ENOMEM;
+    res->sessions.sessions_len++;
+    return 0;
+}
+
+static void drain_one(struct drain *drain, struct flyt_node_server *server, bool is_to_end)
+{
+    static const char reason[] = FLYT_NODE_KILLED_TEXT ": SMs that were taken from its VM still had work of it";
+
+    int status = add_draining(server, &drain->res);
+    drain->left++;
+    if (status || !is_to_end || (status = flyt_node_server_end_for_good(server, reason, drain_step, drain)))
+        drain_step(drain, status);
+}
+
+static void serve_drain(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_drain_args *order = args;
+    struct flyt_node *node = manager->node;
+    const struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, order->allocation_id);
+    struct drain *drain = calloc(1, sizeof *drain);
+
+    if (!drain || !(drain->res.sessions.sessions_val =
+                        calloc(node->server_count + 1, sizeof *drain->res.sessions.sessions_val))) {
+        free(drain);
+        flyt_call_fail(call);
+        return;
+    }
+    drain->call = call;
+    drain->left = 1;
+    bool is_led_now = flyt_node_is_led(node, order->epoch, &drain->res.outcome);
+    for (struct flyt_node_server *server = node->servers; server && is_led_now && allocation; server = server->next)
+        if (server->allocation == allocation && flyt_node_groups_drains(server) &&
+            drain->res.sessions.sessions_len < FLYT_SESSIONS_MAX)
+            drain_one(drain, server, order->kill);
+    drain_step(drain, 0);
+}
+
+static void answer_gpu_order(struct flyt_node_manager *manager, flyt_status status, const char *text)
+{
+    struct flyt_call *call = manager->gpu_order.call;
+    flyt_order_gpu_res res = {.outcome = {status, (char *)text}};
+
+    manager->gpu_order.call = NULL;
+    if (flyt_node_report_gpu(manager->node, manager->gpu_order.gpu, &res.gpu))
+        flyt_call_fail(call);
+    else
+        flyt_call_reply(call, &res);
+    xdr_free((xdrproc_t)xdr_flyt_gpu, &res.gpu);
+}
+
+static void look_at_gpu_order(struct flyt_node_manager *manager)
+{
+    const struct gpu_order *order = &manager->gpu_order;
+
+    if (!order->call || order->commit.is_waiting)
+        return;
+    if (order->gpu->is_known)
+        answer_gpu_order(manager, FLYT_STATUS_OK, "");
+    else if (flyt_clock_ms() > order->until_ms)
+        answer_gpu_order(manager, FLYT_STATUS_TIMEOUT, "no server with this group size was ready in time");
+}
+
+static void keep_group_size(struct flyt_node *node, const struct flyt_node_gpu *gpu, unsigned group_size)
+{
+    struct flyt_node_state *state = &node->state;
+    unsigned i = 0;
+
+    while (i < state->group_size_count && strcmp(state->group_sizes[i].uuid, gpu->uuid) != 0)
+        i++;
+    if (i == FLYT_GPUS_MAX)
+        return;
+    if (i == state->group_size_count)
+        state->group_size_count++;
+    snprintf(state->group_sizes[i].uuid, sizeof state->group_sizes[i].uuid, "%s", gpu->uuid);
+    state->group_sizes[i].group_size = group_size;
+}
+
+/* NULL, or why not. */
+static const char *check_gpu_order(const struct flyt_node *node, const struct flyt_node_gpu *gpu, unsigned group_size,
+                                   flyt_status *ret_status)
+{
+    *ret_status = FLYT_STATUS_NOT_FOUND;
+    if (!gpu)
+        return "the node has no such GPU";
+    *ret_status = FLYT_STATUS_INVALID;
+    if (group_size != 2 && group_size != 8)
+        return "a group has 2 or 8 SMs";
+    *ret_status = FLYT_STATUS_IN_USE;
+    for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
+            if (allocation->slots[i].gpu == gpu || allocation->slots[i].held_gpu == gpu)
+                return "the GPU is not empty";
+    return NULL;
+}
+
+static void on_group_size_written(void *user, int status)
+{
+    struct flyt_node_manager *manager = user;
+    struct flyt_node_gpu *gpu = manager->gpu_order.gpu;
+
+    if (status) {
+        keep_group_size(manager->node, gpu, gpu->group_size);
+        answer_gpu_order(manager, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
+        return;
+    }
+    flyt_node_gpu_set_group_size(gpu, manager->gpu_order.group_size);
+    flyt_node_starts_renew(manager->node, gpu);
+    look_at_gpu_order(manager);
+}
+
+static void serve_gpu_set(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_gpu_args *order = args;
+    struct flyt_node *node = manager->node;
+    struct flyt_node_gpu *gpu = flyt_node_gpus_find(&node->gpus, order->uuid);
+    flyt_order_gpu_res res = {.gpu = {.uuid = (char *)"", .type = (char *)"", .health_text = (char *)""}};
+    flyt_status status;
+
+    const char *reason = check_gpu_order(node, gpu, order->group_size, &status);
+    bool is_led_now = flyt_node_is_led(node, order->epoch, &res.outcome);
+    if (is_led_now && !reason && manager->gpu_order.call) {
+        reason = "another GPU is being changed";
+        status = FLYT_STATUS_CONFLICT;
+    }
+    if (is_led_now && reason)
+        res.outcome = (flyt_outcome){status, (char *)reason};
+    if (!is_led_now || reason) {
+        flyt_call_reply(call, &res);
+        return;
+    }
+    manager->gpu_order = (struct gpu_order){
+        .call = call, .gpu = gpu, .until_ms = flyt_clock_ms() + FLYT_NODE_GPU_SET_MS, .group_size = order->group_size};
+    if (gpu->group_size == order->group_size) {
+        look_at_gpu_order(manager);
+        return;
+    }
+    keep_group_size(node, gpu, order->group_size);
+    flyt_node_commit(node, &manager->gpu_order.commit, on_group_size_written, manager);
+}
+
+static void serve_leader(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_leader_args *order = args;
+    const flyt_outcome outcome = {FLYT_STATUS_OK, (char *)""};
+
+    flyt_uplink_follow(manager->uplink, order->leaders.leaders_val, order->leaders.leaders_len);
+    flyt_call_reply(call, &outcome);
+}
+
+static const struct flyt_procedure order_procedures[] = {
+    {FLYT_ORDER_APPLY, "order_apply", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_apply_args, sizeof(flyt_apply_args),
+     (xdrproc_t)xdr_flyt_apply_res, serve_apply},
+    {FLYT_ORDER_SESSION_KILL, "order_session_kill", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_session_args,
+     sizeof(flyt_order_session_args), (xdrproc_t)xdr_flyt_outcome, serve_session_kill},
+    {FLYT_ORDER_GPU_SET, "order_gpu_set", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_gpu_args,
+     sizeof(flyt_order_gpu_args), (xdrproc_t)xdr_flyt_order_gpu_res, serve_gpu_set},
+    {FLYT_ORDER_DRAIN, "order_drain", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_drain_args,
+     sizeof(flyt_order_drain_args), (xdrproc_t)xdr_flyt_order_drain_res, serve_drain},
+    {FLYT_ORDER_MIGRATE, "order_migrate", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_migrate_args,
+     sizeof(flyt_order_migrate_args), (xdrproc_t)xdr_flyt_outcome, serve_migrate},
+    {FLYT_ORDER_MIGRATION, "order_migration", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_migration_args,
+     sizeof(flyt_order_migration_args), (xdrproc_t)xdr_flyt_order_migration_res, serve_migration},
+    {FLYT_ORDER_RECEIVE, "order_receive", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_receive_args,
+     sizeof(flyt_order_receive_args), (xdrproc_t)xdr_flyt_outcome, serve_receive},
+    {FLYT_ORDER_SEND, "order_send", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_send_args, sizeof(flyt_order_send_args),
+     (xdrproc_t)xdr_flyt_outcome, serve_send},
+    {FLYT_ORDER_SWITCH, "order_switch", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_switch_args,
+     sizeof(flyt_order_switch_args), (xdrproc_t)xdr_flyt_order_migration_res, serve_switch},
+    {FLYT_ORDER_SEND_BACK, "order_send_back", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_send_back_args,
+     sizeof(flyt_order_send_back_args), (xdrproc_t)xdr_flyt_outcome, serve_send_back},
+    {FLYT_ORDER_CHECKPOINT, "order_checkpoint", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_checkpoint_args,
+     sizeof(flyt_order_checkpoint_args), (xdrproc_t)xdr_flyt_saving_res, serve_checkpoint},
+    {FLYT_ORDER_RESTORE, "order_restore", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_restore_args,
+     sizeof(flyt_order_restore_args), (xdrproc_t)xdr_flyt_saving_res, serve_restore},
+    {FLYT_ORDER_LEADER, "order_leader", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_leader_args, sizeof(flyt_leader_args),
+     (xdrproc_t)xdr_flyt_outcome, serve_leader},
+    {FLYT_ORDER_VM_DEVICE, "order_vm_device", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_vm_device_args,
+     sizeof(flyt_order_vm_device_args), (xdrproc_t)xdr_flyt_vm_device_res, serve_vm_device},
+    {.serve = NULL},
+};
+
+static const struct flyt_program order_program = {FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, order_procedures};
+
+/* ---- up and down ---- */
+
+/* It gives orders when the node has registered: by then its epoch is written, and no order waits for the disk. */
+static void on_up(void *user, uint64_t epoch)
+{
+    struct flyt_node_manager *manager = user;
+
+    manager->state = UP;
+    if (epoch < manager->node->state.epoch || flyt_node_see_epoch(manager->node, epoch) != -EAGAIN)
+        arm(manager, 0); /* its orders say so once more, where they are refused */
+    else
+        await_epoch(manager);
+}
+
+static void on_down(void *user)
+{
+    struct flyt_node_manager *manager = user;
+
+    manager->state = AWAY;
+    manager->is_heartbeat_out = false;
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_manager *manager = user;
+    uint64_t now_ms = flyt_clock_ms();
+
+    look_at_gpu_order(manager);
+    if (manager->state == UP && !manager->epoch_commit.is_waiting) {
+        if (knows_its_gpus(manager->node))
+            register_node(manager);
+        else
+            arm(manager, TICK_MS);
+    } else if (manager->state == REGISTERED) {
+        arm(manager, TICK_MS);
+        send_migrations(manager);
+        if (manager->told_inventory != inventory_of(manager->node) && !manager->gpu_order.call &&
+            knows_its_gpus(manager->node)) {
+            register_node(manager);
+        } else if (now_ms >= manager->next_heartbeat_ms) {
+            manager->next_heartbeat_ms = now_ms + manager->heartbeat_ms;
+            flyt_node_tell_what_changed(manager->node, manager->uplink, &manager->told);
+            send_heartbeat(manager);
+        }
+    }
+    return 0;
+}
+
+void flyt_node_manager_changed(void *user)
+{
+    struct flyt_node_manager *manager = user;
+
+    if (manager->state != REGISTERED)
+        return;
+    manager->next_heartbeat_ms = 0;
+    arm(manager, is_awaited(manager->node) ? 0 : SOON_MS);
+}
+
+bool flyt_node_manager_is_registered(const struct flyt_node_manager *manager)
+{
+    return manager->state == REGISTERED;
+}
+
+int flyt_node_manager_new(struct flyt_node *node, struct flyt_tls *tls, struct flyt_node_manager **ret_manager)
+{
+    struct flyt_node_manager *manager = calloc(1, sizeof *manager);
+    const struct flyt_uplink_config config = {.event = node->event,
+                                              .managers = &node->settings->managers,
+                                              .tls = tls,
+                                              .kind = FLYT_PEER_NODE,
+                                              .name = node->name,
+                                              .orders = &order_program,
+                                              .user = manager,
+                                              .up = on_up,
+                                              .down = on_down};
+
+    if (!manager)
+        return -ENOMEM;
+    manager->node = node;
+    manager->events_end = &manager->events;
+    int status = flyt_node_contact_new(node, &manager->contact);
+    if (!status)
+        status = sd_event_add_time_relative(node->event, &manager->timer, CLOCK_MONOTONIC, 0, 1000, on_timer, manager);
+    if (status >= 0)
+        status = sd_event_add_time_relative(node->event, &manager->fence_timer, CLOCK_MONOTONIC, TICK_MS * 1000, 1000,
+                                            on_fence_timer, manager);
+    if (status >= 0)
+        status = flyt_uplink_new(&config, &manager->uplink);
+    if (status < 0) {
+        flyt_node_manager_free(manager);
+        return status;
+    }
+    *ret_manager = manager;
+    return 0;
+}
+
+struct flyt_node_manager *flyt_node_manager_free(struct flyt_node_manager *manager)
+{
+    if (!manager)
+        return NULL;
+    manager->state = AWAY;
+    flyt_node_commit_forget(manager->node, &manager->gpu_order.commit);
+    flyt_node_commit_forget(manager->node, &manager->epoch_commit);
+    if (manager->gpu_order.call)
+        answer_gpu_order(manager, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
+    flyt_uplink_free(manager->uplink);
+    sd_event_source_disable_unref(manager->timer);
+    sd_event_source_disable_unref(manager->fence_timer);
+    while (manager->events)
+        free_first_event(manager);
+    flyt_node_contact_free(manager->contact);
+    free(manager);
+    return NULL;
+}
