@@ -15,7 +15,7 @@ if grep -rnE '#include <cuda' rpc/base rpc/transport --include='*.c' --include='
     status=1
 fi
 for folder in rpc rpc/gen cpu cpu/client cpu/server cpu/server/test cpu/softgpu control control/cluster control/cluster/test control/node tests \
-    tests/apps tests/conformance tests/fuzz tests/system tests/torch scripts config submodules $(sed -n 's/^\([a-z][^:]*\):.*/\1/p' scripts/layers); do
+    tests/apps tests/conformance tests/fuzz tests/system tests/torch scripts config submodules $(sed -n 's/^\([a-z][^: ]*\)[: ].*/\1/p' scripts/layers); do
     [ -e "$folder/README.md" ] || { echo "$folder has no README.md"; status=1; }
 done
 # What flytctl -o json has, control/README.md names (`make lint` alone looks).
