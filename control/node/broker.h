@@ -13,6 +13,9 @@
  * and under MPS everybody else. An extent is known by its session and its id there, which both stay where the session
  * goes on at another server.
  *
+ * An event is shared by its page, of which the node manager has a descriptor as long as its session has it: whoever
+ * shows the token gets the page, and who has it by then keeps it. Nothing is charged.
+ *
  * The loop's thread.
  */
 #ifndef FLYT_NODE_BROKER_H
@@ -28,25 +31,29 @@ struct flyt_node_allocation;
 struct flyt_node_server;
 
 enum {
-    FLYT_NODE_SHARED_MAX = 4096, /* exports, and imports, of one server */
-    FLYT_NODE_WANTED_MAX = 1024, /* questions of one server that wait */
+    FLYT_NODE_SHARED_MAX = 4096,        /* exports, and imports, of one server */
+    FLYT_NODE_SHARED_EVENTS_MAX = 1024, /* events that one server exports: a descriptor each */
+    FLYT_NODE_WANTED_MAX = 1024,        /* questions of one server that wait */
 };
 
 struct flyt_node_shared {
     struct flyt_node_shared *next;
     struct flyt_manager_link_shared shared;
+    bool is_event;
+    int fd; /* of an event that is exported: its page; else -1 */
 };
 
 /* Of a server. */
 struct flyt_node_brokerage {
     struct flyt_node_shared *exports; /* of its session; also while that has no server */
     struct flyt_node_shared *imports; /* what its process has of other sessions' */
-    struct flyt_node_shared *wanted;  /* IMPORT that is not answered */
-    unsigned export_count, import_count, wanted_count;
+    struct flyt_node_shared *events;  /* exported, as `exports` */
+    struct flyt_node_shared *wanted;  /* IMPORT and EVENT_IMPORT that are not answered */
+    unsigned export_count, import_count, event_count, wanted_count;
 };
 
-/* EXPORT, EXPORT_GONE, IMPORT, IMPORT_HELD, IMPORT_GONE. */
-void flyt_node_broker_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message);
+/* EXPORT, EXPORT_GONE, IMPORT, IMPORT_HELD, IMPORT_GONE, EVENT_EXPORT, EVENT_IMPORT. fd is taken over; -1: none. */
+void flyt_node_broker_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
 /* An extent of the server's session has been let go of; its charge has not been taken back yet. */
 void flyt_node_broker_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
 /* The server's process has gone; its session may go on at another. */
