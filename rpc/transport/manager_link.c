@@ -288,6 +288,8 @@ static const struct kind kinds[FLYT_MANAGER_LINK_KINDS] = {
     [FLYT_MANAGER_LINK_IMPORT_GONE] = {PART(shared), .is_good = is_good_shared},
     [FLYT_MANAGER_LINK_BROKERED] = {PART(shared), .descriptors_of = brokered_descriptors, .is_good = is_good_shared,
                                     .is_order = true},
+    [FLYT_MANAGER_LINK_EVENT_EXPORT] = {PART(shared), .descriptors = 1, .is_good = is_good_shared},
+    [FLYT_MANAGER_LINK_EVENT_IMPORT] = {PART(shared), .is_good = is_good_shared},
 };
 
 /* NULL: there is no such kind. */

@@ -239,9 +239,19 @@ enum flyt_manager_link_kind {
 
     /* ---- to the server ---- */
 
-    /* Answers EXPORT and IMPORT of that number: outcome; of an IMPORT with outcome 0 also whose extent it is, and
-     * descriptor: the memory. The server has it from now on. */
+    /* Answers EXPORT, IMPORT, EVENT_EXPORT and EVENT_IMPORT of that number: outcome; of an IMPORT with outcome 0 also
+     * whose extent it is, and descriptor: the memory. The server has it from now on. Of events: the page. */
     FLYT_MANAGER_LINK_BROKERED = 52,
+
+    /* ---- events that sessions of one VM share, to the manager (`shared`: token) ---- */
+
+    /* A token names, from now on, an event of the session. Descriptor: its page (rpc/base/shared_event.h). Answered by
+     * BROKERED with the page that counts: where the session has told of the token before, the one of then. EXPORT_GONE
+     * ends it. */
+    FLYT_MANAGER_LINK_EVENT_EXPORT = 53,
+    /* The event that the token names is wanted. Answered by BROKERED with its page, as IMPORT is; nobody keeps who has
+     * it. */
+    FLYT_MANAGER_LINK_EVENT_IMPORT = 54,
     FLYT_MANAGER_LINK_KINDS
 };
 
@@ -485,7 +495,7 @@ struct flyt_manager_link_shared {
     uint64_t bytes;
     uint32_t slot;
     int32_t outcome;     /* 0; -ENOENT: the token names nothing; -EEXIST: it names something else; -ENOSPC */
-    uint32_t has_memory; /* 0 or 1: a descriptor of it comes with BROKERED */
+    uint32_t has_memory; /* 0 or 1: a descriptor of it, or of an event's page, comes with BROKERED */
     uint32_t reserved;
     unsigned char token[FLYT_MANAGER_LINK_TOKEN_BYTES];
 };

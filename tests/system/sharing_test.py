@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Memory that processes of one VM share: by IPC handles and by descriptors, between two and three processes; who is
+"""Memory and events that processes of one VM share: by IPC handles and by descriptors, between two and three processes; who is
 refused, who is charged, and what happens when one of them ends, is killed, or its VM is resized meanwhile."""
 import os
 import subprocess
@@ -109,6 +109,95 @@ def of_a_process_and_its_child():
 
 
 @scenario
+def events_of_a_process_and_its_child():
+    """tests/apps/ipc_events.cu, as it runs natively."""
+    with whole_system() as system:
+        result = system.run_in_vm(0, harness.app("ipc_events"), FLYT_TEST_FORWARDED="1")
+        expect_equal((result.status, result.out), (0, "ok\n"), result)
+        is_idle(system)
+
+
+@scenario
+def events_order_work():
+    """What one process has recorded, two more wait for, whoever of them it was; and all know of the last record."""
+    with whole_system() as system:
+        a, b, c = sharers(system, 3)
+        a.does("alloc", "memory", MIB)
+        a.does("make_event", "event")
+        handle, event = a.does("handle", "memory"), a.does("event_handle", "event")
+        expect_equal(a.does("event_handle", "event"), event, "asked for again")
+        a.is_refused("CUDA_ERROR_INVALID_CONTEXT", "open_event", "own", event)
+        for other in (b, c):
+            other.does("open", "memory", handle)
+            other.does("open_event", "event", event)
+            other.does("query", "event")
+            other.does("synchronize", "event")
+            other.is_refused("CUDA_ERROR_INVALID_HANDLE", "event_handle", "event")
+        for i, (writer, readers) in enumerate(((a, (b, c)), (b, (c, a)), (c, (a, b)), (a, (c, b)))):
+            writer.does("hold")
+            writer.does("fill_later", "memory", 1000 + i)
+            writer.does("record", "event")
+            for reader in readers:
+                reader.is_refused("CUDA_ERROR_NOT_READY", "query", "event")
+                reader.does("await", "event")
+                reader.says("sum", "memory")
+            writer.does("let_go")
+            for reader in readers:
+                expect_equal(reader.hears("ok")[1], total(1000 + i, MIB), reader.name, "behind", writer.name)
+                reader.does("query", "event")
+        for one in (a, b, c):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def events_of_those_who_go():
+    """What a process had under way that was killed is waited for by nobody; an event that its maker has destroyed is
+    there for who has it, and for nobody else; another VM's program is refused."""
+    with whole_system(vms=2) as system:
+        (a, b, c), (stranger,) = sharers(system, 3), sharers(system, 1, 1)
+        for name in ("kept", "destroyed"):
+            a.does("make_event", name)
+            handle = a.does("event_handle", name)
+            stranger.is_refused("CUDA_ERROR_MAP_FAILED", "open_event", name, handle)
+            for other in (b, c):
+                other.does("open_event", name, handle)
+        a.does("hold")
+        a.does("record", "destroyed")
+        a.does("end_event", "destroyed")
+
+        def is_withdrawn():
+            b.says("open_event", "again", handle)
+            return b.hears()[0] == "CUDA_ERROR_MAP_FAILED"
+
+        b.is_refused("CUDA_ERROR_NOT_READY", "query", "destroyed")
+        a.does("let_go")
+        b.does("synchronize", "destroyed")
+        within(60, is_withdrawn, "what was destroyed cannot be opened")
+        b.does("hold")
+        b.does("record", "destroyed")
+        c.is_refused("CUDA_ERROR_NOT_READY", "query", "destroyed")
+        b.does("let_go")
+        c.does("synchronize", "destroyed")
+
+        a.does("hold")
+        a.does("record", "kept")
+        for other in (b, c):
+            other.is_refused("CUDA_ERROR_NOT_READY", "query", "kept")
+        b.does("await", "kept")
+        for other, words in ((b, ("record", "destroyed")), (c, ("synchronize", "kept"))):
+            other.says(*words)
+        b.hears("ok")
+        a.kill()
+        c.hears("ok")
+        b.does("synchronize", "destroyed")
+        b.does("query", "kept")
+        for one in (b, c, stranger):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
 def it_stands_against_moving():
     """By name, on both sides, as long as it is shared."""
     with whole_system() as system:
@@ -118,7 +207,7 @@ def it_stands_against_moving():
         b.does("open", "memory", handle)
         os.mkdir(system.path("images"))
         result = system.flytctl_run("checkpoint", "vm0", "--to", system.path("images"))
-        expect(result.status != 0 and "shares memory with another process" in result.out + result.err, result)
+        expect(result.status != 0 and "shares memory or events with another process" in result.out + result.err, result)
         for one in (b, a):
             one.does("free", "memory")
             one.ends()
@@ -283,10 +372,21 @@ def the_node_manager_is_restarted():
         b.hears("listens")
         a.does("send", "memory", path)
         b.hears("ok")
+        a.does("make_event", "event")
+        event = a.does("event_handle", "event")
+        b.does("open_event", "event", event)
+        a.does("hold")
+        a.does("record", "event")
         before = int(c.does("left"))
         system.kill(system.node_name(0))
         system.restart(system.node_name(0))
         c.does("open", "more", handle)
+        c.does("open_event", "event", event)
+        for other in (b, c):
+            other.is_refused("CUDA_ERROR_NOT_READY", "query", "event")
+        a.does("let_go")
+        for other in (b, c):
+            other.does("synchronize", "event")
         expect_equal(c.does("sum", "more"), total(4, 2 * MIB), "opened by way of the next node manager")
         a.does("free", "memory")
         within(30, lambda: abs(int(c.does("left")) - before) <= 8 * MIB, "what another has is charged still")
@@ -309,6 +409,8 @@ def direct_mode_has_no_broker():
         a.is_refused(NOT_SUPPORTED, "open", "other", "00" * 64)
         a.does("create", "physical", 2 * MIB)
         a.is_refused(NOT_SUPPORTED, "send", "physical", "/nowhere")
+        a.is_refused(NOT_SUPPORTED, "make_event", "event")
+        a.is_refused(NOT_SUPPORTED, "open_event", "event", "00" * 64)
         a.ends()
 
 

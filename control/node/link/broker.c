@@ -7,19 +7,21 @@
 
 #include "control/node/model/allocation.h"
 #include "control/node/link/server_control.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 
 /* ---- lists ---- */
 
+/* fd is taken over where this succeeds; -1: none. */
 static int add(struct flyt_node_shared **list, unsigned *count, unsigned count_max,
-               const struct flyt_manager_link_shared *shared)
+               const struct flyt_manager_link_shared *shared, bool is_event, int fd)
 {
     struct flyt_node_shared *one = *count < count_max ? malloc(sizeof *one) : NULL;
 
     if (!one)
         return *count < count_max ? -ENOMEM : -ENOSPC;
-    *one = (struct flyt_node_shared){.next = *list, .shared = *shared};
+    *one = (struct flyt_node_shared){.next = *list, .shared = *shared, .is_event = is_event, .fd = fd};
     *list = one;
     ++*count;
     return 0;
@@ -31,6 +33,7 @@ static void take_out(struct flyt_node_shared **link, unsigned *count)
 
     *link = one->next;
     --*count;
+    flyt_close(one->fd);
     free(one);
 }
 
@@ -176,16 +179,17 @@ static void settle(struct flyt_node_allocation *allocation)
 
 /* ---- exports ---- */
 
-/* Who has told of the token, and what it names; NULL: nobody. */
+/* Who has told of the token, of memory or of an event, and what it names; NULL: nobody. */
 static struct flyt_node_server *find_export(const struct flyt_node_allocation *allocation,
-                                            const struct flyt_manager_link_shared *shared,
+                                            const struct flyt_manager_link_shared *shared, bool is_event,
                                             struct flyt_node_shared **ret_export)
 {
     struct walk walk = walk_of(allocation);
     struct flyt_node_server *session;
 
     while ((session = next_session(&walk)))
-        for (struct flyt_node_shared *one = session->broker.exports; one; one = one->next)
+        for (struct flyt_node_shared *one = is_event ? session->broker.events : session->broker.exports; one;
+             one = one->next)
             if (is_token(&one->shared, shared)) {
                 *ret_export = one;
                 return session;
@@ -193,8 +197,9 @@ static struct flyt_node_server *find_export(const struct flyt_node_allocation *a
     return NULL;
 }
 
+/* fd stays the caller's; -1: none. `found` says whose and which it is; NULL: nothing. */
 static void answer(struct flyt_node_server *server, const struct flyt_manager_link_shared *question, int outcome,
-                   const struct flyt_node_extent *extent, uint64_t session_id)
+                   const struct flyt_manager_link_shared *found, int fd)
 {
     struct flyt_manager_link_message *message = calloc(1, sizeof *message);
 
@@ -203,16 +208,11 @@ static void answer(struct flyt_node_server *server, const struct flyt_manager_li
         return;
     }
     message->kind = FLYT_MANAGER_LINK_BROKERED;
-    message->shared = *question;
+    message->shared = found ? *found : *question;
+    message->shared.number = question->number;
     message->shared.outcome = outcome;
-    if (extent) {
-        message->shared.session_id = session_id;
-        message->shared.extent_id = extent->extent_id;
-        message->shared.bytes = extent->bytes;
-        message->shared.slot = extent->slot;
-    }
-    message->shared.has_memory = extent != NULL;
-    flyt_node_server_send(server, message, extent ? &extent->fd : NULL, extent != NULL);
+    message->shared.has_memory = fd >= 0;
+    flyt_node_server_send(server, message, fd >= 0 ? &fd : NULL, fd >= 0);
     free(message);
 }
 
@@ -221,65 +221,104 @@ static int export(struct flyt_node_server *server, const struct flyt_manager_lin
     struct flyt_node_brokerage *broker = &server->broker;
     const struct flyt_node_extent *extent = extent_of(server, shared->extent_id);
     struct flyt_node_shared *known;
-    struct flyt_node_server *owner = find_export(server->allocation, shared, &known);
+    struct flyt_node_server *owner = find_export(server->allocation, shared, false, &known);
 
     if (!extent)
         return -ENOENT;
     if (owner)
         return owner == server && known->shared.extent_id == shared->extent_id ? 0 : -EEXIST;
-    return add(&broker->exports, &broker->export_count, FLYT_NODE_SHARED_MAX, shared);
+    return add(&broker->exports, &broker->export_count, FLYT_NODE_SHARED_MAX, shared, false, -1);
+}
+
+/* The page of the first time is the event's: other sessions have it already. */
+static void export_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared, int fd)
+{
+    struct flyt_node_brokerage *broker = &server->broker;
+    struct flyt_node_shared *known;
+    const struct flyt_node_server *owner = find_export(server->allocation, shared, true, &known);
+
+    if (owner) {
+        answer(server, shared, owner == server ? 0 : -EEXIST, NULL, owner == server ? known->fd : -1);
+        flyt_close(fd);
+        return;
+    }
+    int status = add(&broker->events, &broker->event_count, FLYT_NODE_SHARED_EVENTS_MAX, shared, true, fd);
+    answer(server, shared, status, NULL, status ? -1 : fd);
+    if (status)
+        flyt_close(fd);
+}
+
+static void end_token(struct flyt_node_shared **link, unsigned *count, const struct flyt_manager_link_shared *shared)
+{
+    while (*link && !is_token(&(*link)->shared, shared))
+        link = &(*link)->next;
+    if (*link)
+        take_out(link, count);
 }
 
 static void end_export(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared)
 {
-    struct flyt_node_shared **link = &server->broker.exports;
-
-    while (*link && !is_token(&(*link)->shared, shared))
-        link = &(*link)->next;
-    if (*link)
-        take_out(link, &server->broker.export_count);
+    end_token(&server->broker.exports, &server->broker.export_count, shared);
+    end_token(&server->broker.events, &server->broker.event_count, shared);
 }
 
 /* ---- imports ---- */
 
 /* False: it cannot be told yet. */
-static bool try_import(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
+static bool try_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
+{
+    struct flyt_node_shared *known;
+    const struct flyt_node_server *owner = find_export(server->allocation, question, true, &known);
+
+    if (!owner && server->node->is_rejoining)
+        return false;
+    answer(server, question, owner ? 0 : -ENOENT, NULL, owner ? known->fd : -1);
+    return true;
+}
+
+/* False: it cannot be told yet. */
+static bool try_memory(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
 {
     struct flyt_node_brokerage *broker = &server->broker;
     struct flyt_node_shared *known;
-    struct flyt_node_server *owner = find_export(server->allocation, question, &known);
+    struct flyt_node_server *owner = find_export(server->allocation, question, false, &known);
     const struct flyt_node_extent *extent = owner ? extent_of(owner, known->shared.extent_id) : NULL;
 
     if (!extent && server->node->is_reattaching)
         return false;
     if (!extent || owner->gpus[extent->slot] != server->gpus[extent->slot]) {
-        answer(server, question, -ENOENT, NULL, 0);
+        answer(server, question, -ENOENT, NULL, -1);
         return true;
     }
     struct flyt_manager_link_shared import = known->shared;
     import.session_id = owner->session_id;
     import.bytes = extent->bytes;
     import.slot = extent->slot;
-    int status = add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, &import);
-    answer(server, question, status, status ? NULL : extent, owner->session_id);
+    int status = add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, &import, false, -1);
+    answer(server, question, status, status ? NULL : &import, status ? -1 : extent->fd);
     return true;
 }
 
-static void import(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
+static bool try_import(struct flyt_node_server *server, const struct flyt_manager_link_shared *question, bool is_event)
+{
+    return is_event ? try_event(server, question) : try_memory(server, question);
+}
+
+static void import(struct flyt_node_server *server, const struct flyt_manager_link_shared *question, bool is_event)
 {
     struct flyt_node_brokerage *broker = &server->broker;
 
-    if (try_import(server, question))
+    if (try_import(server, question, is_event))
         return;
-    int status = add(&broker->wanted, &broker->wanted_count, FLYT_NODE_WANTED_MAX, question);
+    int status = add(&broker->wanted, &broker->wanted_count, FLYT_NODE_WANTED_MAX, question, is_event, -1);
     if (status)
-        answer(server, question, status, NULL, 0);
+        answer(server, question, status, NULL, -1);
 }
 
 static void retry(struct flyt_node_server *server)
 {
     for (struct flyt_node_shared **link = &server->broker.wanted; *link;) {
-        if (try_import(server, &(*link)->shared))
+        if (try_import(server, &(*link)->shared, (*link)->is_event))
             take_out(link, &server->broker.wanted_count);
         else
             link = &(*link)->next;
@@ -300,25 +339,33 @@ static void end_import(struct flyt_node_server *server, const struct flyt_manage
 
 /* ---- what happens ---- */
 
-void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
+void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd)
 {
     struct flyt_node_brokerage *broker = &server->broker;
     const struct flyt_manager_link_shared *shared = &message->shared;
 
-    if (!server->allocation || shared->slot >= server->allocation->now.slots.slots_len)
+    if (!server->allocation || shared->slot >= server->allocation->now.slots.slots_len) {
+        flyt_close(fd);
         return;
+    }
     switch (message->kind) {
     case FLYT_MANAGER_LINK_EXPORT:
-        answer(server, shared, export(server, shared), NULL, 0);
+        answer(server, shared, export(server, shared), NULL, -1);
+        break;
+    case FLYT_MANAGER_LINK_EVENT_EXPORT:
+        export_event(server, shared, fd);
+        break;
+    case FLYT_MANAGER_LINK_EVENT_IMPORT:
+        import(server, shared, true);
         break;
     case FLYT_MANAGER_LINK_EXPORT_GONE:
         end_export(server, shared);
         break;
     case FLYT_MANAGER_LINK_IMPORT:
-        import(server, shared);
+        import(server, shared, false);
         break;
     case FLYT_MANAGER_LINK_IMPORT_HELD:
-        if (add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, shared))
+        if (add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, shared, false, -1))
             flyt_warn("session %016" PRIx64 ": what it has of another session's memory is not known here",
                       server->session_id);
         break;
@@ -358,8 +405,10 @@ void flyt_node_broker_move(struct flyt_node_server *from, struct flyt_node_serve
 {
     to->broker.exports = from->broker.exports;
     to->broker.export_count = from->broker.export_count;
-    from->broker.exports = NULL;
-    from->broker.export_count = 0;
+    to->broker.events = from->broker.events;
+    to->broker.event_count = from->broker.event_count;
+    from->broker.exports = from->broker.events = NULL;
+    from->broker.export_count = from->broker.event_count = 0;
 }
 
 void flyt_node_broker_free(struct flyt_node_server *server)
@@ -367,6 +416,7 @@ void flyt_node_broker_free(struct flyt_node_server *server)
     struct flyt_node_brokerage *broker = &server->broker;
 
     empty(&broker->exports, &broker->export_count);
+    empty(&broker->events, &broker->event_count);
     empty(&broker->imports, &broker->import_count);
     empty(&broker->wanted, &broker->wanted_count);
 }

@@ -13,6 +13,9 @@
  * and under MPS everybody else. An extent is known by its session and its id there, which both stay where the session
  * goes on at another server.
  *
+ * An event is shared by its page, of which the node manager has a descriptor as long as its session has it: whoever
+ * shows the token gets the page, and who has it by then keeps it. Nothing is charged.
+ *
  * The loop's thread.
  */
 #ifndef FLYT_NODE_BROKER_H
@@ -29,12 +32,14 @@ struct flyt_node_allocation;
 struct flyt_node_server;
 
 enum {
-    FLYT_NODE_SHARED_MAX = 4096, /* exports, and imports, of one server */
-    FLYT_NODE_WANTED_MAX = 1024, /* questions of one server that wait */
+    FLYT_NODE_SHARED_MAX = 4096,        /* exports, and imports, of one server */
+    FLYT_NODE_SHARED_EVENTS_MAX = 1024, /* events that one server exports: a descriptor each */
+    FLYT_NODE_WANTED_MAX = 1024,        /* questions of one server that wait */
 };
 
-/* EXPORT, EXPORT_GONE, IMPORT, IMPORT_HELD, IMPORT_GONE. */
-void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message);
+/* EXPORT, EXPORT_GONE, IMPORT, IMPORT_HELD, IMPORT_GONE, EVENT_EXPORT, EVENT_IMPORT. fd is taken over; -1: none. */
+void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
+                                 int fd);
 /* An extent of the server's session has been let go of; its charge has not been taken back yet. */
 void flyt_node_broker_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
 /* The server's process has gone; its session may go on at another. */

@@ -206,7 +206,9 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
     case FLYT_MANAGER_LINK_IMPORT:
     case FLYT_MANAGER_LINK_IMPORT_HELD:
     case FLYT_MANAGER_LINK_IMPORT_GONE:
-        flyt_node_broker_on_message(server, message);
+    case FLYT_MANAGER_LINK_EVENT_EXPORT:
+    case FLYT_MANAGER_LINK_EVENT_IMPORT:
+        flyt_node_broker_on_message(server, message, fd);
         break;
     case FLYT_MANAGER_LINK_RETURN:
         if (message->data_bytes && !*server->end_reason)
@@ -238,7 +240,7 @@ static int read_one(struct flyt_node_server *server)
     bool is_taken =
         fd_count && (message.kind == FLYT_MANAGER_LINK_EXTENT || message.kind == FLYT_MANAGER_LINK_STOPPED ||
                      message.kind == FLYT_MANAGER_LINK_MADE || message.kind == FLYT_MANAGER_LINK_RECORD ||
-                     message.kind == FLYT_MANAGER_LINK_VM_MEMORY);
+                     message.kind == FLYT_MANAGER_LINK_VM_MEMORY || message.kind == FLYT_MANAGER_LINK_EVENT_EXPORT);
     dispatch(server, &message, is_taken ? fds[0] : -1);
     for (unsigned i = is_taken; i < fd_count; i++)
         flyt_close(fds[i]);

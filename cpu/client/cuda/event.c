@@ -5,6 +5,7 @@
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
@@ -18,12 +19,24 @@ struct flyt_event *flyt_event_find(CUevent event)
     return flyt_table_find(&event_table, (uint64_t)(uintptr_t)event);
 }
 
-static CUresult check_flags(unsigned flags)
+struct flyt_event *flyt_event_next_at(uint64_t sequence, uint32_t *slot)
 {
-    if (flags & CU_EVENT_INTERPROCESS)
-        return flags & CU_EVENT_DISABLE_TIMING ? flyt_not_supported("CU_EVENT_INTERPROCESS") : CUDA_ERROR_INVALID_VALUE;
-    return flags & ~(unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING) ? CUDA_ERROR_INVALID_VALUE
-                                                                                 : CUDA_SUCCESS;
+    return flyt_table_next_at(&event_table, sequence, slot);
+}
+
+static CUresult check_flags(unsigned flags, int device)
+{
+    const struct flyt_device_info *info;
+    if (flags & ~(unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!(flags & CU_EVENT_INTERPROCESS))
+        return CUDA_SUCCESS;
+    if (!(flags & CU_EVENT_DISABLE_TIMING))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_device_info(device, &info);
+    if (!result && !info->attributes[CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED])
+        result = flyt_not_supported("CU_EVENT_INTERPROCESS without a node manager");
+    return result;
 }
 
 CUresult flyt_event_create(unsigned flags, CUevent *ret_event)
@@ -34,7 +47,7 @@ CUresult flyt_event_create(unsigned flags, CUevent *ret_event)
     if (!result)
         result = ret_event ? flyt_context_get(&context_id, &device) : CUDA_ERROR_INVALID_VALUE;
     if (!result)
-        result = check_flags(flags);
+        result = check_flags(flags, device);
     return result ? result : flyt_event_create_in(context_id, device, flags, ret_event);
 }
 
@@ -49,6 +62,7 @@ CUresult flyt_event_create_in(uint64_t context_id, int device, unsigned flags, C
     flyt_pending_d2h_clear(&event->pending_d2h);
     atomic_store(&event->recorded_sequence, 0);
     atomic_store(&event->recorded_place, 0);
+    atomic_store(&event->sharing, FLYT_EVENT_OWN);
     flyt_retry_policy_reset(&event->retry_policy);
     CUresult result = flyt_new_event_create(&event_table, event);
     if (!result)
@@ -83,6 +97,12 @@ void flyt_event_clear(uint64_t context_id, bool is_on_server)
     while ((event = flyt_table_next(&event_table, &slot)))
         if (event->context_id == context_id)
             destroy(event, is_on_server);
+}
+
+/* Whether another process may have recorded it. */
+static bool is_shared(const struct flyt_event *event)
+{
+    return atomic_load(&event->sharing) != FLYT_EVENT_OWN;
 }
 
 /* Whether a stream is of the context that the event was made in; a default stream is of the current one. */
@@ -140,7 +160,11 @@ CUresult flyt_event_record_on(struct flyt_event *event, struct flyt_stream *stre
     atomic_store(&event->recorded_place, pack_place(flyt_id_number(stream->stream_id), sequence));
     atomic_store(&event->recorded_sequence, sequence);
     flyt_retry_policy_reset(&event->retry_policy);
-    return CUDA_SUCCESS;
+    if (!is_shared(event))
+        return CUDA_SUCCESS;
+    /* Another process may be told by this one that it was recorded: the server has heard of it by then. */
+    result = flyt_ask_event_query(event->record.minted_id);
+    return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
 CUresult flyt_stream_wait_event(CUstream handle, CUevent event_handle, unsigned flags)
@@ -162,7 +186,7 @@ CUresult flyt_stream_wait_event(CUstream handle, CUevent event_handle, unsigned 
 
 CUresult flyt_event_wait_on(struct flyt_event *event, struct flyt_stream *stream)
 {
-    if (!atomic_load(&event->recorded_sequence))
+    if (!atomic_load(&event->recorded_sequence) && !is_shared(event))
         return CUDA_SUCCESS; /* never recorded: complete */
     CUresult result = flyt_stream_begin(stream);
     if (result)
@@ -203,7 +227,7 @@ CUresult flyt_event_query(CUevent handle)
     result = flyt_capture_ask_event(event);
     if (result)
         return result;
-    enum flyt_channel_known known = is_complete(event);
+    enum flyt_channel_known known = is_shared(event) ? FLYT_CHANNEL_UNKNOWN : is_complete(event);
     if (known == FLYT_CHANNEL_UNKNOWN)
         result = flyt_ask_event_query(event->record.minted_id);
     if (!result)
@@ -225,7 +249,7 @@ CUresult flyt_event_synchronize(CUevent handle)
     struct flyt_pending_d2h pending_d2h = {0};
     flyt_pending_d2h_set(&pending_d2h, &event->pending_d2h);
     /* Asked even where the event is known to be complete: the server passes device printf on at synchronizations. */
-    if (atomic_load(&event->recorded_sequence)) {
+    if (atomic_load(&event->recorded_sequence) || is_shared(event)) {
         flyt_context_wait_event_begin(event->flags);
         result = flyt_ask_event_synchronize(event->record.minted_id);
         flyt_context_wait_end();

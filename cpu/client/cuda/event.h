@@ -8,8 +8,8 @@
 #include <cuda.h>
 #include "cpu/client/core/api.h"
 
-/* In the current context. flags: CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING; CU_EVENT_INTERPROCESS is
- * CUDA_ERROR_NOT_SUPPORTED, others CUDA_ERROR_INVALID_VALUE. */
+/* In the current context. flags: CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, and with that CU_EVENT_INTERPROCESS,
+ * which is CUDA_ERROR_NOT_SUPPORTED without a node manager; others are CUDA_ERROR_INVALID_VALUE. */
 FLYT_API CUresult flyt_event_create(unsigned flags, CUevent *ret_event);
 FLYT_API CUresult flyt_event_destroy(CUevent event);
 /* flags: CU_EVENT_RECORD_DEFAULT; CU_EVENT_RECORD_EXTERNAL is CUDA_ERROR_INVALID_VALUE outside of capture. Event and

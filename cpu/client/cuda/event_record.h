@@ -14,6 +14,8 @@
 struct flyt_restore;
 struct flyt_stream;
 
+enum { FLYT_EVENT_TOKEN_BYTES = 32 };
+
 struct flyt_event {
     struct flyt_record record;
     uint64_t context_id;
@@ -26,6 +28,9 @@ struct flyt_event {
     struct flyt_retry_policy retry_policy; /* with the page's answers to queries */
     struct flyt_pending_d2h pending_d2h;   /* what its stream covered then */
     struct flyt_captured captured;         /* its last record was: what it stands for then */
+    /* Other processes have it, too, by this token, which is written before: what they recorded is not known here. */
+    _Atomic(enum {FLYT_EVENT_OWN, FLYT_EVENT_EXPORTED, FLYT_EVENT_IMPORTED}) sharing;
+    unsigned char token[FLYT_EVENT_TOKEN_BYTES];
 };
 
 /* NULL: unknown. */
@@ -35,6 +40,8 @@ CUresult flyt_event_create_in(uint64_t context_id, int device, unsigned flags, C
 /* flyt_event_record and flyt_stream_wait_event without checks, of streams that do not capture. */
 CUresult flyt_event_record_on(struct flyt_event *event, struct flyt_stream *stream);
 CUresult flyt_event_wait_on(struct flyt_event *event, struct flyt_stream *stream);
+/* As flyt_table_next_at. */
+struct flyt_event *flyt_event_next_at(uint64_t sequence, uint32_t *slot);
 /* Destroys the events of a context; is_on_server false: the server has done so already. */
 void flyt_event_clear(uint64_t context_id, bool is_on_server);
 /* Makes the events again: those that were recorded are complete (restore.h). */

@@ -237,6 +237,8 @@ CUresult flyt_node_data_event(CUevent handle, bool is_wait, struct flyt_node_dat
     const struct flyt_event *event = flyt_event_find(handle);
     if (!result && !event)
         result = CUDA_ERROR_INVALID_VALUE; /* as the driver says of events of nodes */
+    if (!result && event->flags & CU_EVENT_INTERPROCESS)
+        result = flyt_not_supported("CU_EVENT_INTERPROCESS in a graph");
     if (!result)
         *ret_data = (struct flyt_node_data){
             .kind = is_wait ? FLYT_NODE_WAIT : FLYT_NODE_RECORD, .device = event->device, .event = handle};

@@ -1,7 +1,7 @@
 /*
- * Memory that processes of one VM share: handles of allocations (cuIpc*), which open what they are of at an address of
- * the other process's, and descriptors of physical memory: sealed memfds with a token, which mean something only to
- * programs of the same VM. Where the server has no node manager, all of it is CUDA_ERROR_NOT_SUPPORTED.
+ * Memory and events that processes of one VM share: handles of allocations (cuIpc*), which open what they are of at an
+ * address of the other process's, and descriptors of physical memory: sealed memfds with a token, which mean something
+ * only to programs of the same VM. Where the server has no node manager, all of it is CUDA_ERROR_NOT_SUPPORTED.
  *
  * Functions enter the library, but for the last, and return what the driver's functions of these names document. Any
  * thread.
@@ -21,6 +21,13 @@ FLYT_API CUresult flyt_ipc_get_handle(CUdeviceptr address, CUipcMemHandle *ret_h
 FLYT_API CUresult flyt_ipc_open(const CUipcMemHandle *handle, unsigned flags, CUdeviceptr *ret_address);
 /* cuIpcCloseMemHandle: closed as often as it was opened, it goes. */
 FLYT_API CUresult flyt_ipc_close(CUdeviceptr address);
+
+/* cuIpcGetEventHandle. The handles of one event are alike. CUDA_ERROR_INVALID_HANDLE: it was not made with
+ * CU_EVENT_INTERPROCESS, or another process has made it. */
+FLYT_API CUresult flyt_ipc_get_event_handle(CUevent event, CUipcEventHandle *ret_handle);
+/* cuIpcOpenEventHandle: an event of the current context, without timing. CUDA_ERROR_MAP_FAILED: the handle names none
+ * that is there; CUDA_ERROR_INVALID_CONTEXT: in the process that has it. */
+FLYT_API CUresult flyt_ipc_open_event(const CUipcEventHandle *handle, CUevent *ret_event);
 
 /* cuMemExportToShareableHandle, cuMemImportFromShareableHandle: POSIX file descriptors. */
 FLYT_API CUresult flyt_ipc_export_physical(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,

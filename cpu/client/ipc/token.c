@@ -177,8 +177,10 @@ CUresult flyt_ipc_import_end(uint64_t import_id, bool is_on_server)
     flyt_ipc_import_end_args args = {.thread = flyt_thread_number(), .import_id = import_id};
     flyt_ipc_import_end_res res = {0};
     CUresult result = CUDA_SUCCESS;
-    if (is_on_server)
-        result = flyt_client_reply(call_ipc_import_end(&args, &res), res.result, "ipc_import_end");
+    if (is_on_server) {
+        int status = call_ipc_import_end(&args, &res);
+        result = flyt_client_reply(status, res.result, "ipc_import_end");
+    }
     struct flyt_import *gone = flyt_table_take(&import_table, import_id);
     if (gone)
         flyt_table_free(&import_table, &gone->record);

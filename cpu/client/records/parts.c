@@ -58,6 +58,7 @@ static const struct flyt_part parts[] = {
      .restore = flyt_stream_restore,
      .stay = flyt_stream_stay},
     {.context_end = flyt_event_clear, .restore = flyt_event_restore},
+    {.restore = flyt_ipc_event_restore},
     {.context_end = flyt_segment_clear, .after_reset = flyt_plan_after_reset, .restore = flyt_segment_restore},
     {.context_end = flyt_rows_clear, .restore = flyt_rows_restore},
     {.context_end = flyt_lib_objects_clear, .restore = flyt_libs_restore},

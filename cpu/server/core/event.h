@@ -10,6 +10,7 @@
 #include "flyt_objects.h"
 
 struct flyt_call;
+struct flyt_event_share;
 struct flyt_session;
 
 struct flyt_event {
@@ -19,7 +20,8 @@ struct flyt_event {
     struct flyt_fence *fence; /* NULL: never recorded, here */
     /* It was recorded at another server, where the session was before (resume.h), and is complete: no fence. */
     enum { FLYT_EVENT_HERE, FLYT_EVENT_RESTORED, FLYT_EVENT_RESTORED_WITH_TIME } origin;
-    uint64_t time_ns; /* then, of the session's clock */
+    uint64_t time_ns;               /* then, of the session's clock */
+    struct flyt_event_share *share; /* NULL: no other process has it */
 };
 
 /*
@@ -29,8 +31,11 @@ struct flyt_event {
  */
 CUresult flyt_event_defer(const struct flyt_call *call, struct flyt_fence **ret_fence);
 
-/* The event's last fence becomes this one (NULL: it has none), whose reference is taken over. */
-void flyt_event_set(struct flyt_event *event, struct flyt_fence *fence);
+/* The event is recorded: its last fence becomes this one (NULL: it has none), whose reference is taken over.
+ * CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY: other processes that have the event do not know. */
+CUresult flyt_event_set(struct flyt_event *event, struct flyt_fence *fence);
+/* The same, where another process has recorded it. */
+void flyt_event_see(struct flyt_event *event, struct flyt_fence *fence);
 
 /* The event of an id; NULL: there is none. */
 /* Takes the event out of the session's table and frees it. */

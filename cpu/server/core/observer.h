@@ -54,7 +54,7 @@ struct flyt_observer {
     /* One more object, or one less, of a library of NVIDIA's that no other server could make again: `what` it is, a
      * constant. */
     void (*staying)(struct flyt_session *session, const char *what, bool is_more);
-    /* One more export or import of memory, or one less: another session's kernels write what is there, too. */
+    /* One more export or import of memory, or event that is shared, or one less: another session has it, too. */
     void (*shared_counted)(struct flyt_session *session, bool is_more);
     /* One more array, or one less: contents that are in this server's driver alone. */
     void (*array_counted)(struct flyt_session *session, bool is_more);

@@ -38,6 +38,7 @@
 
 struct flyt_constants;
 struct flyt_copying;
+struct flyt_event_share;
 struct flyt_image_cache;
 struct flyt_move;
 struct flyt_prepare;
@@ -77,6 +78,7 @@ struct flyt_session {
     bool has_time_slices;                       /* some device's gate may be closed (time_slice.h) */
     uint64_t time_slice_again_ns;               /* then it is to be looked after again, at the latest */
     unsigned left_count;                        /* contexts that devices have left (resize.h) */
+    struct flyt_event_share *event_shares;      /* events that other processes have, too */
     struct flyt_defer defer;
     struct flyt_jobs jobs;
     struct flyt_worker worker, blocking;

@@ -76,12 +76,14 @@ CUresult flyt_serve_device_info(struct flyt_call *call, const flyt_device_info_a
         res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE] = 0;
         res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE] = 0;
     }
-    /* What processes share goes through the node manager. Pools are the client's, and their memory is extents. */
+    /* What processes share goes through the node manager. Pools are the client's, and their memory is extents; events
+     * are this server's own (core/event_share.h), whatever the GPU's driver can share. */
     int *can_share = &res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED];
     if (!call->session->manager)
         *can_share = 0;
     res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] =
         *can_share ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+    res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED] = call->session->manager != NULL;
     /* The GPU, for the program, is what it was given of it. */
     if (device->group_size)
         res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] =

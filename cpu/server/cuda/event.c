@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "cpu/server/core/call.h"
+#include "cpu/server/core/event_share.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
 #include "flyt_serve.h"
@@ -10,10 +11,10 @@
 CUresult flyt_serve_event_create(struct flyt_call *call, const flyt_event_create_args *args)
 {
     struct flyt_session *session = call->session;
-    const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
-    if (args->flags & CU_EVENT_INTERPROCESS)
+    const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    if (args->flags & CU_EVENT_INTERPROCESS && !session->manager)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (args->flags & ~known)
+    if (args->flags & ~known || (args->flags & CU_EVENT_INTERPROCESS && !(args->flags & CU_EVENT_DISABLE_TIMING)))
         return CUDA_ERROR_INVALID_VALUE;
     struct flyt_device *device;
     CUresult result = flyt_session_use_device(session, args->device, &device);
@@ -48,9 +49,7 @@ static CUresult submit_record(void *user, struct flyt_stream *target)
     if (self->fence)
         return flyt_fence_keep(self->fence, target);
     CUresult result = flyt_fence_record(target, self->event->has_timing, &self->fence);
-    if (result == CUDA_SUCCESS)
-        flyt_event_set(self->event, self->fence);
-    return result;
+    return result == CUDA_SUCCESS ? flyt_event_set(self->event, self->fence) : result;
 }
 
 CUresult flyt_serve_event_record(struct flyt_call *call, const flyt_event_record_args *args, struct flyt_event *event,
@@ -71,14 +70,17 @@ CUresult flyt_serve_event_record(struct flyt_call *call, const flyt_event_record
 CUresult flyt_serve_event_query(struct flyt_call *call, const flyt_event_query_args *args, struct flyt_event *event,
                                 flyt_event_query_res *res)
 {
-    return flyt_fence_poll(event->fence);
+    CUresult result = flyt_event_share_look(event->share);
+    return result == CUDA_SUCCESS ? flyt_fence_poll(event->fence) : result;
 }
 
 CUresult flyt_serve_event_synchronize(struct flyt_call *call, const flyt_event_synchronize_args *args,
                                       struct flyt_event *event, flyt_event_synchronize_res *res)
 {
     struct flyt_fence_set set = {0};
-    CUresult result = flyt_fence_set_add(&set, flyt_fence_ref(event->fence));
+    CUresult result = flyt_event_share_look(event->share);
+    if (result == CUDA_SUCCESS)
+        result = flyt_fence_set_add(&set, flyt_fence_ref(event->fence));
     return result == CUDA_SUCCESS ? flyt_job_reply_after(call, &set) : result;
 }
 
@@ -90,7 +92,7 @@ CUresult flyt_serve_event_restore(struct flyt_call *call, const flyt_event_resto
         return CUDA_ERROR_INVALID_VALUE;
     const struct flyt_state_event *known = call->session->observer->event_before(call->session, event->object.id);
     bool is_known = !args->has_time && known && known->has_time;
-    flyt_event_set(event, NULL);
+    flyt_event_see(event, NULL);
     event->origin = args->has_time || is_known ? FLYT_EVENT_RESTORED_WITH_TIME : FLYT_EVENT_RESTORED;
     event->time_ns = is_known ? known->time_ns : args->time_ns;
     return CUDA_SUCCESS;

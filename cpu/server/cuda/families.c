@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cpu/server/core/event_share.h"
 #include "cpu/server/cuda/constant.h"
 #include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/cuda/ipc.h"
@@ -39,6 +40,7 @@ static int device_init(struct flyt_device *device, struct flyt_error *err)
 static void drop(struct flyt_session *session)
 {
     flyt_objects_drop(session, NULL);
+    flyt_event_shares_fini(session);
 }
 
 static void fini(struct flyt_session *session)
@@ -62,5 +64,9 @@ static void device_fini(struct flyt_device *device)
     free(device->settings);
 }
 
-const struct flyt_part flyt_families_part = {
-    .init = init, .device_init = device_init, .drop = drop, .fini = fini, .device_fini = device_fini};
+const struct flyt_part flyt_families_part = {.init = init,
+                                             .device_init = device_init,
+                                             .drop = drop,
+                                             .fini = fini,
+                                             .device_fini = device_fini,
+                                             .advance = flyt_event_shares_advance};

@@ -1,4 +1,5 @@
 #include "cpu/server/cuda/ipc.h"
+#include "cpu/server/cuda/ipc_question.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/id.h"
 #include "rpc/base/log.h"
+#include "rpc/base/shared_event.h"
 
 _Static_assert(sizeof(((flyt_ipc_export_args *)NULL)->token) == FLYT_MANAGER_LINK_TOKEN_BYTES, "a token is a hash");
 
@@ -25,21 +27,7 @@ static bool tell(struct flyt_session *session, enum flyt_manager_link_kind kind,
 
 /* ---- questions to the node manager ---- */
 
-struct flyt_ipc_question {
-    struct flyt_job job;
-    struct flyt_ipc_question *next;
-    enum flyt_manager_link_kind kind; /* EXPORT or IMPORT */
-    struct flyt_manager_link_shared shared;
-    bool is_answered;
-    struct flyt_manager_link_shared answer;
-    int fd;
-    uint64_t id;      /* of what is made */
-    uint64_t address; /* that it is asked for, or of */
-    struct flyt_device *device;
-    uint64_t offset, bytes; /* of the answer to the client */
-};
-
-static void question_free(struct flyt_job *job)
+void flyt_ipc_question_free(struct flyt_job *job)
 {
     struct flyt_ipc_question *self = (struct flyt_ipc_question *)job;
     struct flyt_ipc_question **link = &job->session->ipc->questions;
@@ -47,11 +35,19 @@ static void question_free(struct flyt_job *job)
         link = &(*link)->next;
     *link = self->next;
     flyt_close(self->fd);
+    flyt_shared_event_close(self->page);
     free(self);
 }
 
-/* Asks; where the node manager is away, when it is back. The session keeps *self. */
-static CUresult ask(struct flyt_ipc_question *self, const struct flyt_job_ops *ops, struct flyt_call *call)
+static void tell_question(struct flyt_session *session, const struct flyt_ipc_question *one)
+{
+    if (one->page)
+        flyt_ipc_tell_event(session, one->page, &one->shared);
+    else
+        tell(session, one->kind, &one->shared);
+}
+
+CUresult flyt_ipc_ask(struct flyt_ipc_question *self, const struct flyt_job_ops *ops, struct flyt_call *call)
 {
     struct flyt_ipc *ipc = call->session->ipc;
     self->fd = -1;
@@ -60,7 +56,7 @@ static CUresult ask(struct flyt_ipc_question *self, const struct flyt_job_ops *o
     ipc->questions = self;
     flyt_job_start(&self->job, ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
-    tell(call->session, self->kind, &self->shared);
+    tell_question(call->session, self);
     return FLYT_CALL_STARTED;
 }
 
@@ -81,8 +77,7 @@ void flyt_ipc_take_answer(struct flyt_session *session, const struct flyt_manage
         tell(session, FLYT_MANAGER_LINK_IMPORT_GONE, answer);
 }
 
-/* The answer as a result; CUDA_ERROR_NOT_READY: it has not come. */
-static CUresult answer_of(const struct flyt_ipc_question *self)
+CUresult flyt_ipc_answer_of(const struct flyt_ipc_question *self)
 {
     if (self->job.session->fatal != CUDA_SUCCESS)
         return self->job.session->fatal;
@@ -110,7 +105,8 @@ void flyt_ipc_tell(struct flyt_session *session)
         tell(session, FLYT_MANAGER_LINK_IMPORT_HELD, &one->shared);
     for (const struct flyt_ipc_question *one = ipc->questions; one; one = one->next)
         if (!one->is_answered)
-            tell(session, one->kind, &one->shared);
+            tell_question(session, one);
+    flyt_ipc_tell_events(session);
 }
 
 static bool is_supported(const struct flyt_session *session)
@@ -192,7 +188,7 @@ static CUresult enter_export(const struct flyt_ipc_question *self)
 static CUresult export_advance(struct flyt_job *job)
 {
     const struct flyt_ipc_question *self = (const struct flyt_ipc_question *)job;
-    CUresult result = answer_of(self);
+    CUresult result = flyt_ipc_answer_of(self);
     if (result != CUDA_SUCCESS)
         return result;
     result = enter_export(self);
@@ -207,7 +203,7 @@ static void export_finish(struct flyt_job *job, CUresult result)
     flyt_job_reply_with(job, result, &res, sizeof res);
 }
 
-static const struct flyt_job_ops export_ops = {export_advance, export_finish, question_free};
+static const struct flyt_job_ops export_ops = {export_advance, export_finish, flyt_ipc_question_free};
 
 CUresult flyt_serve_ipc_export(struct flyt_call *call, const flyt_ipc_export_args *args, flyt_ipc_export_res *res)
 {
@@ -229,7 +225,7 @@ CUresult flyt_serve_ipc_export(struct flyt_call *call, const flyt_ipc_export_arg
     self->shared.bytes = extent->bytes;
     self->shared.slot = device->slot;
     memcpy(self->shared.token, args->token, sizeof self->shared.token);
-    return ask(self, &export_ops, call);
+    return flyt_ipc_ask(self, &export_ops, call);
 }
 
 CUresult flyt_serve_ipc_export_end(struct flyt_call *call, const flyt_ipc_export_end_args *args,
@@ -404,7 +400,7 @@ static CUresult import_answered(struct flyt_ipc_question *self)
 static CUresult import_advance(struct flyt_job *job)
 {
     struct flyt_ipc_question *self = (struct flyt_ipc_question *)job;
-    CUresult result = answer_of(self);
+    CUresult result = flyt_ipc_answer_of(self);
     if (result != CUDA_SUCCESS)
         return result;
     result = import_answered(self);
@@ -420,7 +416,7 @@ static void import_finish(struct flyt_job *job, CUresult result)
     flyt_job_reply_with(job, result, &res, sizeof res);
 }
 
-static const struct flyt_job_ops import_ops = {import_advance, import_finish, question_free};
+static const struct flyt_job_ops import_ops = {import_advance, import_finish, flyt_ipc_question_free};
 
 CUresult flyt_serve_ipc_import(struct flyt_call *call, const flyt_ipc_import_args *args, flyt_ipc_import_res *res)
 {
@@ -433,7 +429,7 @@ CUresult flyt_serve_ipc_import(struct flyt_call *call, const flyt_ipc_import_arg
     self->id = args->import_id;
     self->address = args->address;
     memcpy(self->shared.token, args->token, sizeof self->shared.token);
-    return ask(self, &import_ops, call);
+    return flyt_ipc_ask(self, &import_ops, call);
 }
 
 struct end_job {

@@ -2,6 +2,8 @@
 #include "cpu/server/core/stream.h"
 #include <stdlib.h>
 #include "cpu/server/core/call.h"
+#include "cpu/server/core/event.h"
+#include "cpu/server/core/event_share.h"
 #include "cpu/server/cuda/reserve.h"
 #include "cpu/server/cuda/settings.h"
 #include "cpu/server/core/session.h"
@@ -131,6 +133,9 @@ CUresult flyt_serve_stream_wait_event(struct flyt_call *call, const flyt_stream_
     if (args->flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
     const struct flyt_deferred *deferred = call->session->defer.dispatched;
+    CUresult result = deferred ? CUDA_SUCCESS : flyt_event_share_look(event->share);
+    if (result != CUDA_SUCCESS)
+        return result;
     struct flyt_fence *fence = deferred ? deferred->fence : event->fence;
     if (!fence || fence->result == CUDA_SUCCESS)
         return CUDA_SUCCESS;

@@ -11,6 +11,13 @@
 //   take NAME BYTES | pointer NAME         of the pool that was made | as data, in hexadecimal digits
 //   accept NAME DATA                       what another process has taken of it
 //   left                                   free bytes, as cudaMemGetInfo says
+//   hold | let_go                          the stream stands still from there on | and goes on
+//   fill_later NAME SEED                   as fill, and does not wait for it
+//   make_event NAME | event_handle NAME    an event that can be shared | its handle, in hexadecimal digits
+//   open_event NAME HANDLE                 another process's
+//   record NAME | await NAME               in the stream | by the stream, for all that follows
+//   query NAME | synchronize NAME          by the host
+//   end_event NAME                         destroys it
 // nvcc: -lcuda
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -31,6 +38,8 @@ struct memory {
 };
 
 static std::map<std::string, memory> memories;
+static std::map<std::string, CUevent> events;
+static volatile int is_open;
 static CUmemoryPool pool;
 
 __global__ void fill(unsigned *numbers, size_t count, unsigned seed)
@@ -216,10 +225,51 @@ static CUresult sum(const memory &one, unsigned long long *ret_sum)
     return (CUresult)error;
 }
 
+static void CUDA_CB stand_still(void *unused)
+{
+    while (!is_open)
+        usleep(500);
+}
+
+/* CUDA_ERROR_UNKNOWN: no line about events. */
+static CUresult carry_out_event(const std::string &verb, const std::string &name, const char *word, std::string *answer)
+{
+    CUipcEventHandle handle = {};
+    CUevent event = events[name];
+    CUresult result;
+    if (verb == "make_event")
+        return cuEventCreate(&events[name], CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+    if (verb == "event_handle") {
+        result = cuIpcGetEventHandle(&handle, event);
+        *answer = digits_of(&handle, sizeof handle);
+        return result;
+    }
+    if (verb == "open_event") {
+        read_digits(word, &handle, sizeof handle);
+        return cuIpcOpenEventHandle(&events[name], handle);
+    }
+    return verb == "record"        ? cuEventRecord(event, 0)
+           : verb == "await"       ? cuStreamWaitEvent(0, event, 0)
+           : verb == "query"       ? cuEventQuery(event)
+           : verb == "synchronize" ? cuEventSynchronize(event)
+           : verb == "end_event"   ? cuEventDestroy(event)
+                                   : CUDA_ERROR_UNKNOWN;
+}
+
 static CUresult carry_out(const std::string &verb, const std::string &name, const char *word, std::string *answer)
 {
     memory fresh = {};
-    CUresult result;
+    CUresult result = carry_out_event(verb, name, word, answer);
+    if (result != CUDA_ERROR_UNKNOWN)
+        return result;
+    if (verb == "hold") {
+        is_open = 0;
+        return cuLaunchHostFunc(0, stand_still, NULL);
+    }
+    if (verb == "let_go") {
+        is_open = 1;
+        return CUDA_SUCCESS;
+    }
     if (verb == "alloc") {
         fresh.kind = memory::ALLOCATED;
         fresh.bytes = strtoull(word, NULL, 0);
@@ -251,9 +301,9 @@ static CUresult carry_out(const std::string &verb, const std::string &name, cons
         return receive_pool(name.c_str());
     } else {
         const memory &one = memories[name];
-        if (verb == "fill") {
+        if (verb == "fill" || verb == "fill_later") {
             fill<<<8, 256>>>((unsigned *)one.address, one.bytes / sizeof(unsigned), (unsigned)strtoul(word, NULL, 0));
-            return (CUresult)cudaDeviceSynchronize();
+            return (CUresult)(verb == "fill" ? cudaDeviceSynchronize() : cudaGetLastError());
         }
         if (verb == "sum") {
             unsigned long long value;

@@ -25,7 +25,7 @@ static const char *const sentences[FLYT_REASONS] = {
         "a constant was copied to or from by its address (asynchronously, or within device memory)",
     [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant, or copies by one",
     [FLYT_REASON_ARRAYS] = "the program has CUDA arrays, whose contents are in its server alone",
-    [FLYT_REASON_SHARED] = "the program shares memory with another process",
+    [FLYT_REASON_SHARED] = "the program shares memory or events with another process",
     [FLYT_REASON_STAYING] = "the program has an object of NVIDIA's libraries that cannot be made again",
 };
 
