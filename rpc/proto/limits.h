@@ -44,6 +44,7 @@
 #define FLYT_ATTRIBUTES_MAX        512   /* device attributes, by CUdevice_attribute */
 #define FLYT_KERNEL_ATTRIBUTES_MAX 64    /* kernel attributes, by CUfunction_attribute */
 #define FLYT_SEGMENT_EDGES_MAX     65536 /* earlier nodes that one node of a graph comes after directly */
+#define FLYT_SEGMENT_PACKED_MAX    65536 /* bytes of nodes that one call tells of */
 #define FLYT_SEGMENT_BODIES_MAX    4096  /* of one conditional node */
 #define FLYT_STREAM_OPS_MAX        255   /* memory operations of a stream in one call: CUDA takes fewer than 256 */
 #define FLYT_LIBCALL_BYTES_MAX     65536 /* arguments, results and settings of a call of one of NVIDIA's libraries */

@@ -45,6 +45,24 @@ static void note_node(const flyt_segment_node_args *args)
     note(" ");
 }
 
+/* Of fills and empty nodes. */
+static void note_packed(const flyt_segment_nodes_args *args)
+{
+    struct flyt_segment_packed packed;
+    for (unsigned at = 0, place = args->place; at < args->nodes.nodes_len; at += packed.bytes, place++) {
+        memcpy(&packed, args->nodes.nodes_val + at, sizeof packed);
+        assert_int_equal(packed.bytes, flyt_segment_packed_bytes(&packed));
+        const unsigned boxes = packed.kind == FLYT_SEGMENT_SET ? 2 * FLYT_SEGMENT_BOX_BYTES : 0;
+        const flyt_segment_node_args node = {
+            .kind = packed.kind,
+            .place = place,
+            .value = packed.value,
+            .before = {.before_len = packed.before_count,
+                       .before_val = (uint32_t *)(void *)(args->nodes.nodes_val + at + sizeof packed + boxes)}};
+        note_node(&node);
+    }
+}
+
 static void note_conditional(const flyt_segment_conditional_args *args)
 {
     note("conditional%u", args->place);
@@ -71,6 +89,9 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         break;
     case FLYT_SEGMENT_NODE:
         note_node(args);
+        break;
+    case FLYT_SEGMENT_NODES:
+        note_packed(args);
         break;
     case FLYT_SEGMENT_CONDITIONAL:
         note_conditional(args);

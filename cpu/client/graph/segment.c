@@ -407,35 +407,123 @@ static bool may_have_nodes(const struct flyt_restore *restore, const struct flyt
     return true;
 }
 
-/* Nodes that the first server was not told of come with calls that come again, and those behind them too. */
-static int restore_nodes(struct flyt_restore *restore, const struct flyt_segment *segment)
+/* Nodes that go in one call. */
+struct packing {
+    struct flyt_restore *restore;
+    uint64_t segment_id;
+    unsigned place; /* of the first */
+    unsigned bytes;
+    char content[FLYT_SEGMENT_PACKED_MAX];
+};
+
+static int flush(struct packing *self)
 {
-    int status = 0;
-    const struct part *part;
-    if (!may_have_nodes(restore, segment))
+    flyt_segment_nodes_args args = {
+        .thread = FLYT_RESTORE_THREAD, .segment_id = self->segment_id, .place = self->place};
+    uint64_t sequence = 0;
+    if (!self->bytes)
         return 0;
-    for (unsigned i = 0; i < segment->node_count && !status && (part = part_at(segment->nodes[i], restore->sequence));
-         i++) {
-        uint64_t sequence = 0;
-        int sent = send_part(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
-        if (!sent)
-            sent = send_green(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
-        status = flyt_restore_sent(restore, sent, sequence, "graph", segment->record.minted_id);
+    args.nodes.nodes_len = self->bytes;
+    args.nodes.nodes_val = self->content;
+    self->bytes = 0;
+    int sent = flyt_send_segment_nodes(self->restore->fresh, &args, &sequence);
+    return flyt_restore_sent(self->restore, sent, sequence, "graph", self->segment_id);
+}
+
+static void put(char **at, const void *data, size_t bytes)
+{
+    if (bytes)
+        memcpy(*at, data, bytes);
+    *at += bytes;
+}
+
+static void pack(const flyt_segment_node_args *args, struct flyt_segment_packed *packed, char *at)
+{
+    put(&at, packed, sizeof *packed);
+    if (args->kind == FLYT_SEGMENT_SET || args->kind == FLYT_SEGMENT_COPY) {
+        put(&at, &args->dst, sizeof args->dst);
+        put(&at, &args->src, sizeof args->src);
     }
-    return status;
+    put(&at, args->attributes.attributes_val, args->attributes.attributes_len * sizeof(flyt_launch_attribute));
+    put(&at, args->before.before_val, args->before.before_len * sizeof(uint32_t));
+    put(&at, args->params.params_val, args->params.params_len);
+}
+
+/* Whether the node has gone into the call that is being filled, or a new one; *ret_status: what sending one came to. */
+static bool is_packed(struct packing *self, const struct part *part, int *ret_status)
+{
+    const flyt_segment_node_args *args = &part->node;
+    if (part->is_conditional || part->green_id || !flyt_channel_has(self->restore->fresh, FLYT_SEGMENT_NODES))
+        return false;
+    struct flyt_segment_packed packed = {.kind = args->kind,
+                                         .kernel_id = args->kernel_id,
+                                         .dynamic_shared_bytes = args->dynamic_shared_bytes,
+                                         .element_bytes = args->element_bytes,
+                                         .value = args->value,
+                                         .attribute_count = args->attributes.attributes_len,
+                                         .before_count = args->before.before_len,
+                                         .param_bytes = args->params.params_len};
+    memcpy(packed.grid, args->grid, sizeof packed.grid);
+    memcpy(packed.block, args->block, sizeof packed.block);
+    const uint64_t bytes = flyt_segment_packed_bytes(&packed);
+    if (bytes > sizeof self->content)
+        return false;
+    if (bytes > sizeof self->content - self->bytes)
+        *ret_status = flush(self);
+    if (!self->bytes)
+        self->place = args->place;
+    packed.bytes = (uint32_t)bytes;
+    memset(self->content + self->bytes + bytes - 8, 0, 8); /* what is beyond its end, for one */
+    pack(args, &packed, self->content + self->bytes);
+    self->bytes += packed.bytes;
+    return true;
+}
+
+static int restore_alone(struct flyt_restore *restore, const struct part *part, uint64_t segment_id)
+{
+    uint64_t sequence = 0;
+    int sent = send_part(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
+    if (!sent)
+        sent = send_green(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
+    return flyt_restore_sent(restore, sent, sequence, "graph", segment_id);
+}
+
+/* Nodes that the first server was not told of come with calls that come again, and those behind them too. */
+static int restore_nodes(struct packing *self, const struct flyt_segment *segment)
+{
+    const struct part *part;
+    int status = 0;
+    self->segment_id = segment->record.minted_id;
+    if (!may_have_nodes(self->restore, segment))
+        return 0;
+    for (unsigned i = 0;
+         i < segment->node_count && !status && (part = part_at(segment->nodes[i], self->restore->sequence)); i++) {
+        if (is_packed(self, part, &status))
+            continue;
+        status = flush(self);
+        if (!status)
+            status = restore_alone(self->restore, part, self->segment_id);
+    }
+    return status ? status : flush(self);
 }
 
 int flyt_segment_restore(struct flyt_restore *restore)
 {
     uint32_t slot = 0;
     struct flyt_segment *segment;
+    struct packing *packing = malloc(sizeof *packing);
     int status = 0;
+    if (!packing)
+        return flyt_restore_answered(restore, 0, CUDA_ERROR_OUT_OF_MEMORY, "graphs");
+    packing->restore = restore;
+    packing->bytes = 0;
     pthread_mutex_lock(&parts_mutex);
     while (!status && (segment = flyt_table_next_at(&segment_table, restore->sequence, &slot))) {
         status = flyt_again_segment_create(restore, segment);
         if (!status)
-            status = restore_nodes(restore, segment);
+            status = restore_nodes(packing, segment);
     }
     pthread_mutex_unlock(&parts_mutex);
+    free(packing);
     return status;
 }

@@ -236,6 +236,58 @@ CUresult flyt_serve_segment_node(struct flyt_call *call, const flyt_segment_node
     return end_node(segment, args->place, result, &node);
 }
 
+_Static_assert(sizeof(flyt_box) == FLYT_SEGMENT_BOX_BYTES &&
+                   sizeof(flyt_launch_attribute) == FLYT_SEGMENT_ATTRIBUTE_BYTES,
+               "as they are packed");
+
+/* The node at the beginning of `left` bytes, whose arrays stay where they are; its size. 0: it is none. */
+static uint32_t unpack(char *at, uint64_t left, flyt_segment_node_args *args)
+{
+    struct flyt_segment_packed packed;
+    if (left < sizeof packed)
+        return 0;
+    memcpy(&packed, at, sizeof packed);
+    if (packed.bytes > left || packed.bytes != flyt_segment_packed_bytes(&packed) ||
+        packed.attribute_count > FLYT_LAUNCH_ATTRIBUTES_MAX || packed.param_bytes > FLYT_PARAM_BYTES_MAX)
+        return 0;
+    args->kind = packed.kind;
+    args->kernel_id = packed.kernel_id;
+    memcpy(args->grid, packed.grid, sizeof args->grid);
+    memcpy(args->block, packed.block, sizeof args->block);
+    args->dynamic_shared_bytes = packed.dynamic_shared_bytes;
+    args->element_bytes = packed.element_bytes;
+    args->value = packed.value;
+    at += sizeof packed;
+    if (packed.kind == FLYT_SEGMENT_SET || packed.kind == FLYT_SEGMENT_COPY) {
+        memcpy(&args->dst, at, sizeof args->dst);
+        memcpy(&args->src, at + sizeof args->dst, sizeof args->src);
+        at += sizeof args->dst + sizeof args->src;
+    }
+    args->attributes.attributes_len = packed.attribute_count;
+    args->attributes.attributes_val = (flyt_launch_attribute *)(void *)at;
+    at += packed.attribute_count * sizeof(flyt_launch_attribute);
+    args->before.before_len = packed.before_count;
+    args->before.before_val = (uint32_t *)(void *)at;
+    args->params.params_len = packed.param_bytes;
+    args->params.params_val = at + packed.before_count * sizeof(uint32_t);
+    return packed.bytes;
+}
+
+CUresult flyt_serve_segment_nodes(struct flyt_call *call, const flyt_segment_nodes_args *args,
+                                  struct flyt_segment *segment)
+{
+    flyt_segment_node_args node = {.segment_id = args->segment_id, .place = args->place};
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t at = 0, bytes; at < args->nodes.nodes_len && result == CUDA_SUCCESS; at += bytes, node.place++) {
+        bytes = unpack(args->nodes.nodes_val + at, args->nodes.nodes_len - at, &node);
+        if (!bytes)
+            return segment->failure = CUDA_ERROR_INVALID_VALUE;
+        result = flyt_serve_segment_node(
+            call, &node, segment, node.kernel_id ? flyt_session_find_kernel(call->session, node.kernel_id) : NULL);
+    }
+    return result;
+}
+
 CUresult flyt_serve_segment_conditional(struct flyt_call *call, const flyt_segment_conditional_args *args,
                                         struct flyt_segment *segment)
 {

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "cpu/server/test/fake_orders.h"
@@ -265,6 +266,72 @@ static void hostile_bodies_are_refused(void **state)
     barrier(client);
 }
 
+/* Two fills and a copy, the last two after the first. */
+static unsigned pack_three(char *content, uint64_t address)
+{
+    unsigned bytes = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        struct flyt_segment_packed packed = {.kind = i < 2 ? FLYT_SEGMENT_SET : FLYT_SEGMENT_COPY,
+                                             .element_bytes = i < 2 ? 4 : 0,
+                                             .before_count = i > 0};
+        const flyt_box dst = range(address, i < 2 ? 64 : 32), src = i < 2 ? (flyt_box){0} : range(address + 32, 32);
+        packed.bytes = (uint32_t)flyt_segment_packed_bytes(&packed);
+        memset(content + bytes, 0, packed.bytes);
+        memcpy(content + bytes, &packed, sizeof packed);
+        memcpy(content + bytes + sizeof packed, &dst, sizeof dst);
+        memcpy(content + bytes + sizeof packed + sizeof dst, &src, sizeof src);
+        bytes += packed.bytes;
+    }
+    return bytes;
+}
+
+static void send_nodes(struct fixture *client, unsigned number, unsigned place, char *content, unsigned bytes)
+{
+    SEND(client, FLYT_SEGMENT_NODES, segment_nodes, .segment_id = segment_id(number), .place = place,
+         .nodes = {.nodes_len = bytes, .nodes_val = content});
+}
+
+/* Many nodes of one call are as by themselves; what is cut off, or says that it is longer than it is, is refused. */
+static void packed_nodes_are_taken(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    char content[1024];
+    const unsigned bytes = pack_three(content, address);
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    make_segment(client, 1, 3);
+    send_nodes(client, 1, 0, content, bytes);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:set@1,set@1<1,copy@1<1,"), 1);
+    const unsigned lengths[] = {1, sizeof(struct flyt_segment_packed) - 1, sizeof(struct flyt_segment_packed),
+                                bytes - 8, bytes - 1};
+    for (unsigned i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        make_segment(client, 10 + i, 3);
+        send_nodes(client, 10 + i, 0, content, lengths[i]);
+        expect_error(client, CUDA_ERROR_INVALID_VALUE);
+        launch(client, stream_id(0), 10 + i);
+        expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    }
+    const size_t fields[] = {offsetof(struct flyt_segment_packed, bytes), offsetof(struct flyt_segment_packed, kind),
+                             offsetof(struct flyt_segment_packed, attribute_count),
+                             offsetof(struct flyt_segment_packed, before_count),
+                             offsetof(struct flyt_segment_packed, param_bytes)};
+    for (unsigned i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        memset(content + fields[i], 0xff, 4);
+        make_segment(client, 20 + i, 3);
+        send_nodes(client, 20 + i, 0, content, bytes);
+        expect_error(client, CUDA_ERROR_INVALID_VALUE);
+        pack_three(content, address);
+    }
+    make_segment(client, 30, 2); /* fewer places than nodes */
+    send_nodes(client, 30, 0, content, bytes);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    barrier(client);
+}
+
 static void hostile_nodes_are_refused(void **state)
 {
     struct managed *self = *state;
@@ -327,7 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(is_made_when_it_is_needed),  TEST(is_made_again_on_other_sms), TEST(conditional_nodes_have_bodies),
         TEST(hostile_bodies_are_refused), TEST(hostile_nodes_are_refused),  TEST(memory_is_bounded),
-        TEST(changed_nodes_go_alone),
+        TEST(changed_nodes_go_alone),     TEST(packed_nodes_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
