@@ -15,10 +15,11 @@ NVCC      ?= $(CUDA_PATH)/bin/nvcc
 export NVCC
 SANITIZE  ?=
 DEBUG     ?=
+COVERAGE  ?=
 
 # One build folder per flavour, so that switching flavours rebuilds nothing.
 comma  := ,
-flavour := $(if $(DEBUG),-debug)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter clang%,$(notdir $(CC))),-clang)
+flavour := $(if $(DEBUG),-debug)$(if $(COVERAGE),-coverage)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter clang%,$(notdir $(CC))),-clang)
 B      ?= build$(flavour)
 GEN    := $(B)/gen
 
@@ -26,8 +27,8 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo 0.1)
 
 warnings := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wvla -Wno-unused-parameter -Werror
 # Sanitized code is for tests: -O1 compiles it in half the time, and of its symbols reports need the lines alone.
-optimise := $(if $(DEBUG),-O0 -g3,$(if $(SANITIZE),-O1 -g1,-O2 -g))
-sanitize := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+optimise := $(if $(DEBUG)$(COVERAGE),-O0 -g3,$(if $(SANITIZE),-O1 -g1,-O2 -g))
+sanitize := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=undefined) $(if $(COVERAGE),--coverage)
 
 CPPFLAGS += -D_GNU_SOURCE -I. -I$(GEN) -I$(CUDA_PATH)/include -I/usr/include/tirpc
 CFLAGS   += -std=gnu11 -fPIC -fvisibility=hidden -pthread $(optimise) $(warnings) $(sanitize)
@@ -89,7 +90,7 @@ clean:
 
 # ---- what a person types ----
 
-.PHONY: demo test soak gpu-test torch-test vm-test bench bundle install install-client-lib restore-client-lib man format lint help bootstrap
+.PHONY: demo test soak coverage gpu-test torch-test vm-test bench bundle install install-client-lib restore-client-lib man format lint help bootstrap
 
 bootstrap:
 	@CUDA_PATH=$(CUDA_PATH) sh scripts/bootstrap.sh
@@ -126,6 +127,13 @@ unit-tests: $(UNIT_TESTS)
 .PHONY: test-list
 test-list:
 	@printf '%s\n' $(UNIT_TESTS)
+
+# The lines of the cluster manager that its unit tests execute.
+coverage: bootstrap
+	+@$(call built,COVERAGE=1 coverage-tests)
+	@$(PYTHON) -B tests/coverage.py $(B)-coverage control/cluster
+.PHONY: coverage-tests
+coverage-tests: $(filter $(B)/control/cluster/%,$(UNIT_TESTS))
 
 bundle: all test-apps bench-programs
 	@sh scripts/bundle.sh $(B) $(CUDA_PATH) $(VERSION)
@@ -183,6 +191,7 @@ help:
 	@echo 'make demo                builds and runs CUDA programs through Flyt, on the GPU or without one'
 	@echo 'make test                all tests that take seconds each (no GPU needed)'
 	@echo 'make soak                the same, and those that take long'
+	@echo 'make coverage            which share of the cluster manager'"'"'s lines its unit tests execute (gcov)'
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
 	@echo 'make vm-test             CUDA programs in a virtual machine that QEMU emulates (skipped where it, or a kernel for it, cannot be had)'
 	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the software GPU; the control plane; moves and images'

@@ -76,7 +76,7 @@ cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *car
     cJSON *entry = flyt_held_part_entry(held, held->parts, card, held->revision);
 
     /* Where its programs were, until the documents of the GPUs where they are have been written. */
-    if (!entry && migration && migration->is_moved)
+    if (!entry && migration && flyt_migration_is_moved(migration))
         entry = flyt_held_part_entry(held, migration->others, card, migration->source_revision);
     if (entry && migration)
         flyt_migration_mark(migration, entry);
@@ -120,12 +120,9 @@ static void read_groups(const cJSON *object, const char *name, struct flyt_group
     }
 }
 
-static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *entry, uint64_t id, unsigned part_count)
+/* What all of its entries have. */
+static void read_allocation(struct flyt_held *held, const cJSON *entry)
 {
-    struct flyt_held *held = flyt_held_new(cluster, id, text(entry, "vm_ip"), text(entry, "tenant"), part_count);
-
-    if (!held)
-        return NULL;
     for (unsigned i = FLYT_ALLOCATION_ACTIVE; i <= FLYT_ALLOCATION_ENDING; i++)
         if (!strcmp(text(entry, "state"), flyt_held_state_name((enum flyt_allocation_state)i)))
             held->state = (enum flyt_allocation_state)i;
@@ -139,7 +136,7 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
                                       .window_ms = (unsigned)number(entry, "window_ms", FLYT_TIME_SLICE_WINDOW_MIN_MS,
                                                                     FLYT_TIME_SLICE_WINDOW_MAX_MS)};
     if (!held->share.window_ms)
-        held->share.window_ms = (unsigned)cluster->settings->window_ms;
+        held->share.window_ms = (unsigned)held->cluster->settings->window_ms;
     held->shown_sms = small(entry, "shown_sms");
     held->is_suspended = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "suspended"));
     held->is_reserved = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "reserved"));
@@ -151,8 +148,6 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
     held->idle_clock_ms = flyt_clock_ms();
     held->lingered_ms =
         held->idle_since_ms && held->idle_since_ms < flyt_wall_ms() ? flyt_wall_ms() - held->idle_since_ms : 0;
-    held->revision = 0;
-    return held;
 }
 
 void flyt_held_read_part(const cJSON *entry, unsigned slot, struct flyt_part *ret_part)
@@ -177,15 +172,23 @@ struct flyt_held *flyt_held_of_entry(struct flyt_cluster *cluster, const cJSON *
     if (!id || !*text(entry, "vm_ip") || !slot_count || slot_count > FLYT_SLOTS_MAX || slot >= slot_count)
         return NULL;
     struct flyt_held *held = flyt_held_find(cluster, id);
-    if (!held && !(held = load_new(cluster, entry, id, slot_count))) {
+    bool is_new = !held;
+    if (is_new) {
+        held = flyt_held_new(cluster, id, text(entry, "vm_ip"), text(entry, "tenant"), slot_count);
+        if (held)
+            held->revision = 0;
+    }
+    if (!held) {
         *ret_status = -ENOMEM;
         return NULL;
     }
     if (slot_count != held->part_count)
         return NULL;
-    /* Entries of one allocation may differ by a write that was cut off: the newest one's revision goes on. */
-    if (revision > held->revision)
+    /* Entries of one allocation may differ by a write that was cut off: the newest one goes on. */
+    if (is_new || revision > held->revision) {
         held->revision = revision;
+        read_allocation(held, entry);
+    }
     *ret_status = 0;
     *ret_slot = slot;
     return held;

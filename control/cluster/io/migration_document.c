@@ -51,7 +51,7 @@ cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card
 {
     const struct flyt_migration *migration = held->migration;
 
-    if (!migration || migration->is_moved)
+    if (!migration || flyt_migration_is_moved(migration))
         return NULL;
     cJSON *entry = flyt_held_part_entry(held, migration->others, card, held->revision);
     if (!entry)
@@ -184,7 +184,7 @@ int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struc
     if (!migration || migration->others[slot].card)
         return -EINVAL;
     /* Only who has moved is listed by two: the newer one is where it is. */
-    migration->is_moved = true;
+    migration->state = FLYT_MOVE_TO_TARGET;
     migration->others[slot] = is_newer ? held->parts[slot] : *part;
     if (is_newer) {
         held->parts[slot] = *part;
@@ -244,13 +244,14 @@ static bool settle_sides(struct flyt_held *held)
         if (!migration->is_arriving[i] && migration->others[i].revision > newest[!is_target])
             newest[!is_target] = migration->others[i].revision;
     }
-    migration->is_between = migration->is_sent = true;
-    migration->is_moved = newest[FLYT_MIGRATION_TARGET] > newest[FLYT_MIGRATION_SOURCE];
+    bool is_moved = newest[FLYT_MIGRATION_TARGET] > newest[FLYT_MIGRATION_SOURCE];
+    migration->is_between = true;
+    migration->state = is_moved ? FLYT_MOVE_TO_TARGET : FLYT_MOVE_TO_SOURCE;
     for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
         migration->sides[i].node = sides[i][0].card->node;
-    memcpy(held->parts, sides[migration->is_moved], held->part_count * sizeof *held->parts);
-    memcpy(migration->others, sides[!migration->is_moved], held->part_count * sizeof *held->parts);
-    held->node = migration->sides[migration->is_moved].node;
+    memcpy(held->parts, sides[is_moved], held->part_count * sizeof *held->parts);
+    memcpy(migration->others, sides[!is_moved], held->part_count * sizeof *held->parts);
+    held->node = migration->sides[is_moved].node;
     return true;
 }
 
@@ -263,7 +264,7 @@ static bool settle_near(struct flyt_held *held)
         struct flyt_part *part = &held->parts[i], *other = &migration->others[i];
         is_complete &= part->card && other->card && other->card->node == part->card->node;
         /* Several GPUs, and the writing was cut off after the first ones that list what has moved there. */
-        if (!migration->is_moved || !migration->is_arriving[i] || !is_complete)
+        if (!flyt_migration_is_moved(migration) || !migration->is_arriving[i] || !is_complete)
             continue;
         struct flyt_part source = *part;
         *part = *other;
@@ -283,14 +284,16 @@ void flyt_migration_loaded(struct flyt_held *held)
         give_up(held, migration);
         return;
     }
-    migration->source = flyt_migration_places(migration->is_moved ? migration->others : held->parts, held->part_count);
-    migration->target = flyt_migration_places(migration->is_moved ? held->parts : migration->others, held->part_count);
-    migration->is_recorded = migration->is_ordered = true;
+    bool is_moved = flyt_migration_is_moved(migration);
+    migration->source = flyt_migration_places(is_moved ? migration->others : held->parts, held->part_count);
+    migration->target = flyt_migration_places(is_moved ? held->parts : migration->others, held->part_count);
+    if (!is_moved && !migration->is_between)
+        migration->state = FLYT_MOVE_ORDERED;
     migration->heard_ms = flyt_clock_ms();
     migration->use.id = migration->id;
     migration->use.allocation_id = held->id;
-    migration->use.phase = migration->is_moved ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_PREPARING;
-    if (migration->is_moved) {
+    migration->use.phase = is_moved ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_PREPARING;
+    if (is_moved) {
         migration->source_revision = 0;
         for (unsigned i = 0; i < held->part_count; i++)
             if (migration->others[i].revision > migration->source_revision)

@@ -273,7 +273,7 @@ static void test_nothing_is_known_of_what_has_moved(void **state)
     struct flyt_held *held = model->cluster.held.items[0];
     flyt_migration_loaded(held);
     assert_non_null(held->migration);
-    assert_true(held->migration->is_moved);
+    assert_true(flyt_migration_is_moved(held->migration));
     assert_int_equal(held->migration->use.phase, FLYT_MIGRATION_DONE);
     assert_false(held->migration->has_figures);
     free_entries(entries);

@@ -12,6 +12,28 @@ enum {
     FLYT_MIGRATION_STREAMS = 4,  /* between nodes, where nobody says otherwise */
 };
 
+/*
+ * How far a migration is; `to target`, `to source`: the documents are being written, of both sides.
+ *
+ *   within a node    recording ──► recorded ──► ordered ──► to target ──► over
+ *   between nodes    recording ──► recorded ──► ordered ──► sent ──► to target ──► committed ──► left ──► releasing ──►
+ * over ▲                         │           │ └────── to source ◄───────┴───────────┘
+ *
+ * Until `to target` it may also end where it is: all stays as it was. Found in the documents, it begins with ordered,
+ * to source or to target, as they say.
+ */
+enum flyt_move_state {
+    FLYT_MOVE_RECORDING, /* it is being written: nobody knows of it */
+    FLYT_MOVE_RECORDED,  /* the node is to have all that was ordered before */
+    FLYT_MOVE_ORDERED,   /* the node, or the target's, may know of it */
+    FLYT_MOVE_SENT,      /* both nodes may: where they stand decides (flyt_migration_next) */
+    FLYT_MOVE_TO_SOURCE,
+    FLYT_MOVE_TO_TARGET, /* from here on the parts are those on the target; `others` those on the source */
+    FLYT_MOVE_COMMITTED, /* the source is to let the programs go */
+    FLYT_MOVE_LEFT,      /* it has, and the VM was told where they are */
+    FLYT_MOVE_RELEASING, /* they go on at the target; the source is to let go of what it has */
+};
+
 /* One of the two nodes of a migration between nodes. */
 struct flyt_migration_side {
     struct flyt_node *node;
@@ -34,10 +56,8 @@ struct flyt_migration {
     char who[FLYT_NAME_BYTES_MAX + 1];
     flyt_migration_bounds bounds; /* as asked for; 0: the node's own */
     bool is_forced;
-    bool is_recorded;         /* in all documents: the node may be ordered */
-    bool is_ordered;          /* the node may know of it */
-    bool is_moved;            /* the parts are those on the target; `others` those on the source, still recorded */
-    bool is_settling;         /* that is being written */
+    enum flyt_move_state state;
+    bool is_settling;         /* the write that its state waits for is under way */
     bool has_figures;         /* of one that is done: what `use` says of it is whole, no restart has lost a part */
     bool is_cancelled;        /* it is to fail, if it still can */
     bool has_registered;      /* the node, since it was ordered or found in the documents */
@@ -56,11 +76,7 @@ struct flyt_migration {
     unsigned char secret[FLYT_KEY_BYTES];                   /* until both have it */
     unsigned stream_count, packing;                         /* stream_count 0: these and the next are not known */
     bool is_encrypted;
-    bool is_written;           /* the documents say what is_moved says; is_settling: they are being written */
-    bool is_sent;              /* both nodes were ordered, or were to be by who led before: where they stand decides */
-    bool is_told;              /* the VM, where its programs are */
-    bool is_done;              /* they go on at the target; the source is to let go of what it has */
-    flyt_status failed_status; /* why it fails, with `reason`; 0: it does not */
+    flyt_status failed_status;       /* why it fails, with `reason`; 0: it does not */
     uint64_t opened_us, switched_us; /* monotonic: the target let programs in; the source was told to let them go */
     char *from;                      /* while loading: the source's name, as entries have it */
     /* Parallel to the allocation's parts, and charged like them. card NULL while loading: not read yet. */
@@ -79,6 +95,10 @@ struct flyt_migration_wish {
     const char *who;
 };
 
+/* The parts are those on the target. */
+bool flyt_migration_is_moved(const struct flyt_migration *migration);
+/* Goes on to a state that follows the present one; any other one is a mistake of the program. */
+void flyt_migration_set_state(struct flyt_migration *migration, enum flyt_move_state state);
 /* Whether orders about the allocation have to wait. */
 bool flyt_migration_holds_orders(const struct flyt_held *held);
 /* Whether the node has something of it, or may have: as one of those between which its programs move. */

@@ -116,7 +116,7 @@ void flyt_migration_fail(struct flyt_held *held, flyt_status status, const char 
     migration->use.phase = FLYT_MIGRATION_FAILED;
     migration->use.outcome.status = status ? status : FLYT_STATUS_UNAVAILABLE;
     set_reason(migration, *text ? text : "the node does not say why");
-    if (migration->is_ordered) {
+    if (migration->state >= FLYT_MOVE_ORDERED) {
         /* The node may hold that revision for another state: the present one gets a number of its own. */
         if (held->revision < migration->revision)
             held->revision = migration->revision;
@@ -140,7 +140,7 @@ static void moved_written(void *user, struct flyt_held *held, enum flyt_store_re
 {
     struct flyt_migration *migration = held ? held->migration : NULL;
 
-    if (!migration || !migration->is_moved)
+    if (!migration || !flyt_migration_is_moved(migration))
         return;
     migration->is_settling = false;
     if (result != FLYT_STORE_OK)
@@ -154,13 +154,13 @@ static void settle(struct flyt_held *held)
 {
     struct flyt_migration *migration = held->migration;
 
-    if (!migration->is_moved) {
+    if (!flyt_migration_is_moved(migration)) {
         struct flyt_part parts[FLYT_SLOTS_MAX];
         size_t bytes = held->part_count * sizeof *parts;
         memcpy(parts, held->parts, bytes);
         memcpy(held->parts, migration->others, bytes);
         memcpy(migration->others, parts, bytes);
-        migration->is_moved = true;
+        flyt_migration_set_state(migration, FLYT_MOVE_TO_TARGET);
         migration->source_revision = held->revision;
         if (held->revision < migration->revision)
             held->revision = migration->revision;
@@ -201,7 +201,7 @@ static void look_at_answer(struct flyt_held *held, flyt_status status, const fly
     migration->heard_ms = flyt_clock_ms();
     if (verdict == FLYT_MIGRATION_UNKNOWN)
         migration->heard_ms -= SILENT_MS - AGAIN_MS;
-    if (migration->is_moved)
+    if (flyt_migration_is_moved(migration))
         return;
     if (is_forgotten && !migration->has_registered) {
         have_it_register(held);
@@ -297,7 +297,8 @@ static void ask(struct flyt_held *held)
     struct flyt_migration *migration = held->migration;
     struct flyt_node *node = held->node;
 
-    if (!migration || !migration->is_ordered || migration->is_moved || migration->is_asking || !node->is_registered)
+    if (!migration || migration->state < FLYT_MOVE_ORDERED || flyt_migration_is_moved(migration) ||
+        migration->is_asking || !node->is_registered)
         return;
     const flyt_order_migration_args args = {
         .epoch = held->cluster->epoch, .migration_id = migration->id, .cancel = migration->is_cancelled};
@@ -368,11 +369,11 @@ static void begun(void *user, int status, void *result)
     char text[512];
 
     free(asking);
-    if (!held || held->migration->is_moved)
+    if (!held || flyt_migration_is_moved(held->migration))
         return;
     held->migration->heard_ms = flyt_clock_ms();
     if (status == -EPROTO) {
-        held->migration->is_ordered = false;
+        flyt_migration_set_state(held->migration, FLYT_MOVE_RECORDED); /* it knows nothing of it */
         snprintf(text, sizeof text, "node %s (build %s) cannot move programs: it is older than this cluster manager",
                  held->node->key, held->node->build ? held->node->build : "?");
         flyt_migration_fail(held, FLYT_STATUS_NOT_SUPPORTED, text);
@@ -380,7 +381,7 @@ static void begun(void *user, int status, void *result)
         flyt_migration_reply(
             held); /* recorded, and it may have begun: the node is asked when it is back, or in a moment */
     } else if (outcome->status != FLYT_STATUS_OK) {
-        held->migration->is_ordered = false;
+        flyt_migration_set_state(held->migration, FLYT_MOVE_RECORDED);
         snprintf(text, sizeof text, "node %s refused: %.400s", held->node->key, outcome->text);
         flyt_migration_fail(held, outcome->status, text);
     } else {
@@ -425,7 +426,7 @@ static void order(struct flyt_held *held)
                                 sizeof(flyt_outcome), held->cluster->settings->order_ms, begun, asking);
     flyt_held_wire_free(&args.allocation);
     if (!status) {
-        migration->is_ordered = true;
+        flyt_migration_set_state(migration, FLYT_MOVE_ORDERED);
         return;
     }
     free(asking);
@@ -437,14 +438,14 @@ static void recorded(void *user, struct flyt_held *held, enum flyt_store_result 
     struct flyt_migration *migration = held ? held->migration : NULL;
     char text[512];
 
-    if (!migration || migration->is_recorded)
+    if (!migration || migration->state >= FLYT_MOVE_RECORDED)
         return;
     if (result != FLYT_STORE_OK) {
         snprintf(text, sizeof text, "the store did not take it: %.400s", err);
         flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, text);
         return;
     }
-    migration->is_recorded = true;
+    flyt_migration_set_state(migration, FLYT_MOVE_RECORDED);
     flyt_event_add(held->cluster, "migration.started", migration->who, held->vm_ip, NULL,
                    flyt_migration_json(migration), "VM %s moves from %s to %s: migration %s", held->vm_ip,
                    migration->source, migration->target, migration->id_text);
@@ -522,13 +523,13 @@ void flyt_migration_cancel(struct flyt_held *held, const char *why)
 {
     struct flyt_migration *migration = held->migration;
 
-    if (!migration || migration->is_moved || migration->is_cancelled)
+    if (!migration || flyt_migration_is_moved(migration) || migration->is_cancelled)
         return;
     migration->is_cancelled = true;
     set_reason(migration, why);
-    if (migration->is_between && migration->is_ordered)
+    if (migration->is_between && migration->state >= FLYT_MOVE_ORDERED)
         flyt_migration_nodes_cancel(held);
-    else if (migration->is_ordered)
+    else if (migration->state >= FLYT_MOVE_ORDERED)
         ask(held);
     else
         flyt_migration_go_on(held);
@@ -540,7 +541,7 @@ void flyt_migration_drop(struct flyt_held *held, const char *why, bool is_writte
 
     if (!migration)
         return;
-    if (migration->is_between && migration->is_ordered)
+    if (migration->is_between && migration->state >= FLYT_MOVE_ORDERED)
         flyt_migration_nodes_drop(held);
     let_go(held, migration, is_written);
     migration->use.phase = FLYT_MIGRATION_FAILED;
@@ -559,16 +560,16 @@ void flyt_migration_go_on(struct flyt_held *held)
     struct flyt_migration *migration = held->migration;
     char text[512];
 
-    if (!migration || !migration->is_recorded || migration->is_settling)
+    if (!migration || migration->state < FLYT_MOVE_RECORDED || migration->is_settling)
         return;
-    if (migration->is_between && migration->is_ordered) {
+    if (migration->is_between && migration->state >= FLYT_MOVE_ORDERED) {
         flyt_migration_nodes_go_on(held);
-    } else if (migration->is_moved) {
+    } else if (flyt_migration_is_moved(migration)) {
         settle(held);
-    } else if (!migration->is_ordered && migration->is_cancelled) {
+    } else if (migration->state < FLYT_MOVE_ORDERED && migration->is_cancelled) {
         snprintf(text, sizeof text, "%s", migration->reason);
         flyt_migration_fail(held, FLYT_STATUS_CONFLICT, text);
-    } else if (!migration->is_ordered && !held->is_ordering && held->written_revision >= held->revision &&
+    } else if (migration->state < FLYT_MOVE_ORDERED && !held->is_ordering && held->written_revision >= held->revision &&
                held->applied_revision >= held->revision) {
         /* The node has all that was ordered before. */
         if (migration->is_between)
@@ -587,18 +588,18 @@ void flyt_migration_tick(struct flyt_cluster *cluster)
     for (size_t i = cluster->held.count; i-- > 0;) {
         struct flyt_held *held = cluster->held.items[i];
         struct flyt_migration *migration = held->migration;
-        if (migration && migration->is_between && migration->is_ordered) {
+        if (migration && migration->is_between && migration->state >= FLYT_MOVE_ORDERED) {
             flyt_migration_nodes_tick(held);
             continue;
         }
         if (!migration || now_ms - migration->heard_ms < SILENT_MS)
             continue;
         migration->heard_ms = now_ms;
-        if (migration->is_moved)
+        if (flyt_migration_is_moved(migration))
             flyt_migration_go_on(held);
-        else if (migration->is_ordered)
+        else if (migration->state >= FLYT_MOVE_ORDERED)
             ask(held);
-        else if (migration->is_recorded)
+        else if (migration->state >= FLYT_MOVE_RECORDED)
             flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, "its node has not taken the last change of it in time");
     }
 }

@@ -62,9 +62,9 @@ static void hear(struct flyt_migration *migration, struct flyt_migration_side *s
     bool is_source = side == &migration->sides[FLYT_MIGRATION_SOURCE];
 
     side->heard_ms = flyt_clock_ms();
-    side->standing =
-        flyt_migration_standing_of(status, use ? use->phase : 0,
-                                   !is_source && migration->is_moved && side->has_registered && side->has_allocation);
+    side->standing = flyt_migration_standing_of(status, use ? use->phase : 0,
+                                                !is_source && flyt_migration_is_moved(migration) &&
+                                                    side->has_registered && side->has_allocation);
     /* A source that has forgotten it and has the allocation: it was restarted before its programs left. */
     if (is_source && status == FLYT_STATUS_NOT_FOUND && side->has_registered && side->has_allocation)
         side->standing = FLYT_STANDING_FAILED;
@@ -75,14 +75,14 @@ static void hear(struct flyt_migration *migration, struct flyt_migration_side *s
         return;
     /* Programs that have left stand still no shorter than they did: where they seem to, the node was restarted, and has
      * lost what it knew. */
-    if (!migration->is_moved || use->standstill_us >= side->use.standstill_us) {
+    if (!flyt_migration_is_moved(migration) || use->standstill_us >= side->use.standstill_us) {
         side->use = *use;
         side->use_us = flyt_clock_ns() / 1000;
     }
     side->use.phase = use->phase;
     side->use.outcome.status = use->outcome.status;
     side->use.outcome.text = NULL;
-    if (is_source && !migration->is_done)
+    if (is_source && migration->state != FLYT_MOVE_RELEASING)
         migration->use = side->use;
     if (side->standing == FLYT_STANDING_FAILED)
         note_failure(migration, use->outcome.status, "%s",
@@ -220,7 +220,7 @@ static void order_send(struct flyt_held *held)
 
     memcpy(args.secret, migration->secret, sizeof args.secret);
     explicit_bzero(migration->secret, sizeof migration->secret);
-    migration->is_sent = true;
+    flyt_migration_set_state(migration, FLYT_MOVE_SENT);
     if (migration->is_cancelled || migration->failed_status) {
         flyt_migration_nodes_go_on(held);
     } else if (call_side(held, FLYT_MIGRATION_SOURCE, &send_kind, false, &args, held->cluster->settings->order_ms)) {
@@ -245,7 +245,6 @@ void flyt_migration_nodes_order(struct flyt_held *held)
     };
     char text[256];
 
-    migration->is_written = true;
     migration->revision = held->revision + 1;
     migration->sides[FLYT_MIGRATION_SOURCE].standing = target->standing = FLYT_STANDING_ABSENT;
     int status = flyt_held_wire_parts(held, migration->others, &args.allocation);
@@ -256,9 +255,10 @@ void flyt_migration_nodes_order(struct flyt_held *held)
         explicit_bzero(args.secret, sizeof args.secret);
         flyt_held_wire_free(&args.allocation);
     }
-    migration->is_ordered = !status;
-    if (!status)
+    if (!status) {
+        flyt_migration_set_state(migration, FLYT_MOVE_ORDERED);
         return;
+    }
     snprintf(text, sizeof text, "node %.100s cannot be asked to receive them: nothing was moved", target->node->key);
     flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, text);
 }
@@ -354,8 +354,8 @@ static void take_answer(struct flyt_held *held, const struct calling *calling, c
              outcome->status == FLYT_STATUS_CONFLICT && calling->is_cancel ? FLYT_STATUS_OK : outcome->status,
              &res->use);
         /* What it had when it registered is from before: it is to say it anew. */
-        if (side->standing == FLYT_STANDING_ABSENT && migration->is_moved && calling->side == FLYT_MIGRATION_TARGET &&
-            !side->has_registered) {
+        if (side->standing == FLYT_STANDING_ABSENT && flyt_migration_is_moved(migration) &&
+            calling->side == FLYT_MIGRATION_TARGET && !side->has_registered) {
             side->standing = FLYT_STANDING_UNKNOWN;
             if (side->node->link)
                 flyt_link_close(side->node->link, "it knows nothing of a migration that it was ordered");
@@ -405,7 +405,7 @@ void flyt_migration_nodes_ask(struct flyt_held *held, const struct flyt_node *no
 {
     struct flyt_migration *migration = held->migration;
 
-    for (unsigned i = 0; migration->is_sent && i < FLYT_MIGRATION_SIDES; i++)
+    for (unsigned i = 0; migration->state >= FLYT_MOVE_SENT && i < FLYT_MIGRATION_SIDES; i++)
         if (!node || migration->sides[i].node == node)
             ask(held, i, false);
 }
@@ -416,7 +416,7 @@ void flyt_migration_nodes_registered(struct flyt_held *held, const struct flyt_n
 
     side->has_registered = true;
     side->has_allocation = wire != NULL;
-    if (held->migration->is_sent)
+    if (held->migration->state >= FLYT_MOVE_SENT)
         side->standing = FLYT_STANDING_UNKNOWN;
 }
 
@@ -431,8 +431,9 @@ static void written(void *user, struct flyt_held *held, enum flyt_store_result r
     migration->is_settling = false;
     if (result != FLYT_STORE_OK)
         return; /* tried again with the next second */
-    migration->is_written = true;
-    if (!migration->is_moved && held->vm)
+    bool is_moved = flyt_migration_is_moved(migration);
+    flyt_migration_set_state(migration, is_moved ? FLYT_MOVE_COMMITTED : FLYT_MOVE_SENT);
+    if (!is_moved && held->vm)
         flyt_vm_tell(held->vm, "its programs go on where they were");
     flyt_migration_nodes_go_on(held);
 }
@@ -461,8 +462,8 @@ static void change_sides(struct flyt_held *held, bool is_moved)
     if (held->revision < migration->revision)
         held->revision = migration->revision;
     held->revision++;
-    migration->is_moved = is_moved;
-    migration->is_written = migration->is_told = side->has_registered = false;
+    flyt_migration_set_state(migration, is_moved ? FLYT_MOVE_TO_TARGET : FLYT_MOVE_TO_SOURCE);
+    side->has_registered = false;
     flyt_migration_count(held);
     write_documents(held);
 }
@@ -490,9 +491,9 @@ static void tell(struct flyt_held *held)
     bool have_left = source->standing == FLYT_STANDING_SWITCHED || source->standing == FLYT_STANDING_DONE ||
                      source->standing == FLYT_STANDING_ABSENT || target->standing == FLYT_STANDING_DONE || is_lost;
 
-    if (!migration->is_moved || migration->is_told || !have_left)
+    if (migration->state != FLYT_MOVE_COMMITTED || !have_left)
         return;
-    migration->is_told = true;
+    flyt_migration_set_state(migration, FLYT_MOVE_LEFT);
     if (held->vm)
         flyt_vm_tell(held->vm, "its programs have moved to another node");
 }
@@ -546,9 +547,9 @@ static void finish(struct flyt_held *held)
     u_quad_t id;
     const flyt_apply_args args = removal(held, &id);
 
-    if (!migration->is_done) {
+    if (migration->state != FLYT_MOVE_RELEASING) {
         sum_up(migration);
-        migration->is_done = true;
+        flyt_migration_set_state(migration, FLYT_MOVE_RELEASING);
     }
     if (source->node->is_fenced) {
         end_done(held);
@@ -579,18 +580,18 @@ void flyt_migration_nodes_go_on(struct flyt_held *held)
     struct flyt_migration *migration = held->migration;
     struct flyt_migration_side *sides = migration->sides;
 
-    if (!migration->is_sent || migration->is_settling)
+    if (migration->state < FLYT_MOVE_SENT || migration->is_settling)
         return;
-    if (!migration->is_written) {
+    if (migration->state == FLYT_MOVE_TO_SOURCE || migration->state == FLYT_MOVE_TO_TARGET) {
         write_documents(held);
         return;
     }
-    if (migration->is_done) {
+    if (migration->state == FLYT_MOVE_RELEASING) {
         finish(held);
         return;
     }
     tell(held);
-    switch (flyt_migration_next(migration->is_moved, migration->is_cancelled || migration->failed_status,
+    switch (flyt_migration_next(flyt_migration_is_moved(migration), migration->is_cancelled || migration->failed_status,
                                 sides[FLYT_MIGRATION_SOURCE].standing, sides[FLYT_MIGRATION_TARGET].standing,
                                 sides[FLYT_MIGRATION_TARGET].node->is_registered)) {
     case FLYT_STEP_WAIT:
@@ -639,7 +640,9 @@ void flyt_migration_nodes_tick(struct flyt_held *held)
     struct flyt_migration *migration = held->migration;
     uint64_t now_ms = flyt_clock_ms();
 
-    for (unsigned i = 0; migration->is_sent && !migration->is_done && i < FLYT_MIGRATION_SIDES; i++) {
+    for (unsigned i = 0;
+         migration->state >= FLYT_MOVE_SENT && migration->state != FLYT_MOVE_RELEASING && i < FLYT_MIGRATION_SIDES;
+         i++) {
         const struct flyt_migration_side *side = &migration->sides[i];
         bool is_out = side->standing == FLYT_STANDING_ABSENT || side->standing == FLYT_STANDING_FAILED;
         uint64_t limit_ms = side->standing == FLYT_STANDING_UNKNOWN ? AGAIN_MS : SILENT_MS;
@@ -655,12 +658,12 @@ bool flyt_migration_nodes_fenced(struct flyt_held *held, const struct flyt_node 
     struct flyt_migration_side *side = side_of(migration, node);
     const struct flyt_migration_side *source = &migration->sides[FLYT_MIGRATION_SOURCE];
 
-    if (!migration->is_sent || (migration->is_done && side != source))
+    if (migration->state < FLYT_MOVE_SENT || (migration->state == FLYT_MOVE_RELEASING && side != source))
         return held->node != node;
     side->standing = FLYT_STANDING_ABSENT;
     note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s was fenced", node->key);
-    bool stays =
-        side == source ? migration->is_moved : !(migration->is_moved && source->standing == FLYT_STANDING_ABSENT);
+    bool stays = side == source ? flyt_migration_is_moved(migration)
+                                : !(flyt_migration_is_moved(migration) && source->standing == FLYT_STANDING_ABSENT);
     if (stays)
         flyt_migration_nodes_go_on(held);
     return stays;

@@ -40,10 +40,10 @@ cJSON *flyt_migration_json(const struct flyt_migration *migration)
 {
     const struct flyt_held *held = migration->held;
     const flyt_migration_use *use = &migration->use;
-    const struct flyt_part *source = migration->is_moved ? migration->others : held->parts;
-    const struct flyt_part *target = migration->is_moved ? held->parts : migration->others;
+    const struct flyt_part *source = flyt_migration_is_moved(migration) ? migration->others : held->parts;
+    const struct flyt_part *target = flyt_migration_is_moved(migration) ? held->parts : migration->others;
     const flyt_migration_phase phase =
-        migration->is_moved && !migration->ended_ms ? FLYT_MIGRATION_SWITCHING : use->phase;
+        flyt_migration_is_moved(migration) && !migration->ended_ms ? FLYT_MIGRATION_SWITCHING : use->phase;
     cJSON *object = cJSON_CreateObject();
 
     cJSON_AddStringToObject(object, "id", migration->id_text);

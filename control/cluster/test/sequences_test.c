@@ -14,29 +14,35 @@
 
 #include "control/cluster/test/test_world.h"
 
-enum { SEQUENCES = 300, STEPS = 150 };
+enum { SEQUENCES = 1000, STEPS = 150 };
 
 static void request(struct world *world)
 {
     unsigned vm = world_random(world, WORLD_VMS), sms = 8 + 8 * world_random(world, 7);
 
-    switch (world_random(world, 8)) {
+    switch (world_random(world, 9)) {
+    case 8:
+        world_migrate(world, vm, world_random(world, WORLD_NODES), (int)world_random(world, WORLD_GPUS + 1) - 1,
+                      world_random(world, 4) ? 0 : sms);
+        break;
     case 0:
         world_attach(world, vm);
         break;
     case 1:
-        world_document(world, vm, sms, 1 + world_random(world, 4), world_random(world, 2));
+        world_document(world, vm, sms, 1 + world_random(world, 4), world_random(world, 2), 0);
         break;
     case 2:
         world_suspend(world, vm, world_random(world, 2));
         break;
     case 3:
         if (!world_random(world, 4))
-            world_document(world, vm, 0, 0, false);
+            world_document(world, vm, 0, 0, false, 0);
         break;
     case 4:
         if (!world_random(world, 4))
             world_end(world, vm);
+        else
+            world_drain(world, vm);
         break;
     default:
         world_resize(world, vm, world_random(world, 4) ? sms : 0, (1ull + world_random(world, 4)) << 30,
@@ -49,7 +55,15 @@ static void step(struct world *world)
 {
     unsigned node = world_random(world, WORLD_NODES);
 
-    switch (world_random(world, 16)) {
+    switch (world_random(world, 19)) {
+    case 18:
+        if (!world_random(world, 4))
+            world_takeover(world);
+        break;
+    case 16:
+    case 17:
+        world_move(world, node, true);
+        break;
     case 0:
     case 1:
     case 2:
@@ -91,7 +105,7 @@ static void run(uint64_t seed)
     struct world *world = world_new(seed);
 
     for (unsigned i = 0; i < WORLD_VMS; i++)
-        world_document(world, i, 8 + 8 * world_random(world, 4), 1 + world_random(world, 2), world_random(world, 2));
+        world_document(world, i, 8 + 8 * world_random(world, 4), 1 + world_random(world, 2), world_random(world, 2), 0);
     for (unsigned i = 0; i < STEPS; i++)
         step(world);
     world_settle(world);

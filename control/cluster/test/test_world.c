@@ -19,11 +19,13 @@
 #include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
+#include "control/cluster/io/link.h"
 #include "control/cluster/io/measure.h"
 #include "control/cluster/io/node_document.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/gpu.h"
+#include "control/cluster/model/migration.h"
 #include "control/cluster/model/link.h"
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
@@ -35,6 +37,7 @@
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/allocation.h"
 #include "control/cluster/reconcile/drain.h"
+#include "control/cluster/reconcile/loaded.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/node.h"
 #include "control/cluster/reconcile/resize.h"
@@ -44,14 +47,7 @@
 #include "control/store/store_ops.h"
 #include "rpc/base/error.h"
 
-enum {
-    GPUS = WORLD_NODES * WORLD_GPUS,
-    ALLOCATIONS = 64,
-    ORDERS = 256,
-    CALLS = 512,
-    TIMERS = 512,
-    CONTENT_BYTES = 256
-};
+enum { MOVES = 16, ALLOCATIONS = 64, ORDERS = 256, CALLS = 512, TIMERS = 512, CONTENT_BYTES = 256 };
 #define GIB (1ull << 30)
 
 /* ---- the pieces ---- */
@@ -90,12 +86,24 @@ struct applied {
 };
 
 struct order {
-    uint64_t id, revision;
-    bool is_removal, is_told;
+    unsigned procedure;
+    uint64_t id, revision; /* of the allocation */
+    uint64_t removed[8];   /* by FLYT_ORDER_APPLY, in place of a change */
+    unsigned removed_count;
+    uint64_t migration_id;
+    bool is_cancel;
     struct applied wanted;
     flyt_call_done_fn done;
     void *user;
     uint64_t deadline_ms;
+};
+
+/* A node's part of a migration. */
+struct move {
+    uint64_t id, allocation_id;
+    enum { WITHIN, INCOMING, OUTGOING } kind;
+    flyt_migration_phase phase;
+    struct applied wanted;
 };
 
 struct flyt_peer {
@@ -123,7 +131,9 @@ struct node {
     struct flyt_link link;
     struct applied applied[ALLOCATIONS];
     struct order orders[ORDERS];
-    unsigned order_count, needed_sms, first_gpu;
+    unsigned order_count, needed_sms;
+    struct move moves[MOVES];
+    unsigned move_count; /* ever; the last ones are kept */
 };
 
 struct world {
@@ -236,6 +246,20 @@ static void remember_entry(struct world *world, const cJSON *entry)
     cJSON_AddTrueToObject(world->history, key);
 }
 
+static void arriving_key(char *key, const char *uuid, const char *id)
+{
+    snprintf(key, 64, "%.20s arrives on %.20s", id, uuid);
+}
+
+static void remember_arriving(struct world *world, const char *uuid, const cJSON *entry)
+{
+    char key[64];
+
+    arriving_key(key, uuid, cJSON_GetObjectItemCaseSensitive(entry, "id")->valuestring);
+    cJSON_DeleteItemFromObjectCaseSensitive(world->history, key);
+    cJSON_AddTrueToObject(world->history, key);
+}
+
 /* What a node is given was in the store as it is given. */
 static void assert_written(const struct world *world, const struct applied *given)
 {
@@ -325,9 +349,11 @@ struct flyt_kept *flyt_kept_free(struct flyt_kept *kept)
 {
     if (!kept)
         return NULL;
-    for (struct flyt_kept **at = &the_world->queue; *at; at = *at == kept ? at : &(*at)->next)
-        if (*at == kept)
-            *at = kept->next;
+    struct flyt_kept **at = &the_world->queue;
+    while (*at && *at != kept)
+        at = &(*at)->next;
+    if (*at)
+        *at = kept->next;
     if (the_world->busy == kept) {
         the_world->busy = NULL;
         cJSON_Delete(the_world->snapshot);
@@ -416,6 +442,8 @@ static void end_write(struct world *world, bool may_fail)
         cJSON_DeleteItemFromObjectCaseSensitive(world->gpus, kept->id);
         cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(world->snapshot, "allocations"))
             remember_entry(world, entry);
+        cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(world->snapshot, "arriving"))
+            remember_arriving(world, kept->id, entry);
         cJSON_AddItemToObject(world->gpus, kept->id, world->snapshot);
     } else {
         cJSON_Delete(world->snapshot);
@@ -517,10 +545,6 @@ void flyt_call_fail(struct flyt_call *call)
     fail_msg("%s was not answered", call->what);
 }
 
-int flyt_peer_call(struct flyt_peer *peer, uint32_t program, uint32_t version, uint32_t procedure, xdrproc_t xdr_args,
-                   const void *args, xdrproc_t xdr_res, size_t result_bytes, uint64_t timeout_ms,
-                   flyt_call_done_fn done, void *user);
-
 static struct applied applied_of(const flyt_allocation *wire)
 {
     const flyt_slot *slot = &wire->slots.slots_val[0];
@@ -538,27 +562,79 @@ static struct applied applied_of(const flyt_allocation *wire)
     return applied;
 }
 
+/* The documents list what arrives before a node hears of it. */
+static void take_arriving(const struct world *world, unsigned node, struct order *order, const flyt_allocation *wire)
+{
+    char key[64], id[20];
+
+    order->wanted = applied_of(wire);
+    order->id = wire->id;
+    snprintf(id, sizeof id, "%016" PRIx64, order->id);
+    arriving_key(key, wire->slots.slots_val[0].gpu_uuid, id);
+    if (!cJSON_GetObjectItemCaseSensitive(world->history, key))
+        fail_msg("node n%u was told that %s, and no document says so", node, key);
+}
+
+static void take_apply(const struct world *world, struct order *order, const flyt_apply_args *args)
+{
+    for (unsigned i = 0; i < args->removed.removed_len; i++)
+        order->removed[order->removed_count++] = order->id = args->removed.removed_val[i];
+    if (order->removed_count)
+        return;
+    order->wanted = applied_of(&args->allocations.allocations_val[0]);
+    order->id = order->wanted.id;
+    order->revision = order->wanted.revision;
+    assert_written(world, &order->wanted);
+}
+
+static void take_args(const struct world *world, unsigned node, struct order *order, const void *args)
+{
+    switch (order->procedure) {
+    case FLYT_ORDER_APPLY:
+        take_apply(world, order, args);
+        break;
+    case FLYT_ORDER_MIGRATE:
+        order->migration_id = ((const flyt_order_migrate_args *)args)->migration_id;
+        take_arriving(world, node, order, &((const flyt_order_migrate_args *)args)->allocation);
+        break;
+    case FLYT_ORDER_RECEIVE:
+        order->migration_id = ((const flyt_order_receive_args *)args)->migration_id;
+        take_arriving(world, node, order, &((const flyt_order_receive_args *)args)->allocation);
+        break;
+    case FLYT_ORDER_SEND:
+        order->migration_id = ((const flyt_order_send_args *)args)->migration_id;
+        order->id = ((const flyt_order_send_args *)args)->allocation_id;
+        break;
+    case FLYT_ORDER_SWITCH:
+        order->migration_id = ((const flyt_order_switch_args *)args)->migration_id;
+        break;
+    case FLYT_ORDER_SEND_BACK:
+        order->migration_id = ((const flyt_order_send_back_args *)args)->migration_id;
+        break;
+    case FLYT_ORDER_DRAIN:
+        order->id = ((const flyt_order_drain_args *)args)->allocation_id;
+        break;
+    case FLYT_ORDER_MIGRATION:
+        order->migration_id = ((const flyt_order_migration_args *)args)->migration_id;
+        order->is_cancel = ((const flyt_order_migration_args *)args)->cancel;
+        break;
+    default:
+        fail_msg("no node knows order %u", order->procedure);
+    }
+}
+
 int flyt_peer_call(struct flyt_peer *peer, uint32_t program, uint32_t version, uint32_t procedure, xdrproc_t xdr_args,
                    const void *data, xdrproc_t xdr_res, size_t result_bytes, uint64_t timeout_ms,
                    flyt_call_done_fn done, void *user)
 {
     struct world *world = peer->world;
     struct node *node = &world->nodes[peer->node];
-    const flyt_apply_args *args = data;
 
-    assert_int_equal(procedure, FLYT_ORDER_APPLY);
     assert_in_range(node->order_count, 0, ORDERS - 1);
     struct order *order = &node->orders[node->order_count++];
-    *order = (struct order){.done = done, .user = user, .deadline_ms = world->now_ms + timeout_ms};
-    if (args->removed.removed_len) {
-        order->is_removal = true;
-        order->id = args->removed.removed_val[0];
-        return 0;
-    }
-    order->wanted = applied_of(&args->allocations.allocations_val[0]);
-    order->id = order->wanted.id;
-    order->revision = order->wanted.revision;
-    assert_written(world, &order->wanted);
+    *order =
+        (struct order){.procedure = procedure, .done = done, .user = user, .deadline_ms = world->now_ms + timeout_ms};
+    take_args(world, peer->node, order, data);
     return 0;
 }
 
@@ -615,7 +691,209 @@ static flyt_slot_use slot_use_of(const struct applied *applied)
                            .switch_state = is_vacated ? FLYT_SWITCH_VACATED : FLYT_SWITCH_SWITCHED};
 }
 
-static void answer(struct order *order, flyt_status status, const struct applied *own)
+/* ---- moves ---- */
+
+static struct move *find_move(struct node *node, uint64_t id)
+{
+    for (unsigned i = 0; i < MOVES; i++)
+        if (id && node->moves[i].id == id)
+            return &node->moves[i];
+    return NULL;
+}
+
+static bool is_over(const struct move *move)
+{
+    return move->phase == FLYT_MIGRATION_DONE || move->phase == FLYT_MIGRATION_FAILED;
+}
+
+static struct move *move_of(struct node *node, uint64_t allocation_id)
+{
+    for (unsigned i = 0; i < MOVES; i++)
+        if (node->moves[i].allocation_id == allocation_id && !is_over(&node->moves[i]))
+            return &node->moves[i];
+    return NULL;
+}
+
+/* Programs of an allocation are at one place. */
+static void assert_one_place(const struct world *world, uint64_t id)
+{
+    unsigned places = 0;
+
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        for (unsigned j = 0; j < ALLOCATIONS; j++)
+            places += world->nodes[i].applied[j].id == id && world->nodes[i].applied[j].in_use;
+    if (places > 1)
+        fail_msg("programs of allocation %016" PRIx64 " are on two nodes", id);
+}
+
+static flyt_status begin_move(struct node *node, const struct order *order)
+{
+    const struct applied *own = find_applied(node, order->id);
+    bool is_incoming = order->procedure == FLYT_ORDER_RECEIVE;
+
+    if (is_incoming == (own != NULL) || move_of(node, order->id))
+        return FLYT_STATUS_CONFLICT;
+    node->moves[node->move_count++ % MOVES] = (struct move){.id = order->migration_id,
+                                                            .allocation_id = order->id,
+                                                            .kind = is_incoming                           ? INCOMING
+                                                                    : order->procedure == FLYT_ORDER_SEND ? OUTGOING
+                                                                                                          : WITHIN,
+                                                            .phase = FLYT_MIGRATION_PREPARING,
+                                                            .wanted = order->wanted};
+    return FLYT_STATUS_OK;
+}
+
+/* The store gives the allocation to the other node before its programs are let go. */
+static void assert_given_away(const struct world *world, const struct move *move, unsigned node)
+{
+    const cJSON *document, *entry;
+    char id[20];
+
+    snprintf(id, sizeof id, "%016" PRIx64, move->allocation_id);
+    cJSON_ArrayForEach(document, world->gpus)
+    {
+        bool is_other = cJSON_GetObjectItemCaseSensitive(document, "node")->valuestring[1] != (char)('0' + node);
+        cJSON_ArrayForEach(
+            entry, cJSON_GetObjectItemCaseSensitive(
+                       document, "allocations")) if (is_other &&
+                                                     !strcmp(cJSON_GetObjectItemCaseSensitive(entry, "id")->valuestring,
+                                                             id)) return;
+    }
+    fail_msg("node n%u was to let programs of %s go, and no document gives it to the other one", node, id);
+}
+
+static flyt_status switch_move(struct world *world, unsigned i, struct move *move)
+{
+    struct node *node = &world->nodes[i];
+
+    if (!move)
+        return FLYT_STATUS_NOT_FOUND;
+    if (move->phase == FLYT_MIGRATION_SWITCHING || (move->kind == INCOMING && move->phase == FLYT_MIGRATION_DONE))
+        return FLYT_STATUS_OK;
+    if (move->phase != FLYT_MIGRATION_ARRIVED)
+        return FLYT_STATUS_CONFLICT;
+    if (move->kind == INCOMING) {
+        assert_int_equal(take(node, &move->wanted), FLYT_STATUS_OK);
+    } else {
+        assert_given_away(world, move, i);
+        find_applied(node, move->allocation_id)->in_use = 0;
+    }
+    move->phase = FLYT_MIGRATION_SWITCHING;
+    return FLYT_STATUS_OK;
+}
+
+static flyt_status cancel_move(struct node *node, struct move *move)
+{
+    struct applied *own = move ? find_applied(node, move->allocation_id) : NULL;
+
+    if (!move)
+        return FLYT_STATUS_NOT_FOUND;
+    if (move->phase == FLYT_MIGRATION_DONE || (move->kind == OUTGOING && move->phase == FLYT_MIGRATION_SWITCHING))
+        return FLYT_STATUS_CONFLICT;
+    if (move->kind == INCOMING && own && move->phase == FLYT_MIGRATION_SWITCHING)
+        *own = (struct applied){0};
+    move->phase = FLYT_MIGRATION_FAILED;
+    return FLYT_STATUS_OK;
+}
+
+/* Programs that have left go on here. */
+static flyt_status send_back(struct world *world, struct node *node, struct move *move)
+{
+    if (!move)
+        return FLYT_STATUS_NOT_FOUND;
+    if (move->phase != FLYT_MIGRATION_SWITCHING)
+        return FLYT_STATUS_CONFLICT;
+    move->phase = FLYT_MIGRATION_FAILED;
+    struct applied *own = find_applied(node, move->allocation_id);
+    if (own)
+        own->in_use = own->groups;
+    assert_one_place(world, move->allocation_id);
+    return FLYT_STATUS_OK;
+}
+
+static flyt_migration_use use_of(const struct move *move)
+{
+    static char empty[] = "", failed[] = "it went wrong";
+    bool has_failed = move->phase == FLYT_MIGRATION_FAILED;
+
+    return (flyt_migration_use){
+        .id = move->id,
+        .allocation_id = move->allocation_id,
+        .phase = move->phase,
+        .outcome = {has_failed ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK, has_failed ? failed : empty},
+        .session_count = 1,
+        .standstill_us = 1000};
+}
+
+static void end_within(struct node *node, struct move *move, bool is_done)
+{
+    struct applied *own = find_applied(node, move->allocation_id);
+
+    move->phase = is_done && own ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_FAILED;
+    if (move->phase != FLYT_MIGRATION_DONE)
+        return;
+    bool was_in_use = own->in_use != 0;
+    *own = move->wanted;
+    own->in_use = was_in_use ? own->groups : 0;
+    assert_apart(node);
+}
+
+/* One of the node's goes on, or (may_fail) goes wrong. Returns whether anything has changed. */
+static bool go_on(struct world *world, unsigned i, struct move *move, bool may_fail)
+{
+    struct node *node = &world->nodes[i];
+    struct move *other = find_move(&world->nodes[!i], move->id);
+    bool fails = may_fail && !world_random(world, 6);
+
+    if (!move->id || is_over(move))
+        return false;
+    if (move->kind == WITHIN) {
+        end_within(node, move, !fails);
+        return true;
+    }
+    if (fails && move->phase < FLYT_MIGRATION_SWITCHING) {
+        move->phase = FLYT_MIGRATION_FAILED;
+        return true;
+    }
+    if (move->kind == OUTGOING && move->phase == FLYT_MIGRATION_PREPARING && other &&
+        other->phase == FLYT_MIGRATION_PREPARING) {
+        move->phase = other->phase = FLYT_MIGRATION_ARRIVED;
+        return true;
+    }
+    if (move->kind == INCOMING && move->phase == FLYT_MIGRATION_SWITCHING && other &&
+        other->phase == FLYT_MIGRATION_SWITCHING) {
+        move->phase = FLYT_MIGRATION_DONE;
+        struct applied *own = find_applied(node, move->allocation_id);
+        assert_non_null(own);
+        own->in_use = own->groups;
+        assert_apart(node);
+        assert_one_place(world, move->allocation_id);
+        return true;
+    }
+    return false;
+}
+
+bool world_move(struct world *world, unsigned i, bool may_fail)
+{
+    struct node *node = &world->nodes[i];
+    bool has_changed = false;
+
+    for (unsigned j = 0; j < MOVES; j++) {
+        struct move *move = &node->moves[j];
+        if (!go_on(world, i, move, may_fail))
+            continue;
+        has_changed = true;
+        flyt_migration_use use = use_of(move);
+        if (node->link.node && node->link.node->is_registered && !(may_fail && !world_random(world, 4)))
+            flyt_serve_node_migration(call_new(world, &node->peer, "a migration's word"), &use);
+    }
+    assert_model(world);
+    return has_changed;
+}
+
+/* ---- what a node answers ---- */
+
+static void answer_apply(const struct order *order, flyt_status status, const struct applied *own)
 {
     static char empty[] = "", refused[] = "programs need more";
     char *text = status == FLYT_STATUS_OK ? empty : refused;
@@ -630,6 +908,89 @@ static void answer(struct order *order, flyt_status status, const struct applied
     order->done(order->user, 0, &res);
 }
 
+static void answer_migration(struct node *node, const struct order *order, flyt_status status)
+{
+    static char empty[] = "", why[] = "it cannot";
+    const struct move *move = find_move(node, order->migration_id);
+    flyt_order_migration_res res = {.outcome = {status, status == FLYT_STATUS_OK ? empty : why}};
+
+    res.use = move ? use_of(move) : (flyt_migration_use){.outcome.text = empty};
+    order->done(order->user, 0, &res);
+}
+
+static flyt_status remove_all(struct world *world, struct node *node, const struct order *order)
+{
+    for (unsigned i = 0; i < order->removed_count; i++) {
+        struct applied *own = find_applied(node, order->removed[i]);
+        const struct flyt_held *held = flyt_held_find(&world->cluster, order->removed[i]);
+        struct move *move = move_of(node, order->removed[i]);
+        if (own && own->in_use && held && !held->is_leaving && held->state != FLYT_ALLOCATION_ENDING)
+            fail_msg("programs of allocation %016" PRIx64 " were ended, and it goes on", own->id);
+        if (own)
+            *own = (struct applied){0};
+        if (move)
+            move->phase = FLYT_MIGRATION_FAILED;
+    }
+    return FLYT_STATUS_OK;
+}
+
+static flyt_status take_apply_order(struct world *world, struct node *node, const struct order *order)
+{
+    struct move *move = move_of(node, order->id);
+
+    if (order->removed_count)
+        return remove_all(world, node, order);
+    if (move && move->kind != OUTGOING)
+        fail_msg("allocation %016" PRIx64 " was ordered while it moves", order->id);
+    return take(node, &order->wanted);
+}
+
+/* What the node does, answered or not. */
+static flyt_status obey(struct world *world, unsigned i, const struct order *order)
+{
+    struct node *node = &world->nodes[i];
+    struct move *move = find_move(node, order->migration_id);
+
+    switch (order->procedure) {
+    case FLYT_ORDER_MIGRATE:
+    case FLYT_ORDER_RECEIVE:
+    case FLYT_ORDER_SEND:
+        return move ? FLYT_STATUS_OK : begin_move(node, order);
+    case FLYT_ORDER_SWITCH:
+        return switch_move(world, i, move);
+    case FLYT_ORDER_SEND_BACK:
+        return send_back(world, node, move);
+    case FLYT_ORDER_MIGRATION:
+        return order->is_cancel ? cancel_move(node, move) : move ? FLYT_STATUS_OK : FLYT_STATUS_NOT_FOUND;
+    case FLYT_ORDER_DRAIN:
+        return find_applied(node, order->id) ? FLYT_STATUS_OK : FLYT_STATUS_NOT_FOUND;
+    default:
+        return take_apply_order(world, node, order);
+    }
+}
+
+static void answer(struct node *node, const struct order *order, flyt_status status)
+{
+    static char empty[] = "", why[] = "it cannot";
+
+    switch (order->procedure) {
+    case FLYT_ORDER_APPLY:
+        answer_apply(order, status, order->removed_count ? NULL : find_applied(node, order->id));
+        break;
+    case FLYT_ORDER_DRAIN:
+        order->done(order->user, 0,
+                    &(flyt_order_drain_res){.outcome = {status, status == FLYT_STATUS_OK ? empty : why}});
+        break;
+    case FLYT_ORDER_SWITCH:
+    case FLYT_ORDER_MIGRATION:
+        answer_migration(node, order, status);
+        break;
+    default:
+        order->done(order->user, 0, &(flyt_outcome){status, status == FLYT_STATUS_OK ? empty : why});
+        break;
+    }
+}
+
 bool world_answer(struct world *world, unsigned i, bool may_fail)
 {
     struct node *node = &world->nodes[i];
@@ -640,17 +1001,12 @@ bool world_answer(struct world *world, unsigned i, bool may_fail)
         return false;
     unsigned chance = may_fail ? world_random(world, 12) : 11;
     memmove(node->orders, node->orders + 1, --node->order_count * sizeof *node->orders);
-    if (chance) { /* 0: it does not arrive; 1: the answer does not */
-        struct applied *own = find_applied(node, order.id);
-        if (order.is_removal && own)
-            *own = (struct applied){0};
-        else if (!order.is_removal)
-            status = take(node, &order.wanted);
-    }
+    if (chance) /* 0: it does not arrive; 1: the answer does not */
+        status = obey(world, i, &order);
     if (chance < 2)
         order.done(order.user, -ETIMEDOUT, NULL);
     else
-        answer(&order, status, order.is_removal ? NULL : find_applied(node, order.id));
+        answer(node, &order, status);
     assert_model(world);
     return true;
 }
@@ -669,7 +1025,8 @@ void world_heartbeat(struct world *world, unsigned i)
         struct applied *own = &node->applied[j];
         if (!own->id)
             continue;
-        switch (world_random(world, 4)) {
+        const struct move *move = move_of(node, own->id);
+        switch (move && move->phase == FLYT_MIGRATION_SWITCHING ? 3 : world_random(world, 4)) {
         case 0:
             own->in_use &= own->groups; /* what was taken away is left */
             break;
@@ -699,20 +1056,42 @@ void world_need(struct world *world, unsigned node, unsigned sms)
     world->nodes[node].needed_sms = sms;
 }
 
+/* Their answers do not arrive. */
+static void drop_orders(struct node *node, int error)
+{
+    while (node->order_count) {
+        struct order order = node->orders[0];
+        memmove(node->orders, node->orders + 1, --node->order_count * sizeof *node->orders);
+        order.done(order.user, error, NULL);
+    }
+}
+
 void world_disconnect(struct world *world, unsigned i)
 {
     struct node *node = &world->nodes[i];
 
     if (!node->link.node)
         return;
-    while (node->order_count) {
-        struct order order = node->orders[0];
-        memmove(node->orders, node->orders + 1, --node->order_count * sizeof *node->orders);
-        order.done(order.user, -ECONNRESET, NULL);
-    }
+    drop_orders(node, -ECONNRESET);
     flyt_node_unlinked(node->link.node, "cut");
     node->link.node = NULL;
     assert_model(world);
+}
+
+struct flyt_link *flyt_call_link(const struct flyt_call *call)
+{
+    return call->peer->user;
+}
+
+struct flyt_cluster *flyt_call_cluster(const struct flyt_call *call)
+{
+    return flyt_call_link(call)->cluster;
+}
+
+/* The node connects again sometime. */
+void flyt_link_close(struct flyt_link *link, const char *why)
+{
+    world_disconnect(the_world, link->peer->node);
 }
 
 static void take_registration(struct world *world, struct node *node, const flyt_register_res *res)
@@ -749,14 +1128,21 @@ void world_register(struct world *world, unsigned i, bool claims)
     static char boot[] = "boot", ip[] = "127.0.0.1", empty[] = "";
     struct node *node = &world->nodes[i];
     flyt_gpu gpus[WORLD_GPUS + 1];
-    char uuids[WORLD_GPUS + 1][16], name[8];
+    char uuids[WORLD_GPUS + 1][16], name[16];
     flyt_allocation wires[ALLOCATIONS] = {0};
     flyt_allocation_use uses[ALLOCATIONS];
     flyt_slot_use slot_uses[ALLOCATIONS];
     flyt_slot slots[ALLOCATIONS] = {0};
     u_int groups[ALLOCATIONS][WORLD_GROUPS];
-    flyt_register_args args = {.boot_id = boot, .host_ip = ip, .gpus = {WORLD_GPUS + claims, gpus}};
+    static char url[] = "tcp://127.0.0.1:9";
+    flyt_url_text urls[] = {url};
+    flyt_register_args args = {
+        .data_urls = {1, urls}, .boot_id = boot, .host_ip = ip, .gpus = {WORLD_GPUS + claims, gpus}};
 
+    /* Of a GPU that nobody has written down yet nothing is known. */
+    snprintf(name, sizeof name, "GPU-%u:0", !i);
+    claims = claims && flyt_table_find(&world->cluster.cards, name);
+    args.gpus.gpus_len = WORLD_GPUS + claims;
     if (node->link.node && node->link.node->is_registered && !claims)
         return;
     snprintf(name, sizeof name, "n%u", i);
@@ -822,7 +1208,7 @@ struct flyt_vm *world_vm(struct world *world, unsigned i)
     return flyt_vm_get(&world->cluster, vm_ip(i, ip));
 }
 
-void world_document(struct world *world, unsigned i, unsigned sms, unsigned gib, bool is_reserved)
+void world_document(struct world *world, unsigned i, unsigned sms, unsigned gib, bool is_reserved, unsigned minimum_pct)
 {
     char ip[16];
 
@@ -833,6 +1219,8 @@ void world_document(struct world *world, unsigned i, unsigned sms, unsigned gib,
         cJSON_AddNumberToObject(document, "compute_units", sms);
         cJSON_AddNumberToObject(document, "memory", gib);
         cJSON_AddBoolToObject(document, "reserved", is_reserved);
+        if (minimum_pct)
+            cJSON_AddNumberToObject(document, "minimum_share", minimum_pct);
         cJSON_AddItemToObject(world->documents, ip, document);
     }
     cJSON *copy = document ? cJSON_Duplicate(document, true) : NULL;
@@ -874,6 +1262,20 @@ void world_resize(struct world *world, unsigned i, unsigned sms, uint64_t memory
                                .memory_bytes = {memory_bytes != 0, memory_bytes},
                                .when_free = when_free,
                                .timeout_ms = timeout_ms});
+}
+
+void world_migrate(struct world *world, unsigned i, unsigned node, int gpu, unsigned sms)
+{
+    char ip[16], target[16], *name = ip;
+
+    if (gpu < 0)
+        snprintf(target, sizeof target, "n%u", node);
+    else
+        snprintf(target, sizeof target, "n%u:%d", node, gpu);
+    vm_ip(i, ip);
+    flyt_migrate_args args = {.vm = name, .target = target, .compute_units = {sms != 0, sms}};
+    flyt_serve_migrate(call_new(world, &world->operator, "a migrate"), &args);
+    assert_model(world);
 }
 
 void world_suspend(struct world *world, unsigned i, bool is_suspended)
@@ -931,7 +1333,7 @@ static bool is_at_rest(struct world *world)
     for (size_t i = 0; i < world->cluster.held.count && is_quiet; i++) {
         const struct flyt_held *held = world->cluster.held.items[i];
         is_quiet = held->is_granted && !held->is_leaving && held->written_revision == held->revision &&
-                   held->applied_revision == held->revision && !held->resize;
+                   held->applied_revision == held->revision && !held->resize && !held->migration;
     }
     return is_quiet;
 }
@@ -963,6 +1365,8 @@ void world_settle(struct world *world)
         for (unsigned i = 0; i < WORLD_NODES; i++) {
             while (world_answer(world, i, false))
                 ;
+            world_move(world, i, false);
+            world_register(world, i, false);
             world_heartbeat(world, i);
         }
         if (is_at_rest(world)) {
@@ -974,10 +1378,10 @@ void world_settle(struct world *world)
     for (size_t i = 0; i < world->cluster.held.count; i++) {
         const struct flyt_held *held = world->cluster.held.items[i];
         print_message("allocation %s vm=%s state=%s revision=%" PRIu64 " written=%" PRIu64 " applied=%" PRIu64
-                      " granted=%d leaving=%d ordering=%d resize=%p\n",
+                      " granted=%d leaving=%d ordering=%d resize=%p move=%d\n",
                       held->id_text, held->vm_ip, flyt_held_state_name(held->state), held->revision,
                       held->written_revision, held->applied_revision, held->is_granted, held->is_leaving,
-                      held->is_ordering, (void *)held->resize);
+                      held->is_ordering, (void *)held->resize, held->migration ? (int)held->migration->state : -1);
     }
     for (size_t i = 0; i < world->cluster.vms.count; i++) {
         const struct flyt_vm *vm = world->cluster.vms.items[i];
@@ -1038,39 +1442,111 @@ struct world *world_new(uint64_t seed)
     return world;
 }
 
+static void forget_table(struct flyt_table *table, void (*free_one)(void *one))
+{
+    struct flyt_table old = *table;
+
+    *table = (struct flyt_table){0};
+    for (size_t i = 0; i < old.count; i++)
+        free_one(old.items[i]);
+    flyt_table_fini(&old);
+}
+
+static void free_held(void *held)
+{
+    flyt_held_free(held);
+}
+
+static void free_wish(void *wish)
+{
+    flyt_wish_free(wish);
+}
+
+static void free_vm(void *one)
+{
+    struct flyt_vm *vm = one;
+
+    flyt_resize_cancel(vm, "the end");
+    flyt_vm_answer(vm, FLYT_STATUS_NOT_LEADER, "the end");
+    flyt_vm_free(vm);
+}
+
+static void free_node(void *node)
+{
+    flyt_node_free(node);
+}
+
+static void free_tenant(void *one)
+{
+    struct flyt_tenant *tenant = one;
+
+    free((char *)tenant->key);
+    free(tenant);
+}
+
+/* As flyt_cluster_forget, in its order. */
+static void forget(struct world *world)
+{
+    struct flyt_cluster *cluster = &world->cluster;
+    struct flyt_table cards = cluster->cards;
+
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        world->nodes[i].link.node = NULL;
+    for (size_t i = 0; i < cluster->vms.count; i++) {
+        struct flyt_vm *vm = cluster->vms.items[i];
+        vm->held = NULL;
+        vm->link = NULL;
+    }
+    cluster->cards = (struct flyt_table){0};
+    forget_table(&cluster->held, free_held);
+    for (size_t i = 0; i < cards.count; i++)
+        flyt_gpu_free(cards.items[i]);
+    flyt_table_fini(&cards);
+    forget_table(&cluster->wishes, free_wish);
+    forget_table(&cluster->vms, free_vm);
+    forget_table(&cluster->nodes, free_node);
+    free(cluster->place_nodes);
+    cluster->place_nodes = NULL;
+    cluster->place_room = 0;
+    forget_table(&cluster->tenants, free_tenant);
+    cJSON_Delete(cluster->migrations);
+    cluster->migrations = NULL;
+    while (run_job(world))
+        ;
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        drop_orders(&world->nodes[i], -ECONNRESET);
+    assert_int_equal(world->calls, 0);
+}
+
+void world_takeover(struct world *world)
+{
+    struct flyt_cluster *cluster = &world->cluster;
+    cJSON *document;
+
+    if (world->busy)
+        end_write(world, true);
+    cluster->is_leader = cluster->is_loaded = false;
+    forget(world);
+    cJSON_ArrayForEach(document, world->gpus)
+    {
+        cJSON *stored = cJSON_Duplicate(document, true);
+        cJSON_AddStringToObject(stored, "_id", document->string);
+        cJSON_AddNumberToObject(stored, "revision", 1);
+        assert_int_equal(flyt_gpu_load(cluster, stored), 0);
+        cJSON_Delete(stored);
+    }
+    cluster->is_leader = cluster->is_loaded = true;
+    flyt_held_loaded(cluster);
+    cJSON_ArrayForEach(document, world->documents) flyt_wish_written(cluster, document->string, document);
+    assert_model(world);
+}
+
 void world_free(struct world *world)
 {
     struct flyt_cluster *cluster = &world->cluster;
 
-    for (size_t i = cluster->held.count; i-- > 0;)
-        flyt_held_drop(cluster->held.items[i]);
-    for (size_t i = 0; i < cluster->vms.count; i++) {
-        struct flyt_vm *vm = cluster->vms.items[i];
-        flyt_resize_cancel(vm, "the end");
-        flyt_vm_answer(vm, FLYT_STATUS_NOT_LEADER, "the end");
-    }
-    while (world_store(world, false))
-        ;
-    assert_int_equal(world->calls, 0);
-    for (size_t i = 0; i < cluster->wishes.count; i++)
-        flyt_wish_free(cluster->wishes.items[i]);
-    for (size_t i = 0; i < cluster->cards.count; i++)
-        flyt_gpu_free(cluster->cards.items[i]);
-    for (size_t i = 0; i < cluster->nodes.count; i++)
-        flyt_node_free(cluster->nodes.items[i]);
-    for (size_t i = 0; i < cluster->vms.count; i++)
-        flyt_vm_free(cluster->vms.items[i]);
-    for (size_t i = 0; i < cluster->tenants.count; i++) {
-        struct flyt_tenant *tenant = cluster->tenants.items[i];
-        free((char *)tenant->key);
-        free(tenant);
-    }
-    struct flyt_table *tables[] = {&cluster->wishes, &cluster->cards, &cluster->nodes,
-                                   &cluster->vms,    &cluster->held,  &cluster->tenants};
-    for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++)
-        flyt_table_fini(tables[i]);
+    forget(world);
     sd_event_source_disable_unref(cluster->try_timer);
-    free(cluster->place_nodes);
     cJSON_Delete(world->gpus);
     cJSON_Delete(world->documents);
     cJSON_Delete(world->history);

@@ -35,9 +35,12 @@ void world_attach(struct world *world, unsigned vm);
 /* 0: not named. */
 void world_resize(struct world *world, unsigned vm, unsigned sms, uint64_t memory_bytes, bool when_free,
                   unsigned timeout_ms);
+/* gpu < 0: any of the node; sms 0: as it is. */
+void world_migrate(struct world *world, unsigned vm, unsigned node, int gpu, unsigned sms);
 void world_suspend(struct world *world, unsigned vm, bool is_suspended);
-/* Edits the VM's document by hand; sms 0: deletes it. */
-void world_document(struct world *world, unsigned vm, unsigned sms, unsigned gib, bool is_reserved);
+/* Edits the VM's document by hand; sms 0: deletes it. minimum_pct: it shares SMs in time; 0: they are its own. */
+void world_document(struct world *world, unsigned vm, unsigned sms, unsigned gib, bool is_reserved,
+                    unsigned minimum_pct);
 void world_end(struct world *world, unsigned vm);
 void world_drain(struct world *world, unsigned vm);
 
@@ -49,6 +52,8 @@ bool world_store(struct world *world, bool may_fail);
 /* A node looks at the oldest order that it has: takes it, refuses it where its programs need more, or (may_fail) its
  * answer is lost. Returns false where there is none. */
 bool world_answer(struct world *world, unsigned node, bool may_fail);
+/* A node's parts of migrations go on, or (may_fail) go wrong, or are not told. Returns whether any has. */
+bool world_move(struct world *world, unsigned node, bool may_fail);
 /* A node's programs leave SMs, begin and end; then its heartbeat. */
 void world_heartbeat(struct world *world, unsigned node);
 /* A node's programs need so many SMs at least from now on, which it alone knows; 0: none. */
@@ -56,6 +61,9 @@ void world_need(struct world *world, unsigned node, unsigned sms);
 void world_disconnect(struct world *world, unsigned node);
 /* It registers, if it is not; claims: the first GPU of the other node is said to be its own. */
 void world_register(struct world *world, unsigned node, bool claims);
+/* Another manager leads, from what the store has: a write that is under way may be lost. No node is connected to it
+ * yet. */
+void world_takeover(struct world *world);
 /* So much later; what is due by then happens, and the manager looks at everything. */
 void world_pass(struct world *world, uint64_t ms);
 /* Nothing fails any more, and everything comes to its end: no call waits, nothing is queued, and nodes, store and
