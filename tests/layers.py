@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks scripts/layers: who uses whom between the folders of cpu and rpc, and the circles inside them.
+"""Checks scripts/layers: who uses whom between the folders of cpu, rpc and control, and the circles inside them.
 
 usage: layers.py [BUILD [ROOT]]
 
@@ -16,6 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+TOPS = ("cpu", "rpc", "control")
 CIRCLE_MAX, MODULES_MAX = 3, 40  # where scripts/layers names no bound
 LINE = re.compile(r"(?P<name>[\w/]+)(?: circle (?P<circle>\d+))?(?: modules (?P<modules>\d+))?:(?P<uses>[\w/ ]*)")
 INCLUDE = re.compile(r'^\s*#\s*include "([^"]+)"', re.MULTILINE)
@@ -60,7 +61,7 @@ class Tree:
 
     def __init__(self, root, build):
         self.includes, self.sources = {}, []
-        for path in sorted([*root.glob("cpu/**/*.[ch]"), *root.glob("rpc/**/*.[ch]")]):
+        for path in sorted(path for top in TOPS for path in root.glob(top + "/**/*.[ch]")):
             if APART.fullmatch(path.stem):
                 continue
             name = str(path.relative_to(root).with_suffix(""))

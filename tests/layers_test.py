@@ -73,6 +73,16 @@ class Layers(unittest.TestCase):
         self.write("rpc/base/up.h", '#include "cpu/client/a.h"')
         self.assert_refused("rpc/base/up includes cpu/client/a.h: rpc/base may not use cpu/client")
 
+    def test_control(self):
+        text = "rpc/base:\ncontrol/base: rpc/base\ncontrol/node: rpc/base control/base\n"
+        self.write("control/base/peer.h", '#include "rpc/base/log.h"')
+        self.write("control/node/a.c", '#include "control/base/peer.h"\nvoid a(void); void a(void) {}')
+        self.assert_good(text)
+        self.write("control/base/up.c", "void a(void); void up(void); void up(void) { a(); }")
+        self.assert_refused("control/base/up uses a of control/node/a: control/base may not use control/node", text)
+        self.write("control/store/s.h", "enum { S = 1 };")
+        self.assert_refused("control/store does not stand in scripts/layers", text)
+
     def test_folder_that_is_not_listed(self):
         self.write("cpu/client/a.c", '#include "control/base/x.h"', is_compiled=False)
         self.write("cpu/other/b.h", "enum { B = 1 };")

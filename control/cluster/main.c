@@ -1,18 +1,41 @@
-#include <errno.h>
 #include <grp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control/base/daemon.h"
 #include "control/base/json_memory.h"
-#include "control/cluster/migration.h"
-#include "control/cluster/saving.h"
+#include "control/base/peer.h"
+#include "control/base/tls.h"
+#include "control/cluster/api/backup.h"
+#include "control/cluster/api/member.h"
+#include "control/cluster/api/serve.h"
+#include "control/cluster/io/event.h"
+#include "control/cluster/io/keep.h"
+#include "control/cluster/io/leader.h"
+#include "control/cluster/io/link.h"
+#include "control/cluster/io/measure.h"
+#include "control/cluster/model/cluster.h"
+#include "control/cluster/model/desired.h"
+#include "control/cluster/model/link.h"
+#include "control/cluster/model/settings.h"
+#include "control/cluster/model/tenant.h"
+#include "control/cluster/reconcile/allocation.h"
+#include "control/cluster/reconcile/migration.h"
+#include "control/cluster/reconcile/node.h"
+#include "control/cluster/reconcile/resize.h"
+#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/vm.h"
+#include "control/cluster/reconcile/wish.h"
+#include "control/store/store.h"
+#include "control/store/store_ops.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/error.h"
 #include "rpc/base/log.h"
+#include "rpc/base/url.h"
 #include "rpc/transport/endpoint/listen.h"
 
 enum { TICK_MS = 1000, STOP_MS = 3000, SPARE_DESCRIPTORS = 64 /* listening, the store, timers, metrics */ };
@@ -223,6 +246,7 @@ static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
     struct flyt_cluster *cluster = user;
 
     cluster->daemon = daemon;
+    cluster->ops = &flyt_cluster_ops;
     cluster->event = flyt_daemon_event(daemon);
     cluster->settings = flyt_daemon_settings(daemon);
     cluster->started_ms = flyt_clock_ms();

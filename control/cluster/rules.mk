@@ -1,7 +1,8 @@
 # flyt-cluster-manager. CLUSTER_OBJS: everything of it but main, for tests.
 
-CLUSTER_OBJS := $(call objs,$(filter-out %_test.c control/cluster/main.c,$(wildcard control/cluster/*.c)))
-CLUSTER_PURE_OBJS := $(call objs,$(addprefix control/cluster/,capacity.c placement.c quota.c desired.c watch.c migration_rules.c claims.c) control/base/size.c control/base/name.c)
+CLUSTER_OBJS := $(call objs,$(filter-out %_test.c control/cluster/test/%,$(wildcard control/cluster/*/*.c)))
+# What tests of decisions have: neither a loop nor a store.
+CLUSTER_MODEL_OBJS := $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/model/*.c)))
 
 # control/store's rules are read after these: known at the second expansion.
 .SECONDEXPANSION:
@@ -11,16 +12,24 @@ $(B)/bin/flyt-cluster-manager: $(B)/control/cluster/main.o $(CLUSTER_OBJS) $$(ST
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm
 CONTROL += $(B)/bin/flyt-cluster-manager
 
-cluster_pure_tests := $(addprefix $(B)/control/cluster/,capacity_test placement_test quota_test desired_test migration_rules_test claims_test)
-$(cluster_pure_tests): $(B)/%: $(B)/%.o $(CLUSTER_PURE_OBJS) $(BASE_OBJS)
-	$(CC) $(LDFLAGS) -o $@ $^ -lcjson -lm -lcmocka
-UNIT_TESTS += $(cluster_pure_tests)
+cluster_model_tests := $(patsubst %.c,$(B)/%,$(wildcard control/cluster/model/*_test.c))
+$(cluster_model_tests): $(B)/%: $(B)/%.o $(CLUSTER_MODEL_OBJS) $(CONTROL_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lm -lcmocka
+UNIT_TESTS += $(cluster_model_tests)
 
-$(B)/control/cluster/keep_test: $(B)/control/cluster/keep_test.o $(B)/control/cluster/keep.o $$(STORE_OBJS) $(CONTROL_OBJS)
+$(B)/control/cluster/io/keep_test: $(B)/control/cluster/io/keep_test.o $(B)/control/cluster/io/keep.o $$(STORE_OBJS) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lcmocka
-UNIT_TESTS += $(B)/control/cluster/keep_test
+UNIT_TESTS += $(B)/control/cluster/io/keep_test
 
-cluster_whole_tests := $(addprefix $(B)/control/cluster/,event_test leader_test migration_document_test)
+cluster_whole_tests := $(addprefix $(B)/control/cluster/io/,claims_test event_test leader_test migration_document_test)
 $(cluster_whole_tests): $(B)/%: $(B)/%.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm -lcmocka
 UNIT_TESTS += $(cluster_whole_tests)
+
+# Decisions in a world of the test's own: the store's thread, connections and leading are test_world.c's.
+cluster_world_objs := $(CLUSTER_MODEL_OBJS) $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/reconcile/*.c)) \
+    $(addprefix control/cluster/io/,executor.c gpu_document.c node_document.c allocation_document.c migration_document.c reply.c link.c) \
+    control/cluster/test/test_world.c $(addprefix control/base/,config.c json_memory.c name.c size.c))
+$(B)/control/cluster/test/sequences_test: $(B)/control/cluster/test/sequences_test.o $(cluster_world_objs) $(GEN)/control_xdr.o $$(RPC_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lm -lcmocka
+UNIT_TESTS += $(B)/control/cluster/test/sequences_test

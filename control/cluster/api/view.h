@@ -1,0 +1,20 @@
+/* What is shown. */
+#ifndef FLYT_CLUSTER_API_VIEW_H
+#define FLYT_CLUSTER_API_VIEW_H
+
+#include <cjson/cJSON.h>
+
+#include "control/base/peer.h"
+#include "control/cluster/model/part.h"
+
+struct flyt_held;
+struct flyt_node;
+struct flyt_vm;
+
+void flyt_serve_view(struct flyt_call *call, void *args);
+/* An array of sentences' objects, NULL: no memory. */
+cJSON *flyt_explain(struct flyt_vm *vm);
+cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session_use *session);
+cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part);
+
+#endif

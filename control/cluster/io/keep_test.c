@@ -1,0 +1,221 @@
+/* Kept documents on a SQLite file: in which order they are written, and that all of them are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "control/base/json_memory.h"
+#include "control/cluster/io/keep.h"
+
+enum { DOCUMENTS = 400, AWAITED = 40 };
+
+struct fixture {
+    sd_event *event;
+    struct flyt_keeper *keeper;
+    struct flyt_kept *kept[DOCUMENTS];
+    unsigned told_count;
+    size_t waiting_when_told; /* the last one */
+    char folder[32], path[64];
+};
+
+static cJSON *make(void *object)
+{
+    cJSON *document = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(document, "number", (double)(intptr_t)object);
+    return document;
+}
+
+static void overruled(uint64_t epoch, void *user)
+{
+    fail();
+}
+
+static void turned(bool is_available, const char *cause, void *user)
+{
+    fail_msg("the store has failed: %s", cause);
+}
+
+static void open_keeper(struct fixture *f)
+{
+    struct flyt_store *store;
+    struct flyt_error err = {0};
+    char uri[96];
+
+    snprintf(uri, sizeof uri, "sqlite://%s", f->path);
+    assert_int_equal(flyt_store_open(uri, 2500, &err, &store), 0);
+    struct flyt_keeper_config config = {
+        .event = f->event, .store = store, .user = f, .overruled = overruled, .turned = turned};
+    assert_int_equal(flyt_keeper_new(&config, &f->keeper), 0);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+
+    assert_non_null(f);
+    snprintf(f->folder, sizeof f->folder, "/tmp/flyt-keep-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    snprintf(f->path, sizeof f->path, "%s/store.db", f->folder);
+    assert_true(sd_event_new(&f->event) >= 0);
+    open_keeper(f);
+    for (intptr_t i = 0; i < DOCUMENTS; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "%04d", (int)i);
+        f->kept[i] = flyt_kept_new(f->keeper, "things", id, 0, make, (void *)(i + 1));
+        assert_non_null(f->kept[i]);
+    }
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const suffixes[] = {"", "-wal", "-shm", ".lock", "-lock"};
+    char path[96];
+
+    for (unsigned i = 0; i < DOCUMENTS; i++)
+        flyt_kept_free(f->kept[i]);
+    flyt_keeper_free(f->keeper);
+    sd_event_unref(f->event);
+    for (unsigned i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        snprintf(path, sizeof path, "%s%s", f->path, suffixes[i]);
+        unlink(path);
+    }
+    assert_int_equal(rmdir(f->folder), 0);
+    free(f);
+    return 0;
+}
+
+static void told(void *user, enum flyt_store_result result, const char *err)
+{
+    struct fixture *f = user;
+
+    assert_int_equal(result, FLYT_STORE_OK);
+    f->told_count++;
+    f->waiting_when_told = flyt_keeper_waiting(f->keeper);
+}
+
+static void run_until_written(struct fixture *f)
+{
+    while (flyt_keeper_waiting(f->keeper))
+        assert_true(sd_event_run(f->event, 10000000) > 0);
+}
+
+/* Everything is there, once. */
+static void look_into_the_store(struct fixture *f)
+{
+    struct flyt_store *store = flyt_keeper_store(f->keeper);
+    cJSON *documents = NULL, *document;
+    int expected = 1;
+
+    assert_int_equal(flyt_store_list(store, "things", NULL, 0, NULL, &documents), FLYT_STORE_OK);
+    cJSON_ArrayForEach(document, documents)
+        assert_int_equal(cJSON_GetObjectItem(document, "number")->valueint, expected++);
+    assert_int_equal(expected, DOCUMENTS + 1);
+    cJSON_Delete(documents);
+}
+
+/* No memory for one of a document's members: it is not written without it, and whoever waits is told. */
+static _Thread_local unsigned left_count;
+
+static void *allocate_few(size_t bytes)
+{
+    return left_count && !--left_count ? NULL : malloc(bytes);
+}
+
+static void told_how(void *user, enum flyt_store_result result, const char *err)
+{
+    *(enum flyt_store_result *)user = result;
+}
+
+static void test_what_lacks_a_member_is_not_written(void **state)
+{
+    struct fixture *f = *state;
+    enum flyt_store_result result;
+    unsigned refused_count = 0;
+
+    flyt_json_watch_memory(allocate_few);
+    for (unsigned n = 1; n < 8; n++) { /* the n-th allocation fails; making the document needs fewer */
+        result = FLYT_STORE_UNKNOWN;
+        left_count = n;
+        flyt_kept_change(f->kept[n], told_how, &result);
+        left_count = 0;
+        while (result == FLYT_STORE_UNKNOWN)
+            assert_true(sd_event_run(f->event, 10000000) > 0);
+        refused_count += result == FLYT_STORE_UNAVAILABLE;
+    }
+    assert_in_range(refused_count, 2, 6);
+    flyt_json_watch_memory(NULL);
+    /* What was refused is tried again. */
+    for (unsigned i = 0; i < DOCUMENTS; i++)
+        flyt_kept_change(f->kept[i], NULL, NULL);
+    run_until_written(f);
+    look_into_the_store(f);
+}
+
+static void test_what_is_awaited_comes_first(void **state)
+{
+    struct fixture *f = *state;
+
+    for (unsigned i = 0; i < DOCUMENTS; i++)
+        flyt_kept_change(f->kept[i], NULL, NULL);
+    /* New ones and one that is queued already: all from the queue's end. */
+    for (unsigned i = DOCUMENTS - AWAITED; i < DOCUMENTS; i++)
+        flyt_kept_change(f->kept[i], told, f);
+    while (f->told_count < AWAITED)
+        assert_true(sd_event_run(f->event, 10000000) > 0);
+    assert_true(f->waiting_when_told > DOCUMENTS / 2);
+    run_until_written(f);
+    look_into_the_store(f);
+}
+
+/* Who is awaited again and again does not keep the others from being written. */
+static void again(void *user, enum flyt_store_result result, const char *err)
+{
+    struct fixture *f = user;
+
+    assert_int_equal(result, FLYT_STORE_OK);
+    assert_true(++f->told_count < 100 * DOCUMENTS);
+    if (flyt_keeper_waiting(f->keeper) > AWAITED)
+        flyt_kept_change(f->kept[f->told_count % AWAITED], again, f);
+}
+
+static void test_others_are_written_too(void **state)
+{
+    struct fixture *f = *state;
+
+    for (unsigned i = 0; i < DOCUMENTS; i++)
+        flyt_kept_change(f->kept[i], i < AWAITED ? again : NULL, f);
+    run_until_written(f);
+    assert_true(f->told_count >= AWAITED);
+    look_into_the_store(f);
+}
+
+static void test_let_go_while_they_wait(void **state)
+{
+    struct fixture *f = *state;
+
+    for (unsigned i = 0; i < DOCUMENTS; i++)
+        flyt_kept_change(f->kept[i], NULL, NULL);
+    for (unsigned i = 100; i < 200; i++)
+        f->kept[i] = flyt_kept_free(f->kept[i]);
+    run_until_written(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_what_lacks_a_member_is_not_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_awaited_comes_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_others_are_written_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_let_go_while_they_wait, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,319 @@
+/* Migrations in the store: what is about to arrive on a GPU, read back into the model (migration.h says how). */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/cluster/io/allocation_document.h"
+#include "control/cluster/io/keep.h"
+#include "control/cluster/io/migration_document.h"
+#include "control/cluster/io/reply.h"
+#include "control/cluster/model/allocation.h"
+#include "control/cluster/model/gpu.h"
+#include "control/cluster/model/migration.h"
+#include "control/cluster/model/migration_rules.h"
+#include "control/cluster/model/node.h"
+#include "control/cluster/model/part.h"
+#include "control/cluster/model/text.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/ticket.h"
+
+/* What it was asked to be, in every entry of it: for who leads next. Bounds that were not given have no member. */
+static void put_wish(const struct flyt_migration *migration, cJSON *entry)
+{
+    const flyt_migration_bounds *bounds = &migration->bounds;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } members[] = {{"migration_rounds_max", bounds->rounds_max},
+                   {"migration_stop_ms", bounds->stop_ms},
+                   {"migration_timeout_s", bounds->timeout_s},
+                   {"migration_rest_bytes", bounds->rest_bytes},
+                   {"migration_streams", migration->stream_count}};
+
+    cJSON_AddStringToObject(entry, "migration_who", migration->who);
+    cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if (members[i].value)
+            cJSON_AddNumberToObject(entry, members[i].name, (double)members[i].value);
+    if (migration->is_forced)
+        cJSON_AddTrueToObject(entry, "migration_forced");
+    if (!migration->stream_count) /* within a node, or recorded without them by an older manager: not known */
+        return;
+    const char *packing = flyt_migration_packing_name(migration->packing);
+    if (packing)
+        cJSON_AddStringToObject(entry, "migration_packing", packing);
+    cJSON_AddBoolToObject(entry, "migration_encrypted", migration->is_encrypted);
+}
+
+cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card)
+{
+    const struct flyt_migration *migration = held->migration;
+
+    if (!migration || migration->is_moved)
+        return NULL;
+    cJSON *entry = flyt_held_part_entry(held, migration->others, card, held->revision);
+    if (!entry)
+        return NULL;
+    flyt_migration_mark(migration, entry);
+    if (!migration->is_between)
+        put_wish(migration, entry);
+    cJSON_AddNumberToObject(entry, "migration_revision", (double)held->revision + 1);
+    return entry;
+}
+
+void flyt_migration_mark(const struct flyt_migration *migration, cJSON *entry)
+{
+    cJSON_AddStringToObject(entry, "migration", migration->id_text);
+    if (!migration->is_between)
+        return;
+    cJSON_AddStringToObject(entry, "migration_from", migration->sides[FLYT_MIGRATION_SOURCE].node->key);
+    put_wish(migration, entry);
+}
+
+static const char *text(const cJSON *object, const char *name)
+{
+    const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+
+    return value ? value : "";
+}
+
+/* Such as a document can hold exactly; else 0. */
+static uint64_t number(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p53 ? (uint64_t)item->valuedouble
+                                                                                       : 0;
+}
+
+/* The numbers that a node takes; 0 for what a hand has written beyond them. */
+static unsigned small_number(const cJSON *object, const char *name)
+{
+    uint64_t value = number(object, name);
+
+    return value <= UINT32_MAX ? (unsigned)value : 0;
+}
+
+/* How it goes over to another node. Without the number of streams nothing of that is known. */
+static void read_way(const cJSON *entry, struct flyt_migration *migration)
+{
+    uint64_t stream_count = number(entry, "migration_streams");
+    const char *name, *packing = text(entry, "migration_packing");
+    unsigned i = 0;
+
+    while ((name = flyt_migration_packing_name(i)) && strcmp(name, packing) != 0)
+        i++;
+    migration->stream_count = stream_count <= FLYT_MIGRATION_STREAMS_MAX ? (unsigned)stream_count : 0;
+    migration->packing = i; /* behind the last: a name that this manager does not know */
+    migration->is_encrypted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "migration_encrypted"));
+}
+
+static void read_wish(const cJSON *entry, struct flyt_migration *migration)
+{
+    migration->started_ms = number(entry, "migration_started_ms");
+    snprintf(migration->who, sizeof migration->who, "%s", text(entry, "migration_who"));
+    migration->bounds = (flyt_migration_bounds){.rounds_max = small_number(entry, "migration_rounds_max"),
+                                                .stop_ms = small_number(entry, "migration_stop_ms"),
+                                                .timeout_s = small_number(entry, "migration_timeout_s"),
+                                                .rest_bytes = number(entry, "migration_rest_bytes")};
+    migration->is_forced = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "migration_forced"));
+    read_way(entry, migration);
+}
+
+static struct flyt_migration *migration_of(struct flyt_held *held, const cJSON *entry)
+{
+    const char *id_text = text(entry, "migration"), *from = text(entry, "migration_from");
+    uint64_t id = strtoull(id_text, NULL, 16);
+
+    if (!id || (held->migration && held->migration->id != id))
+        return NULL;
+    if (held->migration)
+        return held->migration;
+    held->migration = calloc(1, sizeof *held->migration);
+    if (!held->migration || (*from && flyt_text_set(&held->migration->from, from))) {
+        free(held->migration);
+        return held->migration = NULL;
+    }
+    held->migration->held = held;
+    held->migration->id = id;
+    read_wish(entry, held->migration);
+    snprintf(held->migration->id_text, sizeof held->migration->id_text, "%016" PRIx64, id);
+    return held->migration;
+}
+
+static bool has_attached(const struct flyt_card *card, const struct flyt_held *held)
+{
+    for (unsigned i = 0; i < card->held_count; i++)
+        if (card->held[i] == held)
+            return true;
+    return false;
+}
+
+static int attach_once(struct flyt_card *card, struct flyt_held *held)
+{
+    return has_attached(card, held) ? 0 : flyt_gpu_attach(card, held);
+}
+
+int flyt_migration_load(struct flyt_card *card, const cJSON *entry)
+{
+    unsigned slot;
+    int status;
+    struct flyt_held *held = flyt_held_of_entry(card->node->cluster, entry, &slot, &status);
+    struct flyt_migration *migration = held ? migration_of(held, entry) : NULL;
+
+    if (!migration)
+        return held ? -EINVAL : status;
+    if (migration->others[slot].card)
+        return -EINVAL;
+    flyt_held_read_part(entry, slot, &migration->others[slot]);
+    migration->others[slot].card = card;
+    migration->is_arriving[slot] = true;
+    read_wish(entry, migration);
+    if (number(entry, "migration_revision") > migration->revision)
+        migration->revision = number(entry, "migration_revision");
+    return attach_once(card, held);
+}
+
+int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struct flyt_part *part, const cJSON *entry)
+{
+    struct flyt_migration *migration = migration_of(held, entry);
+    bool is_newer = part->revision > held->parts[slot].revision;
+
+    if (!migration || migration->others[slot].card)
+        return -EINVAL;
+    /* Only who has moved is listed by two: the newer one is where it is. */
+    migration->is_moved = true;
+    migration->others[slot] = is_newer ? held->parts[slot] : *part;
+    if (is_newer) {
+        held->parts[slot] = *part;
+        held->node = part->card->node;
+    }
+    return attach_once(part->card, held);
+}
+
+/* Nothing was ordered before all of it was recorded: what there is of it goes. */
+static void give_up(struct flyt_held *held, struct flyt_migration *migration)
+{
+    held->migration = NULL;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        struct flyt_card *card = migration->others[i].card;
+        bool is_part = false;
+        for (unsigned j = 0; j < held->part_count; j++)
+            is_part |= held->parts[j].card == card;
+        if (card && !is_part)
+            flyt_gpu_detach(card, held);
+        if (card) {
+            flyt_gpu_count(card);
+            flyt_kept_change(card->kept, NULL, NULL);
+        }
+    }
+    flyt_migration_free(migration);
+}
+
+static bool are_complete(const struct flyt_held *held)
+{
+    const struct flyt_migration *migration = held->migration;
+
+    for (unsigned i = 0; i < held->part_count; i++)
+        if (!held->parts[i].card || !migration->others[i].card ||
+            held->parts[i].card->node == migration->others[i].card->node)
+            return false;
+    return true;
+}
+
+/*
+ * Between nodes the side with the newest entry in `allocations` has it: all parts are there, also where the writing was
+ * cut off after the first ones. False: parts are missing, on the side that has it no more, or not yet.
+ */
+static bool settle_sides(struct flyt_held *held)
+{
+    struct flyt_migration *migration = held->migration;
+    uint64_t newest[FLYT_MIGRATION_SIDES] = {0};
+    struct flyt_part sides[FLYT_MIGRATION_SIDES][FLYT_SLOTS_MAX];
+
+    if (!are_complete(held))
+        return false;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        bool is_target = strcmp(held->parts[i].card->node->key, migration->from) != 0;
+        sides[is_target][i] = held->parts[i];
+        sides[!is_target][i] = migration->others[i];
+        if (held->parts[i].revision > newest[is_target])
+            newest[is_target] = held->parts[i].revision;
+        if (!migration->is_arriving[i] && migration->others[i].revision > newest[!is_target])
+            newest[!is_target] = migration->others[i].revision;
+    }
+    migration->is_between = migration->is_sent = true;
+    migration->is_moved = newest[FLYT_MIGRATION_TARGET] > newest[FLYT_MIGRATION_SOURCE];
+    for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
+        migration->sides[i].node = sides[i][0].card->node;
+    memcpy(held->parts, sides[migration->is_moved], held->part_count * sizeof *held->parts);
+    memcpy(migration->others, sides[!migration->is_moved], held->part_count * sizeof *held->parts);
+    held->node = migration->sides[migration->is_moved].node;
+    return true;
+}
+
+static bool settle_near(struct flyt_held *held)
+{
+    struct flyt_migration *migration = held->migration;
+    bool is_complete = true;
+
+    for (unsigned i = 0; i < held->part_count; i++) {
+        struct flyt_part *part = &held->parts[i], *other = &migration->others[i];
+        is_complete &= part->card && other->card && other->card->node == part->card->node;
+        /* Several GPUs, and the writing was cut off after the first ones that list what has moved there. */
+        if (!migration->is_moved || !migration->is_arriving[i] || !is_complete)
+            continue;
+        struct flyt_part source = *part;
+        *part = *other;
+        *other = source;
+    }
+    migration->sides[FLYT_MIGRATION_SOURCE].node = migration->sides[FLYT_MIGRATION_TARGET].node = held->node;
+    return is_complete;
+}
+
+void flyt_migration_loaded(struct flyt_held *held)
+{
+    struct flyt_migration *migration = held->migration;
+
+    if (!migration)
+        return;
+    if (!(migration->from ? settle_sides(held) : settle_near(held))) {
+        give_up(held, migration);
+        return;
+    }
+    migration->source = flyt_migration_places(migration->is_moved ? migration->others : held->parts, held->part_count);
+    migration->target = flyt_migration_places(migration->is_moved ? held->parts : migration->others, held->part_count);
+    migration->is_recorded = migration->is_ordered = true;
+    migration->heard_ms = flyt_clock_ms();
+    migration->use.id = migration->id;
+    migration->use.allocation_id = held->id;
+    migration->use.phase = migration->is_moved ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_PREPARING;
+    if (migration->is_moved) {
+        migration->source_revision = 0;
+        for (unsigned i = 0; i < held->part_count; i++)
+            if (migration->others[i].revision > migration->source_revision)
+                migration->source_revision = migration->others[i].revision;
+        held->revision++;
+    }
+    for (unsigned i = 0; i < held->part_count; i++) {
+        flyt_gpu_count(held->parts[i].card);
+        flyt_gpu_count(migration->others[i].card);
+    }
+}
+
+struct flyt_migration *flyt_migration_free(struct flyt_migration *migration)
+{
+    if (!migration)
+        return NULL;
+    if (migration->call)
+        flyt_call_outcome(migration->call, FLYT_STATUS_UNAVAILABLE,
+                          "this cluster manager leads no longer: `flytctl migrations` says what has become of it");
+    explicit_bzero(migration->secret, sizeof migration->secret);
+    free(migration->source);
+    free(migration->target);
+    free(migration->from);
+    free(migration);
+    return NULL;
+}

@@ -1,0 +1,24 @@
+/* Migrations in the documents of the GPUs that an allocation leaves and moves to. */
+#ifndef FLYT_CLUSTER_IO_MIGRATION_DOCUMENT_H
+#define FLYT_CLUSTER_IO_MIGRATION_DOCUMENT_H
+
+#include <cjson/cJSON.h>
+
+#include "control/cluster/model/migration.h"
+
+struct flyt_card;
+
+/* An entry of `arriving`, NULL: nothing of it arrives on this GPU. */
+cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card);
+/* Adds to an entry of either kind that the allocation moves. */
+void flyt_migration_mark(const struct flyt_migration *migration, cJSON *entry);
+/* From one GPU's document: an entry of `arriving`. */
+int flyt_migration_load(struct flyt_card *card, const cJSON *entry);
+/* Another entry, of `allocations`, of a part that was read already. 0, -EINVAL or -ENOMEM. */
+int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struct flyt_part *part, const cJSON *entry);
+/* All documents were read. */
+void flyt_migration_loaded(struct flyt_held *held);
+/* Frees it alone: the registry is forgotten. Who waits is told. NULL is allowed. Returns NULL. */
+struct flyt_migration *flyt_migration_free(struct flyt_migration *migration);
+
+#endif

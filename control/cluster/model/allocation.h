@@ -1,0 +1,89 @@
+/* Allocations in the registry. */
+#ifndef FLYT_CLUSTER_MODEL_ALLOCATION_H
+#define FLYT_CLUSTER_MODEL_ALLOCATION_H
+
+#include <sys/queue.h>
+
+#include "control/cluster/model/part.h"
+#include "control/cluster/model/share.h"
+
+struct flyt_cluster;
+struct flyt_migration;
+struct flyt_node;
+struct flyt_resize;
+struct flyt_vm;
+
+/* Bounds of what a node's word can raise: a document's numbers are exact up to 2^53, and the next ones must have room.
+ */
+#define FLYT_REVISION_MAX   (1ull << 52)
+#define FLYT_GENERATION_MAX (1u << 31)
+
+/* An allocation. */
+struct flyt_held {
+    const char *key; /* id_text */
+    char id_text[17];
+    uint64_t id;
+    struct flyt_cluster *cluster;
+    char *vm_ip, *tenant;
+    struct flyt_vm *vm; /* NULL: the VM is not known (an orphan's) */
+    struct flyt_node *node;
+    enum flyt_allocation_state state;
+    enum flyt_isolation isolation;
+    uint64_t revision;
+    unsigned generation, sessions_max;
+    int priority;
+    struct flyt_share share;
+    unsigned shown_sms; /* that programs which begin are told; 0: those that there are */
+    bool is_suspended;
+    bool is_reserved, when_free;
+    bool is_encrypted;    /* as the setting was when it was granted */
+    bool is_granted;      /* written to all its GPUs; else it is being made */
+    bool is_leaving;      /* being taken away */
+    bool is_blocked_idle; /* blocked to be taken away, if no program comes before the node knows */
+    uint64_t written_revision;
+    uint64_t failed_revision; /* the last one that the store did not take, or not for sure; why */
+    char *failed_text;
+    uint64_t answered_revision; /* the last one of which an order has its answer: */
+    int answer_error;           /* it had none, a negative errno */
+    flyt_status answer_status;  /* else this, with its sentence */
+    char *answer_text;
+    uint64_t mend_ms;       /* monotonic: not mended again before */
+    uint64_t open_revision; /* by which new programs are let in (again) */
+    uint64_t created_ms;
+    uint64_t idle_since_ms; /* wall; 0: it has sessions */
+    uint64_t idle_clock_ms; /* the same, monotonic, as far as this process knows */
+    uint64_t lingered_ms;   /* before that */
+    /* what the node says */
+    uint64_t applied_revision;
+    unsigned session_count;
+    unsigned use_count;
+    struct flyt_slot_use uses[FLYT_SLOTS_MAX];
+    enum flyt_status use_status;
+    char *use_text;
+    bool is_ordering;
+    bool is_order_due;         /* as soon as what it is now is written */
+    uint64_t doubted_revision; /* that its node claims, and nobody believes; told once */
+    STAILQ_HEAD(, flyt_order_waiter) order_waiters;
+    struct flyt_resize *resize;       /* under way */
+    struct flyt_migration *migration; /* likewise */
+    uint64_t grow_ms;                 /* monotonic: a part that has less than it wants is not tried to grow before */
+    TAILQ_HEAD(, flyt_drain) drains;  /* who waits until nothing runs on what was taken away */
+    unsigned part_count;
+    struct flyt_part parts[];
+};
+
+/* "active", "blocked", "ending", "orphan"; "" for none of them (0). */
+const char *flyt_held_state_name(enum flyt_allocation_state state);
+struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id);
+/* An active one without parts, in the table of the cluster; texts are copied, parts are 1 to FLYT_SLOTS_MAX. NULL: no
+ * memory, or the id is there. */
+struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip, const char *tenant,
+                                unsigned part_count);
+/* Whether the store has what it is now. What was not written is not ordered: flyt_held_order waits for the write. */
+bool flyt_held_is_written(const struct flyt_held *held);
+/* Charges its tenant (or takes the charge back). Around every change of parts. */
+void flyt_held_charge(struct flyt_held *held, bool is_taken);
+/* It has no sessions, from now on; or has some. */
+void flyt_held_set_idle(struct flyt_held *held, bool is_idle);
+
+#endif

@@ -1,0 +1,95 @@
+/* Migrations in the registry. */
+#ifndef FLYT_CLUSTER_MODEL_MIGRATION_H
+#define FLYT_CLUSTER_MODEL_MIGRATION_H
+
+#include "control/cluster/model/allocation.h"
+#include "control/cluster/model/migration_rules.h"
+
+struct flyt_node;
+
+enum {
+    FLYT_MIGRATIONS_SHOWN = 100, /* that are over */
+    FLYT_MIGRATION_STREAMS = 4,  /* between nodes, where nobody says otherwise */
+};
+
+/* One of the two nodes of a migration between nodes. */
+struct flyt_migration_side {
+    struct flyt_node *node;
+    enum flyt_migration_standing standing;
+    bool is_calling; /* an order about it is under way */
+    unsigned called; /* the last one: its procedure, its end as such (cancel), and when */
+    bool was_cancel;
+    uint64_t called_ms, heard_ms; /* monotonic */
+    bool has_registered;          /* since the allocation was recorded as this node's, or the documents were read */
+    bool has_allocation;          /* then */
+    flyt_migration_use use;       /* what it said last; outcome.text NULL */
+    uint64_t use_us;              /* monotonic: when it said that, but for what a restart has lost; 0: it has not */
+};
+
+struct flyt_migration {
+    uint64_t id;
+    char id_text[17];
+    struct flyt_held *held;
+    struct flyt_call *call; /* of who asked for it, until it has begun; NULL: nobody waits */
+    char who[FLYT_NAME_BYTES_MAX + 1];
+    flyt_migration_bounds bounds; /* as asked for; 0: the node's own */
+    bool is_forced;
+    bool is_recorded;         /* in all documents: the node may be ordered */
+    bool is_ordered;          /* the node may know of it */
+    bool is_moved;            /* the parts are those on the target; `others` those on the source, still recorded */
+    bool is_settling;         /* that is being written */
+    bool has_figures;         /* of one that is done: what `use` says of it is whole, no restart has lost a part */
+    bool is_cancelled;        /* it is to fail, if it still can */
+    bool has_registered;      /* the node, since it was ordered or found in the documents */
+    bool is_registered_there; /* when the node registered last, it had the allocation on the target */
+    bool is_asking;           /* the node, how far it is */
+    uint64_t revision;        /* of the allocation as it was ordered; 0: not known (it was loaded) */
+    uint64_t source_revision; /* with which the source's documents have their entries once it has moved */
+    uint64_t heard_ms;        /* monotonic: of the node, or when it was asked last */
+    uint64_t started_ms, ended_ms;
+    flyt_migration_use use; /* what the node said last; outcome.text is `reason` */
+    char reason[512];
+    char *source, *target; /* "node:0,node:1" */
+    /* Between nodes; is_between false: the rest is not used. */
+    bool is_between;
+    struct flyt_migration_side sides[FLYT_MIGRATION_SIDES]; /* the nodes are known in any case */
+    unsigned char secret[FLYT_KEY_BYTES];                   /* until both have it */
+    unsigned stream_count, packing;                         /* stream_count 0: these and the next are not known */
+    bool is_encrypted;
+    bool is_written;           /* the documents say what is_moved says; is_settling: they are being written */
+    bool is_sent;              /* both nodes were ordered, or were to be by who led before: where they stand decides */
+    bool is_told;              /* the VM, where its programs are */
+    bool is_done;              /* they go on at the target; the source is to let go of what it has */
+    flyt_status failed_status; /* why it fails, with `reason`; 0: it does not */
+    uint64_t opened_us, switched_us; /* monotonic: the target let programs in; the source was told to let them go */
+    char *from;                      /* while loading: the source's name, as entries have it */
+    /* Parallel to the allocation's parts, and charged like them. card NULL while loading: not read yet. */
+    struct flyt_part others[FLYT_SLOTS_MAX];
+    bool is_arriving[FLYT_SLOTS_MAX]; /* while loading: others[i] was read under `arriving` */
+};
+
+/* What one is to be. */
+struct flyt_migration_wish {
+    const char *target; /* as in flyt_migrate_args, and so are the others */
+    flyt_migration_bounds bounds;
+    unsigned stream_count, packing;
+    bool force;
+    unsigned sm_count;     /* 0: as it is */
+    uint64_t memory_bytes; /* likewise */
+    const char *who;
+};
+
+/* Whether orders about the allocation have to wait. */
+bool flyt_migration_holds_orders(const struct flyt_held *held);
+/* Whether the node has something of it, or may have: as one of those between which its programs move. */
+bool flyt_migration_is_on(const struct flyt_held *held, const struct flyt_node *node);
+/* Whether it is too late to cancel it. */
+bool flyt_migration_is_late(const struct flyt_migration *migration);
+/* Where programs that ask now find those that run: the allocation's own parts and node, or those of the source. */
+const struct flyt_part *flyt_migration_parts_now(const struct flyt_held *held, struct flyt_node **ret_node);
+/* "node:0,node:1" of as many parts; malloc'ed, NULL: no memory. */
+char *flyt_migration_places(const struct flyt_part *parts, unsigned count);
+/* "none", "lz4", "zstd", by number from 0; NULL: none of them. */
+const char *flyt_migration_packing_name(unsigned packing);
+
+#endif

@@ -1,0 +1,17 @@
+/* Waiting until nothing runs on what was taken away. */
+#ifndef FLYT_CLUSTER_RECONCILE_DRAIN_H
+#define FLYT_CLUSTER_RECONCILE_DRAIN_H
+
+#include "control/base/peer.h"
+
+struct flyt_held;
+
+/* SMs that were taken away and that the node has not said to be free. */
+unsigned flyt_held_draining(const struct flyt_held *held);
+/* A node's word on it has come. */
+void flyt_drain_look(struct flyt_held *held);
+/* It goes: so does everything that runs on it. */
+void flyt_drain_end(struct flyt_held *held);
+void flyt_serve_drain(struct flyt_call *call, void *args);
+
+#endif

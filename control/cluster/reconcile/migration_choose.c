@@ -1,0 +1,274 @@
+/*
+ * Where a VM's programs would move: to another GPU of their node, or, where that is named or has none, to another node.
+ * The servers there say whether they have code of the programs' modules for their GPU: a GPU of another compute
+ * capability is chosen where there is none of the same, be it of the own node, or where it is named.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/cluster/io/reply.h"
+#include "control/cluster/model/allocation.h"
+#include "control/cluster/model/capacity.h"
+#include "control/cluster/model/cluster.h"
+#include "control/cluster/model/gpu.h"
+#include "control/cluster/model/migration.h"
+#include "control/cluster/model/node.h"
+#include "control/cluster/model/part.h"
+#include "control/cluster/model/placement.h"
+#include "control/cluster/model/session.h"
+#include "control/cluster/model/settings.h"
+#include "control/cluster/model/table.h"
+#include "control/cluster/model/vm.h"
+#include "control/cluster/reconcile/migration.h"
+#include "rpc/base/error.h"
+#include "rpc/base/url.h"
+
+/* The node or GPU that is meant; both NULL: any. */
+static flyt_status find_target(const struct flyt_held *held, const char *target, struct flyt_node **ret_node,
+                               struct flyt_card **ret_card, struct flyt_error *err)
+{
+    struct flyt_node *node = *target ? flyt_table_find(&held->cluster->nodes, target) : NULL;
+    struct flyt_card *card = *target && !node ? flyt_gpu_find(held->cluster, target, err) : NULL;
+
+    if (*target && !node && !card)
+        return err->code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND;
+    if (card && held->part_count > 1)
+        return flyt_refuse(
+            err, FLYT_STATUS_NOT_SUPPORTED,
+            "VM %s has %u GPUs, which move together: name the node, or none, and all of them are chosen anew",
+            held->vm_ip, held->part_count);
+    *ret_card = card;
+    *ret_node = card ? card->node : node;
+    return FLYT_STATUS_OK;
+}
+
+/* What placement is asked: as much as there is, or as is wished, with the VM's conditions. is_near: in its node. */
+static void make_request(const struct flyt_held *held, const struct flyt_migration_wish *wish, bool is_near,
+                         struct flyt_place_request *ret_request)
+{
+    const struct flyt_part *part = &held->parts[0];
+    const struct flyt_capacity *now = flyt_gpu_capacity(part->card);
+
+    flyt_vm_request(held->vm, ret_request);
+    ret_request->device_count = held->part_count;
+    ret_request->sm_count = wish->sm_count ? wish->sm_count : part->wanted_sms;
+    ret_request->memory_bytes = wish->memory_bytes ? wish->memory_bytes : part->memory_bytes + part->leaving_bytes;
+    ret_request->session_count = held->sessions_max;
+    ret_request->isolation = held->isolation;
+    ret_request->is_timed = held->share.is_timed;
+    ret_request->minimum_share_pct = held->share.minimum_pct;
+    ret_request->compute_capability = now->compute_capability;
+    ret_request->group_sms = now->regular_sms;
+    flyt_session_opened(held, &ret_request->libraries);
+    for (unsigned i = 0; is_near && i < held->part_count; i++)
+        ret_request->present_gpus |= 1ull << held->parts[i].card->place;
+}
+
+static void set_other(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+                      const struct flyt_place_request *request, unsigned slot, struct flyt_card *card,
+                      unsigned sm_count, const struct flyt_groupset *groups, struct flyt_part *ret_other)
+{
+    const struct flyt_part *part = &held->parts[slot];
+
+    *ret_other = (struct flyt_part){.card = card,
+                                    .device_index = part->device_index,
+                                    .wanted_sms = request->sm_count,
+                                    .sm_count = sm_count,
+                                    .groups = *groups,
+                                    .memory_bytes = wish->memory_bytes ? wish->memory_bytes : part->memory_bytes,
+                                    .leaving_bytes = wish->memory_bytes ? 0 : part->leaving_bytes};
+}
+
+/* New server processes on the GPU where they are: its SMs and its memory stay, client slots are taken twice. */
+static flyt_status choose_same(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+                               const struct flyt_place_request *request, struct flyt_part *ret_other,
+                               struct flyt_error *err)
+{
+    const struct flyt_part *part = &held->parts[0];
+    const struct flyt_capacity *gpu = flyt_gpu_capacity(part->card);
+    char reason[96];
+
+    if (!wish->force)
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT,
+                           "VM %s is on %s:%u already; --force gives its programs new server processes there",
+                           held->vm_ip, held->node->key, gpu->index);
+    if (wish->sm_count || wish->memory_bytes)
+        return flyt_refuse(err, FLYT_STATUS_INVALID, "VM %s is on %s:%u already: a resize changes its size there",
+                           held->vm_ip, held->node->key, gpu->index);
+    if (gpu->is_unhealthy)
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not healthy", held->node->key, gpu->index);
+    if (held->sessions_max > gpu->slots_free)
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough client slots (needs %u more, %u free)",
+                           held->node->key, gpu->index, held->sessions_max, gpu->slots_free);
+    if (flyt_capacity_memory(gpu, 0, held->sessions_max) > gpu->memory_free_bytes)
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough memory for its programs' new servers",
+                           held->node->key, gpu->index);
+    if (flyt_place_lacks_library(&held->node->place, &request->libraries, reason, sizeof reason))
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: %s", held->node->key, gpu->index, reason);
+    set_other(held, wish, request, 0, part->card, part->sm_count, &part->groups, ret_other);
+    ret_other->wanted_sms = part->wanted_sms;
+    ret_other->leaving = part->leaving;
+    return FLYT_STATUS_OK;
+}
+
+static flyt_status choose_gpu(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+                              const struct flyt_place_request *request, struct flyt_card *card,
+                              struct flyt_part *ret_other, struct flyt_error *err)
+{
+    const struct flyt_capacity *gpu = flyt_gpu_capacity(card);
+    struct flyt_groupset groups = {{0}};
+    char reason[256];
+
+    if (flyt_place_refuses(&card->node->place, gpu, request, reason, sizeof reason))
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: %s", card->node->key, gpu->index, reason);
+    unsigned sms = flyt_capacity_choose(gpu, request->is_timed ? &gpu->timed : NULL, request->sm_count, &groups);
+    if (!sms)
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough SMs", card->node->key, gpu->index);
+    set_other(held, wish, request, 0, card, sms, &groups, ret_other);
+    return FLYT_STATUS_OK;
+}
+
+/* Of these nodes; 0 or -ENOSPC and the reason. */
+static int choose_of(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+                     const struct flyt_place_request *request, struct flyt_place_node *const *places,
+                     struct flyt_node *const *nodes, unsigned count, struct flyt_part *ret_others, char *reason,
+                     size_t reason_bytes)
+{
+    struct flyt_placement placement;
+    int status = flyt_place(places, count, request, &placement, reason, reason_bytes);
+
+    for (unsigned i = 0; !status && i < placement.slot_count; i++)
+        set_other(held, wish, request, i, nodes[placement.node]->cards[placement.slots[i].gpu],
+                  placement.slots[i].sm_count, &placement.slots[i].groups, &ret_others[i]);
+    return status;
+}
+
+/* is_same: of the compute capability that they have; else of any. */
+static int choose_near(const struct flyt_held *held, const struct flyt_migration_wish *wish, bool is_same,
+                       struct flyt_part *ret_others, char *reason, size_t reason_bytes)
+{
+    struct flyt_place_node *const places[] = {&held->node->place};
+    struct flyt_place_request request;
+
+    make_request(held, wish, true, &request);
+    if (!is_same)
+        request.compute_capability = 0;
+    return choose_of(held, wish, &request, places, (struct flyt_node *const[]){held->node}, 1, ret_others, reason,
+                     reason_bytes);
+}
+
+/* On `only`, or, NULL, on any other node that is connected. is_same: as above. */
+static int choose_far(const struct flyt_held *held, const struct flyt_migration_wish *wish, bool is_same,
+                      struct flyt_node *only, struct flyt_part *ret_others, char *reason, size_t reason_bytes)
+{
+    const struct flyt_table *all = &held->cluster->nodes;
+    struct flyt_node **nodes = calloc(all->count + 1, sizeof(struct flyt_node *));
+    struct flyt_place_node **places = calloc(all->count + 1, sizeof(struct flyt_place_node *));
+    struct flyt_place_request request;
+    unsigned count = 0;
+    int status = -ENOMEM;
+
+    for (size_t i = 0; nodes && places && i < all->count; i++) {
+        struct flyt_node *node = all->items[i];
+        if (node == held->node || (only && node != only) || !node->is_registered)
+            continue;
+        nodes[count] = node;
+        places[count++] = &node->place;
+    }
+    make_request(held, wish, false, &request);
+    if (!is_same)
+        request.compute_capability = 0;
+    if (nodes && places && count) {
+        status = choose_of(held, wish, &request, places, nodes, count, ret_others, reason, reason_bytes);
+    } else if (nodes && places) {
+        snprintf(reason, reason_bytes, "%s", only ? "it is not connected" : "no other one is connected");
+        status = -ENOSPC;
+    } else {
+        snprintf(reason, reason_bytes, "the cluster manager has no memory");
+    }
+    free(nodes);
+    free(places);
+    return status;
+}
+
+/* None that was named: one of the same compute capability first, wherever that is. */
+static flyt_status choose_any(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+                              struct flyt_part *ret_others, struct flyt_error *err)
+{
+    bool takes_new = held->node->place.schedule == FLYT_SCHEDULE_ACTIVE;
+    char near[224] = "it takes nothing new", far[224];
+
+    for (int is_same = 1; is_same >= 0; is_same--) {
+        if (takes_new && !choose_near(held, wish, is_same, ret_others, near, sizeof near))
+            return FLYT_STATUS_OK;
+        if (!choose_far(held, wish, is_same, NULL, ret_others, far, sizeof far))
+            return FLYT_STATUS_OK;
+    }
+    return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY,
+                       "VM %s cannot move to another GPU of node %.64s: %s; nor to another node: %s", held->vm_ip,
+                       held->node->key, near, far);
+}
+
+static flyt_status choose_on(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+                             struct flyt_node *node, struct flyt_part *ret_others, struct flyt_error *err)
+{
+    char reason[384];
+
+    for (int is_same = 1; is_same >= 0; is_same--)
+        if (!(node == held->node ? choose_near(held, wish, is_same, ret_others, reason, sizeof reason)
+                                 : choose_far(held, wish, is_same, node, ret_others, reason, sizeof reason)))
+            return FLYT_STATUS_OK;
+    return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "VM %s cannot move to %snode %.64s: %s", held->vm_ip,
+                       node == held->node ? "another GPU of " : "", node->key, reason);
+}
+
+flyt_status flyt_migration_choose_gpus(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+                                       struct flyt_part *ret_others, struct flyt_error *err)
+{
+    struct flyt_place_request request;
+    struct flyt_node *node = NULL;
+    struct flyt_card *card = NULL;
+    flyt_status status = find_target(held, wish->target, &node, &card, err);
+
+    if (status != FLYT_STATUS_OK)
+        return status;
+    if (!node)
+        return choose_any(held, wish, ret_others, err);
+    if (!card)
+        return choose_on(held, wish, node, ret_others, err);
+    make_request(held, wish, node == held->node, &request);
+    if (card == held->parts[0].card)
+        return choose_same(held, wish, &request, ret_others, err);
+    if (node != held->node && !node->is_registered)
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: node not connected", node->key,
+                           flyt_gpu_capacity(card)->index);
+    request.compute_capability = 0; /* the servers there judge */
+    return choose_gpu(held, wish, &request, card, ret_others, err);
+}
+
+/* ---- what goes over the wire in clear ---- */
+
+static bool is_loopback(const char *text)
+{
+    struct in_addr four;
+    struct flyt_url url;
+
+    if (flyt_url_parse(text, NULL, &url))
+        return false;
+    return url.scheme != FLYT_URL_TCP || !strcmp(url.host, "::1") || !strcmp(url.host, "localhost") ||
+           (inet_pton(AF_INET, url.host, &four) == 1 && ntohl(four.s_addr) >> 24 == 127);
+}
+
+bool flyt_migration_is_encrypted(const struct flyt_held *held, const struct flyt_node *node)
+{
+    bool is_here = true;
+
+    if (held->is_encrypted || held->cluster->settings->migration_encryption == FLYT_ENCRYPTION_ALWAYS)
+        return true;
+    for (unsigned i = 0; i < node->data_url_count; i++)
+        is_here &= is_loopback(node->data_urls[i]);
+    return !is_here && held->cluster->settings->migration_encryption == FLYT_ENCRYPTION_AUTO;
+}

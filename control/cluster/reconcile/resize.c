@@ -1,0 +1,846 @@
+/*
+ * Resizing what a VM has: recorded with a revision, checked against what there is, ordered to the node, answered when
+ * the node has taken it and the running servers have switched to their new SMs. One at a time for each VM.
+ *
+ * A resize by FLYT_RESIZE begins with the VM's document, so that after a crash the next manager carries on with it; one
+ * that an operator wrote by hand is there already. Groups that are taken away stay charged until the node says that
+ * nothing runs there, memory until its limit holds. Who wants more SMs than are free, but not more than will be when
+ * other VMs' programs have left theirs, has what there is and gets the others as they become free.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/base/peer.h"
+#include "control/base/size.h"
+#include "control/cluster/io/event.h"
+#include "control/cluster/io/executor.h"
+#include "control/cluster/io/keep.h"
+#include "control/cluster/io/leader.h"
+#include "control/cluster/io/link.h"
+#include "control/cluster/io/measure.h"
+#include "control/cluster/io/reply.h"
+#include "control/cluster/model/allocation.h"
+#include "control/cluster/model/cluster.h"
+#include "control/cluster/model/desired.h"
+#include "control/cluster/model/migration.h"
+#include "control/cluster/model/migration_rules.h"
+#include "control/cluster/model/node.h"
+#include "control/cluster/model/part.h"
+#include "control/cluster/model/resize.h"
+#include "control/cluster/model/share.h"
+#include "control/cluster/model/table.h"
+#include "control/cluster/model/vm.h"
+#include "control/cluster/reconcile/migration.h"
+#include "control/cluster/reconcile/resize.h"
+#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/vm.h"
+#include "control/cluster/reconcile/wish.h"
+#include "control/store/store.h"
+#include "control/store/store_ops.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/error.h"
+#include "rpc/base/log.h"
+
+enum {
+    TIMEOUT_MS = 30000,
+    TIMEOUT_MAX_MS = 600000,
+    GROW_MS = 1000,          /* how often what has become free is given to one VM at most */
+    GROW_REFUSED_MS = 60000, /* after a refusal, by a quota */
+};
+
+struct flyt_resize {
+    struct flyt_cluster *cluster;
+    struct flyt_vm *vm;
+    struct flyt_call *call; /* NULL: answered, or from a document */
+    char who[FLYT_NAME_BYTES_MAX + 1];
+    flyt_set_number sms, memory_bytes, minimum_pct, maximum_pct, window_ms, priority, suspended;
+    bool when_free, force, is_from_document;
+    enum flyt_resize_state state;
+    bool is_late;  /* its time is over */
+    bool migrates; /* the size is had on another GPU: */
+    char *target;  /* this one, or any */
+    flyt_migration_bounds bounds;
+    unsigned stream_count, packing;
+    flyt_status refusal; /* by the node */
+    char refusal_text[512];
+    uint64_t timeout_ms, revision;
+    sd_event_source *timer;
+    struct flyt_resize_size before;
+    cJSON *document_before;
+    /* of the edit of the document */
+    struct flyt_error err;
+    enum flyt_store_result result;
+    int edit_status;
+    char id[2 * FLYT_NAME_BYTES_MAX];
+    bool puts_back;
+    bool is_editing;
+    TAILQ_ENTRY(flyt_resize) entry;
+};
+
+/* What of a VM's document a resize may set. */
+static const struct field {
+    const char *name;
+    size_t offset; /* of its flyt_set_number in struct flyt_resize */
+    double unit;
+    bool is_signed, is_bool;
+} fields[] = {
+    {.name = "compute_units", .offset = offsetof(struct flyt_resize, sms), .unit = 1},
+    {.name = "memory", .offset = offsetof(struct flyt_resize, memory_bytes), .unit = 1073741824.0},
+    {.name = "minimum_share", .offset = offsetof(struct flyt_resize, minimum_pct), .unit = 1},
+    {.name = "maximum_share", .offset = offsetof(struct flyt_resize, maximum_pct), .unit = 1},
+    {.name = "window_ms", .offset = offsetof(struct flyt_resize, window_ms), .unit = 1},
+    {.name = "priority", .offset = offsetof(struct flyt_resize, priority), .unit = 1, .is_signed = true},
+    {.name = "suspended", .offset = offsetof(struct flyt_resize, suspended), .unit = 1, .is_bool = true},
+};
+
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+static void begin(struct flyt_resize *resize);
+static void look(struct flyt_resize *resize);
+
+static void resize_free(struct flyt_resize *resize)
+{
+    sd_event_source_disable_unref(resize->timer);
+    free(resize->target);
+    cJSON_Delete(resize->document_before);
+    free(resize);
+}
+
+/* One that is over goes when the store's thread has it no more. */
+static void let_go(struct flyt_resize *resize)
+{
+    if (resize->state == FLYT_RESIZE_OVER && !resize->is_editing)
+        resize_free(resize);
+}
+
+static void leave(struct flyt_resize *resize)
+{
+    TAILQ_REMOVE(&resize->vm->resizes, resize, entry);
+    resize->state = FLYT_RESIZE_OVER;
+    resize->timer = sd_event_source_disable_unref(resize->timer);
+    let_go(resize);
+}
+
+static void reply(struct flyt_resize *resize, flyt_status status, const char *text)
+{
+    struct flyt_held *held = resize->vm->held;
+    flyt_allocation_use use = {0};
+    static char empty[] = "";
+    flyt_resize_res res = {.outcome = {status, (char *)text}, .revision = resize->revision};
+
+    if (!resize->call)
+        return;
+    if (resize->migrates) {
+        flyt_call_outcome(resize->call, status, "%s",
+                          status == FLYT_STATUS_OK ? "the VM holds no allocation now: the next one has the new size"
+                                                   : text);
+        resize->call = NULL;
+        return;
+    }
+    if (held && held->use_count) {
+        use.id = held->id;
+        use.revision = held->applied_revision;
+        use.outcome = (flyt_outcome){held->use_status, held->use_text ? held->use_text : empty};
+        use.session_count = held->session_count;
+        use.slots.slots_len = held->use_count;
+        use.slots.slots_val = held->uses;
+        res.uses.uses_len = 1;
+        res.uses.uses_val = &use;
+    }
+    flyt_call_reply(resize->call, &res);
+    resize->call = NULL;
+}
+
+/* It has ended, in whatever way; the next one of the VM begins. */
+static void finish(struct flyt_resize *resize, flyt_status status, const char *text)
+{
+    struct flyt_vm *vm = resize->vm;
+
+    reply(resize, status, text);
+    if (vm->held && vm->held->resize == resize)
+        vm->held->resize = NULL;
+    if (status != FLYT_STATUS_OK && status != FLYT_STATUS_TIMEOUT) {
+        if (resize->is_from_document)
+            flyt_vm_set_reason(vm, text);
+        if (vm->held && resize->is_from_document)
+            vm->held->grow_ms = flyt_clock_ms() + GROW_REFUSED_MS;
+        flyt_event_add(resize->cluster, "vm.resize_refused", resize->who, vm->key, NULL, NULL, "%s", text);
+    }
+    leave(resize);
+    if (TAILQ_FIRST(&vm->resizes)) {
+        begin(TAILQ_FIRST(&vm->resizes));
+    } else if (vm->wants_again) {
+        vm->wants_again = false;
+        flyt_resize_wanted(vm);
+    }
+}
+
+/* ---- the VM's document ---- */
+
+static const flyt_set_number *number_of(const struct flyt_resize *resize, unsigned field)
+{
+    return (const flyt_set_number *)((const char *)resize + fields[field].offset);
+}
+
+/* What a resize may set, of a document that was read. */
+static void take_desired(struct flyt_desired *to, const struct flyt_desired *from)
+{
+    to->sm_count = from->sm_count;
+    to->memory_bytes = from->memory_bytes;
+    to->minimum_share_pct = from->minimum_share_pct;
+    to->maximum_share_pct = from->maximum_share_pct;
+    to->window_ms = from->window_ms;
+    to->priority = from->priority;
+    to->is_suspended = from->is_suspended;
+    to->minimum_sms = from->minimum_sms;
+    to->shown = from->shown;
+}
+
+static int edit_document(cJSON **document, void *user, struct flyt_error *err)
+{
+    struct flyt_resize *resize = user;
+
+    if (!*document)
+        return flyt_error_set(err, -ENOENT, "the VM's document has gone meanwhile");
+    if (!resize->puts_back) {
+        cJSON_Delete(resize->document_before);
+        resize->document_before = cJSON_Duplicate(*document, true);
+    }
+    for (unsigned i = 0; i < FIELDS; i++) {
+        const char *name = fields[i].name;
+        const flyt_set_number *number = number_of(resize, i);
+        if (!number->is_set)
+            continue;
+        const cJSON *old = resize->puts_back ? cJSON_GetObjectItemCaseSensitive(resize->document_before, name) : NULL;
+        cJSON_DeleteItemFromObjectCaseSensitive(*document, name);
+        if (resize->puts_back && old)
+            cJSON_AddItemToObject(*document, name, cJSON_Duplicate(old, true));
+        else if (!resize->puts_back && fields[i].is_bool)
+            cJSON_AddBoolToObject(*document, name, number->value != 0);
+        else if (!resize->puts_back)
+            cJSON_AddNumberToObject(*document, name,
+                                    fields[i].is_signed ? (double)(int64_t)number->value
+                                                        : (double)number->value / fields[i].unit);
+    }
+    if (resize->puts_back)
+        return 0;
+    struct flyt_desired desired;
+    int status = flyt_desired_read(*document, err, &desired);
+    if (!status)
+        flyt_desired_free(&desired);
+    return status;
+}
+
+static enum flyt_store_result run_edit(struct flyt_store *store, void *user, struct flyt_error *err)
+{
+    struct flyt_resize *resize = user;
+
+    resize->result = flyt_store_edit(store, "vm_required_resources", resize->id, edit_document, resize, &resize->err,
+                                     &resize->edit_status);
+    *err = resize->err;
+    return resize->result;
+}
+
+static void put_back_done(void *user, int is_cancelled)
+{
+    struct flyt_resize *resize = user;
+    struct flyt_wish *wish = is_cancelled ? NULL : flyt_table_find(&resize->cluster->wishes, resize->id);
+
+    resize->is_editing = false;
+    if (wish && wish->put_back_count)
+        wish->put_back_count--;
+    if (!is_cancelled && resize->result != FLYT_STORE_OK)
+        flyt_warn("vm %s: its document could not be put back after a refused resize: %s", resize->id, resize->err.text);
+    if (is_cancelled)
+        resize_free(resize);
+    else
+        let_go(resize);
+}
+
+/* The wish in the document goes back to what it was; in memory at once, so that its next reading changes nothing. */
+static void put_document_back(struct flyt_resize *resize)
+{
+    struct flyt_desired old;
+
+    if (!resize->document_before || resize->is_from_document || resize->is_editing)
+        return;
+    if (!flyt_desired_read(resize->document_before, NULL, &old)) {
+        take_desired(&resize->vm->desired, &old);
+        flyt_desired_free(&old);
+    }
+    resize->puts_back = true;
+    resize->is_editing = !flyt_keeper_do(resize->cluster->keeper, "resize", run_edit, put_back_done, resize);
+    struct flyt_wish *wish = flyt_table_find(&resize->cluster->wishes, resize->id);
+    if (wish && resize->is_editing)
+        wish->put_back_count++;
+}
+
+static void refuse(struct flyt_resize *resize, flyt_status status, const char *text)
+{
+    put_document_back(resize);
+    finish(resize, status, text);
+}
+
+/* ---- what it makes of the allocation ---- */
+
+/* For events. */
+static cJSON *describe(const struct flyt_held *held, const struct flyt_part *part)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(object, "sms", part->sm_count);
+    cJSON_AddNumberToObject(object, "memory_bytes", (double)part->memory_bytes);
+    flyt_share_add_json(held, object);
+    return object;
+}
+
+static void tell_recorded(const struct flyt_resize *resize, const struct flyt_held *held)
+{
+    const struct flyt_resize_size *before = &resize->before;
+    struct flyt_held old = {.share = before->share,
+                            .isolation = held->isolation,
+                            .priority = before->priority,
+                            .is_suspended = before->is_suspended};
+    cJSON *was = describe(&old, &before->parts[0]), *is = describe(held, &held->parts[0]);
+    char size[FLYT_SIZE_TEXT_BYTES];
+
+    if (held->is_suspended != before->is_suspended)
+        flyt_event_add(resize->cluster, held->is_suspended ? "vm.suspended" : "vm.resumed", resize->who, held->vm_ip,
+                       was, is, "VM %s is %s, revision %" PRIu64, held->vm_ip,
+                       held->is_suspended ? "suspended" : "resumed", held->revision);
+    else
+        flyt_event_add(resize->cluster, "vm.resized", resize->who, held->vm_ip, was, is,
+                       "VM %s: %u SMs and %s on each GPU, revision %" PRIu64, held->vm_ip, held->parts[0].sm_count,
+                       flyt_size_text(held->parts[0].memory_bytes, size), held->revision);
+}
+
+/* The store or the node did not take it: what was before gets a revision of its own, for some of the GPUs' documents,
+ * or the node, may have the one that failed. */
+static void put_back(struct flyt_resize *resize, struct flyt_held *held)
+{
+    flyt_resize_put_back(held, &resize->before);
+    held->revision++;
+    put_document_back(resize);
+}
+
+/* ---- how far it is ---- */
+
+static struct flyt_resize_seen see(const struct flyt_resize *resize)
+{
+    const struct flyt_held *held = resize->vm->held;
+    struct flyt_resize_seen seen = {.is_late = resize->is_late, .is_waited = resize->call != NULL};
+    unsigned sms;
+
+    if (resize->state < FLYT_RESIZE_WRITING)
+        return seen;
+    seen.is_written = held->written_revision >= resize->revision;
+    seen.has_failed = held->failed_revision >= resize->revision;
+    seen.is_answered = held->answered_revision >= resize->revision;
+    seen.answer_error = held->answer_error;
+    seen.is_refused = held->answer_status != FLYT_STATUS_OK;
+    seen.is_applied =
+        held->applied_revision >= resize->revision && held->use_status == FLYT_STATUS_OK && !held->is_ordering;
+    seen.switch_state = flyt_resize_least_switched(held, &resize->before, &sms);
+    seen.is_still = !held->is_suspended || resize->before.is_suspended || flyt_share_is_still(held);
+    seen.is_short = flyt_resize_short_part(held) != NULL;
+    return seen;
+}
+
+static void say_short(struct flyt_resize *resize, const struct flyt_part *part)
+{
+    char reason[128], sentence[256];
+
+    snprintf(reason, sizeof reason, "%u of %u SMs now, the others as other VMs' programs leave them", part->sm_count,
+             part->wanted_sms);
+    snprintf(sentence, sizeof sentence, "recorded at revision %" PRIu64 ": %s", resize->revision, reason);
+    flyt_vm_set_reason(resize->vm, reason);
+    finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+}
+
+static void say_kept(struct flyt_resize *resize, const struct flyt_held *held)
+{
+    char sentence[256];
+    unsigned sms = 0;
+
+    flyt_resize_least_switched(held, &resize->before, &sms);
+    flyt_vm_set_reason(resize->vm, NULL);
+    snprintf(sentence, sizeof sentence,
+             "recorded at revision %" PRIu64 "; running programs keep their %u SMs until they start again",
+             resize->revision, sms);
+    finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+}
+
+static void say_late(struct flyt_resize *resize)
+{
+    char sentence[256];
+
+    snprintf(sentence, sizeof sentence,
+             "recorded at revision %" PRIu64 ", not acknowledged by the node and its servers yet", resize->revision);
+    if (resize->state == FLYT_RESIZE_OVER)
+        finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+    else
+        reply(resize, FLYT_STATUS_TIMEOUT, sentence);
+}
+
+static void say_unreached(struct flyt_resize *resize, const struct flyt_held *held)
+{
+    char sentence[512];
+
+    snprintf(sentence, sizeof sentence,
+             "recorded at revision %" PRIu64 ", not acknowledged: node %s did not answer (%s); it takes hold when "
+             "the node is back",
+             resize->revision, held->node->key, strerror(-held->answer_error));
+    finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+}
+
+static void take_back(struct flyt_resize *resize, struct flyt_held *held)
+{
+    const char *why = held->answer_text ? held->answer_text : "";
+
+    resize->refusal = held->answer_status;
+    snprintf(resize->refusal_text, sizeof resize->refusal_text, "%.400s; revision %" PRIu64 " is taken back",
+             *why ? why : "the node refused", resize->revision);
+    put_back(resize, held);
+    resize->revision = held->revision;
+    flyt_held_write(held, NULL, NULL);
+}
+
+static void give_up(struct flyt_resize *resize, struct flyt_held *held)
+{
+    char sentence[512];
+
+    snprintf(sentence, sizeof sentence, "the store did not take it: %.300s",
+             held->failed_text ? held->failed_text : "");
+    put_back(resize, held);
+    flyt_held_write_and_order(held);
+    finish(resize, FLYT_STATUS_UNAVAILABLE, sentence);
+}
+
+static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
+{
+    struct flyt_held *held = resize->vm->held;
+
+    switch (step) {
+    case FLYT_RESIZE_WAIT:
+    case FLYT_RESIZE_LOOK:
+        break;
+    case FLYT_RESIZE_ORDER:
+        tell_recorded(resize, held);
+        flyt_held_order(held, NULL, NULL);
+        break;
+    case FLYT_RESIZE_PUT_BACK:
+        give_up(resize, held);
+        break;
+    case FLYT_RESIZE_TAKE_BACK:
+        take_back(resize, held);
+        break;
+    case FLYT_RESIZE_SAY_QUEUED:
+        finish(resize, FLYT_STATUS_CONFLICT,
+               "nothing was changed: a resize of the VM before this one waits for the store or the node");
+        break;
+    case FLYT_RESIZE_SAY_UNKNOWN:
+        reply(resize, FLYT_STATUS_TIMEOUT, "whether it will be recorded is not known yet: the store is slow");
+        break;
+    case FLYT_RESIZE_SAY_UNREACHED:
+        say_unreached(resize, held);
+        break;
+    case FLYT_RESIZE_SAY_LATE:
+        say_late(resize);
+        break;
+    case FLYT_RESIZE_SAY_KEPT:
+        flyt_vm_tell(resize->vm, "resized");
+        say_kept(resize, held);
+        break;
+    case FLYT_RESIZE_SAY_SHORT:
+        flyt_vm_tell(resize->vm, "resized");
+        say_short(resize, flyt_resize_short_part(held));
+        break;
+    case FLYT_RESIZE_SAY_DONE:
+        flyt_vm_tell(resize->vm, "resized");
+        flyt_vm_set_reason(resize->vm, NULL);
+        finish(resize, FLYT_STATUS_OK, "");
+        break;
+    case FLYT_RESIZE_SAY_REFUSED:
+        flyt_held_order(held, NULL, NULL);
+        finish(resize, resize->refusal, resize->refusal_text);
+        break;
+    }
+}
+
+static void look(struct flyt_resize *resize)
+{
+    enum flyt_resize_step step;
+
+    do {
+        const struct flyt_resize_seen seen = see(resize);
+        enum flyt_resize_state next;
+        step = flyt_resize_next(resize->state, &seen, &next);
+        bool is_over = next == FLYT_RESIZE_OVER;
+        resize->state = next;
+        do_step(resize, step);
+        if (is_over)
+            return;
+    } while (step != FLYT_RESIZE_WAIT);
+}
+
+void flyt_resize_look(struct flyt_held *held)
+{
+    if (held->resize)
+        look(held->resize);
+}
+
+static int on_timeout(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_resize *resize = user;
+
+    resize->is_late = true;
+    look(resize);
+    return 0;
+}
+
+/* ---- the way of one ---- */
+
+/* It moves to where there is room for it. The migration answers who asked, and ends the resize. */
+static void migrate(struct flyt_resize *resize, struct flyt_held *held)
+{
+    const struct flyt_migration_wish wish = {.target = resize->target,
+                                             .bounds = resize->bounds,
+                                             .stream_count = resize->stream_count,
+                                             .packing = resize->packing,
+                                             .force = resize->force,
+                                             .sm_count = resize->sms.is_set ? (unsigned)resize->sms.value : 0,
+                                             .memory_bytes =
+                                                 resize->memory_bytes.is_set ? resize->memory_bytes.value : 0,
+                                             .who = resize->who};
+    struct flyt_part others[FLYT_SLOTS_MAX];
+    struct flyt_error err = {0};
+
+    flyt_status status = flyt_migration_choose(held, &wish, others, &err);
+    if (status == FLYT_STATUS_OK && flyt_migration_start(held, &wish, others, resize->call)) {
+        status = FLYT_STATUS_UNAVAILABLE;
+        flyt_error_set(&err, -ENOMEM, "the cluster manager has no memory");
+    }
+    if (status != FLYT_STATUS_OK) {
+        refuse(resize, status, err.text);
+        return;
+    }
+    resize->call = NULL;
+    resize->timer = sd_event_source_disable_unref(resize->timer);
+}
+
+void flyt_resize_migrated(struct flyt_held *held, flyt_status status, const char *text)
+{
+    struct flyt_resize *resize = held->resize;
+
+    if (status == FLYT_STATUS_OK)
+        finish(resize, FLYT_STATUS_OK, "");
+    else
+        refuse(resize, status, text);
+}
+
+static void change(struct flyt_resize *resize)
+{
+    struct flyt_held *held = resize->vm->held;
+    const struct flyt_resize_want want = {.sms = resize->sms,
+                                          .memory_bytes = resize->memory_bytes,
+                                          .when_free = resize->when_free,
+                                          .is_forced = resize->force};
+    struct flyt_error err = {0};
+    bool is_change;
+
+    if (!held || !held->is_granted || held->is_leaving) {
+        finish(resize, FLYT_STATUS_OK, "");
+        return;
+    }
+    held->resize = resize;
+    if (resize->migrates) {
+        resize->state = FLYT_RESIZE_MOVING;
+        migrate(resize, held);
+        return;
+    }
+    flyt_resize_keep(held, &resize->before);
+    flyt_status status = flyt_resize_change(held, &want, &resize->before, &is_change, &err);
+    if (status == FLYT_STATUS_QUOTA)
+        flyt_measure_limit(resize->cluster, "quota");
+    if (status != FLYT_STATUS_OK) {
+        refuse(resize, status, err.text);
+        return;
+    }
+    resize->revision = held->revision;
+    if (!is_change && resize->before.when_free == resize->when_free) {
+        const struct flyt_part *part = flyt_resize_short_part(held);
+        if (part)
+            say_short(resize, part);
+        else
+            finish(resize, FLYT_STATUS_OK, "");
+        return;
+    }
+    resize->revision = ++held->revision;
+    resize->state = FLYT_RESIZE_WRITING;
+    flyt_held_write(held, NULL, NULL);
+}
+
+static void take_set(struct flyt_resize *resize)
+{
+    struct flyt_desired *desired = &resize->vm->desired;
+
+    if (resize->sms.is_set)
+        desired->sm_count = (unsigned)resize->sms.value;
+    if (resize->memory_bytes.is_set)
+        desired->memory_bytes = resize->memory_bytes.value;
+    if (resize->minimum_pct.is_set)
+        desired->minimum_share_pct = (int)resize->minimum_pct.value;
+    if (resize->maximum_pct.is_set)
+        desired->maximum_share_pct = (int)resize->maximum_pct.value;
+    if (resize->window_ms.is_set)
+        desired->window_ms = (unsigned)resize->window_ms.value;
+    if (resize->priority.is_set)
+        desired->priority = (int)(int64_t)resize->priority.value;
+    if (resize->suspended.is_set)
+        desired->is_suspended = resize->suspended.value != 0;
+}
+
+static void document_written(void *user, int is_cancelled)
+{
+    struct flyt_resize *resize = user;
+    char sentence[600];
+
+    resize->is_editing = false;
+    if (is_cancelled) {
+        resize_free(resize);
+        return;
+    }
+    if (resize->state == FLYT_RESIZE_OVER) {
+        let_go(resize);
+        return;
+    }
+    if (resize->result == FLYT_STORE_OK && !resize->edit_status) {
+        take_set(resize);
+        change(resize);
+        return;
+    }
+    snprintf(sentence, sizeof sentence, "%s%s",
+             resize->edit_status ? "" : "the store did not take it: ", resize->err.text);
+    finish(resize,
+           resize->edit_status == -EINVAL         ? FLYT_STATUS_INVALID
+           : resize->edit_status                  ? FLYT_STATUS_NOT_FOUND
+           : resize->result == FLYT_STORE_UNKNOWN ? FLYT_STATUS_TIMEOUT
+                                                  : FLYT_STATUS_UNAVAILABLE,
+           sentence);
+}
+
+static void begin(struct flyt_resize *resize)
+{
+    struct flyt_wish *wish = flyt_wish_of(resize->cluster, resize->vm->key);
+
+    if (resize->state != FLYT_RESIZE_QUEUED)
+        return;
+    resize->state = FLYT_RESIZE_EDITING;
+    if (resize->is_from_document) {
+        change(resize);
+        return;
+    }
+    if (!wish) {
+        finish(resize, FLYT_STATUS_CONFLICT, "the VM has no document, or several");
+        return;
+    }
+    snprintf(resize->id, sizeof resize->id, "%s", wish->key);
+    resize->is_editing = !flyt_keeper_do(resize->cluster->keeper, "resize", run_edit, document_written, resize);
+    if (!resize->is_editing)
+        finish(resize, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
+}
+
+static struct flyt_resize *resize_new(struct flyt_vm *vm, const char *who, uint64_t timeout_ms)
+{
+    struct flyt_resize *resize = calloc(1, sizeof *resize);
+
+    if (!resize)
+        return NULL;
+    resize->cluster = vm->cluster;
+    resize->vm = vm;
+    resize->timeout_ms = timeout_ms ? (timeout_ms < TIMEOUT_MAX_MS ? timeout_ms : TIMEOUT_MAX_MS) : TIMEOUT_MS;
+    snprintf(resize->who, sizeof resize->who, "%s", who);
+    if (sd_event_add_time_relative(resize->cluster->event, &resize->timer, CLOCK_MONOTONIC, resize->timeout_ms * 1000,
+                                   0, on_timeout, resize) < 0)
+        resize->timer = NULL;
+    TAILQ_INSERT_TAIL(&vm->resizes, resize, entry);
+    return resize;
+}
+
+void flyt_resize_wanted(struct flyt_vm *vm)
+{
+    struct flyt_held *held = vm->held;
+
+    if (!held || !held->is_granted || held->is_leaving || !flyt_resize_is_wanted(held, vm))
+        return;
+    if (!TAILQ_EMPTY(&vm->resizes) || held->migration || flyt_saving_of(held)) {
+        vm->wants_again = true; /* the one under way has written this document, or it is looked at afterwards */
+        return;
+    }
+    struct flyt_resize *resize = resize_new(vm, "document", TIMEOUT_MS);
+    if (!resize)
+        return;
+    resize->is_from_document = true;
+    resize->sms = (flyt_set_number){true, vm->desired.sm_count};
+    resize->memory_bytes = (flyt_set_number){true, vm->desired.memory_bytes};
+    begin(resize);
+}
+
+static bool can_grow(const struct flyt_held *held, uint64_t now_ms)
+{
+    if (!held->vm || now_ms < held->grow_ms || held->migration || flyt_saving_of(held))
+        return false;
+    for (unsigned i = 0; i < held->part_count; i++)
+        if (held->parts[i].card && flyt_part_can_grow(held, &held->parts[i]))
+            return true;
+    return false;
+}
+
+void flyt_resize_tick(struct flyt_cluster *cluster)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (size_t i = 0; i < cluster->held.count; i++) {
+        struct flyt_held *held = cluster->held.items[i];
+        if (held->resize) {
+            look(held->resize);
+        } else if (can_grow(held, now_ms)) {
+            held->grow_ms = now_ms + GROW_MS;
+            flyt_resize_wanted(held->vm);
+        }
+    }
+}
+
+void flyt_resize_cancel(struct flyt_vm *vm, const char *why)
+{
+    struct flyt_resize *resize, *next;
+
+    if (vm->held)
+        vm->held->resize = NULL;
+    for (resize = TAILQ_FIRST(&vm->resizes); resize; resize = next) {
+        next = TAILQ_NEXT(resize, entry);
+        reply(resize, FLYT_STATUS_CONFLICT, why);
+        leave(resize);
+    }
+}
+
+/* What the VM's document says of its SMs is above all. */
+static bool keeps_minimum(const struct flyt_vm *vm, const flyt_set_number *sms, struct flyt_error *err)
+{
+    if (!sms->is_set || !vm->has_desired || sms->value >= vm->desired.minimum_sms)
+        return true;
+    flyt_error_set(err, -EBUSY,
+                   "VM %s is to have %u SMs at least: `flytctl vm set %s --minimum-sms N` changes that first", vm->key,
+                   vm->desired.minimum_sms, vm->key);
+    return false;
+}
+
+static bool is_size(const flyt_set_number *sms, const flyt_set_number *memory_bytes)
+{
+    return !(sms->is_set && (!sms->value || sms->value > 1 << 20)) &&
+           !(memory_bytes->is_set && (!memory_bytes->value || memory_bytes->value > 1ull << 53));
+}
+
+flyt_status flyt_resize_migrate(struct flyt_vm *vm, const flyt_migrate_args *args, struct flyt_call *call,
+                                struct flyt_error *err)
+{
+    char who[FLYT_NAME_BYTES_MAX + 1];
+
+    if (!is_size(&args->compute_units, &args->memory_bytes)) {
+        flyt_error_set(err, -EINVAL, "a size is at least 1 SM and 1 byte");
+        return FLYT_STATUS_INVALID;
+    }
+    if (!keeps_minimum(vm, &args->compute_units, err))
+        return FLYT_STATUS_CONFLICT;
+    struct flyt_resize *resize = resize_new(vm, flyt_call_who(call, who), TIMEOUT_MS);
+    char *target = strdup(args->target);
+    if (!resize || !target) {
+        if (resize) {
+            TAILQ_REMOVE(&vm->resizes, resize, entry);
+            resize_free(resize);
+        }
+        free(target);
+        flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
+        return FLYT_STATUS_UNAVAILABLE;
+    }
+    resize->call = call;
+    resize->migrates = true;
+    resize->target = target;
+    resize->bounds = args->bounds;
+    resize->stream_count = args->stream_count;
+    resize->packing = args->packing;
+    resize->force = args->force;
+    resize->sms = args->compute_units;
+    resize->memory_bytes = args->memory_bytes;
+    begin(resize);
+    return FLYT_STATUS_OK;
+}
+
+void flyt_serve_resize(struct flyt_call *call, void *data)
+{
+    const flyt_resize_args *args = data;
+    struct flyt_cluster *cluster = flyt_call_cluster(call);
+    struct flyt_error err = {0};
+    char who[FLYT_NAME_BYTES_MAX + 1];
+
+    if (!flyt_lead_may(cluster, call))
+        return;
+    struct flyt_vm *vm = flyt_vm_find(cluster, args->vm, &err);
+    bool names_share = args->minimum_share_pct.is_set || args->maximum_share_pct.is_set;
+    if (!vm) {
+        flyt_call_outcome(call, err.code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND, "%s", err.text);
+        return;
+    }
+    if (!is_size(&args->compute_units, &args->memory_bytes) ||
+        (!args->compute_units.is_set && !args->memory_bytes.is_set && !names_share && !args->window_ms.is_set &&
+         !args->priority.is_set && !args->is_suspended.is_set)) {
+        flyt_call_outcome(
+            call, FLYT_STATUS_INVALID,
+            "a resize names SMs (at least 1), memory (at least 1 byte), a share of the time or a priority");
+        return;
+    }
+    if (!keeps_minimum(vm, &args->compute_units, &err)) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "%s", err.text);
+        return;
+    }
+    if (vm->held && vm->held->migration) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT,
+                          "VM %s moves to another GPU (migration %s, %s): try again when that is over", vm->key,
+                          vm->held->migration->id_text, flyt_migration_phase_name(vm->held->migration->use.phase));
+        return;
+    }
+    if (vm->held && flyt_saving_of(vm->held)) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed (%s): try again when that is over",
+                          vm->key, flyt_saving_of(vm->held)->id_text);
+        return;
+    }
+    if (names_share && vm->held && vm->held->is_granted && !vm->held->share.is_timed) {
+        flyt_call_outcome(
+            call, FLYT_STATUS_CONFLICT,
+            "VM %s has its SMs alone: a share of the time is for SMs that VMs share (vm set --sharing time "
+            "takes hold with its next allocation)",
+            vm->key);
+        return;
+    }
+    struct flyt_resize *resize = resize_new(vm, flyt_call_who(call, who), args->timeout_ms);
+    if (!resize) {
+        flyt_call_fail(call);
+        return;
+    }
+    resize->call = call;
+    resize->sms = args->compute_units;
+    resize->memory_bytes = args->memory_bytes;
+    resize->minimum_pct = args->minimum_share_pct;
+    resize->maximum_pct = args->maximum_share_pct;
+    resize->window_ms = args->window_ms;
+    resize->priority = args->priority;
+    resize->suspended = args->is_suspended;
+    resize->when_free = args->when_free;
+    resize->force = args->force;
+    if (TAILQ_FIRST(&vm->resizes) == resize)
+        begin(resize);
+}

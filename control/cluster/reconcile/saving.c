@@ -1,0 +1,304 @@
+/* The way of a checkpoint or a restore: ordered to its node, followed, and its end (saving.h says how). */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "control/base/peer.h"
+#include "control/cluster/io/reply.h"
+#include "control/cluster/model/allocation.h"
+#include "control/cluster/model/cluster.h"
+#include "control/cluster/model/node.h"
+#include "control/cluster/model/saving.h"
+#include "control/cluster/model/table.h"
+#include "control/cluster/model/text.h"
+#include "control/cluster/model/vm.h"
+#include "control/cluster/reconcile/resize.h"
+#include "control/cluster/reconcile/saving.h"
+
+enum { ASK_MS = 10000 /* a node answers within this how far it is */ };
+
+struct flyt_saving *flyt_saving_new(struct flyt_cluster *cluster, uint64_t id)
+{
+    struct flyt_saving *saving = calloc(1, sizeof *saving);
+
+    if (!saving)
+        return NULL;
+    while (!id)
+        if (getrandom(&id, sizeof id, 0) != sizeof id)
+            id = 0;
+    saving->cluster = cluster;
+    saving->id = saving->use.id = id;
+    saving->use.phase = FLYT_SAVING_PREPARING;
+    saving->started_ms = flyt_wall_ms();
+    snprintf(saving->id_text, sizeof saving->id_text, "%016" PRIx64, id);
+    return saving;
+}
+
+struct flyt_saving *flyt_saving_free(struct flyt_saving *saving)
+{
+    if (!saving)
+        return NULL;
+    if (saving->call)
+        flyt_call_outcome(saving->call, FLYT_STATUS_UNAVAILABLE,
+                          "this cluster manager leads no longer: `flytctl checkpoints` says what has become of it");
+    free(saving);
+    return NULL;
+}
+
+struct flyt_saving *flyt_saving_find(struct flyt_cluster *cluster, uint64_t id)
+{
+    struct flyt_saving *saving = cluster->savings;
+
+    while (saving && saving->id != id)
+        saving = saving->next;
+    return saving;
+}
+
+struct flyt_saving *flyt_saving_of(const struct flyt_held *held)
+{
+    struct flyt_saving *saving = held->cluster->savings;
+
+    while (saving && saving->allocation_id != held->id)
+        saving = saving->next;
+    return saving;
+}
+
+static void unlink_from_list(struct flyt_saving *saving)
+{
+    struct flyt_saving **link = &saving->cluster->savings;
+
+    while (*link != saving)
+        link = &(*link)->next;
+    *link = saving->next;
+}
+
+/* ---- its end ---- */
+
+/* What the VM's document has come to say meanwhile is carried out now. */
+static void catch_up(struct flyt_cluster *cluster, uint64_t allocation_id)
+{
+    struct flyt_held *held = allocation_id ? flyt_held_find(cluster, allocation_id) : NULL;
+    struct flyt_vm *vm = held ? held->vm : NULL;
+
+    if (!vm || vm->held != held || !vm->wants_again || held->migration || !TAILQ_EMPTY(&vm->resizes))
+        return;
+    vm->wants_again = false;
+    flyt_resize_wanted(vm);
+}
+
+/* It is over, and gone. */
+static void end(struct flyt_saving *saving)
+{
+    struct flyt_cluster *cluster = saving->cluster;
+    const uint64_t allocation_id = saving->allocation_id;
+
+    unlink_from_list(saving);
+    saving->ended_ms = flyt_wall_ms();
+    flyt_saving_tell_end(saving);
+    flyt_saving_free(saving);
+    catch_up(cluster, allocation_id);
+}
+
+static void fail(struct flyt_saving *saving, flyt_status status, const char *text)
+{
+    saving->use.phase = FLYT_SAVING_FAILED;
+    saving->use.outcome.status = status;
+    snprintf(saving->reason, sizeof saving->reason, "%s", *text ? text : "the node does not say why");
+    end(saving);
+}
+
+/* Nothing has begun: that is no event, who asked is told. */
+static void refuse(struct flyt_saving *saving, flyt_status status, const char *text)
+{
+    unlink_from_list(saving);
+    if (saving->call)
+        flyt_call_outcome(saving->call, status, "%s", text);
+    saving->call = NULL;
+    const uint64_t allocation_id = saving->allocation_id;
+    struct flyt_cluster *cluster = saving->cluster;
+    flyt_saving_free(saving);
+    catch_up(cluster, allocation_id);
+}
+
+static void look_at_use(struct flyt_saving *saving, const flyt_saving_use *use)
+{
+    saving->use = *use;
+    saving->use.outcome.text = NULL;
+    snprintf(saving->reason, sizeof saving->reason, "%s", use->outcome.text ? use->outcome.text : "");
+    if (use->phase == FLYT_SAVING_DONE)
+        end(saving);
+    else if (use->phase == FLYT_SAVING_FAILED)
+        fail(saving, use->outcome.status ? use->outcome.status : FLYT_STATUS_UNAVAILABLE, use->outcome.text);
+}
+
+/* ---- what the node is asked ---- */
+
+/* Of a call to the node about one: it may be over by the time of the answer. */
+struct asking {
+    struct flyt_cluster *cluster;
+    uint64_t id;
+};
+
+static struct flyt_node *node_of(const struct flyt_saving *saving)
+{
+    return flyt_table_find(&saving->cluster->nodes, saving->node);
+}
+
+static const char *build_of(const struct flyt_saving *saving)
+{
+    const struct flyt_node *node = node_of(saving);
+
+    return node && node->build ? node->build : "?";
+}
+
+static void say_older(const struct flyt_saving *saving, char *text, size_t text_bytes)
+{
+    snprintf(text, text_bytes, "node %s (build %s) makes no checkpoints: it is older than this cluster manager",
+             saving->node, build_of(saving));
+}
+
+/* 0, or a negative errno: the node cannot be asked, and done is not called. */
+static int call_node(struct flyt_saving *saving, bool ask, uint64_t timeout_ms, flyt_call_done_fn done)
+{
+    struct flyt_node *node = node_of(saving);
+    struct asking *asking = node && node->is_registered ? calloc(1, sizeof *asking) : NULL;
+    const flyt_order_checkpoint_args checkpoint = {.epoch = saving->cluster->epoch,
+                                                   .id = saving->id,
+                                                   .ask = ask,
+                                                   .allocation_id = saving->allocation_id,
+                                                   .session_id = saving->session_id,
+                                                   .folder = saving->folder,
+                                                   .leave_running = saving->leaves_running,
+                                                   .full = saving->is_full,
+                                                   .packing = saving->packing,
+                                                   .stop_ms = saving->stop_ms,
+                                                   .timeout_s = saving->timeout_s};
+    const flyt_order_restore_args restore = {.epoch = saving->cluster->epoch,
+                                             .id = saving->id,
+                                             .ask = ask,
+                                             .folder = saving->folder,
+                                             .timeout_s = saving->timeout_s};
+
+    if (!asking)
+        return node && node->is_registered ? -ENOMEM : -ENOTCONN;
+    *asking = (struct asking){saving->cluster, saving->id};
+    int status = flyt_peer_call(node->link->peer, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION,
+                                saving->is_restore ? FLYT_ORDER_RESTORE : FLYT_ORDER_CHECKPOINT,
+                                saving->is_restore ? (xdrproc_t)xdr_flyt_order_restore_args
+                                                   : (xdrproc_t)xdr_flyt_order_checkpoint_args,
+                                saving->is_restore ? (const void *)&restore : (const void *)&checkpoint,
+                                (xdrproc_t)xdr_flyt_saving_res, sizeof(flyt_saving_res), timeout_ms, done, asking);
+    if (status)
+        free(asking);
+    return status;
+}
+
+static void answered(void *user, int status, void *result)
+{
+    struct asking *asking = user;
+    struct flyt_saving *saving = flyt_saving_find(asking->cluster, asking->id);
+    const flyt_saving_res *res = result;
+    char text[512];
+
+    free(asking);
+    if (!saving)
+        return;
+    saving->is_asking = false;
+    if (status == -EPROTO) {
+        say_older(saving, text, sizeof text);
+        fail(saving, FLYT_STATUS_NOT_SUPPORTED, text);
+    } else if (!status && res->outcome.status == FLYT_STATUS_OK) {
+        look_at_use(saving, &res->use);
+    } else if (!status && res->outcome.status == FLYT_STATUS_NOT_FOUND) {
+        snprintf(text, sizeof text,
+                 "node %s does not know what has become of it: its manager was restarted meanwhile; `flytctl sessions` "
+                 "says which programs are in images",
+                 saving->node);
+        fail(saving, FLYT_STATUS_TIMEOUT, text);
+    }
+}
+
+void flyt_saving_ask(struct flyt_saving *saving)
+{
+    if (saving->is_begun && !saving->is_asking)
+        saving->is_asking = !call_node(saving, true, ASK_MS, answered);
+}
+
+/* ---- its beginning ---- */
+
+static void begun(void *user, int status, void *result)
+{
+    struct asking *asking = user;
+    struct flyt_saving *saving = flyt_saving_find(asking->cluster, asking->id);
+    const flyt_saving_res *res = result;
+    char text[768];
+
+    free(asking);
+    if (!saving)
+        return;
+    if (status == -EPROTO) {
+        say_older(saving, text, sizeof text);
+        refuse(saving, FLYT_STATUS_NOT_SUPPORTED, text);
+        return;
+    }
+    if (!status && res->outcome.status != FLYT_STATUS_OK) {
+        snprintf(text, sizeof text, "node %s refused: %.400s", saving->node, res->outcome.text);
+        refuse(saving, res->outcome.status, text);
+        return;
+    }
+    /* Without an answer it may have begun: the node is asked in a moment, or when it is back. */
+    saving->is_begun = true;
+    flyt_saving_tell_begin(saving);
+    flyt_saving_begun_res reply = {
+        .outcome = {FLYT_STATUS_OK, (char *)""}, .id = saving->id, .node = (char *)saving->node};
+    if (saving->call)
+        flyt_call_reply(saving->call, &reply);
+    saving->call = NULL;
+    if (!status)
+        look_at_use(saving, &res->use);
+}
+
+void flyt_saving_start(struct flyt_saving *saving)
+{
+    struct flyt_cluster *cluster = saving->cluster;
+    char text[512];
+
+    saving->next = cluster->savings;
+    cluster->savings = saving;
+    int status = call_node(saving, false, cluster->settings->order_ms, begun);
+    if (!status)
+        return;
+    snprintf(text, sizeof text, "node %s cannot be asked: %s", saving->node, strerror(-status));
+    refuse(saving, FLYT_STATUS_UNAVAILABLE, text);
+}
+
+/* ---- all of them ---- */
+
+void flyt_saving_tick(struct flyt_cluster *cluster)
+{
+    struct flyt_saving *next;
+
+    for (struct flyt_saving *saving = cluster->savings; saving; saving = next) {
+        const struct flyt_node *node = node_of(saving);
+        next = saving->next;
+        if (saving->is_begun && (!node || node->is_fenced))
+            fail(saving, FLYT_STATUS_UNAVAILABLE, "its node was given up");
+        else
+            flyt_saving_ask(saving);
+    }
+}
+
+void flyt_savings_forget(struct flyt_cluster *cluster)
+{
+    struct flyt_saving *saving;
+
+    while ((saving = cluster->savings)) {
+        cluster->savings = saving->next;
+        flyt_saving_free(saving);
+    }
+    cJSON_Delete(cluster->savings_over);
+    cluster->savings_over = NULL;
+}

@@ -1,0 +1,23 @@
+/* VMs: grants to who asks, and those that are reserved. */
+#ifndef FLYT_CLUSTER_RECONCILE_VM_H
+#define FLYT_CLUSTER_RECONCILE_VM_H
+
+#include "control/base/peer.h"
+
+struct flyt_cluster;
+struct flyt_vm;
+
+/* Answers who waits for a grant. status OK: the grant. */
+void flyt_vm_answer(struct flyt_vm *vm, flyt_status status, const char *text);
+/* Tells the client manager what its VM has now. */
+void flyt_vm_tell(struct flyt_vm *vm, const char *reason);
+void flyt_vm_unlinked(struct flyt_vm *vm);
+/* Soon tries again to give what VMs wait for: a node has registered. */
+void flyt_vm_try_soon(struct flyt_cluster *cluster);
+/* Tries it now, and frees those that nothing holds any more; every second. */
+void flyt_vm_tick(struct flyt_cluster *cluster);
+void flyt_serve_vm_attach(struct flyt_call *call, void *args);
+void flyt_serve_vm_report(struct flyt_call *call, void *args);
+void flyt_serve_vm_memory(struct flyt_call *call, void *args);
+
+#endif

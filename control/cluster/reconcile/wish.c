@@ -1,0 +1,400 @@
+/* Desired documents: read regularly, taken over where they changed; and tenants' quotas. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/cluster/io/event.h"
+#include "control/cluster/io/executor.h"
+#include "control/cluster/io/keep.h"
+#include "control/cluster/io/leader.h"
+#include "control/cluster/model/allocation.h"
+#include "control/cluster/model/cluster.h"
+#include "control/cluster/model/desired.h"
+#include "control/cluster/model/quota.h"
+#include "control/cluster/model/table.h"
+#include "control/cluster/model/tenant.h"
+#include "control/cluster/model/text.h"
+#include "control/cluster/model/vm.h"
+#include "control/cluster/reconcile/allocation.h"
+#include "control/cluster/reconcile/resize.h"
+#include "control/cluster/reconcile/vm.h"
+#include "control/cluster/reconcile/wish.h"
+#include "control/store/store.h"
+#include "control/store/store_ops.h"
+#include "rpc/base/error.h"
+#include "rpc/base/log.h"
+
+enum { MEMBER_POLLS = 5 }; /* members are read each so many times: few are removed by hand */
+
+/* Puts it into the list of the VM that it is about; NULL: of none. */
+static void name_vm(struct flyt_wish *wish, struct flyt_vm *vm)
+{
+    if (wish->vm == vm)
+        return;
+    if (wish->vm) {
+        LIST_REMOVE(wish, entry);
+        wish->vm->wish_count--;
+    }
+    wish->vm = vm;
+    if (!vm)
+        return;
+    LIST_INSERT_HEAD(&vm->wishes, wish, entry);
+    vm->wish_count++;
+}
+
+void flyt_wish_free(struct flyt_wish *wish)
+{
+    flyt_desired_free(&wish->desired);
+    name_vm(wish, NULL);
+    cJSON_Delete(wish->document);
+    free((char *)wish->key);
+    free(wish->vm_ip);
+    free(wish);
+}
+
+struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip)
+{
+    struct flyt_vm *vm = flyt_table_find(&cluster->vms, vm_ip);
+
+    return vm && vm->wish_count == 1 ? LIST_FIRST(&vm->wishes) : NULL;
+}
+
+static bool same_text(const char *one, const char *other)
+{
+    return one == other || (one && other && !strcmp(one, other));
+}
+
+/* Whether what is granted has to be changed, or only what a later placement reads. is_same: it was applied before, and
+ * is read again after the manager has written it itself; then the reason that holds against placing it holds on. */
+static void apply(struct flyt_vm *vm, struct flyt_desired *desired, bool is_same)
+{
+    bool is_first = !vm->has_desired;
+    struct flyt_held *held = vm->held;
+
+    if (!is_first && !same_text(vm->desired.tenant, desired->tenant) && held)
+        flyt_info("vm %s: its tenant changes with its next allocation", vm->key);
+    flyt_desired_free(&vm->desired);
+    vm->desired = *desired;
+    memset(desired, 0, sizeof *desired);
+    vm->has_desired = true;
+    vm->is_deleted = false;
+    if (!is_same || is_first || held)
+        flyt_vm_set_reason(vm, NULL);
+    if (!held)
+        return;
+    if (held->is_reserved != vm->desired.is_reserved && held->is_granted) {
+        held->is_reserved = vm->desired.is_reserved;
+        flyt_held_write(held, NULL, NULL);
+    }
+    if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_blocked_idle) {
+        flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
+        flyt_vm_tell(vm, "the VM has a document again");
+    }
+    flyt_resize_wanted(vm);
+}
+
+static void withdraw(struct flyt_vm *vm)
+{
+    if (!vm->has_desired && !vm->held)
+        return;
+    flyt_desired_free(&vm->desired);
+    flyt_desired_init(&vm->desired);
+    vm->has_desired = false;
+    vm->is_deleted = true;
+    flyt_vm_set_reason(vm, "its document was deleted");
+    if (!vm->held)
+        return;
+    vm->held->is_blocked_idle = false;
+    if (vm->held->state == FLYT_ALLOCATION_ACTIVE) {
+        flyt_held_set_state(vm->held, FLYT_ALLOCATION_BLOCKED);
+        flyt_event_add(vm->cluster, "allocation.blocked", "manager", vm->held->id_text, NULL, NULL,
+                       "VM %s has no document any more: running programs go on, new ones are not let in", vm->key);
+    }
+    flyt_vm_tell(vm, "the VM's document was deleted");
+}
+
+/* Looks at all documents of a VM after one of them has changed. */
+static void settle(struct flyt_cluster *cluster, const char *vm_ip, const struct flyt_wish *changed)
+{
+    struct flyt_vm *vm = flyt_table_find(&cluster->vms, vm_ip);
+    struct flyt_wish *wish, *valid = NULL, *other = NULL;
+    char sentence[700];
+
+    if (!vm)
+        return;
+    unsigned count = vm->wish_count;
+    LIST_FOREACH(wish, &vm->wishes, entry)
+    {
+        if (wish != changed)
+            other = wish;
+        if (!wish->is_malformed)
+            valid = wish;
+    }
+    if (!count) {
+        withdraw(vm);
+    } else if (count > 1) {
+        snprintf(sentence, sizeof sentence,
+                 "documents %.255s and %.255s both have vm_ip %s: neither changes anything until one is removed",
+                 changed ? changed->key : "?", other ? other->key : "?", vm_ip);
+        /* Once for what one reading found, also where it found both changed. */
+        if (vm->doubled_poll != cluster->poll_count)
+            flyt_event_add(cluster, "document.doubled", "manager", vm_ip, NULL, NULL, "%s", sentence);
+        vm->doubled_poll = cluster->poll_count;
+        flyt_vm_set_reason(vm, sentence);
+    } else if (valid) {
+        /* The registry keeps the document's fields for this moment only: a copy would be of no use. */
+        if (valid->is_fresh)
+            apply(vm, &valid->desired, valid->is_same);
+        valid->is_fresh = false;
+    }
+}
+
+/* One of two was removed: the other one counts now, and must be read again. */
+static void read_again(struct flyt_cluster *cluster, const char *vm_ip)
+{
+    struct flyt_wish *left = flyt_wish_of(cluster, vm_ip);
+
+    if (left && !left->is_malformed && !left->is_fresh && left->document &&
+        !flyt_desired_read(left->document, NULL, &left->desired)) {
+        left->is_fresh = true;
+        left->is_same = false;
+    }
+}
+
+/* But for what the store and the manager keep in it. */
+static bool same_content(const cJSON *one, const cJSON *other)
+{
+    static const char *const kept[] = {"_id", "revision"};
+    cJSON *copies[] = {cJSON_Duplicate(one, true), cJSON_Duplicate(other, true)};
+
+    for (unsigned i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        cJSON_DeleteItemFromObjectCaseSensitive(copies[0], kept[i]);
+        cJSON_DeleteItemFromObjectCaseSensitive(copies[1], kept[i]);
+    }
+    bool is_same = cJSON_Compare(copies[0], copies[1], true);
+    cJSON_Delete(copies[0]);
+    cJSON_Delete(copies[1]);
+    return is_same;
+}
+
+static int take_document(struct flyt_cluster *cluster, struct flyt_wish *wish, cJSON *document)
+{
+    struct flyt_error err = {0};
+    const char *vm_ip = flyt_desired_vm_ip(document);
+    struct flyt_desired desired;
+    int status = flyt_desired_read(document, &err, &desired);
+
+    wish->is_same = wish->document && !wish->is_malformed && !wish->is_fresh && same_content(wish->document, document);
+    cJSON_Delete(wish->document);
+    wish->document = document;
+    wish->is_malformed = status != 0;
+    if (status) {
+        flyt_event_add(cluster, "document.malformed", "manager", wish->key, NULL, NULL,
+                       "document %s of vm_required_resources changes nothing: %s", wish->key, err.text);
+        if (vm_ip)
+            flyt_text_set(&wish->vm_ip, vm_ip);
+        name_vm(wish, wish->vm_ip ? flyt_vm_get(cluster, wish->vm_ip) : NULL);
+        if (wish->vm)
+            flyt_vm_set_reason(wish->vm, err.text);
+        return status;
+    }
+    flyt_desired_free(&wish->desired);
+    wish->desired = desired;
+    wish->is_fresh = true;
+    name_vm(wish, flyt_vm_get(cluster, desired.vm_ip));
+    return flyt_text_set(&wish->vm_ip, desired.vm_ip);
+}
+
+/* A VM whose documents are to be looked at when all changes have been taken. */
+struct touched {
+    char *vm_ip;
+    const struct flyt_wish *changed; /* NULL: one went, or is another VM's now */
+};
+
+static void touch(struct touched *touched, size_t *count, const char *vm_ip, const struct flyt_wish *changed)
+{
+    char *copy = vm_ip ? strdup(vm_ip) : NULL;
+
+    if (copy)
+        touched[(*count)++] = (struct touched){copy, changed};
+}
+
+static struct flyt_wish *wish_new(struct flyt_cluster *cluster, const char *id)
+{
+    struct flyt_wish *wish = calloc(1, sizeof *wish);
+
+    if (wish && (wish->key = strdup(id)) && !flyt_table_add(&cluster->wishes, wish))
+        return wish;
+    flyt_fail("document %s: no memory to take it over", id);
+    if (wish)
+        flyt_wish_free(wish);
+    return NULL;
+}
+
+/* Touches two VMs at most. */
+static void take_change(struct flyt_cluster *cluster, const struct flyt_change *change, struct touched *touched,
+                        size_t *count)
+{
+    struct flyt_wish *wish = flyt_table_find(&cluster->wishes, change->id);
+    char *old_ip = wish && wish->vm_ip ? strdup(wish->vm_ip) : NULL;
+
+    if (!wish && change->document)
+        wish = wish_new(cluster, change->id);
+    if (wish && change->document) {
+        take_document(cluster, wish, cJSON_Duplicate(change->document, true));
+    } else if (wish) {
+        flyt_table_remove(&cluster->wishes, wish);
+        flyt_wish_free(wish);
+        wish = NULL;
+    }
+    if (old_ip && (!wish || !wish->vm_ip || strcmp(old_ip, wish->vm_ip)))
+        touch(touched, count, old_ip, NULL);
+    if (wish)
+        touch(touched, count, wish->vm_ip, wish);
+    free(old_ip);
+}
+
+/* is_reading: what a reading of the store has found, which may be older than what is known here. */
+static void take_all(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count,
+                     bool is_reading)
+{
+    struct touched *touched = calloc(2 * change_count + 1, sizeof *touched);
+    size_t count = 0;
+
+    if (!touched) {
+        flyt_fail("%zu documents: no memory to take them over", change_count);
+        return;
+    }
+    /* All first: of two that one reading brings for a VM, neither may count for a moment. */
+    for (size_t i = 0; i < change_count; i++) {
+        const struct flyt_wish *wish = flyt_table_find(&cluster->wishes, changes[i].id);
+        /* Read while a refused resize stood in the document: the next reading has what it says again. */
+        if (!is_reading || !wish || !wish->put_back_count)
+            take_change(cluster, &changes[i], touched, &count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!touched[i].changed)
+            read_again(cluster, touched[i].vm_ip);
+        settle(cluster, touched[i].vm_ip, touched[i].changed);
+        free(touched[i].vm_ip);
+    }
+    free(touched);
+}
+
+void flyt_wishes_changed(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count)
+{
+    take_all(cluster, changes, change_count, false);
+}
+
+void flyt_wish_written(struct flyt_cluster *cluster, const char *id, const cJSON *document)
+{
+    struct flyt_change change = {.id = (char *)id, .document = (cJSON *)document};
+
+    if (cluster->is_leader)
+        flyt_wishes_changed(cluster, &change, 1);
+}
+
+/* ---- tenants ---- */
+
+void flyt_tenant_changed(struct flyt_cluster *cluster, const struct flyt_change *change)
+{
+    struct flyt_tenant *tenant = flyt_tenant_get(cluster, change->id);
+    struct flyt_quota quota = cluster->settings->quota;
+    struct flyt_error err = {0};
+
+    if (!tenant)
+        return;
+    if (change->document && flyt_quota_read(change->document, &err, &quota)) {
+        flyt_event_add(cluster, "document.malformed", "manager", change->id, NULL, NULL,
+                       "document %s of tenants changes nothing: %s", change->id, err.text);
+        return;
+    }
+    tenant->quota = quota;
+    tenant->has_document = change->document != NULL;
+}
+
+/* ---- the regular reading ---- */
+
+struct reading {
+    struct flyt_cluster *cluster;
+    uint64_t epoch;
+    bool with_members;
+    enum flyt_store_result result;
+    int status;
+    struct flyt_changes wishes, tenants, members;
+};
+
+static enum flyt_store_result read_one(struct flyt_store *store, const char *collection, struct flyt_watch *watch,
+                                       struct flyt_changes *changes, int *status, struct flyt_error *err)
+{
+    cJSON *documents = NULL;
+    enum flyt_store_result result = flyt_store_list(store, collection, NULL, 0, err, &documents);
+
+    if (result == FLYT_STORE_OK)
+        *status = flyt_watch_compare(watch, documents, changes);
+    else if (result == FLYT_STORE_BROKEN)
+        flyt_fail("store: %s cannot be read: %s", collection, err->text);
+    cJSON_Delete(documents);
+    return result;
+}
+
+static enum flyt_store_result run_reading(struct flyt_store *store, void *user, struct flyt_error *err)
+{
+    struct reading *reading = user;
+    struct flyt_cluster *cluster = reading->cluster; /* its watches only: they belong to this thread */
+
+    reading->result = read_one(store, "tenants", cluster->tenant_watch, &reading->tenants, &reading->status, err);
+    if (reading->result == FLYT_STORE_OK)
+        reading->result =
+            read_one(store, "vm_required_resources", cluster->wish_watch, &reading->wishes, &reading->status, err);
+    if (reading->result == FLYT_STORE_OK && reading->with_members)
+        reading->result = read_one(store, "members", cluster->member_watch, &reading->members, &reading->status, err);
+    return reading->result;
+}
+
+static void reading_done(void *user, int is_cancelled)
+{
+    struct reading *reading = user;
+    struct flyt_cluster *cluster = reading->cluster;
+
+    if (!is_cancelled) {
+        cluster->is_polling = false;
+        /* What was found must be taken over now: the watch has it behind it. Whoever stopped leading meanwhile builds
+         * everything anew, with new watches. */
+        if (cluster->is_leader && reading->epoch == cluster->epoch) {
+            for (size_t i = 0; i < reading->tenants.count; i++)
+                flyt_tenant_changed(cluster, &reading->tenants.items[i]);
+            take_all(cluster, reading->wishes.items, reading->wishes.count, true);
+            for (size_t i = 0; i < reading->members.count; i++)
+                cluster->ops->member_changed(cluster, &reading->members.items[i]);
+            if (reading->result == FLYT_STORE_OK && !reading->status && !flyt_lead_knows_wishes(cluster)) {
+                cluster->read_epoch = cluster->epoch;
+                flyt_vm_try_soon(cluster);
+            }
+        }
+        if (cluster->polls_again)
+            flyt_wish_poll(cluster);
+    }
+    flyt_changes_free(&reading->wishes);
+    flyt_changes_free(&reading->tenants);
+    flyt_changes_free(&reading->members);
+    free(reading);
+}
+
+void flyt_wish_poll(struct flyt_cluster *cluster)
+{
+    if (!cluster->is_leader)
+        return;
+    cluster->polls_again = cluster->is_polling;
+    if (cluster->is_polling)
+        return;
+    struct reading *reading = calloc(1, sizeof *reading);
+    if (!reading)
+        return;
+    reading->cluster = cluster;
+    reading->epoch = cluster->epoch;
+    reading->with_members = cluster->poll_count++ % MEMBER_POLLS == 0;
+    cluster->is_polling = !flyt_keeper_do(cluster->keeper, "poll", run_reading, reading_done, reading);
+    if (!cluster->is_polling)
+        free(reading);
+}

@@ -1,0 +1,137 @@
+/*
+ * Random sequences of everything that can happen to allocations: requests, resizes, documents edited by hand, writes
+ * that fail or of which nobody knows, orders that are refused, lost or late, nodes that go and come back. test_world.c
+ * compares after each step. WORLD_SEED=N WORLD_EVENTS=1 shows one sequence.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "control/cluster/test/test_world.h"
+
+enum { SEQUENCES = 300, STEPS = 150 };
+
+static void request(struct world *world)
+{
+    unsigned vm = world_random(world, WORLD_VMS), sms = 8 + 8 * world_random(world, 7);
+
+    switch (world_random(world, 8)) {
+    case 0:
+        world_attach(world, vm);
+        break;
+    case 1:
+        world_document(world, vm, sms, 1 + world_random(world, 4), world_random(world, 2));
+        break;
+    case 2:
+        world_suspend(world, vm, world_random(world, 2));
+        break;
+    case 3:
+        if (!world_random(world, 4))
+            world_document(world, vm, 0, 0, false);
+        break;
+    case 4:
+        if (!world_random(world, 4))
+            world_end(world, vm);
+        break;
+    default:
+        world_resize(world, vm, world_random(world, 4) ? sms : 0, (1ull + world_random(world, 4)) << 30,
+                     world_random(world, 2), 1 + world_random(world, 8000));
+        break;
+    }
+}
+
+static void step(struct world *world)
+{
+    unsigned node = world_random(world, WORLD_NODES);
+
+    switch (world_random(world, 16)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+        request(world);
+        break;
+    case 4:
+    case 5:
+    case 6:
+    case 7:
+    case 8:
+        world_store(world, true);
+        break;
+    case 9:
+    case 10:
+    case 11:
+        world_answer(world, node, true);
+        break;
+    case 12:
+        world_heartbeat(world, node);
+        break;
+    case 13:
+        world_pass(world, world_random(world, 4000));
+        break;
+    case 14:
+        world_need(world, node, world_random(world, 2) ? 8 * world_random(world, 6) : 0);
+        break;
+    default:
+        if (world_random(world, 3))
+            world_register(world, node, !world_random(world, 4));
+        else
+            world_disconnect(world, node);
+        break;
+    }
+}
+
+static void run(uint64_t seed)
+{
+    struct world *world = world_new(seed);
+
+    for (unsigned i = 0; i < WORLD_VMS; i++)
+        world_document(world, i, 8 + 8 * world_random(world, 4), 1 + world_random(world, 2), world_random(world, 2));
+    for (unsigned i = 0; i < STEPS; i++)
+        step(world);
+    world_settle(world);
+    world_free(world);
+}
+
+static void test_sequences(void **state)
+{
+    const char *seed = getenv("WORLD_SEED"), *count = getenv("WORLD_SEQUENCES");
+    uint64_t last = count ? strtoull(count, NULL, 10) : SEQUENCES;
+
+    if (seed) {
+        run(strtoull(seed, NULL, 10));
+        return;
+    }
+    for (uint64_t i = 1; i <= last; i++) {
+        snprintf((char *)*state, 32, "%llu", (unsigned long long)i);
+        run(i);
+    }
+}
+
+static char current[32];
+
+static int setup(void **state)
+{
+    *state = current;
+    return 0;
+}
+
+/* After a failure too: which sequence it was. */
+static int teardown(void **state)
+{
+    if (*current)
+        print_message("the last sequence was WORLD_SEED=%s\n", current);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_sequences, setup, teardown)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,65 @@
+/*
+ * A cluster manager's decisions in a world of its own: a store, nodes and callers that a test moves step by step, in
+ * any order, on a clock of its own. What decides is the program's code (model, reconcile, the executor, the documents);
+ * the store's thread, connections, timers and the log of events are this file's. After each step the world compares
+ * what the nodes use with what they were ordered, that with what the store has had, and all of it with what there is.
+ */
+#ifndef FLYT_CLUSTER_TEST_WORLD_H
+#define FLYT_CLUSTER_TEST_WORLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "control/cluster/model/cluster.h"
+
+enum {
+    WORLD_NODES = 2,
+    WORLD_GPUS = 2, /* of each node */
+    WORLD_VMS = 5,
+    WORLD_GROUPS = 8, /* of each GPU, of 8 SMs each */
+};
+
+struct world;
+
+/* A seed makes the same world again. */
+struct world *world_new(uint64_t seed);
+/* Everything that waits is told; whoever was not answered by then fails the test. */
+void world_free(struct world *world);
+struct flyt_cluster *world_cluster(struct world *world);
+unsigned world_random(struct world *world, unsigned below);
+struct flyt_vm *world_vm(struct world *world, unsigned i);
+
+/* ---- what callers do; each call is answered exactly once, or world_settle fails ---- */
+
+void world_attach(struct world *world, unsigned vm);
+/* 0: not named. */
+void world_resize(struct world *world, unsigned vm, unsigned sms, uint64_t memory_bytes, bool when_free,
+                  unsigned timeout_ms);
+void world_suspend(struct world *world, unsigned vm, bool is_suspended);
+/* Edits the VM's document by hand; sms 0: deletes it. */
+void world_document(struct world *world, unsigned vm, unsigned sms, unsigned gib, bool is_reserved);
+void world_end(struct world *world, unsigned vm);
+void world_drain(struct world *world, unsigned vm);
+
+/* ---- what happens ---- */
+
+/* The store's thread goes on: takes the next write, or ends the one that it has. may_fail: that may go wrong, and be in
+ * the store all the same. Returns false where it has nothing to do. */
+bool world_store(struct world *world, bool may_fail);
+/* A node looks at the oldest order that it has: takes it, refuses it where its programs need more, or (may_fail) its
+ * answer is lost. Returns false where there is none. */
+bool world_answer(struct world *world, unsigned node, bool may_fail);
+/* A node's programs leave SMs, begin and end; then its heartbeat. */
+void world_heartbeat(struct world *world, unsigned node);
+/* A node's programs need so many SMs at least from now on, which it alone knows; 0: none. */
+void world_need(struct world *world, unsigned node, unsigned sms);
+void world_disconnect(struct world *world, unsigned node);
+/* It registers, if it is not; claims: the first GPU of the other node is said to be its own. */
+void world_register(struct world *world, unsigned node, bool claims);
+/* So much later; what is due by then happens, and the manager looks at everything. */
+void world_pass(struct world *world, uint64_t ms);
+/* Nothing fails any more, and everything comes to its end: no call waits, nothing is queued, and nodes, store and
+ * registry say the same. Fails the test otherwise. */
+void world_settle(struct world *world);
+
+#endif
