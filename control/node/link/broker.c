@@ -270,7 +270,7 @@ static bool try_event(struct flyt_node_server *server, const struct flyt_manager
     struct flyt_node_shared *known;
     const struct flyt_node_server *owner = find_export(server->allocation, question, true, &known);
 
-    if (!owner && server->node->is_rejoining)
+    if (!owner && server->node->is_reattaching)
         return false;
     answer(server, question, owner ? 0 : -ENOENT, NULL, owner ? known->fd : -1);
     return true;
