@@ -152,6 +152,7 @@ static bool make_good(struct flyt_manager_link_message *message, uint32_t kind)
     case FLYT_MANAGER_LINK_MADE:
     case FLYT_MANAGER_LINK_RECORD:
     case FLYT_MANAGER_LINK_VM_MEMORY:
+    case FLYT_MANAGER_LINK_EVENT_EXPORT:
         return true;
     default:
         return false;

@@ -53,15 +53,15 @@ def total(seed, size):
     return str(sum((seed + i) % 2**32 for i in range(count)))
 
 
-OPTIONS = {"gpus": 1, "sms": 64, "memory": "1G"}
+OPTIONS = {"sms": 64, "memory": "1G"}
 VM_MEMORY = "256M"
 
 
-def whole_system(vms=1):
-    system = System(vms=vms, **OPTIONS)
+def whole_system(vms=1, gpus=1):
+    system = System(vms=vms, gpus=gpus, **OPTIONS)
     try:
         for i in range(vms):
-            add_vm(system, i, "--name", "vm%d" % i, "--sessions", 4, sm=16, memory=VM_MEMORY)
+            add_vm(system, i, "--name", "vm%d" % i, "--sessions", 4, "--devices", gpus, sm=16, memory=VM_MEMORY)
     except BaseException:
         system.close()
         raise
@@ -193,6 +193,30 @@ def events_of_those_who_go():
         b.does("synchronize", "destroyed")
         b.does("query", "kept")
         for one in (b, c, stranger):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def from_another_device():
+    """Opening a handle lets the current device reach what is on another one, as cudaDeviceEnablePeerAccess does."""
+    with whole_system(gpus=2) as system:
+        a, b, c = sharers(system, 3)
+        a.does("alloc", "memory", 3 * MIB)
+        a.does("fill", "memory", 17)
+        handle = a.does("handle", "memory")
+        for other in (b, c):
+            other.does("use", 1)
+        c.does("peer", 0)
+        for other in (b, c):
+            other.does("open", "memory", handle)
+            other.is_refused("CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer", 0)
+            expect_equal(other.does("sum", "memory"), total(17, 3 * MIB), other.name, "by a kernel of device 1")
+        b.does("fill", "memory", 2**32 - 3)
+        for other in (a, c):
+            expect_equal(other.does("sum", "memory"), total(2**32 - 3, 3 * MIB), other.name)
+        for one in (b, c, a):
+            one.does("free", "memory")
             one.ends()
         is_idle(system)
 

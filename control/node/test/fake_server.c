@@ -29,6 +29,11 @@
  *   mute 0|1                                  1: STOP is not answered; 0: now it is
  *   state                                     "sequence libraries" that came with STATE; "no"
  *   go_on                                     its client has made its objects again: answered when that is told
+ *   export TOKEN ID | import TOKEN            that memory for others | of another session: what came of it, and of
+ *                                             memory its bytes and first word
+ *   unexport TOKEN                            memory or an event
+ *   imported 0 | unimport 0                   what it was given last: tells it once more | lets go of it
+ *   export_event TOKEN NUMBER | import_event TOKEN   a page with that first word
  *   die | quit                                by SIGKILL | after RETURN
  *   hang_up                                   its link ends, as that of a process that takes its time to end
  *   relink COUNT SLOT BYTES                   so many extents, from id 1 on, are the last that it tells; then it comes
@@ -279,6 +284,10 @@ static uint32_t dispatch(struct fake *fake)
         on_share(fake, count ? take_board(fds) : -1);
     if (kind == FLYT_MANAGER_LINK_SHARE)
         count = 0;
+    if (kind == FLYT_MANAGER_LINK_BROKERED) {
+        fake_broker_hear(fake, count ? fds[0] : -1);
+        count = 0;
+    }
     if (kind >= FLYT_MANAGER_LINK_MOVE && kind <= FLYT_MANAGER_LINK_TAKE_BACK) {
         fake_move_hear(fake, fds, count);
         count = 0;
@@ -427,7 +436,7 @@ static void obey(struct fake *fake, const char *line)
     sscanf(line, "%31s %" SCNu64 " %" SCNu64 " %" SCNu64, word, &a, &b, &c);
     struct flyt_ledger *ledger = fake->ledgers[a < FLYT_SLOTS_MAX ? a : 0];
     fake->sequence++;
-    if (fake_move_obey(fake, word, a, b))
+    if (fake_move_obey(fake, word, a, b) || fake_broker_obey(fake, word, a, b))
         return;
     if (!strcmp(word, "charge")) {
         fake_answer_number(fake, flyt_ledger_charge(ledger, fake->session.server_id, b));

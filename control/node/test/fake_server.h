@@ -1,7 +1,7 @@
 /*
- * What the files of the server without CUDA share, which fake_server.c describes: fake_move.c is the server that is
- * left, fake_send.c what it sends to another node, fake_target.c the one where a session goes on, fake_receive.c that
- * for one which comes from another node.
+ * What the files of the server without CUDA share, which fake_server.c describes: fake_broker.c is what it shares,
+ * fake_move.c is the server that is left, fake_send.c what it sends to another node, fake_target.c the one where a
+ * session goes on, fake_receive.c that for one which comes from another node.
  */
 #ifndef FLYT_NODE_FAKE_SERVER_H
 #define FLYT_NODE_FAKE_SERVER_H
@@ -66,6 +66,7 @@ struct fake {
         uint64_t error_count;
         struct flyt_manager_link_awaited awaited;
     } received;
+    struct flyt_manager_link_shared imported; /* the last memory that it was given of another session's */
     char line[512];
     size_t line_bytes;
 };
@@ -84,6 +85,13 @@ unsigned fake_count_extents(const struct fake *fake);
 void fake_say_use(struct fake *fake);
 /* Of the record in fake->message. */
 void fake_answer_handshake(struct fake *fake);
+
+/* ---- fake_broker.c ---- */
+
+/* BROKERED in fake->message. fd is taken over; -1: none. */
+void fake_broker_hear(struct fake *fake, int fd);
+/* A line of its client that has to do with sharing. False: it has not. */
+bool fake_broker_obey(struct fake *fake, const char *word, uint64_t token, uint64_t number);
 
 /* ---- fake_move.c ---- */
 

@@ -9,6 +9,7 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/virtual.h"
 #include "cpu/client/ipc/token.h"
@@ -75,6 +76,42 @@ struct flyt_ipc_pointer flyt_ipc_pointer_find(CUdeviceptr address)
         pointer.handle_types = 0;
     }
     return pointer;
+}
+
+/* ---- closing ---- */
+
+/* Takes it out of the books: it is the caller's. */
+static void remove_locked(struct opened **link)
+{
+    struct opened *gone = *link;
+    *link = gone->next;
+    flyt_range_remove(gone->address, FLYT_RANGE_IMPORTED, NULL);
+}
+
+static CUresult close_one(CUdeviceptr address)
+{
+    pthread_mutex_lock(&books.mutex);
+    struct opened **link = &books.first;
+    while (*link && (*link)->address != address)
+        link = &(*link)->next;
+    struct opened *one = *link;
+    bool is_last = one && !--one->count;
+    if (is_last)
+        remove_locked(link);
+    pthread_mutex_unlock(&books.mutex);
+    if (!is_last)
+        return one ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_ipc_import_end(one->import_id, true);
+    free(one);
+    return result;
+}
+
+CUresult flyt_ipc_close(CUdeviceptr address)
+{
+    CUresult result = flyt_client_enter_release();
+    if (!result && !flyt_ipc_is_supported())
+        result = flyt_not_supported("IPC handle without a node manager (cuIpcCloseMemHandle)");
+    return result ? result : close_one(address);
 }
 
 /* ---- opening ---- */
@@ -145,6 +182,16 @@ static CUresult open(const struct content *content, uint64_t context_id, CUdevic
     return result;
 }
 
+/* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: the current context's device reaches the memory, as by cuCtxEnablePeerAccess. */
+static CUresult enable_access(int device, CUdeviceptr address)
+{
+    struct flyt_range range;
+    if (!flyt_range_find(address, &range) || range.device == device)
+        return CUDA_SUCCESS;
+    CUresult result = flyt_device_peer_enable(range.device, 0);
+    return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
+}
+
 CUresult flyt_ipc_open(const CUipcMemHandle *handle, unsigned flags, CUdeviceptr *ret_address)
 {
     struct content content;
@@ -165,42 +212,19 @@ CUresult flyt_ipc_open(const CUipcMemHandle *handle, unsigned flags, CUdeviceptr
         return CUDA_ERROR_INVALID_VALUE;
     if (flyt_ipc_is_own(content.token))
         return CUDA_ERROR_INVALID_CONTEXT;
+    CUdeviceptr address;
     pthread_mutex_lock(&books.mutex);
-    bool is_open = open_again_locked(&content, ret_address);
+    bool is_open = open_again_locked(&content, &address);
     pthread_mutex_unlock(&books.mutex);
-    return is_open ? CUDA_SUCCESS : open(&content, context_id, ret_address);
-}
-
-/* ---- closing ---- */
-
-/* Takes it out of the books: it is the caller's. */
-static void remove_locked(struct opened **link)
-{
-    struct opened *gone = *link;
-    *link = gone->next;
-    flyt_range_remove(gone->address, FLYT_RANGE_IMPORTED, NULL);
-}
-
-CUresult flyt_ipc_close(CUdeviceptr address)
-{
-    CUresult result = flyt_client_enter_release();
-    if (!result && !flyt_ipc_is_supported())
-        result = flyt_not_supported("IPC handle without a node manager (cuIpcCloseMemHandle)");
+    if (!is_open)
+        result = open(&content, context_id, &address);
     if (result)
         return result;
-    pthread_mutex_lock(&books.mutex);
-    struct opened **link = &books.first;
-    while (*link && (*link)->address != address)
-        link = &(*link)->next;
-    struct opened *one = *link;
-    bool is_last = one && !--one->count;
-    if (is_last)
-        remove_locked(link);
-    pthread_mutex_unlock(&books.mutex);
-    if (!is_last)
-        return one ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    result = flyt_ipc_import_end(one->import_id, true);
-    free(one);
+    result = enable_access(device, address);
+    if (result)
+        close_one(address);
+    else
+        *ret_address = address;
     return result;
 }
 

@@ -17,7 +17,8 @@
 /* cuIpcGetMemHandle: of what cuMemAlloc has made. The handles of one allocation are alike. */
 FLYT_API CUresult flyt_ipc_get_handle(CUdeviceptr address, CUipcMemHandle *ret_handle);
 /* cuIpcOpenMemHandle: the allocation, from its beginning on; opened again, at the same address.
- * CUDA_ERROR_INVALID_CONTEXT: in the process that has it. */
+ * CUDA_ERROR_INVALID_CONTEXT: in the process that has it. Where the memory is on another device than the current one,
+ * that one reaches it from now on, as by cuCtxEnablePeerAccess; CUDA_ERROR_PEER_ACCESS_UNSUPPORTED: it cannot. */
 FLYT_API CUresult flyt_ipc_open(const CUipcMemHandle *handle, unsigned flags, CUdeviceptr *ret_address);
 /* cuIpcCloseMemHandle: closed as often as it was opened, it goes. */
 FLYT_API CUresult flyt_ipc_close(CUdeviceptr address);

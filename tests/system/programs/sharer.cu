@@ -10,6 +10,7 @@
 //   make_pool PATH | receive_pool PATH     a pool: sends its descriptor | receives it
 //   take NAME BYTES | pointer NAME         of the pool that was made | as data, in hexadecimal digits
 //   accept NAME DATA                       what another process has taken of it
+//   use DEVICE | peer DEVICE               makes it the current one | lets the current one reach its memory
 //   left                                   free bytes, as cudaMemGetInfo says
 //   hold | let_go                          the stream stands still from there on | and goes on
 //   fill_later NAME SEED                   as fill, and does not wait for it
@@ -262,6 +263,10 @@ static CUresult carry_out(const std::string &verb, const std::string &name, cons
     CUresult result = carry_out_event(verb, name, word, answer);
     if (result != CUDA_ERROR_UNKNOWN)
         return result;
+    if (verb == "use")
+        return (CUresult)cudaSetDevice(atoi(name.c_str()));
+    if (verb == "peer")
+        return (CUresult)cudaDeviceEnablePeerAccess(atoi(name.c_str()), 0);
     if (verb == "hold") {
         is_open = 0;
         return cuLaunchHostFunc(0, stand_still, NULL);
