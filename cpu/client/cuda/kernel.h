@@ -43,6 +43,18 @@ FLYT_API CUresult flyt_kernel_launch(const struct flyt_launch *launch);
  * CUDA_ERROR_INVALID_VALUE (cudaErrorInvalidConfiguration). CUDA_SUCCESS or CUDA_ERROR_INVALID_VALUE. */
 FLYT_API CUresult flyt_kernel_check_dimensions(const unsigned grid[3], const unsigned block[3]);
 
+/*
+ * Launches in steps (cuFuncSetBlockShape, cuFuncSetSharedSize, cuParamSetSize, cuParamSetv, cuLaunchGridAsync), which
+ * CUDA has deprecated: what is set stays for all launches of the function that come later, of whatever thread.
+ * CUDA_ERROR_INVALID_HANDLE; CUDA_ERROR_INVALID_VALUE: a dimension is not above 0 or was not set, the place is beyond
+ * what parameters may take, NULL; CUDA_ERROR_OUT_OF_MEMORY; what flyt_kernel_launch returns.
+ */
+FLYT_API CUresult flyt_steps_block(CUfunction function, int x, int y, int z);
+FLYT_API CUresult flyt_steps_shared(CUfunction function, unsigned bytes);
+FLYT_API CUresult flyt_steps_size(CUfunction function, unsigned bytes);
+FLYT_API CUresult flyt_steps_put(CUfunction function, int offset_bytes, const void *data, unsigned bytes);
+FLYT_API CUresult flyt_steps_launch(CUfunction function, int width, int height, CUstream stream);
+
 /* cuFuncGetName: owned by the library until the kernel's library is unloaded. */
 FLYT_API CUresult flyt_kernel_name(CUfunction function, const char **ret_name);
 /* Size and place of parameter `index` in the parameter buffer. Either result may be NULL. CUDA_ERROR_INVALID_VALUE: no

@@ -2,6 +2,7 @@
  * The launch path: checks that the driver makes at once, the parameters laid out straight into the call's buffer, one
  * one-way call. No lock, no allocation (but for parameters above PARAMS_ON_STACK_BYTES).
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cpu/client/bulk/arena.h"
@@ -391,5 +392,126 @@ CUresult flyt_launch_take(const struct flyt_launch *launch, struct flyt_launch_t
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     free(owned);
+    return result;
+}
+
+/* ---- launches in steps ---- */
+
+/* What a function's next launch will have, for all threads. Functions of old programs that use this are few. */
+struct steps {
+    struct steps *next;
+    CUfunction function;
+    unsigned block[3], shared_bytes, param_bytes;
+    char params[FLYT_PARAM_BYTES_MAX];
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    struct steps *first;
+} stepped = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* CUDA_SUCCESS: the mutex is held. */
+static CUresult begin_step(CUfunction function, struct steps **ret_steps)
+{
+    struct flyt_kernel *kernel;
+    uint64_t context_id;
+    int device;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_context_get(&context_id, &device);
+    if (!result)
+        result = flyt_kernel_get(function, &kernel);
+    if (result)
+        return result;
+    pthread_mutex_lock(&stepped.mutex);
+    struct steps *one = stepped.first;
+    while (one && one->function != function)
+        one = one->next;
+    if (!one && (one = calloc(1, sizeof *one))) {
+        one->function = function;
+        one->next = stepped.first;
+        stepped.first = one;
+    }
+    *ret_steps = one;
+    if (!one)
+        pthread_mutex_unlock(&stepped.mutex);
+    return one ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult end_step(CUresult result)
+{
+    pthread_mutex_unlock(&stepped.mutex);
+    return result;
+}
+
+CUresult flyt_steps_block(CUfunction function, int x, int y, int z)
+{
+    struct steps *steps;
+    CUresult result = begin_step(function, &steps);
+    if (result)
+        return result;
+    if (x <= 0 || y <= 0 || z <= 0)
+        return end_step(CUDA_ERROR_INVALID_VALUE);
+    const unsigned block[3] = {(unsigned)x, (unsigned)y, (unsigned)z};
+    memcpy(steps->block, block, sizeof block);
+    return end_step(CUDA_SUCCESS);
+}
+
+CUresult flyt_steps_shared(CUfunction function, unsigned bytes)
+{
+    struct steps *steps;
+    CUresult result = begin_step(function, &steps);
+    if (result)
+        return result;
+    steps->shared_bytes = bytes;
+    return end_step(CUDA_SUCCESS);
+}
+
+CUresult flyt_steps_size(CUfunction function, unsigned bytes)
+{
+    struct steps *steps;
+    CUresult result = begin_step(function, &steps);
+    if (result)
+        return result;
+    if (bytes > sizeof steps->params)
+        return end_step(CUDA_ERROR_INVALID_VALUE);
+    steps->param_bytes = bytes;
+    return end_step(CUDA_SUCCESS);
+}
+
+CUresult flyt_steps_put(CUfunction function, int offset_bytes, const void *data, unsigned bytes)
+{
+    struct steps *steps;
+    CUresult result = begin_step(function, &steps);
+    if (result)
+        return result;
+    if (offset_bytes < 0 || !data || bytes > sizeof steps->params ||
+        (unsigned)offset_bytes > sizeof steps->params - bytes)
+        return end_step(CUDA_ERROR_INVALID_VALUE);
+    memcpy(steps->params + offset_bytes, data, bytes);
+    return end_step(CUDA_SUCCESS);
+}
+
+CUresult flyt_steps_launch(CUfunction function, int width, int height, CUstream stream)
+{
+    struct steps *steps;
+    CUresult result = begin_step(function, &steps);
+    if (result)
+        return result;
+    struct steps *copy = malloc(sizeof *copy);
+    if (copy)
+        *copy = *steps;
+    end_step(CUDA_SUCCESS);
+    if (!copy)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct flyt_launch launch = {.function = function,
+                                 .grid = {(unsigned)width, (unsigned)height, 1},
+                                 .dynamic_shared_bytes = copy->shared_bytes,
+                                 .stream = stream,
+                                 .param_buffer = copy->params,
+                                 .param_buffer_bytes = copy->param_bytes};
+    memcpy(launch.block, copy->block, sizeof launch.block);
+    result = width > 0 && height > 0 ? flyt_kernel_launch(&launch) : CUDA_ERROR_INVALID_VALUE;
+    free(copy);
     return result;
 }
