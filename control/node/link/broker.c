@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/model/allocation.h"
 #include "control/node/link/server_control.h"
+#include "control/node/model/allocation.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 
