@@ -1,13 +1,4 @@
 #include "control/node/runtime.h"
-#include "control/node/process/uids.h"
-#include "control/node/model/server.h"
-#include "control/node/link/broker.h"
-#include "control/node/memory/extent.h"
-#include "control/node/ops/sessions.h"
-#include "control/node/state/departed.h"
-#include "control/node/ops/grant.h"
-
-#include "control/node/model/node.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -19,34 +10,42 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/memory/charge.h"
-#include "control/node/ops/checkpoint.h"
-#include "control/node/model/tombstones.h"
-#include "control/node/link/fault.h"
+#include "control/node/attach/attach.h"
 #include "control/node/attach/listener.h"
-#include "control/node/link/groups.h"
-#include "control/node/process/images.h"
-#include "control/node/process/libraries.h"
-#include "control/node/process/vm_device.h"
-#include "control/node/state/killed.h"
-#include "control/node/ops/session_load.h"
-#include "control/node/ops/migration.h"
-#include "control/node/ops/disk.h"
-#include "control/node/ops/image_publish.h"
-#include "control/node/ops/migration_switch.h"
-#include "control/node/uplink/order.h"
 #include "control/node/attach/pool.h"
-#include "control/node/ops/receive.h"
-#include "control/node/ops/restore.h"
-#include "control/node/ops/replace.h"
-#include "control/node/ops/send.h"
+#include "control/node/link/broker.h"
+#include "control/node/link/fault.h"
+#include "control/node/link/groups.h"
 #include "control/node/link/server.h"
 #include "control/node/link/share.h"
-#include "control/node/process/spawn.h"
-#include "control/node/ops/checkpointed_sessions.h"
-#include "control/node/ops/restore_check.h"
+#include "control/node/memory/charge.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/allocation.h"
+#include "control/node/model/server.h"
+#include "control/node/model/tombstones.h"
 #include "control/node/model/writer.h"
+#include "control/node/ops/checkpoint.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/disk.h"
+#include "control/node/ops/grant.h"
+#include "control/node/ops/image_publish.h"
+#include "control/node/ops/migration.h"
+#include "control/node/ops/migration_switch.h"
+#include "control/node/ops/ops.h"
+#include "control/node/ops/receive.h"
+#include "control/node/ops/replace.h"
+#include "control/node/ops/restore.h"
+#include "control/node/ops/send.h"
+#include "control/node/ops/session_load.h"
+#include "control/node/ops/sessions.h"
+#include "control/node/process/images.h"
+#include "control/node/process/libraries.h"
+#include "control/node/process/spawn.h"
+#include "control/node/process/uids.h"
+#include "control/node/process/vm_device.h"
+#include "control/node/state/departed.h"
+#include "control/node/state/killed.h"
+#include "control/node/uplink/order.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -256,23 +255,19 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
 {
     struct flyt_node_mps *mps = node->mps;
 
-    *node = (struct flyt_node){
-        .event = event, .daemon = daemon, .settings = settings, .link_fd = -1, .local_fd = -1, .mps = mps};
+    *node = (struct flyt_node){.event = event, .daemon = daemon, .settings = settings, .mps = mps};
     node->started_ms = flyt_clock_ms();
     node->client_lost_s = (unsigned)(settings->client_lost_ms / 1000);
-    node->replace_ms = FLYT_NODE_REPLACE_S * 1000;
-    node->hold_ms = FLYT_NODE_HOLD_MS;
-    node->switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
-    node->whole_ms = FLYT_NODE_MOVE_WHOLE_MS;
-    node->restore_check_warm_ms = FLYT_NODE_RESTORE_CHECK_WARM_MS;
-    node->disk_left_max = FLYT_NODE_DISK_LEFT_MAX;
-    node->disk_left_all_max = FLYT_NODE_DISK_LEFT_ALL_MAX;
     if (hooks)
         node->hooks = *hooks;
     node->allocation_ends = allocation_ends;
     node->session_ops = &flyt_node_sessions;
     node->operations = flyt_node_operations;
-    int status = flyt_node_events_init(node, subscribers);
+    int status = flyt_node_ops_new(node);
+    if (!status)
+        status = flyt_node_attach_new(node);
+    if (!status)
+        status = flyt_node_events_init(node, subscribers);
     if (status)
         return flyt_error_set(err, status, "no memory");
     status = flyt_node_writer_new(node, event, &node->writer);
@@ -306,23 +301,26 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
 void flyt_node_fini(struct flyt_node *node)
 {
     node->hooks = (struct flyt_node_hooks){0};
-    if (node->settings) {
-        flyt_node_receives_save(node);
-        flyt_node_writer_flush(node->writer);
-        flyt_node_listener_close(node);
-        flyt_node_pool_fini(node);
-        flyt_node_faults_fini(node);
+    if (!node->ops || !node->attach) { /* nothing else has begun */
+        flyt_node_attach_free(node);
+        flyt_node_ops_free(node);
+        return;
     }
+    flyt_node_receives_save(node);
+    flyt_node_writer_flush(node->writer);
+    flyt_node_listener_close(node);
+    flyt_node_pool_fini(node);
+    flyt_node_faults_fini(node);
     flyt_node_events_fini(node);
     flyt_node_libraries_free(node);
     flyt_node_vm_devices_free(node);
     flyt_node_reattach_fini(node);
-    sd_event_source_disable_unref(node->link_source);
-    sd_event_source_disable_unref(node->link_pause);
+    sd_event_source_disable_unref(node->ops->link_source);
+    sd_event_source_disable_unref(node->ops->link_pause);
     sd_event_source_disable_unref(node->reattach_timer);
-    if (node->link_fd >= 0 && !node->daemon)
+    if (node->ops->link_fd >= 0 && !node->daemon)
         unlink(node->link_path);
-    flyt_close(node->settings ? node->link_fd : -1);
+    flyt_close(node->ops->link_fd);
     flyt_node_migrations_fini(node);
     flyt_node_checkpoints_fini(node);
     flyt_node_image_publish_fini(node);
@@ -347,4 +345,6 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_gpus_fini(&node->gpus);
     flyt_node_cgroups_close(&node->cgroups);
     flyt_node_uids_fini(&node->uids);
+    flyt_node_attach_free(node);
+    flyt_node_ops_free(node);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/attach/attach.h"
 #include "control/node/attach/pool.h"
 #include "control/node/test/test_node.h"
 
@@ -78,7 +79,7 @@ static void test_an_end_that_is_not_known_yet(void **state)
 
     struct test_program first = fill(test, &wish);
     pid_t pid = test_node_server(test, &first)->pid;
-    test->node.hold_ms = TEST_LONG_MS;
+    test->node.attach->hold_ms = TEST_LONG_MS;
     assert_int_equal(kill(pid, SIGSTOP), 0);
     close(first.fd);
     struct test_program second = knock(test, &wish);
@@ -97,7 +98,7 @@ static void test_nobody_ends(void **state)
     struct test_wish wish;
 
     struct test_program first = fill(test, &wish);
-    test->node.hold_ms = 100;
+    test->node.attach->hold_ms = 100;
     is_refused(test, &wish, FULL);
     assert_int_equal(test->node.held_count, 0);
     test_program_say(test, &first, "groups 0", "0000000f");
@@ -116,7 +117,7 @@ static void test_an_end_that_takes_its_time(void **state)
     struct test_wish wish;
 
     struct test_program first = fill(test, &wish);
-    test->node.hold_ms = 0;
+    test->node.attach->hold_ms = 0;
     is_refused(test, &wish, FULL);
     test_program_say(test, &first, "hang_up", "0");
     test_node_until(test, is_dying, &first, "that is seen");
@@ -140,7 +141,7 @@ static void test_an_end_that_is_told(void **state)
     struct test_wish wish;
 
     struct test_program first = fill(test, &wish);
-    test->node.hold_ms = 0;
+    test->node.attach->hold_ms = 0;
     test_program_say(test, &first, "ending", "0");
     test_node_until(test, is_ending, &first, "that is heard");
     struct test_program second = knock(test, &wish);
@@ -156,7 +157,7 @@ static void test_one_that_hangs_up(void **state)
     struct test_wish wish;
 
     struct test_program first = fill(test, &wish);
-    test->node.hold_ms = TEST_LONG_MS;
+    test->node.attach->hold_ms = TEST_LONG_MS;
     struct test_program impatient = knock(test, &wish), second = knock(test, &wish);
     close(impatient.fd);
     until_held(test, 1);
@@ -175,7 +176,7 @@ static void test_many(void **state)
 
     struct test_program first = fill(test, &wish);
     test_node_grant(test, &test_other);
-    test->node.hold_ms = TEST_LONG_MS;
+    test->node.attach->hold_ms = TEST_LONG_MS;
     for (unsigned i = 0; i < FLYT_NODE_HELD_MAX; i++)
         held[i] = knock(test, &wish);
     is_refused(test, &wish, FULL);
@@ -205,7 +206,7 @@ static void test_their_order(void **state)
     test->settings.warm = warm;
     flyt_node_pool_fill(&test->node);
     test_node_until(test, are_warm, &warm, "a warm server for each");
-    test->node.hold_ms = TEST_LONG_MS;
+    test->node.attach->hold_ms = TEST_LONG_MS;
     for (unsigned i = 0; i < MANY; i++)
         held[i] = knock(test, &wish);
     close(first.fd);
@@ -230,7 +231,7 @@ static void test_what_holds_meanwhile(void **state)
     test->settings.vm_attach_burst = 2;
     test->settings.vm_attach_rate = 0;
     struct test_program first = fill(test, &wish);
-    test->node.hold_ms = TEST_LONG_MS;
+    test->node.attach->hold_ms = TEST_LONG_MS;
     struct test_program second = knock(test, &wish), third = knock(test, &wish);
     /* A place that an order makes is as good as one that was left. */
     wish.revision = wish.sessions_max = 2;
@@ -263,9 +264,9 @@ static void test_client_slots(void **state)
     test_node_grant(test, &test_other);
     test->settings.client_slots = test->settings.warm + 1;
     struct test_program first = fill(test, &wish);
-    test->node.hold_ms = 0;
+    test->node.attach->hold_ms = 0;
     is_refused(test, &test_other, "client slots");
-    test->node.hold_ms = TEST_LONG_MS;
+    test->node.attach->hold_ms = TEST_LONG_MS;
     struct test_program second = knock(test, &test_other);
     close(first.fd);
     test_node_hear(test, &second);
@@ -297,7 +298,7 @@ static void test_a_client_slot_that_is_promised(void **state)
     test->settings.client_slots = 1;
     flyt_node_pool_fill(&test->node);
     test_node_until(test, has_no_warm_server, NULL, "no server is warm, or becomes so");
-    test->node.hold_ms = TEST_LONG_MS;
+    test->node.attach->hold_ms = TEST_LONG_MS;
     for (unsigned i = 0; i < MANY; i++)
         held[i] = knock(test, i == 1 ? &test_one : &test_other);
     close(first.fd);

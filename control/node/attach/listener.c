@@ -1,7 +1,4 @@
 #include "control/node/attach/listener.h"
-#include "control/node/model/waiting.h"
-#include "control/node/ops/room.h"
-#include "control/node/host/machine.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,13 +12,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/ops/arrival.h"
-#include "control/node/ops/move.h"
+#include "control/node/attach/attach.h"
 #include "control/node/attach/pool.h"
+#include "control/node/host/machine.h"
+#include "control/node/model/allocation.h"
+#include "control/node/model/waiting.h"
+#include "control/node/ops/arrival.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/move.h"
 #include "control/node/ops/receive.h"
 #include "control/node/ops/replace.h"
-#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/room.h"
 #include "flyt_signatures.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
@@ -29,9 +30,9 @@
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 #include "rpc/base/url.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/endpoint/listen.h"
 
 /* ---- for anybody ---- */
 
@@ -269,7 +270,7 @@ static int on_greeter(sd_event_source *source, int fd, uint32_t events, void *us
 {
     struct flyt_node *node = user;
 
-    int status = flyt_greeter_process(node->greeter);
+    int status = flyt_greeter_process(node->attach->greeter);
     if (status)
         flyt_fail("the listening sockets are broken: %s", strerror(-status));
     return status;
@@ -309,10 +310,10 @@ static int open_listener(struct flyt_node *node, unsigned index, struct flyt_err
             return status;
         flyt_node_keep(node, name, fd);
     }
-    node->listen_fds[node->listen_count] = fd;
-    snprintf(node->listen_urls[node->listen_count], sizeof node->listen_urls[0], "%s", text);
-    node->listen_count++;
-    int status = flyt_greeter_listen(node->greeter, fd);
+    node->attach->listen_fds[node->attach->listen_count] = fd;
+    snprintf(node->attach->listen_urls[node->attach->listen_count], sizeof node->attach->listen_urls[0], "%s", text);
+    node->attach->listen_count++;
+    int status = flyt_greeter_listen(node->attach->greeter, fd);
     return status ? flyt_error_set(err, status, "%s: %s", url, strerror(-status)) : 0;
 }
 
@@ -335,26 +336,26 @@ static int listen_local(struct flyt_node *node, const char *url, struct flyt_err
 {
     char text[FLYT_URL_TEXT_BYTES];
 
-    node->local_fd = take_local(node);
-    if (node->local_fd < 0) {
-        int status = flyt_listen(url, err, &node->local_fd, text);
+    node->attach->local_fd = take_local(node);
+    if (node->attach->local_fd < 0) {
+        int status = flyt_listen(url, err, &node->attach->local_fd, text);
         if (status)
             return status;
-        flyt_node_keep(node, local_name, node->local_fd);
+        flyt_node_keep(node, local_name, node->attach->local_fd);
     }
-    snprintf(node->local_url, sizeof node->local_url, "%s", url);
+    snprintf(node->attach->local_url, sizeof node->attach->local_url, "%s", url);
     if (chmod(node->settings->socket, 0666))
         return flyt_error_set(err, -errno, "%s: its mode cannot be set to 0666: %m", node->settings->socket);
-    int status = flyt_greeter_listen(node->greeter, node->local_fd);
+    int status = flyt_greeter_listen(node->attach->greeter, node->attach->local_fd);
     return status ? flyt_error_set(err, status, "%s: %s", url, strerror(-status)) : 0;
 }
 
 static void close_local(struct flyt_node *node)
 {
-    node->local_fd = flyt_close(node->local_fd);
-    if (*node->local_url && !node->daemon)
-        flyt_unlisten(node->local_url);
-    *node->local_url = 0;
+    node->attach->local_fd = flyt_close(node->attach->local_fd);
+    if (*node->attach->local_url && !node->daemon)
+        flyt_unlisten(node->attach->local_url);
+    *node->attach->local_url = 0;
 }
 
 /* Its URL names this machine, so that no other one takes a socket of its own for it. */
@@ -372,7 +373,7 @@ static void open_local(struct flyt_node *node)
         flyt_warn("programs of this machine use other addresses than `socket`: %s", err.text);
         close_local(node);
     } else {
-        flyt_info("listening %s", node->local_url);
+        flyt_info("listening %s", node->attach->local_url);
     }
 }
 
@@ -384,17 +385,17 @@ int flyt_node_listener_open(struct flyt_node *node, struct flyt_error *err)
                                                .answer = take_answer,
                                                .user = node};
 
-    int status = flyt_greeter_new(&config, &node->greeter);
+    int status = flyt_greeter_new(&config, &node->attach->greeter);
     if (!status)
-        status = sd_event_add_io(node->event, &node->greeter_source, flyt_greeter_fd(node->greeter), EPOLLIN,
-                                 on_greeter, node);
+        status = sd_event_add_io(node->event, &node->attach->greeter_source, flyt_greeter_fd(node->attach->greeter),
+                                 EPOLLIN, on_greeter, node);
     if (status < 0)
         return flyt_error_set(err, status, "the listening sockets: %s", strerror(-status));
     for (unsigned i = 0; i < node->settings->listen.count; i++) {
         status = open_listener(node, i, err);
         if (status)
             return status;
-        flyt_info("listening %s", node->listen_urls[i]);
+        flyt_info("listening %s", node->attach->listen_urls[i]);
     }
     open_local(node);
     return 0;
@@ -402,14 +403,14 @@ int flyt_node_listener_open(struct flyt_node *node, struct flyt_error *err)
 
 void flyt_node_listener_close(struct flyt_node *node)
 {
-    sd_event_source_disable_unref(node->greeter_source);
-    node->greeter_source = NULL;
-    node->greeter = flyt_greeter_free(node->greeter);
-    for (unsigned i = 0; i < node->listen_count; i++) {
-        flyt_close(node->listen_fds[i]);
+    sd_event_source_disable_unref(node->attach->greeter_source);
+    node->attach->greeter_source = NULL;
+    node->attach->greeter = flyt_greeter_free(node->attach->greeter);
+    for (unsigned i = 0; i < node->attach->listen_count; i++) {
+        flyt_close(node->attach->listen_fds[i]);
         if (!node->daemon)
-            flyt_unlisten(node->listen_urls[i]);
+            flyt_unlisten(node->attach->listen_urls[i]);
     }
-    node->listen_count = 0;
+    node->attach->listen_count = 0;
     close_local(node);
 }

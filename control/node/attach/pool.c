@@ -1,7 +1,4 @@
 #include "control/node/attach/pool.h"
-#include "control/node/model/waiting.h"
-#include "control/node/link/starts.h"
-#include "control/node/ops/room.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,14 +9,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control/node/model/allocation.h"
+#include "control/node/attach/attach.h"
 #include "control/node/link/fault.h"
-#include "control/node/ops/session_load.h"
+#include "control/node/link/starts.h"
+#include "control/node/model/allocation.h"
+#include "control/node/model/waiting.h"
 #include "control/node/ops/migration.h"
 #include "control/node/ops/receive.h"
 #include "control/node/ops/replace.h"
-#include "control/node/ops/send.h"
 #include "control/node/ops/restore_check.h"
+#include "control/node/ops/room.h"
+#include "control/node/ops/send.h"
+#include "control/node/ops/session_load.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
@@ -164,7 +165,7 @@ void flyt_node_pool_hold(struct flyt_node *node, const struct flyt_node_ticket *
     }
     flyt_debug("a program is held: %s", why);
     waiting->is_held = true;
-    waiting->hold_until_ms = flyt_clock_ms() + node->hold_ms;
+    waiting->hold_until_ms = flyt_clock_ms() + node->attach->hold_ms;
     node->held_count++;
     flyt_node_pool_fill(node);
 }
@@ -383,19 +384,19 @@ void flyt_node_pool_fill(struct flyt_node *node)
     flyt_node_migration_fill(node);
     for (unsigned i = 0; i < node->gpus.count; i++)
         fill_gpu(node, &node->gpus.items[i], now_ms);
-    if (!node->pool_timer && sd_event_add_time_relative(node->event, &node->pool_timer, CLOCK_MONOTONIC, TICK_MS * 1000,
-                                                        10000, on_timer, node) < 0)
+    if (!node->attach->pool_timer && sd_event_add_time_relative(node->event, &node->attach->pool_timer, CLOCK_MONOTONIC,
+                                                                TICK_MS * 1000, 10000, on_timer, node) < 0)
         return;
-    sd_event_source_set_time_relative(node->pool_timer, TICK_MS * 1000);
-    sd_event_source_set_enabled(node->pool_timer, needs_ticks(node) ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
+    sd_event_source_set_time_relative(node->attach->pool_timer, TICK_MS * 1000);
+    sd_event_source_set_enabled(node->attach->pool_timer, needs_ticks(node) ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
 }
 
 void flyt_node_pool_fini(struct flyt_node *node)
 {
     struct flyt_node_waiting *waiting;
 
-    sd_event_source_disable_unref(node->pool_timer);
-    node->pool_timer = NULL;
+    sd_event_source_disable_unref(node->attach->pool_timer);
+    node->attach->pool_timer = NULL;
     while ((waiting = node->waiting_first)) {
         node->waiting_first = waiting->next;
         close(waiting->fd);

@@ -4,8 +4,8 @@
  * A program for which there is no place (the limit of its allocation or VM, or the GPU's client slots) is held: the one
  * before it may have ended without our having heard of it, as where a script begins one program after the other. It
  * gets the first place that is free, after those of its allocation that came earlier, and is refused when
- * node->hold_ms have passed; or, while sessions of its allocation are known to end, so that it would get a place of
- * theirs, FLYT_NODE_WAIT_MS.
+ * node->attach->hold_ms have passed; or, while sessions of its allocation are known to end, so that it would get a
+ * place of theirs, FLYT_NODE_WAIT_MS.
  */
 #ifndef FLYT_NODE_POOL_H
 #define FLYT_NODE_POOL_H

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "rpc/base/log.h"
-#include "rpc/base/time_slices.h"
 #include "rpc/base/sha256.h"
+#include "rpc/base/time_slices.h"
 
 int flyt_node_uuid_parse(const char *text, unsigned char *ret_bytes)
 {

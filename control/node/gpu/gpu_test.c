@@ -17,8 +17,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/process/mps.h"
 #include "control/node/gpu/nvml.h"
+#include "control/node/process/mps.h"
 #include "rpc/base/clock.h"
 
 /* A file beside this program. */

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "control/base/vm_memory.h"
-#include "control/node/test/test_node.h"
 #include "control/node/host/vm_memory.h"
+#include "control/node/test/test_node.h"
 
 enum { BYTES = 1 << 20 };
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/model/allocation.h"
 #include "control/node/link/server_control.h"
+#include "control/node/model/allocation.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
@@ -339,7 +339,8 @@ static void end_import(struct flyt_node_server *server, const struct flyt_manage
 
 /* ---- what happens ---- */
 
-void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd)
+void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
+                                 int fd)
 {
     struct flyt_node_brokerage *broker = &server->broker;
     const struct flyt_manager_link_shared *shared = &message->shared;

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/model/allocation.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/link/server_control.h"
+#include "control/node/model/allocation.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 

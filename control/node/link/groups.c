@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "control/node/model/allocation.h"
 #include "control/node/link/server_orders.h"
+#include "control/node/model/allocation.h"
 
 /* How far it has come with a slot's groups. One that was not told of the last ones is where it was. */
 static flyt_switch_state state_of(const struct flyt_node_server *server, unsigned i)

@@ -1,7 +1,4 @@
 #include "control/node/link/link_dispatch.h"
-#include "control/node/link/broker.h"
-#include "control/node/memory/extent.h"
-#include "control/node/link/starts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,11 +7,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "control/node/model/allocation.h"
+#include "control/node/link/broker.h"
 #include "control/node/link/fault.h"
 #include "control/node/link/groups.h"
 #include "control/node/link/retransmit.h"
 #include "control/node/link/share.h"
+#include "control/node/link/starts.h"
+#include "control/node/memory/extent.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 

@@ -1,6 +1,4 @@
 #include "control/node/link/memory_watch.h"
-#include "control/node/link/broker.h"
-#include "control/node/memory/extent.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/memory/reserve.h"
+#include "control/node/link/broker.h"
 #include "control/node/link/server.h"
+#include "control/node/memory/extent.h"
+#include "control/node/memory/reserve.h"
+#include "control/node/model/allocation.h"
 #include "rpc/base/log.h"
 
 enum { MEND_LOOKS = 2 };

@@ -17,8 +17,9 @@
 #ifndef FLYT_NODE_MEMORY_WATCH_H
 #define FLYT_NODE_MEMORY_WATCH_H
 
-#include "control/node/model/server.h"
 #include <stdint.h>
+
+#include "control/node/model/server.h"
 
 struct flyt_node;
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/test/test_node.h"
 #include "control/node/link/memory_watch.h"
+#include "control/node/test/test_node.h"
 #include "rpc/base/ledger_claim.h"
 
 enum { LEDGER_BYTES = 8192, LOOKS = 2 };

@@ -1,12 +1,12 @@
 #include "control/node/link/retransmit.h"
-#include "control/node/link/server_control.h"
-#include "control/node/link/server_orders.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "control/node/model/allocation.h"
+#include "control/node/link/server_control.h"
+#include "control/node/link/server_orders.h"
 #include "control/node/link/share.h"
+#include "control/node/model/allocation.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/state/killed.h"
 #include "control/node/link/retransmit.h"
+#include "control/node/state/killed.h"
 #include "control/node/test/test_node.h"
 #include "rpc/base/clock.h"
 

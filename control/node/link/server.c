@@ -1,9 +1,4 @@
 #include "control/node/link/server.h"
-#include "control/node/process/uids.h"
-#include "control/node/link/broker.h"
-#include "control/node/memory/extent.h"
-#include "control/node/link/starts.h"
-#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,19 +16,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/memory/charge.h"
-#include "control/node/model/tombstones.h"
+#include "control/node/host/machine.h"
+#include "control/node/host/vm_memory.h"
+#include "control/node/link/broker.h"
 #include "control/node/link/fault.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/process/images.h"
-#include "control/node/state/killed.h"
-#include "control/node/process/mps.h"
 #include "control/node/link/retransmit.h"
 #include "control/node/link/share.h"
-#include "control/node/process/spawn.h"
-#include "control/node/host/vm_memory.h"
+#include "control/node/link/starts.h"
+#include "control/node/memory/charge.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/allocation.h"
+#include "control/node/model/tombstones.h"
 #include "control/node/model/writer.h"
+#include "control/node/process/images.h"
+#include "control/node/process/spawn.h"
+#include "control/node/process/uids.h"
+#include "control/node/state/killed.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"

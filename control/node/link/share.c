@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/link/unanswered.h"
 #include "control/node/link/server_control.h"
+#include "control/node/link/unanswered.h"
+#include "control/node/model/allocation.h"
 #include "rpc/base/log.h"
 #include "rpc/base/time_slices.h"
 

@@ -1,6 +1,6 @@
 #include "control/node/link/starts.h"
-#include "control/node/link/server_control.h"
 
+#include "control/node/link/server_control.h"
 #include "rpc/base/clock.h"
 
 enum { PAUSE_MS_MAX = 30000, FAILURES_FOR_FAILED = 3 };

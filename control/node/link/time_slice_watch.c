@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "control/node/model/allocation.h"
 #include "control/node/link/server.h"
+#include "control/node/model/allocation.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/base/time_slices.h"

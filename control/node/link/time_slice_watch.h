@@ -16,9 +16,10 @@
 #ifndef FLYT_NODE_TIME_SLICE_WATCH_H
 #define FLYT_NODE_TIME_SLICE_WATCH_H
 
-#include "control/node/model/server.h"
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "control/node/model/server.h"
 
 struct flyt_node;
 

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "control/node/model/server.h"
 #include "control/node/model/node.h"
+#include "control/node/model/server.h"
 #include "rpc/transport/manager_link.h"
 
 enum { FLYT_NODE_EXTENTS_MAX = 4096 }; /* of one server */

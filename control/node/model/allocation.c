@@ -1,5 +1,4 @@
 #include "control/node/model/allocation.h"
-#include "control/node/state/checkpointed.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,9 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "control/node/state/departed.h"
 #include "control/node/model/server.h"
-#include "control/node/model/writer.h"
+#include "control/node/state/checkpointed.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"

@@ -1,5 +1,4 @@
 #include "control/node/model/node.h"
-#include "control/node/state/checkpointed.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,6 +6,7 @@
 #include <stdio.h>
 
 #include "control/node/model/writer.h"
+#include "control/node/state/checkpointed.h"
 #include "rpc/base/log.h"
 
 /* ---- keeping ---- */

@@ -13,40 +13,35 @@
 
 #include <systemd/sd-event.h>
 
-#include "control/node/model/events.h"
 #include "control/base/daemon.h"
-#include "control/node/host/cgroup.h"
 #include "control/node/gpu/gpu.h"
 #include "control/node/gpu/gpu_account.h"
+#include "control/node/host/cgroup.h"
+#include "control/node/host/uid_pool.h"
+#include "control/node/model/events.h"
 #include "control/node/state/settings.h"
 #include "control/node/state/state.h"
-#include "control/node/host/uid_pool.h"
 
 struct flyt_node_allocation;
 struct flyt_node_session_ops;
+struct flyt_node_ops;
+struct flyt_node_attach;
 struct flyt_node_server;
 struct flyt_node_waiting;
 struct flyt_node_mps;
-struct flyt_node_migration;
-struct flyt_node_checkpoint;
-struct flyt_node_session_load;
-struct flyt_node_restore_check;
 struct flyt_node_metrics;
 struct flyt_node_tombstones;
-struct flyt_node_receive;
-struct flyt_node_restore;
-struct flyt_greeter;
 struct flyt_worker;
 struct flyt_node_writer;
 struct flyt_node_images;
-struct flyt_node_stranger;
 
 enum {
     FLYT_NODE_STOP_MS = 5000,    /* at its end: warm servers that were killed are waited for, all together */
     FLYT_NODE_WAITING_MAX = 256, /* programs for whom no server is warm yet; further ones are refused */
     FLYT_NODE_WAIT_MS = 9000, /* each waits so long at most: a program gives up by itself after 10 s, without a cause */
     /* One for whom there is no place is held at the door: the end of the program before it may be on its way to us. */
-    FLYT_NODE_HOLD_MS = 2000, /* so long (node->hold_ms), or FLYT_NODE_WAIT_MS where a session is known to end */
+    FLYT_NODE_HOLD_MS =
+        2000,                /* so long (node->attach->hold_ms), or FLYT_NODE_WAIT_MS where a session is known to end */
     FLYT_NODE_HELD_MAX = 16, /* of one allocation; and FLYT_NODE_WAITING_MAX of all: further ones are refused at once */
     FLYT_NODE_START_MS = 60000, /* a server that is not ready by then hangs in the driver */
 };
@@ -124,52 +119,25 @@ struct flyt_node {
     struct flyt_node_libraries *libraries;         /* of NVIDIA's, that there are (libraries.h) */
     struct flyt_node_allocation *allocations;
     bool (*const *operations)(const struct flyt_node_allocation *allocation); /* what is under way (ops/operation.h) */
+    struct flyt_node_ops *ops;                           /* what operations have of the node (ops/ops.h) */
+    struct flyt_node_attach *attach;                     /* where programs come in (attach/attach.h) */
     const struct flyt_node_session_ops *session_ops;     /* what operations know of sessions (server.h) */
     flyt_node_allocation_end_fn *const *allocation_ends; /* who else goes with one, in that order; NULL ends it */
     unsigned allocation_count;
     struct flyt_node_server *servers;
     unsigned server_count, starting_count;
     struct flyt_node_server *away; /* sessions without a server, which wait for their client (replace.h) */
-    unsigned away_count, replace_ms;
-    struct flyt_node_tombstones *ended;       /* why the last sessions have ended (tombstones.h); NULL: none has */
-    struct flyt_node_migration *migrations;   /* under way, and the last ones that ended (migration.h) */
-    unsigned switch_ms;                       /* FLYT_NODE_MOVE_SWITCH_MS */
-    unsigned whole_ms;                        /* FLYT_NODE_MOVE_WHOLE_MS */
-    unsigned went_back_count;                 /* allocations that have gone back after a restart (migration_switch.h) */
-    struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
-    struct flyt_node_restore *restores;       /* likewise (restore.h) */
-    struct flyt_node_image_publish *publishes;    /* that have not ended, and those that are undone (image_publish.h) */
-    struct flyt_node_disk *disks;                 /* folders in whose disks threads are left (disk.h) */
-    unsigned disk_left_max;                       /* FLYT_NODE_DISK_LEFT_MAX */
-    unsigned disk_left_all_max;                   /* FLYT_NODE_DISK_LEFT_ALL_MAX */
-    struct flyt_node_receive *receives;           /* likewise (receive.h) */
-    struct flyt_node_session_load *session_loads; /* sessions of these two (session_load.h) */
-    struct flyt_node_restore_check *restore_checks; /* images that are tried (restore_check.h) */
-    unsigned restore_check_warm_ms;                 /* FLYT_NODE_RESTORE_CHECK_WARM_MS */
+    unsigned away_count;
+    struct flyt_node_tombstones *ended; /* why the last sessions have ended (tombstones.h); NULL: none has */
     struct flyt_node_waiting *waiting_first, *waiting_last;
     unsigned waiting_count; /* with a place: for a server */
     unsigned held_count;    /* besides: for a place */
-    unsigned hold_ms;
-    sd_event_source *pool_timer;
-    uint64_t stop_ms; /* at the end: processes that were killed are waited for until then */
-
-    struct flyt_greeter *greeter;
-    sd_event_source *greeter_source;
-    int listen_fds[FLYT_URLS_MAX];
-    char listen_urls[FLYT_URLS_MAX][FLYT_URL_BYTES_MAX + 1];
-    unsigned listen_count;
-    int local_fd;                           /* for programs of this machine */
-    char local_url[FLYT_URL_BYTES_MAX + 1]; /* empty: there is none */
+    uint64_t stop_ms;       /* at the end: processes that were killed are waited for until then */
 
     char link_path[FLYT_MANAGER_LINK_PATH_BYTES];
-    int link_fd; /* servers come back here */
-    sd_event_source *link_source, *link_pause, *reattach_timer;
-    struct flyt_node_stranger *strangers; /* connections there that have not said who they are (reattach.c) */
-    unsigned stranger_count;
-    bool is_crowd_told;              /* that a user has too many of them: once until there is none */
+    sd_event_source *reattach_timer;
     struct flyt_node_images *images; /* folders that are removed (images.h) */
     struct flyt_worker *spawner;     /* starts server processes (spawn.h); NULL: none was started yet */
-    bool is_link_pause_told;         /* that no descriptor is left for them: once for each time */
     bool is_reattaching;             /* servers of before the restart may still come */
 
     struct flyt_node_fault faults[FLYT_GPUS_MAX]; /* by GPU */

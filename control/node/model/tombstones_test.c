@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/link/server.h"
 #include "control/node/model/allocation.h"
 #include "control/node/model/tombstones.h"
-#include "control/node/link/server.h"
 #include "control/node/test/test_node.h"
 
 static const char reason[] = "and it could not go on at another one: it has what cannot be kept";

@@ -4,8 +4,8 @@
 #ifndef FLYT_NODE_WAITING_H
 #define FLYT_NODE_WAITING_H
 
-#include "control/node/model/ticket.h"
 #include "control/node/model/node.h"
+#include "control/node/model/ticket.h"
 
 struct flyt_node_waiting {
     struct flyt_node_waiting *next;

@@ -7,21 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include <cmocka.h>
 #include <pthread.h>
 #include <signal.h>
 
-#include "control/node/state/departed.h"
-#include "control/node/uplink/order.h"
+#include "control/node/model/writer.h"
 #include "control/node/ops/checkpoint.h"
+#include "control/node/ops/ops.h"
+#include "control/node/state/departed.h"
+#include "control/node/state/image_uncommitted.h"
 #include "control/node/test/test_migration.h"
 #include "control/node/test/test_node.h"
 #include "control/node/test/test_receive.h"
 #include "control/node/test/test_saving.h"
 #include "control/node/test/test_send.h"
-#include "control/node/state/image_uncommitted.h"
-#include "control/node/model/writer.h"
+#include "control/node/uplink/order.h"
 
 /* A disk that takes its time: who brings the state to it waits until it is let go on. Images are brought to it, too. */
 static struct {
@@ -374,7 +374,7 @@ static void test_images_stay_though_the_time_is_over_meanwhile(void **state)
     struct test_program program;
 
     begin_to_keep(test, &program);
-    test->node.checkpoints->started_ms -= LONG_AGO_MS;
+    test->node.ops->checkpoints->started_ms -= LONG_AGO_MS;
     hold_disk(false);
     test_saving_until(test, FLYT_SAVING_DONE);
     test_saving_images_are(test, 1);

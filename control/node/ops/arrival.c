@@ -1,5 +1,4 @@
 #include "control/node/ops/arrival.h"
-#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "control/node/host/machine.h"
 #include "control/node/ops/replace.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"

@@ -11,8 +11,8 @@
 #ifndef FLYT_NODE_ARRIVAL_H
 #define FLYT_NODE_ARRIVAL_H
 
-#include "control/node/ops/session_load.h"
 #include "control/node/ops/receive.h"
+#include "control/node/ops/session_load.h"
 #include "flyt.h"
 #include "rpc/transport/greeter.h"
 

@@ -1,7 +1,4 @@
 #include "control/node/ops/checkpoint.h"
-#include "control/node/ops/operation.h"
-#include "control/node/model/allocation.h"
-#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,15 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/ops/disk.h"
-#include "control/node/link/link_dispatch.h"
-#include "control/node/ops/image_publish.h"
-#include "control/node/ops/image_open.h"
-#include "control/node/state/remembered.h"
+#include "control/node/host/machine.h"
 #include "control/node/link/server.h"
-#include "control/node/ops/checkpointed_sessions.h"
-#include "control/node/ops/restore_check.h"
+#include "control/node/model/allocation.h"
 #include "control/node/model/writer.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/disk.h"
+#include "control/node/ops/image_open.h"
+#include "control/node/ops/image_publish.h"
+#include "control/node/ops/operation.h"
+#include "control/node/ops/ops.h"
+#include "control/node/ops/restore_check.h"
+#include "control/node/state/remembered.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
@@ -77,7 +77,7 @@ static bool has_ended(const struct flyt_node_checkpoint *checkpoint)
 
 struct flyt_node_checkpoint *flyt_node_checkpoint_find(const struct flyt_node *node, uint64_t id)
 {
-    struct flyt_node_checkpoint *checkpoint = node->checkpoints;
+    struct flyt_node_checkpoint *checkpoint = node->ops->checkpoints;
 
     while (checkpoint && checkpoint->id != id)
         checkpoint = checkpoint->next;
@@ -86,7 +86,7 @@ struct flyt_node_checkpoint *flyt_node_checkpoint_find(const struct flyt_node *n
 
 struct flyt_node_checkpoint *flyt_node_checkpoint_of(const struct flyt_node_allocation *allocation)
 {
-    struct flyt_node_checkpoint *checkpoint = allocation->node->checkpoints;
+    struct flyt_node_checkpoint *checkpoint = allocation->node->ops->checkpoints;
 
     while (checkpoint && checkpoint->allocation != allocation)
         checkpoint = checkpoint->next;
@@ -485,7 +485,7 @@ void flyt_node_checkpoint_tell(struct flyt_node_checkpoint *checkpoint, flyt_sav
 
 static void forget_old(struct flyt_node *node)
 {
-    struct flyt_node_checkpoint **link = &node->checkpoints, *checkpoint;
+    struct flyt_node_checkpoint **link = &node->ops->checkpoints, *checkpoint;
     struct flyt_node_remembered so_far = {0};
 
     while ((checkpoint = *link)) {
@@ -790,7 +790,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 
     arm(checkpoint, TICK_MS);
     step(checkpoint);
-    if (node->restore_checks)
+    if (node->ops->restore_checks)
         flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS); /* a warm server may be wanted, or have been taken */
     return 0;
 }
@@ -982,8 +982,8 @@ flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkp
         free(checkpoint);
         return status;
     }
-    checkpoint->next = node->checkpoints;
-    node->checkpoints = checkpoint;
+    checkpoint->next = node->ops->checkpoints;
+    node->ops->checkpoints = checkpoint;
     flyt_info("checkpoint %016" PRIx64 ": begins, vm=%s folder=%s", checkpoint->id, checkpoint->vm_ip,
               checkpoint->folder);
     return FLYT_STATUS_OK;
@@ -993,8 +993,8 @@ void flyt_node_checkpoints_fini(struct flyt_node *node)
 {
     struct flyt_node_checkpoint *checkpoint;
 
-    while ((checkpoint = node->checkpoints)) {
-        node->checkpoints = checkpoint->next;
+    while ((checkpoint = node->ops->checkpoints)) {
+        node->ops->checkpoints = checkpoint->next;
         release(checkpoint);
         free(checkpoint);
     }

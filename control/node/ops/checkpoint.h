@@ -53,7 +53,7 @@ struct flyt_node_server;
 struct flyt_node_saving;
 
 struct flyt_node_checkpoint {
-    struct flyt_node_checkpoint *next; /* in node->checkpoints, the last one first */
+    struct flyt_node_checkpoint *next; /* in node->ops->checkpoints, the last one first */
     struct flyt_node *node;
     struct flyt_node_allocation *allocation; /* NULL: it has ended, or its allocation has */
     uint64_t id;

@@ -16,15 +16,16 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/attach/pool.h"
 #include "control/node/ops/checkpoint.h"
 #include "control/node/ops/image_parent.h"
-#include "control/node/attach/pool.h"
 #include "control/node/ops/image_publish.h"
+#include "control/node/ops/ops.h"
+#include "control/node/state/image_uncommitted.h"
 #include "control/node/state/remembered.h"
-#include "control/node/uplink/report.h"
 #include "control/node/test/test_migration.h"
 #include "control/node/test/test_saving.h"
-#include "control/node/state/image_uncommitted.h"
+#include "control/node/uplink/report.h"
 #include "cpu/image/folder.h"
 #include "cpu/image/verify.h"
 #include "rpc/base/fault_point.h"
@@ -393,7 +394,7 @@ static void test_finished_images_stay(void **state)
         test_node_stop(test);
         test_node_start(test);
         assert_null(test->node.state.uncommitted);
-        assert_null(test->node.publishes);
+        assert_null(test->node.ops->publishes);
         test_node_until_warm(test);
         test_node_end_rejoining(test);
         assert_int_equal(test_saving_images(test, NULL), 4);

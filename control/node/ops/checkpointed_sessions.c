@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/ops/restore.h"
-#include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
+#include "control/node/model/allocation.h"
 #include "control/node/model/writer.h"
+#include "control/node/ops/replace.h"
+#include "control/node/ops/restore.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"

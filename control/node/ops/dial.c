@@ -15,8 +15,8 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/sha256.h"
 #include "rpc/base/ticket.h"
-#include "rpc/transport/handshake.h"
 #include "rpc/transport/endpoint/listen.h"
+#include "rpc/transport/handshake.h"
 #include "rpc/transport/message.h"
 
 enum { MARK_BYTES = 4, FULL_QUEUE_MS = 5, FIRST_XID = 1, SECOND_XID = 2 };

@@ -17,9 +17,9 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/ticket.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/endpoint/listen.h"
 
 enum { WAIT_MS = 60000, DIALS = 48, LONG_MS = 600000, SHORT_MS = 50 };
 

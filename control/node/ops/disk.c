@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "control/node/model/node.h"
+#include "control/node/ops/ops.h"
 
 /* Of one folder. */
 struct flyt_node_disk {
-    struct flyt_node_disk *next; /* in node->disks */
+    struct flyt_node_disk *next; /* in node->ops->disks */
     char folder[FLYT_NAME_BYTES_MAX + 1];
     struct flyt_tally *left;
 };
@@ -25,7 +26,7 @@ static void forget(struct flyt_node_disk **link)
 /* Folders in which nothing is under way, and nothing left, are forgotten. How many threads are left in all others. */
 static unsigned tidy(struct flyt_node *node)
 {
-    struct flyt_node_disk **link = &node->disks;
+    struct flyt_node_disk **link = &node->ops->disks;
     unsigned count = 0;
 
     while (*link) {
@@ -41,7 +42,7 @@ static unsigned tidy(struct flyt_node *node)
 
 static struct flyt_node_disk *find(const struct flyt_node *node, const char *folder)
 {
-    struct flyt_node_disk *disk = node->disks;
+    struct flyt_node_disk *disk = node->ops->disks;
 
     while (disk && strcmp(disk->folder, folder) != 0)
         disk = disk->next;
@@ -57,8 +58,8 @@ static struct flyt_node_disk *add(struct flyt_node *node, const char *folder)
         return NULL;
     }
     strcpy(disk->folder, folder);
-    disk->next = node->disks;
-    node->disks = disk;
+    disk->next = node->ops->disks;
+    node->ops->disks = disk;
     return disk;
 }
 
@@ -69,12 +70,12 @@ int flyt_node_disk_take(struct flyt_node *node, const char *folder, struct flyt_
     struct flyt_node_disk *disk = find(node, folder);
     unsigned count = disk ? flyt_tally_count(disk->left) : 0;
 
-    if (count >= node->disk_left_max)
+    if (count >= node->ops->disk_left_max)
         return flyt_error_set(err, -EBUSY,
                               "the disk of %.200s does not answer: %u threads of the node manager wait for it. Try "
                               "again when it does, or with a folder on another one",
                               folder, count);
-    if (all_count >= node->disk_left_all_max)
+    if (all_count >= node->ops->disk_left_all_max)
         return flyt_error_set(err, -EBUSY,
                               "disks of checkpoint folders do not answer: %u threads of the node manager wait for "
                               "them. Try again when they do",
@@ -87,6 +88,6 @@ int flyt_node_disk_take(struct flyt_node *node, const char *folder, struct flyt_
 
 void flyt_node_disks_fini(struct flyt_node *node)
 {
-    while (node->disks)
-        forget(&node->disks);
+    while (node->ops->disks)
+        forget(&node->ops->disks);
 }

@@ -21,8 +21,9 @@
 #include "control/base/worker.h"
 #include "control/node/ops/checkpoint.h"
 #include "control/node/ops/disk.h"
-#include "control/node/test/test_saving.h"
+#include "control/node/ops/ops.h"
 #include "control/node/state/image_uncommitted.h"
+#include "control/node/test/test_saving.h"
 #include "rpc/base/fault_point.h"
 
 /* ---- the disk ---- */
@@ -199,10 +200,10 @@ static void test_threads_that_are_left(void **state)
     char folder[FLYT_NAME_BYTES_MAX], elsewhere[FLYT_NAME_BYTES_MAX + 8];
     unsigned rounds = 0;
 
-    assert_int_equal(test->node.disk_left_max, FLYT_NODE_DISK_LEFT_MAX);
-    assert_int_equal(test->node.disk_left_all_max, FLYT_NODE_DISK_LEFT_ALL_MAX);
-    test->node.disk_left_max = LEFT_MAX;
-    test->node.disk_left_all_max = ALL_MAX;
+    assert_int_equal(test->node.ops->disk_left_max, FLYT_NODE_DISK_LEFT_MAX);
+    assert_int_equal(test->node.ops->disk_left_all_max, FLYT_NODE_DISK_LEFT_ALL_MAX);
+    test->node.ops->disk_left_max = LEFT_MAX;
+    test->node.ops->disk_left_all_max = ALL_MAX;
     test_saving_folder(test, folder);
     snprintf(elsewhere, sizeof elsewhere, "%s/other", folder);
     assert_int_equal(mkdir(elsewhere, 0700), 0);
@@ -229,11 +230,11 @@ static void test_threads_that_are_left(void **state)
     assert_int_equal(flyt_node_disk_take(&test->node, elsewhere, &left_elsewhere, &err), 0);
     test_node_until(test, has_none_left, left_elsewhere, "its threads have ended");
     flyt_tally_unref(left_elsewhere);
-    test->node.disk_left_all_max = LEFT_MAX;
+    test->node.ops->disk_left_all_max = LEFT_MAX;
     args.id = ++test_saving.last_id;
     assert_int_equal(flyt_node_checkpoint(&test->node, &args, &err), FLYT_STATUS_UNAVAILABLE);
     test_contains(err.text, "disks of checkpoint folders do not answer: 3 threads");
-    test->node.disk_left_all_max = ALL_MAX;
+    test->node.ops->disk_left_all_max = ALL_MAX;
     /* They come back. */
     for (; rounds < 2; rounds++) {
         shut(false);
@@ -266,7 +267,7 @@ static bool has_begun(struct test_node *test, void *unused)
 
 static bool are_removed(struct test_node *test, void *count)
 {
-    return !test->node.state.uncommitted && !test->node.publishes &&
+    return !test->node.state.uncommitted && !test->node.ops->publishes &&
            test_saving_images(test, NULL) == *(const unsigned *)count;
 }
 
@@ -408,7 +409,7 @@ static void test_a_disk_that_closes_nothing(void **state)
     test_saving_go_on(test, &program, 1);
     assert_int_equal(flyt_fault_set(NULL), 0);
     assert_true(flyt_tally_count(left) > 0);
-    test->node.disk_left_max = 1; /* the first one hangs for ever */
+    test->node.ops->disk_left_max = 1; /* the first one hangs for ever */
     assert_int_equal(test_saving_checkpoint(test, 0, true), FLYT_STATUS_UNAVAILABLE);
     test_contains(test_saving.refusal.text, "does not answer");
     flyt_tally_unref(left);

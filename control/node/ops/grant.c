@@ -1,6 +1,4 @@
 #include "control/node/ops/grant.h"
-#include "control/node/ops/operation.h"
-#include "control/node/model/writer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,6 +6,8 @@
 
 #include "control/node/link/groups.h"
 #include "control/node/link/share.h"
+#include "control/node/model/writer.h"
+#include "control/node/ops/operation.h"
 #include "rpc/base/log.h"
 
 static flyt_status check_slot(const struct flyt_node *node, const flyt_allocation *wanted, const flyt_slot *slot,

@@ -8,11 +8,12 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
-#include "control/node/ops/disk.h"
 #include "control/node/model/node.h"
-#include "control/node/ops/checkpointed_sessions.h"
-#include "control/node/state/image_uncommitted.h"
 #include "control/node/model/writer.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/disk.h"
+#include "control/node/ops/ops.h"
+#include "control/node/state/image_uncommitted.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
@@ -35,7 +36,7 @@ struct job {
 };
 
 struct flyt_node_image_publish {
-    struct flyt_node_image_publish *next; /* in node->publishes */
+    struct flyt_node_image_publish *next; /* in node->ops->publishes */
     struct flyt_node *node;
     struct flyt_worker *worker;
     struct flyt_tally *left;
@@ -119,7 +120,7 @@ static void free_job(struct job *job)
 
 static void free_naming(struct flyt_node_image_publish *publish)
 {
-    struct flyt_node_image_publish **link = &publish->node->publishes;
+    struct flyt_node_image_publish **link = &publish->node->ops->publishes;
 
     while (*link != publish)
         link = &(*link)->next;
@@ -292,9 +293,9 @@ int flyt_node_image_publish_new(struct flyt_node *node, const char *folder, stru
         free(job);
         return -ENOMEM;
     }
-    *publish =
-        (struct flyt_node_image_publish){.next = node->publishes, .node = node, .job = job, .done = done, .user = user};
-    node->publishes = publish;
+    *publish = (struct flyt_node_image_publish){
+        .next = node->ops->publishes, .node = node, .job = job, .done = done, .user = user};
+    node->ops->publishes = publish;
     publish->left = flyt_tally_ref(left);
     job->left = flyt_tally_ref(left);
     job->publish = publish;
@@ -377,7 +378,7 @@ static bool is_to_be_removed(const struct flyt_node *node, uint64_t session_id)
 
 bool flyt_node_image_publish_is_undone(const struct flyt_node *node, uint64_t session_id)
 {
-    const struct flyt_node_image_publish *publish = node->publishes;
+    const struct flyt_node_image_publish *publish = node->ops->publishes;
 
     /* The thread writes neither what says that one has ended, nor whose its images are. */
     while (publish && !(publish->is_ended && find_item(publish, session_id)))
@@ -410,8 +411,8 @@ static int remove_earlier(struct flyt_node *node, const char *folder, unsigned c
         return -ENOMEM;
     }
     *publish = (struct flyt_node_image_publish){
-        .next = node->publishes, .node = node, .job = job, .is_through = true, .is_ended = true};
-    node->publishes = publish;
+        .next = node->ops->publishes, .node = node, .job = job, .is_through = true, .is_ended = true};
+    node->ops->publishes = publish;
     job->publish = publish;
     int status = flyt_node_disk_take(node, folder, &publish->left, &err);
     if (!status)
@@ -436,7 +437,7 @@ static int remove_earlier(struct flyt_node *node, const char *folder, unsigned c
 
 static bool is_in_hand(const struct flyt_node *node, const char *folder)
 {
-    const struct flyt_node_image_publish *publish = node->publishes;
+    const struct flyt_node_image_publish *publish = node->ops->publishes;
 
     while (publish && strcmp(publish->job->folder, folder) != 0)
         publish = publish->next;
@@ -470,8 +471,8 @@ void flyt_node_image_publish_init(struct flyt_node *node)
 
 void flyt_node_image_publish_fini(struct flyt_node *node)
 {
-    while (node->publishes) {
-        atomic_store(&node->publishes->job->is_given_up, true);
-        free_naming(node->publishes);
+    while (node->ops->publishes) {
+        atomic_store(&node->ops->publishes->job->is_given_up, true);
+        free_naming(node->ops->publishes);
     }
 }

@@ -1,5 +1,4 @@
 #include "control/node/ops/migration.h"
-#include "control/node/link/starts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,12 +7,14 @@
 #include <string.h>
 
 #include "control/node/link/groups.h"
+#include "control/node/link/server.h"
+#include "control/node/link/starts.h"
+#include "control/node/model/writer.h"
 #include "control/node/ops/migration_state.h"
 #include "control/node/ops/migration_switch.h"
-#include "control/node/state/remembered.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/send.h"
-#include "control/node/link/server.h"
-#include "control/node/model/writer.h"
+#include "control/node/state/remembered.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -27,7 +28,7 @@ bool flyt_node_migration_has_ended(const struct flyt_node_migration *migration)
 
 struct flyt_node_migration *flyt_node_migration_find(const struct flyt_node *node, uint64_t id)
 {
-    struct flyt_node_migration *migration = node->migrations;
+    struct flyt_node_migration *migration = node->ops->migrations;
 
     while (migration && migration->id != id)
         migration = migration->next;
@@ -173,7 +174,7 @@ bool flyt_node_migration_is_hasty(const struct flyt_node *node)
 {
     uint64_t now_ms = flyt_clock_ms();
 
-    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next) {
+    for (const struct flyt_node_migration *migration = node->ops->migrations; migration; migration = migration->next) {
         bool is_brief = migration->kind == FLYT_MANAGER_LINK_MOVE_GIVE; /* nothing is copied between PREPARE and STOP */
         for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
             if (move->stage >= (is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
@@ -187,7 +188,7 @@ unsigned flyt_node_migration_wants(const struct flyt_node *node, const struct fl
 {
     unsigned count = 0;
 
-    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next)
+    for (const struct flyt_node_migration *migration = node->ops->migrations; migration; migration = migration->next)
         for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
             count += move->stage <= FLYT_NODE_MOVE_BEGUN && !migration->sending &&
                      !strcmp(migration->wanted.slots.slots_val[0].gpu_uuid, gpu->uuid);
@@ -204,7 +205,7 @@ static bool is_any_at(const struct flyt_node_migration *migration, enum flyt_nod
 
 void flyt_node_migration_fill(struct flyt_node *node)
 {
-    for (struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next) {
+    for (struct flyt_node_migration *migration = node->ops->migrations; migration; migration = migration->next) {
         if (flyt_node_migration_has_ended(migration) || migration->sending)
             continue;
         const struct flyt_node_gpu *gpu =
@@ -289,7 +290,7 @@ static void tell_end(struct flyt_node_migration *migration)
 
 static void forget_old(struct flyt_node *node)
 {
-    struct flyt_node_migration **link = &node->migrations, *migration;
+    struct flyt_node_migration **link = &node->ops->migrations, *migration;
     struct flyt_node_remembered so_far = {0};
 
     while ((migration = *link)) {
@@ -573,7 +574,7 @@ static void let_go(struct flyt_node_migration *migration)
         return;
     if (!migration->whole_ms)
         migration->whole_ms = now_ms;
-    if (!are_all_whole && !migration->is_let_go && now_ms - migration->whole_ms < migration->node->whole_ms)
+    if (!are_all_whole && !migration->is_let_go && now_ms - migration->whole_ms < migration->node->ops->whole_ms)
         return;
     migration->is_let_go = true;
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
@@ -759,8 +760,8 @@ int flyt_node_migration_begin(struct flyt_node_migration *migration, bool with_s
     if (sd_event_add_time_relative(node->event, &migration->timer, CLOCK_MONOTONIC, 0, 1, on_timer, migration) < 0 ||
         (with_sessions && !add_sessions(migration)))
         return -ENOMEM;
-    migration->next = node->migrations;
-    node->migrations = migration;
+    migration->next = node->ops->migrations;
+    node->ops->migrations = migration;
     return 0;
 }
 
@@ -800,8 +801,8 @@ void flyt_node_migrations_fini(struct flyt_node *node)
 {
     struct flyt_node_migration *migration;
 
-    while ((migration = node->migrations)) {
-        node->migrations = migration->next;
+    while ((migration = node->ops->migrations)) {
+        node->ops->migrations = migration->next;
         flyt_node_migration_dismiss(migration);
     }
 }

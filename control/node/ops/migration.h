@@ -28,8 +28,8 @@
 
 #include "control.h"
 #include "control/node/model/allocation.h"
-#include "control/node/ops/move.h"
 #include "control/node/model/writer.h"
+#include "control/node/ops/move.h"
 
 enum {
     FLYT_NODE_MIGRATION_ROUNDS = 10, /* what is not wished otherwise */
@@ -44,7 +44,7 @@ enum {
 struct flyt_node_sending;
 
 struct flyt_node_migration {
-    struct flyt_node_migration *next; /* in node->migrations, the last one first */
+    struct flyt_node_migration *next; /* in node->ops->migrations, the last one first */
     struct flyt_node *node;
     struct flyt_node_allocation *allocation; /* NULL: it has ended, or its allocation has */
     uint64_t id, allocation_id;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/ops/ops.h"
 #include "control/node/test/test_migration.h"
 #include "control/node/test/test_node.h"
 #include "rpc/base/clock.h"
@@ -158,17 +159,17 @@ static bool has_waited_too_long(struct test_node *test, void *user)
 static void test_it_takes_long_to_decide(void **state)
 {
     struct test_node *test = *state;
-    unsigned replace_ms = test->node.replace_ms;
+    unsigned replace_ms = test->node.ops->replace_ms;
     struct test_program programs[2];
 
     enter(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);
     pid_t frozen = freeze_target(test, &programs[1]);
     stop_both(test, programs);
     until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
-    test->node.replace_ms = 1;
+    test->node.ops->replace_ms = 1;
     kill_source(test, &programs[0]);
     test_node_until(test, has_waited_too_long, NULL, "its time is over");
-    test->node.replace_ms = replace_ms;
+    test->node.ops->replace_ms = replace_ms;
     assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
     assert_int_equal(kill(frozen, SIGCONT), 0);
     ends_well(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/ops/ops.h"
 #include "control/node/test/test_migration.h"
 #include "control/node/test/test_node.h"
 #include "rpc/base/fault_point.h"
@@ -231,7 +232,7 @@ static void restart(struct test_node *test, struct test_program *programs, unsig
 {
     test_node_stop(test);
     test_node_start(test);
-    assert_null(test->node.migrations);
+    assert_null(test->node.ops->migrations);
     for (unsigned i = 0; i < count; i++)
         test_node_until(test, is_served, &programs[i], "the server comes back");
 }

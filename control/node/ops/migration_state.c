@@ -1,10 +1,11 @@
 #include "control/node/ops/migration_state.h"
-#include "control/node/ops/migration.h"
-#include "control/node/model/allocation.h"
 
 #include <stdio.h>
 
+#include "control/node/model/allocation.h"
+#include "control/node/ops/migration.h"
 #include "control/node/ops/move.h"
+#include "control/node/ops/ops.h"
 
 static void arm(struct flyt_node_migration *migration, uint64_t ms)
 {
@@ -37,7 +38,7 @@ bool flyt_node_migration_waits(const struct flyt_node_migration *migration)
 
 struct flyt_node_migration *flyt_node_migration_of(const struct flyt_node_allocation *allocation)
 {
-    struct flyt_node_migration *migration = allocation->node->migrations;
+    struct flyt_node_migration *migration = allocation->node->ops->migrations;
 
     while (migration && migration->allocation != allocation)
         migration = migration->next;

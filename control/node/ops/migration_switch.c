@@ -1,9 +1,4 @@
 #include "control/node/ops/migration_switch.h"
-#include "control/node/ops/operation.h"
-#include "control/node/memory/extent.h"
-#include "control/node/model/waiting.h"
-#include "control/node/model/allocation.h"
-#include "control/node/ops/grant.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,10 +8,16 @@
 
 #include "control/base/size.h"
 #include "control/node/link/groups.h"
-#include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
 #include "control/node/link/share.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/allocation.h"
+#include "control/node/model/waiting.h"
 #include "control/node/model/writer.h"
+#include "control/node/ops/grant.h"
+#include "control/node/ops/operation.h"
+#include "control/node/ops/ops.h"
+#include "control/node/ops/replace.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
@@ -427,7 +428,7 @@ static void go_back(struct flyt_node *node, struct flyt_node_allocation *allocat
               ": a migration was not through when the node manager was restarted, and is undone, "
               "vm=%s",
               (uint64_t)allocation->now.id, allocation->now.vm_ip);
-    node->went_back_count++; /* the cluster manager has been told otherwise */
+    node->ops->went_back_count++; /* the cluster manager has been told otherwise */
     flyt_node_save_soon(node);
 }
 

@@ -9,8 +9,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/test/test_migration.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
+#include "control/node/test/test_migration.h"
 #include "control/node/test/test_node.h"
 
 /* ---- targets ---- */
@@ -250,9 +251,9 @@ static void test_a_program_waits_for_others_no_longer(void **state)
 
     test_migration_set_out(test, programs, 2, 1);
     is_whole(test, &programs[0], "held");
-    test->node.whole_ms = 1;
+    test->node.ops->whole_ms = 1;
     test_migration_until_one_has_moved(test);
-    test->node.whole_ms = TEST_LONG_MS;
+    test->node.ops->whole_ms = TEST_LONG_MS;
     test_program_say(test, &programs[0], "goes_on", "yes");
     is_whole(test, &programs[1], "goes on");
     test_migration_until(test, FLYT_MIGRATION_DONE);
@@ -275,7 +276,7 @@ static void test_a_client_that_does_not_come(void **state)
     struct test_program program;
 
     test_migration_enter(test, &program, 1);
-    test->node.switch_ms = 200;
+    test->node.ops->switch_ms = 200;
     test_migration_start(test, 1);
     test_migration_is_told_to_leave(test, &program);
     ends_on(test, 1);
@@ -290,7 +291,7 @@ static void test_a_client_that_does_not_come_again(void **state)
     test_migration_set_out(test, &program, 1, 1);
     test_node_come_and_hang_up(test, &test_one, &program);
     assert_int_equal(test_migration_of(test)->moves->stage, FLYT_NODE_MOVE_LEFT);
-    test->node.switch_ms = 1;
+    test->node.ops->switch_ms = 1;
     ends_on(test, 1);
 }
 
@@ -301,9 +302,9 @@ static void test_a_target_that_hangs(void **state)
     struct test_program program;
 
     test_migration_reach_target(test, &program, 1);
-    test->node.switch_ms = 1;
+    test->node.ops->switch_ms = 1;
     test_program_say(test, &program, NULL, "gone");
-    test->node.switch_ms = TEST_LONG_MS;
+    test->node.ops->switch_ms = TEST_LONG_MS;
     close(program.fd);
     test_node_come_back(test, &test_one, &program);
     taken_back(test, &program, 1, "has not said in time");
@@ -361,10 +362,10 @@ static void test_a_target_has_said_in_time_that_it_goes_on(void **state)
     test_migration_reach_target(test, &program, 1);
     struct flyt_node_server *target = test_migration_of(test)->moves->target;
     go_on_unread(&program, target);
-    test->node.switch_ms = 1;
+    test->node.ops->switch_ms = 1;
     test_node_until(test, has_moved_or_fails, NULL, "its time is over");
     assert_int_equal(test->node.sessions_moved, 1);
-    test->node.switch_ms = TEST_LONG_MS;
+    test->node.ops->switch_ms = TEST_LONG_MS;
     assert_true(sd_event_source_set_enabled(target->link_source, SD_EVENT_ON) >= 0);
     test_migration_until(test, FLYT_MIGRATION_DONE);
     test_migration_is_only_on(test, 1);

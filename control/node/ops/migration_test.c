@@ -11,10 +11,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/ops/ops.h"
 #include "control/node/state/remembered.h"
-#include "control/node/uplink/report.h"
 #include "control/node/test/test_migration.h"
 #include "control/node/test/test_node.h"
+#include "control/node/uplink/report.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 
@@ -92,13 +93,14 @@ static void test_three_sessions_on_the_same_gpu(void **state)
 /* A server that nobody waits for is not started then (pool.c). */
 static void test_when_there_is_haste(void **state)
 {
-    static struct flyt_node node;
+    struct flyt_node_ops ops = {0};
+    struct flyt_node node = {.ops = &ops};
     struct flyt_node_move moves[2] = {{.next = &moves[1]}, {.stage = FLYT_NODE_MOVE_OVER}};
     struct flyt_node_migration migration = {.node = &node, .moves = moves};
     const uint64_t late_ms = flyt_clock_ms() + 3600 * 1000; /* it has just begun, however late this is executed */
 
     assert_false(flyt_node_migration_is_hasty(&node));
-    node.migrations = &migration;
+    node.ops->migrations = &migration;
     for (int is_brief = 0; is_brief < 2; is_brief++)
         for (unsigned stage = FLYT_NODE_MOVE_NEW; stage <= FLYT_NODE_MOVE_OVER; stage++) {
             unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
@@ -241,7 +243,7 @@ static void test_many_extents(void **state)
         test_program_say(test, &program, "resumed", "400 400");
         test_program_say(test, &program, "read 400", "17");
         const flyt_migration_phase done = FLYT_MIGRATION_DONE;
-        while (test->node.migrations->phase < done)
+        while (test->node.ops->migrations->phase < done)
             test_node_run(test, 20);
         test_migration_is_only_on(test, 1 - round);
         assert_int_equal(test_node_used_bytes(test, &test_one), 400 * 65536);
@@ -339,7 +341,7 @@ static void test_refusals(void **state)
     assert_int_equal(flyt_fault_set("node.migrate.accept:error"), 0);
     is_refused(test, 5, &wish, FLYT_STATUS_UNAVAILABLE, "node.migrate.accept");
     assert_int_equal(flyt_fault_set(NULL), 0);
-    assert_null(test->node.migrations);
+    assert_null(test->node.ops->migrations);
     test_migration_is_only_on(test, 0);
     test_node_leave(test, &test_one, &program, 1);
 }

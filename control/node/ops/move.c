@@ -1,6 +1,4 @@
 #include "control/node/ops/move_state.h"
-#include "control/node/memory/extent.h"
-#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,12 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/model/allocation.h"
+#include "control/node/host/machine.h"
 #include "control/node/link/link_dispatch.h"
+#include "control/node/link/share.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/allocation.h"
 #include "control/node/ops/migration.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/send.h"
-#include "control/node/link/share.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -318,7 +319,7 @@ void flyt_node_move_let_go(struct flyt_node_move *move)
 /* After LEAVE a client that does not come is waited for no longer than it tries. */
 static void advance_switch(struct flyt_node_move *move)
 {
-    if (!flyt_node_move_is_late(move, move->node->switch_ms))
+    if (!flyt_node_move_is_late(move, move->node->ops->switch_ms))
         return;
     flyt_node_move_on_message_target(move);
     if (move->stage == FLYT_NODE_MOVE_OVER)

@@ -6,6 +6,7 @@
 
 #include "control/node/ops/dial.h"
 #include "control/node/ops/migration.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/send.h"
 #include "flyt_signatures.h"
 #include "rpc/base/build_name.h"
@@ -35,7 +36,7 @@ static unsigned count_dials(const struct flyt_node *node)
 {
     unsigned count = 0;
 
-    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next)
+    for (const struct flyt_node_migration *migration = node->ops->migrations; migration; migration = migration->next)
         for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
             count += move->connections && !move->connections->again_ms ? move->connections->count : 0;
     return count;

@@ -1,18 +1,18 @@
 #include "control/node/ops/move_state.h"
-#include "control/node/memory/extent.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "control/node/model/allocation.h"
 #include "control/node/link/link_dispatch.h"
+#include "control/node/link/share.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/allocation.h"
 #include "control/node/ops/migration.h"
 #include "control/node/ops/migration_state.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/send.h"
-#include "control/node/link/share.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"

@@ -1,5 +1,4 @@
 #include "control/node/ops/move_state.h"
-#include "control/node/ops/migration_state.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -7,6 +6,7 @@
 #include <string.h>
 
 #include "control/node/link/link_dispatch.h"
+#include "control/node/ops/migration_state.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 

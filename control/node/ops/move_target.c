@@ -1,6 +1,4 @@
 #include "control/node/ops/move_state.h"
-#include "control/node/memory/extent.h"
-#include "control/node/link/starts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,9 +7,11 @@
 #include <string.h>
 
 #include "control/base/size.h"
-#include "control/node/model/allocation.h"
-#include "control/node/memory/charge.h"
 #include "control/node/link/link_dispatch.h"
+#include "control/node/link/starts.h"
+#include "control/node/memory/charge.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/allocation.h"
 #include "control/node/ops/migration.h"
 #include "control/node/ops/replace.h"
 #include "rpc/base/clock.h"

@@ -13,23 +13,24 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/process/uids.h"
-#include "control/node/memory/extent.h"
 #include "control/node/host/machine.h"
-#include "control/node/ops/checkpoint.h"
 #include "control/node/link/groups.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/state/killed.h"
+#include "control/node/link/server.h"
+#include "control/node/link/share.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/allocation.h"
+#include "control/node/model/writer.h"
+#include "control/node/ops/checkpoint.h"
+#include "control/node/ops/checkpointed_sessions.h"
 #include "control/node/ops/migration_switch.h"
 #include "control/node/ops/move.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/receive.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/send.h"
-#include "control/node/link/server.h"
-#include "control/node/link/share.h"
-#include "control/node/ops/checkpointed_sessions.h"
-#include "control/node/model/writer.h"
+#include "control/node/process/uids.h"
+#include "control/node/state/killed.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -46,7 +47,7 @@ enum {
 
 /* A connection that has not said who it is. */
 struct flyt_node_stranger {
-    struct flyt_node_stranger *next; /* in node->strangers */
+    struct flyt_node_stranger *next; /* in node->ops->strangers */
     struct flyt_node *node;
     int fd;
     uid_t uid; /* its user, as the kernel tells it */
@@ -55,14 +56,14 @@ struct flyt_node_stranger {
 
 static void free_guest(struct flyt_node_stranger *stranger)
 {
-    struct flyt_node_stranger **link = &stranger->node->strangers;
+    struct flyt_node_stranger **link = &stranger->node->ops->strangers;
 
     while (*link != stranger)
         link = &(*link)->next;
     *link = stranger->next;
-    stranger->node->stranger_count--;
-    if (!stranger->node->strangers)
-        stranger->node->is_crowd_told = false;
+    stranger->node->ops->stranger_count--;
+    if (!stranger->node->ops->strangers)
+        stranger->node->ops->is_crowd_told = false;
     sd_event_source_disable_unref(stranger->source);
     sd_event_source_disable_unref(stranger->timer);
     flyt_close(stranger->fd);
@@ -221,8 +222,8 @@ static const char *note_side(struct flyt_node_server *server, const struct flyt_
         flyt_node_server_set_state(server, FLYT_NODE_SERVER_LEFT);
     if (flyt_node_send_take_back_server(server) || !server->left_move_id)
         return NULL;
-    return sd_event_add_time_relative(node->event, &server->timer, CLOCK_MONOTONIC, node->switch_ms * 1000ull, 1000,
-                                      on_left_too_long, server) < 0
+    return sd_event_add_time_relative(node->event, &server->timer, CLOCK_MONOTONIC, node->ops->switch_ms * 1000ull,
+                                      1000, on_left_too_long, server) < 0
                ? "the node manager has no memory"
                : NULL;
 }
@@ -478,25 +479,25 @@ static int on_pause_over(sd_event_source *source, uint64_t usec, void *user)
 {
     const struct flyt_node *node = user;
 
-    return sd_event_source_set_enabled(node->link_source, SD_EVENT_ON);
+    return sd_event_source_set_enabled(node->ops->link_source, SD_EVENT_ON);
 }
 
 /* The listening socket would wake the loop for ever. */
 static int pause_accepting(struct flyt_node *node)
 {
-    int status = sd_event_source_set_time_relative(node->link_pause, NO_DESCRIPTORS_MS * 1000);
+    int status = sd_event_source_set_time_relative(node->ops->link_pause, NO_DESCRIPTORS_MS * 1000);
 
     if (status >= 0)
-        status = sd_event_source_set_enabled(node->link_pause, SD_EVENT_ONESHOT);
-    return status < 0 ? status : sd_event_source_set_enabled(node->link_source, SD_EVENT_OFF);
+        status = sd_event_source_set_enabled(node->ops->link_pause, SD_EVENT_ONESHOT);
+    return status < 0 ? status : sd_event_source_set_enabled(node->ops->link_source, SD_EVENT_OFF);
 }
 
 /* Out of descriptors or memory. */
 static int wait_for_room(struct flyt_node *node)
 {
-    if (!node->is_link_pause_told)
+    if (!node->ops->is_link_pause_told)
         flyt_warn("servers cannot come back until it works again: %m");
-    node->is_link_pause_told = true;
+    node->ops->is_link_pause_told = true;
     return pause_accepting(node);
 }
 
@@ -507,14 +508,14 @@ static bool is_crowd(struct flyt_node *node, uid_t uid)
 
     if (uid == geteuid())
         return false;
-    for (const struct flyt_node_stranger *stranger = node->strangers; stranger; stranger = stranger->next)
+    for (const struct flyt_node_stranger *stranger = node->ops->strangers; stranger; stranger = stranger->next)
         count += stranger->uid == uid;
     if (count < GUESTS_OF_USER_MAX)
         return false;
-    if (!node->is_crowd_told)
+    if (!node->ops->is_crowd_told)
         flyt_warn("user %u has %u connections to %s that say nothing: further ones are closed", (unsigned)uid, count,
                   node->link_path);
-    node->is_crowd_told = true;
+    node->ops->is_crowd_told = true;
     return true;
 }
 
@@ -527,9 +528,9 @@ static void receive_guest(struct flyt_node *node, int fd, uid_t uid)
         flyt_close(fd);
         return;
     }
-    *stranger = (struct flyt_node_stranger){.next = node->strangers, .node = node, .fd = fd, .uid = uid};
-    node->strangers = stranger;
-    node->stranger_count++;
+    *stranger = (struct flyt_node_stranger){.next = node->ops->strangers, .node = node, .fd = fd, .uid = uid};
+    node->ops->strangers = stranger;
+    node->ops->stranger_count++;
     if (sd_event_add_io(node->event, &stranger->source, fd, EPOLLIN, on_guest, stranger) < 0 ||
         sd_event_add_time_relative(node->event, &stranger->timer, CLOCK_MONOTONIC, GUEST_MS * 1000, 1000,
                                    on_guest_timeout, stranger) < 0)
@@ -542,12 +543,12 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
     struct ucred peer;
     socklen_t length = sizeof peer;
 
-    if (node->stranger_count >= GUESTS_MAX)
+    if (node->ops->stranger_count >= GUESTS_MAX)
         return pause_accepting(node);
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? wait_for_room(node) : 0;
-    node->is_link_pause_told = false;
+    node->ops->is_link_pause_told = false;
     bool is_known = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
     uid_t uid = is_known && peer.uid ? peer.uid : geteuid();
     if (!is_known || is_crowd(node, uid))
@@ -559,19 +560,19 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
 
 void flyt_node_reattach_fini(struct flyt_node *node)
 {
-    while (node->strangers)
-        free_guest(node->strangers);
+    while (node->ops->strangers)
+        free_guest(node->ops->strangers);
 }
 
 int flyt_node_reattach_open(struct flyt_node *node)
 {
     if (node->daemon)
-        node->link_fd = flyt_daemon_take(node->daemon, "link");
-    if (node->link_fd < 0) {
-        node->link_fd = flyt_manager_link_listen(node->link_path);
-        if (node->link_fd < 0)
-            return node->link_fd;
-        flyt_node_keep(node, "link", node->link_fd);
+        node->ops->link_fd = flyt_daemon_take(node->daemon, "link");
+    if (node->ops->link_fd < 0) {
+        node->ops->link_fd = flyt_manager_link_listen(node->link_path);
+        if (node->ops->link_fd < 0)
+            return node->ops->link_fd;
+        flyt_node_keep(node, "link", node->ops->link_fd);
     }
     return 0;
 }
@@ -581,10 +582,10 @@ int flyt_node_reattach_listen(struct flyt_node *node)
     int status = flyt_node_uids_show_link(node);
 
     if (!status)
-        status = sd_event_add_io(node->event, &node->link_source, node->link_fd, EPOLLIN, on_link, node);
+        status = sd_event_add_io(node->event, &node->ops->link_source, node->ops->link_fd, EPOLLIN, on_link, node);
     if (status >= 0)
-        status = sd_event_add_time(node->event, &node->link_pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, node);
+        status = sd_event_add_time(node->event, &node->ops->link_pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, node);
     if (status >= 0)
-        status = sd_event_source_set_enabled(node->link_pause, SD_EVENT_OFF);
+        status = sd_event_source_set_enabled(node->ops->link_pause, SD_EVENT_OFF);
     return status < 0 ? status : 0;
 }

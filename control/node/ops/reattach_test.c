@@ -17,6 +17,7 @@
 
 #include "control/node/link/link_dispatch.h"
 #include "control/node/ops/migration.h"
+#include "control/node/ops/ops.h"
 #include "control/node/test/test_migration.h"
 #include "control/node/test/test_node.h"
 #include "control/node/test/test_saving.h"
@@ -276,7 +277,7 @@ static bool are_sent_away(struct test_node *test, void *fds)
 
 static bool are_forgotten(struct test_node *test, void *unused)
 {
-    return test->node.stranger_count == 0;
+    return test->node.ops->stranger_count == 0;
 }
 
 /* A server that was taken over fills neither the node manager's descriptors nor the room of other servers. */
@@ -294,7 +295,7 @@ static void test_a_crowd_of_one_user(void **state)
     for (unsigned i = 0; i < 2; i++) {
         crowd_in(test, fds);
         test_node_until(test, are_sent_away, fds, "what is too much is closed");
-        assert_int_equal(test->node.stranger_count, LET_IN);
+        assert_int_equal(test->node.ops->stranger_count, LET_IN);
         come_as(test, &program, test_node_server(test, &program)->server_id, "there already"); /* it is heard */
         for (unsigned j = 0; j < CROWD; j++)
             flyt_close(fds[j]);

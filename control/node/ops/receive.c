@@ -1,5 +1,4 @@
 #include "control/node/ops/receive.h"
-#include "control/node/ops/grant.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,13 +8,15 @@
 #include <string.h>
 
 #include "control/base/size.h"
-#include "control/node/model/allocation.h"
-#include "control/node/ops/arrival.h"
 #include "control/node/link/link_dispatch.h"
+#include "control/node/link/server.h"
+#include "control/node/model/allocation.h"
+#include "control/node/model/writer.h"
+#include "control/node/ops/arrival.h"
+#include "control/node/ops/grant.h"
+#include "control/node/ops/ops.h"
 #include "control/node/state/receive_record.h"
 #include "control/node/state/remembered.h"
-#include "control/node/link/server.h"
-#include "control/node/model/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -29,7 +30,7 @@ bool flyt_node_receive_has_ended(const struct flyt_node_receive *receive)
 
 struct flyt_node_receive *flyt_node_receive_find(const struct flyt_node *node, uint64_t migration_id)
 {
-    struct flyt_node_receive *receive = node->receives;
+    struct flyt_node_receive *receive = node->ops->receives;
 
     while (receive && receive->id != migration_id)
         receive = receive->next;
@@ -38,7 +39,7 @@ struct flyt_node_receive *flyt_node_receive_find(const struct flyt_node *node, u
 
 struct flyt_node_receive *flyt_node_receive_of(const struct flyt_node_allocation *allocation)
 {
-    struct flyt_node_receive *receive = allocation->node->receives;
+    struct flyt_node_receive *receive = allocation->node->ops->receives;
 
     while (receive && (flyt_node_receive_has_ended(receive) || receive->allocation_id != allocation->now.id))
         receive = receive->next;
@@ -111,7 +112,7 @@ void flyt_node_receive_use(const struct flyt_node_receive *receive, flyt_migrati
 
 static void forget_old(struct flyt_node *node)
 {
-    struct flyt_node_receive **link = &node->receives, *receive;
+    struct flyt_node_receive **link = &node->ops->receives, *receive;
     struct flyt_node_remembered so_far = {0};
 
     while ((receive = *link)) {
@@ -337,7 +338,7 @@ static void let_go(struct flyt_node_receive *receive)
     if (!receive->whole_ms)
         receive->whole_ms = flyt_clock_ms();
     if (whole < expected && !receive->moved_count && !receive->is_let_go &&
-        flyt_clock_ms() - receive->whole_ms < receive->node->whole_ms)
+        flyt_clock_ms() - receive->whole_ms < receive->node->ops->whole_ms)
         return;
     receive->is_let_go = true;
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
@@ -737,7 +738,7 @@ static struct flyt_node_receive *add(struct flyt_node *node, uint64_t id, uint64
         free(receive);
         return NULL;
     }
-    *receive = (struct flyt_node_receive){.next = node->receives,
+    *receive = (struct flyt_node_receive){.next = node->ops->receives,
                                           .node = node,
                                           .id = id,
                                           .allocation_id = allocation_id,
@@ -746,7 +747,7 @@ static struct flyt_node_receive *add(struct flyt_node *node, uint64_t id, uint64
                                           .timer = timer,
                                           .has_changed = true,
                                           .started_ms = flyt_clock_ms()};
-    node->receives = receive;
+    node->ops->receives = receive;
     return receive;
 }
 
@@ -754,7 +755,7 @@ static struct flyt_node_receive *add(struct flyt_node *node, uint64_t id, uint64
 static void forget(struct flyt_node_receive *receive)
 {
     struct flyt_node *node = receive->node;
-    struct flyt_node_receive **link = &node->receives;
+    struct flyt_node_receive **link = &node->ops->receives;
     struct flyt_node_allocation *allocation = receive->record ? allocation_of(receive) : NULL;
 
     while (*link != receive)
@@ -906,7 +907,7 @@ static const struct flyt_node_arrival *find_session(const struct flyt_node_recei
 
 bool flyt_node_receive_keeps(const struct flyt_node *node, uint64_t session_id)
 {
-    for (const struct flyt_node_receive *receive = node->receives; receive; receive = receive->next) {
+    for (const struct flyt_node_receive *receive = node->ops->receives; receive; receive = receive->next) {
         const struct flyt_node_arrival *arrival = find_session(receive, session_id);
         if (arrival && !arrival->session_load.goes_on && (arrival->has_failed || !arrival->is_told))
             return true;
@@ -980,14 +981,14 @@ const char *flyt_node_receive_return(struct flyt_node_allocation *allocation, st
 
 void flyt_node_receives_settle(struct flyt_node *node)
 {
-    for (struct flyt_node_receive *receive = node->receives; receive; receive = receive->next)
+    for (struct flyt_node_receive *receive = node->ops->receives; receive; receive = receive->next)
         if (receive->is_restarted && !receive->is_failing && !flyt_node_receive_has_ended(receive))
             settle(receive);
 }
 
 void flyt_node_receives_save(struct flyt_node *node)
 {
-    for (struct flyt_node_receive *receive = node->receives; receive; receive = receive->next)
+    for (struct flyt_node_receive *receive = node->ops->receives; receive; receive = receive->next)
         save_moved(receive);
 }
 
@@ -995,8 +996,8 @@ void flyt_node_receives_fini(struct flyt_node *node)
 {
     struct flyt_node_receive *receive;
 
-    while ((receive = node->receives)) {
-        node->receives = receive->next;
+    while ((receive = node->ops->receives)) {
+        node->ops->receives = receive->next;
         answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
         for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
             if (receive->is_switched && !receive->is_failing)

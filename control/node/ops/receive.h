@@ -61,7 +61,7 @@ typedef void (*flyt_node_switched_fn)(void *user, const flyt_order_migration_res
 typedef void (*flyt_node_received_fn)(void *user, flyt_status status, const char *text);
 
 struct flyt_node_receive {
-    struct flyt_node_receive *next; /* in node->receives, the last one first */
+    struct flyt_node_receive *next; /* in node->ops->receives, the last one first */
     struct flyt_node *node;
     uint64_t id, allocation_id;
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];

@@ -12,8 +12,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/state/receive_record.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
+#include "control/node/state/receive_record.h"
 #include "control/node/test/test_receive.h"
 
 /* ---- SWITCH ---- */
@@ -729,9 +730,9 @@ static void test_a_program_waits_for_others_no_longer(void **state)
 
     bring_and_switch(test, sources, 2);
     is_whole(test, &sources[0], &programs[0], "held");
-    test->node.whole_ms = 1;
+    test->node.ops->whole_ms = 1;
     test_node_until(test, has_moved, NULL, "one goes on");
-    test->node.whole_ms = TEST_LONG_MS;
+    test->node.ops->whole_ms = TEST_LONG_MS;
     is_whole(test, &sources[1], &programs[1], "held"); /* and is let go at once */
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 2);
     test_source_leave(&sources[0]);

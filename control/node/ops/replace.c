@@ -1,8 +1,4 @@
 #include "control/node/ops/replace.h"
-#include "control/node/link/broker.h"
-#include "control/node/memory/extent.h"
-#include "control/node/model/waiting.h"
-#include "control/node/link/starts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,14 +7,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/memory/charge.h"
-#include "control/node/model/tombstones.h"
+#include "control/node/link/broker.h"
 #include "control/node/link/fault.h"
 #include "control/node/link/groups.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/link/share.h"
+#include "control/node/link/starts.h"
+#include "control/node/memory/charge.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/allocation.h"
+#include "control/node/model/tombstones.h"
+#include "control/node/model/waiting.h"
 #include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/ops.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -159,11 +160,11 @@ static int on_time(sd_event_source *source, uint64_t usec, void *user)
     }
     if (session->state == FLYT_NODE_SERVER_AWAY && session->prepared) {
         snprintf(session->end_reason, sizeof session->end_reason, "its program has not come back within %u ms",
-                 session->node->switch_ms);
+                 session->node->ops->switch_ms);
     } else if (session->state == FLYT_NODE_SERVER_AWAY) {
         memcpy(how, session->end_reason, sizeof how);
         snprintf(session->end_reason, sizeof session->end_reason,
-                 "%.400s, and its client has not come back within %u ms", how, session->node->replace_ms);
+                 "%.400s, and its client has not come back within %u ms", how, session->node->ops->replace_ms);
     }
     finish(session);
     return 0;
@@ -179,8 +180,8 @@ static void set_timer(struct flyt_node_server *session, uint64_t us)
 
 void flyt_node_replace_renew(struct flyt_node_server *session)
 {
-    session->away_until_ms = flyt_clock_ms() + session->node->replace_ms;
-    set_timer(session, (uint64_t)session->node->replace_ms * 1000);
+    session->away_until_ms = flyt_clock_ms() + session->node->ops->replace_ms;
+    set_timer(session, (uint64_t)session->node->ops->replace_ms * 1000);
 }
 
 void flyt_node_replace_foresee(struct flyt_node_server *server)
@@ -206,7 +207,7 @@ void flyt_node_replace_wait(struct flyt_node_server *server, const char *how)
     server->pid = 0;
     server->uid = 0;
     server->replacement.gone_us = now_us();
-    server->away_until_ms = flyt_clock_ms() + node->replace_ms;
+    server->away_until_ms = flyt_clock_ms() + node->ops->replace_ms;
     server->next = node->away;
     node->away = server;
     node->away_count++;
@@ -215,7 +216,7 @@ void flyt_node_replace_wait(struct flyt_node_server *server, const char *how)
         snprintf(server->end_reason, sizeof server->end_reason, "%s", *how ? how : "its server process ended");
     memset(&server->fault, 0, sizeof server->fault);
     snprintf(server->why_not, sizeof server->why_not, "it waits for its client: %.200s", server->end_reason);
-    set_timer(server, (uint64_t)node->replace_ms * 1000);
+    set_timer(server, (uint64_t)node->ops->replace_ms * 1000);
     /* Nothing of it is on the GPU any more, and nothing is awaited of it. */
     server->need.number = 0;
     flyt_node_share_leave(server);
@@ -232,12 +233,12 @@ void flyt_node_replace_expect(struct flyt_node_server *session)
 {
     struct flyt_node *node = session->node;
 
-    session->away_until_ms = flyt_clock_ms() + node->switch_ms;
+    session->away_until_ms = flyt_clock_ms() + node->ops->switch_ms;
     session->next = node->away;
     node->away = session;
     node->away_count++;
     flyt_node_allocation_join(session->allocation);
-    set_timer(session, (uint64_t)node->switch_ms * 1000);
+    set_timer(session, (uint64_t)node->ops->switch_ms * 1000);
     flyt_node_changed(node);
 }
 

@@ -28,7 +28,7 @@
 #include "rpc/base/error.h"
 
 enum {
-    FLYT_NODE_REPLACE_S = 10,           /* a session waits so long for its client (node->replace_ms) */
+    FLYT_NODE_REPLACE_S = 10,           /* a session waits so long for its client (node->ops->replace_ms) */
     FLYT_NODE_HAND_OVER_MS = 5000,      /* a server takes all that it is given within this time, or is ended */
     FLYT_NODE_REPLACE_ENDING_MS = 2000, /* a client may know so much earlier than we that its server's process ends */
 };

@@ -14,13 +14,15 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/attach/attach.h"
+#include "control/node/attach/pool.h"
 #include "control/node/link/fault.h"
 #include "control/node/model/waiting.h"
-#include "control/node/process/images.h"
-#include "control/node/attach/pool.h"
-#include "control/node/uplink/report.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
+#include "control/node/process/images.h"
 #include "control/node/test/test_node.h"
+#include "control/node/uplink/report.h"
 
 static const char *refused_text(void)
 {
@@ -271,7 +273,7 @@ static void test_its_place_stays(void **state)
     test_node_grant(test, &single);
     test_node_grant(test, &test_other);
     test->settings.client_slots = test->settings.warm + 1;
-    test->node.hold_ms = 0;
+    test->node.attach->hold_ms = 0;
     struct test_program program = test_node_enter(test, &test_one);
     lose(test, &program);
     const struct flyt_credentials own = test_node_credentials(&test_one), foreign = test_node_credentials(&test_other);
@@ -528,6 +530,11 @@ static bool is_gone(struct test_node *test, void *unused)
     return !flyt_node_allocation_find(&test->node, test_one.id);
 }
 
+static bool has_no_folder(struct test_node *test, void *folder)
+{
+    return access(folder, F_OK) != 0;
+}
+
 /* One that has its memory takes its time to end: what it has is not free as long, and its allocation is not gone. */
 static void memory_that_was_given(struct test_node *test, bool ends_first)
 {
@@ -558,8 +565,8 @@ static void memory_that_was_given(struct test_node *test, bool ends_first)
     assert_false(is_gone(test, NULL));
     if (ends_first) {
         test_node_stop(test);
-        assert_int_equal(access(folder, F_OK), -1);
-        test_node_start(test);
+        test_node_start(test); /* a thread has removed them, or does now */
+        test_node_until(test, has_no_folder, folder, "the VM's images are removed");
     } else {
         assert_int_equal(kill(pid, SIGKILL), 0);
     }
@@ -742,7 +749,7 @@ static void test_a_client_that_does_not_come(void **state)
     test_node_grant(test, &test_one);
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
-    test->node.replace_ms = 300;
+    test->node.ops->replace_ms = 300;
     test_program_say(test, &program, "replaceable 1", "0");
     test_node_until(test, has_an_extent, &program, "the extent is held");
     int fd = flyt_node_server_find(&test->node, program.session_id)->extents.first->fd;

@@ -1,5 +1,4 @@
 #include "control/node/ops/restore.h"
-#include "control/node/ops/operation.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,15 +9,17 @@
 #include <sys/socket.h>
 
 #include "control/base/worker.h"
-#include "control/node/model/allocation.h"
-#include "control/node/ops/disk.h"
-#include "control/node/ops/session_load.h"
-#include "control/node/ops/image_scan.h"
-#include "control/node/state/remembered.h"
-#include "control/node/ops/replace.h"
 #include "control/node/link/server.h"
-#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/model/allocation.h"
 #include "control/node/model/writer.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/disk.h"
+#include "control/node/ops/image_scan.h"
+#include "control/node/ops/operation.h"
+#include "control/node/ops/ops.h"
+#include "control/node/ops/replace.h"
+#include "control/node/ops/session_load.h"
+#include "control/node/state/remembered.h"
 #include "cpu/image/file.h"
 #include "cpu/image/flatten.h"
 #include "cpu/image/verify.h"
@@ -67,7 +68,7 @@ struct readings {
 };
 
 struct flyt_node_restore {
-    struct flyt_node_restore *next; /* in node->restores, the last one first */
+    struct flyt_node_restore *next; /* in node->ops->restores, the last one first */
     struct flyt_node *node;
     uint64_t id;
     char folder[FLYT_NAME_BYTES_MAX + 1], vm_ip[FLYT_NAME_BYTES_MAX + 1]; /* vm_ip: of the first session */
@@ -95,7 +96,7 @@ static bool has_ended(const struct flyt_node_restore *restore)
 
 struct flyt_node_restore *flyt_node_restore_find(const struct flyt_node *node, uint64_t id)
 {
-    struct flyt_node_restore *restore = node->restores;
+    struct flyt_node_restore *restore = node->ops->restores;
 
     while (restore && restore->id != id)
         restore = restore->next;
@@ -347,7 +348,7 @@ void flyt_node_restore_tell(struct flyt_node_restore *restore, flyt_saving_use *
 
 static void forget_old(struct flyt_node *node)
 {
-    struct flyt_node_restore **link = &node->restores, *restore;
+    struct flyt_node_restore **link = &node->ops->restores, *restore;
     struct flyt_node_remembered so_far = {0};
 
     while ((restore = *link)) {
@@ -765,7 +766,7 @@ void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *ar
         answer_fn(user, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
         return;
     }
-    *restore = (struct flyt_node_restore){.next = node->restores,
+    *restore = (struct flyt_node_restore){.next = node->ops->restores,
                                           .node = node,
                                           .id = args->id,
                                           .timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_RESTORE_TIMEOUT_S,
@@ -774,7 +775,7 @@ void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *ar
                                           .answer_user = user,
                                           .started_ms = flyt_clock_ms()};
     snprintf(restore->folder, sizeof restore->folder, "%s", args->folder);
-    node->restores = restore;
+    node->ops->restores = restore;
     if (flyt_node_disk_take(node, restore->folder, &restore->left, &err))
         refuse(restore, FLYT_STATUS_UNAVAILABLE, err.text);
     else if (sd_event_add_time_relative(node->event, &restore->timer, CLOCK_MONOTONIC, 0, 1, on_timer, restore) < 0 ||
@@ -786,8 +787,8 @@ void flyt_node_restores_fini(struct flyt_node *node)
 {
     struct flyt_node_restore *restore;
 
-    while ((restore = node->restores)) {
-        node->restores = restore->next;
+    while ((restore = node->ops->restores)) {
+        node->ops->restores = restore->next;
         release(restore);
         answer(restore, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
         free(restore);

@@ -1,6 +1,4 @@
 #include "control/node/ops/restore_check.h"
-#include "control/node/link/starts.h"
-#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "control/node/model/allocation.h"
+#include "control/node/host/machine.h"
 #include "control/node/link/link_dispatch.h"
+#include "control/node/link/starts.h"
+#include "control/node/model/allocation.h"
+#include "control/node/ops/ops.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
@@ -121,7 +122,7 @@ void flyt_node_restore_check_begin(struct flyt_node_restore_check *restore_check
     struct flyt_node *node = source->node;
 
     *restore_check = (struct flyt_node_restore_check){.role = {&role_ops},
-                                                      .next = node->restore_checks,
+                                                      .next = node->ops->restore_checks,
                                                       .node = node,
                                                       .source = source,
                                                       .left = left,
@@ -130,7 +131,7 @@ void flyt_node_restore_check_begin(struct flyt_node_restore_check *restore_check
                                                       .fd = -1,
                                                       .wake = wake,
                                                       .user = user};
-    node->restore_checks = restore_check;
+    node->ops->restore_checks = restore_check;
     set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_WANTING);
 }
 
@@ -138,7 +139,7 @@ void flyt_node_restore_check_end(struct flyt_node_restore_check *restore_check)
 {
     if (restore_check->stage == FLYT_NODE_RESTORE_CHECK_NONE)
         return;
-    struct flyt_node_restore_check **link = &restore_check->node->restore_checks;
+    struct flyt_node_restore_check **link = &restore_check->node->ops->restore_checks;
     close_image(restore_check);
     let_go_of_server(restore_check);
     while (*link != restore_check)
@@ -155,7 +156,7 @@ static const struct flyt_node_gpu *gpu_of(const struct flyt_node_restore_check *
 /* Another one of its owner's has a server on the GPU, which goes when that has been tried. */
 static bool is_behind(const struct flyt_node_restore_check *restore_check)
 {
-    const struct flyt_node_restore_check *other = restore_check->node->restore_checks;
+    const struct flyt_node_restore_check *other = restore_check->node->ops->restore_checks;
 
     while (other && (other->user != restore_check->user || !other->server || gpu_of(other) != gpu_of(restore_check)))
         other = other->next;
@@ -227,9 +228,10 @@ static void look_for_server(struct flyt_node_restore_check *restore_check)
         restore_check->wanted_ms = flyt_clock_ms();
     if (warm)
         prepare(restore_check, warm);
-    else if (is_late(restore_check->wanted_ms, restore_check->node->restore_check_warm_ms))
+    else if (is_late(restore_check->wanted_ms, restore_check->node->ops->restore_check_warm_ms))
         conclude(restore_check, FLYT_NODE_RESTORE_CHECK_UNKNOWN, -ETIMEDOUT,
-                 "no server process became ready for that in %u s", restore_check->node->restore_check_warm_ms / 1000);
+                 "no server process became ready for that in %u s",
+                 restore_check->node->ops->restore_check_warm_ms / 1000);
 }
 
 /* Another server may need it, too. */
@@ -294,7 +296,7 @@ unsigned flyt_node_restore_check_wants(const struct flyt_node *node, const struc
 {
     unsigned count = 0;
 
-    for (const struct flyt_node_restore_check *restore_check = node->restore_checks; restore_check;
+    for (const struct flyt_node_restore_check *restore_check = node->ops->restore_checks; restore_check;
          restore_check = restore_check->next)
         count += restore_check->stage == FLYT_NODE_RESTORE_CHECK_WANTING && gpu_of(restore_check) == gpu;
     return count;

@@ -26,7 +26,7 @@
 
 enum {
     FLYT_NODE_RESTORE_CHECK_SERVERS = 3,
-    FLYT_NODE_RESTORE_CHECK_WARM_MS = 30000,    /* a server becomes warm (node->restore_check_warm_ms), each time */
+    FLYT_NODE_RESTORE_CHECK_WARM_MS = 30000, /* a server becomes warm (node->ops->restore_check_warm_ms), each time */
     FLYT_NODE_RESTORE_CHECK_PREPARE_MS = 60000, /* PREPARE is answered */
     FLYT_NODE_RESTORE_CHECK_TRY_MS = 120000,    /* TRY is answered: a program stands still meanwhile */
 };
@@ -49,7 +49,7 @@ enum flyt_node_restore_check_result {
 /* All zero: NONE. Embedded in its owner's object. */
 struct flyt_node_restore_check {
     struct flyt_node_role role;           /* of its server; first */
-    struct flyt_node_restore_check *next; /* in node->restore_checks */
+    struct flyt_node_restore_check *next; /* in node->ops->restore_checks */
     struct flyt_node *node;
     const struct flyt_node_server *source; /* whose session it is; its owner ends the trial before that one goes */
     struct flyt_tally *left;               /* its owner's */

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "control/node/model/allocation.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
 #include "control/node/test/test_saving.h"
 #include "rpc/base/fault_point.h"
@@ -146,10 +147,10 @@ static void test_a_client_that_does_not_come(void **state)
 
     test_saving_enter(test, &program, 1);
     test_saving_suspend(test, &program, 1);
-    test->node.switch_ms = 50;
+    test->node.ops->switch_ms = 50;
     test_saving_must(test_saving_restore(test));
     test_saving_failed(test, FLYT_STATUS_TIMEOUT, "has not come back within");
-    test->node.switch_ms = TEST_LONG_MS;
+    test->node.ops->switch_ms = TEST_LONG_MS;
     stays(test, &program, 1);
     test_saving_go_on(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);
@@ -324,7 +325,7 @@ static void test_a_vm_goes_while_it_is_looked(void **state)
         const bool is_event = strstr(test->last_event, "restore.failed") != NULL;
         assert_int_equal(is_event, is_late || i > 0); /* else nobody heard that it had begun */
         assert_null(test->node.state.checkpointed);
-        assert_null(test->node.session_loads);
+        assert_null(test->node.ops->session_loads);
         test_node_remove_now(test, test_one.id);
     }
 }

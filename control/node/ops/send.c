@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "control/node/link/link_dispatch.h"
-#include "control/node/state/departed.h"
+#include "control/node/model/writer.h"
+#include "control/node/ops/checkpointed_sessions.h"
 #include "control/node/ops/migration_state.h"
 #include "control/node/ops/migration_switch.h"
-#include "control/node/ops/checkpointed_sessions.h"
-#include "control/node/model/writer.h"
+#include "control/node/state/departed.h"
 #include "cpu/image/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"

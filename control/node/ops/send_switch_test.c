@@ -15,9 +15,10 @@
 #include <cmocka.h>
 
 #include "control/node/link/link_dispatch.h"
+#include "control/node/ops/ops.h"
 #include "control/node/state/departed.h"
-#include "control/node/uplink/report.h"
 #include "control/node/test/test_send.h"
+#include "control/node/uplink/report.h"
 
 /* ---- after the switch ---- */
 
@@ -119,9 +120,9 @@ static void test_a_client_that_does_not_return(void **state)
     assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not taken", &err), FLYT_STATUS_OK);
     test_migration_go_on(test, &programs[0]);
     test_node_until(test, goes_on, &programs[0], "that it goes on");
-    test->node.switch_ms = 1;
+    test->node.ops->switch_ms = 1;
     test_node_until(test, is_gone, &programs[1], "the end of the other one");
-    test->node.switch_ms = TEST_LONG_MS;
+    test->node.ops->switch_ms = TEST_LONG_MS;
     test_far_until(far, FLYT_MIGRATION_FAILED);
     test_contains(test_migration_of(test)->text, "it was not taken");
     test_send_stayed(far, programs, 1);
@@ -279,7 +280,7 @@ static void test_a_restart_before_the_switch(void **state)
         test_far_open(&far, test);
         test_send_reach(&far, programs, i);
         restart(test, programs, 2);
-        assert_null(test->node.migrations);
+        assert_null(test->node.ops->migrations);
         test_node_until_warm(test);
         test_migration_stayed(test, programs, 2);
         test_node_leave(test, &test_one, programs, 2);

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "control/node/state/departed.h"
-#include "control/node/uplink/report.h"
 #include "control/node/test/test_send.h"
+#include "control/node/uplink/report.h"
 
 /* ---- as it should be ---- */
 

@@ -1,9 +1,4 @@
 #include "control/node/ops/session_load.h"
-#include "control/node/memory/extent.h"
-#include "control/node/model/waiting.h"
-#include "control/node/link/starts.h"
-#include "control/node/ops/room.h"
-#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,9 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/node/memory/charge.h"
+#include "control/node/host/machine.h"
 #include "control/node/link/link_dispatch.h"
+#include "control/node/link/starts.h"
+#include "control/node/memory/charge.h"
+#include "control/node/memory/extent.h"
+#include "control/node/model/waiting.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
+#include "control/node/ops/room.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -257,14 +258,14 @@ void flyt_node_session_load_init(struct flyt_node_session_load *session_load, st
                                  const struct flyt_node_session_load_session *its)
 {
     *session_load = (struct flyt_node_session_load){.role = {&role_ops},
-                                                    .next = node->session_loads,
+                                                    .next = node->ops->session_loads,
                                                     .node = node,
                                                     .ops = ops,
                                                     .its = *its,
                                                     .move_id = flyt_node_random(),
                                                     .stage = FLYT_NODE_SESSION_LOAD_NEW,
                                                     .stage_ms = flyt_clock_ms()};
-    node->session_loads = session_load;
+    node->ops->session_loads = session_load;
 }
 
 /* It has no process, and is not among those that wait: first its memory, then its charge, when its server has gone. */
@@ -283,7 +284,7 @@ static void free_session(struct flyt_node_session_load *session_load)
 
 void flyt_node_session_load_fini(struct flyt_node_session_load *session_load)
 {
-    struct flyt_node_session_load **link = &session_load->node->session_loads;
+    struct flyt_node_session_load **link = &session_load->node->ops->session_loads;
 
     if (session_load->stage < FLYT_NODE_SESSION_LOAD_WAITING)
         free_session(session_load);
@@ -484,7 +485,7 @@ static unsigned count_loading(const struct flyt_node *node, const struct flyt_no
 {
     unsigned count = 0;
 
-    for (const struct flyt_node_session_load *session_load = node->session_loads; session_load;
+    for (const struct flyt_node_session_load *session_load = node->ops->session_loads; session_load;
          session_load = session_load->next)
         count += session_load->session && session_load->stage < FLYT_NODE_SESSION_LOAD_WAITING &&
                  session_load->its.allocation_id == allocation->now.id;
@@ -538,7 +539,7 @@ void flyt_node_session_load_advance(struct flyt_node_session_load *session_load,
             FAIL(session_load, FLYT_STATUS_TIMEOUT, "it was not loaded within %" PRIu64 " s", load_ms / 1000);
         break;
     case FLYT_NODE_SESSION_LOAD_GIVEN:
-        if (is_late(session_load, session_load->node->switch_ms))
+        if (is_late(session_load, session_load->node->ops->switch_ms))
             FAIL(session_load, FLYT_STATUS_TIMEOUT, "its new server process has not said in time that it goes on");
         break;
     default: /* who waits for its client has a limit of its own (replace.h) */
@@ -652,7 +653,7 @@ unsigned flyt_node_session_load_wants(const struct flyt_node *node, const struct
 {
     unsigned count = 0;
 
-    for (const struct flyt_node_session_load *session_load = node->session_loads; session_load;
+    for (const struct flyt_node_session_load *session_load = node->ops->session_loads; session_load;
          session_load = session_load->next) {
         const struct flyt_node_allocation *allocation =
             session_load->stage == FLYT_NODE_SESSION_LOAD_WANTING ? allocation_of(session_load) : NULL;
@@ -665,7 +666,7 @@ bool flyt_node_session_load_is_hasty(const struct flyt_node *node)
 {
     uint64_t now_ms = flyt_clock_ms();
 
-    for (const struct flyt_node_session_load *session_load = node->session_loads; session_load;
+    for (const struct flyt_node_session_load *session_load = node->ops->session_loads; session_load;
          session_load = session_load->next)
         if (session_load->is_running && session_load->stage >= FLYT_NODE_SESSION_LOAD_LOADED &&
             session_load->stage < FLYT_NODE_SESSION_LOAD_OVER && now_ms < session_load->stage_ms + HASTE_MS)
@@ -683,7 +684,7 @@ bool flyt_node_session_load_has_come(struct flyt_node_session_load *session_load
 
 bool flyt_node_session_load_has(const struct flyt_node *node, uint64_t server_id)
 {
-    const struct flyt_node_session_load *session_load = node->session_loads;
+    const struct flyt_node_session_load *session_load = node->ops->session_loads;
 
     while (session_load && (!session_load->session || session_load->session->server_id != server_id))
         session_load = session_load->next;

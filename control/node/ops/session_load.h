@@ -29,8 +29,8 @@
 #include <stdint.h>
 
 #include "control.h"
-#include "control/node/model/allocation.h"
 #include "control/node/link/server.h"
+#include "control/node/model/allocation.h"
 #include "rpc/base/error.h"
 #include "rpc/transport/manager_link.h"
 
@@ -88,7 +88,7 @@ struct flyt_node_session_load_session {
 /* Embedded in its owner's object. */
 struct flyt_node_session_load {
     struct flyt_node_role role;          /* of its server; first */
-    struct flyt_node_session_load *next; /* in node->session_loads */
+    struct flyt_node_session_load *next; /* in node->ops->session_loads */
     struct flyt_node *node;
     const struct flyt_node_session_load_ops *ops;
     struct flyt_node_session_load_session its;

@@ -1,11 +1,11 @@
 #include "control/node/ops/sessions.h"
-#include "control/node/ops/restore.h"
-#include "control/node/ops/checkpoint.h"
 
+#include "control/node/ops/checkpoint.h"
 #include "control/node/ops/migration.h"
 #include "control/node/ops/move.h"
 #include "control/node/ops/receive.h"
 #include "control/node/ops/replace.h"
+#include "control/node/ops/restore.h"
 #include "control/node/ops/session_load.h"
 
 static enum flyt_node_session_fate fate_of(const struct flyt_node_server *server)

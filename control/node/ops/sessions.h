@@ -4,8 +4,8 @@
 #ifndef FLYT_NODE_SESSIONS_H
 #define FLYT_NODE_SESSIONS_H
 
-#include "control/node/ops/operation.h"
 #include "control/node/model/server.h"
+#include "control/node/ops/operation.h"
 
 extern const struct flyt_node_session_ops flyt_node_sessions;
 /* By operation: whether one is under way. */

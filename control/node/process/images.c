@@ -1,5 +1,4 @@
 #include "control/node/process/images.h"
-#include "control/node/host/machine.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
+#include "control/node/host/machine.h"
 #include "control/node/model/allocation.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"

@@ -1,6 +1,4 @@
 #include "control/node/process/libraries.h"
-#include "control/node/model/server.h"
-#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +11,13 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
+#include "control/node/host/machine.h"
 #include "control/node/model/allocation.h"
 #include "control/node/model/node.h"
-#include "control/node/state/settings.h"
+#include "control/node/model/server.h"
 #include "control/node/process/spawn.h"
 #include "control/node/process/uids.h"
+#include "control/node/state/settings.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"

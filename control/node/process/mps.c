@@ -1,5 +1,4 @@
 #include "control/node/process/mps.h"
-#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
+#include "control/node/host/machine.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"

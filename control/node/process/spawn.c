@@ -1,7 +1,4 @@
 #include "control/node/process/spawn.h"
-#include "control/node/process/uids.h"
-#include "control/node/model/server.h"
-#include "control/node/host/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +14,11 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
+#include "control/node/host/machine.h"
+#include "control/node/model/server.h"
 #include "control/node/process/images.h"
 #include "control/node/process/mps.h"
+#include "control/node/process/uids.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/manager_link.h"
 

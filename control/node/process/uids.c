@@ -1,5 +1,4 @@
 #include "control/node/process/uids.h"
-#include "control/node/state/uid_range.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -16,8 +15,9 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
-#include "control/node/process/mps.h"
 #include "control/node/model/server.h"
+#include "control/node/process/mps.h"
+#include "control/node/state/uid_range.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 

@@ -14,9 +14,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "control/node/state/uid_range.h"
-#include "control/node/host/uid_pool.h"
 #include "control/base/config.h"
+#include "control/node/host/uid_pool.h"
+#include "control/node/state/uid_range.h"
 
 struct flyt_node;
 struct flyt_node_gpu;

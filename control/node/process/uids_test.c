@@ -3,7 +3,6 @@
  * what a process is that has become such a user (as root only).
  */
 #include "control/node/process/uids.h"
-#include "control/node/state/uid_range.h"
 
 #include <errno.h>
 #include <linux/capability.h>
@@ -23,8 +22,9 @@
 #include <cmocka.h>
 
 #include "control/base/worker.h"
-#include "control/node/model/node.h"
 #include "control/node/link/server.h"
+#include "control/node/model/node.h"
+#include "control/node/state/uid_range.h"
 #include "rpc/base/ticket.h"
 
 enum { FIRST = 70000, LAST = 70003 };
@@ -167,7 +167,6 @@ static void a_thread_looks(void **state)
     assert_int_equal(flyt_node_uids_take(&node, &uid), -EUSERS);
     assert_int_equal(flyt_node_uids_take(&node, &uid), -EINPROGRESS);
     flyt_worker_free(node.spawner);
-    sd_event_source_disable_unref(node.pool_timer);
     sd_event_unref(node.event);
     flyt_node_uids_fini(&node.uids);
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "control/base/worker.h"
-#include "control/node/state/settings.h"
 #include "control/node/host/vm_memory.h"
+#include "control/node/state/settings.h"
 #include "rpc/base/log.h"
 
 enum { ORDERS_MAX = 64, ENTRY_BYTES = 4096 };

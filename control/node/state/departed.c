@@ -1,10 +1,10 @@
 #include "control/node/state/departed.h"
-#include "control/node/state/state.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 
+#include "control/node/state/state.h"
 #include "control/node/state/state_allocation.h"
 
 static const char array_name[] = "left";

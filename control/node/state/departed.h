@@ -7,7 +7,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
 #include <cjson/cJSON.h>
 
 struct flyt_node_state;

@@ -11,12 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/node/state/killed.h"
+#include "control/node/state/checkpointed.h"
 #include "control/node/state/departed.h"
+#include "control/node/state/image_uncommitted.h"
+#include "control/node/state/killed.h"
 #include "control/node/state/receive_record.h"
 #include "control/node/state/state_allocation.h"
-#include "control/node/state/checkpointed.h"
-#include "control/node/state/image_uncommitted.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/xdr_buffer.h"
 

@@ -47,6 +47,8 @@
  * the fault points fake.prepare, fake.make, fake.state, fake.trial and fake.session, of which "error" is answered with
  * a failure (fake.session: it ends).
  */
+#include "control/node/test/fake_server.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -63,7 +65,6 @@
 #include <unistd.h>
 
 #include "control/node/test/fake_ready.h"
-#include "control/node/test/fake_server.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/ledger.h"
 #include "rpc/transport/handshake.h"

@@ -16,12 +16,14 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/attach/attach.h"
 #include "control/node/attach/pool.h"
 #include "control/node/link/starts.h"
-#include "control/node/runtime.h"
-#include "control/node/uplink/report.h"
 #include "control/node/memory/reserve.h"
+#include "control/node/ops/ops.h"
+#include "control/node/runtime.h"
 #include "control/node/test/test_node.h"
+#include "control/node/uplink/report.h"
 #include "rpc/base/clock.h"
 
 static void is_refused(struct test_node *test, const struct flyt_credentials *credentials, bool is_forged,
@@ -571,14 +573,14 @@ static void test_settings_of_vsock(void **state)
     char urls[FLYT_URLS_MAX][FLYT_URL_BYTES_MAX + 1], *manager[] = {(char *)"vsock://2:1"};
     struct flyt_error err = {0};
 
-    *test->node.local_url = 0;
-    test->node.listen_count = 2;
-    strcpy(test->node.listen_urls[0], "vsock://:9810");
-    strcpy(test->node.listen_urls[1], "vsock://1:7");
+    *test->node.attach->local_url = 0;
+    test->node.attach->listen_count = 2;
+    strcpy(test->node.attach->listen_urls[0], "vsock://:9810");
+    strcpy(test->node.attach->listen_urls[1], "vsock://1:7");
     assert_int_equal(flyt_node_report_urls(&test->node, urls), 2);
     assert_string_equal(urls[0], "vsock://2:9810");
     assert_string_equal(urls[1], "vsock://1:7");
-    test->node.listen_count = 1;
+    test->node.attach->listen_count = 1;
     const struct flyt_strings none = test->settings.managers;
     test->settings.managers = (struct flyt_strings){.items = manager, .count = 1};
     assert_int_equal(flyt_node_settings_check(&test->settings, &err), -EINVAL);
@@ -655,7 +657,7 @@ static void test_restart_hears_who_has_come(void **state)
     struct test_program program = test_node_enter(test, &test_one);
     pid_t pid = restart_without(test, &program);
     assert_int_equal(kill(pid, SIGCONT), 0);
-    struct pollfd come = {.fd = test->node.link_fd, .events = POLLIN};
+    struct pollfd come = {.fd = test->node.ops->link_fd, .events = POLLIN};
     assert_int_equal(poll(&come, 1, 60000), 1);
     until_asleep(pid);
     assert_true(sd_event_source_set_time_relative(test->node.reattach_timer, 0) >= 0);

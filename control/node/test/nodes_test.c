@@ -11,9 +11,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/state/departed.h"
+#include "control/node/attach/attach.h"
 #include "control/node/ops/receive.h"
 #include "control/node/ops/send.h"
+#include "control/node/state/departed.h"
 #include "control/node/test/test_migration.h"
 #include "control/node/test/test_receive.h"
 #include "control/node/test/test_send.h"
@@ -62,7 +63,7 @@ static struct flyt_node_migration *sent(const struct nodes *nodes)
 
 static void order(struct nodes *nodes, bool is_encrypted)
 {
-    char *urls[] = {nodes->to->node.listen_urls[0]};
+    char *urls[] = {nodes->to->node.attach->listen_urls[0]};
     flyt_order_send_args args = {.epoch = 1,
                                  .migration_id = TEST_MIGRATION,
                                  .allocation_id = test_one.id,

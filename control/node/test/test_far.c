@@ -14,9 +14,9 @@
 
 #include "control/node/ops/send.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/endpoint/listen.h"
 
 static const unsigned char secret[FLYT_MIGRATION_SECRET_BYTES] = "what both nodes have been told";
 

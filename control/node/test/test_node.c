@@ -1,9 +1,4 @@
 #include "control/node/test/test_node.h"
-#include "control/node/link/starts.h"
-#include "control/node/uplink/allocation_use.h"
-#include "control/node/runtime.h"
-
-#include "control/node/uplink/order.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,16 +16,22 @@
 #include <cmocka.h>
 
 #include "control/base/config.h"
-#include "control/node/process/libraries.h"
-#include "control/node/ops/move.h"
+#include "control/node/attach/attach.h"
 #include "control/node/attach/pool.h"
+#include "control/node/link/starts.h"
+#include "control/node/ops/move.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
+#include "control/node/process/libraries.h"
+#include "control/node/runtime.h"
+#include "control/node/uplink/allocation_use.h"
+#include "control/node/uplink/order.h"
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/sha256.h"
-#include "rpc/transport/handshake.h"
 #include "rpc/transport/endpoint/listen.h"
+#include "rpc/transport/handshake.h"
 #include "rpc/transport/message.h"
 
 enum { PATIENCE_MS = 60000, STEP_US = 20000 };
@@ -107,7 +108,7 @@ void test_node_start(struct test_node *test)
     memset(&test->node, 0, sizeof test->node);
     if (flyt_node_init(&test->node, test->event, NULL, &test->settings, &none, &hooks, &err))
         fail_msg("the node does not start: %s", err.text);
-    test->node.replace_ms = test->node.switch_ms = test->node.whole_ms = TEST_LONG_MS;
+    test->node.ops->replace_ms = test->node.ops->switch_ms = test->node.ops->whole_ms = TEST_LONG_MS;
 }
 
 void test_node_stop(struct test_node *test)
@@ -398,7 +399,7 @@ static struct test_program knock(struct test_node *test, const struct flyt_crede
         args.token.token_val = (char *)token;
         args.token.token_len = FLYT_TOKEN_BYTES;
     }
-    assert_int_equal(flyt_connect(test->node.listen_urls[0], PATIENCE_MS, &err, &program.fd), 0);
+    assert_int_equal(flyt_connect(test->node.attach->listen_urls[0], PATIENCE_MS, &err, &program.fd), 0);
     send_handshake(program.fd, &args, hash);
     read_answer(test, program.fd, &res);
     if (res.status == FLYT_HANDSHAKE_CHALLENGE)

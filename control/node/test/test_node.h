@@ -8,9 +8,9 @@
 
 #include <stdbool.h>
 
+#include "control/node/link/server.h"
 #include "control/node/model/allocation.h"
 #include "control/node/model/node.h"
-#include "control/node/link/server.h"
 #include "flyt.h"
 #include "rpc/base/ticket.h"
 

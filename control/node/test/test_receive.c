@@ -15,6 +15,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/attach/attach.h"
+#include "control/node/ops/ops.h"
 #include "control/node/uplink/report.h"
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
@@ -178,7 +180,7 @@ struct test_dialed test_source_dial_as(struct test_node *test, struct test_sourc
 {
     flyt_handshake_args args = {
         .kind = FLYT_CONNECTION_MIGRATE, .build = (char *)"b", .program_name = (char *)"test program", .pid = 99};
-    char *urls[] = {test->node.listen_urls[0]};
+    char *urls[] = {test->node.attach->listen_urls[0]};
     struct test_dialed dialed = {.status = 1};
     struct flyt_node_resolver *resolver;
     struct flyt_node_dial *dial;
@@ -377,7 +379,7 @@ void test_receive_is_gone(struct test_node *test, unsigned folder_count)
 {
     assert_null(flyt_node_allocation_find(&test->node, test_one.id));
     assert_null(test->node.state.receiving);
-    assert_null(test->node.session_loads);
+    assert_null(test->node.ops->session_loads);
     assert_null(test->node.away);
     assert_true(are_only_warm(test, NULL));
     test_node_until(test, are_folders, &folder_count, "the folders of module images are those of the beginning");

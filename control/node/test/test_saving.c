@@ -1,3 +1,5 @@
+#include "control/node/test/test_saving.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +15,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "control/node/test/test_saving.h"
 #include "control/node/ops/checkpoint.h"
+#include "control/node/ops/ops.h"
 #include "control/node/test/test_migration.h"
 #include "cpu/image/folder.h"
 #include "cpu/image/verify.h"
@@ -236,7 +238,7 @@ void test_saving_go_on(struct test_node *test, struct test_program *programs, un
 
 static bool is_nothing_undone(struct test_node *test, void *unused)
 {
-    return !test->node.publishes;
+    return !test->node.ops->publishes;
 }
 
 void test_saving_images_are(struct test_node *test, unsigned count)

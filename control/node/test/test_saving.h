@@ -6,8 +6,8 @@
 #ifndef FLYT_NODE_TEST_SAVING_H
 #define FLYT_NODE_TEST_SAVING_H
 
-#include "control/node/ops/restore.h"
 #include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/restore.h"
 #include "control/node/test/test_node.h"
 
 /* One for the process. */

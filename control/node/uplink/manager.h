@@ -5,8 +5,8 @@
 #ifndef FLYT_NODE_MANAGER_H
 #define FLYT_NODE_MANAGER_H
 
-#include "control/base/uplink.h"
 #include "control/base/tls.h"
+#include "control/base/uplink.h"
 #include "control/node/model/node.h"
 
 enum {

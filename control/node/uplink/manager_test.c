@@ -15,13 +15,15 @@
 #include <cmocka.h>
 
 #include "control/base/peer.h"
-#include "control/node/uplink/manager.h"
+#include "control/node/attach/attach.h"
+#include "control/node/model/writer.h"
 #include "control/node/ops/migration.h"
+#include "control/node/ops/ops.h"
 #include "control/node/ops/receive.h"
-#include "control/node/uplink/report.h"
 #include "control/node/test/test_far.h"
 #include "control/node/test/test_node.h"
-#include "control/node/model/writer.h"
+#include "control/node/uplink/manager.h"
+#include "control/node/uplink/report.h"
 #include "rpc/base/machine.h"
 #include "rpc/transport/endpoint/listen.h"
 
@@ -418,7 +420,7 @@ static void expect_data_urls(const struct boss *boss)
     int fd;
 
     assert_int_equal(inventory->data_urls.data_urls_len, 2);
-    assert_string_equal(inventory->data_urls.data_urls_val[0], boss->test->node.listen_urls[0]);
+    assert_string_equal(inventory->data_urls.data_urls_val[0], boss->test->node.attach->listen_urls[0]);
     flyt_machine_boot_id(boot_id);
     snprintf(url, sizeof url, "unix://%s%s/node.sock", boot_id, boss->test->folder);
     assert_string_equal(inventory->data_urls.data_urls_val[1], url);
@@ -654,7 +656,7 @@ static void test_dates_contact_by_what_was_answered(void **state)
     uint64_t beat_ms = boot_ms(), before_ms = contact_ms(boss);
     while (boot_ms() <= beat_ms + 5)
         test_node_run(test, 5);
-    test->node.went_back_count++; /* it registers again, while the heartbeat is on its way */
+    test->node.ops->went_back_count++; /* it registers again, while the heartbeat is on its way */
     while (!boss->registration)
         test_node_run(test, 5);
     uint64_t registration_ms = boot_ms();
@@ -860,7 +862,7 @@ static bool is_told_end(struct test_node *test, void *user)
 
 static bool is_heard(struct test_node *test, void *user)
 {
-    return test->node.migrations->is_told;
+    return test->node.ops->migrations->is_told;
 }
 
 /* What is told of one, by whom it may be ordered, and that its end is told until it was heard. */

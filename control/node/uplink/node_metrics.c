@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/ops/session_load.h"
-#include "control/node/ops/move.h"
-#include "control/node/link/share.h"
-#include "control/node/uplink/report.h"
 #include "control/node/link/server.h"
+#include "control/node/link/share.h"
+#include "control/node/model/allocation.h"
+#include "control/node/ops/move.h"
+#include "control/node/ops/session_load.h"
+#include "control/node/uplink/report.h"
 
 enum family {
     GPU_BUSY,

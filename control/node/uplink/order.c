@@ -1,7 +1,4 @@
 #include "control/node/uplink/order.h"
-#include "control/node/ops/operation.h"
-#include "control/node/uplink/allocation_use.h"
-#include "control/node/ops/grant.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,18 +7,19 @@
 #include <string.h>
 
 #include "control/base/size.h"
-#include "control/node/model/allocation.h"
-#include "control/node/ops/checkpoint.h"
 #include "control/node/link/groups.h"
-#include "control/node/ops/migration.h"
-#include "control/node/uplink/order_migration.h"
-#include "control/node/ops/receive.h"
-#include "control/node/ops/restore.h"
-#include "control/node/ops/replace.h"
-#include "control/node/link/share.h"
 #include "control/node/link/server.h"
-#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/link/share.h"
+#include "control/node/model/allocation.h"
 #include "control/node/model/writer.h"
+#include "control/node/ops/checkpoint.h"
+#include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/grant.h"
+#include "control/node/ops/migration.h"
+#include "control/node/ops/operation.h"
+#include "control/node/ops/receive.h"
+#include "control/node/ops/replace.h"
+#include "control/node/uplink/allocation_use.h"
 #include "rpc/base/log.h"
 
 enum { REMOVE_MS = 8000 /* an order to remove is answered by then: a server may hang in the driver */ };

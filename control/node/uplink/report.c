@@ -1,5 +1,4 @@
 #include "control/node/uplink/report.h"
-#include "control/node/uplink/allocation_use.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,14 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control/node/model/allocation.h"
-#include "control/node/ops/session_load.h"
-#include "control/node/ops/move.h"
-#include "control/node/process/mps.h"
-#include "control/node/uplink/order.h"
-#include "control/node/ops/receive.h"
+#include "control/node/attach/attach.h"
 #include "control/node/link/server.h"
+#include "control/node/model/allocation.h"
 #include "control/node/ops/checkpointed_sessions.h"
+#include "control/node/ops/move.h"
+#include "control/node/ops/receive.h"
+#include "control/node/ops/session_load.h"
+#include "control/node/process/mps.h"
+#include "control/node/uplink/allocation_use.h"
+#include "control/node/uplink/order.h"
 #include "rpc/base/url.h"
 
 /* ---- parts: NULL in them stands for no memory; xdr_free takes that ---- */
@@ -250,8 +251,8 @@ unsigned flyt_node_report_urls(const struct flyt_node *node, char (*ret_urls)[FL
 
     for (size_t i = 0; i < settings->data_urls.count; i++)
         snprintf(ret_urls[count++], FLYT_URL_BYTES_MAX + 1, "%s", settings->data_urls.items[i]);
-    for (unsigned i = 0; !settings->data_urls.count && i < node->listen_count; i++) {
-        if (flyt_url_parse(node->listen_urls[i], NULL, &url))
+    for (unsigned i = 0; !settings->data_urls.count && i < node->attach->listen_count; i++) {
+        if (flyt_url_parse(node->attach->listen_urls[i], NULL, &url))
             continue;
         /* An address that names no host is every one of this machine's; others need one that they can reach. */
         if (url.scheme == FLYT_URL_TCP && !*url.host)
@@ -262,8 +263,8 @@ unsigned flyt_node_report_urls(const struct flyt_node *node, char (*ret_urls)[FL
         flyt_url_print(&url, text);
         snprintf(ret_urls[count++], FLYT_URL_BYTES_MAX + 1, "%.299s", text);
     }
-    if (*node->local_url && count < FLYT_URLS_MAX)
-        snprintf(ret_urls[count++], FLYT_URL_BYTES_MAX + 1, "%s", node->local_url);
+    if (*node->attach->local_url && count < FLYT_URLS_MAX)
+        snprintf(ret_urls[count++], FLYT_URL_BYTES_MAX + 1, "%s", node->attach->local_url);
     return count;
 }
 

@@ -5,9 +5,9 @@
 
 #include "control.h"
 #include "control/base/uplink.h"
+#include "control/node/model/node.h"
 #include "control/node/process/libraries.h"
 #include "control/node/uplink/manager.h"
-#include "control/node/model/node.h"
 #include "control/node/uplink/report.h"
 #include "rpc/base/log.h"
 
