@@ -16,7 +16,8 @@ void flyt_held_loaded(struct flyt_cluster *cluster)
     for (size_t i = cluster->held.count; i-- > 0;) {
         struct flyt_held *held = cluster->held.items[i];
         bool is_complete = true;
-        flyt_migration_loaded(held);
+        uint64_t stored_revision = held->revision;
+        flyt_migration_loaded(held); /* what has moved gets a revision of its own, which is to be written */
         for (unsigned j = 0; j < held->part_count; j++)
             is_complete &= held->parts[j].card && held->parts[j].card->node == held->node;
         flyt_held_charge(held, true);
@@ -32,11 +33,11 @@ void flyt_held_loaded(struct flyt_cluster *cluster)
             continue;
         }
         held->is_granted = true;
-        held->written_revision = held->revision;
+        held->written_revision = stored_revision;
         /* A write of several documents was cut off: what they are together is a state of its own, written soon (mend).
          */
-        for (unsigned j = 0; j < held->part_count && held->written_revision == held->revision && !held->migration; j++)
-            held->revision += held->parts[j].revision != held->revision;
+        for (unsigned j = 0; j < held->part_count && held->revision == stored_revision; j++)
+            held->revision += held->parts[j].revision != stored_revision;
         if (held->written_revision < held->revision)
             held->failed_revision = held->revision;
         held->is_leaving = held->state == FLYT_ALLOCATION_ENDING;

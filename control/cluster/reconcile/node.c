@@ -220,8 +220,10 @@ static bool is_to_have(const struct flyt_node *node, const struct flyt_held *hel
     if (held->node != node && !flyt_migration_is_on(held, node))
         return false;
     *ret_theirs = find_wire(args, held->id);
-    return *ret_theirs ||
-           (held->node == node && !(held->migration->is_between && flyt_migration_is_moved(held->migration)));
+    if (*ret_theirs)
+        return true;
+    return held->node == node && flyt_held_is_written(held) &&
+           !(held->migration->is_between && flyt_migration_is_moved(held->migration));
 }
 
 static int wire_of(const struct flyt_held *held, const flyt_allocation *theirs, flyt_allocation *ret_wire,

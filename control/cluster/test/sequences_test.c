@@ -100,6 +100,10 @@ static void step(struct world *world)
     }
 }
 
+/* Rare ones that have shown something: what a node that registers is told of a VM that moves and ends; revisions after
+ * a takeover in the middle of a move, and of an allocation whose documents were not all written. */
+static const uint64_t seeds[] = {6566, 8816, 58728};
+
 static void run(uint64_t seed)
 {
     struct world *world = world_new(seed);
@@ -121,9 +125,10 @@ static void test_sequences(void **state)
         run(strtoull(seed, NULL, 10));
         return;
     }
-    for (uint64_t i = 1; i <= last; i++) {
-        snprintf((char *)*state, 32, "%llu", (unsigned long long)i);
-        run(i);
+    for (uint64_t i = 1; i <= last + sizeof seeds / sizeof *seeds; i++) {
+        uint64_t one = i <= last ? i : seeds[i - last - 1];
+        snprintf((char *)*state, 32, "%llu", (unsigned long long)one);
+        run(one);
     }
 }
 
