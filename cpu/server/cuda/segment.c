@@ -62,6 +62,7 @@ CUresult flyt_serve_segment_create(struct flyt_call *call, const flyt_segment_cr
     if (!self)
         return CUDA_ERROR_OUT_OF_MEMORY;
     self->object.id = args->segment_id;
+    self->object.is_sequential = true; /* a launch that waits is of the nodes that were there before it */
     self->device = device;
     self->whole_count = args->node_count;
     result = flyt_session_insert(call->session, &self->object, FLYT_ID_SEGMENT);
