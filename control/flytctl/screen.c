@@ -24,9 +24,12 @@ bool flyt_screen_size(unsigned *ret_columns, unsigned *ret_lines)
     return true;
 }
 
-/* Blocked but while we wait; the handler only makes the wait end. */
+/* Signals are blocked but while we wait. */
+static volatile sig_atomic_t is_signalled;
+
 static void on_signal(int number)
 {
+    is_signalled = 1;
 }
 
 struct keys {
@@ -73,8 +76,10 @@ static bool wait_for(const struct keys *keys, uint64_t delay_ms)
         struct pollfd input = {.fd = keys->is_changed ? STDIN_FILENO : -1, .events = POLLIN};
         char key;
         int count = ppoll(&input, 1, &left, &keys->during_wait);
+        if (is_signalled || (count < 0 && errno != EINTR))
+            return true;
         if (count < 0)
-            return errno == EINTR ? flyt_clock_left_ms(deadline_ms) > 0 : true;
+            continue;
         if (count == 0)
             return false;
         if (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q')
