@@ -11,6 +11,15 @@ __global__ void multiply_add(unsigned *values, int count, unsigned factor, unsig
         values[i] = values[i] * factor + term;
 }
 
+// Takes its time: the last word is written when all has been counted.
+__global__ void count_up(unsigned *values, int count, unsigned to)
+{
+    unsigned sum = 0;
+    for (unsigned i = 0; i < to; i++)
+        sum = sum * 3 + i;
+    values[count - 1] = sum;
+}
+
 static unsigned *values[2], *from_other[2];
 static cudaStream_t streams[2];
 
@@ -161,6 +170,47 @@ static void captured(void)
     CHECK(cudaEventDestroy(join));
 }
 
+static void nothing(void *)
+{
+}
+
+// A node without work joins a kernel of device 1 and a call of the host's: what comes after it comes after both.
+static void joined_by_nothing(void)
+{
+    enum { STEPS = 1000000 };
+    unsigned *host, want = 0, to = STEPS;
+    int count = COUNT;
+    void *args[] = {&values[1], &count, &to};
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t both[2], join, out;
+    cudaKernelNodeParams kernel = {};
+    cudaHostNodeParams call = {};
+    for (unsigned i = 0; i < to; i++)
+        want = want * 3 + i;
+    CHECK(cudaMallocHost((void **)&host, BYTES));
+    host[COUNT - 1] = 0;
+    on(0);
+    CHECK(cudaGraphCreate(&graph, 0));
+    call.fn = nothing;
+    CHECK(cudaGraphAddHostNode(&both[0], graph, NULL, 0, &call));
+    kernel.func = (void *)count_up;
+    kernel.gridDim = kernel.blockDim = dim3(1);
+    kernel.kernelParams = args;
+    on(1);
+    CHECK(cudaGraphAddKernelNode(&both[1], graph, NULL, 0, &kernel));
+    on(0);
+    CHECK(cudaGraphAddEmptyNode(&join, graph, both, 2));
+    CHECK(cudaGraphAddMemcpyNode1D(&out, graph, &join, 1, host, values[1], BYTES, cudaMemcpyDefault));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphLaunch(exec, streams[0]));
+    CHECK(cudaStreamSynchronize(streams[0]));
+    EXPECT_EQ(host[COUNT - 1], want);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaFreeHost(host));
+}
+
 int main(void)
 {
     int count;
@@ -175,6 +225,7 @@ int main(void)
     }
     node_by_node();
     captured();
+    joined_by_nothing();
     for (int device = 0; device < 2; device++) {
         on(device);
         CHECK(cudaFree(values[device]));

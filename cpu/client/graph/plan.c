@@ -19,7 +19,7 @@ struct flat {
     unsigned *before;
     unsigned before_count;
     bool is_done;
-    int device;     /* of the step that has it */
+    unsigned after; /* devices with a step that what comes after it comes after: of its own, or of those before it */
     bool is_held;   /* the segment that is being made cannot have it, but for what else names its conditions */
     unsigned place; /* in the segment that is being made, plus 1; 0: it is in none */
 };
@@ -188,9 +188,9 @@ static unsigned others_before(const struct planning *self, const struct flat *fl
     unsigned others = 0;
     for (unsigned i = 0; i < flat->before_count; i++) {
         const struct flat *before = &self->all.list[flat->before[i]];
-        others |= before->is_done && before->device != device ? 1u << before->device : 0;
+        others |= before->is_done ? before->after : 0;
     }
-    return others;
+    return others & ~(1u << device);
 }
 
 static CUresult add_step(struct flyt_plan *plan, struct flyt_plan_step step, const struct flyt_node_data *data)
@@ -465,14 +465,23 @@ static CUresult add_segment(struct flyt_plan *plan, struct flyt_plan_step step)
     return add_copies(plan, step, mirrors->outs, mirrors->out_count);
 }
 
+/* Nodes without work in no step hand on what they come after. The list has them after those. */
+static unsigned after_all_before(const struct planning *self, const struct flat *flat)
+{
+    unsigned after = 0;
+    for (unsigned i = 0; i < flat->before_count; i++)
+        after |= self->all.list[flat->before[i]].after;
+    return after;
+}
+
 /* The nodes of the segment that was made are done. */
-static void finish_placed(struct planning *self, int device)
+static void finish_placed(struct planning *self, int device, bool has_step)
 {
     for (unsigned i = 0; i < self->all.count; i++) {
         struct flat *flat = &self->all.list[i];
         if (flat->place) {
             flat->is_done = true;
-            flat->device = device;
+            flat->after = has_step ? 1u << device : after_all_before(self, flat);
             self->done_count++;
         }
         flat->place = 0;
@@ -499,7 +508,7 @@ static CUresult plan_segment(struct planning *self, int device)
             work_count += !is_empty(&self->all.list[i]);
             result = use_mirrors(self->plan, &self->all.list[i]);
         }
-    finish_placed(self, device);
+    finish_placed(self, device, work_count);
     if (work_count && !result)
         result = finish_segment(self->plan, device, parts, count, &step.segment_id);
     if (work_count && !result)
@@ -517,10 +526,13 @@ static CUresult plan_calls(struct planning *self)
         struct flat *flat = &self->all.list[i];
         if (flat->is_done || is_of_any_segment(self, flat) || !is_ready(self, flat, false))
             continue;
-        flat->device = flat->node->data.device >= 0 ? flat->node->data.device : self->plan->device;
+        /* No mirror is filled, or written back, for a call. */
+        const struct flyt_node_data *data = flat->original ? &flat->original->data : &flat->node->data;
+        const int device = data->device >= 0 ? data->device : self->plan->device;
         note_step(self, flat);
-        const struct flyt_plan_step step = {.device = flat->device, .after = others_before(self, flat, flat->device)};
-        result = add_step(self->plan, step, &flat->node->data);
+        const struct flyt_plan_step step = {.device = device, .after = others_before(self, flat, device)};
+        result = add_step(self->plan, step, data);
+        flat->after = 1u << device;
         flat->is_done = true;
         self->done_count++;
     }

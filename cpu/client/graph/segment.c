@@ -418,6 +418,7 @@ struct packing {
 
 static int flush(struct packing *self)
 {
+    struct flyt_restore *restore = self->restore;
     flyt_segment_nodes_args args = {
         .thread = FLYT_RESTORE_THREAD, .segment_id = self->segment_id, .place = self->place};
     uint64_t sequence = 0;
@@ -426,8 +427,8 @@ static int flush(struct packing *self)
     args.nodes.nodes_len = self->bytes;
     args.nodes.nodes_val = self->content;
     self->bytes = 0;
-    int sent = flyt_send_segment_nodes(self->restore->fresh, &args, &sequence);
-    return flyt_restore_sent(self->restore, sent, sequence, "graph", self->segment_id);
+    int sent = flyt_send_segment_nodes(restore->fresh, &args, &sequence);
+    return flyt_restore_sent(restore, sent, sequence, "graph", self->segment_id);
 }
 
 static void put(char **at, const void *data, size_t bytes)
