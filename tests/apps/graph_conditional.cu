@@ -3,6 +3,7 @@
 // of executable graphs; host memory in bodies, and between what sets a condition and what reads it; what is refused.
 // nvcc: -lcuda
 #include <cuda.h>
+#include <sched.h>
 #include "check.h"
 
 __global__ void add(unsigned *word, unsigned value)
@@ -575,6 +576,37 @@ static void copies_between(cudaStream_t stream)
     CHECK(cudaFreeHost(host));
 }
 
+static void wait_for(void *go)
+{
+    while (!__atomic_load_n((int *)go, __ATOMIC_ACQUIRE))
+        sched_yield();
+}
+
+/* A launch that the stream cannot take yet is of the graph that there was. */
+static void destroyed_while_it_waits(cudaStream_t stream)
+{
+    const unsigned in[WORDS] = {}, want[WORDS] = {0, 5};
+    unsigned out[WORDS];
+    int go = 0;
+    cudaGraph_t graph, *bodies;
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphCreate(&graph, 0));
+    cudaGraphConditionalHandle handle = new_handle(graph, 1, cudaGraphCondAssignDefault);
+    bodies = conditional_node(graph, NULL, handle, cudaGraphCondTypeIf, 1, NULL);
+    add_node(bodies[0], NULL, 1, 5);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaMemcpyAsync(words, in, sizeof(in), cudaMemcpyHostToDevice, stream));
+    CHECK(cudaLaunchHostFunc(stream, wait_for, &go));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaGraphExecDestroy(exec));
+    __atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+    CHECK(cudaMemcpyAsync(out, words, sizeof(out), cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < WORDS; i++)
+        EXPECT(out[i] == want[i], "word %d is %u, not %u", i, out[i], want[i]);
+}
+
 int main(void)
 {
     cudaStream_t stream;
@@ -589,6 +621,7 @@ int main(void)
     driver_api(stream);
     host_memory_in_bodies(stream);
     copies_between(stream);
+    destroyed_while_it_waits(stream);
     refusals();
     host_between();
     CHECK(cudaStreamDestroy(stream));

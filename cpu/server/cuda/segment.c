@@ -74,6 +74,11 @@ CUresult flyt_serve_segment_create(struct flyt_call *call, const flyt_segment_cr
 CUresult flyt_serve_segment_destroy(struct flyt_call *call, const flyt_segment_destroy_args *args,
                                     struct flyt_segment *segment)
 {
+    const struct flyt_session *session = call->session;
+    /* A launch that waits needs the bodies of its segment, which it does not name. */
+    if (flyt_defer_has(session, FLYT_SEGMENT_LAUNCH, call->sequence) ||
+        flyt_defer_has(session, FLYT_SEGMENT_UPLOAD, call->sequence))
+        return FLYT_CALL_RETRY;
     destroy(segment);
     return CUDA_SUCCESS;
 }
