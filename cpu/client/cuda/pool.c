@@ -426,22 +426,22 @@ static struct block *collect_locked(struct pool *pool, uint64_t bytes_kept, stru
     return list;
 }
 
-/* It is in no pool any more. */
-static CUresult end_block(const struct block *block)
+/* It is in no pool any more. is_on_server: not ended there with its context. */
+static CUresult end_block(const struct block *block, bool is_on_server)
 {
     if (block->import)
-        return block->ended(block->import, block->base, true);
+        return block->ended(block->import, block->base, is_on_server);
     return block->is_host ? flyt_host_give((void *)(uintptr_t)block->base, FLYT_HOST_OF_POOL) /* NOLINT */
                           : flyt_range_free(block->base);
 }
 
 /* A loss shows at the next call. */
-static void release(struct block *list)
+static void release(struct block *list, bool is_on_server)
 {
     while (list) {
         struct block *one = list;
         list = one->next;
-        end_block(one);
+        end_block(one, is_on_server);
         free(one);
     }
 }
@@ -459,7 +459,7 @@ void flyt_pool_settle(void)
             list = collect_locked(one, kept, list);
     }
     pthread_mutex_unlock(&pools.mutex);
-    release(list);
+    release(list, true);
 }
 
 static bool give_back_done(int device)
@@ -473,7 +473,7 @@ static bool give_back_done(int device)
     }
     pthread_mutex_unlock(&pools.mutex);
     const bool is_some = list != NULL;
-    release(list);
+    release(list, true);
     return is_some;
 }
 
@@ -495,7 +495,7 @@ CUresult flyt_pool_trim(CUmemoryPool handle, size_t bytes_kept)
     if (pool)
         list = collect_locked(pool, bytes_kept, NULL);
     pthread_mutex_unlock(&pools.mutex);
-    release(list);
+    release(list, true);
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -517,13 +517,14 @@ CUresult flyt_pool_destroy(CUmemoryPool handle)
     if (!list)
         forget_if_empty_locked(pool);
     pthread_mutex_unlock(&pools.mutex);
-    release(list);
+    release(list, true);
     return CUDA_SUCCESS;
 }
 
+/* The device's memory of the context goes with its ranges. */
 void flyt_pool_clear(uint64_t context_id, bool is_on_server)
 {
-    struct block *imported = NULL;
+    struct block *list = NULL;
     pthread_mutex_lock(&pools.mutex);
     for (unsigned i = 0; i < BUCKETS; i++)
         for (struct block *one = pools.blocks[i], *next; one; one = next) {
@@ -531,20 +532,20 @@ void flyt_pool_clear(uint64_t context_id, bool is_on_server)
             if (one->context_id != context_id)
                 continue;
             leave_block_locked(one);
-            if (one->import) {
-                one->next = imported;
-                imported = one;
+            if (one->import || one->is_host) {
+                one->next = list;
+                list = one;
             } else {
                 free(one);
             }
         }
     pthread_mutex_unlock(&pools.mutex);
-    while (imported) {
-        struct block *one = imported;
-        imported = one->next;
-        one->ended(one->import, one->base, is_on_server);
-        free(one);
-    }
+    release(list, is_on_server);
+}
+
+void flyt_pool_before_reset(int device, uint64_t context_id)
+{
+    flyt_pool_clear(context_id, true);
 }
 
 CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t bytes, struct flyt_import *import,
@@ -687,7 +688,7 @@ bool flyt_pool_take_back(uint64_t address, CUresult *ret_result)
         leave_block_locked(block);
     pthread_mutex_unlock(&pools.mutex);
     if (block)
-        *ret_result = is_used ? end_block(block) : CUDA_ERROR_INVALID_VALUE;
+        *ret_result = is_used ? end_block(block, true) : CUDA_ERROR_INVALID_VALUE;
     if (is_used)
         free(block);
     return block != NULL;
