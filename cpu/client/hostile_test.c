@@ -26,6 +26,7 @@
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/module.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream.h"
 #include "rpc/base/id.h"
 
@@ -622,6 +623,73 @@ static void test_a_loss_while_a_callback_is_issued(void **state)
     assert_false(flyt_function_is_pending());
 }
 
+/* ---- pinned memory has run out ---- */
+
+enum { REGION_PAGES = 8, PAGE_BYTES = 4096 };
+
+static uint64_t region_bytes; /* of which few can be had */
+
+static void make_region(void)
+{
+    int fd;
+    assert_int_equal(flyt_region_new(&fake.region, &fd), 0);
+    close(fd);
+    region_bytes = fake.region.bytes;
+    fake.region.bytes = REGION_PAGES * PAGE_BYTES;
+    fake.region_at = 1;
+    fake.maps_region = true;
+}
+
+static void end_region(void)
+{
+    fake.region.bytes = region_bytes;
+    flyt_region_unmap(&fake.region);
+    fake.region = (struct flyt_region){0};
+    fake.region_at = 0;
+    fake.maps_region = false;
+}
+
+static CUmemoryPool new_host_pool(void)
+{
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location.type = CU_MEM_LOCATION_TYPE_HOST};
+    cuuint64_t keep = UINT64_MAX;
+    CUmemoryPool pool;
+    assert_int_equal(flyt_pool_create(&props, &pool), CUDA_SUCCESS);
+    assert_int_equal(flyt_pool_set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep), CUDA_SUCCESS);
+    return pool;
+}
+
+static void complete_all(void)
+{
+    fake.progress.completed = fake.sequence;
+}
+
+/* What was freed is given back when all is waited for, and only then. */
+static void test_pools_give_pinned_memory_back_where_there_is_none(void **state)
+{
+    enum { FIRST_BYTES = 6 * PAGE_BYTES, BYTES_MORE = 5 * PAGE_BYTES };
+    const flyt_progress progress = fake.progress;
+    CUdeviceptr first, address;
+    cuuint64_t reserved_bytes;
+    make_region();
+    CUmemoryPool pool = new_host_pool();
+    assert_int_equal(flyt_pool_alloc(FIRST_BYTES, pool, stream, &first), CUDA_SUCCESS);
+    assert_int_equal(flyt_pool_alloc(BYTES_MORE, pool, stream, &address), CUDA_ERROR_OUT_OF_MEMORY);
+    fake.progress.completed = 0;
+    assert_int_equal(flyt_pool_free(first, stream), CUDA_SUCCESS);
+    server.hook = complete_all;
+    assert_int_equal(flyt_pool_alloc(BYTES_MORE, pool, stream, &address), CUDA_SUCCESS);
+    assert_int_equal(flyt_pool_get_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved_bytes),
+                     CUDA_SUCCESS);
+    assert_int_equal(reserved_bytes, BYTES_MORE);
+    assert_int_equal(flyt_pool_free(address, stream), CUDA_SUCCESS);
+    complete_all();
+    assert_int_equal(flyt_pool_destroy(pool), CUDA_SUCCESS);
+    end_region();
+    fake.progress = progress;
+}
+
 /* ---- notifications ---- */
 
 static void never(CUasyncNotificationInfo *info, void *user, CUasyncCallbackHandle handle)
@@ -722,6 +790,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_output_does_not_hold_up_the_reader, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_output_is_there_when_a_synchronization_returns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_forked_child_looks_into_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_pools_give_pinned_memory_back_where_there_is_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_comes_while_the_last_one_goes_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_server_that_cannot_tell_is_not_asked_to, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_listener_whose_call_is_lost_is_none, set_up, tear_down),

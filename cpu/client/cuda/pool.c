@@ -462,13 +462,13 @@ void flyt_pool_settle(void)
     release(list, true);
 }
 
-static bool give_back_done(int device)
+static bool give_back_done(int place)
 {
     struct block *list = NULL;
     pthread_mutex_lock(&pools.mutex);
     for (struct pool *one = pools.first, *next; one; one = next) {
         next = one->next;
-        if (one->place == device)
+        if (one->place == place)
             list = collect_locked(one, 0, list);
     }
     pthread_mutex_unlock(&pools.mutex);
@@ -477,11 +477,17 @@ static bool give_back_done(int device)
     return is_some;
 }
 
-bool flyt_pool_give_back(int device)
+/* Of a place, where a stream of the device lacks memory. */
+static bool give_back(int place, int device)
 {
     if (!atomic_load(&pools.cached_count))
         return false;
-    return give_back_done(device) || (!flyt_ask_device_synchronize((unsigned)device) && give_back_done(device));
+    return give_back_done(place) || (!flyt_ask_device_synchronize((unsigned)device) && give_back_done(place));
+}
+
+bool flyt_pool_give_back(int device)
+{
+    return give_back(device, device);
 }
 
 CUresult flyt_pool_trim(CUmemoryPool handle, size_t bytes_kept)
@@ -575,15 +581,23 @@ CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t b
 
 /* ---- allocating and freeing ---- */
 
-static CUresult take_memory(const struct block *block, int device, CUdeviceptr *ret_address)
+static CUresult take_host(const struct block *block, int device, CUdeviceptr *ret_address)
 {
     void *address;
-    if (!block->is_host)
-        return flyt_memory_take(block->context_id, device, block->bytes, ret_address);
     CUresult result =
         flyt_host_take(block->bytes, CU_MEMHOSTALLOC_PORTABLE | FLYT_HOST_OF_POOL, block->context_id, device, &address);
     if (!result)
         *ret_address = (CUdeviceptr)(uintptr_t)address;
+    return result;
+}
+
+static CUresult take_memory(const struct block *block, int device, CUdeviceptr *ret_address)
+{
+    if (!block->is_host)
+        return flyt_memory_take(block->context_id, device, block->bytes, ret_address);
+    CUresult result = take_host(block, device, ret_address);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back(HOST, device))
+        result = take_host(block, device, ret_address);
     return result;
 }
 
