@@ -14,6 +14,8 @@
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/client.h"
 #include "cpu/client/core/fake_channel.h"
+#include "cpu/client/core/notification.h"
+#include "cpu/client/core/restore_call.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy.h"
@@ -24,6 +26,7 @@
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/module.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/cuda/stream.h"
 #include "rpc/base/id.h"
 
@@ -38,6 +41,7 @@ static struct {
     bool peer_is_enabled;
     uint64_t limit; /* every one, at most once lowered */
     unsigned limits_set;
+    bool is_watched, watch_is_lost;
     void (*hook)(void); /* called once, at the next synchronizing call or host function */
 } server;
 
@@ -52,6 +56,11 @@ static void run_hook(void)
 static void serve(unsigned procedure, const void *args, void *res, void *data)
 {
     switch (procedure) {
+    case FLYT_DEVICE_BUDGET_WATCH:
+        run_hook();
+        fake.is_lost = server.watch_is_lost;
+        server.is_watched = ((const flyt_device_budget_watch_args *)args)->is_watched;
+        break;
     case FLYT_MEMORY_ALLOC:
         ((flyt_memory_alloc_res *)res)->address = next_address;
         next_address += 1 << 24;
@@ -614,6 +623,148 @@ static void test_a_loss_while_a_callback_is_issued(void **state)
     assert_false(flyt_function_is_pending());
 }
 
+/* ---- pinned memory has run out ---- */
+
+enum { REGION_PAGES = 8, PAGE_BYTES = 4096 };
+
+static uint64_t region_bytes; /* of which few can be had */
+
+static void make_region(void)
+{
+    int fd;
+    assert_int_equal(flyt_region_new(&fake.region, &fd), 0);
+    close(fd);
+    region_bytes = fake.region.bytes;
+    fake.region.bytes = REGION_PAGES * PAGE_BYTES;
+    fake.region_at = 1;
+    fake.maps_region = true;
+}
+
+static void end_region(void)
+{
+    fake.region.bytes = region_bytes;
+    flyt_region_unmap(&fake.region);
+    fake.region = (struct flyt_region){0};
+    fake.region_at = 0;
+    fake.maps_region = false;
+}
+
+static CUmemoryPool new_host_pool(void)
+{
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location.type = CU_MEM_LOCATION_TYPE_HOST};
+    cuuint64_t keep = UINT64_MAX;
+    CUmemoryPool pool;
+    assert_int_equal(flyt_pool_create(&props, &pool), CUDA_SUCCESS);
+    assert_int_equal(flyt_pool_set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep), CUDA_SUCCESS);
+    return pool;
+}
+
+static void complete_all(void)
+{
+    fake.progress.completed = fake.sequence;
+}
+
+/* What was freed is given back when all is waited for, and only then. */
+static void test_pools_give_pinned_memory_back_where_there_is_none(void **state)
+{
+    enum { FIRST_BYTES = 6 * PAGE_BYTES, BYTES_MORE = 5 * PAGE_BYTES };
+    const flyt_progress progress = fake.progress;
+    CUdeviceptr first, address;
+    cuuint64_t reserved_bytes;
+    make_region();
+    CUmemoryPool pool = new_host_pool();
+    assert_int_equal(flyt_pool_alloc(FIRST_BYTES, pool, stream, &first), CUDA_SUCCESS);
+    assert_int_equal(flyt_pool_alloc(BYTES_MORE, pool, stream, &address), CUDA_ERROR_OUT_OF_MEMORY);
+    fake.progress.completed = 0;
+    assert_int_equal(flyt_pool_free(first, stream), CUDA_SUCCESS);
+    server.hook = complete_all;
+    assert_int_equal(flyt_pool_alloc(BYTES_MORE, pool, stream, &address), CUDA_SUCCESS);
+    assert_int_equal(flyt_pool_get_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved_bytes),
+                     CUDA_SUCCESS);
+    assert_int_equal(reserved_bytes, BYTES_MORE);
+    assert_int_equal(flyt_pool_free(address, stream), CUDA_SUCCESS);
+    complete_all();
+    assert_int_equal(flyt_pool_destroy(pool), CUDA_SUCCESS);
+    end_region();
+    fake.progress = progress;
+}
+
+/* ---- notifications ---- */
+
+static void never(CUasyncNotificationInfo *info, void *user, CUasyncCallbackHandle handle)
+{
+    abort();
+}
+
+static pthread_t registering;
+static CUasyncCallbackHandle registered;
+
+static void *register_another(void *user)
+{
+    assert_int_equal(flyt_notification_register(0, never, NULL, &registered), CUDA_SUCCESS);
+    return NULL;
+}
+
+/* The server is about to be told that nobody listens; another thread has time to tell it otherwise, if it may. */
+static void register_meanwhile(void)
+{
+    assert_int_equal(pthread_create(&registering, NULL, register_another, NULL), 0);
+    usleep(20000);
+}
+
+static void test_who_comes_while_the_last_one_goes_is_told(void **state)
+{
+    CUasyncCallbackHandle first;
+    assert_int_equal(flyt_notification_register(0, never, NULL, &first), CUDA_SUCCESS);
+    assert_true(server.is_watched);
+    server.hook = register_meanwhile;
+    assert_int_equal(flyt_notification_unregister(0, first), CUDA_SUCCESS);
+    pthread_join(registering, NULL);
+    assert_true(server.is_watched);
+    assert_int_equal(flyt_notification_unregister(0, registered), CUDA_SUCCESS);
+    assert_false(server.is_watched);
+}
+
+static int restore_notifications(unsigned *ret_count)
+{
+    struct flyt_error err = {0};
+    struct flyt_restore restore = {.fresh = (struct flyt_channel *)(void *)&fake, .err = &err};
+    const unsigned before = fake.call_count[FLYT_DEVICE_BUDGET_WATCH];
+    int status = flyt_notification_restore(&restore);
+    *ret_count = fake.call_count[FLYT_DEVICE_BUDGET_WATCH] - before;
+    flyt_restore_end(&restore);
+    return status;
+}
+
+static void test_a_server_that_cannot_tell_is_not_asked_to(void **state)
+{
+    CUasyncCallbackHandle handle;
+    unsigned count;
+    assert_int_equal(flyt_notification_register(0, never, NULL, &handle), CUDA_SUCCESS);
+    assert_int_equal(restore_notifications(&count), 0);
+    assert_int_equal(count, 1);
+    fake.lacks = FLYT_DEVICE_BUDGET_WATCH;
+    assert_int_equal(restore_notifications(&count), 0);
+    assert_int_equal(count, 0);
+    assert_int_equal(flyt_notification_unregister(0, handle), CUDA_SUCCESS);
+    assert_true(server.is_watched);
+    fake.lacks = 0;
+}
+
+static void test_a_listener_whose_call_is_lost_is_none(void **state)
+{
+    const CUasyncCallbackHandle untouched = (CUasyncCallbackHandle)(void *)&fake;
+    CUasyncCallbackHandle handle = untouched;
+    unsigned count;
+    server.watch_is_lost = true;
+    assert_int_not_equal(flyt_notification_register(0, never, NULL, &handle), CUDA_SUCCESS);
+    server.watch_is_lost = fake.is_lost = false;
+    assert_ptr_equal(handle, untouched);
+    assert_int_equal(restore_notifications(&count), 0);
+    assert_int_equal(count, 0);
+}
+
 int main(void)
 {
     setenv("FLYT_SERVER", "unix:///nowhere", 1);
@@ -639,6 +790,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_output_does_not_hold_up_the_reader, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_output_is_there_when_a_synchronization_returns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_forked_child_looks_into_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_pools_give_pinned_memory_back_where_there_is_none, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_comes_while_the_last_one_goes_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_server_that_cannot_tell_is_not_asked_to, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_listener_whose_call_is_lost_is_none, set_up, tear_down),
         /* Little works after these. */
         cmocka_unit_test_setup_teardown(test_a_loss_while_a_callback_is_issued, set_up, NULL),
     };

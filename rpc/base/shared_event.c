@@ -14,22 +14,24 @@
 
 enum {
     PAGE_BYTES = 4096,
-    VERSION = 1,
+    VERSION = 2,
     USER_BITS = 20, /* of a record's word, the lower ones: who made it. The rest is its number. */
+    TRIES = 1 << 16 /* for a number: only who scribbles in the page takes so many away */
 };
 
-#define USERS_MAX (UINT64_C(1) << USER_BITS)
+#define USERS_MAX  (UINT64_C(1) << USER_BITS)
+#define NUMBER_MAX (UINT64_MAX >> USER_BITS)
 
 /* The places of records are used again. */
 struct place {
-    _Atomic uint64_t begun;    /* the word of the record that has it */
+    _Atomic uint64_t begun;    /* the word of the record that has it, which has its number by that */
     _Atomic uint64_t complete; /* the highest number that is complete here */
 };
 
 struct page {
     struct flyt_shared head;
     _Atomic uint64_t users; /* so many ever: each has claimed the byte of its number */
-    _Atomic uint64_t last;  /* word of the last record */
+    _Atomic uint64_t last;  /* word of the last record, or of the one before it, whose place says that */
     uint64_t reserved[2];
     struct place places[FLYT_SHARED_RECORDS];
 };
@@ -40,6 +42,8 @@ struct flyt_shared_event {
     struct page *page;
     int fd; /* an open description of its own, which claims */
     uint64_t user;
+    uint64_t *under_way; /* its own records that are not complete, in no order */
+    size_t under_way_count, under_way_max;
 };
 
 static uint64_t number_of(uint64_t word)
@@ -113,6 +117,7 @@ struct flyt_shared_event *flyt_shared_event_close(struct flyt_shared_event *even
     if (!event)
         return NULL;
     flyt_shared_close(event->fd, &event->page->head, PAGE_BYTES);
+    free(event->under_way);
     free(event);
     return NULL;
 }
@@ -129,16 +134,65 @@ int flyt_shared_event_descriptor(const struct flyt_shared_event *event, int *ret
 
 /* ---- records ---- */
 
-struct flyt_shared_record flyt_shared_event_record(struct flyt_shared_event *event)
+static int make_room(struct flyt_shared_event *event)
 {
-    uint64_t last = atomic_load(&event->page->last);
-    struct flyt_shared_record record;
+    if (event->under_way_count < event->under_way_max)
+        return 0;
+    size_t max = event->under_way_max ? 2 * event->under_way_max : 8;
+    uint64_t *words = realloc(event->under_way, max * sizeof *words);
+    if (!words)
+        return -ENOMEM;
+    event->under_way = words;
+    event->under_way_max = max;
+    return 0;
+}
 
-    do
-        record.word = (number_of(last) + 1) << USER_BITS | event->user;
-    while (!atomic_compare_exchange_weak(&event->page->last, &last, record.word));
-    record.before = atomic_exchange(&place_of(event, record.word)->begun, record.word);
-    return record;
+/* Where it is among the own records that are not complete; their count: it is none. */
+static size_t find_under_way(const struct flyt_shared_event *event, uint64_t word)
+{
+    size_t i = 0;
+    while (i < event->under_way_count && event->under_way[i] != word)
+        i++;
+    return i;
+}
+
+/*
+ * The number behind the last one is whose word gets into its place. The word of the last record follows that, by
+ * whoever comes first: nobody waits for a process that was killed in between. False: another one was first.
+ */
+static bool take_number(struct flyt_shared_event *event, uint64_t last, struct flyt_shared_record *record)
+{
+    uint64_t word = (number_of(last) + 1) << USER_BITS | event->user;
+    struct place *place = place_of(event, word);
+    uint64_t begun = atomic_load(&place->begun);
+
+    const bool is_taken = number_of(begun) == number_of(word);
+    if (!is_taken &&
+        (atomic_load(&event->page->last) != last || !atomic_compare_exchange_strong(&place->begun, &begun, word)))
+        return false;
+    *record = (struct flyt_shared_record){.word = word, .before = begun};
+    atomic_compare_exchange_strong(&event->page->last, &last, is_taken ? begun : word);
+    return !is_taken;
+}
+
+int flyt_shared_event_record(struct flyt_shared_event *event, struct flyt_shared_record *ret_record)
+{
+    struct flyt_shared_record record;
+    int status = make_room(event);
+
+    if (status)
+        return status;
+    for (unsigned i = 0; i < TRIES; i++) {
+        uint64_t last = atomic_load(&event->page->last);
+        if (number_of(last) >= NUMBER_MAX)
+            return -EOVERFLOW;
+        if (!take_number(event, last, &record))
+            continue;
+        event->under_way[event->under_way_count++] = record.word;
+        *ret_record = record;
+        return 0;
+    }
+    return -EBUSY;
 }
 
 /* Release: who finds it complete (acquire, in is_complete) finds all that was before it. */
@@ -151,12 +205,22 @@ static void set_complete(struct place *place, uint64_t number)
         ;
 }
 
+/* What is there of another number nobody has recorded. */
+static bool is_free(struct flyt_shared_event *event, const struct flyt_shared_record *record)
+{
+    return number_of(record->before) + FLYT_SHARED_RECORDS != number_of(record->word) ||
+           flyt_shared_event_is_complete(event, record->before) ||
+           flyt_shared_event_is_abandoned(event, record->before);
+}
+
 bool flyt_shared_event_complete(struct flyt_shared_event *event, const struct flyt_shared_record *record)
 {
-    if (record->before && !flyt_shared_event_is_complete(event, record->before) &&
-        !flyt_shared_event_is_abandoned(event, record->before))
+    if (!is_free(event, record))
         return false;
     set_complete(place_of(event, record->word), number_of(record->word));
+    size_t i = find_under_way(event, record->word);
+    if (i < event->under_way_count)
+        event->under_way[i] = event->under_way[--event->under_way_count];
     return true;
 }
 
@@ -172,7 +236,9 @@ bool flyt_shared_event_is_complete(const struct flyt_shared_event *event, uint64
 
 bool flyt_shared_event_is_abandoned(struct flyt_shared_event *event, uint64_t word)
 {
-    if (user_of(word) == event->user || flyt_claim(event->fd, user_of(word), 1) != 0)
+    if (user_of(word) == event->user)
+        return find_under_way(event, word) == event->under_way_count;
+    if (flyt_claim(event->fd, user_of(word), 1) != 0)
         return false;
     flyt_unclaim(event->fd, user_of(word), 1);
     set_complete(place_of(event, word), number_of(word));

@@ -32,8 +32,9 @@ struct flyt_shared_record {
     uint64_t before; /* of the record whose place in the page this one takes; 0: none */
 };
 
-/* Records it: the last one, from now on. */
-struct flyt_shared_record flyt_shared_event_record(struct flyt_shared_event *event);
+/* Records it: the last one, from now on. 0 or -ENOMEM; -EOVERFLOW, -EBUSY: what a process has written into the page
+ * leaves no number to be had. */
+int flyt_shared_event_record(struct flyt_shared_event *event, struct flyt_shared_record *ret_record);
 /* All before the record is done. False: an earlier one, FLYT_SHARED_RECORDS before it, is not complete, and this is to
  * be said again: until then nobody knows. */
 bool flyt_shared_event_complete(struct flyt_shared_event *event, const struct flyt_shared_record *record);
@@ -41,7 +42,8 @@ bool flyt_shared_event_complete(struct flyt_shared_event *event, const struct fl
 /* The last record; 0: it was never recorded. */
 uint64_t flyt_shared_event_last(const struct flyt_shared_event *event);
 bool flyt_shared_event_is_complete(const struct flyt_shared_event *event, uint64_t word);
-/* Whether the process that made the record has gone, which makes it complete. A system call. */
+/* Whether the process that made the record has gone, which makes it complete; or nobody has made it, though it bears
+ * this object's mark. A system call. */
 bool flyt_shared_event_is_abandoned(struct flyt_shared_event *event, uint64_t word);
 
 enum { FLYT_SHARED_RECORDS = 240 }; /* that can be told from each other */

@@ -153,6 +153,46 @@ static void refusals(cudaStream_t stream)
     CHECK(cudaMemPoolDestroy(pool));
 }
 
+static bool is_pinned(void *memory)
+{
+    cudaPointerAttributes about;
+    CHECK(cudaPointerGetAttributes(&about, memory));
+    return about.type == cudaMemoryTypeHost;
+}
+
+// A reset ends what the device's streams have allocated, used or not; there is memory to be had after it.
+static void reset(void)
+{
+    enum { RESETS = 3 };
+    for (unsigned n = 0; n < RESETS; n++) {
+        cudaMemPoolProps props = host_props();
+        cudaMemPool_t pool;
+        cudaStream_t stream;
+        unsigned char *used, *cached, *device, seen;
+        unsigned long long keep = ~0ull;
+        CHECK(cudaStreamCreate(&stream));
+        CHECK(cudaMalloc((void **)&device, BYTES));
+        CHECK(cudaMemPoolCreate(&pool, &props));
+        give_access(pool);
+        CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+        CHECK(cudaMallocFromPoolAsync((void **)&used, BYTES, pool, stream));
+        CHECK(cudaMallocFromPoolAsync((void **)&cached, BYTES, pool, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        memset(used, 0x40 + n, BYTES);
+        CHECK(cudaMemcpyAsync(device, used, BYTES, cudaMemcpyDefault, stream));
+        CHECK(cudaMemcpyAsync(cached, device, BYTES, cudaMemcpyDefault, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        seen = cached[BYTES - 1];
+        EXPECT_EQ(seen, 0x40 + n);
+        CHECK(cudaFreeAsync(cached, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        EXPECT(is_pinned(used) && is_pinned(cached), "below the threshold all is kept");
+        CHECK(cudaDeviceReset());
+        if (getenv("FLYT_TEST_FORWARDED")) // CUDA does not say that of host memory
+            EXPECT(!is_pinned(used) && !is_pinned(cached), "nothing is left of the context's");
+    }
+}
+
 int main(void)
 {
     cudaMemPoolProps props = host_props();
@@ -177,5 +217,6 @@ int main(void)
     CHECK(cudaMemPoolDestroy(pool));
     CHECK(cudaFree(device));
     CHECK(cudaStreamDestroy(stream));
+    reset();
     return 0;
 }

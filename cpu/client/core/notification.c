@@ -1,6 +1,7 @@
 #include "cpu/client/core/notification.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include "cpu/client/core/instance.h"
@@ -26,6 +27,9 @@ static struct {
     uint64_t over_bytes[FLYT_DEVICES_MAX]; /* what is to be told; 0: nothing */
     bool has_thread;
 } notifications = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* Taken before the other one, by who changes the list and tells the server: it is told in the order of the changes. */
+static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 
 static __thread bool is_calling;
 
@@ -100,9 +104,12 @@ static int send_watch(struct flyt_channel *channel, uint32_t thread, unsigned de
     return flyt_send_device_budget_watch(channel, &args, ret_sequence);
 }
 
+/* A server that the session has come to may be too old to watch. */
 static CUresult watch(unsigned device, bool is_watched)
 {
     uint64_t sequence = 0;
+    if (!is_watched && !flyt_channel_has(flyt_client.channel, FLYT_DEVICE_BUDGET_WATCH))
+        return CUDA_SUCCESS;
     return flyt_client_status(send_watch(flyt_client.channel, flyt_thread_number(), device, is_watched, &sequence),
                               "device_budget_watch");
 }
@@ -125,24 +132,12 @@ static CUresult enter(int device, bool is_complete)
     return !result && (device < 0 || (unsigned)device >= flyt_client.device_count) ? CUDA_ERROR_INVALID_DEVICE : result;
 }
 
-CUresult flyt_notification_register(int device, CUasyncCallback callback, void *user, CUasyncCallbackHandle *ret_handle)
+static void add(struct listener *listener)
 {
-    CUresult result = enter(device, callback && ret_handle);
-    if (result)
-        return result;
-    struct listener *listener = calloc(1, sizeof *listener);
-    if (!listener)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *listener = (struct listener){.device = flyt_wire_device((unsigned)device), .callback = callback, .user = user};
     pthread_mutex_lock(&notifications.mutex);
     listener->next = notifications.first;
     notifications.first = listener;
     pthread_mutex_unlock(&notifications.mutex);
-    *ret_handle = (CUasyncCallbackHandle)listener;
-    result = watch(listener->device, true); /* each time: it is told what is so already */
-    if (result)
-        flyt_notification_unregister(device, (CUasyncCallbackHandle)listener);
-    return result;
 }
 
 /* Where its link is; NULL: it is none of the device's. */
@@ -154,33 +149,92 @@ static struct listener **find_locked(unsigned device, CUasyncCallbackHandle hand
     return *place ? place : NULL;
 }
 
+/* NULL: it is none of the device's. The order is held, but not while its callback runs, which may wait for others. */
+static struct listener *take_out_ordered(unsigned device, CUasyncCallbackHandle handle, bool *ret_is_last)
+{
+    struct listener **place;
+    pthread_mutex_lock(&notifications.mutex);
+    while ((place = find_locked(device, handle)) && notifications.called == *place) {
+        pthread_mutex_unlock(&order);
+        pthread_cond_wait(&notifications.changed, &notifications.mutex);
+        pthread_mutex_unlock(&notifications.mutex);
+        pthread_mutex_lock(&order);
+        pthread_mutex_lock(&notifications.mutex);
+    }
+    struct listener *listener = place ? *place : NULL;
+    if (listener)
+        *place = listener->next;
+    *ret_is_last = listener && !is_watched_locked(device);
+    pthread_mutex_unlock(&notifications.mutex);
+    return listener;
+}
+
+CUresult flyt_notification_register(int device, CUasyncCallback callback, void *user, CUasyncCallbackHandle *ret_handle)
+{
+    bool is_last;
+    CUresult result = enter(device, callback && ret_handle);
+    if (result)
+        return result;
+    struct listener *listener = calloc(1, sizeof *listener);
+    if (!listener)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const unsigned number = flyt_wire_device((unsigned)device);
+    *listener = (struct listener){.device = number, .callback = callback, .user = user};
+    const CUasyncCallbackHandle handle = (CUasyncCallbackHandle)listener;
+    pthread_mutex_lock(&order);
+    add(listener);
+    result = watch(number, true); /* each time: it is told what is so already */
+    if (result)
+        listener = take_out_ordered(number, handle, &is_last);
+    pthread_mutex_unlock(&order);
+    if (result)
+        free(listener);
+    else
+        *ret_handle = handle;
+    return result;
+}
+
 CUresult flyt_notification_unregister(int device, CUasyncCallbackHandle handle)
 {
-    struct listener **place, *listener = NULL;
+    bool is_last;
     CUresult result = enter(device, handle);
     if (result)
         return result;
     const unsigned number = flyt_wire_device((unsigned)device);
-    pthread_mutex_lock(&notifications.mutex);
-    while ((place = find_locked(number, handle)) && notifications.called == *place)
-        pthread_cond_wait(&notifications.changed, &notifications.mutex);
-    if (place) {
-        listener = *place;
-        *place = listener->next;
-    }
-    const bool is_last = listener && !is_watched_locked(number);
-    pthread_mutex_unlock(&notifications.mutex);
-    free(listener);
+    pthread_mutex_lock(&order);
+    struct listener *listener = take_out_ordered(number, handle, &is_last);
     if (is_last)
         result = watch(number, false);
+    pthread_mutex_unlock(&order);
+    free(listener);
     return listener ? result : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- at another server ---- */
 
+static bool is_any_watched(void)
+{
+    pthread_mutex_lock(&notifications.mutex);
+    const bool is = notifications.first;
+    pthread_mutex_unlock(&notifications.mutex);
+    return is;
+}
+
+/* Without it the program lacks advice, and nothing that it has made. */
+static bool can_watch(const struct flyt_channel *fresh)
+{
+    static atomic_flag is_warned = ATOMIC_FLAG_INIT;
+    const bool can = flyt_channel_has(fresh, FLYT_DEVICE_BUDGET_WATCH);
+    if (!can && is_any_watched() && !atomic_flag_test_and_set(&is_warned))
+        flyt_warn("the new server is too old to tell the program that its memory is above the limit");
+    return can;
+}
+
 int flyt_notification_restore(struct flyt_restore *restore)
 {
     int status = 0;
+    if (!can_watch(restore->fresh))
+        return 0;
     pthread_mutex_lock(&notifications.mutex);
     for (unsigned device = 0; device < FLYT_DEVICES_MAX && !status; device++) {
         uint64_t sequence = 0;

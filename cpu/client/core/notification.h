@@ -23,7 +23,7 @@ FLYT_API CUresult flyt_notification_unregister(int device, CUasyncCallbackHandle
 void flyt_notification_over_budget(void *user, uint32_t device, uint64_t bytes);
 
 struct flyt_restore;
-/* Part (part.h): another server is asked to tell. */
+/* Part (part.h): another server is asked to tell, if it knows how to. */
 int flyt_notification_restore(struct flyt_restore *restore);
 
 #endif

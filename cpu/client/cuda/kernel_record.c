@@ -10,6 +10,7 @@ void flyt_kernel_fini(struct flyt_kernel *kernel)
         free(kernel->devices[i]);
     free(kernel->name);
     free(kernel->params);
+    free(kernel->steps);
 }
 
 struct flyt_kernel_device *flyt_kernel_record(struct flyt_kernel *kernel, int device)

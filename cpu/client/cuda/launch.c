@@ -397,21 +397,16 @@ CUresult flyt_launch_take(const struct flyt_launch *launch, struct flyt_launch_t
 
 /* ---- launches in steps ---- */
 
-/* What a function's next launch will have, for all threads. Functions of old programs that use this are few. */
-struct steps {
-    struct steps *next;
-    CUfunction function;
+/* What a function's next launch will have, for all threads: its kernel has it, and frees it. */
+struct flyt_kernel_steps {
     unsigned block[3], shared_bytes, param_bytes;
     char params[FLYT_PARAM_BYTES_MAX];
 };
 
-static struct {
-    pthread_mutex_t mutex;
-    struct steps *first;
-} stepped = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+static pthread_mutex_t steps_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* CUDA_SUCCESS: the mutex is held. */
-static CUresult begin_step(CUfunction function, struct steps **ret_steps)
+static CUresult begin_step(CUfunction function, struct flyt_kernel_steps **ret_steps)
 {
     struct flyt_kernel *kernel;
     uint64_t context_id;
@@ -423,30 +418,26 @@ static CUresult begin_step(CUfunction function, struct steps **ret_steps)
         result = flyt_kernel_get(function, &kernel);
     if (result)
         return result;
-    pthread_mutex_lock(&stepped.mutex);
-    struct steps *one = stepped.first;
-    while (one && one->function != function)
-        one = one->next;
-    if (!one && (one = calloc(1, sizeof *one))) {
-        one->function = function;
-        one->next = stepped.first;
-        stepped.first = one;
-    }
-    *ret_steps = one;
-    if (!one)
-        pthread_mutex_unlock(&stepped.mutex);
-    return one ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&steps_mutex);
+    if (!kernel->steps)
+        kernel->steps = calloc(1, sizeof *kernel->steps);
+    *ret_steps = kernel->steps;
+    if (!kernel->steps)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result)
+        pthread_mutex_unlock(&steps_mutex);
+    return result;
 }
 
 static CUresult end_step(CUresult result)
 {
-    pthread_mutex_unlock(&stepped.mutex);
+    pthread_mutex_unlock(&steps_mutex);
     return result;
 }
 
 CUresult flyt_steps_block(CUfunction function, int x, int y, int z)
 {
-    struct steps *steps;
+    struct flyt_kernel_steps *steps;
     CUresult result = begin_step(function, &steps);
     if (result)
         return result;
@@ -459,7 +450,7 @@ CUresult flyt_steps_block(CUfunction function, int x, int y, int z)
 
 CUresult flyt_steps_shared(CUfunction function, unsigned bytes)
 {
-    struct steps *steps;
+    struct flyt_kernel_steps *steps;
     CUresult result = begin_step(function, &steps);
     if (result)
         return result;
@@ -469,7 +460,7 @@ CUresult flyt_steps_shared(CUfunction function, unsigned bytes)
 
 CUresult flyt_steps_size(CUfunction function, unsigned bytes)
 {
-    struct steps *steps;
+    struct flyt_kernel_steps *steps;
     CUresult result = begin_step(function, &steps);
     if (result)
         return result;
@@ -481,7 +472,7 @@ CUresult flyt_steps_size(CUfunction function, unsigned bytes)
 
 CUresult flyt_steps_put(CUfunction function, int offset_bytes, const void *data, unsigned bytes)
 {
-    struct steps *steps;
+    struct flyt_kernel_steps *steps;
     CUresult result = begin_step(function, &steps);
     if (result)
         return result;
@@ -494,11 +485,11 @@ CUresult flyt_steps_put(CUfunction function, int offset_bytes, const void *data,
 
 CUresult flyt_steps_launch(CUfunction function, int width, int height, CUstream stream)
 {
-    struct steps *steps;
+    struct flyt_kernel_steps *steps;
     CUresult result = begin_step(function, &steps);
     if (result)
         return result;
-    struct steps *copy = malloc(sizeof *copy);
+    struct flyt_kernel_steps *copy = malloc(sizeof *copy);
     if (copy)
         *copy = *steps;
     end_step(CUDA_SUCCESS);

@@ -27,6 +27,7 @@ struct flyt_kernel {
     uint32_t param_count, param_bytes; /* bytes of the whole parameter buffer */
     struct flyt_kernel_param_place *params;
     struct flyt_kernel_device *_Atomic devices[FLYT_DEVICES_MAX];
+    struct flyt_kernel_steps *steps; /* launch.c's; NULL: no launch in steps */
 };
 
 struct flyt_constant; /* what the host has written (constant.h) */

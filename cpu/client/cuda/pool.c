@@ -426,22 +426,22 @@ static struct block *collect_locked(struct pool *pool, uint64_t bytes_kept, stru
     return list;
 }
 
-/* It is in no pool any more. */
-static CUresult end_block(const struct block *block)
+/* It is in no pool any more. is_on_server: not ended there with its context. */
+static CUresult end_block(const struct block *block, bool is_on_server)
 {
     if (block->import)
-        return block->ended(block->import, block->base, true);
+        return block->ended(block->import, block->base, is_on_server);
     return block->is_host ? flyt_host_give((void *)(uintptr_t)block->base, FLYT_HOST_OF_POOL) /* NOLINT */
                           : flyt_range_free(block->base);
 }
 
 /* A loss shows at the next call. */
-static void release(struct block *list)
+static void release(struct block *list, bool is_on_server)
 {
     while (list) {
         struct block *one = list;
         list = one->next;
-        end_block(one);
+        end_block(one, is_on_server);
         free(one);
     }
 }
@@ -459,29 +459,35 @@ void flyt_pool_settle(void)
             list = collect_locked(one, kept, list);
     }
     pthread_mutex_unlock(&pools.mutex);
-    release(list);
+    release(list, true);
 }
 
-static bool give_back_done(int device)
+static bool give_back_done(int place)
 {
     struct block *list = NULL;
     pthread_mutex_lock(&pools.mutex);
     for (struct pool *one = pools.first, *next; one; one = next) {
         next = one->next;
-        if (one->place == device)
+        if (one->place == place)
             list = collect_locked(one, 0, list);
     }
     pthread_mutex_unlock(&pools.mutex);
     const bool is_some = list != NULL;
-    release(list);
+    release(list, true);
     return is_some;
+}
+
+/* Of a place, where a stream of the device lacks memory. */
+static bool give_back(int place, int device)
+{
+    if (!atomic_load(&pools.cached_count))
+        return false;
+    return give_back_done(place) || (!flyt_ask_device_synchronize((unsigned)device) && give_back_done(place));
 }
 
 bool flyt_pool_give_back(int device)
 {
-    if (!atomic_load(&pools.cached_count))
-        return false;
-    return give_back_done(device) || (!flyt_ask_device_synchronize((unsigned)device) && give_back_done(device));
+    return give_back(device, device);
 }
 
 CUresult flyt_pool_trim(CUmemoryPool handle, size_t bytes_kept)
@@ -495,7 +501,7 @@ CUresult flyt_pool_trim(CUmemoryPool handle, size_t bytes_kept)
     if (pool)
         list = collect_locked(pool, bytes_kept, NULL);
     pthread_mutex_unlock(&pools.mutex);
-    release(list);
+    release(list, true);
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -517,13 +523,14 @@ CUresult flyt_pool_destroy(CUmemoryPool handle)
     if (!list)
         forget_if_empty_locked(pool);
     pthread_mutex_unlock(&pools.mutex);
-    release(list);
+    release(list, true);
     return CUDA_SUCCESS;
 }
 
+/* The device's memory of the context goes with its ranges. */
 void flyt_pool_clear(uint64_t context_id, bool is_on_server)
 {
-    struct block *imported = NULL;
+    struct block *list = NULL;
     pthread_mutex_lock(&pools.mutex);
     for (unsigned i = 0; i < BUCKETS; i++)
         for (struct block *one = pools.blocks[i], *next; one; one = next) {
@@ -531,20 +538,20 @@ void flyt_pool_clear(uint64_t context_id, bool is_on_server)
             if (one->context_id != context_id)
                 continue;
             leave_block_locked(one);
-            if (one->import) {
-                one->next = imported;
-                imported = one;
+            if (one->import || one->is_host) {
+                one->next = list;
+                list = one;
             } else {
                 free(one);
             }
         }
     pthread_mutex_unlock(&pools.mutex);
-    while (imported) {
-        struct block *one = imported;
-        imported = one->next;
-        one->ended(one->import, one->base, is_on_server);
-        free(one);
-    }
+    release(list, is_on_server);
+}
+
+void flyt_pool_before_reset(int device, uint64_t context_id)
+{
+    flyt_pool_clear(context_id, true);
 }
 
 CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t bytes, struct flyt_import *import,
@@ -574,15 +581,23 @@ CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t b
 
 /* ---- allocating and freeing ---- */
 
-static CUresult take_memory(const struct block *block, int device, CUdeviceptr *ret_address)
+static CUresult take_host(const struct block *block, int device, CUdeviceptr *ret_address)
 {
     void *address;
-    if (!block->is_host)
-        return flyt_memory_take(block->context_id, device, block->bytes, ret_address);
     CUresult result =
         flyt_host_take(block->bytes, CU_MEMHOSTALLOC_PORTABLE | FLYT_HOST_OF_POOL, block->context_id, device, &address);
     if (!result)
         *ret_address = (CUdeviceptr)(uintptr_t)address;
+    return result;
+}
+
+static CUresult take_memory(const struct block *block, int device, CUdeviceptr *ret_address)
+{
+    if (!block->is_host)
+        return flyt_memory_take(block->context_id, device, block->bytes, ret_address);
+    CUresult result = take_host(block, device, ret_address);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back(HOST, device))
+        result = take_host(block, device, ret_address);
     return result;
 }
 
@@ -687,7 +702,7 @@ bool flyt_pool_take_back(uint64_t address, CUresult *ret_result)
         leave_block_locked(block);
     pthread_mutex_unlock(&pools.mutex);
     if (block)
-        *ret_result = is_used ? end_block(block) : CUDA_ERROR_INVALID_VALUE;
+        *ret_result = is_used ? end_block(block, true) : CUDA_ERROR_INVALID_VALUE;
     if (is_used)
         free(block);
     return block != NULL;

@@ -76,7 +76,8 @@ bool flyt_pool_take_back(uint64_t address, CUresult *ret_result);
 void flyt_pool_settle(void);
 /* There was no memory on the device: gives back what pools hold unused, and waits for it. Whether there was any. */
 bool flyt_pool_give_back(int device);
-/* What belonged to a context is gone (core/part.h). */
+/* What belonged to a context is gone (core/part.h). Pinned memory goes before a reset: to unlock it is a call. */
+void flyt_pool_before_reset(int device, uint64_t context_id);
 void flyt_pool_clear(uint64_t context_id, bool is_on_server);
 
 #endif

@@ -47,7 +47,7 @@ static const struct flyt_part parts[] = {
     {.init = flyt_managed_init, .context_end = flyt_managed_clear, .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
     {.context_end = flyt_graph_memory_clear},
-    {.context_end = flyt_pool_clear, .synchronized = flyt_pool_settle},
+    {.before_reset = flyt_pool_before_reset, .context_end = flyt_pool_clear, .synchronized = flyt_pool_settle},
     {.before_reset = flyt_green_before_reset, .restore = flyt_green_restore},
     {.init = flyt_stream_init,
      .connected = flyt_stream_number_legacy,

@@ -1,5 +1,6 @@
 #include "cpu/server/core/event_share.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,9 +49,11 @@ CUresult flyt_event_share_begin(struct flyt_event *event, struct flyt_shared_eve
     *share = (struct flyt_event_share){
         .session = session, .event = event, .page = page, .is_exported = is_exported, .next = session->event_shares};
     memcpy(share->token, token, sizeof share->token);
-    if (event->fence && !flyt_shared_event_last(page) && flyt_event_share_record(share, event->fence) != CUDA_SUCCESS) {
+    CUresult result =
+        event->fence && !flyt_shared_event_last(page) ? flyt_event_share_record(share, event->fence) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
         free(share);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return result;
     }
     session->event_shares = share;
     event->share = share;
@@ -84,7 +87,11 @@ CUresult flyt_event_share_record(struct flyt_event_share *share, struct flyt_fen
     if (!one)
         return CUDA_ERROR_OUT_OF_MEMORY;
     one->is_own = true;
-    one->record = flyt_shared_event_record(share->page);
+    int status = flyt_shared_event_record(share->page, &one->record);
+    if (status) {
+        take_out(&share->fences);
+        return status == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE;
+    }
     share->seen = one->record.word;
     return CUDA_SUCCESS;
 }
@@ -95,6 +102,8 @@ CUresult flyt_event_share_look(struct flyt_event_share *share)
     struct flyt_fence *fence;
     if (!share || last == share->seen)
         return CUDA_SUCCESS;
+    if (share->foreign_count == FLYT_FOREIGN_RECORDS_MAX)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = flyt_device_use(share->event->device);
     if (result == CUDA_SUCCESS)
         result = flyt_fence_promise(share->event->device, false, &fence);
@@ -103,6 +112,7 @@ CUresult flyt_event_share_look(struct flyt_event_share *share)
     struct flyt_shared_fence *one = add(share, fence);
     if (one) {
         one->record.word = last;
+        share->foreign_count++;
         share->seen = last;
         flyt_event_see(share->event, fence);
     } else {
@@ -120,6 +130,7 @@ static bool is_over(struct flyt_event_share *share, struct flyt_shared_fence *on
     if (!flyt_shared_event_is_complete(share->page, one->record.word) &&
         !(is_looking && flyt_shared_event_is_abandoned(share->page, one->record.word)))
         return false;
+    share->foreign_count--;
     flyt_fence_break(one->fence);
     share->session->is_scan_due = true; /* calls may have been deferred until then */
     return true;

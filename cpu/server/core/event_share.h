@@ -19,7 +19,10 @@ struct flyt_fence;
 struct flyt_session;
 struct flyt_shared_event;
 
-enum { FLYT_EVENT_TOKEN_BYTES = 32 };
+enum {
+    FLYT_EVENT_TOKEN_BYTES = 32,
+    FLYT_FOREIGN_RECORDS_MAX = 4096 /* of other processes, that are not reached: so many an event has at once */
+};
 
 struct flyt_event_share {
     struct flyt_event_share *next;
@@ -31,20 +34,22 @@ struct flyt_event_share {
     uint64_t seen;                                       /* the record whose fence the event has */
     uint64_t look_ns;                                    /* then it is looked again whether other processes are there */
     struct flyt_shared_fence *fences;                    /* that are not reached */
+    unsigned foreign_count;                              /* of these, recorded by others */
     void (*ended)(const struct flyt_event_share *share); /* its event is destroyed; NULL: nobody is told */
 };
 
 /* The page becomes the event's, which has none; it is taken over where this succeeds. Where the page was never
- * recorded, the event's last record is its first. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. */
+ * recorded, the event's last record is its first. CUDA_SUCCESS or an error of flyt_event_share_record. */
 CUresult flyt_event_share_begin(struct flyt_event *event, struct flyt_shared_event *page, const unsigned char *token,
                                 bool is_exported);
 /* The event is destroyed. NULL is allowed. */
 void flyt_event_share_end(struct flyt_event_share *share);
 
-/* The event's fence, which is its last record. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. */
+/* The event's fence, which is its last record. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY; CUDA_ERROR_INVALID_HANDLE:
+ * what others have written into the page leaves no room for a record. */
 CUresult flyt_event_share_record(struct flyt_event_share *share, struct flyt_fence *fence);
 /* Before the event's fence is taken for its last record: another process may have made a later one. NULL is allowed.
- * CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY or the driver's error. */
+ * CUDA_SUCCESS, the driver's error or CUDA_ERROR_OUT_OF_MEMORY, also where it is one too many. */
 CUresult flyt_event_share_look(struct flyt_event_share *share);
 
 /* In each round of the loop. Whether time alone can bring more. */

@@ -76,6 +76,13 @@ static void record(void)
     assert_int_equal(flyt_event_set(&event, fence), CUDA_SUCCESS);
 }
 
+static struct flyt_shared_record record_elsewhere(void)
+{
+    struct flyt_shared_record made;
+    assert_int_equal(flyt_shared_event_record(other, &made), 0);
+    return made;
+}
+
 static void end_event(void)
 {
     flyt_event_share_end(event.share);
@@ -102,7 +109,7 @@ static void a_record_is_told_and_its_end(void **state)
 
 static void anothers_record_is_a_promise(void **state)
 {
-    struct flyt_shared_record first = flyt_shared_event_record(other);
+    struct flyt_shared_record first = record_elsewhere();
     assert_int_equal(flyt_event_share_look(event.share), CUDA_SUCCESS);
     struct flyt_fence *fence = flyt_fence_ref(event.fence);
     assert_non_null(fence);
@@ -110,7 +117,7 @@ static void anothers_record_is_a_promise(void **state)
     assert_true(flyt_event_shares_advance(&session));
     assert_int_equal(flyt_fence_poll(fence), CUDA_ERROR_NOT_READY);
     /* Who waits for the first waits for no later one. */
-    struct flyt_shared_record second = flyt_shared_event_record(other);
+    struct flyt_shared_record second = record_elsewhere();
     assert_int_equal(flyt_event_share_look(event.share), CUDA_SUCCESS);
     assert_ptr_not_equal(event.fence, fence);
     assert_true(flyt_shared_event_complete(other, &first));
@@ -127,7 +134,7 @@ static void anothers_record_is_a_promise(void **state)
 
 static void who_has_gone_is_waited_for_no_more(void **state)
 {
-    flyt_shared_event_record(other);
+    record_elsewhere();
     assert_int_equal(flyt_event_share_look(event.share), CUDA_SUCCESS);
     assert_true(flyt_event_shares_advance(&session));
     other = flyt_shared_event_close(other);
@@ -161,13 +168,35 @@ static void a_lost_context_holds_nobody_up(void **state)
     assert_true(flyt_shared_event_is_complete(other, word));
 }
 
+/* What others write into the page costs this process no more than so much. */
+static void records_of_others_are_bounded(void **state)
+{
+    struct flyt_shared_record first = record_elsewhere();
+    assert_int_equal(flyt_event_share_look(event.share), CUDA_SUCCESS);
+    for (int i = 1; i < FLYT_FOREIGN_RECORDS_MAX; i++) {
+        record_elsewhere();
+        assert_int_equal(flyt_event_share_look(event.share), CUDA_SUCCESS);
+    }
+    struct flyt_fence *fence = event.fence;
+    record_elsewhere();
+    assert_int_equal(flyt_event_share_look(event.share), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_ptr_equal(event.fence, fence);
+    assert_true(flyt_shared_event_complete(other, &first));
+    assert_true(flyt_event_shares_advance(&session));
+    assert_int_equal(flyt_event_share_look(event.share), CUDA_SUCCESS);
+    assert_ptr_not_equal(event.fence, fence);
+    other = flyt_shared_event_close(other);
+    while (flyt_event_shares_advance(&session))
+        usleep(100);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_record_is_told_and_its_end),       TEST(anothers_record_is_a_promise),
         TEST(who_has_gone_is_waited_for_no_more), TEST(what_an_event_had_under_way_is_told_when_it_is_gone),
-        TEST(a_lost_context_holds_nobody_up),
+        TEST(a_lost_context_holds_nobody_up),     TEST(records_of_others_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
