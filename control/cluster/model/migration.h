@@ -15,9 +15,12 @@ enum {
 /*
  * How far a migration is; `to target`, `to source`: the documents are being written, of both sides.
  *
- *   within a node    recording ──► recorded ──► ordered ──► to target ──► over
- *   between nodes    recording ──► recorded ──► ordered ──► sent ──► to target ──► committed ──► left ──► releasing ──►
- * over ▲                         │           │ └────── to source ◄───────┴───────────┘
+ *   within a node:
+ *     recording ──► recorded ──► ordered ──► to target ──► over
+ *   between nodes:
+ *     recording ──► recorded ──► ordered ──► sent ──► to target ──► committed ──► left ──► releasing ──► over
+ *                                             ▲                         │          │
+ *                                             └────── to source ◄───────┴──────────┘
  *
  * Until `to target` it may also end where it is: all stays as it was. Found in the documents, it begins with ordered,
  * to source or to target, as they say.

@@ -88,6 +88,7 @@ static const struct {
     {FLYT_RESIZE_SWITCHING, is_late, FLYT_RESIZE_SAY_LATE, FLYT_RESIZE_OVER},
     {FLYT_RESIZE_TAKING_BACK, is_written, FLYT_RESIZE_SAY_REFUSED, FLYT_RESIZE_OVER},
     {FLYT_RESIZE_TAKING_BACK, has_failed, FLYT_RESIZE_SAY_REFUSED, FLYT_RESIZE_OVER},
+    {FLYT_RESIZE_TAKING_BACK, is_late_for_someone, FLYT_RESIZE_SAY_UNKNOWN, FLYT_RESIZE_TAKING_BACK},
 };
 
 enum flyt_resize_step flyt_resize_next(enum flyt_resize_state state, const struct flyt_resize_seen *seen,

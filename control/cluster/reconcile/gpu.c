@@ -1,4 +1,4 @@
-/* GPUs: their documents, what is taken of them, cordon and drain, the size of their groups. */
+/* GPUs: their documents and their health, what nodes report of them, and who claims them. */
 #include <errno.h>
 #include <string.h>
 
@@ -96,7 +96,3 @@ int flyt_gpu_report(struct flyt_node *node, const struct flyt_gpu *report)
                        capacity->index, card->type, capacity->sms_total);
     return 0;
 }
-
-/* ---- cordon, drain ---- */
-
-/* ---- the size of groups ---- */

@@ -386,6 +386,20 @@ static void say_late(struct flyt_resize *resize)
         reply(resize, FLYT_STATUS_TIMEOUT, sentence);
 }
 
+/* The store is slow, so that it is not known what it has. */
+static void say_unknown(struct flyt_resize *resize)
+{
+    char sentence[sizeof resize->refusal_text + 64];
+
+    if (resize->state != FLYT_RESIZE_TAKING_BACK) {
+        reply(resize, FLYT_STATUS_TIMEOUT, "whether it will be recorded is not known yet: the store is slow");
+        return;
+    }
+    snprintf(sentence, sizeof sentence, "%s; whether that is recorded is not known yet: the store is slow",
+             resize->refusal_text);
+    reply(resize, FLYT_STATUS_TIMEOUT, sentence);
+}
+
 static void say_unreached(struct flyt_resize *resize, const struct flyt_held *held)
 {
     char sentence[512];
@@ -443,7 +457,7 @@ static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
                "nothing was changed: a resize of the VM before this one waits for the store or the node");
         break;
     case FLYT_RESIZE_SAY_UNKNOWN:
-        reply(resize, FLYT_STATUS_TIMEOUT, "whether it will be recorded is not known yet: the store is slow");
+        say_unknown(resize);
         break;
     case FLYT_RESIZE_SAY_UNREACHED:
         say_unreached(resize, held);
