@@ -48,7 +48,7 @@ void flyt_node_broker_exit(struct flyt_node_server *server);
 void flyt_node_broker_end(struct flyt_node_server *session);
 /* The session goes on at another server, which has its extents. */
 void flyt_node_broker_move(struct flyt_node_server *from, struct flyt_node_server *to);
-/* At the node manager's end. */
+/* Nothing of it is known any more: the server is forgotten. No charge changes. */
 void flyt_node_broker_free(struct flyt_node_server *server);
 /* All servers of before a restart have come back that will. */
 void flyt_node_broker_settle_all(struct flyt_node *node);
