@@ -38,8 +38,6 @@
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 
-/* ---- states ---- */
-
 /* ---- starting ---- */
 
 static void forget(struct flyt_node_server *server);
