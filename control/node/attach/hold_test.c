@@ -1,4 +1,4 @@
-/* Tests of programs that the door holds (pool.h) because there is no place for them when they come. */
+/* Tests of programs that the listener holds (pool.h) because there is no place for them when they come. */
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -193,7 +193,7 @@ static bool are_warm(struct test_node *test, void *count)
     return test->node.starts[0].warm == *(unsigned *)count;
 }
 
-/* They come in as they came to the door, one after the other. */
+/* They come in as they came to the listener, one after the other. */
 static void test_their_order(void **state)
 {
     enum { MANY = 4 };

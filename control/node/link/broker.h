@@ -3,11 +3,13 @@
  * whoever of the same VM shows the token is handed the descriptor that the node manager holds of the extent. Sessions
  * of other VMs find nothing under it, whatever they show.
  *
- * | memory is | charged to | who shows its token |
- * |---|---|---|
- * | its session's | that session's entry | gets it |
- * | freed there, or that session has ended, but others have it | the VM's entry (flyt_node_allocation_shared_entry) |
- * is refused | | nobody's | nobody | is refused |
+ * | memory is                                                       | charged to           | who shows its token |
+ * | --------------------------------------------------------------- | -------------------- | ------------------- |
+ * | its session's                                                   | that session's entry | gets it             |
+ * | freed there, or of a session that has ended, but others have it | the VM's entry       | is refused          |
+ * | nobody's                                                        | nobody               | is refused          |
+ *
+ * The VM's entry is flyt_node_allocation_shared_entry.
  *
  * What others still have is there for them until they let go of it: taking it from under their kernels would end them,
  * and under MPS everybody else. An extent is known by its session and its id there, which both stay where the session
@@ -48,7 +50,7 @@ void flyt_node_broker_exit(struct flyt_node_server *server);
 void flyt_node_broker_end(struct flyt_node_server *session);
 /* The session goes on at another server, which has its extents. */
 void flyt_node_broker_move(struct flyt_node_server *from, struct flyt_node_server *to);
-/* At the node manager's end. */
+/* Nothing of it is known any more: the server is forgotten. No charge changes. */
 void flyt_node_broker_free(struct flyt_node_server *server);
 /* All servers of before a restart have come back that will. */
 void flyt_node_broker_settle_all(struct flyt_node *node);

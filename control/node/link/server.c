@@ -38,8 +38,6 @@
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 
-/* ---- states ---- */
-
 /* ---- starting ---- */
 
 static void forget(struct flyt_node_server *server);
@@ -496,6 +494,7 @@ static void forget(struct flyt_node_server *server)
 {
     server->node->session_ops->forget(server);
     detach(server);
+    flyt_node_broker_free(server);
     flyt_call_record_unmap(server->record);
     flyt_node_server_drop(server);
 }
@@ -615,7 +614,6 @@ void flyt_node_server_free(struct flyt_node_server *server)
     if (server->allocation) {
         /* It goes on, with its memory and its charge, and looks for the next node manager. */
         flyt_node_extents_leave(&server->extents);
-        flyt_node_broker_free(server);
     } else if (server->is_child && !server->outlives && server->pid_fd >= 0) {
         flyt_node_server_kill_warm(server);
         if (!reap_until(server, server->node->stop_ms))

@@ -2,9 +2,9 @@
  * One node manager: what all its parts share. Everything belongs to the loop's thread but what nvml.h and mps.h do on
  * threads of their own.
  *
- *   door ──► allocation ──► pool ──► server (a process, its session, its extents)
- *    ▲            ▲                     │
- *   programs    manager (cluster) ◄── report
+ *   listener ──► allocation ──► pool ──► server (a process, its session, its extents)
+ *    ▲                ▲                     │
+ *   programs        manager (cluster) ◄── report
  *
  * It works without `daemon` (no descriptor store) and without hooks: so do its tests.
  */
@@ -39,7 +39,7 @@ enum {
     FLYT_NODE_STOP_MS = 5000,    /* at its end: warm servers that were killed are waited for, all together */
     FLYT_NODE_WAITING_MAX = 256, /* programs for whom no server is warm yet; further ones are refused */
     FLYT_NODE_WAIT_MS = 9000, /* each waits so long at most: a program gives up by itself after 10 s, without a cause */
-    /* One for whom there is no place is held at the door: the end of the program before it may be on its way to us. */
+    /* One for whom there is no place is held at the listener: that an earlier one has ended may be on its way to us. */
     FLYT_NODE_HOLD_MS =
         2000,                /* so long (node->attach->hold_ms), or FLYT_NODE_WAIT_MS where a session is known to end */
     FLYT_NODE_HELD_MAX = 16, /* of one allocation; and FLYT_NODE_WAITING_MAX of all: further ones are refused at once */

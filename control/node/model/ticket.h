@@ -10,7 +10,7 @@
 #include "rpc/base/ticket.h"
 #include "rpc/proto/limits.h"
 
-/* What a program showed at the door. */
+/* What a program showed to the listener. */
 struct flyt_node_ticket {
     uint64_t allocation_id;
     uint64_t session_id; /* that goes on; 0: a new one */

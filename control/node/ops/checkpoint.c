@@ -387,14 +387,14 @@ static void wake(void *checkpoint)
 }
 
 /* Servers are got ready for that while the programs run. */
-static void begin_trials(struct flyt_node_checkpoint *checkpoint)
+static void begin_restore_checks(struct flyt_node_checkpoint *checkpoint)
 {
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
         if (saving->stage == WRITING && !checkpoint->leaves_running)
             flyt_node_restore_check_begin(&saving->restore_check, saving->server, checkpoint->left, wake, checkpoint);
 }
 
-static bool are_trials_ready(const struct flyt_node_checkpoint *checkpoint)
+static bool are_restore_checks_ready(const struct flyt_node_checkpoint *checkpoint)
 {
     for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
         if (saving->stage != OVER && !checkpoint->leaves_running &&
@@ -601,7 +601,7 @@ static void on_named(void *user)
 }
 
 /* What is written gets its name. 0 or a negative errno. */
-static int start_naming(struct flyt_node_checkpoint *checkpoint)
+static int start_publishing(struct flyt_node_checkpoint *checkpoint)
 {
     struct flyt_node_named *named = calloc(count_savings(checkpoint), sizeof *named);
     unsigned count = 0;
@@ -740,8 +740,8 @@ static void take_images(struct flyt_node_checkpoint *checkpoint)
         return;
     }
     if (!checkpoint->publish && !are_tried(checkpoint))
-        return; /* the trials wake it */
-    if (!checkpoint->publish && start_naming(checkpoint))
+        return; /* the restore checks wake it */
+    if (!checkpoint->publish && start_publishing(checkpoint))
         fail(checkpoint, FLYT_STATUS_UNAVAILABLE, "the node has no memory for naming its images, or no thread");
     if (checkpoint->status != FLYT_STATUS_OK || !flyt_node_image_publish_is_through(checkpoint->publish))
         return; /* on_named wakes it */
@@ -766,9 +766,9 @@ static void step(struct flyt_node_checkpoint *checkpoint)
     check_time(checkpoint);
     if (checkpoint->phase == FLYT_SAVING_PREPARING && are_all(checkpoint, WRITING)) {
         checkpoint->phase = FLYT_SAVING_COPYING;
-        begin_trials(checkpoint);
+        begin_restore_checks(checkpoint);
     }
-    if (checkpoint->phase == FLYT_SAVING_COPYING && are_all_ready(checkpoint) && are_trials_ready(checkpoint) &&
+    if (checkpoint->phase == FLYT_SAVING_COPYING && are_all_ready(checkpoint) && are_restore_checks_ready(checkpoint) &&
         checkpoint->status == FLYT_STATUS_OK)
         stop_all(checkpoint);
     bool is_written = checkpoint->phase == FLYT_SAVING_STOPPING && are_all(checkpoint, STOPPED);

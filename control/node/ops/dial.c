@@ -77,7 +77,7 @@ __attribute__((format(printf, 3, 4))) static void fail(struct flyt_node_dial *di
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    snprintf(whole, sizeof whole, "%.100s: %.400s", dial->address ? dial->address->url : "its door", text);
+    snprintf(whole, sizeof whole, "%.100s: %.400s", dial->address ? dial->address->url : "its listener", text);
     finish(dial, status, whole);
 }
 
@@ -162,7 +162,7 @@ static int status_of(flyt_handshake_status status)
     }
 }
 
-/* Answers the door's challenge. */
+/* Answers the listener's challenge. */
 static void prove(struct flyt_node_dial *dial, const flyt_late_bytes *challenge)
 {
     unsigned char proof[FLYT_TICKET_KEY_BYTES];

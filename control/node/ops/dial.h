@@ -1,8 +1,8 @@
 /*
- * One connection to another node's door, made without holding up the loop: its addresses are tried one after another;
- * then the handshake, whose credentials are proved in answer to the door's challenge (rpc/base/ticket.h), and the
- * door's word that it takes the connection. What follows on it is its owner's: nothing behind that answer was read. A
- * door that does not challenge is not believed.
+ * One connection to another node's listener, made without holding up the loop: its addresses are tried one after
+ * another; then the handshake, whose credentials are proved in answer to the listener's challenge (rpc/base/ticket.h),
+ * and the listener's word that it takes the connection. What follows on it is its owner's: nothing behind that answer
+ * was read. A listener that does not challenge is not believed.
  *
  * The loop's thread. What has become of it is told from the loop, once, never from inside of a call.
  */
@@ -16,15 +16,15 @@
 #include "flyt.h"
 
 enum {
-    FLYT_NODE_DIAL_MS = 9000, /* for all of it; a door lets a connection live for ten seconds before its handshake */
+    FLYT_NODE_DIAL_MS = 9000, /* for all of it; a listener keeps a connection for 10 s before its handshake */
     FLYT_NODE_DIAL_ANSWER_BYTES_MAX = 4096, /* of an answer: a sentence and a challenge */
 };
 
 struct flyt_node_dial;
 
-/* 0: connected, flyt_node_dial_take. Else a negative errno and one sentence: -EACCES: the door does not let it in;
- * -EBUSY: not now; -ECONNREFUSED, -EHOSTUNREACH …; -ETIMEDOUT; -EPROTO: it is no door of ours. The dial may be freed by
- * it. */
+/* 0: connected, flyt_node_dial_take. Else a negative errno and one sentence: -EACCES: the listener does not let it in;
+ * -EBUSY: not now; -ECONNREFUSED, -EHOSTUNREACH …; -ETIMEDOUT; -EPROTO: it is no listener of ours. The dial may be
+ * freed by it. */
 typedef void (*flyt_node_dialed_fn)(void *user, int status, const char *sentence);
 
 struct flyt_node_dial_config {

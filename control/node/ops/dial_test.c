@@ -1,4 +1,4 @@
-/* Tests of connections to another node's door (dial.h), with doors of which some do not behave. */
+/* Tests of connections to another node's listener (dial.h), with listeners of which some do not behave. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@ enum { WAIT_MS = 60000, DIALS = 48, LONG_MS = 600000, SHORT_MS = 50 };
 
 static const unsigned char secret[FLYT_TICKET_KEY_BYTES] = "a secret of the migration's own";
 
-/* What the door does when a handshake has come. */
+/* What the listener does when a handshake has come. */
 enum manner { TAKES, REFUSES, IS_BUSY, IS_SILENT, CUTS, CUTS_AN_ANSWER, TALKS_NONSENSE, TALKS_WITHOUT_END, TRUSTS };
 
 struct outcome {
@@ -35,7 +35,7 @@ struct outcome {
     char sentence[512];
 };
 
-struct door {
+struct listener {
     sd_event *event;
     struct flyt_greeter *greeter;
     enum manner manner;
@@ -49,7 +49,7 @@ struct door {
 
 static void answer_ok(int fd, uint32_t xid, const char *behind)
 {
-    flyt_handshake_res res = {.message = (char *)"", .build = (char *)"door"};
+    flyt_handshake_res res = {.message = (char *)"", .build = (char *)"listener"};
     unsigned char whole[512];
     void *record;
     size_t bytes;
@@ -62,50 +62,50 @@ static void answer_ok(int fd, uint32_t xid, const char *behind)
     free(record);
 }
 
-static void keep(struct door *door, int fd)
+static void keep(struct listener *listener, int fd)
 {
-    assert_true(door->count < DIALS);
-    door->fds[door->count++] = fd;
+    assert_true(listener->count < DIALS);
+    listener->fds[listener->count++] = fd;
 }
 
 /* A handshake that is not challenged. */
 static void on_stranger(void *user, int fd, const void *record, size_t bytes)
 {
     static const unsigned char nonsense[] = {0x80, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8}, endless[] = {0x80, 1, 0, 0};
-    struct door *door = user;
+    struct listener *listener = user;
     flyt_handshake_args args;
     uint32_t xid;
 
-    door->came++;
+    listener->came++;
     assert_int_equal(flyt_handshake_decode(record, bytes, &xid, &args), 0);
     xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
-    if (door->manner == TRUSTS)
+    if (listener->manner == TRUSTS)
         answer_ok(fd, xid, "");
-    else if (door->manner == TALKS_NONSENSE)
+    else if (listener->manner == TALKS_NONSENSE)
         assert_int_equal(send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL), sizeof nonsense);
-    else if (door->manner == TALKS_WITHOUT_END)
+    else if (listener->manner == TALKS_WITHOUT_END)
         assert_int_equal(send(fd, endless, sizeof endless, MSG_NOSIGNAL), sizeof endless);
-    else if (door->manner == CUTS_AN_ANSWER)
+    else if (listener->manner == CUTS_AN_ANSWER)
         assert_int_equal(send(fd, nonsense, 7, MSG_NOSIGNAL), 7);
-    if (door->manner == CUTS || door->manner == CUTS_AN_ANSWER)
+    if (listener->manner == CUTS || listener->manner == CUTS_AN_ANSWER)
         close(fd);
     else
-        keep(door, fd);
+        keep(listener, fd);
 }
 
 static bool is_challenged(void *user, const flyt_handshake_args *args)
 {
-    const struct door *door = user;
+    const struct listener *listener = user;
 
-    return door->manner <= IS_BUSY;
+    return listener->manner <= IS_BUSY;
 }
 
 static void on_answer(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
 {
     unsigned char proof[FLYT_TICKET_KEY_BYTES];
-    struct door *door = user;
+    struct listener *listener = user;
 
-    door->came++;
+    listener->came++;
     flyt_ticket_proof(secret, answer->challenge, answer->record_hash, proof);
     bool is_proved = answer->args->proof.flyt_late_bytes_len == sizeof proof &&
                      !memcmp(answer->args->proof.flyt_late_bytes_val, proof, sizeof proof);
@@ -114,44 +114,44 @@ static void on_answer(void *user, int fd, const struct flyt_greeter_answer *answ
     assert_int_equal(answer->args->pid, 4711);
     assert_int_equal(answer->args->token.token_len, FLYT_TOKEN_BYTES);
     assert_memory_equal(answer->args->credentials.credentials_val, "me", 2);
-    if (!is_proved || door->manner == REFUSES) {
+    if (!is_proved || listener->manner == REFUSES) {
         flyt_handshake_refuse(fd, answer->xid, FLYT_HANDSHAKE_DENIED, "no such migration is awaited");
         close(fd);
-    } else if (door->manner == IS_BUSY) {
+    } else if (listener->manner == IS_BUSY) {
         flyt_handshake_refuse(fd, answer->xid, FLYT_HANDSHAKE_BUSY, "it has no room");
         close(fd);
     } else {
-        flyt_ticket_channel_key(secret, answer->challenge, answer->record_hash, door->keys[door->count]);
-        keep(door, fd);
+        flyt_ticket_channel_key(secret, answer->challenge, answer->record_hash, listener->keys[listener->count]);
+        keep(listener, fd);
         answer_ok(fd, answer->xid, "behind");
     }
 }
 
 static int on_greeter(sd_event_source *source, int fd, uint32_t events, void *user)
 {
-    assert_int_equal(flyt_greeter_process(((struct door *)user)->greeter), 0);
+    assert_int_equal(flyt_greeter_process(((struct listener *)user)->greeter), 0);
     return 0;
 }
 
-static void open_door(struct door *door, sd_event *event, enum manner manner, const char *url)
+static void open_listener(struct listener *listener, sd_event *event, enum manner manner, const char *url)
 {
     const struct flyt_greeter_config config = {
-        .handshake = on_stranger, .is_challenged = is_challenged, .answer = on_answer, .user = door};
+        .handshake = on_stranger, .is_challenged = is_challenged, .answer = on_answer, .user = listener};
     struct flyt_error err;
 
-    *door = (struct door){.event = event, .manner = manner};
-    assert_int_equal(flyt_listen(url, &err, &door->listen_fd, door->url), 0);
-    assert_int_equal(flyt_greeter_new(&config, &door->greeter), 0);
-    assert_int_equal(flyt_greeter_listen(door->greeter, door->listen_fd), 0);
-    assert_true(sd_event_add_io(event, NULL, flyt_greeter_fd(door->greeter), EPOLLIN, on_greeter, door) >= 0);
+    *listener = (struct listener){.event = event, .manner = manner};
+    assert_int_equal(flyt_listen(url, &err, &listener->listen_fd, listener->url), 0);
+    assert_int_equal(flyt_greeter_new(&config, &listener->greeter), 0);
+    assert_int_equal(flyt_greeter_listen(listener->greeter, listener->listen_fd), 0);
+    assert_true(sd_event_add_io(event, NULL, flyt_greeter_fd(listener->greeter), EPOLLIN, on_greeter, listener) >= 0);
 }
 
-static void close_door(struct door *door)
+static void close_listener(struct listener *listener)
 {
-    for (unsigned i = 0; i < door->count; i++)
-        close(door->fds[i]);
-    flyt_greeter_free(door->greeter);
-    close(door->listen_fd);
+    for (unsigned i = 0; i < listener->count; i++)
+        close(listener->fds[i]);
+    flyt_greeter_free(listener->greeter);
+    close(listener->listen_fd);
 }
 
 static void run(sd_event *event)
@@ -220,8 +220,8 @@ static void until_told(sd_event *event, const struct outcome *outcome)
         fail_msg("nothing has become of it");
 }
 
-/* The door has this one's connection, with the same key, and what it said behind its answer is still to be read. */
-static void is_connected(sd_event *event, struct door *door, struct outcome *outcome)
+/* The listener has this one's connection, with the same key, and what it said behind its answer is still to be read. */
+static void is_connected(sd_event *event, struct listener *listener, struct outcome *outcome)
 {
     unsigned char key[FLYT_TICKET_KEY_BYTES];
     char text[16] = "";
@@ -232,36 +232,36 @@ static void is_connected(sd_event *event, struct door *door, struct outcome *out
         fail_msg("%s", outcome->sentence);
     int fd = flyt_node_dial_take(outcome->dial, key);
     outcome->dial = flyt_node_dial_free(outcome->dial);
-    for (unsigned i = 0; i < door->count; i++)
-        is_found |= !memcmp(door->keys[i], key, sizeof key);
+    for (unsigned i = 0; i < listener->count; i++)
+        is_found |= !memcmp(listener->keys[i], key, sizeof key);
     assert_true(is_found);
     assert_int_equal(recv(fd, text, sizeof text, 0), 6);
     assert_string_equal(text, "behind");
     close(fd);
 }
 
-/* A door, and the way to it that is dialed. */
+/* A listener, and the way to it that is dialed. */
 struct scene {
     sd_event *event;
-    struct door door;
+    struct listener listener;
     struct flyt_node_resolver *resolver;
 };
 
-static void open_door_at(struct scene *scene, enum manner manner, const char *url)
+static void open_listener_at(struct scene *scene, enum manner manner, const char *url)
 {
     *scene = (struct scene){0};
     assert_true(sd_event_new(&scene->event) >= 0);
-    open_door(&scene->door, scene->event, manner, url);
+    open_listener(&scene->listener, scene->event, manner, url);
 }
 
 static void open_scene(struct scene *scene, enum manner manner)
 {
-    open_door_at(scene, manner, "tcp://127.0.0.1:0");
-    char *urls[] = {scene->door.url};
+    open_listener_at(scene, manner, "tcp://127.0.0.1:0");
+    char *urls[] = {scene->listener.url};
     scene->resolver = find_way(scene->event, urls, 1);
 }
 
-/* Without its door: that is closed. */
+/* Without its listener: that is closed. */
 static void leave_scene(struct scene *scene)
 {
     flyt_node_resolver_free(scene->resolver);
@@ -270,7 +270,7 @@ static void leave_scene(struct scene *scene)
 
 static void close_scene(struct scene *scene)
 {
-    close_door(&scene->door);
+    close_listener(&scene->listener);
     leave_scene(scene);
 }
 
@@ -280,7 +280,7 @@ static void connects(struct scene *scene)
     struct outcome outcome;
 
     begin(scene->event, scene->resolver, LONG_MS, false, &outcome);
-    is_connected(scene->event, &scene->door, &outcome);
+    is_connected(scene->event, &scene->listener, &outcome);
 }
 
 static void fails(enum manner manner, uint64_t timeout_ms, bool is_forged, int status, const char *words)
@@ -291,9 +291,9 @@ static void fails(enum manner manner, uint64_t timeout_ms, bool is_forged, int s
     open_scene(&scene, manner);
     begin(scene.event, scene.resolver, timeout_ms, is_forged, &outcome);
     until_told(scene.event, &outcome);
-    if (outcome.status != status || !strstr(outcome.sentence, words) || !strstr(outcome.sentence, scene.door.url))
+    if (outcome.status != status || !strstr(outcome.sentence, words) || !strstr(outcome.sentence, scene.listener.url))
         fail_msg("%d, not %d: %s", outcome.status, status, outcome.sentence);
-    assert_true(manner == IS_SILENT || scene.door.came == 1);
+    assert_true(manner == IS_SILENT || scene.listener.came == 1);
     flyt_node_dial_free(outcome.dial);
     close_scene(&scene);
 }
@@ -316,8 +316,8 @@ static void test_many_at_once(void **state)
     for (unsigned i = 0; i < DIALS; i++)
         begin(scene.event, scene.resolver, LONG_MS, false, &outcomes[i]);
     for (unsigned i = 0; i < DIALS; i++)
-        is_connected(scene.event, &scene.door, &outcomes[i]);
-    assert_int_equal(scene.door.count, DIALS);
+        is_connected(scene.event, &scene.listener, &outcomes[i]);
+    assert_int_equal(scene.listener.count, DIALS);
     close_scene(&scene);
 }
 
@@ -328,12 +328,12 @@ static void test_another_address(void **state)
     struct scene scene;
     int fd;
 
-    open_door_at(&scene, TAKES, "tcp://127.0.0.1:0");
+    open_listener_at(&scene, TAKES, "tcp://127.0.0.1:0");
     assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &fd, nobody), 0);
     close(fd);
     /* A unix socket is this machine's: it is not tried where there is another one; vsock is its guests'. */
     char *urls[] = {(char *)"unix:///nowhere/at/all", (char *)"vsock://2:1", nobody, (char *)"nonsense",
-                    scene.door.url};
+                    scene.listener.url};
     scene.resolver = find_way(scene.event, urls, 5);
     assert_int_equal(flyt_node_resolver_count(scene.resolver), 2);
     connects(&scene);
@@ -348,8 +348,8 @@ static void test_a_unix_socket(void **state)
     struct scene scene;
 
     assert_non_null(mkdtemp(folder));
-    snprintf(url, sizeof url, "unix://%s/door", folder);
-    open_door_at(&scene, TAKES, url);
+    snprintf(url, sizeof url, "unix://%s/listener", folder);
+    open_listener_at(&scene, TAKES, url);
     char *urls[] = {url};
     scene.resolver = find_way(scene.event, urls, 1);
     connects(&scene);
@@ -364,8 +364,8 @@ static void test_a_name(void **state)
     struct scene scene;
     char text[FLYT_URL_TEXT_BYTES];
 
-    open_door_at(&scene, TAKES, "tcp://127.0.0.1:0");
-    assert_int_equal(flyt_url_parse(scene.door.url, NULL, &url), 0);
+    open_listener_at(&scene, TAKES, "tcp://127.0.0.1:0");
+    assert_int_equal(flyt_url_parse(scene.listener.url, NULL, &url), 0);
     snprintf(url.host, sizeof url.host, "localhost");
     flyt_url_print(&url, text);
     char *urls[] = {text};
@@ -391,10 +391,10 @@ static void test_nobody_is_there(void **state)
     struct outcome outcome;
     struct scene scene;
 
-    open_door_at(&scene, TAKES, "tcp://127.0.0.1:0");
-    char *urls[] = {scene.door.url, scene.door.url};
+    open_listener_at(&scene, TAKES, "tcp://127.0.0.1:0");
+    char *urls[] = {scene.listener.url, scene.listener.url};
     scene.resolver = find_way(scene.event, urls, 2);
-    close_door(&scene.door);
+    close_listener(&scene.listener);
     begin(scene.event, scene.resolver, LONG_MS, false, &outcome);
     until_told(scene.event, &outcome);
     assert_int_equal(outcome.status, -ECONNREFUSED);
@@ -412,9 +412,9 @@ static void test_it_is_given_up(void **state)
     begin(scene.event, scene.resolver, LONG_MS, false, &outcome);
     flyt_node_dial_free(outcome.dial); /* before it has begun */
     begin(scene.event, scene.resolver, LONG_MS, false, &outcome);
-    for (uint64_t until_ms = flyt_clock_ms() + WAIT_MS; !scene.door.came && flyt_clock_ms() < until_ms;)
+    for (uint64_t until_ms = flyt_clock_ms() + WAIT_MS; !scene.listener.came && flyt_clock_ms() < until_ms;)
         run(scene.event);
-    assert_int_equal(scene.door.came, 1);
+    assert_int_equal(scene.listener.came, 1);
     flyt_node_dial_free(outcome.dial);
     assert_false(outcome.is_told);
     close_scene(&scene);
@@ -460,7 +460,7 @@ static void test_an_answer_without_end(void **state)
     fails(TALKS_WITHOUT_END, LONG_MS, false, -EPROTO, "not that of a node");
 }
 
-static void test_a_door_that_trusts(void **state)
+static void test_a_listener_that_trusts(void **state)
 {
     fails(TRUSTS, LONG_MS, false, -EPROTO, "does not ask for a proof");
 }
@@ -484,7 +484,7 @@ int main(void)
         cmocka_unit_test(test_cut_in_an_answer),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_an_answer_without_end),
-        cmocka_unit_test(test_a_door_that_trusts),
+        cmocka_unit_test(test_a_listener_that_trusts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,7 +118,7 @@ static void free_job(struct job *job)
     free(job);
 }
 
-static void free_naming(struct flyt_node_image_publish *publish)
+static void free_publish(struct flyt_node_image_publish *publish)
 {
     struct flyt_node_image_publish **link = &publish->node->ops->publishes;
 
@@ -155,7 +155,7 @@ static void finish(struct flyt_node_image_publish *publish)
         is_changed |= !record->is_kept; /* else it is in the state no more */
         flyt_node_image_uncommitted_remove(&node->state, record);
     }
-    free_naming(publish);
+    free_publish(publish);
     if (is_changed)
         flyt_node_save_soon(node); /* until it is written the next node manager finds them gone */
 }
@@ -172,7 +172,7 @@ static void on_removed(void *user, int is_cancelled)
     finish(job->publish);
 }
 
-/* Nobody asks any more: what is not to stay goes, and then the naming. */
+/* Nobody asks any more: what is not to stay goes, and then the publishing. */
 static void clear(struct flyt_node_image_publish *publish)
 {
     const struct job *job = publish->job;
@@ -187,7 +187,7 @@ static void clear(struct flyt_node_image_publish *publish)
     if (is_clear)
         finish(publish);
     else
-        free_naming(publish);
+        free_publish(publish);
 }
 
 static void keep_none(struct flyt_node_image_publish *publish)
@@ -283,7 +283,7 @@ static void on_learned(void *user, int is_cancelled)
 
 int flyt_node_image_publish_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,
                                 struct flyt_node_named *named, unsigned count, void (*done)(void *user), void *user,
-                                struct flyt_node_image_publish **ret_naming)
+                                struct flyt_node_image_publish **ret_publish)
 {
     struct flyt_node_image_publish *publish = calloc(1, sizeof *publish);
     struct job *job = calloc(1, sizeof *job + count * sizeof job->items[0]);
@@ -306,12 +306,12 @@ int flyt_node_image_publish_new(struct flyt_node *node, const char *folder, stru
     if (!status && (status = give_to_thread(publish, learn_all, on_learned)))
         job->count = 0; /* the files stay the caller's */
     if (status) {
-        free_naming(publish);
+        free_publish(publish);
         return status;
     }
     for (unsigned i = 0; i < count; i++)
         named[i].file = (struct flyt_checkpoint_file){.folder_fd = -1, .fd = -1};
-    *ret_naming = publish;
+    *ret_publish = publish;
     return 0;
 }
 
@@ -429,7 +429,7 @@ static int remove_earlier(struct flyt_node *node, const char *folder, unsigned c
     }
     job->left = flyt_tally_ref(publish->left);
     if (status)
-        free_naming(publish);
+        free_publish(publish);
     else
         clear(publish);
     return status;
@@ -473,6 +473,6 @@ void flyt_node_image_publish_fini(struct flyt_node *node)
 {
     while (node->ops->publishes) {
         atomic_store(&node->ops->publishes->job->is_given_up, true);
-        free_naming(node->ops->publishes);
+        free_publish(node->ops->publishes);
     }
 }

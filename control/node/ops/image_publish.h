@@ -39,7 +39,7 @@ struct flyt_node_named {
  */
 int flyt_node_image_publish_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,
                                 struct flyt_node_named *named, unsigned count, void (*done)(void *user), void *user,
-                                struct flyt_node_image_publish **ret_naming);
+                                struct flyt_node_image_publish **ret_publish);
 /* Of one that is through, right before a flyt_node_commit: what stays by its end is no more said not to stay. False:
  * that has failed, and it is as before. */
 void flyt_node_image_publish_keep(struct flyt_node_image_publish *publish, bool are_kept);

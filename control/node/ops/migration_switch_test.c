@@ -79,6 +79,32 @@ static void test_a_client_loses_its_target(void **state)
     }
 }
 
+/* What the session shares with others of its VM is known again when it is back at its server. */
+static void test_what_is_shared_goes_back_too(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct test_program one;
+        test_migration_enter(test, &one, 1);
+        test_program_say(test, &one, "export 5 1", "0");
+        test_program_say(test, &one, "export_event 8 21", "0 0 21");
+        test_migration_start(test, gpu);
+        test_migration_is_told_to_leave(test, &one);
+        test_node_come_back(test, &test_one, &one);
+        int fd = one.fd;
+        test_node_come_back(test, &test_one, &one); /* it has lost the target */
+        close(fd);
+        test_program_say(test, &one, "go_on", "0");
+        test_migration_until_failed(test, "has lost its new server process");
+        struct test_program other = test_node_enter(test, &test_one);
+        test_program_say(test, &other, "import 5", "0 8388608 4711");
+        test_program_say(test, &other, "import_event 8", "0 0 21");
+        test_node_leave(test, &test_one, (struct test_program[]){one, other}, 2);
+        test_migration_forget(test);
+    }
+}
+
 /* The GPU's client slots that are taken. */
 static unsigned slots_of(const struct test_node *test, unsigned gpu)
 {
@@ -407,6 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_a_target_fails_after_the_commit),
         TEST_NODE(test_a_client_loses_its_target),
+        TEST_NODE(test_what_is_shared_goes_back_too),
         TEST_NODE(test_a_client_hangs_up_before_it_is_given),
         TEST_NODE(test_a_target_does_not_take_it),
         TEST_NODE(test_a_target_dies_before_its_client_comes),

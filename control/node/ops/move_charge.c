@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "control/node/link/broker.h"
 #include "control/node/link/share.h"
 #include "control/node/memory/charge.h"
 #include "control/node/memory/extent.h"
@@ -63,6 +64,7 @@ void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_se
         flyt_node_extents_keep(move->node, &source->extents, source->server_id);
     }
     flyt_node_move_charge_back(source, target->server_id);
+    flyt_node_broker_move(target, source);
     flyt_node_share_leave(target);
     target->allocation = NULL;
 }

@@ -5,13 +5,12 @@
 #define BIT(operation) (1u << FLYT_NODE_OPERATION_##operation)
 
 /* By what is to begin: what must not be under way then. Restores are of sessions: those of one allocation go on side by
- * side. */
+ * side. A receive makes its allocation: nothing can be under way for that. */
 static const unsigned conflicts[FLYT_NODE_OPERATION_COUNT] = {
     [FLYT_NODE_OPERATION_CHANGE] = BIT(MIGRATION) | BIT(CHECKPOINT) | BIT(RESTORE) | BIT(RECEIVE),
     [FLYT_NODE_OPERATION_MIGRATION] = BIT(MIGRATION) | BIT(CHECKPOINT) | BIT(RESTORE) | BIT(RECEIVE) | BIT(CHANGE),
     [FLYT_NODE_OPERATION_CHECKPOINT] = BIT(MIGRATION) | BIT(CHECKPOINT) | BIT(RESTORE) | BIT(RECEIVE) | BIT(CHANGE),
     [FLYT_NODE_OPERATION_RESTORE] = BIT(MIGRATION) | BIT(CHECKPOINT) | BIT(RECEIVE) | BIT(CHANGE),
-    [FLYT_NODE_OPERATION_RECEIVE] = BIT(MIGRATION) | BIT(CHECKPOINT) | BIT(RESTORE) | BIT(RECEIVE) | BIT(CHANGE),
 };
 
 static const char *const sentences[FLYT_NODE_OPERATION_COUNT] = {

@@ -20,8 +20,8 @@ enum flyt_node_operation {
 typedef bool flyt_node_operation_fn(const struct flyt_node_allocation *allocation);
 
 bool flyt_node_operation_is(const struct flyt_node_allocation *allocation, enum flyt_node_operation operation);
-/* Whether one of that kind may begin: FLYT_STATUS_OK, or FLYT_STATUS_CONFLICT and *err, which names what is under way.
- */
+/* Whether one of that kind, which is not RECEIVE, may begin: FLYT_STATUS_OK, or FLYT_STATUS_CONFLICT and *err, which
+ * names what is under way. */
 flyt_status flyt_node_operation_check(const struct flyt_node_allocation *allocation, enum flyt_node_operation operation,
                                       struct flyt_error *err);
 

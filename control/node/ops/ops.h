@@ -23,16 +23,16 @@ struct flyt_node_ops {
     unsigned went_back_count;                 /* allocations that have gone back after a restart (migration_switch.h) */
     struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
     struct flyt_node_restore *restores;       /* likewise (restore.h) */
-    struct flyt_node_image_publish *publishes;    /* that have not ended, and those that are undone (image_publish.h) */
-    struct flyt_node_disk *disks;                 /* folders in whose disks threads are left (disk.h) */
-    unsigned disk_left_max;                       /* FLYT_NODE_DISK_LEFT_MAX */
-    unsigned disk_left_all_max;                   /* FLYT_NODE_DISK_LEFT_ALL_MAX */
-    struct flyt_node_receive *receives;           /* likewise (receive.h) */
-    struct flyt_node_session_load *session_loads; /* sessions of these two (session_load.h) */
+    struct flyt_node_receive *receives;       /* likewise (receive.h) */
+    struct flyt_node_session_load *session_loads;   /* sessions of these two (session_load.h) */
     struct flyt_node_restore_check *restore_checks; /* images that are tried (restore_check.h) */
     unsigned restore_check_warm_ms;                 /* FLYT_NODE_RESTORE_CHECK_WARM_MS */
-    unsigned replace_ms;                            /* FLYT_NODE_REPLACE_S */
-    int link_fd;                                    /* servers come back here */
+    struct flyt_node_image_publish *publishes; /* that have not ended, and those that are undone (image_publish.h) */
+    struct flyt_node_disk *disks;              /* folders in whose disks threads are left (disk.h) */
+    unsigned disk_left_max;                    /* FLYT_NODE_DISK_LEFT_MAX */
+    unsigned disk_left_all_max;                /* FLYT_NODE_DISK_LEFT_ALL_MAX */
+    unsigned replace_ms;                       /* FLYT_NODE_REPLACE_S */
+    int link_fd;                               /* servers come back here */
     sd_event_source *link_source;
     sd_event_source *link_pause;
     struct flyt_node_stranger *strangers; /* connections there that have not said who they are (reattach.c) */

@@ -35,9 +35,9 @@
 #include "rpc/base/log.h"
 
 enum {
-    GUEST_MS = 5000,
-    GUESTS_OF_USER_MAX = 8, /* of a user that is not ours: one server process, which may have been taken over */
-    GUESTS_MAX = 512,       /* further ones wait in the socket's queue */
+    STRANGER_MS = 5000,
+    STRANGERS_OF_USER_MAX = 8, /* of a user that is not ours: one server process, which may have been taken over */
+    STRANGERS_MAX = 512,       /* further ones wait in the socket's queue */
     NO_DESCRIPTORS_MS = 100,
 };
 
@@ -54,7 +54,7 @@ struct flyt_node_stranger {
     sd_event_source *source, *timer;
 };
 
-static void free_guest(struct flyt_node_stranger *stranger)
+static void free_stranger(struct flyt_node_stranger *stranger)
 {
     struct flyt_node_stranger **link = &stranger->node->ops->strangers;
 
@@ -334,7 +334,7 @@ static bool is_itself(const struct flyt_node_server *server, const struct flyt_n
 /*
  * It has lost its link alone: it could not send for a minute, say, because this machine stood still. What it has sent
  * over the old link comes first; what it was told there and has not read is lost, as after a restart. What it did not
- * do without its node manager it has given up by itself. NULL, or why it is sent away. Takes over guest->fd where it
+ * do without its node manager it has given up by itself. NULL, or why it is sent away. Takes over stranger->fd where it
  * succeeds.
  */
 static const char *take_up(struct flyt_node_stranger *stranger, const struct flyt_manager_link_rejoin *rejoin,
@@ -373,7 +373,7 @@ static const char *take_up(struct flyt_node_stranger *stranger, const struct fly
     return NULL;
 }
 
-/* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
+/* Server and session are as they were. NULL, or why not. Takes over stranger->fd where it succeeds. */
 static const char *take_back(struct flyt_node_stranger *stranger, const struct flyt_manager_link_rejoin *rejoin,
                              const int *fds, unsigned fd_count)
 {
@@ -442,7 +442,7 @@ static const char *take_back(struct flyt_node_stranger *stranger, const struct f
     return NULL;
 }
 
-static int on_guest(sd_event_source *source, int fd, uint32_t events, void *user)
+static int on_stranger(sd_event_source *source, int fd, uint32_t events, void *user)
 {
     static struct flyt_manager_link_message message; /* the loop's thread only */
     struct flyt_node_stranger *stranger = user;
@@ -465,13 +465,13 @@ static int on_guest(sd_event_source *source, int fd, uint32_t events, void *user
     }
     while (fd_count)
         flyt_close(fds[--fd_count]);
-    free_guest(stranger);
+    free_stranger(stranger);
     return 0;
 }
 
-static int on_guest_timeout(sd_event_source *source, uint64_t usec, void *user)
+static int on_stranger_timeout(sd_event_source *source, uint64_t usec, void *user)
 {
-    free_guest(user);
+    free_stranger(user);
     return 0;
 }
 
@@ -510,7 +510,7 @@ static bool is_crowd(struct flyt_node *node, uid_t uid)
         return false;
     for (const struct flyt_node_stranger *stranger = node->ops->strangers; stranger; stranger = stranger->next)
         count += stranger->uid == uid;
-    if (count < GUESTS_OF_USER_MAX)
+    if (count < STRANGERS_OF_USER_MAX)
         return false;
     if (!node->ops->is_crowd_told)
         flyt_warn("user %u has %u connections to %s that say nothing: further ones are closed", (unsigned)uid, count,
@@ -520,7 +520,7 @@ static bool is_crowd(struct flyt_node *node, uid_t uid)
 }
 
 /* Takes over fd. */
-static void receive_guest(struct flyt_node *node, int fd, uid_t uid)
+static void receive_stranger(struct flyt_node *node, int fd, uid_t uid)
 {
     struct flyt_node_stranger *stranger = calloc(1, sizeof *stranger);
 
@@ -531,10 +531,10 @@ static void receive_guest(struct flyt_node *node, int fd, uid_t uid)
     *stranger = (struct flyt_node_stranger){.next = node->ops->strangers, .node = node, .fd = fd, .uid = uid};
     node->ops->strangers = stranger;
     node->ops->stranger_count++;
-    if (sd_event_add_io(node->event, &stranger->source, fd, EPOLLIN, on_guest, stranger) < 0 ||
-        sd_event_add_time_relative(node->event, &stranger->timer, CLOCK_MONOTONIC, GUEST_MS * 1000, 1000,
-                                   on_guest_timeout, stranger) < 0)
-        free_guest(stranger);
+    if (sd_event_add_io(node->event, &stranger->source, fd, EPOLLIN, on_stranger, stranger) < 0 ||
+        sd_event_add_time_relative(node->event, &stranger->timer, CLOCK_MONOTONIC, STRANGER_MS * 1000, 1000,
+                                   on_stranger_timeout, stranger) < 0)
+        free_stranger(stranger);
 }
 
 static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void *user)
@@ -543,7 +543,7 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
     struct ucred peer;
     socklen_t length = sizeof peer;
 
-    if (node->ops->stranger_count >= GUESTS_MAX)
+    if (node->ops->stranger_count >= STRANGERS_MAX)
         return pause_accepting(node);
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
@@ -554,14 +554,14 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
     if (!is_known || is_crowd(node, uid))
         flyt_close(fd);
     else
-        receive_guest(node, fd, uid);
+        receive_stranger(node, fd, uid);
     return 0;
 }
 
 void flyt_node_reattach_fini(struct flyt_node *node)
 {
     while (node->ops->strangers)
-        free_guest(node->ops->strangers);
+        free_stranger(node->ops->strangers);
 }
 
 int flyt_node_reattach_open(struct flyt_node *node)

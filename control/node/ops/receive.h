@@ -1,6 +1,6 @@
 /*
  * A VM's programs arrive from another node while they run there: the target's side of FLYT_ORDER_RECEIVE and what
- * follows it (rpc/proto/control.x). The other node connects to this one's door for each program, 1 + stream_count
+ * follows it (rpc/proto/control.x). The other node connects to this one's listener for each program, 1 + stream_count
  * times, with connections of kind FLYT_CONNECTION_MIGRATE, which prove that it knows the migration's secret
  * (arrival.h); a warm server is given all of them (FLYT_MANAGER_LINK_RECEIVE) and makes what comes (session_load.h).
  *

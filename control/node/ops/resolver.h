@@ -1,7 +1,7 @@
 /*
- * The way to another node's door: its URLs, looked up without holding up the loop, and the addresses that they lead to.
- * Those of the network are tried first; a unix socket of this machine may be one's own door: only where there is
- * nothing else. One that is another machine's is left out, and so is vsock. The loop's thread.
+ * The way to another node's listener: its URLs, looked up without holding up the loop, and the addresses that they lead
+ * to. Those of the network are tried first; a unix socket of this machine may be one's own listener: only where there
+ * is nothing else. One that is another machine's is left out, and so is vsock. The loop's thread.
  */
 #ifndef FLYT_NODE_RESOLVER_H
 #define FLYT_NODE_RESOLVER_H

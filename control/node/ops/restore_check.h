@@ -9,7 +9,7 @@
  *   PREPARING  PREPARE was sent
  *   READY      it was answered; the image is awaited (flyt_node_restore_check_take), where it is not there yet
  *   TRYING     TRY was sent
- *   OVER       trial->result says what came of it
+ *   OVER       restore_check->result says what came of it
  *
  * A server that ends before it has answered is replaced by another one, FLYT_NODE_RESTORE_CHECK_SERVERS in all. Where
  * the GPU has not enough of them (client slots, memory) for all images of a checkpoint, these are tried one after the
@@ -51,7 +51,7 @@ struct flyt_node_restore_check {
     struct flyt_node_role role;           /* of its server; first */
     struct flyt_node_restore_check *next; /* in node->ops->restore_checks */
     struct flyt_node *node;
-    const struct flyt_node_server *source; /* whose session it is; its owner ends the trial before that one goes */
+    const struct flyt_node_server *source; /* whose session it is; its owner ends the check before that one goes */
     struct flyt_tally *left;               /* its owner's */
     uint64_t move_id;
     enum flyt_node_restore_check_stage stage;

@@ -62,7 +62,7 @@ static void test_an_image_that_cannot_be_restored(void **state)
     struct test_program programs[2];
 
     test_saving_enter(test, programs, 2);
-    test_node_make_fail(test, NULL, "fake.trial:error");
+    test_node_make_fail(test, NULL, "fake.try:error");
     is_refused(test, programs, 2, "program test_program of VM 10.0.0.1: a variable has come to be elsewhere");
     /* One that leaves them running is not tried: nothing depends on it. */
     test_saving_must(test_saving_checkpoint(test, 0, true));
@@ -85,7 +85,7 @@ static void test_servers_that_die(void **state)
     struct test_program program;
 
     test_saving_enter(test, &program, 1);
-    test_node_make_fail(test, NULL, "fake.trial:kill");
+    test_node_make_fail(test, NULL, "fake.try:kill");
     is_refused(test, &program, 1, "3 server processes have ended unexpectedly");
     /* It was no image that these died of. */
     test_node_make_fail(test, NULL, "fake.prepare:kill");
@@ -106,9 +106,9 @@ static bool is_trying(struct test_node *test, void *unused)
 
 static void until_it_hangs(struct test_node *test)
 {
-    test_node_make_fail(test, NULL, "fake.trial:hang");
+    test_node_make_fail(test, NULL, "fake.try:hang");
     test_saving_must(test_saving_checkpoint(test, 0, false));
-    test_node_until(test, is_trying, NULL, "a trial");
+    test_node_until(test, is_trying, NULL, "an image that is tried");
     assert_int_equal(test_saving_use(test).phase, FLYT_SAVING_STOPPING);
     assert_int_equal(flyt_node_allocation_find(&test->node, test_one.id)->session_count, 1);
     test_node_make_fail(test, NULL, NULL); /* those that come later */

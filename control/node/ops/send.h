@@ -1,7 +1,7 @@
 /*
  * A VM's programs go to another node while they run: the source's side of FLYT_ORDER_SEND and what follows it
  * (rpc/proto/control.x). It is a migration (migration.h) whose moves are of kind FLYT_MANAGER_LINK_MOVE_SEND: for each
- * session this node connects to the other one's door, 1 + stream_count times (dial.h), and hands the connections to
+ * session this node connects to the other one's listener, 1 + stream_count times (dial.h), and hands the connections to
  * the session's server, which sends an image through them and says STOPPED when all of it is in its place there.
  *
  *   PREPARING, COPYING, STOPPING  as within the node; a failure leaves all where they are
@@ -30,7 +30,7 @@ enum {
     FLYT_NODE_SEND_GRACE_MS = 3000,
     FLYT_NODE_SEND_CONNECT_MS = 60000, /* a session's connections are there within this time, or it fails */
     FLYT_NODE_SEND_AGAIN_MS = 500,     /* where the other node was busy they are tried again after this */
-    FLYT_NODE_SEND_DIALS_MAX = 64,     /* at once, of all sessions: a door lets so many in that are not known yet */
+    FLYT_NODE_SEND_DIALS_MAX = 64,     /* at once, of all sessions: a listener lets so many in that are not known yet */
 };
 
 /* What has come of SWITCH; `text` is good for the call. */

@@ -433,7 +433,7 @@ static void test_other_orders_wait(void **state)
     test_send_stayed(far, &program, 1);
 }
 
-/* ---- the door ---- */
+/* ---- the listener ---- */
 
 static void test_nobody_is_there(void **state)
 {
@@ -451,7 +451,7 @@ static void test_nobody_is_there(void **state)
     test_send_stayed(&far, programs, 2);
 }
 
-static void test_the_door_refuses(void **state)
+static void test_the_listener_refuses(void **state)
 {
     struct test_node *test = *state;
 
@@ -469,7 +469,7 @@ static void test_the_door_refuses(void **state)
     }
 }
 
-static void test_the_door_is_busy(void **state)
+static void test_the_listener_is_busy(void **state)
 {
     struct test_far *far = *state;
     struct test_node *test = far->test;
@@ -721,8 +721,8 @@ int main(void)
         TEST_FAR(test_a_session_that_cannot),
         TEST_FAR(test_other_orders_wait),
         TEST_NODE(test_nobody_is_there),
-        TEST_NODE(test_the_door_refuses),
-        TEST_FAR(test_the_door_is_busy),
+        TEST_NODE(test_the_listener_refuses),
+        TEST_FAR(test_the_listener_is_busy),
         TEST_FAR(test_it_is_cut_while_copying),
         TEST_FAR(test_it_is_cut_while_stopping),
         TEST_NODE(test_the_other_node_cannot_take_it),

@@ -44,7 +44,7 @@
  * With an image (MOVE_WRITE) it writes these into that, and as the server that is given one it makes the memory anew.
  * To another node (MOVE_SEND) it says what fake_receive.c is told there, when it is to stop; on its first connection
  * "0" is the answer, any other line says at any time why not, and "keys" is a question. As the other server it passes
- * the fault points fake.prepare, fake.make, fake.state, fake.trial and fake.session, of which "error" is answered with
+ * the fault points fake.prepare, fake.make, fake.state, fake.try and fake.session, of which "error" is answered with
  * a failure (fake.session: it ends).
  */
 #include "control/node/test/fake_server.h"

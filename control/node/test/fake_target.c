@@ -124,7 +124,7 @@ bool fake_target_prepare(struct fake *fake, int fd)
         return true;
     case FLYT_MANAGER_LINK_TRY:
         try_image(fd);
-        answer_prepared(fake, "fake.trial", fake->message.stop.move_id);
+        answer_prepared(fake, "fake.try", fake->message.stop.move_id);
         return true;
     default:
         return false;

@@ -35,7 +35,7 @@ static void is_refused(struct test_node *test, const struct flyt_credentials *cr
     test_contains(program.message, words);
 }
 
-/* ---- the door ---- */
+/* ---- the listener ---- */
 
 static void test_tickets(void **state)
 {

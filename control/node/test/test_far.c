@@ -20,7 +20,7 @@
 
 static const unsigned char secret[FLYT_MIGRATION_SECRET_BYTES] = "what both nodes have been told";
 
-/* ---- the door ---- */
+/* ---- the listener ---- */
 
 static void on_stranger(void *user, int fd, const void *record, size_t bytes)
 {

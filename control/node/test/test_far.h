@@ -1,6 +1,6 @@
 /*
- * For tests of programs that leave for another node (send.h): that node, played on the test's loop. Its door knows the
- * migration's secret; what fake servers say on the connections (fake_server.c) is read, and answered where the test
+ * For tests of programs that leave for another node (send.h): that node, played on the test's loop. Its listener knows
+ * the migration's secret; what fake servers say on the connections (fake_server.c) is read, and answered where the test
  * says so. Every function fails the test where it cannot do its work.
  */
 #ifndef FLYT_NODE_TEST_FAR_H
@@ -46,7 +46,7 @@ int test_far_tear_down(void **state);
 
 struct test_far_wish {
     unsigned stream_count, stop_ms, timeout_s;
-    bool is_encrypted, is_forged; /* forged: it is told another secret than the door's */
+    bool is_encrypted, is_forged; /* forged: it is told another secret than the listener's */
 };
 /* The order's arguments as the other node is to be reached, of TEST_MIGRATION_ID and test_one's programs; they refer to
  * `far` and to *ret_url. */

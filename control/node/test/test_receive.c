@@ -191,7 +191,7 @@ struct test_dialed test_source_dial_as(struct test_node *test, struct test_sourc
     args.token.token_val = (char *)source->token;
     args.token.token_len = sizeof source->token;
     assert_int_equal(flyt_node_resolver_new(urls, 1, &resolver, &test_refusal), 0);
-    test_node_until(test, is_looked_up, resolver, "the door's address");
+    test_node_until(test, is_looked_up, resolver, "the listener's address");
     const struct flyt_node_dial_config config = {.resolver = resolver,
                                                  .args = &args,
                                                  .secret = its_secret,
@@ -199,7 +199,7 @@ struct test_dialed test_source_dial_as(struct test_node *test, struct test_sourc
                                                  .done = note_dialed,
                                                  .user = &dialed};
     assert_int_equal(flyt_node_dial_new(test->event, &config, &dial), 0);
-    test_node_until(test, is_dialed, &dialed, "an answer of the door");
+    test_node_until(test, is_dialed, &dialed, "an answer of the listener");
     if (!dialed.status)
         source->fds[stream] = flyt_node_dial_take(dial, source->keys[stream]);
     flyt_node_dial_free(dial);

@@ -58,7 +58,7 @@ struct test_source {
     unsigned char keys[FDS_MAX][FLYT_TICKET_KEY_BYTES];
 };
 
-/* What the door said: 0, or a negative errno and its sentence. */
+/* What the listener said: 0, or a negative errno and its sentence. */
 struct test_dialed {
     int status; /* 1: it is not known */
     char sentence[512];

@@ -3,13 +3,12 @@
 //
 //   steps N       N rounds of the first seven: "steps N"
 //   all N         N rounds of all: "all N", and the names of those that are not there
-//   busy NAME MS  rounds of one library for so long, in which its work is done many times: "busy ROUNDS"; "busy 0"
-//   where the
-//                 node has none of that name
-//   wide NAME MS  the same, also "busy ROUNDS", with enough to do at a time for all SMs of a GPU; as usual for blas,
-//   lt, rand, nccl take N MIB E  N blocks of at most 63 MiB, in which all numbers are 2 to the power of E, or as many
-//   as are to be had:
-//                 "take COUNT STATUS", the status of the last one; rounds look at all blocks from then on
+//   busy NAME MS  rounds of one library for so long, in which its work is done many times: "busy ROUNDS";
+//                 "busy 0" where the node has none of that name
+//   wide NAME MS  the same, also "busy ROUNDS", with enough to do at a time for all SMs of a GPU;
+//                 as usual for blas, lt, rand, nccl
+//   take N MIB E  N blocks of at most 63 MiB, in which all numbers are 2 to the power of E, or as many as are
+//                 to be had: "take COUNT STATUS", the status of the last one; rounds look at all blocks from then on
 //   drop N        frees N of them: "drop COUNT" of what is left
 //   info          "info FREE TOTAL" in MiB, of cudaMemGetInfo
 //   end           also the end of input: exit status 0
