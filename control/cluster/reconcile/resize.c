@@ -485,6 +485,7 @@ static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
     }
 }
 
+/* A write that fails at once has looked again, and the resize may be gone: after a step that writes, nothing more. */
 static void look(struct flyt_resize *resize)
 {
     enum flyt_resize_step step;
@@ -498,7 +499,7 @@ static void look(struct flyt_resize *resize)
         do_step(resize, step);
         if (is_over)
             return;
-    } while (step != FLYT_RESIZE_WAIT);
+    } while (step != FLYT_RESIZE_WAIT && step != FLYT_RESIZE_TAKE_BACK);
 }
 
 void flyt_resize_look(struct flyt_held *held)
