@@ -103,8 +103,9 @@ static void step(struct world *world)
 }
 
 /* Rare ones that have shown something: what a node that registers is told of a VM that moves and ends; revisions after
- * a takeover in the middle of a move, and of an allocation whose documents were not all written. */
-static const uint64_t seeds[] = {6566, 8816, 58728};
+ * a takeover in the middle of a move, and of an allocation whose documents were not all written; a move whose first
+ * write fails at once. */
+static const uint64_t seeds[] = {6566, 8816, 58728, 1349};
 
 static void run(uint64_t seed, bool is_strained)
 {
