@@ -224,7 +224,7 @@ static void stop(void *user)
     cluster->tcp_door = flyt_door_free(cluster->tcp_door);
     cluster->unix_door = flyt_door_free(cluster->unix_door);
     while ((link = TAILQ_FIRST(&cluster->links)))
-        flyt_link_free(link);
+        flyt_link_free(link, "the manager ends");
     if (cluster->unix_fd >= 0) {
         unlink(cluster->settings->socket);
         close(cluster->unix_fd);

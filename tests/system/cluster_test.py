@@ -861,5 +861,29 @@ def a_copy_that_cannot_be_read():
         manager.restart()
 
 
+@scenario
+def stopped_with_backups_under_way():
+    """A manager that ends lets go of copies that are made, read, and between two chunks (a sanitized one says so)."""
+    with cluster() as (manager, operator):
+        ballast(manager, 60, "a")
+        for i in range(3):
+            between, read, made = callers = [Caller(manager.socket, "operator", name) for name in ("a", "b", "c")]
+            between.call("backup 0")
+            first = read.call("backup 0")
+            # What is sent now comes to it together with its end; a call that is sent later finds nobody.
+            os.kill(manager.process.pid, signal.SIGSTOP)
+            read.say("backup %d" % len(bytes.fromhex(first["data"])))
+            made.say("backup 0")
+            time.sleep(0.2)
+            os.kill(manager.process.pid, signal.SIGTERM)
+            os.kill(manager.process.pid, signal.SIGCONT)
+            manager.close()
+            for caller in (operator, *callers):
+                caller.kill()
+            manager.start()
+            operator = manager.operator()
+        operator.kill()
+
+
 if __name__ == "__main__":
     main()

@@ -76,6 +76,9 @@ void flyt_held_write(struct flyt_held *held,
     struct writing *writing = calloc(1, sizeof *writing);
 
     if (!writing) {
+        /* Who is in the middle of something is not looked at from here: the next second's look finds it. */
+        note_write(held,
+                   &(struct writing){.revision = held->revision, .result = FLYT_STORE_UNAVAILABLE, .err = "no memory"});
         if (done)
             done(user, held, FLYT_STORE_UNAVAILABLE, "no memory");
         return;

@@ -43,17 +43,12 @@ void flyt_link_ready(struct flyt_peer *peer, void *user)
     flyt_peer_set_user(peer, link);
 }
 
-struct flyt_link *flyt_link_free(struct flyt_link *link)
+struct flyt_link *flyt_link_free(struct flyt_link *link, const char *cause)
 {
+    link->cluster->ops->link_ended(link, cause);
     TAILQ_REMOVE(&link->cluster->links, link, entry);
     free(link);
     return NULL;
-}
-
-static void end_link(struct flyt_link *link, const char *cause)
-{
-    link->cluster->ops->link_ended(link, cause);
-    flyt_link_free(link);
 }
 
 void flyt_link_ended(struct flyt_peer *peer, const struct flyt_error *cause, void *user)
@@ -61,7 +56,7 @@ void flyt_link_ended(struct flyt_peer *peer, const struct flyt_error *cause, voi
     enum flyt_user_kind *kind = user;
 
     if (*kind == FLYT_USER_LINK)
-        end_link(user, cause->text);
+        flyt_link_free(user, cause->text);
     else
         flyt_debug("a connection ended before it was ready: %s", cause->text);
 }
@@ -74,7 +69,7 @@ void flyt_link_close(struct flyt_link *link, const char *why)
               link->address, why);
     /* What is under way on it ends first, and may still look at the link. */
     flyt_peer_close(peer);
-    end_link(link, why);
+    flyt_link_free(link, why);
 }
 
 void flyt_links_tick(struct flyt_cluster *cluster)
@@ -88,6 +83,6 @@ void flyt_links_tick(struct flyt_cluster *cluster)
             continue;
         flyt_debug("connection closed: address=%s: it has said no HELLO", link->address);
         flyt_peer_close(link->peer);
-        end_link(link, "it has said no HELLO");
+        flyt_link_free(link, "it has said no HELLO");
     }
 }

@@ -15,7 +15,8 @@ struct flyt_cluster *flyt_call_cluster(const struct flyt_call *call);
 void flyt_links_tick(struct flyt_cluster *cluster);
 /* Closes a connection from this side; the link is freed. */
 void flyt_link_close(struct flyt_link *link, const char *why);
-/* Its connection has ended or is closed: frees what it has. Returns NULL. */
-struct flyt_link *flyt_link_free(struct flyt_link *link);
+/* Its connection has ended or is closed, for this cause: tells so (ops->link_ended), whereupon what others have for the
+ * link goes, and frees it. Returns NULL. */
+struct flyt_link *flyt_link_free(struct flyt_link *link, const char *cause);
 
 #endif

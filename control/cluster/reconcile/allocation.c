@@ -508,8 +508,10 @@ static void adopted(void *user, struct flyt_held *held, enum flyt_store_result r
         if (held) {
             flyt_held_charge(held, false);
             held->state = FLYT_ALLOCATION_ORPHAN;
-            if (held->vm && held->vm->held == held)
+            if (held->vm && held->vm->held == held) {
+                flyt_resize_cancel(held->vm, "the allocation was not adopted");
                 held->vm->held = NULL;
+            }
             held->vm = NULL;
         }
         flyt_call_outcome(adoption->call, FLYT_STATUS_UNAVAILABLE, "the store did not take it: %s", err);

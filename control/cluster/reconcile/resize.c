@@ -485,6 +485,7 @@ static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
     }
 }
 
+/* A write that fails at once has looked again, and the resize may be gone: after a step that writes, nothing more. */
 static void look(struct flyt_resize *resize)
 {
     enum flyt_resize_step step;
@@ -498,7 +499,7 @@ static void look(struct flyt_resize *resize)
         do_step(resize, step);
         if (is_over)
             return;
-    } while (step != FLYT_RESIZE_WAIT);
+    } while (step != FLYT_RESIZE_WAIT && step != FLYT_RESIZE_TAKE_BACK);
 }
 
 void flyt_resize_look(struct flyt_held *held)
@@ -534,16 +535,18 @@ static void migrate(struct flyt_resize *resize, struct flyt_held *held)
     struct flyt_error err = {0};
 
     flyt_status status = flyt_migration_choose(held, &wish, others, &err);
-    if (status == FLYT_STATUS_OK && flyt_migration_start(held, &wish, others, resize->call)) {
-        status = FLYT_STATUS_UNAVAILABLE;
-        flyt_error_set(&err, -ENOMEM, "the cluster manager has no memory");
-    }
     if (status != FLYT_STATUS_OK) {
         refuse(resize, status, err.text);
         return;
     }
+    /* A migration whose record fails at once has ended the resize by the time that it is started. */
+    struct flyt_call *call = resize->call;
     resize->call = NULL;
     resize->timer = sd_event_source_disable_unref(resize->timer);
+    if (!flyt_migration_start(held, &wish, others, call))
+        return;
+    resize->call = call;
+    refuse(resize, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
 }
 
 void flyt_resize_migrated(struct flyt_held *held, flyt_status status, const char *text)

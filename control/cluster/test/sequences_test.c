@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "control/cluster/model/allocation.h"
+#include "control/cluster/model/vm.h"
 #include "control/cluster/test/test_world.h"
 
 enum { SEQUENCES = 1000, STEPS = 150 };
@@ -101,13 +103,16 @@ static void step(struct world *world)
 }
 
 /* Rare ones that have shown something: what a node that registers is told of a VM that moves and ends; revisions after
- * a takeover in the middle of a move, and of an allocation whose documents were not all written. */
-static const uint64_t seeds[] = {6566, 8816, 58728};
+ * a takeover in the middle of a move, and of an allocation whose documents were not all written; a move whose first
+ * write fails at once. */
+static const uint64_t seeds[] = {6566, 8816, 58728, 1349};
 
-static void run(uint64_t seed)
+static void run(uint64_t seed, bool is_strained)
 {
     struct world *world = world_new(seed);
 
+    if (is_strained)
+        world_strain(world, 16);
     for (unsigned i = 0; i < WORLD_VMS; i++)
         world_document(world, i, 8 + 8 * world_random(world, 4), 1 + world_random(world, 2), world_random(world, 2), 0);
     for (unsigned i = 0; i < STEPS; i++)
@@ -116,41 +121,106 @@ static void run(uint64_t seed)
     world_free(world);
 }
 
-static void test_sequences(void **state)
+static void run_all(char *current, bool is_strained)
 {
     const char *seed = getenv("WORLD_SEED"), *count = getenv("WORLD_SEQUENCES");
-    uint64_t last = count ? strtoull(count, NULL, 10) : SEQUENCES;
+    uint64_t most = count ? strtoull(count, NULL, 10) : SEQUENCES;
 
     if (seed) {
-        run(strtoull(seed, NULL, 10));
+        run(strtoull(seed, NULL, 10), is_strained);
         return;
     }
-    for (uint64_t i = 1; i <= last + sizeof seeds / sizeof *seeds; i++) {
-        uint64_t one = i <= last ? i : seeds[i - last - 1];
-        snprintf((char *)*state, 32, "%llu", (unsigned long long)one);
-        run(one);
+    for (uint64_t i = 1; i <= most + sizeof seeds / sizeof *seeds; i++) {
+        uint64_t one = i <= most ? i : seeds[i - most - 1];
+        snprintf(current, 32, "%llu", (unsigned long long)one);
+        run(one, is_strained);
     }
 }
 
-static char current[32];
+static void test_sequences(void **state)
+{
+    run_all(*state, false);
+}
+
+/* Some writes fail at once, while whoever asks for them is in the middle of something. */
+static void test_strained_sequences(void **state)
+{
+    run_all(*state, true);
+}
+
+/* VM 0 has 32 SMs, and everything is at rest. */
+static struct world *world_of_one(void)
+{
+    struct world *world = world_new(1);
+
+    world_document(world, 0, 32, 1, false, 0);
+    world_attach(world, 0);
+    world_settle(world);
+    return world;
+}
+
+/* A node refuses a size, and the write of what was before fails while the resize is looked at. */
+static void test_taken_back_at_once(void **state)
+{
+    struct world *world = world_of_one();
+
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        world_need(world, i, 32);
+    world_document(world, 0, 8, 1, false, 0);
+    while (world_store(world, false))
+        ;
+    assert_ptr_not_equal(world_vm(world, 0)->held->resize, NULL);
+    world_strain(world, 1);
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        world_answer(world, i, false);
+    assert_ptr_equal(world_vm(world, 0)->held->resize, NULL);
+    world_settle(world);
+    world_free(world);
+}
+
+/* Neither is written: an adoption, and a resize that came right after it. */
+static void test_resized_while_adopted(void **state)
+{
+    struct world *world = world_of_one();
+
+    world_restore(world);
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        world_register(world, i, false);
+    while (world_store(world, false))
+        ;
+    world_adopt(world, 0);
+    world_document(world, 0, 8, 1, false, 0);
+    assert_ptr_not_equal(world_vm(world, 0)->held->resize, NULL);
+    world_refuse(world);
+    assert_ptr_equal(world_vm(world, 0)->held, NULL);
+    world_adopt(world, 0);
+    world_settle(world);
+    assert_int_equal(world_vm(world, 0)->held->parts[0].sm_count, 8);
+    world_free(world);
+}
+
+static char last[32];
 
 static int setup(void **state)
 {
-    *state = current;
+    *state = last;
     return 0;
 }
 
 /* After a failure too: which sequence it was. */
 static int teardown(void **state)
 {
-    if (*current)
-        print_message("the last sequence was WORLD_SEED=%s\n", current);
+    if (*last)
+        print_message("the last sequence was WORLD_SEED=%s\n", last);
     return 0;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_sequences, setup, teardown)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_taken_back_at_once),
+                                       cmocka_unit_test(test_resized_while_adopted),
+                                       cmocka_unit_test_setup_teardown(test_sequences, setup, teardown),
+                                       cmocka_unit_test_setup_teardown(test_strained_sequences, setup, teardown)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

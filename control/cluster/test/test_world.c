@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,7 +79,7 @@ struct job {
 /* What a node has of an allocation. */
 struct applied {
     uint64_t id, revision;
-    char content[CONTENT_BYTES];
+    char vm_ip[16], content[CONTENT_BYTES];
     unsigned gpu, sm_count;
     uint64_t groups, in_use; /* bits; in_use: programs run there still */
     uint64_t memory_bytes;
@@ -152,6 +153,7 @@ struct world {
     struct sd_event_source *timers[TIMERS];
     unsigned calls;
     uint64_t may_be_lost; /* writes whose end nobody knows */
+    unsigned fail_one_in; /* 0: none fails at once */
 };
 
 static struct world *the_world;
@@ -365,7 +367,7 @@ struct flyt_kept *flyt_kept_free(struct flyt_kept *kept)
     return NULL;
 }
 
-void flyt_kept_change(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
+static void add_waiter(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
 {
     struct waiter **end = &kept->waiting, *waiter = calloc(1, sizeof *waiter);
 
@@ -374,6 +376,20 @@ void flyt_kept_change(struct flyt_kept *kept, flyt_kept_done_fn done, void *user
     while (*end)
         end = &(*end)->next;
     *end = waiter;
+}
+
+void flyt_kept_change(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
+{
+    unsigned chance = done && the_world->fail_one_in ? world_random(the_world, the_world->fail_one_in) : UINT_MAX;
+
+    /* 0: no memory for who waits; 1: the store's thread has too much work. The document is written later all the same.
+     */
+    if (!chance)
+        done(user, FLYT_STORE_UNAVAILABLE, "no memory");
+    else
+        add_waiter(kept, done, user);
+    if (chance == 1 && the_world->busy != kept)
+        tell(&kept->waiting, FLYT_STORE_UNAVAILABLE);
     if (kept->is_queued)
         return;
     kept->is_queued = true;
@@ -557,6 +573,7 @@ static struct applied applied_of(const flyt_allocation *wire)
 
     for (unsigned i = 0; i < slot->sm_groups.sm_groups_len; i++)
         applied.groups |= 1ull << slot->sm_groups.sm_groups_val[i];
+    snprintf(applied.vm_ip, sizeof applied.vm_ip, "%s", wire->vm_ip);
     write_content(applied.content, flyt_held_state_name(wire->state), applied.groups, applied.sm_count,
                   applied.memory_bytes);
     return applied;
@@ -1168,7 +1185,7 @@ void world_register(struct world *world, unsigned i, bool claims)
         slots[k].sm_count = own->sm_count;
         slots[k].memory_bytes = own->memory_bytes;
         wires[k] = (flyt_allocation){.id = own->id,
-                                     .vm_ip = ip,
+                                     .vm_ip = (char *)own->vm_ip,
                                      .tenant = empty,
                                      .state = own->state,
                                      .revision = own->revision,
@@ -1301,6 +1318,23 @@ void world_drain(struct world *world, unsigned i)
     assert_model(world);
 }
 
+void world_adopt(struct world *world, unsigned i)
+{
+    char ip[16];
+
+    vm_ip(i, ip);
+    for (size_t j = 0; j < world->cluster.held.count; j++) {
+        const struct flyt_held *held = world->cluster.held.items[j];
+        if (held->state != FLYT_ALLOCATION_ORPHAN || strcmp(held->vm_ip, ip))
+            continue;
+        flyt_allocation_args args = {.id = held->id, .action = FLYT_ALLOCATION_ADOPT};
+        flyt_serve_allocation(call_new(world, &world->operator, "an adoption"), &args);
+        assert_model(world);
+        return;
+    }
+    fail_msg("VM %s has no orphan", ip);
+}
+
 /* ---- the end of all things ---- */
 
 void world_pass(struct world *world, uint64_t ms)
@@ -1353,8 +1387,29 @@ static void assert_agree(struct world *world)
         }
 }
 
+void world_strain(struct world *world, unsigned one_in)
+{
+    world->fail_one_in = one_in;
+}
+
+void world_refuse(struct world *world)
+{
+    for (struct flyt_kept *kept = world->queue; kept; kept = kept->next)
+        tell(&kept->waiting, FLYT_STORE_UNAVAILABLE);
+    assert_model(world);
+}
+
+void world_restore(struct world *world)
+{
+    cJSON *document;
+
+    cJSON_ArrayForEach(document, world->gpus) cJSON_DeleteItemFromObjectCaseSensitive(document, "allocations");
+    world_takeover(world);
+}
+
 void world_settle(struct world *world)
 {
+    world->fail_one_in = 0;
     for (unsigned i = 0; i < WORLD_NODES; i++) {
         world_need(world, i, 0); /* a recorded size that a node refuses takes hold when its programs need no more */
         world_register(world, i, false);
