@@ -122,6 +122,8 @@ static void parent(void)
     CHECK(cudaIpcGetEventHandle(&again, event));
     EXPECT(!memcmp(&again, &board->event, sizeof again), "handles of one event");
     expect_refusals();
+    fill<<<8, 256, 0, stream>>>(memory, 0); /* a kernel's first launch may wait for what its stream has to do */
+    CHECK(cudaStreamSynchronize(stream));
     step_is(1);
     for (int round = 0; round < ROUNDS; round++) {
         await_step(2 + 4 * round);

@@ -129,6 +129,11 @@ static void test_same_stream(cudaStream_t stream)
     cudaPointerAttributes attributes;
     CHECK(cudaPointerGetAttributes(&attributes, b + 100));
     EXPECT_EQ(attributes.type, cudaMemoryTypeDevice);
+    CHECK(cudaFreeAsync(b, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaPointerGetAttributes(&attributes, b + 100));
+    EXPECT_EQ(attributes.type, cudaMemoryTypeUnregistered);
+    CHECK(cudaMallocFromPoolAsync((void **)&b, 5 << 20, pool, stream));
     CHECK(cudaFree(b));
     CHECK(cudaMemPoolDestroy(pool));
     CHECK(cudaMalloc((void **)&a, 4096));

@@ -159,7 +159,8 @@ CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer
 {
     struct flyt_range range;
     *ret_pointer = (struct flyt_pointer){.kind = FLYT_POINTER_UNKNOWN, .device = -1};
-    if (flyt_client_is_forked() || !flyt_range_find((uint64_t)(uintptr_t)address, &range))
+    if (flyt_client_is_forked() || !flyt_range_find((uint64_t)(uintptr_t)address, &range) ||
+        flyt_pool_has_back(range.base))
         return CUDA_SUCCESS;
     uint64_t owner = range.context_id ? range.context_id : flyt_primary_context_id(range.device);
     *ret_pointer = (struct flyt_pointer){

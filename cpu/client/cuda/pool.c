@@ -404,6 +404,17 @@ bool flyt_pool_has(uint64_t address, CUmemoryPool *ret_pool, unsigned *ret_handl
     return block != NULL;
 }
 
+bool flyt_pool_has_back(uint64_t address)
+{
+    if (!atomic_load_explicit(&pools.cached_count, memory_order_relaxed))
+        return false;
+    pthread_mutex_lock(&pools.mutex);
+    const struct block *block = find_block_locked(address);
+    const bool is_back = block && block->is_cached && is_done(block);
+    pthread_mutex_unlock(&pools.mutex);
+    return is_back;
+}
+
 /* ---- giving back ---- */
 
 /* Takes blocks that nothing uses out of a pool while it holds more than this; adds them to a list through `next`. */

@@ -52,6 +52,8 @@ FLYT_API CUresult flyt_pool_get_access(CUmemoryPool pool, const CUmemLocation *l
 /* Whether the address is where something begins that a pool has given out; which pool, and its handle types (NULL:
  * not asked for). */
 bool flyt_pool_has(uint64_t address, CUmemoryPool *ret_pool, unsigned *ret_handle_types);
+/* Whether what begins there was freed, which is complete, and the pool keeps it: to the program it is no memory. */
+bool flyt_pool_has_back(uint64_t address);
 struct flyt_import;
 
 /* What is to be known of a pool that processes share. */

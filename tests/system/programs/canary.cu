@@ -1,12 +1,23 @@
-// Watches the SMs that it has by their clock registers: a block on each measures again and again how many cycles the same
-// arithmetic takes, which keeps the SM's pipes full. Whoever else runs a kernel there takes some of them.
+// Watches the SMs that it has by their clock registers: a block on each measures again and again how many cycles the
+// same arithmetic takes, which keeps the SM's pipes full. Whoever else runs a kernel there takes some of them.
 //
-//   watch WINDOWS WAIT_US   "watch SMS WATCHED USUAL SLOW...": SMs that there are, SMs that were watched, the median of a window's
-//                           cycles, and how many windows of each million took more than that by a 64th, a 32nd … a half of it
+//   watch WINDOWS WAIT_US   "watch SMS WATCHED USUAL SLOW...": SMs that there are, SMs that were watched, the median of
+//   a window's
+//                           cycles, and how many windows of each million took more than that by a 64th, a 32nd … a half
+//                           of it
+//   starts LAUNCHES         "starts SMS LAUNCHES USUAL SLOW...": launches, one behind the other, whose blocks need an
+//   SM each for
+//                           themselves, one for each SM. USUAL is the median of the ns from one launch's start to the
+//                           next one's, and SLOW how many of each million took longer than that by once, twice, 4 … 32
+//                           times it
 //   end                     also the end of input: exit status 0
 //
-// So many blocks come that they fill all SMs, however they are placed. The first on each SM, by %smid, watches it; the others end
-// once all have come, or WAIT_US after the first one came. The first line is "ready". An error is "error NAME", exit status 7.
+// A kernel that wants nearly all registers or shared memory of an SM never runs beside another: windows say nothing of
+// it, starts do.
+//
+// So many blocks come that they fill all SMs, however they are placed. The first on each SM, by %smid, watches it; the
+// others end once all have come, or WAIT_US after the first one came. The first line is "ready". An error is "error
+// NAME", exit status 7.
 #include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,8 +85,36 @@ __global__ static void __launch_bounds__(THREADS)
         *sink = a;
 }
 
+__global__ static void __launch_bounds__(32) start(unsigned long long *at)
+{
+    if (!threadIdx.x && !blockIdx.x)
+        *at = now();
+}
+
+// From one start to the next, in ns.
+static std::vector<unsigned> started(cudaStream_t stream, int sms, int launches)
+{
+    int most_bytes;
+    unsigned long long *device;
+    std::vector<unsigned long long> at(launches + 1);
+    std::vector<unsigned> out;
+    check(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    check(cudaFuncSetAttribute(start, cudaFuncAttributeMaxDynamicSharedMemorySize, most_bytes));
+    check(cudaMalloc(&device, at.size() * sizeof at[0]));
+    for (size_t i = 0; i < at.size(); i++)
+        start<<<sms, 32, most_bytes, stream>>>(device + i);
+    check(cudaGetLastError());
+    check(cudaStreamSynchronize(stream));
+    check(cudaMemcpy(at.data(), device, at.size() * sizeof at[0], cudaMemcpyDeviceToHost));
+    check(cudaFree(device));
+    for (int i = 0; i < launches; i++)
+        out.push_back((unsigned)(at[i + 1] - at[i]));
+    return out;
+}
+
 // The windows of all SMs that were watched.
-static std::vector<unsigned> watched(cudaStream_t stream, int sms, int windows, int wait_us, float *sink, int *ret_watched)
+static std::vector<unsigned> watched(cudaStream_t stream, int sms, int windows, int wait_us, float *sink,
+                                     int *ret_watched)
 {
     unsigned *cycles;
     int blocks_per_sm;
@@ -98,13 +137,14 @@ static std::vector<unsigned> watched(cudaStream_t stream, int sms, int windows, 
     return out;
 }
 
-static void tell(int sms, int watched_count, std::vector<unsigned> seen)
+// The first SLOW are those by more than this share of the usual over it; each next share is twice that.
+static void tell(const char *what, int sms, int count, std::vector<unsigned> seen, double share)
 {
     std::nth_element(seen.begin(), seen.begin() + seen.size() / 2, seen.end());
     const unsigned usual = seen[seen.size() / 2];
-    printf("watch %d %d %u", sms, watched_count, usual);
+    printf("%s %d %d %u", what, sms, count, usual);
     for (int i = 0; i < SHARES; i++) {
-        const unsigned most = usual + (usual >> (SHARES - i));
+        const double most = usual * (1 + share * (1 << i));
         const size_t slow = std::count_if(seen.begin(), seen.end(), [=](unsigned one) { return one > most; });
         printf(" %zu", (size_t)(1e6 * slow / seen.size()));
     }
@@ -115,20 +155,28 @@ static void tell(int sms, int watched_count, std::vector<unsigned> seen)
 int main()
 {
     char line[64];
-    int windows, wait_us, sms, watched_count;
+    int count, wait_us, sms, watched_count;
     float *sink;
     cudaStream_t stream;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     check(cudaMalloc(&sink, sizeof *sink));
-    /* An SM whose memory is divided for a kernel runs none that wants more of it as shared memory, until that one has ended. */
+    /* An SM whose memory is divided for a kernel runs none that wants more of it as shared memory, until that one has
+     * ended. */
     check(cudaFuncSetAttribute(watch, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
     puts("ready");
     fflush(stdout);
-    while (fgets(line, sizeof line, stdin) && sscanf(line, "watch %d %d", &windows, &wait_us) == 2) {
-        windows = std::min(std::max(windows, 1), (int)WINDOWS_MAX);
+    while (fgets(line, sizeof line, stdin)) {
         check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
-        std::vector<unsigned> seen = watched(stream, sms, windows, wait_us, sink, &watched_count);
-        tell(sms, watched_count, std::move(seen));
+        if (sscanf(line, "watch %d %d", &count, &wait_us) == 2) {
+            count = std::min(std::max(count, 1), (int)WINDOWS_MAX);
+            std::vector<unsigned> seen = watched(stream, sms, count, wait_us, sink, &watched_count);
+            tell("watch", sms, watched_count, std::move(seen), 1.0 / 64);
+        } else if (sscanf(line, "starts %d", &count) == 1) {
+            count = std::min(std::max(count, 1), (int)WINDOWS_MAX);
+            tell("starts", sms, count, started(stream, sms, count), 1);
+        } else {
+            break;
+        }
     }
     return 0;
 }
