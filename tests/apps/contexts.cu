@@ -5,6 +5,8 @@
 #include <cuda.h>
 #include <pthread.h>
 
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // cuCtxAttach, cuCtxDetach
+
 __global__ void set(int *p, int value)
 {
     *p = value;
@@ -38,6 +40,26 @@ static void check_primary(CUdevice device)
     CHECK_CU(cuDevicePrimaryCtxRelease(device));
     CHECK_CU(cuCtxSetCurrent(primary));
     EXPECT(current() == primary);
+}
+
+/* A context that is attached to ends with its last use, or when it is destroyed. */
+static void check_uses(CUdevice device)
+{
+    CUcontext a, b, again;
+    EXPECT_CU(cuCtxAttach(&again, 1), CUDA_ERROR_INVALID_VALUE);
+    CHECK_CU(cuCtxCreate(&a, NULL, 0, device));
+    CHECK_CU(cuCtxAttach(&again, 0));
+    EXPECT(again == a);
+    CHECK_CU(cuCtxCreate(&b, NULL, 0, device));
+    EXPECT_CU(cuCtxDetach(a), CUDA_ERROR_INVALID_CONTEXT); /* it is not current */
+    CHECK_CU(cuCtxDestroy(b));
+    CHECK_CU(cuCtxDetach(a));
+    CHECK_CU(cuCtxSynchronize());
+    EXPECT(current() == a);
+    CHECK_CU(cuCtxDetach(a));
+    EXPECT(current() != a);
+    EXPECT(cuCtxDestroy(a) != CUDA_SUCCESS, "it has ended");
+    EXPECT_CU(cuCtxDetach(NULL), CUDA_ERROR_INVALID_CONTEXT);
 }
 
 static void check_stack(CUdevice device)
@@ -154,6 +176,7 @@ int main(void)
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGet(&device, 0));
     check_primary(device);
+    check_uses(device);
     check_stack(device);
     check_work_in_created(device);
     check_affinity(device);

@@ -4,6 +4,12 @@
 #include "check.h"
 #include <cuda.h>
 
+extern "C" { // of CUDA 5.5, which mean the same
+CUresult CUDAAPI v1_link_create(unsigned, CUjit_option *, void **, CUlinkState *) __asm__("cuLinkCreate");
+CUresult CUDAAPI v1_link_add(CUlinkState, CUjitInputType, void *, size_t, const char *, unsigned, CUjit_option *,
+                             void **) __asm__("cuLinkAddData");
+}
+
 #define HEAD ".version 7.0\n.target sm_75\n.address_size 64\n"
 
 static const char kernel_text[] = HEAD ".extern .func (.param .b32 r) f(.param .b32 x);\n"
@@ -87,6 +93,20 @@ static void check_linked(void)
     CHECK_CU(cuLinkDestroy(state));
 }
 
+static void check_first_version(void)
+{
+    CUlinkState state;
+    void *image = NULL;
+    size_t bytes = 0;
+
+    CHECK_CU(v1_link_create(0, NULL, NULL, &state));
+    for (const char *text : {kernel_text, function_text})
+        CHECK_CU(v1_link_add(state, CU_JIT_INPUT_PTX, (void *)text, strlen(text) + 1, "part", 0, NULL, NULL));
+    CHECK_CU(cuLinkComplete(state, &image, &bytes));
+    use_image(image);
+    CHECK_CU(cuLinkDestroy(state));
+}
+
 static void check_file(const char *argv0)
 {
     CUlinkState state = create();
@@ -160,6 +180,7 @@ int main(int argc, char **argv)
     CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
     CHECK_CU(cuCtxSetCurrent(context));
     check_linked();
+    check_first_version();
     check_file(argv[0]);
     check_missing();
     check_twice();

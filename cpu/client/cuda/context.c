@@ -18,7 +18,7 @@ struct flyt_context {
     bool is_primary;
     bool is_retained_by_runtime;
     _Atomic bool is_active; /* a primary context: retained and not reset since; a created one: always */
-    unsigned retain_count;
+    unsigned retain_count;  /* a primary context: uses of it; else uses besides its maker's */
     unsigned long long number;
     unsigned peers;             /* bit per device whose memory it reaches */
     uint64_t green_id;          /* of the green context that it is, a part of the primary one; else 0 */
@@ -518,6 +518,40 @@ CUresult flyt_primary_let_go(int device, bool *ret_is_last)
         result = CUDA_ERROR_INVALID_CONTEXT;
     else
         *ret_is_last = --context->retain_count == 0;
+    pthread_mutex_unlock(&contexts.mutex);
+    return result;
+}
+
+CUresult flyt_context_attach(unsigned flags, CUcontext *ret_context)
+{
+    struct flyt_context *context;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = resolve(NULL, &context);
+    if (!result && (flags || !ret_context))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    pthread_mutex_lock(&contexts.mutex);
+    context->retain_count++;
+    pthread_mutex_unlock(&contexts.mutex);
+    *ret_context = handle_of(context->record.minted_id);
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_context_let_go(CUcontext handle, bool *ret_is_last)
+{
+    struct flyt_context *context = current();
+    CUresult result = CUDA_SUCCESS;
+    if (!handle || !context || find(handle) != context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    pthread_mutex_lock(&contexts.mutex);
+    if (context->retain_count)
+        context->retain_count--;
+    else if (context->is_primary || context->green_id)
+        result = CUDA_ERROR_INVALID_CONTEXT;
+    else
+        *ret_is_last = true;
     pthread_mutex_unlock(&contexts.mutex);
     return result;
 }

@@ -23,6 +23,11 @@ FLYT_API CUresult flyt_context_create(unsigned flags, int device, CUcontext *ret
  * where it is on top; other threads that have it current get CUDA_ERROR_CONTEXT_IS_DESTROYED. The primary context and
  * unknown ids are CUDA_ERROR_INVALID_CONTEXT. */
 FLYT_API CUresult flyt_context_destroy(CUcontext context);
+/* cuCtxAttach: one use of the current context more; flags are 0. cuCtxDetach: one less of the current one, which ends a
+ * created one where its maker's was the last. CUDA_ERROR_INVALID_CONTEXT: it is not current, or a primary one that
+ * nobody uses. */
+FLYT_API CUresult flyt_context_attach(unsigned flags, CUcontext *ret_context);
+FLYT_API CUresult flyt_context_detach(CUcontext context);
 /* A primary context need not be active: calls then say that it is destroyed. CUDA_ERROR_INVALID_CONTEXT. */
 FLYT_API CUresult flyt_context_push(CUcontext context);
 /* CUDA_ERROR_INVALID_CONTEXT where the stack is empty. ret_context may be NULL. */
@@ -84,6 +89,9 @@ uint64_t flyt_context_green(uint64_t context_id);
 FLYT_API uint64_t flyt_context_owner(uint64_t context_id);
 /* Where the id of the current context's own default stream is kept, if it is a green one; else NULL. */
 uint64_t *flyt_context_green_default(uint64_t *ret_context_id, int *ret_device);
+/* One use of the current context less; *ret_is_last: its maker's was the last, and is left. CUDA_ERROR_INVALID_CONTEXT.
+ */
+CUresult flyt_context_let_go(CUcontext context, bool *ret_is_last);
 /* One reference less; *ret_is_last where there is none left. CUDA_ERROR_INVALID_CONTEXT: there was none. */
 CUresult flyt_primary_let_go(int device, bool *ret_is_last);
 /* Per context settings that the server does not hold. Fields are read and written under the context lock. */

@@ -27,6 +27,15 @@ CUresult flyt_context_destroy(CUcontext context)
     return result;
 }
 
+CUresult flyt_context_detach(CUcontext context)
+{
+    bool is_last = false;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_context_let_go(context, &is_last);
+    return is_last ? flyt_context_destroy(context) : result;
+}
+
 CUresult flyt_primary_release(int device)
 {
     bool is_last = false;

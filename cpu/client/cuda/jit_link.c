@@ -180,7 +180,7 @@ CUresult flyt_jit_link_create(const struct flyt_jit_options *options, CUlinkStat
     int device;
     struct flyt_jit_numbers numbers;
     CUresult result = flyt_client_enter();
-    if (!result && !ret_state)
+    if (!result && (!ret_state || (options->count && (!options->options || !options->values))))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_context_get(&context_id, &device);
