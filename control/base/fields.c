@@ -158,7 +158,7 @@ static cJSON *choice_item(const struct flyt_field *field, const void *at, struct
 {
     const uint64_t value = load(field, at);
 
-    if (value < name_count(field))
+    if (value >= field->min && value < name_count(field))
         return cJSON_CreateString(field->names[value]);
     wrong(field, -ERANGE, err, "is %" PRIu64 ", which has no name", value);
     return NULL;
@@ -376,7 +376,7 @@ static int get_choice(const struct flyt_field *field, const cJSON *item, void *a
     const char *text = cJSON_GetStringValue(item);
     const unsigned count = name_count(field);
 
-    for (unsigned i = 0; i < count && text; i++)
+    for (unsigned i = (unsigned)field->min; i < count && text; i++)
         if (!strcmp(text, field->names[i])) {
             store(field, at, i);
             return 0;
@@ -616,7 +616,7 @@ int flyt_fields_read(const struct flyt_field *fields, const cJSON *object, void 
     int status = 0;
 
     if (!cJSON_IsObject(object))
-        return flyt_error_set(err, -EINVAL, " is not an object");
+        return flyt_error_set(err, -EINVAL, "it is not an object");
     if (!(leave & FLYT_LEAVE_UNKNOWN))
         status = find_unknown(fields, object, err);
     for (const struct flyt_field *field = fields; field->name && !status; field++)
@@ -627,6 +627,8 @@ int flyt_fields_read(const struct flyt_field *fields, const cJSON *object, void 
 
 static int read_item(const struct flyt_item *item, const cJSON *from, void *to, unsigned leave, struct flyt_error *err)
 {
+    if (*item->fields->name && !cJSON_IsObject(from))
+        return flyt_error_set(err, -EINVAL, " is not an object");
     int status = *item->fields->name ? flyt_fields_read(item->fields, from, &to, leave, err)
                                      : get_field(item->fields, from, to, leave, err);
 

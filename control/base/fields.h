@@ -65,7 +65,7 @@ struct flyt_field {
     unsigned part;
     size_t offset, size;
     bool is_signed;
-    uint64_t min, max; /* of a number; max 0: what the member holds. Of a choice the last name, of a text its bytes */
+    uint64_t min, max; /* of a number or a choice; max 0: what the member holds, or all names. Of a text: its bytes */
     const char *const *names; /* of a choice; NULL behind the last */
     enum flyt_list_form form;
     const struct flyt_item *item;

@@ -211,7 +211,7 @@ static const struct {
     const char *text, *sentence;
     int code;
 } wrong_ones[] = {
-    {"[]", " is not an object", -EINVAL},
+    {"[]", "it is not an object", -EINVAL},
     {"{}", "revision is missing", -EINVAL},
     {"{\"revision\":null}", "revision is not a number", -EINVAL},
     {"{\"revision\":\"1\"}", "revision is not a number", -EINVAL},
