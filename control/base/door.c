@@ -37,8 +37,10 @@ struct flyt_door {
     bool is_full_logged, is_pause_logged; /* one line for each time */
 };
 
-bool flyt_door_admits(const struct flyt_door *door, struct flyt_peer *peer)
+static bool admits(struct flyt_peer *peer)
 {
+    const struct flyt_door *door = peer->door;
+
     return !door->config.admit || door->config.admit(&peer->identity, door->config.peer.user);
 }
 
@@ -111,25 +113,23 @@ static bool join_group(struct flyt_door *door, struct flyt_peer *peer, enum flyt
     return true;
 }
 
-bool flyt_door_has_room(struct flyt_peer *peer)
+static bool has_room(struct flyt_peer *peer)
 {
     const struct flyt_door *door = peer->door;
     size_t bytes = peer->unsent_bytes + (peer->has_input ? flyt_input_held_bytes(&peer->input) : 0);
-    bool has_room = true;
+    bool has_it = true;
 
-    if (!door)
-        return true;
     for (unsigned scope = 0; scope < FLYT_DOOR_SCOPES; scope++) {
         struct flyt_door_group *group = peer->groups[scope];
         if (!group)
             continue;
         bool grows = bytes > peer->counted_bytes;
         group->bytes += bytes - peer->counted_bytes;
-        has_room &= !grows || group->bytes <= (scope == FLYT_DOOR_IDENTITY ? door->config.identity_bytes_max
-                                                                           : door->config.address_bytes_max);
+        has_it &= !grows || group->bytes <= (scope == FLYT_DOOR_IDENTITY ? door->config.identity_bytes_max
+                                                                         : door->config.address_bytes_max);
     }
     peer->counted_bytes = bytes;
-    return has_room;
+    return has_it;
 }
 
 /* ---- who is there ---- */
@@ -143,8 +143,9 @@ static void leave_anonymous(struct flyt_door *door, struct flyt_peer *peer)
     peer->is_counted_anonymous = false;
 }
 
-bool flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer)
+static bool identified(struct flyt_peer *peer)
 {
+    struct flyt_door *door = peer->door;
     const struct flyt_identity *identity = &peer->identity;
     char key[FLYT_NAME_BYTES_MAX + 32];
 
@@ -157,13 +158,15 @@ bool flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer)
     return true;
 }
 
-void flyt_door_refused(struct flyt_door *door)
+static void refused(struct flyt_peer *peer)
 {
-    door->refused_count++;
+    peer->door->refused_count++;
 }
 
-void flyt_door_forget(struct flyt_door *door, struct flyt_peer *peer)
+static void forget(struct flyt_peer *peer)
 {
+    struct flyt_door *door = peer->door;
+
     leave_anonymous(door, peer);
     for (unsigned scope = 0; scope < FLYT_DOOR_SCOPES; scope++)
         leave_group(door, peer, scope);
@@ -172,6 +175,9 @@ void flyt_door_forget(struct flyt_door *door, struct flyt_peer *peer)
     door->peer_count--;
     door->is_full_logged = false;
 }
+
+static const struct flyt_peer_door_ops door_ops = {admits, identified, has_room, refused, forget};
+static const struct flyt_peer_turns_ops turns_ops = {flyt_peer_is_ready, flyt_peer_take_turn};
 
 /* NULL, or which bound another connection would pass. */
 static const char *bound_passed(const struct flyt_door *door, const struct flyt_peer *peer)
@@ -246,6 +252,7 @@ static void let_in(struct flyt_door *door, int fd)
         return;
     }
     peer->door = door;
+    peer->door_ops = &door_ops;
     peer->is_counted_anonymous = !peer->has_identity;
     if (peer->is_counted_anonymous) {
         TAILQ_INSERT_TAIL(&door->anonymous, peer, anonymous_link);
@@ -321,7 +328,7 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
         door->config.address_bytes_max = FLYT_DOOR_ADDRESS_BYTES_MAX;
     if (!door->config.anonymous_ms)
         door->config.anonymous_ms = FLYT_PEER_SETUP_MS;
-    int status = flyt_peer_turns_new(config->peer.event, &door->turns);
+    int status = flyt_peer_turns_new(config->peer.event, &turns_ops, &door->turns);
     if (!status)
         status = sd_event_add_time(config->peer.event, &door->pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, door);
     if (status >= 0)

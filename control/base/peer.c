@@ -26,11 +26,6 @@ enum {
     RPC_AUTH_TLS = 7, /* RFC 9289 */
 };
 
-uint64_t flyt_peer_now_us(void)
-{
-    return flyt_clock_ns() / 1000;
-}
-
 /* ---- making and ending ---- */
 
 static int on_again(sd_event_source *source, uint64_t usec, void *user);
@@ -64,15 +59,6 @@ int flyt_peer_alloc(const struct flyt_peer_config *config, struct flyt_tls *tls,
     return 0;
 }
 
-struct flyt_peer *flyt_peer_unref(struct flyt_peer *peer)
-{
-    if (--peer->ref_count)
-        return NULL;
-    sd_event_unref(peer->config.event);
-    free(peer);
-    return NULL;
-}
-
 static void free_list(struct flyt_outgoing_list *list)
 {
     struct flyt_outgoing *record;
@@ -91,7 +77,8 @@ static void close_socket(struct flyt_peer *peer)
     peer->again = sd_event_source_disable_unref(peer->again);
     peer->setup = sd_event_source_disable_unref(peer->setup);
     peer->stall = sd_event_source_disable_unref(peer->stall);
-    flyt_peer_connect_forget(peer);
+    if (peer->connecting)
+        peer->connect_ops->forget(peer);
     peer->ssl = flyt_tls_session_free(peer->ssl);
     peer->tls = flyt_tls_free(peer->tls);
     peer->fd = flyt_close(peer->fd);
@@ -113,7 +100,7 @@ static void let_go_served(struct flyt_peer *peer)
 static void tear_down(struct flyt_peer *peer, int status)
 {
     if (peer->door)
-        flyt_door_forget(peer->door, peer);
+        peer->door_ops->forget(peer);
     peer->phase = FLYT_PEER_ENDED;
     close_socket(peer);
     let_go_served(peer);
@@ -137,7 +124,7 @@ void flyt_peer_end(struct flyt_peer *peer, const struct flyt_error *cause)
         flyt_log(copy.code == -EPIPE ? FLYT_LOG_DEBUG : FLYT_LOG_INFO, "connection refused: address=%s: %s",
                  peer->identity.address, copy.text);
     if (peer->door && !is_known && copy.code == -EACCES)
-        flyt_door_refused(peer->door);
+        peer->door_ops->refused(peer);
     tear_down(peer, -EPIPE);
     if (is_known && !peer->is_closed && peer->config.ended)
         peer->config.ended(peer, &copy, peer->config.user);
@@ -183,42 +170,7 @@ void flyt_peer_close_when_sent(struct flyt_peer *peer)
     flyt_peer_unref(peer);
 }
 
-void flyt_peer_fail(struct flyt_peer *peer, int code, const char *format, ...)
-{
-    va_list values;
-
-    if (peer->cause.code)
-        return;
-    peer->cause.code = code;
-    va_start(values, format);
-    vsnprintf(peer->cause.text, sizeof peer->cause.text, format, values);
-    va_end(values);
-    flyt_peer_wake(peer);
-}
-
 /* ---- the loop's sources ---- */
-
-void flyt_peer_wake(struct flyt_peer *peer)
-{
-    if (peer->again)
-        flyt_loop_again(peer->again);
-    else if (peer->turns && peer->phase != FLYT_PEER_ENDED)
-        flyt_peer_turns_wake(peer->turns, peer);
-}
-
-int flyt_peer_timer(struct flyt_peer *peer, sd_event_source **source, uint64_t after_ms,
-                    sd_event_time_handler_t handler)
-{
-    if (!after_ms) {
-        *source = sd_event_source_disable_unref(*source);
-        return 0;
-    }
-    if (!*source)
-        return sd_event_add_time_relative(peer->config.event, source, CLOCK_MONOTONIC, after_ms * 1000, 1000, handler,
-                                          peer);
-    int status = sd_event_source_set_time_relative(*source, after_ms * 1000);
-    return status < 0 ? status : sd_event_source_set_enabled(*source, SD_EVENT_ONESHOT);
-}
 
 static int on_setup_late(sd_event_source *source, uint64_t usec, void *user)
 {
@@ -383,7 +335,7 @@ static void read_and_take(struct flyt_peer *peer)
         int received = flyt_peer_receive(peer, &err);
         if (received == -EAGAIN)
             return;
-        if (received > 0 && !flyt_door_has_room(peer)) {
+        if (received > 0 && peer->door && !peer->door_ops->has_room(peer)) {
             flyt_peer_fail(peer, -ENOBUFS, "the connections of its identity or address hold too much");
             return;
         }
@@ -420,7 +372,7 @@ static int start_tls(struct flyt_peer *peer)
         for (const struct flyt_procedure *procedure = peer->config.serves->procedures; procedure->serve; procedure++)
             is_anonymous_served |= procedure->roles & FLYT_ROLE_ANONYMOUS;
     }
-    int status = flyt_tls_session_new(peer->tls, peer->fd, peer->is_server ? NULL : flyt_peer_connect_host(peer),
+    int status = flyt_tls_session_new(peer->tls, peer->fd, peer->is_server ? NULL : peer->connect_ops->host(peer),
                                       is_anonymous_served, &peer->ssl);
     peer->phase = FLYT_PEER_SHAKING;
     return status;
@@ -438,7 +390,7 @@ static void set_record_bound(struct flyt_peer *peer)
 
 static void identified(struct flyt_peer *peer)
 {
-    if (peer->door && !flyt_door_identified(peer->door, peer)) {
+    if (peer->door && !peer->door_ops->identified(peer)) {
         flyt_peer_fail(peer, -EUSERS, "there are too many connections of %s", peer->identity.name);
         return;
     }
@@ -450,7 +402,7 @@ static void identified(struct flyt_peer *peer)
 static void become_ready(struct flyt_peer *peer)
 {
     if (peer->has_identity) {
-        if (peer->door && !flyt_door_admits(peer->door, peer)) {
+        if (peer->door && !peer->door_ops->admits(peer)) {
             flyt_peer_fail(peer, -EACCES, "it is not admitted: name=%s", peer->identity.name);
             return;
         }
@@ -462,7 +414,8 @@ static void become_ready(struct flyt_peer *peer)
     }
     peer->phase = FLYT_PEER_READY;
     peer->was_ready = true;
-    flyt_peer_connect_forget(peer);
+    if (peer->connecting)
+        peer->connect_ops->forget(peer);
     flyt_peer_release_calls(peer);
     if (peer->config.ready)
         peer->config.ready(peer, peer->config.user);
@@ -589,7 +542,7 @@ void flyt_peer_take_turn(struct flyt_peer *peer)
 {
     peer->ref_count++;
     if (peer->connecting && peer->phase == FLYT_PEER_CONNECTING && !peer->cause.code)
-        flyt_peer_connect_on(peer);
+        peer->connect_ops->go_on(peer);
     else
         run(peer);
     flyt_peer_unref(peer);

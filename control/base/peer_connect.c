@@ -195,7 +195,7 @@ static void try_on(struct flyt_peer *peer)
         flyt_peer_fail(peer, status, "%s", strerror(-status));
 }
 
-void flyt_peer_connect_on(struct flyt_peer *peer)
+static void go_on(struct flyt_peer *peer)
 {
     struct flyt_connecting *connecting = peer->connecting;
 
@@ -205,12 +205,10 @@ void flyt_peer_connect_on(struct flyt_peer *peer)
         try_on(peer);
 }
 
-void flyt_peer_connect_forget(struct flyt_peer *peer)
+static void forget(struct flyt_peer *peer)
 {
     struct flyt_connecting *connecting = peer->connecting;
 
-    if (!connecting)
-        return;
     sd_event_source_disable_unref(connecting->attempt);
     flyt_close(connecting->fd);
     flyt_lookup_free(connecting->lookup);
@@ -218,10 +216,12 @@ void flyt_peer_connect_forget(struct flyt_peer *peer)
     peer->connecting = NULL;
 }
 
-const char *flyt_peer_connect_host(const struct flyt_peer *peer)
+static const char *host_of(const struct flyt_peer *peer)
 {
     return peer->connecting->url.host;
 }
+
+static const struct flyt_peer_connect_ops connect_ops = {go_on, forget, host_of};
 
 /* Whether a host in clear is worth trying: numbers must be loopback; names show it when they were looked up. */
 static bool may_be_clear(const char *host)
@@ -264,6 +264,7 @@ int flyt_peer_connect(const char *url_text, struct flyt_tls *tls, const struct f
         flyt_peer_close(peer);
         return flyt_error_set(err, -ENOMEM, "out of memory");
     }
+    peer->connect_ops = &connect_ops;
     peer->connecting->url = url;
     peer->connecting->fd = -1;
     peer->connecting->deadline_ms = flyt_clock_ms() + timeout_ms;

@@ -112,7 +112,7 @@ struct flyt_outgoing *flyt_outgoing_free(struct flyt_outgoing *record)
 
 bool flyt_peer_has_room(struct flyt_peer *peer)
 {
-    return peer->unsent_bytes <= FLYT_PEER_OUTPUT_BYTES_MAX && flyt_door_has_room(peer);
+    return peer->unsent_bytes <= FLYT_PEER_OUTPUT_BYTES_MAX && (!peer->door || peer->door_ops->has_room(peer));
 }
 
 void flyt_peer_queue(struct flyt_peer *peer, struct flyt_outgoing *record)

@@ -1,5 +1,6 @@
 /*
- * What the files of the peer share (peer.c, peer_io.c, peer_call.c, peer_reply.c, peer_connect.c, door.c): its state,
+ * What the files of the peer share (peer_state.c, peer_turns.c, peer_io.c, peer_call.c, peer_reply.c, peer.c,
+ * peer_connect.c, door.c, each using those before it): its state,
  * and what each does for the others. Nobody else includes this.
  *
  * No function of the public interface does I/O or calls back: it queues, and flyt_peer_wake has the loop do the rest.
@@ -72,6 +73,27 @@ struct flyt_call {
 };
 
 struct flyt_connecting;
+struct flyt_peer;
+
+/* What a peer asks and tells the door that it came through (door.c). */
+struct flyt_peer_door_ops {
+    /* It has got an identity: whether it may stay. */
+    bool (*admits)(struct flyt_peer *peer);
+    /* It has an identity, or another one: counts it. False: there are too many of that. May be told so again. */
+    bool (*identified)(struct flyt_peer *peer);
+    /* Whether it may hold more: counts what it holds now, output and input. */
+    bool (*has_room)(struct flyt_peer *peer);
+    void (*refused)(struct flyt_peer *peer); /* before it is forgotten */
+    void (*forget)(struct flyt_peer *peer);
+};
+
+/* What a peer that connects has of peer_connect.c. */
+struct flyt_peer_connect_ops {
+    /* Its turn: a lookup has ended, a socket is connected or not. */
+    void (*go_on)(struct flyt_peer *peer);
+    void (*forget)(struct flyt_peer *peer);
+    const char *(*host)(const struct flyt_peer *peer);
+};
 
 /* What the connections of one address, or of one identity, have together (door.c). */
 enum flyt_door_scope { FLYT_DOOR_ADDRESS, FLYT_DOOR_IDENTITY, FLYT_DOOR_SCOPES };
@@ -95,8 +117,9 @@ struct flyt_peer {
     uint32_t io_events;
     struct flyt_tls *tls; /* a reference */
     SSL *ssl;
-    bool wants_write; /* TLS must write before it can read on */
-    struct flyt_connecting *connecting;
+    bool wants_write;                   /* TLS must write before it can read on */
+    struct flyt_connecting *connecting; /* NULL: it has connected, or was */
+    const struct flyt_peer_connect_ops *connect_ops;
 
     struct flyt_input input;
     bool has_input;
@@ -113,13 +136,26 @@ struct flyt_peer {
     TAILQ_HEAD(, flyt_call) serving;
     unsigned serving_count, refused_count;
 
-    struct flyt_door *door;
+    struct flyt_door *door; /* NULL: none */
+    const struct flyt_peer_door_ops *door_ops;
     LIST_ENTRY(flyt_peer) door_link;
     TAILQ_ENTRY(flyt_peer) anonymous_link;      /* while is_counted_anonymous */
     char door_address[FLYT_NAME_BYTES_MAX + 1]; /* what per_address_max counts by */
     struct flyt_door_group *groups[FLYT_DOOR_SCOPES];
     size_t counted_bytes; /* what its groups know of it */
 };
+
+/* ---- peer_state.c ---- */
+
+/* Has the loop run the peer soon. */
+void flyt_peer_wake(struct flyt_peer *peer);
+/* Notes that the connection is to end, for this reason, and wakes the peer. The first reason counts. */
+void flyt_peer_fail(struct flyt_peer *peer, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+struct flyt_peer *flyt_peer_unref(struct flyt_peer *peer);
+/* (Re)arms a timer; 0: turns it off. */
+int flyt_peer_timer(struct flyt_peer *peer, sd_event_source **source, uint64_t after_ms,
+                    sd_event_time_handler_t handler);
+uint64_t flyt_peer_now_us(void);
 
 /* ---- peer.c ---- */
 
@@ -136,21 +172,12 @@ int flyt_peer_watch(struct flyt_peer *peer, int fd, uint32_t events);
 /* What the loop calls: the socket is ready for `events` of epoll(7); its turn. */
 void flyt_peer_is_ready(struct flyt_peer *peer, uint32_t events);
 void flyt_peer_take_turn(struct flyt_peer *peer);
-/* Has the loop run the peer soon. */
-void flyt_peer_wake(struct flyt_peer *peer);
-/* Notes that the connection is to end, for this reason, and wakes the peer. The first reason counts. */
-void flyt_peer_fail(struct flyt_peer *peer, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Ends the connection at once; calls `ended`. */
 void flyt_peer_end(struct flyt_peer *peer, const struct flyt_error *cause);
-struct flyt_peer *flyt_peer_unref(struct flyt_peer *peer);
-/* (Re)arms a timer; 0: turns it off. */
-int flyt_peer_timer(struct flyt_peer *peer, sd_event_source **source, uint64_t after_ms,
-                    sd_event_time_handler_t handler);
 /* TLS or what stands for it is done: from connected to the question for TLS, to ready. */
 void flyt_peer_proceed(struct flyt_peer *peer);
 /* How long it may take from now until it is ready and has an identity. */
 int flyt_peer_limit_setup(struct flyt_peer *peer, uint64_t within_ms);
-uint64_t flyt_peer_now_us(void);
 
 /* ---- peer_io.c ---- */
 
@@ -188,23 +215,5 @@ void flyt_peer_take_reply(struct flyt_peer *peer, const unsigned char *record, s
 void flyt_peer_release_calls(struct flyt_peer *peer);
 /* Ends all calls. */
 void flyt_peer_end_calls(struct flyt_peer *peer, int status);
-
-/* ---- peer_connect.c ---- */
-
-/* The connecting peer's turn: a lookup has ended, a socket is connected or not. */
-void flyt_peer_connect_on(struct flyt_peer *peer);
-void flyt_peer_connect_forget(struct flyt_peer *peer);
-const char *flyt_peer_connect_host(const struct flyt_peer *peer);
-
-/* ---- door.c ---- */
-
-/* A peer of the door has got an identity: whether it may stay. */
-bool flyt_door_admits(const struct flyt_door *door, struct flyt_peer *peer);
-/* It has an identity, or another one: counts it. False: there are too many of that. May be told so again. */
-bool flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer);
-/* Whether it may hold more: counts what it holds now, output and input. A peer without a door may. */
-bool flyt_door_has_room(struct flyt_peer *peer);
-void flyt_door_refused(struct flyt_door *door); /* before it was forgotten */
-void flyt_door_forget(struct flyt_door *door, struct flyt_peer *peer);
 
 #endif

@@ -13,6 +13,7 @@ enum { TURNS_AT_ONCE = 64, TURNS_NS = 5000000 };
 
 struct flyt_peer_turns {
     unsigned ref_count; /* whoever owns it, and each of the functions below that is running */
+    const struct flyt_peer_turns_ops *ops;
     int epoll_fd;
     sd_event_source *io, *again;
     TAILQ_HEAD(, flyt_peer) woken;
@@ -53,7 +54,7 @@ static int on_ready(sd_event_source *source, int fd, uint32_t events, void *user
         if (!event->data.ptr)
             continue;
         is_first = false;
-        flyt_peer_is_ready(event->data.ptr, event->events);
+        turns->ops->is_ready(event->data.ptr, event->events);
     }
     unref(turns);
     return 0;
@@ -70,7 +71,7 @@ static int on_woken(sd_event_source *source, uint64_t usec, void *user)
          i++) {
         TAILQ_REMOVE(&turns->woken, peer, woken_link);
         peer->is_woken = false;
-        flyt_peer_take_turn(peer);
+        turns->ops->take_turn(peer);
     }
     if (!TAILQ_EMPTY(&turns->woken))
         flyt_loop_again(turns->again);
@@ -78,13 +79,14 @@ static int on_woken(sd_event_source *source, uint64_t usec, void *user)
     return 0;
 }
 
-int flyt_peer_turns_new(sd_event *event, struct flyt_peer_turns **ret_turns)
+int flyt_peer_turns_new(sd_event *event, const struct flyt_peer_turns_ops *ops, struct flyt_peer_turns **ret_turns)
 {
     struct flyt_peer_turns *turns = calloc(1, sizeof *turns);
 
     if (!turns)
         return -ENOMEM;
     turns->ref_count = 1;
+    turns->ops = ops;
     TAILQ_INIT(&turns->woken);
     turns->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     int status = turns->epoll_fd < 0 ? -errno : 0;

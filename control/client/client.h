@@ -29,6 +29,7 @@ struct flyt_client_settings {
     char *metrics;
 };
 
+struct flyt_client_services;
 struct flyt_program_entry;
 struct flyt_waiting_program;
 struct flyt_waiting_monitor;
@@ -72,6 +73,7 @@ struct flyt_client_manager {
     char memory_why[FLYT_TEXT_BYTES_MAX + 1]; /* it is not used; empty: it is, or there is none */
 
     /* program.c */
+    const struct flyt_client_services *services;
     struct flyt_program_entry *programs;
     unsigned program_count;
     uint64_t program_number;
@@ -119,8 +121,18 @@ int flyt_memory_admit(const struct flyt_client_manager *manager, const char *gro
 
 /* ---- program.c ---- */
 
+/* Who answers what programs ask: flyt_grant_serve, flyt_status_serve and so on. */
+struct flyt_client_services {
+    void (*attach)(struct flyt_client_manager *manager, struct flyt_call *call, bool has_failed);
+    void (*status)(struct flyt_client_manager *manager, struct flyt_call *call);
+    void (*devices)(struct flyt_client_manager *manager, struct flyt_call *call);
+    void (*memory)(struct flyt_client_manager *manager, struct flyt_call *call);
+    void (*measured)(const char *procedure, bool is_served, uint64_t took_us, bool has_failed, void *user);
+};
+
 /* Listens and serves. 0 or negative and *err. */
-int flyt_programs_init(struct flyt_client_manager *manager, struct flyt_error *err);
+int flyt_programs_init(struct flyt_client_manager *manager, const struct flyt_client_services *services,
+                       struct flyt_error *err);
 void flyt_programs_fini(struct flyt_client_manager *manager);
 /* Tells every program that what it has was changed. */
 void flyt_programs_notify(struct flyt_client_manager *manager, uint64_t revision, const char *text);

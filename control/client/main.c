@@ -226,6 +226,9 @@ static int join(struct flyt_client_manager *manager, struct flyt_error *err)
     return 0;
 }
 
+static const struct flyt_client_services services = {flyt_grant_serve, flyt_status_serve, flyt_devices_serve,
+                                                     flyt_memory_serve, flyt_status_measured};
+
 static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
 {
     struct flyt_client_manager *manager = user;
@@ -243,7 +246,7 @@ static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
     if (!status)
         status = flyt_status_init(manager, err);
     if (!status)
-        status = flyt_programs_init(manager, err);
+        status = flyt_programs_init(manager, &services, err);
     if (status)
         return status;
     const struct flyt_uplink_config config = {

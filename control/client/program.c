@@ -279,7 +279,7 @@ static void attach(struct flyt_client_manager *manager, struct flyt_program_entr
         flyt_debug("program %s: %s", wish->program_name, flyt_call_identity(call)->address);
     }
     if (program->name)
-        flyt_grant_serve(manager, call, program->asked++ > 0);
+        manager->services->attach(manager, call, program->asked++ > 0);
     else
         flyt_call_fail(call);
 }
@@ -287,19 +287,19 @@ static void attach(struct flyt_client_manager *manager, struct flyt_program_entr
 static void status(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
                    void *args)
 {
-    flyt_status_serve(manager, call);
+    manager->services->status(manager, call);
 }
 
 static void devices(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
                     void *args)
 {
-    flyt_devices_serve(manager, call);
+    manager->services->devices(manager, call);
 }
 
 static void memory(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
                    void *args)
 {
-    flyt_memory_serve(manager, call);
+    manager->services->memory(manager, call);
 }
 
 static void refuse_memory(struct flyt_call *call, const flyt_outcome *outcome)
@@ -390,8 +390,10 @@ static int listen_on(struct flyt_client_manager *manager, struct flyt_error *err
 
 static int send_report(sd_event_source *source, uint64_t at_us, void *user);
 
-int flyt_programs_init(struct flyt_client_manager *manager, struct flyt_error *err)
+int flyt_programs_init(struct flyt_client_manager *manager, const struct flyt_client_services *services,
+                       struct flyt_error *err)
 {
+    manager->services = services;
     int status = listen_on(manager, err);
     if (status)
         return status;
@@ -402,7 +404,7 @@ int flyt_programs_init(struct flyt_client_manager *manager, struct flyt_error *e
                  .user = manager,
                  .ready = ready,
                  .ended = ended,
-                 .measured = flyt_status_measured},
+                 .measured = manager->services->measured},
         .peers_max = (unsigned)manager->settings->programs_max,
         .per_address_max = (unsigned)manager->settings->programs_per_user_max, /* the kernel says which user */
         .anonymous_max = (unsigned)manager->settings->programs_max,

@@ -21,15 +21,18 @@ $(B)/control/cluster/io/keep_test: $(B)/control/cluster/io/keep_test.o $(B)/cont
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lcmocka
 UNIT_TESTS += $(B)/control/cluster/io/keep_test
 
-cluster_whole_tests := $(addprefix $(B)/control/cluster/io/,claims_test event_test leader_test migration_document_test)
+cluster_whole_tests := $(addprefix $(B)/control/cluster/io/,claims_test document_test event_test leader_test migration_document_test)
 $(cluster_whole_tests): $(B)/%: $(B)/%.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm -lcmocka
 UNIT_TESTS += $(cluster_whole_tests)
 
+# The store's documents as the version before wrote them.
+$(B)/control/cluster/io/document_test.o: CPPFLAGS += -DFLYT_DOCUMENT_GOLDEN='"$(CURDIR)/control/cluster/io/document_golden.json"'
+
 # Decisions in a world of the test's own: the store's thread, connections and leading are test_world.c's.
 cluster_world_objs := $(CLUSTER_MODEL_OBJS) $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/reconcile/*.c)) \
-    $(addprefix control/cluster/io/,executor.c gpu_document.c node_document.c allocation_document.c migration_document.c reply.c) \
-    control/cluster/test/test_world.c $(addprefix control/base/,config.c json_memory.c name.c size.c))
+    $(addprefix control/cluster/io/,executor.c document.c gpu_document.c node_document.c allocation_document.c migration_document.c reply.c) \
+    control/cluster/test/test_world.c $(addprefix control/base/,config.c fields.c json_memory.c name.c size.c))
 $(B)/control/cluster/test/sequences_test: $(B)/control/cluster/test/sequences_test.o $(cluster_world_objs) $(GEN)/control_xdr.o $$(RPC_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lm -lcmocka
 UNIT_TESTS += $(B)/control/cluster/test/sequences_test

@@ -45,3 +45,6 @@ $(B)/control/node/process/images_test: private LDFLAGS += -Wl,--wrap=rename
 
 # A disk that takes its time.
 $(B)/control/node/model/writer_test: private LDFLAGS += -Wl,--wrap=fsync
+
+# The state file as other builds read it.
+$(B)/control/node/state/state_test.o: CPPFLAGS += -DFLYT_STATE_GOLDEN='"$(CURDIR)/control/node/state/state_golden.json"'

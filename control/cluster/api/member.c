@@ -14,6 +14,7 @@
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
+#include "control/cluster/io/member_document.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
@@ -33,20 +34,6 @@
 enum { TOKENS_MAX = 10000, TOKEN_VALID_S = 3600, TOKEN_VALID_MAX_S = 30 * 86400, SECRET_BYTES = 32 };
 enum { REFUSALS_MAX = 50, REFUSALS_MS = 300000 }; /* events of refusals, in such a time */
 
-static const char *text(const cJSON *document, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
-
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
-static uint64_t number(const cJSON *document, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
-}
-
 static bool parse_kind(const char *name, enum flyt_peer_kind *ret_kind)
 {
     for (unsigned kind = FLYT_PEER_NODE; kind <= FLYT_PEER_VIEWER; kind++) {
@@ -56,115 +43,6 @@ static bool parse_kind(const char *name, enum flyt_peer_kind *ret_kind)
         return true;
     }
     return false;
-}
-
-/* ---- documents ---- */
-
-static cJSON *make_member(void *object)
-{
-    const struct flyt_member *member = object;
-    cJSON *document = cJSON_CreateObject();
-
-    cJSON_AddStringToObject(document, "serial", member->serial);
-    if (cJSON_AddNumberToObject(document, "enrolled_ms", (double)member->enrolled_ms))
-        return document;
-    cJSON_Delete(document);
-    return NULL;
-}
-
-static cJSON *make_token(void *object)
-{
-    const struct flyt_token *token = object;
-    cJSON *document = cJSON_CreateObject();
-
-    cJSON_AddStringToObject(document, "kind", flyt_kind_name(token->kind));
-    cJSON_AddStringToObject(document, "name", token->name);
-    if (cJSON_AddNumberToObject(document, "expires_ms", (double)token->expires_ms))
-        return document;
-    cJSON_Delete(document);
-    return NULL;
-}
-
-void flyt_member_free(struct flyt_member *member)
-{
-    if (!member)
-        return;
-    flyt_kept_free(member->kept);
-    free((char *)member->key);
-    free(member->serial);
-    free(member);
-}
-
-void flyt_token_free(struct flyt_token *token)
-{
-    if (!token)
-        return;
-    flyt_kept_free(token->kept);
-    free((char *)token->key);
-    free(token->name);
-    free(token);
-}
-
-static struct flyt_member *member_new(struct flyt_cluster *cluster, const char *key, const char *serial,
-                                      uint64_t revision)
-{
-    struct flyt_member *member = calloc(1, sizeof *member);
-
-    if (!member)
-        return NULL;
-    member->key = strdup(key);
-    member->serial = strdup(serial);
-    if (member->key && member->serial)
-        member->kept = flyt_kept_new(cluster->keeper, "members", key, revision, make_member, member);
-    if (!member->kept || flyt_table_add(&cluster->members, member)) {
-        flyt_member_free(member);
-        return NULL;
-    }
-    return member;
-}
-
-static struct flyt_token *token_new(struct flyt_cluster *cluster, const char *key, enum flyt_peer_kind kind,
-                                    const char *name, uint64_t revision)
-{
-    struct flyt_token *token = calloc(1, sizeof *token);
-
-    if (!token)
-        return NULL;
-    token->key = strdup(key);
-    token->name = strdup(name);
-    token->kind = kind;
-    if (token->key && token->name)
-        token->kept = flyt_kept_new(cluster->keeper, "tokens", key, revision, make_token, token);
-    if (!token->kept || flyt_table_add(&cluster->tokens, token)) {
-        flyt_token_free(token);
-        return NULL;
-    }
-    return token;
-}
-
-int flyt_member_load(struct flyt_cluster *cluster, const cJSON *document)
-{
-    struct flyt_member *member =
-        member_new(cluster, text(document, "_id"), text(document, "serial"), number(document, "revision"));
-
-    if (!member)
-        return -ENOMEM;
-    member->enrolled_ms = number(document, "enrolled_ms");
-    return 0;
-}
-
-int flyt_token_load(struct flyt_cluster *cluster, const cJSON *document)
-{
-    enum flyt_peer_kind kind;
-
-    if (!parse_kind(text(document, "kind"), &kind))
-        return -EINVAL;
-    struct flyt_token *token =
-        token_new(cluster, text(document, "_id"), kind, text(document, "name"), number(document, "revision"));
-    if (!token)
-        return -ENOMEM;
-    token->expires_ms = number(document, "expires_ms");
-    return 0;
 }
 
 /* ---- admission ---- */
@@ -405,7 +283,7 @@ void flyt_serve_join_token(struct flyt_call *call, void *data)
     flyt_join_token_make(authority, secret, made->text);
     hash_secret(secret, made->key);
     explicit_bzero(secret, sizeof secret);
-    struct flyt_token *token = token_new(cluster, made->key, args->kind, args->name, 0);
+    struct flyt_token *token = flyt_token_new(cluster, made->key, args->kind, args->name, 0);
     if (!token) {
         free(made);
         flyt_call_fail(call);
@@ -500,7 +378,7 @@ static void token_spent(void *user, enum flyt_store_result result, const char *e
     if (member)
         disconnect(cluster, enrolment->kind, enrolment->name, "it was enrolled anew");
     else
-        member = member_new(cluster, key, enrolment->serial, 0);
+        member = flyt_member_new(cluster, key, enrolment->serial, 0);
     if (!member || flyt_text_set(&member->serial, enrolment->serial)) {
         refuse(enrolment->call, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
         enrolment_free(enrolment);
@@ -713,7 +591,7 @@ void flyt_serve_admit(struct flyt_call *call, void *data)
     if (member && strcasecmp(member->serial, serial))
         disconnect(cluster, (enum flyt_peer_kind)kind_of(role), name, "another certificate was admitted for it");
     else if (!member)
-        member = member_new(cluster, admission->key, serial, 0);
+        member = flyt_member_new(cluster, admission->key, serial, 0);
     if (!member || flyt_text_set(&member->serial, serial)) {
         free(admission);
         flyt_call_fail(call);

@@ -19,6 +19,7 @@
 #include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
+#include "control/cluster/io/member_document.h"
 #include "control/cluster/io/node_document.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/allocation.h"

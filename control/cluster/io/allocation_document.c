@@ -3,14 +3,11 @@
  * back into it.
  */
 #include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "control/cluster/io/allocation_document.h"
+#include "control/cluster/io/document.h"
 #include "control/cluster/io/migration_document.h"
 #include "control/cluster/model/allocation.h"
-#include "control/cluster/model/capacity.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/gpu.h"
 #include "control/cluster/model/migration.h"
@@ -19,162 +16,160 @@
 #include "control/cluster/model/share.h"
 #include "control/cluster/model/text.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/ticket.h"
 #include "rpc/base/time_slice_rules.h"
 
-static void add_groups(cJSON *object, const char *name, const struct flyt_groupset *groups)
-{
-    cJSON *array = cJSON_AddArrayToObject(object, name);
+enum { ENTRY, HELD, PART, SHARE, WINDOW, WISH, WAY, PARTS };
 
-    for (unsigned i = 0; i < FLYT_GROUPS_MAX; i++)
-        if (flyt_groupset_has(groups, i))
-            cJSON_AddItemToArray(array, cJSON_CreateNumber(i));
+static const char *const isolation_names[] = {"shared", "strict", NULL};
+static const char *const sharing_names[] = {"exclusive", "time", NULL};
+
+#define OF_ENTRY(kind, member) FLYT_##kind(struct flyt_entry, member), .part = ENTRY
+#define OF_HELD(kind, ...)     FLYT_##kind(struct flyt_held, __VA_ARGS__), .part = HELD
+#define OF_PART(kind, member)  FLYT_##kind(struct flyt_part, member), .part = PART
+#define OF_SHARE(member)       FLYT_NUMBER(struct flyt_share, member)
+#define OF_WISH(kind, member)  FLYT_##kind(struct flyt_migration, member), .part = WISH
+#define OF_WAY(kind, ...)      FLYT_##kind(struct flyt_migration, __VA_ARGS__), .part = WAY
+
+static const struct flyt_field fields[] = {
+    {"id", OF_ENTRY(ID, id), .rules = FLYT_NEEDED},
+    {"vm_ip", OF_ENTRY(TEXT, vm_ip), .rules = FLYT_NEEDED | FLYT_BORROWED},
+    {"tenant", OF_ENTRY(TEXT, tenant), .rules = FLYT_BORROWED},
+    {"state", OF_HELD(CHOICE, state, flyt_held_state_names), .min = FLYT_ALLOCATION_ACTIVE,
+     .max = FLYT_ALLOCATION_ENDING},
+    {"isolation", OF_HELD(CHOICE, isolation, isolation_names)},
+    {"revision", OF_ENTRY(NUMBER, revision)},
+    {"generation", OF_HELD(NUMBER, generation)},
+    {"slot", OF_ENTRY(NUMBER, slot), .max = FLYT_SLOTS_MAX - 1},
+    {"slot_count", OF_ENTRY(NUMBER, slot_count), .min = 1, .max = FLYT_SLOTS_MAX, .rules = FLYT_NEEDED},
+    {"sm_groups", OF_PART(BITS, groups)},
+    {"sm_count", OF_PART(NUMBER, sm_count)},
+    {"wanted_sms", OF_PART(NUMBER, wanted_sms)},
+    {"memory_bytes", OF_PART(NUMBER, memory_bytes)},
+    {"leaving_groups", OF_PART(BITS, leaving), .rules = FLYT_SPARSE},
+    {"leaving_bytes", OF_PART(NUMBER, leaving_bytes), .rules = FLYT_SPARSE},
+    {"sessions", OF_HELD(NUMBER, sessions_max)},
+    {"sharing", OF_HELD(CHOICE, share.is_timed, sharing_names)},
+    {"minimum_share", OF_SHARE(minimum_pct), .part = SHARE, .max = 100},
+    {"maximum_share", OF_SHARE(maximum_pct), .part = SHARE, .max = 100},
+    {"window_ms", OF_SHARE(window_ms), .part = WINDOW, .min = FLYT_TIME_SLICE_WINDOW_MIN_MS,
+     .max = FLYT_TIME_SLICE_WINDOW_MAX_MS},
+    {"priority", OF_HELD(NUMBER, priority)},
+    {"suspended", OF_HELD(FLAG, is_suspended)},
+    {"shown_sms", OF_HELD(NUMBER, shown_sms)},
+    {"reserved", OF_HELD(FLAG, is_reserved)},
+    {"when_free", OF_HELD(FLAG, when_free)},
+    {"encrypted", OF_HELD(FLAG, is_encrypted)},
+    {"created_ms", OF_HELD(NUMBER, created_ms)},
+    {"idle_since_ms", OF_HELD(NUMBER, idle_since_ms)},
+    {"migration", OF_ENTRY(ID, migration_id), .rules = FLYT_SPARSE},
+    {"migration_from", OF_ENTRY(TEXT, migration_from), .rules = FLYT_SPARSE | FLYT_BORROWED},
+    {"migration_who", OF_WISH(CHARS, who)},
+    {"migration_started_ms", OF_WISH(NUMBER, started_ms)},
+    {"migration_rounds_max", OF_WISH(NUMBER, bounds.rounds_max), .rules = FLYT_SPARSE},
+    {"migration_stop_ms", OF_WISH(NUMBER, bounds.stop_ms), .rules = FLYT_SPARSE},
+    {"migration_timeout_s", OF_WISH(NUMBER, bounds.timeout_s), .rules = FLYT_SPARSE},
+    {"migration_rest_bytes", OF_WISH(NUMBER, bounds.rest_bytes), .rules = FLYT_SPARSE},
+    {"migration_streams", OF_WISH(NUMBER, stream_count), .max = FLYT_MIGRATION_STREAMS_MAX, .rules = FLYT_SPARSE},
+    {"migration_forced", OF_WISH(FLAG, is_forced), .rules = FLYT_SPARSE},
+    {"migration_packing", OF_WAY(CHOICE, packing, flyt_migration_packing_names), .rules = FLYT_OPEN},
+    {"migration_encrypted", OF_WAY(FLAG, is_encrypted)},
+    {"migration_revision", OF_ENTRY(NUMBER, migration_revision), .rules = FLYT_SPARSE},
+    {0},
+};
+
+int flyt_held_part_entry(const struct flyt_held *held, const struct flyt_part *parts, const struct flyt_card *card,
+                         uint64_t revision, const struct flyt_migration *migration, bool is_arriving, cJSON **ret_entry)
+{
+    const bool is_strict = held->isolation == FLYT_ISOLATION_STRICT;
+    const bool is_between = migration && migration->is_between;
+    /* Of one within its node the entries that arrive say it all; bounds that were not given have no member. */
+    const struct flyt_migration *wish = is_between || is_arriving ? migration : NULL;
+    struct flyt_entry entry = {.id = held->id,
+                               .vm_ip = held->vm_ip,
+                               .tenant = held->tenant,
+                               .revision = revision,
+                               .slot_count = held->part_count,
+                               .migration_id = migration ? migration->id : 0,
+                               .migration_from = is_between ? migration->sides[FLYT_MIGRATION_SOURCE].node->key : NULL,
+                               .migration_revision = is_arriving ? held->revision + 1 : 0};
+
+    while (entry.slot < held->part_count && parts[entry.slot].card != card)
+        entry.slot++;
+    *ret_entry = NULL;
+    if (entry.slot == held->part_count)
+        return 0;
+    const void *const its_parts[PARTS] = {
+        [ENTRY] = &entry,
+        [HELD] = held,
+        [PART] = &parts[entry.slot],
+        [SHARE] = held->share.is_timed ? &held->share : NULL,
+        [WINDOW] = held->share.is_timed || is_strict ? &held->share : NULL,
+        [WISH] = wish,
+        [WAY] = wish && wish->stream_count ? wish : NULL, /* else not known: an older manager has recorded it */
+    };
+    *ret_entry = flyt_document_write(fields, its_parts, "allocation", held->id_text);
+    return *ret_entry ? 0 : -ENOMEM;
 }
 
-cJSON *flyt_held_part_entry(const struct flyt_held *held, const struct flyt_part *parts, const struct flyt_card *card,
-                            uint64_t revision)
-{
-    const struct flyt_part *part = NULL;
-    unsigned slot = 0;
-
-    for (; slot < held->part_count && !part; slot++)
-        if (parts[slot].card == card)
-            part = &parts[slot];
-    cJSON *entry = part ? cJSON_CreateObject() : NULL;
-    if (!entry)
-        return NULL;
-    cJSON_AddStringToObject(entry, "id", held->id_text);
-    cJSON_AddStringToObject(entry, "vm_ip", held->vm_ip);
-    cJSON_AddStringToObject(entry, "tenant", held->tenant);
-    cJSON_AddStringToObject(entry, "state", flyt_held_state_name(held->state));
-    cJSON_AddStringToObject(entry, "isolation", held->isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
-    cJSON_AddNumberToObject(entry, "revision", (double)revision);
-    cJSON_AddNumberToObject(entry, "generation", held->generation);
-    cJSON_AddNumberToObject(entry, "slot", slot - 1);
-    cJSON_AddNumberToObject(entry, "slot_count", held->part_count);
-    add_groups(entry, "sm_groups", &part->groups);
-    cJSON_AddNumberToObject(entry, "sm_count", part->sm_count);
-    cJSON_AddNumberToObject(entry, "wanted_sms", part->wanted_sms);
-    cJSON_AddNumberToObject(entry, "memory_bytes", (double)part->memory_bytes);
-    if (flyt_groupset_count(&part->leaving))
-        add_groups(entry, "leaving_groups", &part->leaving);
-    if (part->leaving_bytes)
-        cJSON_AddNumberToObject(entry, "leaving_bytes", (double)part->leaving_bytes);
-    cJSON_AddNumberToObject(entry, "sessions", held->sessions_max);
-    flyt_share_add_json(held, entry);
-    cJSON_AddNumberToObject(entry, "shown_sms", held->shown_sms);
-    cJSON_AddBoolToObject(entry, "reserved", held->is_reserved);
-    cJSON_AddBoolToObject(entry, "when_free", held->when_free);
-    cJSON_AddBoolToObject(entry, "encrypted", held->is_encrypted);
-    cJSON_AddNumberToObject(entry, "created_ms", (double)held->created_ms);
-    cJSON_AddNumberToObject(entry, "idle_since_ms", (double)held->idle_since_ms);
-    return entry;
-}
-
-cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card)
+int flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card, cJSON **ret_entry)
 {
     const struct flyt_migration *migration = held->migration;
-    cJSON *entry = flyt_held_part_entry(held, held->parts, card, held->revision);
 
+    *ret_entry = NULL;
+    if (held->state == FLYT_ALLOCATION_ORPHAN)
+        return 0;
+    int status = flyt_held_part_entry(held, held->parts, card, held->revision, migration, false, ret_entry);
     /* Where its programs were, until the documents of the GPUs where they are have been written. */
-    if (!entry && migration && flyt_migration_is_moved(migration))
-        entry = flyt_held_part_entry(held, migration->others, card, migration->source_revision);
-    if (entry && migration)
-        flyt_migration_mark(migration, entry);
-    return entry;
+    if (!status && !*ret_entry && migration && flyt_migration_is_moved(migration))
+        status = flyt_held_part_entry(held, migration->others, card, migration->source_revision, migration, false,
+                                      ret_entry);
+    return status;
 }
 
-/* Within bounds, whatever a hand has written there; else 0. */
-static double number(const cJSON *object, const char *name, double min, double max)
+int flyt_entry_read_migration(const cJSON *entry, struct flyt_migration *migration)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    void *const parts[PARTS] = {[WISH] = migration, [WAY] = migration};
 
-    return cJSON_IsNumber(item) && item->valuedouble >= min && item->valuedouble <= max ? item->valuedouble : 0;
-}
-
-static unsigned small(const cJSON *object, const char *name)
-{
-    return (unsigned)number(object, name, 0, UINT_MAX);
-}
-
-/* Such as a document can hold exactly. */
-static uint64_t big(const cJSON *object, const char *name)
-{
-    return (uint64_t)number(object, name, 0, (double)(1ull << 53));
-}
-
-static const char *text(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
-static void read_groups(const cJSON *object, const char *name, struct flyt_groupset *groups)
-{
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(object, name))
-    {
-        if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < FLYT_GROUPS_MAX)
-            flyt_groupset_add(groups, (unsigned)item->valuedouble);
-    }
+    return flyt_document_read(fields, entry, parts, "migration", migration->id_text);
 }
 
 /* What all of its entries have. */
-static void read_allocation(struct flyt_held *held, const cJSON *entry)
+static int read_allocation(struct flyt_held *held, const cJSON *entry)
 {
-    for (unsigned i = FLYT_ALLOCATION_ACTIVE; i <= FLYT_ALLOCATION_ENDING; i++)
-        if (!strcmp(text(entry, "state"), flyt_held_state_name((enum flyt_allocation_state)i)))
-            held->state = (enum flyt_allocation_state)i;
-    held->isolation = strcmp(text(entry, "isolation"), "strict") ? FLYT_ISOLATION_SHARED : FLYT_ISOLATION_STRICT;
-    held->generation = small(entry, "generation");
-    held->sessions_max = small(entry, "sessions");
-    held->priority = (int)number(entry, "priority", INT_MIN, INT_MAX);
-    held->share = (struct flyt_share){.is_timed = !strcmp(text(entry, "sharing"), "time"),
-                                      .minimum_pct = (unsigned)number(entry, "minimum_share", 0, 100),
-                                      .maximum_pct = (unsigned)number(entry, "maximum_share", 0, 100),
-                                      .window_ms = (unsigned)number(entry, "window_ms", FLYT_TIME_SLICE_WINDOW_MIN_MS,
-                                                                    FLYT_TIME_SLICE_WINDOW_MAX_MS)};
+    void *const parts[PARTS] = {[HELD] = held, [SHARE] = &held->share, [WINDOW] = &held->share};
+    const uint64_t now_ms = flyt_wall_ms();
+    int status = flyt_document_read(fields, entry, parts, "allocation", held->id_text);
+
+    if (!held->state)
+        held->state = FLYT_ALLOCATION_ACTIVE;
     if (!held->share.window_ms)
         held->share.window_ms = (unsigned)held->cluster->settings->window_ms;
-    held->shown_sms = small(entry, "shown_sms");
-    held->is_suspended = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "suspended"));
-    held->is_reserved = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "reserved"));
-    held->when_free = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "when_free"));
-    held->is_encrypted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "encrypted"));
-    held->created_ms = big(entry, "created_ms");
     /* Only what passed while no manager was there is measured by the wall clock. */
-    held->idle_since_ms = big(entry, "idle_since_ms");
     held->idle_clock_ms = flyt_clock_ms();
-    held->lingered_ms =
-        held->idle_since_ms && held->idle_since_ms < flyt_wall_ms() ? flyt_wall_ms() - held->idle_since_ms : 0;
+    held->lingered_ms = held->idle_since_ms && held->idle_since_ms < now_ms ? now_ms - held->idle_since_ms : 0;
+    return status;
 }
 
-void flyt_held_read_part(const cJSON *entry, unsigned slot, struct flyt_part *ret_part)
+struct flyt_held *flyt_held_of_entry(const struct flyt_card *card, const cJSON *entry, struct flyt_entry *ret_entry,
+                                     struct flyt_part *ret_part, int *ret_status)
 {
-    *ret_part = (struct flyt_part){.device_index = slot,
-                                   .sm_count = small(entry, "sm_count"),
-                                   .wanted_sms = small(entry, "wanted_sms"),
-                                   .memory_bytes = big(entry, "memory_bytes"),
-                                   .leaving_bytes = big(entry, "leaving_bytes"),
-                                   .revision = big(entry, "revision")};
-    read_groups(entry, "sm_groups", &ret_part->groups);
-    read_groups(entry, "leaving_groups", &ret_part->leaving);
-}
+    struct flyt_cluster *cluster = card->node->cluster;
 
-struct flyt_held *flyt_held_of_entry(struct flyt_cluster *cluster, const cJSON *entry, unsigned *ret_slot,
-                                     int *ret_status)
-{
-    unsigned slot_count = small(entry, "slot_count"), slot = small(entry, "slot");
-    uint64_t id = strtoull(text(entry, "id"), NULL, 16), revision = big(entry, "revision");
-
-    *ret_status = -EINVAL;
-    if (!id || !*text(entry, "vm_ip") || !slot_count || slot_count > FLYT_SLOTS_MAX || slot >= slot_count)
+    *ret_part = (struct flyt_part){0};
+    *ret_status = flyt_document_read(fields, entry, (void *const[PARTS]){[ENTRY] = ret_entry, [PART] = ret_part},
+                                     "an allocation of gpu", card->key);
+    if (*ret_status)
         return NULL;
-    struct flyt_held *held = flyt_held_find(cluster, id);
+    *ret_status = -EINVAL;
+    if (!*ret_entry->vm_ip || ret_entry->slot >= ret_entry->slot_count)
+        return NULL;
+    ret_part->device_index = ret_entry->slot;
+    ret_part->revision = ret_entry->revision;
+    struct flyt_held *held = flyt_held_find(cluster, ret_entry->id);
     bool is_new = !held;
     if (is_new) {
-        held = flyt_held_new(cluster, id, text(entry, "vm_ip"), text(entry, "tenant"), slot_count);
+        held = flyt_held_new(cluster, ret_entry->id, ret_entry->vm_ip, ret_entry->tenant, ret_entry->slot_count);
         if (held)
             held->revision = 0;
     }
@@ -182,32 +177,30 @@ struct flyt_held *flyt_held_of_entry(struct flyt_cluster *cluster, const cJSON *
         *ret_status = -ENOMEM;
         return NULL;
     }
-    if (slot_count != held->part_count)
+    if (ret_entry->slot_count != held->part_count)
         return NULL;
-    /* Entries of one allocation may differ by a write that was cut off: the newest one goes on. */
-    if (is_new || revision > held->revision) {
-        held->revision = revision;
-        read_allocation(held, entry);
-    }
     *ret_status = 0;
-    *ret_slot = slot;
-    return held;
+    /* Entries of one allocation may differ by a write that was cut off: the newest one goes on. */
+    if (is_new || ret_entry->revision > held->revision) {
+        held->revision = ret_entry->revision;
+        *ret_status = read_allocation(held, entry);
+    }
+    return *ret_status ? NULL : held;
 }
 
 int flyt_held_load(struct flyt_card *card, const cJSON *entry)
 {
+    struct flyt_entry its;
     struct flyt_part part;
-    unsigned slot;
     int status;
-    struct flyt_held *held = flyt_held_of_entry(card->node->cluster, entry, &slot, &status);
+    struct flyt_held *held = flyt_held_of_entry(card, entry, &its, &part, &status);
 
     if (!held)
         return status;
-    flyt_held_read_part(entry, slot, &part);
     part.card = card;
-    if (held->parts[slot].card)
-        return flyt_migration_load_twice(held, slot, &part, entry);
-    held->parts[slot] = part;
+    if (held->parts[its.slot].card)
+        return flyt_migration_load_twice(held, &its, &part, entry);
+    held->parts[its.slot] = part;
     held->node = card->node;
     return flyt_gpu_attach(card, held);
 }

@@ -7,19 +7,34 @@
 #include "control/cluster/model/allocation.h"
 
 struct flyt_card;
-struct flyt_cluster;
+struct flyt_migration;
 
 /* From one GPU's document: an entry of `allocations`. */
 int flyt_held_load(struct flyt_card *card, const cJSON *entry);
-cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card);
-/* Reads a part of an entry: all but its card. */
-void flyt_held_read_part(const cJSON *entry, unsigned slot, struct flyt_part *ret_part);
-/* The allocation of an entry; it is made where it is the first. *ret_slot: which of its parts. NULL: the entry is wrong
- * (-EINVAL), or no memory (-ENOMEM). */
-struct flyt_held *flyt_held_of_entry(struct flyt_cluster *cluster, const cJSON *entry, unsigned *ret_slot,
-                                     int *ret_status);
-/* Of these parts of it; what they are on this GPU. NULL: nothing, or no memory. */
-cJSON *flyt_held_part_entry(const struct flyt_held *held, const struct flyt_part *parts, const struct flyt_card *card,
-                            uint64_t revision);
+/* *ret_entry NULL: it has nothing there that the store is to know. 0 or a negative errno. */
+int flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card, cJSON **ret_entry);
+
+/* What an entry says that is neither the allocation's nor the part's. */
+struct flyt_entry {
+    uint64_t id;
+    const char *vm_ip, *tenant; /* borrowed */
+    uint64_t revision;
+    unsigned slot, slot_count;
+    uint64_t migration_id;      /* 0: it does not move */
+    const char *migration_from; /* the source's name, of one that moves to another node */
+    uint64_t migration_revision;
+};
+
+/* The allocation of an entry; it is made where it is the first. The part is read but for its card. NULL: the entry is
+ * wrong (-EINVAL), or no memory (-ENOMEM). */
+struct flyt_held *flyt_held_of_entry(const struct flyt_card *card, const cJSON *entry, struct flyt_entry *ret_entry,
+                                     struct flyt_part *ret_part, int *ret_status);
+/* What the entry asks the migration to be. 0 or -ENOMEM. */
+int flyt_entry_read_migration(const cJSON *entry, struct flyt_migration *migration);
+/* Of these parts of it; what they are on this GPU. migration: what it tells of it, NULL: nothing. As flyt_held_entry.
+ */
+int flyt_held_part_entry(const struct flyt_held *held, const struct flyt_part *parts, const struct flyt_card *card,
+                         uint64_t revision, const struct flyt_migration *migration, bool is_arriving,
+                         cJSON **ret_entry);
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "control/base/json_memory.h"
+#include "control/cluster/io/document.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/reply.h"
@@ -42,14 +43,25 @@ static struct flyt_event *at(const struct flyt_event_log *log, size_t index)
     return &log->items[(log->first + index) % log->room];
 }
 
+#define OF(kind, member) FLYT_##kind(struct flyt_event, member), .part = EVENT
+
+enum { DOCUMENT, EVENT, PARTS };
+static const struct flyt_field fields[] = {
+    FLYT_DOCUMENT_FIELDS(DOCUMENT),   {"sequence", OF(NUMBER, sequence)},
+    {"time_ms", OF(NUMBER, time_ms)}, {"kind", OF(TEXT, kind)},
+    {"who", OF(TEXT, who)},           {"object", OF(TEXT, object)},
+    {"text", OF(TEXT, text)},         {"before", OF(TEXT, before)},
+    {"after", OF(TEXT, after)},       {0},
+};
+
+cJSON *flyt_event_document(const struct flyt_event *event)
+{
+    return flyt_document_write(fields, (const void *const[PARTS]){[EVENT] = event}, "event", event->kind);
+}
+
 static void clear(struct flyt_event *event)
 {
-    free(event->kind);
-    free(event->who);
-    free(event->object);
-    free(event->text);
-    free(event->before);
-    free(event->after);
+    flyt_fields_free(fields, EVENT, event);
     memset(event, 0, sizeof *event);
 }
 
@@ -88,23 +100,6 @@ static char *json_text(cJSON *item, bool is_whole)
     return strdup(note);
 }
 
-/* NULL: no memory. */
-static cJSON *event_json(const struct flyt_event *event)
-{
-    cJSON *object = cJSON_CreateObject();
-
-    if (cJSON_AddNumberToObject(object, "sequence", (double)event->sequence) &&
-        cJSON_AddNumberToObject(object, "time_ms", (double)event->time_ms) &&
-        cJSON_AddStringToObject(object, "kind", event->kind) && cJSON_AddStringToObject(object, "who", event->who) &&
-        cJSON_AddStringToObject(object, "object", event->object) &&
-        cJSON_AddStringToObject(object, "text", event->text) &&
-        cJSON_AddStringToObject(object, "before", event->before) &&
-        cJSON_AddStringToObject(object, "after", event->after))
-        return object;
-    cJSON_Delete(object);
-    return NULL;
-}
-
 static void answer(struct flyt_cluster *cluster, struct flyt_call *call, uint64_t after, const char *selector)
 {
     const struct flyt_event_log *log = &cluster->events;
@@ -118,7 +113,7 @@ static void answer(struct flyt_cluster *cluster, struct flyt_call *call, uint64_
         const struct flyt_event *event = at(log, i);
         last = event->sequence;
         if (!*selector || strstr(event->object, selector) || !strncmp(event->kind, selector, strlen(selector)))
-            cJSON_AddItemToArray(array, event_json(event));
+            cJSON_AddItemToArray(array, flyt_event_document(event));
     }
     flyt_view_reply(call, FLYT_STATUS_OK, "", array, last);
 }
@@ -148,7 +143,7 @@ static int fill(struct flyt_event *event, const char *kind, const char *who, con
     event->kind = strdup(kind);
     event->who = strdup(who);
     event->object = strndup(object, FLYT_NAME_BYTES_MAX);
-    event->text = strndup(text, FLYT_TEXT_BYTES_MAX);
+    event->text = strdup(text);
     event->before = before;
     event->after = after;
     return event->kind && event->who && event->object && event->text && before && after ? 0 : -ENOMEM;
@@ -187,22 +182,16 @@ void flyt_event_add(struct flyt_cluster *cluster, const char *kind, const char *
     wake(cluster, 0);
 }
 
-static const char *text_of(const cJSON *document, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
-
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
 int flyt_event_load(struct flyt_cluster *cluster, const cJSON *document)
 {
     struct flyt_event_log *log = &cluster->events;
-    uint64_t sequence = strtoull(text_of(document, "_id"), NULL, 10);
-    const cJSON *time_ms = cJSON_GetObjectItemCaseSensitive(document, "time_ms");
+    struct flyt_document its;
+    int status = flyt_document_read(fields, document, (void *const[PARTS]){[DOCUMENT] = &its}, "an", "event");
+    uint64_t sequence = status ? 0 : strtoull(its.id, NULL, 10);
 
     /* Numbers follow one another in the ring, so that one is found by counting; a gap ends what is kept. */
     if (!sequence || (log->count && sequence <= at(log, log->count - 1)->sequence))
-        return -EINVAL;
+        return status ? status : -EINVAL;
     while (log->count && sequence != at(log, log->count - 1)->sequence + 1) {
         clear(at(log, 0));
         log->first = (log->first + 1) % log->room;
@@ -211,12 +200,9 @@ int flyt_event_load(struct flyt_cluster *cluster, const cJSON *document)
     if (!log->stored_first)
         log->stored_first = sequence;
     struct flyt_event *event = push(cluster);
-    if (!event ||
-        fill(event, text_of(document, "kind"), text_of(document, "who"), text_of(document, "object"),
-             text_of(document, "text"), strdup(text_of(document, "before")), strdup(text_of(document, "after"))))
+    if (!event || flyt_document_read(fields, document, (void *const[PARTS]){[EVENT] = event}, "event", its.id))
         return -ENOMEM;
     event->sequence = sequence;
-    event->time_ms = cJSON_IsNumber(time_ms) && time_ms->valuedouble > 0 ? (uint64_t)time_ms->valuedouble : 0;
     log->next_sequence = log->saved_next = sequence + 1;
     return 0;
 }
@@ -301,7 +287,7 @@ static uint64_t save_from(struct flyt_cluster *cluster, uint64_t next, unsigned 
     saving->epoch = cluster->epoch;
     saving->first = next > oldest ? next : oldest;
     for (uint64_t i = saving->first; i < log->next_sequence && saving->count < at_once; i++) {
-        cJSON *document = event_json(at(log, (size_t)(i - oldest)));
+        cJSON *document = flyt_event_document(at(log, (size_t)(i - oldest)));
         if (!document)
             break;
         saving->documents[saving->count++] = document;

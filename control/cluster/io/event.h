@@ -11,6 +11,8 @@ struct flyt_cluster;
 /* Something that a person may want to know later. before and after: JSON objects, which are taken over, or NULL. */
 void flyt_event_add(struct flyt_cluster *cluster, const char *kind, const char *who, const char *object, cJSON *before,
                     cJSON *after, const char *format, ...) __attribute__((format(printf, 7, 8)));
+/* As it is stored and shown. NULL: no memory. */
+cJSON *flyt_event_document(const struct flyt_event *event);
 int flyt_event_load(struct flyt_cluster *cluster, const cJSON *document);
 /* There is one. Borrowed until the next one comes. */
 const struct flyt_event *flyt_event_last(const struct flyt_cluster *cluster);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "control/cluster/io/allocation_document.h"
+#include "control/cluster/io/document.h"
 #include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/migration_document.h"
@@ -15,8 +16,9 @@
 #include "control/cluster/model/table.h"
 #include "rpc/base/log.h"
 
-static const char *const health_names[] = {"ok", "degraded", "failed"};
-static const char *const schedule_names[] = {"active", "cordoned", "draining"};
+static const char *const health_names[] = {"ok", "degraded", "failed", NULL};
+static const char *const isolation_names[] = {"shared", "strict", NULL};
+const char *const flyt_schedule_names[] = {"active", "cordoned", "draining", NULL};
 
 const char *flyt_health_name(enum flyt_health health)
 {
@@ -25,52 +27,82 @@ const char *flyt_health_name(enum flyt_health health)
 
 const char *flyt_schedule_name(enum flyt_schedule schedule)
 {
-    return schedule_names[schedule];
+    return flyt_schedule_names[schedule];
 }
 
-static cJSON *make_document(void *object)
-{
-    struct flyt_card *card = object;
-    const struct flyt_capacity *capacity = flyt_gpu_capacity(card);
-    cJSON *document = cJSON_CreateObject(), *sms, *list, *arriving = NULL;
+/* What a document says that is not the card's alone, or is not to be changed by reading it. */
+struct content {
+    const char *node, *type; /* borrowed */
+    enum flyt_health health;
+    uint64_t epoch;
+    unsigned group_sms[FLYT_GROUPS_MAX], group_count;
+};
 
-    cJSON_AddStringToObject(document, "node", card->node->key);
-    cJSON_AddNumberToObject(document, "index", capacity->index);
-    cJSON_AddStringToObject(document, "type", card->type);
-    cJSON_AddNumberToObject(document, "sm_count", capacity->sms_total);
-    cJSON_AddNumberToObject(document, "group_size", card->group_size);
-    sms = cJSON_AddArrayToObject(document, "group_sms");
+enum { DOCUMENT, CONTENT, CARD, CAPACITY, PARTS };
+#define OF_CONTENT(kind, ...)  FLYT_##kind(struct content, __VA_ARGS__), .part = CONTENT
+#define OF_CARD(member)        FLYT_NUMBER(struct flyt_card, member), .part = CARD
+#define OF_CAPACITY(kind, ...) FLYT_##kind(struct flyt_capacity, __VA_ARGS__), .part = CAPACITY
+
+static const struct flyt_field group_fields[] = {{"", .kind = FLYT_FIELD_NUMBER, .size = sizeof(unsigned), .min = 1},
+                                                 {0}};
+static const struct flyt_item group_item = {.fields = group_fields, .bytes = sizeof(unsigned)};
+
+static const struct flyt_field fields[] = {
+    FLYT_DOCUMENT_FIELDS(DOCUMENT),
+    {"node", OF_CONTENT(TEXT, node), .rules = FLYT_NEEDED | FLYT_BORROWED},
+    {"index", OF_CAPACITY(NUMBER, index)},
+    {"type", OF_CONTENT(TEXT, type), .rules = FLYT_BORROWED},
+    {"sm_count", OF_CAPACITY(NUMBER, sms_total)},
+    {"group_size", OF_CARD(group_size)},
+    {"group_sms", OF_CONTENT(ARRAY, group_sms, group_count, &group_item)},
+    {"memory_bytes", OF_CAPACITY(NUMBER, memory_bytes)},
+    {"server_reserve_bytes", OF_CAPACITY(NUMBER, server_reserve_bytes)},
+    {"client_slots", OF_CAPACITY(NUMBER, client_slots)},
+    {"isolation", OF_CAPACITY(CHOICE, isolation, isolation_names)},
+    {"health", OF_CONTENT(CHOICE, health, health_names)},
+    {"schedule", OF_CAPACITY(CHOICE, schedule, flyt_schedule_names)},
+    {"compute_major", OF_CARD(compute_major)},
+    {"compute_minor", OF_CARD(compute_minor)},
+    {"epoch", OF_CONTENT(NUMBER, epoch)},
+    {0},
+};
+
+/* What `entry_of` makes of each allocation, as an array of that name; is_needed false: none where that is nothing. */
+static bool add_entries(cJSON *document, const char *name, const struct flyt_card *card, bool is_needed,
+                        int (*entry_of)(const struct flyt_held *held, const struct flyt_card *card, cJSON **ret_entry))
+{
+    cJSON *list = cJSON_CreateArray(), *entry;
+    bool is_good = list != NULL;
+
+    for (unsigned i = 0; i < card->held_count && is_good; i++) {
+        entry = NULL;
+        is_good = !entry_of(card->held[i], card, &entry) && (!entry || cJSON_AddItemToArray(list, entry));
+    }
+    if (is_good && (is_needed || cJSON_GetArraySize(list)))
+        return cJSON_AddItemToObject(document, name, list);
+    cJSON_Delete(list);
+    return is_good;
+}
+
+cJSON *flyt_gpu_document(void *object)
+{
+    const struct flyt_card *card = object;
+    const struct flyt_capacity *capacity = flyt_gpu_capacity(card);
+    struct content content = {.node = card->node->key,
+                              .type = card->type,
+                              .health = card->health,
+                              .epoch = card->node->cluster->epoch,
+                              .group_count = capacity->group_count};
+
     for (unsigned i = 0; i < capacity->group_count; i++)
-        cJSON_AddItemToArray(sms, cJSON_CreateNumber(capacity->group_sms[i]));
-    cJSON_AddNumberToObject(document, "memory_bytes", (double)capacity->memory_bytes);
-    cJSON_AddNumberToObject(document, "server_reserve_bytes", (double)capacity->server_reserve_bytes);
-    cJSON_AddNumberToObject(document, "client_slots", capacity->client_slots);
-    cJSON_AddStringToObject(document, "isolation", capacity->isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
-    cJSON_AddStringToObject(document, "health", health_names[card->health]);
-    cJSON_AddStringToObject(document, "schedule", schedule_names[capacity->schedule]);
-    cJSON_AddNumberToObject(document, "compute_major", card->compute_major);
-    cJSON_AddNumberToObject(document, "compute_minor", card->compute_minor);
-    cJSON_AddNumberToObject(document, "epoch", (double)card->node->cluster->epoch);
-    list = cJSON_AddArrayToObject(document, "allocations");
-    for (unsigned i = 0; i < card->held_count; i++) {
-        cJSON *entry;
-        if (card->held[i]->state == FLYT_ALLOCATION_ORPHAN || !(entry = flyt_held_entry(card->held[i], card)))
-            continue;
-        cJSON_AddItemToArray(list, entry);
-    }
-    for (unsigned i = 0; i < card->held_count; i++) {
-        cJSON *entry = flyt_migration_entry(card->held[i], card);
-        if (!entry)
-            continue;
-        if (!arriving)
-            arriving = cJSON_AddArrayToObject(document, "arriving");
-        cJSON_AddItemToArray(arriving, entry);
-    }
-    if (!list || !sms) {
-        cJSON_Delete(document);
-        return NULL;
-    }
-    return document;
+        content.group_sms[i] = capacity->group_sms[i];
+    const void *const parts[PARTS] = {[CONTENT] = &content, [CARD] = card, [CAPACITY] = capacity};
+    cJSON *document = flyt_document_write(fields, parts, "gpu", card->key);
+    if (document && add_entries(document, "allocations", card, true, flyt_held_entry) &&
+        add_entries(document, "arriving", card, false, flyt_migration_entry))
+        return document;
+    cJSON_Delete(document);
+    return NULL;
 }
 
 struct flyt_card *flyt_gpu_new(struct flyt_node *node, const char *uuid, const char *type, uint64_t revision)
@@ -86,7 +118,7 @@ struct flyt_card *flyt_gpu_new(struct flyt_node *node, const char *uuid, const c
     card->key = key;
     card->type = strdup(type);
     card->node = node;
-    card->kept = flyt_kept_new(node->cluster->keeper, "gpus", uuid, revision, make_document, card);
+    card->kept = flyt_kept_new(node->cluster->keeper, "gpus", uuid, revision, flyt_gpu_document, card);
     if (!card->type || !card->kept || flyt_table_add(&node->cluster->cards, card)) {
         flyt_gpu_free(card);
         return NULL;
@@ -114,69 +146,44 @@ void flyt_gpu_free(struct flyt_card *card)
     free(card);
 }
 
-static double number(const cJSON *document, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble > 0 ? item->valuedouble : 0;
-}
-
-static const char *text(const cJSON *document, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
-
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
-static unsigned name_index(const char *name, const char *const *names, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        if (!strcmp(name, names[i]))
-            return i;
-    return 0;
-}
-
 int flyt_gpu_load(struct flyt_cluster *cluster, const cJSON *document)
 {
-    const cJSON *sms = cJSON_GetObjectItemCaseSensitive(document, "group_sms"), *item;
-    unsigned group_sms[FLYT_GROUPS_MAX], count = 0;
-    struct flyt_node *node = *text(document, "node") ? flyt_node_get(cluster, text(document, "node")) : NULL;
-    struct flyt_card *card;
-
-    if (!node || !*text(document, "_id"))
+    const cJSON *item;
+    struct flyt_document its;
+    struct content content = {.group_count = 0};
+    int status = flyt_document_read(fields, document, (void *const[PARTS]){[DOCUMENT] = &its, [CONTENT] = &content},
+                                    "the document of a", "gpu");
+    if (status)
+        return status;
+    struct flyt_node *node = *content.node ? flyt_node_get(cluster, content.node) : NULL;
+    if (!node || !*its.id)
         return -EINVAL;
-    card = flyt_gpu_new(node, text(document, "_id"), text(document, "type"), (uint64_t)number(document, "revision"));
+    struct flyt_card *card = flyt_gpu_new(node, its.id, content.type, its.revision);
     if (!card)
         return -ENOMEM;
     struct flyt_capacity *capacity = flyt_gpu_capacity(card);
-    cJSON_ArrayForEach(item, sms) if (count < FLYT_GROUPS_MAX && cJSON_IsNumber(item) && item->valuedouble > 0)
-        group_sms[count++] = (unsigned)item->valuedouble;
-    capacity->index = (unsigned)number(document, "index");
-    capacity->memory_bytes = (uint64_t)number(document, "memory_bytes");
-    capacity->server_reserve_bytes = (uint64_t)number(document, "server_reserve_bytes");
-    capacity->client_slots = (unsigned)number(document, "client_slots");
-    capacity->isolation = strcmp(text(document, "isolation"), "strict") ? FLYT_ISOLATION_SHARED : FLYT_ISOLATION_STRICT;
-    capacity->schedule = name_index(text(document, "schedule"), schedule_names, 3);
-    card->group_size = (unsigned)number(document, "group_size");
-    card->compute_major = (unsigned)number(document, "compute_major");
-    card->compute_minor = (unsigned)number(document, "compute_minor");
+    status =
+        flyt_document_read(fields, document, (void *const[PARTS]){[CARD] = card, [CAPACITY] = capacity}, "gpu", its.id);
+    if (status)
+        return status;
     capacity->compute_capability = 100 * card->compute_major + card->compute_minor;
-    flyt_gpu_note_health(card, name_index(text(document, "health"), health_names, 3), "");
-    flyt_capacity_set_groups(capacity, group_sms, count);
+    flyt_gpu_note_health(card, content.health, "");
+    flyt_capacity_set_groups(capacity, content.group_sms, content.group_count);
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(document, "allocations"))
     {
-        int status = flyt_held_load(card, item);
+        status = flyt_held_load(card, item);
         if (status == -ENOMEM)
             return status;
-        if (status) /* the others count all the same; what the node has of it comes as an orphan */
+        if (status &&
+            status != -EBADMSG) /* the others count all the same; what the node has of it comes as an orphan */
             flyt_fail("store: an allocation of gpu %s cannot be used: %s", card->key, strerror(-status));
     }
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(document, "arriving"))
     {
-        int status = flyt_migration_load(card, item);
+        status = flyt_migration_load(card, item);
         if (status == -ENOMEM)
             return status;
-        if (status)
+        if (status && status != -EBADMSG)
             flyt_fail("store: what arrives on gpu %s cannot be used: %s", card->key, strerror(-status));
     }
     flyt_gpu_count(card);

@@ -11,8 +11,12 @@ struct flyt_card;
 struct flyt_cluster;
 struct flyt_node;
 
+/* By value, NULL behind the last. */
+extern const char *const flyt_schedule_names[];
 const char *flyt_health_name(enum flyt_health health);
 const char *flyt_schedule_name(enum flyt_schedule schedule);
+/* Of a struct flyt_card. NULL: no memory. */
+cJSON *flyt_gpu_document(void *card);
 /* From the store's document. 0 or a negative errno. */
 int flyt_gpu_load(struct flyt_cluster *cluster, const cJSON *document);
 /* One that the registry does not have; it is the node's. revision: of its document, 0: there is none. NULL: no memory,

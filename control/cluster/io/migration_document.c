@@ -19,128 +19,38 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/ticket.h"
 
-/* What it was asked to be, in every entry of it: for who leads next. Bounds that were not given have no member. */
-static void put_wish(const struct flyt_migration *migration, cJSON *entry)
-{
-    const flyt_migration_bounds *bounds = &migration->bounds;
-    const struct {
-        const char *name;
-        uint64_t value;
-    } members[] = {{"migration_rounds_max", bounds->rounds_max},
-                   {"migration_stop_ms", bounds->stop_ms},
-                   {"migration_timeout_s", bounds->timeout_s},
-                   {"migration_rest_bytes", bounds->rest_bytes},
-                   {"migration_streams", migration->stream_count}};
-
-    cJSON_AddStringToObject(entry, "migration_who", migration->who);
-    cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
-        if (members[i].value)
-            cJSON_AddNumberToObject(entry, members[i].name, (double)members[i].value);
-    if (migration->is_forced)
-        cJSON_AddTrueToObject(entry, "migration_forced");
-    if (!migration->stream_count) /* within a node, or recorded without them by an older manager: not known */
-        return;
-    const char *packing = flyt_migration_packing_name(migration->packing);
-    if (packing)
-        cJSON_AddStringToObject(entry, "migration_packing", packing);
-    cJSON_AddBoolToObject(entry, "migration_encrypted", migration->is_encrypted);
-}
-
-cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card)
+int flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card, cJSON **ret_entry)
 {
     const struct flyt_migration *migration = held->migration;
 
-    if (!migration || flyt_migration_is_moved(migration))
-        return NULL;
-    cJSON *entry = flyt_held_part_entry(held, migration->others, card, held->revision);
-    if (!entry)
-        return NULL;
-    flyt_migration_mark(migration, entry);
-    if (!migration->is_between)
-        put_wish(migration, entry);
-    cJSON_AddNumberToObject(entry, "migration_revision", (double)held->revision + 1);
-    return entry;
+    *ret_entry = NULL;
+    return migration && !flyt_migration_is_moved(migration)
+               ? flyt_held_part_entry(held, migration->others, card, held->revision, migration, true, ret_entry)
+               : 0;
 }
 
-void flyt_migration_mark(const struct flyt_migration *migration, cJSON *entry)
+/* NULL: -EINVAL, the entry is of no migration or of another one; -ENOMEM. */
+static struct flyt_migration *migration_of(struct flyt_held *held, const struct flyt_entry *its, const cJSON *entry,
+                                           int *ret_status)
 {
-    cJSON_AddStringToObject(entry, "migration", migration->id_text);
-    if (!migration->is_between)
-        return;
-    cJSON_AddStringToObject(entry, "migration_from", migration->sides[FLYT_MIGRATION_SOURCE].node->key);
-    put_wish(migration, entry);
-}
-
-static const char *text(const cJSON *object, const char *name)
-{
-    const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
-
-    return value ? value : "";
-}
-
-/* Such as a document can hold exactly; else 0. */
-static uint64_t number(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p53 ? (uint64_t)item->valuedouble
-                                                                                       : 0;
-}
-
-/* The numbers that a node takes; 0 for what a hand has written beyond them. */
-static unsigned small_number(const cJSON *object, const char *name)
-{
-    uint64_t value = number(object, name);
-
-    return value <= UINT32_MAX ? (unsigned)value : 0;
-}
-
-/* How it goes over to another node. Without the number of streams nothing of that is known. */
-static void read_way(const cJSON *entry, struct flyt_migration *migration)
-{
-    uint64_t stream_count = number(entry, "migration_streams");
-    const char *name, *packing = text(entry, "migration_packing");
-    unsigned i = 0;
-
-    while ((name = flyt_migration_packing_name(i)) && strcmp(name, packing) != 0)
-        i++;
-    migration->stream_count = stream_count <= FLYT_MIGRATION_STREAMS_MAX ? (unsigned)stream_count : 0;
-    migration->packing = i; /* behind the last: a name that this manager does not know */
-    migration->is_encrypted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "migration_encrypted"));
-}
-
-static void read_wish(const cJSON *entry, struct flyt_migration *migration)
-{
-    migration->started_ms = number(entry, "migration_started_ms");
-    snprintf(migration->who, sizeof migration->who, "%s", text(entry, "migration_who"));
-    migration->bounds = (flyt_migration_bounds){.rounds_max = small_number(entry, "migration_rounds_max"),
-                                                .stop_ms = small_number(entry, "migration_stop_ms"),
-                                                .timeout_s = small_number(entry, "migration_timeout_s"),
-                                                .rest_bytes = number(entry, "migration_rest_bytes")};
-    migration->is_forced = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "migration_forced"));
-    read_way(entry, migration);
-}
-
-static struct flyt_migration *migration_of(struct flyt_held *held, const cJSON *entry)
-{
-    const char *id_text = text(entry, "migration"), *from = text(entry, "migration_from");
-    uint64_t id = strtoull(id_text, NULL, 16);
-
-    if (!id || (held->migration && held->migration->id != id))
+    *ret_status = -EINVAL;
+    if (!its->migration_id || (held->migration && held->migration->id != its->migration_id))
         return NULL;
     if (held->migration)
         return held->migration;
-    held->migration = calloc(1, sizeof *held->migration);
-    if (!held->migration || (*from && flyt_text_set(&held->migration->from, from))) {
-        free(held->migration);
-        return held->migration = NULL;
+    struct flyt_migration *migration = calloc(1, sizeof *migration);
+    *ret_status = -ENOMEM;
+    if (!migration)
+        return NULL;
+    migration->held = held;
+    migration->id = its->migration_id;
+    snprintf(migration->id_text, sizeof migration->id_text, "%016" PRIx64, migration->id);
+    if ((*its->migration_from && flyt_text_set(&migration->from, its->migration_from)) ||
+        flyt_entry_read_migration(entry, migration)) {
+        flyt_migration_free(migration);
+        return NULL;
     }
-    held->migration->held = held;
-    held->migration->id = id;
-    read_wish(entry, held->migration);
-    snprintf(held->migration->id_text, sizeof held->migration->id_text, "%016" PRIx64, id);
-    return held->migration;
+    return held->migration = migration;
 }
 
 static bool has_attached(const struct flyt_card *card, const struct flyt_held *held)
@@ -158,30 +68,36 @@ static int attach_once(struct flyt_card *card, struct flyt_held *held)
 
 int flyt_migration_load(struct flyt_card *card, const cJSON *entry)
 {
-    unsigned slot;
+    struct flyt_entry its;
+    struct flyt_part part;
     int status;
-    struct flyt_held *held = flyt_held_of_entry(card->node->cluster, entry, &slot, &status);
-    struct flyt_migration *migration = held ? migration_of(held, entry) : NULL;
+    struct flyt_held *held = flyt_held_of_entry(card, entry, &its, &part, &status);
+    struct flyt_migration *migration = held ? migration_of(held, &its, entry, &status) : NULL;
 
     if (!migration)
-        return held ? -EINVAL : status;
-    if (migration->others[slot].card)
+        return status;
+    if (migration->others[its.slot].card)
         return -EINVAL;
-    flyt_held_read_part(entry, slot, &migration->others[slot]);
-    migration->others[slot].card = card;
-    migration->is_arriving[slot] = true;
-    read_wish(entry, migration);
-    if (number(entry, "migration_revision") > migration->revision)
-        migration->revision = number(entry, "migration_revision");
-    return attach_once(card, held);
+    migration->others[its.slot] = part;
+    migration->others[its.slot].card = card;
+    migration->is_arriving[its.slot] = true;
+    if (its.migration_revision > migration->revision)
+        migration->revision = its.migration_revision;
+    status = flyt_entry_read_migration(entry, migration);
+    return status ? status : attach_once(card, held);
 }
 
-int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struct flyt_part *part, const cJSON *entry)
+int flyt_migration_load_twice(struct flyt_held *held, const struct flyt_entry *its, const struct flyt_part *part,
+                              const cJSON *entry)
 {
-    struct flyt_migration *migration = migration_of(held, entry);
+    int status;
+    struct flyt_migration *migration = migration_of(held, its, entry, &status);
+    const unsigned slot = its->slot;
     bool is_newer = part->revision > held->parts[slot].revision;
 
-    if (!migration || migration->others[slot].card)
+    if (!migration)
+        return status;
+    if (migration->others[slot].card)
         return -EINVAL;
     /* Only who has moved is listed by two: the newer one is where it is. */
     migration->state = FLYT_MOVE_TO_TARGET;

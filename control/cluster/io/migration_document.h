@@ -7,15 +7,15 @@
 #include "control/cluster/model/migration.h"
 
 struct flyt_card;
+struct flyt_entry;
 
-/* An entry of `arriving`, NULL: nothing of it arrives on this GPU. */
-cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card);
-/* Adds to an entry of either kind that the allocation moves. */
-void flyt_migration_mark(const struct flyt_migration *migration, cJSON *entry);
+/* An entry of `arriving`; *ret_entry NULL: nothing of it arrives on this GPU. 0 or a negative errno. */
+int flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card, cJSON **ret_entry);
 /* From one GPU's document: an entry of `arriving`. */
 int flyt_migration_load(struct flyt_card *card, const cJSON *entry);
 /* Another entry, of `allocations`, of a part that was read already. 0, -EINVAL or -ENOMEM. */
-int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struct flyt_part *part, const cJSON *entry);
+int flyt_migration_load_twice(struct flyt_held *held, const struct flyt_entry *its, const struct flyt_part *part,
+                              const cJSON *entry);
 /* All documents were read. */
 void flyt_migration_loaded(struct flyt_held *held);
 /* Frees it alone: the registry is forgotten. Who waits is told. NULL is allowed. Returns NULL. */

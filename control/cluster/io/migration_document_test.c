@@ -101,6 +101,14 @@ static struct flyt_migration *move(struct model *model, struct flyt_held *held)
     return migration;
 }
 
+static cJSON *arriving(const struct flyt_held *held, const struct flyt_card *card)
+{
+    cJSON *entry;
+
+    assert_int_equal(flyt_migration_entry(held, card, &entry), 0);
+    return entry;
+}
+
 /* The two entries, of `allocations` of n1's GPU and of `arriving` of n2's. */
 static void record(cJSON **ret_entries)
 {
@@ -108,11 +116,11 @@ static void record(cJSON **ret_entries)
     struct flyt_held *held = hold(model);
 
     move(model, held);
-    ret_entries[0] = flyt_held_entry(held, &model->cards[0]);
-    ret_entries[1] = flyt_migration_entry(held, &model->cards[1]);
+    assert_int_equal(flyt_held_entry(held, &model->cards[0], &ret_entries[0]), 0);
+    ret_entries[1] = arriving(held, &model->cards[1]);
     assert_non_null(ret_entries[0]);
     assert_non_null(ret_entries[1]);
-    assert_null(flyt_migration_entry(held, &model->cards[0]));
+    assert_null(arriving(held, &model->cards[0]));
     free_model(model);
 }
 
@@ -163,7 +171,7 @@ static void test_the_next_one_knows_how_it_goes(void **state)
     assert_true(cJSON_IsTrue(member(row, "encrypted")));
     cJSON_Delete(row);
     /* What it writes again is what it has read. */
-    cJSON *again = flyt_migration_entry(migration->held, &model->cards[1]);
+    cJSON *again = arriving(migration->held, &model->cards[1]);
     assert_true(cJSON_Compare(member(again, "migration_streams"), member(entries[1], "migration_streams"), true));
     assert_true(cJSON_Compare(member(again, "migration_packing"), member(entries[1], "migration_packing"), true));
     assert_true(cJSON_Compare(member(again, "migration_encrypted"), member(entries[1], "migration_encrypted"), true));
@@ -191,7 +199,7 @@ static void test_documents_of_an_older_manager(void **state)
     assert_null(member(row, "encrypted"));
     assert_non_null(member(row, "target_node"));
     cJSON_Delete(row);
-    cJSON *again = flyt_migration_entry(migration->held, &model->cards[1]);
+    cJSON *again = arriving(migration->held, &model->cards[1]);
     for (unsigned i = 0; i < 3; i++)
         assert_null(member(again, names[i]));
     cJSON_Delete(again);
@@ -245,7 +253,7 @@ static void test_within_a_node(void **state)
     migration->is_between = migration->is_encrypted = false;
     migration->stream_count = migration->packing = 0;
     migration->sides[FLYT_MIGRATION_TARGET].node = &model->nodes[0];
-    cJSON *entry = flyt_migration_entry(held, &model->cards[1]);
+    cJSON *entry = arriving(held, &model->cards[1]);
     assert_non_null(member(entry, "migration_rounds_max"));
     assert_null(member(entry, "migration_streams"));
     assert_null(member(entry, "migration_packing"));

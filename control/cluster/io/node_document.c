@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/cluster/io/document.h"
+#include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/node_document.h"
 #include "control/cluster/model/cluster.h"
@@ -12,31 +14,43 @@
 #include "control/cluster/model/text.h"
 #include "rpc/base/clock.h"
 
-static const char *state_name(const struct flyt_node *node)
-{
-    return node->place.is_up ? "up" : node->is_fenced ? "fenced" : "lost";
-}
+static const char *const state_names[] = {"lost", "fenced", "up", NULL};
 
-static cJSON *make_document(void *object)
-{
-    static const char *const schedules[] = {"active", "cordoned", "draining"};
-    struct flyt_node *node = object;
-    cJSON *document = cJSON_CreateObject(), *urls;
+/* What a document says that is not the node's as such. */
+struct content {
+    enum { LOST, FENCED, UP } state;
+    const char *host_ip; /* borrowed; of one that is read */
+};
 
-    cJSON_AddStringToObject(document, "state", state_name(node));
-    cJSON_AddStringToObject(document, "schedule", schedules[node->place.schedule]);
-    cJSON_AddStringToObject(document, "boot_id", node->boot_id ? node->boot_id : "");
-    cJSON_AddStringToObject(document, "host_ip", node->host_ip ? node->host_ip : "");
-    cJSON_AddStringToObject(document, "build", node->build ? node->build : "");
-    cJSON_AddNumberToObject(document, "last_seen_ms", (double)node->last_seen_ms);
-    urls = cJSON_AddArrayToObject(document, "data_urls");
-    for (unsigned i = 0; i < node->data_url_count; i++)
-        cJSON_AddItemToArray(urls, cJSON_CreateString(node->data_urls[i]));
-    if (!urls) {
-        cJSON_Delete(document);
-        return NULL;
-    }
-    return document;
+static const struct flyt_field url_fields[] = {{"", .kind = FLYT_FIELD_TEXT, .size = sizeof(char *)}, {0}};
+static const struct flyt_item url_item = {.fields = url_fields, .bytes = sizeof(char *)};
+
+enum { DOCUMENT, CONTENT, KEPT, SHOWN, PARTS };
+#define OF_SHOWN(kind, ...) FLYT_##kind(struct flyt_node, __VA_ARGS__), .part = SHOWN
+
+/* What is shown alone is written for people: the node says it again when it registers. */
+static const struct flyt_field fields[] = {
+    FLYT_DOCUMENT_FIELDS(DOCUMENT),
+    {"state", FLYT_CHOICE(struct content, state, state_names), .part = CONTENT},
+    {"schedule", FLYT_CHOICE(struct flyt_node, place.schedule, flyt_schedule_names), .part = KEPT},
+    {"boot_id", OF_SHOWN(TEXT, boot_id)},
+    {"host_ip", FLYT_TEXT(struct content, host_ip), .part = CONTENT, .rules = FLYT_BORROWED},
+    {"build", OF_SHOWN(TEXT, build)},
+    {"last_seen_ms", FLYT_NUMBER(struct flyt_node, last_seen_ms), .part = KEPT},
+    {"data_urls", OF_SHOWN(ARRAY, data_urls, data_url_count, &url_item)},
+    {0},
+};
+
+cJSON *flyt_node_document(void *object)
+{
+    const struct flyt_node *node = object;
+    const struct content content = {.state = node->place.is_up ? UP
+                                             : node->is_fenced ? FENCED
+                                                               : LOST,
+                                    .host_ip = node->host_ip};
+
+    return flyt_document_write(fields, (const void *const[PARTS]){[CONTENT] = &content, [KEPT] = node, [SHOWN] = node},
+                               "node", node->key);
 }
 
 static struct flyt_node *node_new(struct flyt_cluster *cluster, const char *name, uint64_t revision)
@@ -48,7 +62,7 @@ static struct flyt_node *node_new(struct flyt_cluster *cluster, const char *name
     node->cluster = cluster;
     node->key = strdup(name);
     node->last_heard_ms = flyt_clock_ms();
-    node->kept = node->key ? flyt_kept_new(cluster->keeper, "nodes", name, revision, make_document, node) : NULL;
+    node->kept = node->key ? flyt_kept_new(cluster->keeper, "nodes", name, revision, flyt_node_document, node) : NULL;
     if (!node->kept)
         goto failed;
     node->place.name = node->key;
@@ -113,26 +127,17 @@ void flyt_node_free(struct flyt_node *node)
 
 int flyt_node_load(struct flyt_cluster *cluster, const cJSON *document)
 {
-    const cJSON *id = cJSON_GetObjectItemCaseSensitive(document, "_id");
-    const cJSON *revision = cJSON_GetObjectItemCaseSensitive(document, "revision");
-    const cJSON *state = cJSON_GetObjectItemCaseSensitive(document, "state");
-    const cJSON *schedule = cJSON_GetObjectItemCaseSensitive(document, "schedule");
-    const cJSON *seen = cJSON_GetObjectItemCaseSensitive(document, "last_seen_ms");
-    const cJSON *host_ip = cJSON_GetObjectItemCaseSensitive(document, "host_ip");
-
-    if (!cJSON_IsString(id))
-        return -EINVAL;
-    struct flyt_node *node =
-        node_new(cluster, id->valuestring, cJSON_IsNumber(revision) ? (uint64_t)revision->valuedouble : 0);
+    struct flyt_document its;
+    struct content content = {.state = LOST};
+    int status = flyt_document_read(fields, document, (void *const[PARTS]){[DOCUMENT] = &its, [CONTENT] = &content},
+                                    "the document of a", "node");
+    if (status)
+        return status;
+    struct flyt_node *node = node_new(cluster, its.id, its.revision);
     if (!node)
         return -ENOMEM;
-    node->is_fenced = cJSON_IsString(state) && !strcmp(state->valuestring, "fenced");
-    if (cJSON_IsString(schedule))
-        node->place.schedule = !strcmp(schedule->valuestring, "cordoned")   ? FLYT_SCHEDULE_CORDONED
-                               : !strcmp(schedule->valuestring, "draining") ? FLYT_SCHEDULE_DRAINING
-                                                                            : FLYT_SCHEDULE_ACTIVE;
-    node->last_seen_ms = cJSON_IsNumber(seen) && seen->valuedouble > 0 ? (uint64_t)seen->valuedouble : 0;
-    if (cJSON_IsString(host_ip) && !flyt_text_set(&node->host_ip, host_ip->valuestring))
+    node->is_fenced = content.state == FENCED;
+    if (*content.host_ip && !flyt_text_set(&node->host_ip, content.host_ip))
         node->place.host_ip = node->host_ip;
-    return 0;
+    return flyt_document_read(fields, document, (void *const[PARTS]){[KEPT] = node}, "node", its.id);
 }

@@ -8,6 +8,8 @@ struct flyt_cluster;
 struct flyt_node;
 
 struct flyt_node *flyt_node_get(struct flyt_cluster *cluster, const char *name); /* makes it; NULL: no memory */
+/* Of a struct flyt_node. NULL: no memory. */
+cJSON *flyt_node_document(void *node);
 int flyt_node_load(struct flyt_cluster *cluster, const cJSON *document);
 /* Those that it has reported. */
 void flyt_node_free_sessions(struct flyt_node *node);

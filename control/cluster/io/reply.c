@@ -67,19 +67,11 @@ void flyt_call_outcome(struct flyt_call *call, flyt_status status, const char *f
     free(text);
 }
 
+const char *const flyt_kind_names[] = {"nobody", "node", "vm", "operator", "viewer", NULL};
+
 const char *flyt_kind_name(enum flyt_peer_kind kind)
 {
-    switch (kind) {
-    case FLYT_PEER_NODE:
-        return "node";
-    case FLYT_PEER_VM:
-        return "vm";
-    case FLYT_PEER_OPERATOR:
-        return "operator";
-    case FLYT_PEER_VIEWER:
-        return "viewer";
-    }
-    return "nobody";
+    return flyt_kind_names[kind <= FLYT_PEER_VIEWER ? kind : 0];
 }
 
 const char *flyt_call_who(const struct flyt_call *call, char *who)

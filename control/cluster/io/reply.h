@@ -16,6 +16,8 @@ flyt_status flyt_refuse(struct flyt_error *err, flyt_status status, const char *
 const char *flyt_call_who(const struct flyt_call *call, char *who);
 /* Replies with an array, which is freed. */
 void flyt_view_reply(struct flyt_call *call, flyt_status status, const char *text, cJSON *array, uint64_t next);
+/* By kind, from 1; NULL behind the last. */
+extern const char *const flyt_kind_names[];
 const char *flyt_kind_name(enum flyt_peer_kind kind);
 
 #endif

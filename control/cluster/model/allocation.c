@@ -87,9 +87,9 @@ void flyt_held_set_idle(struct flyt_held *held, bool is_idle)
     held->lingered_ms = 0;
 }
 
-static const char *const state_names[] = {"", "active", "blocked", "ending", "orphan"};
+const char *const flyt_held_state_names[] = {"", "active", "blocked", "ending", "orphan", NULL};
 
 const char *flyt_held_state_name(enum flyt_allocation_state state)
 {
-    return state_names[state];
+    return flyt_held_state_names[state];
 }

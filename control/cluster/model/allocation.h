@@ -72,7 +72,8 @@ struct flyt_held {
     struct flyt_part parts[];
 };
 
-/* "active", "blocked", "ending", "orphan"; "" for none of them (0). */
+/* By state; "" for none of them (0), NULL behind the last. */
+extern const char *const flyt_held_state_names[];
 const char *flyt_held_state_name(enum flyt_allocation_state state);
 struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id);
 /* An active one without parts, in the table of the cluster; texts are copied, parts are 1 to FLYT_SLOTS_MAX. NULL: no

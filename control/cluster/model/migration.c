@@ -76,11 +76,14 @@ char *flyt_migration_places(const struct flyt_part *parts, unsigned count)
     return NULL;
 }
 
+/* As in cpu/image/writer.h. */
+const char *const flyt_migration_packing_names[] = {"none", "lz4", "zstd", NULL};
+
 const char *flyt_migration_packing_name(unsigned packing)
 {
-    static const char *const names[] = {"none", "lz4", "zstd"}; /* as in cpu/image/writer.h */
+    const unsigned count = sizeof flyt_migration_packing_names / sizeof *flyt_migration_packing_names;
 
-    return packing < sizeof names / sizeof *names ? names[packing] : NULL;
+    return packing < count ? flyt_migration_packing_names[packing] : NULL;
 }
 
 const struct flyt_part *flyt_migration_parts_now(const struct flyt_held *held, struct flyt_node **ret_node)

@@ -112,7 +112,9 @@ bool flyt_migration_is_late(const struct flyt_migration *migration);
 const struct flyt_part *flyt_migration_parts_now(const struct flyt_held *held, struct flyt_node **ret_node);
 /* "node:0,node:1" of as many parts; malloc'ed, NULL: no memory. */
 char *flyt_migration_places(const struct flyt_part *parts, unsigned count);
-/* "none", "lz4", "zstd", by number from 0; NULL: none of them. */
+/* By number, NULL behind the last. */
+extern const char *const flyt_migration_packing_names[];
+/* NULL: none of them. */
 const char *flyt_migration_packing_name(unsigned packing);
 
 #endif

@@ -419,24 +419,28 @@ static void test_damaged_records_of_images(void **state)
     };
     struct test_node *test = *state;
 
+    static const struct flyt_field fields[] = {
+        {"images", FLYT_CHAIN(struct flyt_node_state, uncommitted, 2, &flyt_node_image_uncommitted_item)},
+        {0},
+    };
+    struct flyt_error err;
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct flyt_node_state from = {0};
-        struct flyt_node_image_uncommitted *read = NULL;
-        cJSON *root = cJSON_CreateObject();
+        struct flyt_node_state from = {0}, to = {0};
         struct flyt_node_image_uncommitted *kept = flyt_node_image_uncommitted_add(&from, 6, cases[i].folder, "kept");
         assert_non_null(kept);
         kept->is_kept = true;
         assert_non_null(flyt_node_image_uncommitted_add(&from, 7, cases[i].folder, cases[i].image));
-        assert_true(flyt_node_image_uncommitted_put(root, from.uncommitted));
-        assert_int_equal(flyt_node_image_uncommitted_get(root, &read), cases[i].is_good);
+        cJSON *root = flyt_fields_write(fields, (const void *const[]){&from}, &err);
+        assert_int_equal(flyt_fields_read(fields, root, (void *const[]){&to}, 0, &err), cases[i].is_good ? 0 : -EINVAL);
+        const struct flyt_node_image_uncommitted *read = to.uncommitted;
         assert_int_equal(read != NULL, cases[i].is_good);
         if (read) {
             assert_null(read->next);
             assert_int_equal(read->session_id, 7);
             assert_string_equal(read->image, cases[i].image);
         }
-        flyt_node_image_uncommitted_free(read);
-        flyt_node_image_uncommitted_free(from.uncommitted);
+        flyt_fields_free(fields, 0, &from);
+        flyt_fields_free(fields, 0, &to);
         cJSON_Delete(root);
     }
     assert_null(test->node.state.uncommitted);

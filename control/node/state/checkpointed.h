@@ -6,11 +6,11 @@
 #ifndef FLYT_NODE_CHECKPOINTED_H
 #define FLYT_NODE_CHECKPOINTED_H
 
-#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "control.h"
+#include "control/base/fields.h"
 #include "rpc/proto/limits.h"
 
 struct flyt_node_restoring;
@@ -38,9 +38,8 @@ struct flyt_node_checkpointed {
     struct flyt_node_restoring *restoring; /* NULL: nobody restores it */
 };
 
-/* Adds the records to `root`, or reads them from it: none where it has no such member. False: no memory, or damaged. */
-bool flyt_node_checkpointed_put(cJSON *root, const struct flyt_node_checkpointed *first);
-bool flyt_node_checkpointed_get(const cJSON *root, struct flyt_node_checkpointed **ret_first);
+/* A record in the state file. */
+extern const struct flyt_item flyt_node_checkpointed_item;
 void flyt_node_checkpointed_free(struct flyt_node_checkpointed *first);
 
 #endif

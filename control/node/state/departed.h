@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <cjson/cJSON.h>
+
+#include "control/base/fields.h"
 
 struct flyt_node_state;
 
@@ -16,10 +17,8 @@ struct flyt_node_departed {
     uint64_t allocation_id, migration_id;
 };
 
-/* Adds the records to `root`, or reads them from it: none where it has no such member. False: no memory, or damaged. */
-bool flyt_node_departed_put(cJSON *root, const struct flyt_node_departed *first);
-bool flyt_node_departed_get(const cJSON *root, struct flyt_node_departed **ret_first);
-void flyt_node_departed_free(struct flyt_node_departed *first);
+/* A record in the state file. */
+extern const struct flyt_item flyt_node_departed_item;
 
 /* The migration of an allocation; 0: its programs have not left. */
 uint64_t flyt_node_departed_find(const struct flyt_node_state *state, uint64_t allocation_id);

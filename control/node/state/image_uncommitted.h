@@ -7,11 +7,11 @@
 #ifndef FLYT_NODE_IMAGE_UNCOMMITTED_H
 #define FLYT_NODE_IMAGE_UNCOMMITTED_H
 
-#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "control.h"
+#include "control/base/fields.h"
 #include "cpu/image/file.h"
 
 struct flyt_node_state;
@@ -26,10 +26,8 @@ struct flyt_node_image_uncommitted {
     bool is_kept;                           /* it is in no state that is written from now on */
 };
 
-/* Adds the records to `root`, or reads them from it: none where it has no such member. False: no memory, or damaged. */
-bool flyt_node_image_uncommitted_put(cJSON *root, const struct flyt_node_image_uncommitted *first);
-bool flyt_node_image_uncommitted_get(const cJSON *root, struct flyt_node_image_uncommitted **ret_first);
-void flyt_node_image_uncommitted_free(struct flyt_node_image_uncommitted *first);
+/* A record in the state file. */
+extern const struct flyt_item flyt_node_image_uncommitted_item;
 
 /* Makes a record, and does not save it. NULL: no memory, or there are too many. */
 struct flyt_node_image_uncommitted *flyt_node_image_uncommitted_add(struct flyt_node_state *state, uint64_t session_id,

@@ -6,9 +6,10 @@
 #ifndef FLYT_NODE_KILLED_H
 #define FLYT_NODE_KILLED_H
 
-#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "control/base/fields.h"
 
 struct flyt_node;
 struct flyt_node_state;
@@ -23,10 +24,8 @@ struct flyt_node_killed {
     uint64_t session_id;
 };
 
-/* Adds the records to `root`, or reads them from it: none where it has no such member. False: no memory, or damaged. */
-bool flyt_node_killed_put(cJSON *root, const struct flyt_node_killed *first);
-bool flyt_node_killed_get(const cJSON *root, struct flyt_node_killed **ret_first);
-void flyt_node_killed_free(struct flyt_node_killed *first);
+/* A record in the state file. */
+extern const struct flyt_item flyt_node_killed_item;
 
 bool flyt_node_killed_has(const struct flyt_node_state *state, uint64_t session_id);
 /* Makes a record, and does not save it. 0 (it may have been there) or -ENOMEM. */

@@ -6,9 +6,10 @@
 #ifndef FLYT_NODE_RECEIVE_RECORD_H
 #define FLYT_NODE_RECEIVE_RECORD_H
 
-#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "control/base/fields.h"
 
 struct flyt_node_state;
 
@@ -21,10 +22,8 @@ struct flyt_node_receive_record {
     unsigned moved_count;
 };
 
-/* Adds the records to `root`, or reads them from it: none where it has no such member. False: no memory, or damaged. */
-bool flyt_node_receive_records_put(cJSON *root, const struct flyt_node_receive_record *first);
-bool flyt_node_receive_records_get(const cJSON *root, struct flyt_node_receive_record **ret_first);
-void flyt_node_receive_records_free(struct flyt_node_receive_record *first);
+/* A record in the state file. */
+extern const struct flyt_item flyt_node_receive_record_item;
 
 /* Makes one, and takes one out; neither saves that. NULL: no memory, or there are as many as allocations may be. */
 struct flyt_node_receive_record *flyt_node_receive_record_add(struct flyt_node_state *state, uint64_t migration_id,

@@ -78,58 +78,53 @@ static int read_file(const char *path, char **ret_text)
     return 0;
 }
 
-static bool get_group_sizes(const cJSON *array, struct flyt_node_state *state)
+/* What of the file is not in the state. */
+struct file {
+    unsigned version;
+    const flyt_allocation *const *allocations; /* where it is written; what is read is in the state */
+    unsigned allocation_count;
+};
+
+static const struct flyt_field group_size_fields[] = {
+    {"uuid", FLYT_CHARS(struct flyt_node_group_size, uuid), .rules = FLYT_NEEDED},
+    {"group_size", FLYT_NUMBER(struct flyt_node_group_size, group_size), .max = 64, .rules = FLYT_NEEDED | FLYT_DIGITS},
+    {0},
+};
+static const struct flyt_item group_size_item = {.fields = group_size_fields,
+                                                 .bytes = sizeof(struct flyt_node_group_size)};
+
+enum { STATE, THE_FILE, READ_ALLOCATIONS, WRITTEN_ALLOCATIONS };
+#define OF(kind, ...) FLYT_##kind(struct flyt_node_state, __VA_ARGS__)
+
+static const struct flyt_field fields[] = {
+    {"version", FLYT_NUMBER(struct file, version), .part = THE_FILE, .max = VERSION,
+     .rules = FLYT_NEEDED | FLYT_DIGITS},
+    {"node_key", OF(BYTES, node_key), .rules = FLYT_NEEDED},
+    {"key_number", OF(NUMBER, key_number), .rules = FLYT_NEEDED | FLYT_DIGITS},
+    {"epoch", OF(NUMBER, epoch), .max = FLYT_NODE_EPOCH_MAX, .rules = FLYT_NEEDED | FLYT_DIGITS},
+    {"boot_id", OF(CHARS, boot_id), .rules = FLYT_NEEDED},
+    {"group_sizes", OF(ARRAY, group_sizes, group_size_count, &group_size_item)},
+    {"allocations", OF(VECTOR, allocations, allocation_count, FLYT_ALLOCATIONS_MAX, &flyt_node_state_allocation_item),
+     .part = READ_ALLOCATIONS, .rules = FLYT_NEEDED},
+    {"allocations", FLYT_POINTERS(struct file, allocations, allocation_count, &flyt_node_state_allocation_item),
+     .part = WRITTEN_ALLOCATIONS},
+    {"checkpointed", OF(CHAIN, checkpointed, FLYT_NODE_CHECKPOINTED_MAX, &flyt_node_checkpointed_item)},
+    {"left", OF(CHAIN, left, FLYT_ALLOCATIONS_MAX, &flyt_node_departed_item)},
+    {"receiving", OF(CHAIN, receiving, FLYT_ALLOCATIONS_MAX, &flyt_node_receive_record_item)},
+    {"unkept_images", OF(CHAIN, uncommitted, FLYT_NODE_IMAGE_UNCOMMITTED_MAX, &flyt_node_image_uncommitted_item)},
+    {"killed_sessions", OF(CHAIN, killed, FLYT_NODE_KILLED_MAX, &flyt_node_killed_item)},
+    {0},
+};
+
+static int get_all(const cJSON *root, struct flyt_node_state *state, struct flyt_error *err)
 {
-    const cJSON *item;
-    uint64_t number;
+    struct file file = {0};
+    int status = flyt_fields_read(fields, root, (void *const[]){state, &file, NULL, NULL}, FLYT_LEAVE_UNKNOWN, err);
 
-    cJSON_ArrayForEach(item, array)
-    {
-        const char *uuid = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "uuid"));
-        if (state->group_size_count == FLYT_GPUS_MAX || !uuid ||
-            !flyt_node_state_get_number(item, "group_size", 64, &number))
-            return false;
-        struct flyt_node_group_size *size = &state->group_sizes[state->group_size_count++];
-        snprintf(size->uuid, sizeof size->uuid, "%s", uuid);
-        size->group_size = (unsigned)number;
-    }
-    return true;
-}
-
-static bool get_all(const cJSON *root, struct flyt_node_state *state)
-{
-    const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, "allocations"), *item;
-    const char *boot_id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "boot_id"));
-    uint64_t number, version;
-    int count = cJSON_GetArraySize(array);
-
-    if (!flyt_node_state_get_number(root, "version", VERSION, &version) || !boot_id || !cJSON_IsArray(array) ||
-        count > FLYT_ALLOCATIONS_MAX ||
-        !flyt_node_state_get_hex(root, "node_key", state->node_key, sizeof state->node_key) ||
-        !flyt_node_state_get_number(root, "epoch", FLYT_NODE_EPOCH_MAX, &state->epoch))
-        return false;
-    if (!flyt_node_state_get_number(root, "key_number", UINT32_MAX, &number))
-        return false;
-    state->key_number = (uint32_t)number;
-    snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
-    if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state) ||
-        !flyt_node_checkpointed_get(root, &state->checkpointed) || !flyt_node_departed_get(root, &state->left) ||
-        !flyt_node_receive_records_get(root, &state->receiving) ||
-        !flyt_node_image_uncommitted_get(root, &state->uncommitted) || !flyt_node_killed_get(root, &state->killed))
-        return false;
-    state->allocations = calloc((size_t)count + 1, sizeof *state->allocations);
-    if (!state->allocations)
-        return false;
     /* Else servers that come back, and the cluster manager, tell them again. */
-    if (version < VERSION_OF_NAMES)
-        return true;
-    cJSON_ArrayForEach(item, array)
-    {
-        if (!flyt_node_state_get_allocation(item, &state->allocations[state->allocation_count]))
-            return false;
-        state->allocation_count++;
-    }
-    return true;
+    return status || file.version < VERSION_OF_NAMES
+               ? status
+               : flyt_fields_read(fields, root, (void *const[]){NULL, NULL, state, NULL}, FLYT_LEAVE_UNKNOWN, err);
 }
 
 int flyt_node_state_read(const char *folder, struct flyt_error *err, struct flyt_node_state *ret_state,
@@ -142,50 +137,40 @@ int flyt_node_state_read(const char *folder, struct flyt_error *err, struct flyt
     int status = read_file(path, &text);
     if (status && status != -ENOENT)
         return flyt_error_set(err, status, "%s cannot be read: %s", path, strerror(-status));
-    if (status) {
+    const bool is_new = status == -ENOENT;
+    if (is_new) {
         if (getrandom(state.node_key, sizeof state.node_key, 0) != (ssize_t)sizeof state.node_key)
             return flyt_error_set(err, -EIO, "no key can be made: the kernel gives no random numbers");
     } else {
         cJSON *root = cJSON_Parse(text);
-        bool is_good = root && get_all(root, &state);
+        struct flyt_error why = {.text = "it is not JSON"};
+        status = root ? get_all(root, &state, &why) : -EBADMSG;
         cJSON_Delete(root);
         free(text);
-        if (!is_good) {
+        if (status) {
             flyt_node_state_fini(&state);
             return flyt_error_set(err, -EBADMSG,
-                                  "%s is damaged: move it away, and the node registers as an empty one with a new key",
-                                  path);
+                                  "%s is damaged (%.200s): move it away, and the node registers as an empty one with a "
+                                  "new key",
+                                  path, why.text);
         }
     }
     *ret_state = state;
-    *ret_is_new = status != 0;
+    *ret_is_new = is_new;
     return 0;
 }
 
 void flyt_node_state_fini(struct flyt_node_state *state)
 {
+    flyt_fields_free(fields, STATE, state);
     flyt_node_state_free_allocations(state);
-    flyt_node_checkpointed_free(state->checkpointed);
-    state->checkpointed = NULL;
-    flyt_node_departed_free(state->left);
-    state->left = NULL;
-    flyt_node_receive_records_free(state->receiving);
-    state->receiving = NULL;
-    flyt_node_image_uncommitted_free(state->uncommitted);
-    state->uncommitted = NULL;
-    flyt_node_killed_free(state->killed);
-    state->killed = NULL;
     free(state->ahead);
     state->ahead = NULL;
 }
 
 void flyt_node_state_free_allocations(struct flyt_node_state *state)
 {
-    for (unsigned i = 0; i < state->allocation_count; i++)
-        xdr_free((xdrproc_t)xdr_flyt_allocation, &state->allocations[i]);
-    free(state->allocations);
-    state->allocations = NULL;
-    state->allocation_count = 0;
+    flyt_fields_free(fields, READ_ALLOCATIONS, state);
 }
 
 /* ---- writing ---- */
@@ -193,27 +178,10 @@ void flyt_node_state_free_allocations(struct flyt_node_state *state)
 char *flyt_node_state_print(const struct flyt_node_state *state, const flyt_allocation *const *allocations,
                             unsigned count)
 {
-    cJSON *root = cJSON_CreateObject();
-    bool is_good = root && flyt_node_state_put_number(root, "version", VERSION) &&
-                   flyt_node_state_put_hex(root, "node_key", state->node_key, sizeof state->node_key) &&
-                   flyt_node_state_put_number(root, "key_number", state->key_number) &&
-                   flyt_node_state_put_number(root, "epoch", state->epoch) &&
-                   cJSON_AddStringToObject(root, "boot_id", state->boot_id);
-    cJSON *sizes = is_good ? cJSON_AddArrayToObject(root, "group_sizes") : NULL;
-    for (unsigned i = 0; sizes && i < state->group_size_count; i++) {
-        cJSON *item = flyt_node_state_add_object(sizes);
-        is_good = item && cJSON_AddStringToObject(item, "uuid", state->group_sizes[i].uuid) &&
-                  flyt_node_state_put_number(item, "group_size", state->group_sizes[i].group_size) && is_good;
-    }
-    cJSON *array = sizes ? cJSON_AddArrayToObject(root, "allocations") : NULL;
-    for (unsigned i = 0; array && i < count; i++) {
-        cJSON *item = flyt_node_state_add_object(array);
-        is_good = item && flyt_node_state_put_allocation(item, allocations[i]) && is_good;
-    }
-    is_good = array && is_good && flyt_node_checkpointed_put(root, state->checkpointed) &&
-              flyt_node_departed_put(root, state->left) && flyt_node_receive_records_put(root, state->receiving) &&
-              flyt_node_image_uncommitted_put(root, state->uncommitted) && flyt_node_killed_put(root, state->killed);
-    char *text = is_good ? cJSON_Print(root) : NULL;
+    const struct file file = {VERSION, allocations, count};
+    cJSON *root = flyt_fields_write(fields, (const void *const[]){state, &file, NULL, &file}, NULL);
+    char *text = root ? cJSON_Print(root) : NULL;
+
     cJSON_Delete(root);
     return text;
 }

@@ -14,6 +14,11 @@
 #include <cmocka.h>
 
 #include "control/node/gpu/gpu.h"
+#include "control/node/state/checkpointed.h"
+#include "control/node/state/departed.h"
+#include "control/node/state/image_uncommitted.h"
+#include "control/node/state/killed.h"
+#include "control/node/state/receive_record.h"
 #include "control/node/state/state.h"
 
 static char folder[64], file[80];
@@ -112,10 +117,9 @@ static void test_all_comes_back(void **state)
 }
 
 /* The file as text with `from` replaced by `to`, read again. */
-static int read_changed(const char *from, const char *to, struct flyt_node_state *ret_state)
+static int read_changed_why(const char *from, const char *to, struct flyt_node_state *ret_state, struct flyt_error *err)
 {
     char text[16384], changed[16384];
-    struct flyt_error err;
     bool is_new;
     FILE *in = fopen(file, "r");
     size_t bytes = fread(text, 1, sizeof text - 1, in);
@@ -129,11 +133,18 @@ static int read_changed(const char *from, const char *to, struct flyt_node_state
     FILE *out = fopen(file, "w");
     assert_int_equal(fwrite(changed, 1, (size_t)length, out), length);
     fclose(out);
-    int status = flyt_node_state_read(folder, &err, ret_state, &is_new);
+    int status = flyt_node_state_read(folder, err, ret_state, &is_new);
     out = fopen(file, "w");
     assert_int_equal(fwrite(text, 1, bytes, out), bytes);
     fclose(out);
     return status;
+}
+
+static int read_changed(const char *from, const char *to, struct flyt_node_state *ret_state)
+{
+    struct flyt_error err;
+
+    return read_changed_why(from, to, ret_state, &err);
 }
 
 /* A build that knew less, and one that knows more; and one whose allocations this one cannot read. */
@@ -162,6 +173,59 @@ static void test_other_builds(void **state)
     assert_int_equal(read_changed("\"epoch\":\t\"9\"", "\"epoch\":\t\"18446744073709551615\"", &other), -EBADMSG);
     assert_int_equal(read_changed("255]", "256]", &other), -EBADMSG);
     assert_int_equal(read_changed("\"device_index\":\t\"1\"", "\"device_index\":\t\"15\"", &other), -EBADMSG);
+}
+
+/* The file as it is written, byte for byte: other builds read it. */
+static void test_the_format_stays(void **state)
+{
+    struct flyt_node_state one;
+    struct flyt_error err = {0};
+    bool is_new;
+    char golden[4096];
+    FILE *in = fopen(FLYT_STATE_GOLDEN, "r");
+
+    assert_non_null(in);
+    golden[fread(golden, 1, sizeof golden - 1, in)] = 0;
+    fclose(in);
+    assert_int_equal(symlink(FLYT_STATE_GOLDEN, file), 0);
+    if (flyt_node_state_read(folder, &err, &one, &is_new))
+        fail_msg("%s", err.text);
+    assert_int_equal(one.node_key[31], 31 * 9 % 256);
+    assert_true(one.checkpointed->session_id == UINT64_MAX && one.checkpointed->is_encrypted);
+    assert_int_equal(one.checkpointed->token[1], 254);
+    assert_true(one.left->allocation_id == UINT64_MAX && one.left->next->migration_id == 2 && !one.left->next->next);
+    assert_true(one.receiving->is_switched && one.receiving->moved[1] == UINT64_MAX);
+    assert_string_equal(one.uncommitted->folder, "/images");
+    assert_int_equal(one.killed->session_id, 9);
+    char *text = flyt_node_state_print(&one, (const flyt_allocation *const[]){one.allocations}, one.allocation_count);
+    assert_string_equal(text, golden);
+    free(text);
+    flyt_node_state_fini(&one);
+}
+
+static void expect_damage(const char *from, const char *to, const char *sentence)
+{
+    struct flyt_node_state other;
+    struct flyt_error err;
+
+    assert_int_equal(read_changed_why(from, to, &other, &err), -EBADMSG);
+    if (!strstr(err.text, sentence))
+        fail_msg("%s", err.text);
+}
+
+static void test_damage_is_named(void **state)
+{
+    struct flyt_node_state one = {.key_number = 1, .epoch = 9};
+    const flyt_allocation allocation = example(), *all[] = {&allocation};
+    struct flyt_error err;
+
+    assert_int_equal(flyt_node_state_write(folder, &one, all, 1, &err), 0);
+    expect_damage("\"epoch\":\t\"9\"", "\"epoch\":\t9", "(epoch is not a number as text)");
+    expect_damage("\"epoch\":", "\"epocs\":", "(epoch is missing)");
+    expect_damage("255]", "256]", "(allocations[0].slots[0].sm_groups[2] is 256, not between 0 and 255)");
+    expect_damage("\"revision\":\t\"1", "\"revision\":\t\"91", "(allocations[0].revision is 9");
+    expect_damage("\"vm_ip\":\t\"fe80::1\"", "\"vm_ip\":\t[]", "(allocations[0].vm_ip is not text)");
+    expect_damage("\"version\"", "version", "(it is not JSON)");
 }
 
 static void test_keys_are_random(void **state)
@@ -333,6 +397,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_all_comes_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_builds, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_format_stays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_damage_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_keys_are_random, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage_is_noticed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failed_write_changes_nothing, set_up, tear_down),
