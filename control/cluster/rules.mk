@@ -28,7 +28,7 @@ UNIT_TESTS += $(cluster_whole_tests)
 
 # Decisions in a world of the test's own: the store's thread, connections and leading are the test's.
 cluster_world_objs := $(CLUSTER_MODEL_OBJS) $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/reconcile/*.c)) \
-    $(addprefix control/cluster/io/,executor.c gpu_document.c node_document.c allocation_document.c migration_document.c reply.c) \
+    $(addprefix control/cluster/io/,executor.c grant.c gpu_document.c node_document.c allocation_document.c migration_document.c reply.c) \
     $(wildcard control/cluster/test/test_*.c) $(addprefix control/base/,config.c json_memory.c name.c size.c))
 $(B)/control/cluster/test/sequences_test: $(B)/control/cluster/test/sequences_test.o $(cluster_world_objs) $(GEN)/control_xdr.o $$(RPC_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lm -lcmocka

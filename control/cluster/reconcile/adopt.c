@@ -6,6 +6,7 @@
 
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
@@ -18,7 +19,6 @@
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/reconcile/adopt.h"
-#include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/error.h"
 

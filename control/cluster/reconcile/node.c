@@ -8,6 +8,7 @@
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"

@@ -5,6 +5,7 @@
 
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/model/allocation.h"
@@ -50,13 +51,6 @@ void flyt_wish_free(struct flyt_wish *wish)
     free((char *)wish->key);
     free(wish->vm_ip);
     free(wish);
-}
-
-struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip)
-{
-    struct flyt_vm *vm = flyt_table_find(&cluster->vms, vm_ip);
-
-    return vm && vm->wish_count == 1 ? LIST_FIRST(&vm->wishes) : NULL;
 }
 
 static bool same_text(const char *one, const char *other)

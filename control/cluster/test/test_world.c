@@ -15,6 +15,7 @@
 #include "control/base/peer.h"
 #include "control/cluster/api/serve.h"
 #include "control/cluster/io/event.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
