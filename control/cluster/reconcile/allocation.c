@@ -81,7 +81,7 @@ static void forget(struct flyt_held *held, bool is_written)
             continue;
         flyt_gpu_detach(card, held);
         if (is_written)
-            flyt_kept_change(card->kept, NULL, NULL);
+            flyt_kept_change(card->kept, NULL);
     }
     flyt_held_free(held);
 }

@@ -69,7 +69,7 @@ static void let_go(struct flyt_held *held, struct flyt_migration *migration, boo
         if (card && !is_part_of(held, card)) {
             flyt_gpu_detach(card, held);
             if (is_written)
-                flyt_kept_change(card->kept, NULL, NULL);
+                flyt_kept_change(card->kept, NULL);
         }
     }
     count_all(held, migration);

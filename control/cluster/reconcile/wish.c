@@ -102,7 +102,7 @@ static void withdraw(struct flyt_vm *vm)
     if (vm->held->state == FLYT_ALLOCATION_ACTIVE) {
         flyt_event_add(vm->cluster, "allocation.blocked", "manager", vm->held->id_text, NULL, NULL,
                        "VM %s has no document any more: running programs go on, new ones are not let in", vm->key);
-        flyt_held_set_state(vm->held, FLYT_ALLOCATION_BLOCKED); /* a write that fails at once may take it away */
+        flyt_held_set_state(vm->held, FLYT_ALLOCATION_BLOCKED);
     }
     flyt_vm_tell(vm, "the VM's document was deleted");
 }

@@ -88,11 +88,11 @@ struct world {
     cJSON *gpus, *documents, *history, *refused; /* by uuid; by the VM's address; "id revision content" that was
                                                     written; id -> the last revision that a node refused */
     struct flyt_kept *queue, *busy;
+    struct flyt_kept_waits left; /* their documents are written no more */
     cJSON *snapshot;
     struct job *jobs;
     struct sd_event_source *timers[TIMERS];
     unsigned calls;
-    unsigned fail_one_in; /* 0: none fails at once */
 };
 
 extern struct world *the_world; /* what the program calls has no other way to it */
@@ -106,6 +106,8 @@ struct flyt_call *world_call_new(struct world *world, struct flyt_peer *peer, co
 
 /* Other work on the store's thread, none: false. */
 bool world_run_job(struct world *world);
+/* Who waits for a document that is written no more is told. */
+void world_tell_left(struct world *world);
 /* Of the write under way. */
 void world_end_write(struct world *world, bool may_fail);
 

@@ -1,11 +1,11 @@
 /* The store, and its thread: what control/cluster/io/keep.c is to the program. */
-#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include <cmocka.h>
 
@@ -14,18 +14,12 @@
 #include "control/store/store_ops.h"
 #include "rpc/base/error.h"
 
-struct waiter {
-    flyt_kept_done_fn done;
-    void *user;
-    struct waiter *next;
-};
-
 struct flyt_kept {
     char collection[32], id[64];
     cJSON *(*make)(void *object);
     void *object;
-    struct waiter *waiting, *writing; /* for the next write, for the one under way */
-    struct flyt_kept *next;           /* in the queue */
+    struct flyt_kept_waits waiting, writing; /* for the next write, for the one under way */
+    struct flyt_kept *next;                  /* in the queue */
     bool is_queued;
 };
 
@@ -47,20 +41,20 @@ struct flyt_kept *flyt_kept_new(struct flyt_keeper *keeper, const char *collecti
     snprintf(kept->id, sizeof kept->id, "%s", id);
     kept->make = make;
     kept->object = object;
+    STAILQ_INIT(&kept->waiting);
+    STAILQ_INIT(&kept->writing);
     return kept;
 }
 
-static void tell(struct waiter **list, enum flyt_store_result result)
+static void tell(struct flyt_kept_waits *waits, enum flyt_store_result result)
 {
-    struct waiter *told = *list;
+    struct flyt_kept_waits told = STAILQ_HEAD_INITIALIZER(told);
+    struct flyt_kept_wait *wait;
 
-    *list = NULL;
-    while (told) {
-        struct waiter *waiter = told;
-        told = waiter->next;
-        if (waiter->done)
-            waiter->done(waiter->user, result, result == FLYT_STORE_OK ? "" : "the disk is full");
-        free(waiter);
+    STAILQ_CONCAT(&told, waits);
+    while ((wait = STAILQ_FIRST(&told))) {
+        STAILQ_REMOVE_HEAD(&told, link);
+        wait->done(wait->user, result, result == FLYT_STORE_OK ? "" : "the disk is full");
     }
 }
 
@@ -78,40 +72,27 @@ struct flyt_kept *flyt_kept_free(struct flyt_kept *kept)
         cJSON_Delete(the_world->snapshot);
         the_world->snapshot = NULL;
     }
-    tell(&kept->writing, FLYT_STORE_UNAVAILABLE);
-    tell(&kept->waiting, FLYT_STORE_UNAVAILABLE);
+    STAILQ_CONCAT(&the_world->left, &kept->writing);
+    STAILQ_CONCAT(&the_world->left, &kept->waiting);
     free(kept);
     return NULL;
 }
 
-static void add_waiter(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
+void world_tell_left(struct world *world)
 {
-    struct waiter **end = &kept->waiting, *waiter = calloc(1, sizeof *waiter);
-
-    assert_non_null(waiter);
-    *waiter = (struct waiter){done, user, NULL};
-    while (*end)
-        end = &(*end)->next;
-    *end = waiter;
+    tell(&world->left, FLYT_STORE_UNAVAILABLE);
 }
 
-void flyt_kept_change(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
+void flyt_kept_change(struct flyt_kept *kept, struct flyt_kept_wait *wait)
 {
-    unsigned chance = done && the_world->fail_one_in ? world_random(the_world, the_world->fail_one_in) : UINT_MAX;
+    struct flyt_kept **last = &the_world->queue;
 
-    /* 0: no memory for who waits; 1: the store's thread has too much work. The document is written later all the same.
-     */
-    if (!chance)
-        done(user, FLYT_STORE_UNAVAILABLE, "no memory");
-    else
-        add_waiter(kept, done, user);
-    if (chance == 1 && the_world->busy != kept)
-        tell(&kept->waiting, FLYT_STORE_UNAVAILABLE);
+    if (wait)
+        STAILQ_INSERT_TAIL(&kept->waiting, wait, link);
     if (kept->is_queued)
         return;
     kept->is_queued = true;
     kept->next = NULL;
-    struct flyt_kept **last = &the_world->queue;
     while (*last)
         last = &(*last)->next;
     *last = kept;
@@ -194,8 +175,7 @@ bool world_store(struct world *world, bool may_fail)
         struct flyt_kept *kept = world->queue;
         world->queue = kept->next;
         kept->is_queued = false;
-        kept->writing = kept->waiting;
-        kept->waiting = NULL;
+        STAILQ_CONCAT(&kept->writing, &kept->waiting);
         world->busy = kept;
         world->snapshot = kept->make(kept->object);
         assert_non_null(world->snapshot);
@@ -204,11 +184,6 @@ bool world_store(struct world *world, bool may_fail)
     }
     world_assert_model(world);
     return true;
-}
-
-void world_strain(struct world *world, unsigned one_in)
-{
-    world->fail_one_in = one_in;
 }
 
 void world_refuse(struct world *world)

@@ -351,7 +351,6 @@ void world_restore(struct world *world)
 
 void world_settle(struct world *world)
 {
-    world->fail_one_in = 0;
     for (unsigned i = 0; i < WORLD_NODES; i++) {
         world_need(world, i, 0); /* a recorded size that a node refuses takes hold when its programs need no more */
         world_register(world, i, false);
@@ -422,6 +421,7 @@ struct world *world_new(uint64_t seed)
     cluster->is_leader = cluster->is_loaded = cluster->is_store_available = true;
     cluster->epoch = cluster->read_epoch = 1;
     TAILQ_INIT(&cluster->links);
+    STAILQ_INIT(&world->left);
     world->gpus = cJSON_CreateObject();
     world->documents = cJSON_CreateObject();
     world->history = cJSON_CreateObject();
@@ -508,6 +508,7 @@ static void forget(struct world *world)
     forget_table(&cluster->tenants, free_tenant);
     cJSON_Delete(cluster->migrations);
     cluster->migrations = NULL;
+    world_tell_left(world);
     while (world_run_job(world))
         ;
     for (unsigned i = 0; i < WORLD_NODES; i++)
