@@ -16,6 +16,7 @@
 #include "control/cluster/api/view.h"
 #include "control/cluster/api/vm.h"
 #include "control/cluster/io/event.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"

@@ -30,6 +30,7 @@ struct writing {
     char err[256];
     void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err);
     void *user;
+    struct flyt_kept_wait waits[]; /* of each document */
 };
 
 static void order_written(struct flyt_held *held);
@@ -73,8 +74,14 @@ void flyt_held_write(struct flyt_held *held,
                      void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err),
                      void *user)
 {
-    struct writing *writing = calloc(1, sizeof *writing);
+    struct flyt_card *cards[2 * FLYT_SLOTS_MAX];
+    unsigned count = 0;
 
+    for (unsigned i = 0; i < held->part_count; i++)
+        cards[count++] = held->parts[i].card;
+    for (unsigned i = 0; held->migration && i < held->part_count; i++)
+        cards[count++] = held->migration->others[i].card;
+    struct writing *writing = calloc(1, sizeof *writing + count * sizeof *writing->waits);
     if (!writing) {
         /* Who is in the middle of something is not looked at from here: the next second's look finds it. */
         note_write(held,
@@ -86,19 +93,14 @@ void flyt_held_write(struct flyt_held *held,
     *writing = (struct writing){.cluster = held->cluster,
                                 .id = held->id,
                                 .revision = held->revision,
+                                .left = count,
                                 .result = FLYT_STORE_OK,
                                 .done = done,
                                 .user = user};
-    struct flyt_card *cards[2 * FLYT_SLOTS_MAX];
-    unsigned count = 0;
-    for (unsigned i = 0; i < held->part_count; i++)
-        cards[count++] = held->parts[i].card;
-    for (unsigned i = 0; held->migration && i < held->part_count; i++)
-        cards[count++] = held->migration->others[i].card;
-    writing->left = count + 1;
-    for (unsigned i = 0; i < count; i++)
-        flyt_kept_change(cards[i]->kept, part_written, writing);
-    part_written(writing, FLYT_STORE_OK, "");
+    for (unsigned i = 0; i < count; i++) {
+        writing->waits[i] = (struct flyt_kept_wait){.done = part_written, .user = writing};
+        flyt_kept_change(cards[i]->kept, &writing->waits[i]);
+    }
 }
 
 struct flyt_order_waiter {

@@ -5,6 +5,7 @@
 #include "control/base/peer.h"
 
 struct flyt_cluster;
+struct flyt_held;
 
 enum { FLYT_SAVINGS_SHOWN = 100 /* that are over */ };
 
@@ -30,5 +31,9 @@ struct flyt_saving {
     flyt_saving_use use;           /* what the node said last; outcome.text is `reason` */
     char reason[512];
 };
+
+/* Under way, by id or of an allocation; NULL: none. */
+struct flyt_saving *flyt_saving_find(struct flyt_cluster *cluster, uint64_t id);
+struct flyt_saving *flyt_saving_of(const struct flyt_held *held);
 
 #endif

@@ -59,5 +59,7 @@ void flyt_vm_set_reason(struct flyt_vm *vm, const char *reason);
 /* What placement is asked for a VM. */
 void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_request);
 void flyt_vm_free(struct flyt_vm *vm);
+/* The one document of a VM that counts, NULL: none or several. */
+struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip);
 
 #endif

@@ -10,6 +10,7 @@
 #include "control/base/size.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
@@ -35,7 +36,6 @@
 #include "control/cluster/reconcile/drain.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/resize.h"
-#include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/error.h"
@@ -81,7 +81,7 @@ static void forget(struct flyt_held *held, bool is_written)
             continue;
         flyt_gpu_detach(card, held);
         if (is_written)
-            flyt_kept_change(card->kept, NULL, NULL);
+            flyt_kept_change(card->kept, NULL);
     }
     flyt_held_free(held);
 }

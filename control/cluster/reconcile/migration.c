@@ -10,6 +10,7 @@
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/migration_document.h"
@@ -25,7 +26,6 @@
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/resize.h"
-#include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
 
@@ -69,7 +69,7 @@ static void let_go(struct flyt_held *held, struct flyt_migration *migration, boo
         if (card && !is_part_of(held, card)) {
             flyt_gpu_detach(card, held);
             if (is_written)
-                flyt_kept_change(card->kept, NULL, NULL);
+                flyt_kept_change(card->kept, NULL);
         }
     }
     count_all(held, migration);

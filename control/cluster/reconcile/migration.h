@@ -16,9 +16,9 @@
  * a higher revision again. Nothing of what has been ordered is recorded: what is next follows from the documents and
  * from where both nodes say that they stand (flyt_migration_next).
  *
- * migration.c: the way of one in a node; migration_nodes.c: between nodes; migration_begin.c: whether;
- * migration_choose.c: where to; migration_view.c: what is shown and told; model/migration_rules.h: what nodes' words
- * mean; io/migration_document.h: in the store.
+ * migration.c: the way of one in a node; migration_nodes.c: between nodes; migration_begin.c: what operators call;
+ * migration_choose.c: whether and where to; migration_view.c: what is shown and told; model/migration_rules.h: what
+ * nodes' words mean; io/migration_document.h: in the store.
  */
 #ifndef FLYT_CLUSTER_RECONCILE_MIGRATION_H
 #define FLYT_CLUSTER_RECONCILE_MIGRATION_H
@@ -80,9 +80,6 @@ void flyt_migration_remove_strays(struct flyt_node *node, u_quad_t *ids, u_int c
  */
 flyt_status flyt_migration_choose(struct flyt_held *held, const struct flyt_migration_wish *wish,
                                   struct flyt_part *ret_others, struct flyt_error *err);
-/* The same, of the GPUs alone: neither the allocation's state nor quotas are looked at. */
-flyt_status flyt_migration_choose_gpus(const struct flyt_held *held, const struct flyt_migration_wish *wish,
-                                       struct flyt_part *ret_others, struct flyt_error *err);
 /* Whether what programs have goes encrypted to this node, which is not theirs. */
 bool flyt_migration_is_encrypted(const struct flyt_held *held, const struct flyt_node *node);
 /* As in the view "migrations". */

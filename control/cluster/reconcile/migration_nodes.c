@@ -12,6 +12,7 @@
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
@@ -20,7 +21,6 @@
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/part.h"
 #include "control/cluster/reconcile/migration.h"
-#include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
 

@@ -8,6 +8,7 @@
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
@@ -327,7 +328,7 @@ static void bring_up(struct flyt_node *node, struct flyt_link *link)
     node->is_fenced = node->is_known_lost = false;
     node->last_heard_ms = flyt_clock_ms();
     node->last_seen_ms = flyt_wall_ms();
-    flyt_kept_change(node->kept, NULL, NULL);
+    flyt_kept_change(node->kept, NULL);
     if (!was_up)
         flyt_event_add(cluster, "node.up", "manager", node->key, NULL, NULL, "node %s registered from %s with %u GPUs",
                        node->key, link->address, node->place.gpu_count);
@@ -491,7 +492,7 @@ static void set_lost(struct flyt_node *node, const char *cause)
     flyt_warn("node %s is lost: %s", node->key, cause);
     flyt_event_add(node->cluster, "node.lost", "manager", node->key, NULL, NULL, "%s; its allocations stay bound to it",
                    cause);
-    flyt_kept_change(node->kept, NULL, NULL);
+    flyt_kept_change(node->kept, NULL);
 }
 
 void flyt_node_unlinked(struct flyt_node *node, const char *cause)
@@ -532,7 +533,7 @@ static void fence(struct flyt_node *node, const char *who, const char *why)
     }
     flyt_node_free_sessions(node);
     flyt_event_add(cluster, "node.fenced", who, node->key, NULL, NULL, "%s; %u allocations freed", why, count);
-    flyt_kept_change(node->kept, NULL, NULL);
+    flyt_kept_change(node->kept, NULL);
 }
 
 void flyt_node_tick(struct flyt_cluster *cluster)
@@ -554,6 +555,7 @@ void flyt_node_tick(struct flyt_cluster *cluster)
 }
 
 struct fencing {
+    struct flyt_kept_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
 };
@@ -598,8 +600,9 @@ void flyt_serve_node_fence(struct flyt_call *call, void *data)
             flyt_call_fail(call);
             return;
         }
-        *fencing = (struct fencing){call, cluster};
+        *fencing = (struct fencing){.call = call, .cluster = cluster};
         fence(node, flyt_call_who(call, who), "an operator confirmed that it is dead");
-        flyt_kept_change(node->kept, fence_written, fencing);
+        fencing->wait = (struct flyt_kept_wait){.done = fence_written, .user = fencing};
+        flyt_kept_change(node->kept, &fencing->wait);
     }
 }

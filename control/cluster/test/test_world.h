@@ -63,8 +63,6 @@ void world_need(struct world *world, unsigned node, unsigned sms);
 void world_disconnect(struct world *world, unsigned node);
 /* It registers, if it is not; claims: the first GPU of the other node is said to be its own. */
 void world_register(struct world *world, unsigned node, bool claims);
-/* From now on until world_settle, one write in so many fails before whoever asks for it goes on, or two; 1: each. */
-void world_strain(struct world *world, unsigned one_in);
 /* All writes that wait fail. */
 void world_refuse(struct world *world);
 /* Another manager leads, from a store that was restored: it has no allocation. No node is connected to it yet. */
