@@ -33,6 +33,7 @@
 #include "control/node/ops/migration_switch.h"
 #include "control/node/ops/ops.h"
 #include "control/node/ops/receive.h"
+#include "control/node/ops/receive_restart.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/restore.h"
 #include "control/node/ops/send.h"
@@ -112,7 +113,7 @@ static void forget_departed(struct flyt_node_allocation *allocation, bool is_fin
 
 /* Orders last: who waits for its end is answered when the file does not have it. */
 static flyt_node_allocation_end_fn *const allocation_ends[] = {
-    flyt_node_migration_forget, drop_share, remove_images, forget_departed, flyt_node_order_end, NULL};
+    flyt_node_operations_forget, drop_share, remove_images, forget_departed, flyt_node_order_end, NULL};
 
 /* ---- start ---- */
 
@@ -262,7 +263,6 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
         node->hooks = *hooks;
     node->allocation_ends = allocation_ends;
     node->session_ops = &flyt_node_sessions;
-    node->operations = flyt_node_operations;
     int status = flyt_node_ops_new(node);
     if (!status)
         status = flyt_node_attach_new(node);

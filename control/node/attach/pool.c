@@ -63,8 +63,8 @@ static unsigned starts_max(const struct flyt_node *node)
  * as servers that may still come back would leave no room for one more. */
 static bool is_known(const struct flyt_node_allocation *allocation)
 {
-    return flyt_node_allocation_is_complete(allocation) && !flyt_node_migration_holds(allocation) &&
-           !flyt_node_receive_holds(allocation) && !flyt_node_allocation_is_replaced(allocation) &&
+    return flyt_node_allocation_is_complete(allocation) && !flyt_node_operations_hold(allocation) &&
+           !flyt_node_allocation_is_replaced(allocation) &&
            (!allocation->now.sessions_max || !flyt_node_allocation_absent(allocation) ||
             flyt_node_allocation_sessions(allocation) < allocation->now.sessions_max);
 }
@@ -212,7 +212,7 @@ static void refuse_late(struct flyt_node *node, const struct flyt_node_allocatio
     const struct flyt_node_gpu *gpu = flyt_node_waiting_gpu(allocation);
     char sentence[512] = "programs of before the node manager's restart may still come back: try again";
 
-    if (flyt_node_migration_holds(allocation) || flyt_node_receive_holds(allocation))
+    if (flyt_node_operations_hold(allocation))
         snprintf(sentence, sizeof sentence, "the programs of this VM are being moved: try again");
     else if (is_known(allocation))
         snprintf(sentence, sizeof sentence, "no server process became ready in time%s%.400s",

@@ -118,7 +118,6 @@ struct flyt_node {
     struct flyt_node_vm_devices *vm_devices;       /* whose files are made and removed (vm_device.h); NULL: none yet */
     struct flyt_node_libraries *libraries;         /* of NVIDIA's, that there are (libraries.h) */
     struct flyt_node_allocation *allocations;
-    bool (*const *operations)(const struct flyt_node_allocation *allocation); /* what is under way (ops/operation.h) */
     struct flyt_node_ops *ops;                           /* what operations have of the node (ops/ops.h) */
     struct flyt_node_attach *attach;                     /* where programs come in (attach/attach.h) */
     const struct flyt_node_session_ops *session_ops;     /* what operations know of sessions (server.h) */

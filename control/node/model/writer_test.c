@@ -374,7 +374,7 @@ static void test_images_stay_though_the_time_is_over_meanwhile(void **state)
     struct test_program program;
 
     begin_to_keep(test, &program);
-    test->node.ops->checkpoints->started_ms -= LONG_AGO_MS;
+    test->node.ops->operations[FLYT_NODE_OPERATION_CHECKPOINT]->started_ms -= LONG_AGO_MS;
     hold_disk(false);
     test_saving_until(test, FLYT_SAVING_DONE);
     test_saving_images_are(test, 1);
@@ -431,7 +431,7 @@ static void test_the_allocation_goes_before_programs_are_awaited(void **state)
 
 static bool is_stopping(struct test_node *test, void *unused)
 {
-    return test_migration_of(test)->phase >= FLYT_MIGRATION_STOPPING;
+    return test_migration_of(test)->op.phase >= FLYT_MIGRATION_STOPPING;
 }
 
 /* What is to be is written while the programs run: they are told to stop when the disk has it. */
@@ -445,7 +445,7 @@ static void test_programs_run_while_it_is_written_ahead(void **state)
     test_migration_start(test, 1);
     test_node_until(test, is_disk_asked, NULL, "the disk is asked");
     test_node_run(test, 300);
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_COPYING);
+    assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_COPYING);
     test_program_say(test, &program, "read 1", "4711");
     hold_disk(false);
     test_node_until(test, is_stopping, NULL, "it goes on");
@@ -469,7 +469,7 @@ static void begin_to_commit(struct test_node *test, struct test_program *program
     test_program_say(test, program, "mute 0", "0");
     test_migration_until_stage(test, FLYT_NODE_MOVE_LOADED);
     test_node_run(test, 300);
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_STOPPING);
+    assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_STOPPING);
     assert_int_equal(test_migration_allocation(test)->now.revision, 1);
 }
 
@@ -553,7 +553,7 @@ static void test_a_switch_waits_for_the_disk(void **state)
     test_node_until(test, is_disk_asked, NULL, "the disk is asked");
     test_node_run(test, 300);
     assert_false(is_switched(test, &first));
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_ARRIVED);
+    assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_ARRIVED);
     flyt_node_send_switch(test_migration_of(test), note_switched, &second);
     assert_int_equal(second, FLYT_STATUS_UNAVAILABLE);
     hold_disk(false);

@@ -11,6 +11,7 @@
 
 #include "control/node/host/machine.h"
 #include "control/node/ops/replace.h"
+#include "control/node/state/receive_record.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -27,7 +28,7 @@ static struct flyt_node_arrival *arrival_of(struct flyt_node_session_load *sessi
 
 static void wake(struct flyt_node_session_load *session_load)
 {
-    flyt_node_receive_wake(arrival_of(session_load)->receive);
+    flyt_node_operation_wake(&arrival_of(session_load)->receive->op);
 }
 
 static void close_all(struct flyt_node_arrival *arrival)
@@ -82,9 +83,22 @@ static void on_loaded(struct flyt_node_session_load *session_load, const struct 
     const struct flyt_node_arrival *arrival = arrival_of(session_load);
 
     flyt_info("session %016" PRIx64 ": has arrived, vm=%s program=%s gpu=%u server_pid=%d extents=%u bytes=%" PRIu64,
-              session_load->its.session_id, arrival->receive->vm_ip, session_load->its.program,
+              session_load->its.session_id, arrival->receive->op.vm_ip, session_load->its.program,
               session_load->target->gpu->index, (int)session_load->target->pid, session_load->session->extents.count,
               session_load->session->extents.bytes);
+}
+
+/* Its session goes on here, which a restart is to know. */
+static void note_moved(struct flyt_node_receive *receive, uint64_t session_id)
+{
+    receive->moved_count++;
+    if (!receive->record)
+        return;
+    if (flyt_node_receive_record_note(receive->record, session_id))
+        flyt_warn("migration %016" PRIx64 ": that session %016" PRIx64 " goes on is not kept: no memory",
+                  receive->op.id, session_id);
+    else if (!receive->unsaved_ms)
+        receive->unsaved_ms = flyt_clock_ms();
 }
 
 static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_node_server *server)
@@ -92,15 +106,15 @@ static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_
     struct flyt_node_receive *receive = arrival_of(session_load)->receive;
     char id[20];
 
-    flyt_node_receive_moved(receive, session_load->its.session_id);
+    note_moved(receive, session_load->its.session_id);
     receive->memory_bytes += server->extents.bytes;
     receive->standstill_us = (flyt_clock_ns() - receive->switch_ns) / 1000;
     server->node->sessions_moved++;
     snprintf(id, sizeof id, "%016" PRIx64, session_load->its.session_id);
-    flyt_info("session %s: goes on here, vm=%s program=%s gpu=%u server_pid=%d", id, receive->vm_ip,
+    flyt_info("session %s: goes on here, vm=%s program=%s gpu=%u server_pid=%d", id, receive->op.vm_ip,
               session_load->its.program, server->gpu->index, (int)server->pid);
     flyt_node_tell(server->node, "session.arrived", id, "program %s of VM %s, from another node",
-                   session_load->its.program, receive->vm_ip);
+                   session_load->its.program, receive->op.vm_ip);
     flyt_node_changed(server->node);
 }
 
@@ -112,7 +126,7 @@ static void on_failed(struct flyt_node_session_load *session_load, enum flyt_nod
 
     close_all(arrival);
     flyt_warn("session %016" PRIx64 ": does not go on here, vm=%s program=%s: %s", session_load->its.session_id,
-              receive->vm_ip, session_load->its.program, sentence);
+              receive->op.vm_ip, session_load->its.program, sentence);
     if (how == FLYT_NODE_SESSION_LOAD_ENDED) {
         arrival->is_told = true;
     } else if (receive->is_switched) {
@@ -123,7 +137,7 @@ static void on_failed(struct flyt_node_session_load *session_load, enum flyt_nod
         snprintf(receive->last_failure, sizeof receive->last_failure, "program %.100s: %.390s",
                  session_load->its.program, sentence);
     } else {
-        flyt_node_receive_fail(receive, status, "program %.100s: %.390s", session_load->its.program, sentence);
+        flyt_node_operation_fail(&receive->op, status, "program %.100s: %.390s", session_load->its.program, sentence);
     }
     wake(session_load);
 }
@@ -201,7 +215,7 @@ static struct flyt_node_arrival *begin(struct flyt_node_receive *receive,
     for (unsigned i = 0; i < 1 + FLYT_MIGRATION_STREAMS_MAX; i++)
         arrival->fds[i] = -1;
     arrival->receive = receive;
-    flyt_node_session_load_init(&arrival->session_load, receive->node, &ops, &all);
+    flyt_node_session_load_init(&arrival->session_load, receive->op.node, &ops, &all);
     arrival->session_load.is_running = true;
     explicit_bzero(all.token, sizeof all.token);
     return arrival;
@@ -247,24 +261,25 @@ static flyt_handshake_status find_place(struct flyt_node_receive *receive,
                                         const flyt_handshake_args *args, struct flyt_node_arrival **ret_arrival,
                                         struct flyt_error *err)
 {
-    const struct flyt_node_allocation *allocation = flyt_node_allocation_find(receive->node, receive->allocation_id);
+    const struct flyt_node_allocation *allocation =
+        flyt_node_allocation_find(receive->op.node, receive->op.allocation_id);
     unsigned count;
 
-    if (receive->is_failing || flyt_node_receive_has_ended(receive) || !allocation) {
-        flyt_error_set(err, -ECANCELED, "the migration has failed here: %.400s", receive->text);
+    if (flyt_node_receive_is_failing(receive) || flyt_node_operation_has_ended(&receive->op) || !allocation) {
+        flyt_error_set(err, -ECANCELED, "the migration has failed here: %.400s", receive->op.text);
         return FLYT_HANDSHAKE_DENIED;
     }
     if (receive->is_switched || receive->switching.done) {
         flyt_error_set(err, -EALREADY, "the VM's programs have arrived already");
         return FLYT_HANDSHAKE_DENIED;
     }
-    if (credentials->allocation_id != receive->allocation_id || !credentials->session_id ||
+    if (credentials->allocation_id != receive->op.allocation_id || !credentials->session_id ||
         args->token.token_len != FLYT_TOKEN_BYTES) {
         flyt_error_set(err, -EINVAL, "the migration is another allocation's, or the session has no id or no token");
         return FLYT_HANDSHAKE_DENIED;
     }
-    if (flyt_node_server_find(receive->node, credentials->session_id) ||
-        flyt_node_replace_find(receive->node, credentials->session_id)) {
+    if (flyt_node_server_find(receive->op.node, credentials->session_id) ||
+        flyt_node_replace_find(receive->op.node, credentials->session_id)) {
         flyt_error_set(err, -EEXIST, "the session is on this node already");
         return FLYT_HANDSHAKE_DENIED;
     }
@@ -273,7 +288,7 @@ static flyt_handshake_status find_place(struct flyt_node_receive *receive,
         flyt_node_arrival_drop(arrival, "its node begins again");
         arrival = NULL;
     }
-    if (!arrival && count >= receive->node->settings->vm_sessions_max) {
+    if (!arrival && count >= receive->op.node->settings->vm_sessions_max) {
         flyt_error_set(err, -EBUSY, "%u programs of the VM arrive already", count);
         return FLYT_HANDSHAKE_BUSY;
     }
@@ -343,7 +358,7 @@ flyt_handshake_status flyt_node_arrival_connect(struct flyt_node *node, int fd,
     }
     arrival->fds[credentials.stream] = fd;
     flyt_ticket_channel_key(receive->secret, answer->challenge, answer->record_hash, arrival->keys[credentials.stream]);
-    flyt_node_receive_wake(receive);
+    flyt_node_operation_wake(&receive->op);
     return FLYT_HANDSHAKE_OK;
 }
 
@@ -381,7 +396,7 @@ static void forget(struct flyt_node_arrival *arrival, const char *sentence)
     struct flyt_node_receive *receive = arrival->receive;
 
     flyt_warn("session %016" PRIx64 ": does not arrive, vm=%s program=%s: %s", arrival->session_load.its.session_id,
-              receive->vm_ip, arrival->session_load.its.program, sentence);
+              receive->op.vm_ip, arrival->session_load.its.program, sentence);
     snprintf(receive->last_failure, sizeof receive->last_failure, "program %.100s: %.390s",
              arrival->session_load.its.program, sentence);
     flyt_node_arrival_drop(arrival, sentence);
@@ -409,7 +424,7 @@ void flyt_node_arrival_advance(struct flyt_node_arrival *arrival)
 
     /* After SWITCH all of it is here: a server that came back says so within the time of any message. */
     const uint64_t load_ms =
-        arrival->receive->is_switched ? FLYT_NODE_SESSION_LOAD_PREPARE_MS : arrival->receive->timeout_s * 1000ull;
+        arrival->receive->is_switched ? FLYT_NODE_SESSION_LOAD_PREPARE_MS : arrival->receive->op.timeout_s * 1000ull;
 
     if (session_load->stage == FLYT_NODE_SESSION_LOAD_NEW)
         gather(arrival);
@@ -435,4 +450,23 @@ struct flyt_node_arrival *flyt_node_arrival_free(struct flyt_node_arrival *arriv
     flyt_node_session_load_fini(&arrival->session_load);
     free(arrival);
     return NULL;
+}
+
+const struct flyt_node_arrival *flyt_node_arrival_find(const struct flyt_node_receive *receive, uint64_t session_id)
+{
+    const struct flyt_node_arrival *arrival = receive->arrivals;
+
+    while (arrival && arrival->session_load.its.session_id != session_id)
+        arrival = arrival->next;
+    return arrival;
+}
+
+unsigned flyt_node_arrivals_at(const struct flyt_node_receive *receive, enum flyt_node_session_load_stage first,
+                               enum flyt_node_session_load_stage last)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        count += arrival->session_load.stage >= first && arrival->session_load.stage <= last;
+    return count;
 }

@@ -44,6 +44,11 @@ int flyt_node_arrival_return(struct flyt_node_receive *receive, struct flyt_node
 void flyt_node_arrival_advance(struct flyt_node_arrival *arrival);
 /* Nothing of it is to go on here: its connections are closed, its server is ended. */
 void flyt_node_arrival_drop(struct flyt_node_arrival *arrival, const char *reason);
+/* The session's last attempt: earlier ones, whose servers may not have ended, say nothing. NULL: there is none. */
+const struct flyt_node_arrival *flyt_node_arrival_find(const struct flyt_node_receive *receive, uint64_t session_id);
+/* How many are at one of these stages. */
+unsigned flyt_node_arrivals_at(const struct flyt_node_receive *receive, enum flyt_node_session_load_stage first,
+                               enum flyt_node_session_load_stage last);
 /* Out of its receive's list. */
 struct flyt_node_arrival *flyt_node_arrival_free(struct flyt_node_arrival *arrival);
 

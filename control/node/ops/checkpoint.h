@@ -30,11 +30,9 @@
 #include "control.h"
 #include "control/node/model/allocation.h"
 #include "control/node/model/writer.h"
-#include "cpu/image/file.h"
-#include "cpu/image/flusher.h"
+#include "control/node/ops/operation.h"
 #include "rpc/base/error.h"
 #include "rpc/base/tally.h"
-#include "rpc/transport/manager_link.h"
 
 enum {
     FLYT_NODE_CHECKPOINT_ROUNDS = 10,
@@ -49,15 +47,10 @@ enum {
 
 struct flyt_node_image_publish;
 struct flyt_node_image_open;
-struct flyt_node_server;
-struct flyt_node_saving;
+struct flyt_node_session_save;
 
 struct flyt_node_checkpoint {
-    struct flyt_node_checkpoint *next; /* in node->ops->checkpoints, the last one first */
-    struct flyt_node *node;
-    struct flyt_node_allocation *allocation; /* NULL: it has ended, or its allocation has */
-    uint64_t id;
-    char vm_ip[FLYT_NAME_BYTES_MAX + 1];
+    struct flyt_node_operation op; /* first */
     char folder[FLYT_NAME_BYTES_MAX + 1];
     struct flyt_tally *left; /* threads that are left in the folder's disk (disk.h); NULL: it has ended */
     bool leaves_running;
@@ -69,37 +62,24 @@ struct flyt_node_checkpoint {
     struct flyt_node_commit commit;          /* that its images stay, and which sessions are in them */
     bool is_kept;                            /* that is written */
     uint32_t packing;
-    unsigned stop_ms, timeout_s;
-    flyt_saving_phase phase;
-    flyt_status status; /* of one that is to fail, or has; else OK */
-    char text[512];
-    sd_event_source *timer;
-    struct flyt_node_saving *savings;
-    uint64_t started_ms, ended_ms;
-    bool is_told;        /* its end, to the cluster manager */
+    unsigned stop_ms;
+    struct flyt_node_session_save *session_saves;
     flyt_saving_use use; /* of one that has ended; no text */
 };
 
 /* An order. OK: it has begun, or is known by its id; else why not, in *err. */
 flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkpoint_args *args,
                                  struct flyt_error *err);
-/* One of this id, also one that has ended and is remembered (remembered.h); NULL: none. */
-struct flyt_node_checkpoint *flyt_node_checkpoint_find(const struct flyt_node *node, uint64_t id);
-/* The one of this allocation that is under way; NULL: none. */
-struct flyt_node_checkpoint *flyt_node_checkpoint_of(const struct flyt_node_allocation *allocation);
+/* As of operations (operation.h). */
+static inline struct flyt_node_checkpoint *flyt_node_checkpoint_find(const struct flyt_node *node, uint64_t id)
+{
+    return (struct flyt_node_checkpoint *)flyt_node_operation_find(node, FLYT_NODE_OPERATION_CHECKPOINT, id);
+}
 /* How far it is. The text of the outcome is the checkpoint's. */
 void flyt_node_checkpoint_use(const struct flyt_node_checkpoint *checkpoint, flyt_saving_use *ret_use);
 /* The same, for an answer to the cluster manager: of one that has ended it was told then. */
 void flyt_node_checkpoint_tell(struct flyt_node_checkpoint *checkpoint, flyt_saving_use *ret_use);
 /* At the node manager's end: what is not through has not been. */
 void flyt_node_checkpoints_fini(struct flyt_node *node);
-
-/* ---- what happens ---- */
-
-/* The server's link was lost and is there again: before the commit it goes on by itself, and the checkpoint fails;
- * after it, its session is in the image, and it is ended. */
-void flyt_node_checkpoint_link_lost(struct flyt_node_server *server);
-/* The allocation is to end, with its sessions: its checkpoint fails, where it still can. */
-void flyt_node_checkpoint_drop(struct flyt_node_allocation *allocation, const char *reason);
 
 #endif

@@ -299,7 +299,7 @@ static void test_a_disk_that_does_not_answer(void **state)
             test_saving_has_memory(test, programs, 2);
         assert_int_equal(test_saving_use(test).phase, FLYT_SAVING_STOPPING);
         test_node_until(test, is_none_there, NULL, "no image");
-        flyt_node_checkpoint_drop(flyt_node_checkpoint_find(&test->node, test_saving.last_id)->allocation,
+        flyt_node_operations_drop(flyt_node_checkpoint_find(&test->node, test_saving.last_id)->op.allocation,
                                   "enough of it");
         test_saving_failed(test, FLYT_STATUS_CONFLICT, "enough of it");
         assert_int_equal(flyt_fault_set(NULL), 0);
@@ -327,7 +327,7 @@ static void test_a_disk_that_does_not_open(void **state)
         test_saving_has_memory(test, programs, 2);
         assert_int_equal(test_saving_use(test).phase, FLYT_SAVING_PREPARING);
         if (i < 2) {
-            flyt_node_checkpoint_drop(flyt_node_checkpoint_find(&test->node, test_saving.last_id)->allocation,
+            flyt_node_operations_drop(flyt_node_checkpoint_find(&test->node, test_saving.last_id)->op.allocation,
                                       "enough of it");
             test_saving_failed(test, FLYT_STATUS_CONFLICT, "enough of it");
         } else {
@@ -625,7 +625,7 @@ static void test_what_is_remembered(void **state)
         struct flyt_node_checkpoint *checkpoint = flyt_node_checkpoint_find(&test->node, test_saving.last_id);
         flyt_node_checkpoint_tell(checkpoint, &use); /* not its end */
         test_saving_failed(test, FLYT_STATUS_UNAVAILABLE, "node.checkpoint.open");
-        assert_false(checkpoint->is_told);
+        assert_false(checkpoint->op.is_told);
         if (i != 1)
             flyt_node_checkpoint_tell(checkpoint, &use);
     }

@@ -331,7 +331,8 @@ static bool has_opened(struct test_node *test, void *unused)
 
 static void drop_last(struct test_node *test)
 {
-    flyt_node_checkpoint_drop(flyt_node_checkpoint_find(&test->node, test_saving.last_id)->allocation, "enough of it");
+    flyt_node_operations_drop(flyt_node_checkpoint_find(&test->node, test_saving.last_id)->op.allocation,
+                              "enough of it");
     test_saving_failed(test, FLYT_STATUS_CONFLICT, "enough of it");
 }
 

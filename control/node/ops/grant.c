@@ -77,7 +77,7 @@ int flyt_node_grant_create(struct flyt_node *node, flyt_allocation *wanted,
 void flyt_node_grant_end(struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
     if (!allocation->is_removed || allocation->session_count || allocation->stayed_count ||
-        flyt_node_allocation_absent(allocation) || flyt_node_operation_is(allocation, FLYT_NODE_OPERATION_RECEIVE))
+        flyt_node_allocation_absent(allocation) || flyt_node_operation_of(allocation, FLYT_NODE_OPERATION_RECEIVE))
         return;
     flyt_info("allocation %016" PRIx64 ": gone, vm=%s", (uint64_t)allocation->now.id, allocation->now.vm_ip);
     bool is_awaited = allocation->removal != NULL;

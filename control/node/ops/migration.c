@@ -10,44 +10,18 @@
 #include "control/node/link/server.h"
 #include "control/node/link/starts.h"
 #include "control/node/model/writer.h"
-#include "control/node/ops/migration_state.h"
 #include "control/node/ops/migration_switch.h"
 #include "control/node/ops/ops.h"
 #include "control/node/ops/send.h"
-#include "control/node/state/remembered.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
-enum { TICK_MS = 100, HASTE_MS = 2000 };
+enum { HASTE_MS = 2000 };
 
-bool flyt_node_migration_has_ended(const struct flyt_node_migration *migration)
+static struct flyt_node_migration *of(const struct flyt_node_operation *operation)
 {
-    return migration->phase == FLYT_MIGRATION_DONE || migration->phase == FLYT_MIGRATION_FAILED;
-}
-
-struct flyt_node_migration *flyt_node_migration_find(const struct flyt_node *node, uint64_t id)
-{
-    struct flyt_node_migration *migration = node->ops->migrations;
-
-    while (migration && migration->id != id)
-        migration = migration->next;
-    return migration;
-}
-
-static void arm(struct flyt_node_migration *migration, uint64_t ms)
-{
-    sd_event_source_set_time_relative(migration->timer, ms * 1000);
-    sd_event_source_set_enabled(migration->timer, SD_EVENT_ONESHOT);
-}
-
-void flyt_node_migration_set_phase(struct flyt_node_migration *migration, flyt_migration_phase phase)
-{
-    if (migration->phase == phase)
-        return;
-    migration->phase = phase;
-    migration->has_changed = true;
-    flyt_node_changed(migration->node);
+    return (struct flyt_node_migration *)operation;
 }
 
 /* ---- figures ---- */
@@ -101,20 +75,19 @@ static void measure(struct flyt_node_migration *migration, uint64_t now_ms)
     migration->second_bytes = bytes;
 }
 
-void flyt_node_migration_use(const struct flyt_node_migration *migration, flyt_migration_use *ret_use)
+static void use(const struct flyt_node_operation *operation, flyt_migration_use *ret_use)
 {
-    bool has_ended = flyt_node_migration_has_ended(migration);
+    const struct flyt_node_migration *migration = of(operation);
 
     *ret_use = migration->use;
-    if (!has_ended)
+    if (!flyt_node_operation_has_ended(&migration->op))
         for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
             add_move(move, ret_use);
-    ret_use->id = migration->id;
-    ret_use->allocation_id = migration->allocation_id;
-    ret_use->phase = migration->phase;
-    ret_use->outcome = (flyt_outcome){has_ended ? migration->status : FLYT_STATUS_OK,
-                                      has_ended ? (char *)migration->text : (char *)""};
-    ret_use->elapsed_ms = (has_ended ? migration->ended_ms : flyt_clock_ms()) - migration->started_ms;
+    ret_use->id = migration->op.id;
+    ret_use->allocation_id = migration->op.allocation_id;
+    ret_use->phase = migration->op.phase;
+    ret_use->outcome = flyt_node_operation_outcome(&migration->op);
+    ret_use->elapsed_ms = flyt_node_operation_elapsed_ms(&migration->op);
 }
 
 /* ---- moves ---- */
@@ -133,11 +106,11 @@ static bool add_session(struct flyt_node_migration *migration, struct flyt_node_
 /* All that the allocation has: those that are about to end take no part. */
 static bool add_sessions(struct flyt_node_migration *migration)
 {
-    struct flyt_node *node = migration->node;
+    struct flyt_node *node = migration->op.node;
     bool is_good = true;
 
     for (struct flyt_node_server *server = node->servers; server && is_good; server = server->next)
-        if (server->allocation == migration->allocation && server->state == FLYT_NODE_SERVER_SERVING)
+        if (server->allocation == migration->op.allocation && server->state == FLYT_NODE_SERVER_SERVING)
             is_good = add_session(migration, server);
     return is_good;
 }
@@ -146,12 +119,11 @@ void flyt_node_migration_join(struct flyt_node_server *server)
 {
     struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
 
-    if (!migration || migration->is_failing || migration->phase > FLYT_MIGRATION_COPYING || migration->pause_until_ms)
+    if (!migration || migration->is_failing || migration->op.phase > FLYT_MIGRATION_COPYING ||
+        migration->pause_until_ms)
         return; /* a new try begins with all that there are by then */
-    if (!add_session(migration, server)) {
-        migration->status = FLYT_STATUS_UNAVAILABLE;
-        snprintf(migration->text, sizeof migration->text, "the node has no memory");
-    }
+    if (!add_session(migration, server))
+        flyt_node_operation_fail(&migration->op, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
     flyt_node_migration_wake(migration);
 }
 
@@ -163,18 +135,17 @@ void flyt_node_migration_leave(const struct flyt_node_server *server)
         migration->ended_count++;
 }
 
-bool flyt_node_migration_holds(const struct flyt_node_allocation *allocation)
+static bool holds(const struct flyt_node_operation *operation)
 {
-    const struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
-
-    return migration && migration->phase >= FLYT_MIGRATION_STOPPING && !migration->is_failing;
+    return operation->phase >= FLYT_MIGRATION_STOPPING && !of(operation)->is_failing;
 }
 
 bool flyt_node_migration_is_hasty(const struct flyt_node *node)
 {
     uint64_t now_ms = flyt_clock_ms();
 
-    for (const struct flyt_node_migration *migration = node->ops->migrations; migration; migration = migration->next) {
+    for (const struct flyt_node_migration *migration = flyt_node_migration_first(node); migration;
+         migration = flyt_node_migration_next(migration)) {
         bool is_brief = migration->kind == FLYT_MANAGER_LINK_MOVE_GIVE; /* nothing is copied between PREPARE and STOP */
         for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
             if (move->stage >= (is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
@@ -188,7 +159,8 @@ unsigned flyt_node_migration_wants(const struct flyt_node *node, const struct fl
 {
     unsigned count = 0;
 
-    for (const struct flyt_node_migration *migration = node->ops->migrations; migration; migration = migration->next)
+    for (const struct flyt_node_migration *migration = flyt_node_migration_first(node); migration;
+         migration = flyt_node_migration_next(migration))
         for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
             count += move->stage <= FLYT_NODE_MOVE_BEGUN && !migration->sending &&
                      !strcmp(migration->wanted.slots.slots_val[0].gpu_uuid, gpu->uuid);
@@ -205,8 +177,9 @@ static bool is_any_at(const struct flyt_node_migration *migration, enum flyt_nod
 
 void flyt_node_migration_fill(struct flyt_node *node)
 {
-    for (struct flyt_node_migration *migration = node->ops->migrations; migration; migration = migration->next) {
-        if (flyt_node_migration_has_ended(migration) || migration->sending)
+    for (struct flyt_node_migration *migration = flyt_node_migration_first(node); migration;
+         migration = flyt_node_migration_next(migration)) {
+        if (flyt_node_operation_has_ended(&migration->op) || migration->sending)
             continue;
         const struct flyt_node_gpu *gpu =
             flyt_node_gpus_find(&node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid);
@@ -255,52 +228,38 @@ static bool are_all_ready(const struct flyt_node_migration *migration)
 
 static void tell_end(struct flyt_node_migration *migration)
 {
-    struct flyt_node *node = migration->node;
+    struct flyt_node *node = migration->op.node;
     const flyt_migration_use *use = &migration->use;
-    bool is_done = migration->phase == FLYT_MIGRATION_DONE;
-    const char *mark = *migration->text ? "; " : "";
+    bool is_done = migration->op.phase == FLYT_MIGRATION_DONE;
+    const char *mark = *migration->op.text ? "; " : "";
 
     if (is_done)
         flyt_info("migration %016" PRIx64 ": done, vm=%s programs=%u ended=%u standstill_us=%" PRIu64
                   " copied_bytes=%" PRIu64 " last_bytes=%" PRIu64 " rounds=%u elapsed_ms=%" PRIu64,
-                  migration->id, migration->vm_ip, use->session_count, migration->ended_count,
+                  migration->op.id, migration->op.vm_ip, use->session_count, migration->ended_count,
                   (uint64_t)use->standstill_us, (uint64_t)use->copied_bytes, (uint64_t)use->last_bytes, use->round,
                   (uint64_t)use->elapsed_ms);
     else
-        flyt_warn("migration %016" PRIx64 ": failed, vm=%s: %s", migration->id, migration->vm_ip, migration->text);
+        flyt_warn("migration %016" PRIx64 ": failed, vm=%s: %s", migration->op.id, migration->op.vm_ip,
+                  migration->op.text);
     if (is_done && migration->sending)
-        flyt_node_tell(node, "migration.left", migration->vm_ip,
+        flyt_node_tell(node, "migration.left", migration->op.vm_ip,
                        "%u programs of VM %s have left: they go on at another node (%" PRIu64
                        " bytes were copied in %u rounds, of these %" PRIu64 " while they stood still)%s%s",
-                       use->session_count, migration->vm_ip, (uint64_t)use->copied_bytes, use->round,
-                       (uint64_t)use->last_bytes, mark, migration->text);
+                       use->session_count, migration->op.vm_ip, (uint64_t)use->copied_bytes, use->round,
+                       (uint64_t)use->last_bytes, mark, migration->op.text);
     else if (is_done)
-        flyt_node_tell(node, "migration.done", migration->vm_ip,
-                       "%u programs of VM %s go on at other server processes: they stood still for %" PRIu64
-                       " us, copied %" PRIu64 " bytes in %u rounds, of these %" PRIu64
-                       " while they stood still, in %" PRIu64 " ms%s%s",
-                       use->session_count, migration->vm_ip, (uint64_t)use->standstill_us, (uint64_t)use->copied_bytes,
-                       use->round, (uint64_t)use->last_bytes, (uint64_t)use->elapsed_ms, mark, migration->text);
+        flyt_node_tell(
+            node, "migration.done", migration->op.vm_ip,
+            "%u programs of VM %s go on at other server processes: they stood still for %" PRIu64 " us, copied %" PRIu64
+            " bytes in %u rounds, of these %" PRIu64 " while they stood still, in %" PRIu64 " ms%s%s",
+            use->session_count, migration->op.vm_ip, (uint64_t)use->standstill_us, (uint64_t)use->copied_bytes,
+            use->round, (uint64_t)use->last_bytes, (uint64_t)use->elapsed_ms, mark, migration->op.text);
     else
-        flyt_node_tell(node, "migration.failed", migration->vm_ip,
+        flyt_node_tell(node, "migration.failed", migration->op.vm_ip,
                        "the programs of VM %s go on where they were: %s (after %" PRIu64 " ms, %" PRIu64
                        " bytes were copied)",
-                       migration->vm_ip, migration->text, (uint64_t)use->elapsed_ms, (uint64_t)use->copied_bytes);
-}
-
-static void forget_old(struct flyt_node *node)
-{
-    struct flyt_node_migration **link = &node->ops->migrations, *migration;
-    struct flyt_node_remembered so_far = {0};
-
-    while ((migration = *link)) {
-        if (!flyt_node_migration_has_ended(migration) || flyt_node_remember(&so_far, migration->is_told)) {
-            link = &migration->next;
-            continue;
-        }
-        *link = migration->next;
-        free(migration);
-    }
+                       migration->op.vm_ip, migration->op.text, (uint64_t)use->elapsed_ms, (uint64_t)use->copied_bytes);
 }
 
 /* Nothing of it is left but what is told of it. */
@@ -308,8 +267,8 @@ static void release(struct flyt_node_migration *migration)
 {
     struct flyt_node_move *move;
 
-    flyt_node_commit_forget(migration->node, &migration->commit);
-    migration->timer = sd_event_source_disable_unref(migration->timer);
+    flyt_node_operation_stop(&migration->op);
+    flyt_node_commit_forget(migration->op.node, &migration->commit);
     while ((move = migration->moves)) {
         migration->moves = move->next;
         flyt_node_move_free(move);
@@ -328,22 +287,20 @@ void flyt_node_migration_dismiss(struct flyt_node_migration *migration)
 
 static void finish(struct flyt_node_migration *migration, flyt_migration_phase phase)
 {
-    struct flyt_node *node = migration->node;
-    flyt_migration_use use;
+    struct flyt_node *node = migration->op.node;
+    struct flyt_node_allocation *allocation = migration->op.allocation;
+    flyt_migration_use so_far;
 
     if (phase == FLYT_MIGRATION_DONE && migration->ended_count)
-        snprintf(migration->text, sizeof migration->text, "%u of its programs ended meanwhile", migration->ended_count);
-    flyt_node_migration_use(migration, &use);
-    migration->use = use;
-    migration->ended_ms = flyt_clock_ms();
-    migration->use.elapsed_ms = migration->ended_ms - migration->started_ms;
+        snprintf(migration->op.text, sizeof migration->op.text, "%u of its programs ended meanwhile",
+                 migration->ended_count);
+    use(&migration->op, &so_far);
+    migration->use = so_far;
     migration->use.bytes_per_s = migration->use.left_bytes = 0;
     migration->use.outcome = (flyt_outcome){0};
-    if (migration->allocation)
+    if (allocation)
         flyt_node_switch_release(migration);
-    struct flyt_node_allocation *allocation = migration->allocation;
-    migration->allocation = NULL;
-    flyt_node_migration_set_phase(migration, phase);
+    flyt_node_operation_end(&migration->op, phase);
     node->migrations_ended++;
     node->migrations_done += phase == FLYT_MIGRATION_DONE;
     if (phase == FLYT_MIGRATION_DONE && node->observe && !migration->is_found)
@@ -352,25 +309,23 @@ static void finish(struct flyt_node_migration *migration, flyt_migration_phase p
     release(migration);
     if (allocation)
         flyt_node_groups_look(node, allocation);
-    forget_old(node);
+    flyt_node_operations_forget_old(node, FLYT_NODE_OPERATION_MIGRATION);
     flyt_node_raise(node,
                     FLYT_NODE_EVENT_SERVERS); /* programs that waited for its end, and other servers that may start */
 }
 
-void flyt_node_migration_drop(struct flyt_node_allocation *allocation, const char *reason)
+static void drop(struct flyt_node_operation *operation, const char *reason)
 {
-    struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
+    struct flyt_node_migration *migration = of(operation);
 
-    if (!migration)
-        return;
     if (migration->sending && migration->is_committed) {
         flyt_node_send_end(migration);
         return;
     }
     if (!migration->is_failing) {
         migration->is_failing = true;
-        migration->status = FLYT_STATUS_CONFLICT;
-        snprintf(migration->text, sizeof migration->text, "%s", reason);
+        migration->op.status = FLYT_STATUS_OK; /* that is why, whatever was wrong before */
+        flyt_node_operation_fail(operation, FLYT_STATUS_CONFLICT, "%s", reason);
     }
     /* Whatever its sessions are: they end. */
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
@@ -383,16 +338,12 @@ void flyt_node_migration_drop(struct flyt_node_allocation *allocation, const cha
     flyt_node_migration_wake(migration);
 }
 
-void flyt_node_migration_forget(struct flyt_node_allocation *allocation, bool is_final)
+static void forget(struct flyt_node_operation *operation)
 {
-    struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
+    struct flyt_node_migration *migration = of(operation);
 
-    if (!migration)
-        return;
-    flyt_node_migration_drop(allocation, "the allocation was removed");
-    flyt_node_commit_forget(migration->node, &migration->commit);
+    flyt_node_commit_forget(operation->node, &migration->commit);
     migration->writing = FLYT_NODE_MIGRATION_SETTLED;
-    migration->allocation = NULL;
 }
 
 /* ---- failing ---- */
@@ -414,17 +365,17 @@ static void begin_anew(struct flyt_node_migration *migration)
             flyt_node_move_cancel(move);
         move->outcome = 0;
     }
-    flyt_node_commit_forget(migration->node, &migration->commit);
+    flyt_node_commit_forget(migration->op.node, &migration->commit);
     migration->writing = FLYT_NODE_MIGRATION_UNWRITTEN;
     migration->pause_until_ms = flyt_clock_ms() + FLYT_NODE_MIGRATION_PAUSE_MS;
-    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_PREPARING);
-    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS); /* programs that waited */
+    flyt_node_operation_set_phase(&migration->op, FLYT_MIGRATION_PREPARING);
+    flyt_node_raise(migration->op.node, FLYT_NODE_EVENT_SERVERS); /* programs that waited */
 }
 
 static void try_again(struct flyt_node_migration *migration, const struct flyt_node_move *failed)
 {
-    flyt_info("migration %016" PRIx64 ": tried again, vm=%s program=%s tries=%u: %s", migration->id, migration->vm_ip,
-              failed->program, migration->tries, failed->sentence);
+    flyt_info("migration %016" PRIx64 ": tried again, vm=%s program=%s tries=%u: %s", migration->op.id,
+              migration->op.vm_ip, failed->program, migration->tries, failed->sentence);
     migration->tries++;
     begin_anew(migration);
 }
@@ -432,8 +383,8 @@ static void try_again(struct flyt_node_migration *migration, const struct flyt_n
 /* Once: a VM's programs are on the same GPUs, so that what one's cannot reach the others' cannot. */
 static void go_by_host(struct flyt_node_migration *migration, const struct flyt_node_move *failed)
 {
-    flyt_info("migration %016" PRIx64 ": goes through host memory, vm=%s program=%s: %s", migration->id,
-              migration->vm_ip, failed->program, failed->sentence);
+    flyt_info("migration %016" PRIx64 ": goes through host memory, vm=%s program=%s: %s", migration->op.id,
+              migration->op.vm_ip, failed->program, failed->sentence);
     migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
     begin_anew(migration);
 }
@@ -450,7 +401,7 @@ static void roll_back(struct flyt_node_migration *migration)
             flyt_node_move_return(move);
         move->outcome = 0;
     }
-    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS);
+    flyt_node_raise(migration->op.node, FLYT_NODE_EVENT_SERVERS);
 }
 
 /* One target failed when others' sessions had gone on. */
@@ -464,8 +415,8 @@ static void lose(struct flyt_node_migration *migration, struct flyt_node_move *m
              move->sentence);
     move->outcome = 0;
     migration->lost_count++;
-    flyt_node_tell(migration->node, "migration.session_lost", migration->vm_ip, "program %s of VM %s: %s",
-                   move->program, migration->vm_ip, reason);
+    flyt_node_tell(migration->op.node, "migration.session_lost", migration->op.vm_ip, "program %s of VM %s: %s",
+                   move->program, migration->op.vm_ip, reason);
     if (move->stage != FLYT_NODE_MOVE_OVER)
         flyt_node_move_lose(move, reason);
 }
@@ -480,8 +431,6 @@ static bool has_any_failed(const struct flyt_node_migration *migration)
 
 static void see_to_failures(struct flyt_node_migration *migration)
 {
-    char text[512];
-
     if (migration->sending && migration->is_committed)
         flyt_node_send_forgive(migration);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
@@ -496,13 +445,13 @@ static void see_to_failures(struct flyt_node_migration *migration)
             move->outcome = 0;
             continue;
         }
-        if (move->may_try_again && !migration->is_committed && migration->phase != FLYT_MIGRATION_ARRIVED &&
-            migration->tries < FLYT_NODE_MIGRATION_TRIES && migration->status == FLYT_STATUS_OK) {
+        if (move->may_try_again && !migration->is_committed && migration->op.phase != FLYT_MIGRATION_ARRIVED &&
+            migration->tries < FLYT_NODE_MIGRATION_TRIES && migration->op.status == FLYT_STATUS_OK) {
             try_again(migration, move);
             return;
         }
         if (move->outcome == -ENOLINK && move->kind == FLYT_MANAGER_LINK_MOVE_MIRROR && !migration->is_committed &&
-            migration->status == FLYT_STATUS_OK) {
+            migration->op.status == FLYT_STATUS_OK) {
             go_by_host(migration, move);
             return;
         }
@@ -510,21 +459,19 @@ static void see_to_failures(struct flyt_node_migration *migration)
             lose(migration, move);
             continue;
         }
-        snprintf(text, sizeof text, "program %.100s of VM %.60s: %.300s", move->program, migration->vm_ip,
-                 move->sentence);
-        flyt_node_migration_note_failure(migration, status_of(move->outcome), text);
+        flyt_node_operation_fail(&migration->op, status_of(move->outcome), "program %.100s of VM %.60s: %.300s",
+                                 move->program, migration->op.vm_ip, move->sentence);
     }
-    if (migration->status != FLYT_STATUS_OK && !migration->is_failing)
+    if (migration->op.status != FLYT_STATUS_OK && !migration->is_failing)
         roll_back(migration);
 }
 
 int flyt_node_migration_cancel(struct flyt_node_migration *migration, const char *reason)
 {
-    if (flyt_node_migration_has_ended(migration) || migration->is_committed || migration->is_failing ||
+    if (flyt_node_operation_has_ended(&migration->op) || migration->is_committed || migration->is_failing ||
         migration->writing == FLYT_NODE_MIGRATION_COMMITTING)
         return -EALREADY;
-    flyt_node_migration_note_failure(migration, FLYT_STATUS_CONFLICT, reason);
-    flyt_node_migration_wake(migration);
+    flyt_node_operation_fail(&migration->op, FLYT_STATUS_CONFLICT, "%s", reason);
     return 0;
 }
 
@@ -550,7 +497,7 @@ static bool is_written_ahead(struct flyt_node_migration *migration)
 
 static void stop_all(struct flyt_node_migration *migration)
 {
-    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_STOPPING);
+    flyt_node_operation_set_phase(&migration->op, FLYT_MIGRATION_STOPPING);
     migration->stop_ms = flyt_clock_ms();
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_stop(move, (uint64_t)migration->bounds.stop_ms * 1000);
@@ -574,7 +521,7 @@ static void let_go(struct flyt_node_migration *migration)
         return;
     if (!migration->whole_ms)
         migration->whole_ms = now_ms;
-    if (!are_all_whole && !migration->is_let_go && now_ms - migration->whole_ms < migration->node->ops->whole_ms)
+    if (!are_all_whole && !migration->is_let_go && now_ms - migration->whole_ms < migration->op.node->ops->whole_ms)
         return;
     migration->is_let_go = true;
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
@@ -591,15 +538,15 @@ static void on_committed(void *user, int status)
     flyt_node_migration_wake(migration);
     if (status || migration->is_failing) {
         flyt_node_switch_unwrite(migration);
-        flyt_node_save_soon(migration->node);
-        flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
+        flyt_node_save_soon(migration->op.node);
+        flyt_node_operation_fail(&migration->op, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
         return;
     }
     flyt_node_switch_commit(migration);
-    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_SWITCHING);
+    flyt_node_operation_set_phase(&migration->op, FLYT_MIGRATION_SWITCHING);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_leave(move);
-    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS);
+    flyt_node_raise(migration->op.node, FLYT_NODE_EVENT_SERVERS);
 }
 
 static void commit(struct flyt_node_migration *migration)
@@ -608,19 +555,19 @@ static void commit(struct flyt_node_migration *migration)
 
     int status = flyt_node_switch_write(migration, on_committed, &err);
     if (status)
-        flyt_node_migration_note_failure(migration, status == -EBUSY ? FLYT_STATUS_IN_USE : FLYT_STATUS_UNAVAILABLE,
-                                         err.text);
+        flyt_node_operation_fail(&migration->op, status == -EBUSY ? FLYT_STATUS_IN_USE : FLYT_STATUS_UNAVAILABLE, "%s",
+                                 err.text);
     else
         migration->writing = FLYT_NODE_MIGRATION_COMMITTING;
 }
 
 static void look_at_phase(struct flyt_node_migration *migration)
 {
-    if (migration->phase == FLYT_MIGRATION_PREPARING && is_any_at(migration, FLYT_NODE_MOVE_COPYING))
-        flyt_node_migration_set_phase(migration, FLYT_MIGRATION_COPYING);
-    if (migration->phase <= FLYT_MIGRATION_COPYING && are_all_ready(migration) && is_written_ahead(migration))
+    if (migration->op.phase == FLYT_MIGRATION_PREPARING && is_any_at(migration, FLYT_NODE_MOVE_COPYING))
+        flyt_node_operation_set_phase(&migration->op, FLYT_MIGRATION_COPYING);
+    if (migration->op.phase <= FLYT_MIGRATION_COPYING && are_all_ready(migration) && is_written_ahead(migration))
         stop_all(migration);
-    if (migration->phase != FLYT_MIGRATION_STOPPING || !are_all(migration, FLYT_NODE_MOVE_LOADED))
+    if (migration->op.phase != FLYT_MIGRATION_STOPPING || !are_all(migration, FLYT_NODE_MOVE_LOADED))
         return;
     if (migration->sending)
         flyt_node_send_arrive(migration);
@@ -633,23 +580,20 @@ static void begin_again(struct flyt_node_migration *migration)
 {
     migration->pause_until_ms = 0;
     if (!add_sessions(migration))
-        flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
+        flyt_node_operation_fail(&migration->op, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
 }
 
-static void check_time(struct flyt_node_migration *migration, uint64_t now_ms)
+static void check_time(struct flyt_node_migration *migration)
 {
-    char text[128];
-
     if (flyt_node_send_is_late(migration))
-        flyt_node_migration_note_failure(migration, FLYT_STATUS_TIMEOUT,
-                                         "the cluster manager has not said in time that they may leave");
-    if (migration->is_committed || now_ms - migration->started_ms <= migration->bounds.timeout_s * 1000ull)
-        return;
-    snprintf(text, sizeof text, "it was not through after %u s", migration->bounds.timeout_s);
-    flyt_node_migration_note_failure(migration, FLYT_STATUS_TIMEOUT, text);
+        flyt_node_operation_fail(&migration->op, FLYT_STATUS_TIMEOUT,
+                                 "the cluster manager has not said in time that they may leave");
+    if (!migration->is_committed && flyt_node_operation_is_late(&migration->op))
+        flyt_node_operation_fail(&migration->op, FLYT_STATUS_TIMEOUT, "it was not through after %u s",
+                                 migration->op.timeout_s);
 }
 
-static void step(struct flyt_node_migration *migration)
+static void advance(struct flyt_node_migration *migration)
 {
     uint64_t now_ms = flyt_clock_ms();
 
@@ -658,7 +602,7 @@ static void step(struct flyt_node_migration *migration)
         begin_again(migration);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_advance(move);
-    check_time(migration, now_ms);
+    check_time(migration);
     measure(migration, now_ms);
     see_to_failures(migration);
     if (!migration->is_failing && !migration->pause_until_ms)
@@ -682,36 +626,37 @@ static bool is_settled(struct flyt_node_migration *migration)
     if (migration->writing == FLYT_NODE_MIGRATION_UNWRITTEN || migration->sending)
         return true;
     if (migration->writing < FLYT_NODE_MIGRATION_SETTLING) {
-        flyt_node_commit_forget(migration->node, &migration->commit);
+        flyt_node_commit_forget(migration->op.node, &migration->commit);
         migration->writing = FLYT_NODE_MIGRATION_SETTLING;
-        flyt_node_commit(migration->node, &migration->commit, on_settled, migration);
+        flyt_node_commit(migration->op.node, &migration->commit, on_settled, migration);
     }
     return migration->writing == FLYT_NODE_MIGRATION_SETTLED;
 }
 
 static bool may_end(const struct flyt_node_migration *migration)
 {
-    return migration->is_failing ||
-           (migration->phase == FLYT_MIGRATION_SWITCHING && (!migration->sending || migration->sending->is_taken_back));
+    return migration->is_failing || (migration->op.phase == FLYT_MIGRATION_SWITCHING &&
+                                     (!migration->sending || migration->sending->is_taken_back));
 }
 
-static int on_timer(sd_event_source *source, uint64_t usec, void *user)
+static void step(struct flyt_node_operation *operation)
 {
-    struct flyt_node_migration *migration = user;
+    struct flyt_node_migration *migration = of(operation);
 
-    arm(migration, TICK_MS);
     if (migration->writing == FLYT_NODE_MIGRATION_COMMITTING)
-        return 0;
-    step(migration);
+        return;
+    advance(migration);
     /* Warm servers that are wanted, or were taken. */
-    if (migration->phase <= FLYT_MIGRATION_COPYING && !migration->is_failing)
-        flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS);
-    if (!are_all_done(migration) || (migration->allocation && !flyt_node_switch_is_clear(migration)))
-        return 0;
+    if (operation->phase <= FLYT_MIGRATION_COPYING && !migration->is_failing)
+        flyt_node_raise(operation->node, FLYT_NODE_EVENT_SERVERS);
+    if (!are_all_done(migration) || (operation->allocation && !flyt_node_switch_is_clear(migration)))
+        return;
     if (may_end(migration) && is_settled(migration))
         finish(migration, migration->is_failing ? FLYT_MIGRATION_FAILED : FLYT_MIGRATION_DONE);
-    return 0;
 }
+
+static const struct flyt_node_operation_ops ops = {
+    .kind = FLYT_NODE_OPERATION_MIGRATION, .step = step, .drop = drop, .forget = forget, .holds = holds, .use = use};
 
 /* ---- beginning ---- */
 
@@ -739,30 +684,17 @@ struct flyt_node_migration *flyt_node_migration_new(struct flyt_node_allocation 
 
     if (!migration)
         return NULL;
-    *migration = (struct flyt_node_migration){.node = (struct flyt_node *)allocation->node,
-                                              .allocation = allocation,
-                                              .id = id,
-                                              .allocation_id = allocation->now.id,
-                                              .bounds = complete(wished),
-                                              .phase = FLYT_MIGRATION_PREPARING,
-                                              .tries = 1,
-                                              .has_changed = true,
-                                              .started_ms = flyt_clock_ms(),
-                                              .second_ms = flyt_clock_ms()};
-    snprintf(migration->vm_ip, sizeof migration->vm_ip, "%s", allocation->now.vm_ip);
+    flyt_node_operation_init(&migration->op, &ops, allocation->node, allocation, id);
+    migration->bounds = complete(wished);
+    migration->op.timeout_s = migration->bounds.timeout_s;
+    migration->tries = 1;
+    migration->second_ms = flyt_clock_ms();
     return migration;
 }
 
 int flyt_node_migration_begin(struct flyt_node_migration *migration, bool with_sessions)
 {
-    struct flyt_node *node = migration->node;
-
-    if (sd_event_add_time_relative(node->event, &migration->timer, CLOCK_MONOTONIC, 0, 1, on_timer, migration) < 0 ||
-        (with_sessions && !add_sessions(migration)))
-        return -ENOMEM;
-    migration->next = node->ops->migrations;
-    node->ops->migrations = migration;
-    return 0;
+    return with_sessions && !add_sessions(migration) ? -ENOMEM : flyt_node_operation_begin(&migration->op);
 }
 
 flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_args *args, struct flyt_error *err)
@@ -785,13 +717,13 @@ flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_a
         return FLYT_STATUS_UNAVAILABLE;
     }
     flyt_node_switch_hold(migration);
-    flyt_info("migration %016" PRIx64 ": begins, vm=%s programs=%u %s", migration->id, migration->vm_ip,
+    flyt_info("migration %016" PRIx64 ": begins, vm=%s programs=%u %s", migration->op.id, migration->op.vm_ip,
               allocation->session_count,
               migration->kind == FLYT_MANAGER_LINK_MOVE_GIVE     ? "on the same GPU"
               : migration->kind == FLYT_MANAGER_LINK_MOVE_MIRROR ? "to another GPU"
                                                                  : "to another GPU, through host memory");
-    flyt_node_tell(node, "migration.started", migration->vm_ip, "%u programs of VM %s move to GPU %s",
-                   allocation->session_count, migration->vm_ip, migration->wanted.slots.slots_val[0].gpu_uuid);
+    flyt_node_tell(node, "migration.started", migration->op.vm_ip, "%u programs of VM %s move to GPU %s",
+                   allocation->session_count, migration->op.vm_ip, migration->wanted.slots.slots_val[0].gpu_uuid);
     flyt_node_changed(node);
     flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS);
     return FLYT_STATUS_OK;
@@ -801,8 +733,8 @@ void flyt_node_migrations_fini(struct flyt_node *node)
 {
     struct flyt_node_migration *migration;
 
-    while ((migration = node->ops->migrations)) {
-        node->ops->migrations = migration->next;
+    while ((migration = flyt_node_migration_first(node))) {
+        flyt_node_operation_remove(&migration->op);
         flyt_node_migration_dismiss(migration);
     }
 }

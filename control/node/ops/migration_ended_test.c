@@ -71,7 +71,7 @@ static void the_others_move(struct test_node *test, struct test_program *program
     }
     assert_int_equal(kill(pid, SIGKILL), 0);
     test_migration_until(test, FLYT_MIGRATION_DONE);
-    flyt_node_migration_use(test_migration_of(test), &use);
+    flyt_node_operation_use(&test_migration_of(test)->op, &use);
     assert_int_equal(use.session_count, MOVED);
     assert_int_equal(test_migration_of(test)->tries, 1);
     assert_int_equal(test_migration_of(test)->ended_count, 1);
@@ -147,7 +147,7 @@ static void test_the_only_one(void **state)
         test_program_say(test, &program, NULL, "gone");
         assert_int_equal(kill(pid, SIGKILL), 0);
         test_migration_until(test, FLYT_MIGRATION_DONE);
-        flyt_node_migration_use(test_migration_of(test), &use);
+        flyt_node_operation_use(&test_migration_of(test)->op, &use);
         assert_int_equal(use.session_count, 0);
         assert_int_equal(test_migration_of(test)->ended_count, 1);
         close(program.fd);

@@ -48,9 +48,9 @@ static void test_failures(void **state)
         test_node_make_fail(test, failures[i].node_points, failures[i].server_points);
         test_migration_start(test, 1);
         test_migration_until_failed(test, failures[i].words);
-        assert_int_equal(test_migration_of(test)->status, strstr(failures[i].words, "cannot be made")
-                                                              ? FLYT_STATUS_NO_CAPACITY
-                                                              : FLYT_STATUS_UNAVAILABLE);
+        assert_int_equal(test_migration_of(test)->op.status, strstr(failures[i].words, "cannot be made")
+                                                                 ? FLYT_STATUS_NO_CAPACITY
+                                                                 : FLYT_STATUS_UNAVAILABLE);
         test_node_make_fail(test, NULL, NULL);
         test_migration_stayed(test, programs, 2);
         test_node_leave(test, &test_one, programs, 2);
@@ -107,7 +107,7 @@ static void test_a_program_that_never_stops(void **state)
     test_program_say(test, &programs[0], "restless 100", "0");
     test_migration_start(test, 1);
     test_migration_until_failed(test, "its program does not stop");
-    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_TIMEOUT);
+    assert_int_equal(test_migration_of(test)->op.status, FLYT_STATUS_TIMEOUT);
     assert_int_equal(test_migration_of(test)->tries, FLYT_NODE_MIGRATION_TRIES);
     test_migration_stayed(test, programs, 2);
     test_node_leave(test, &test_one, programs, 2);
@@ -122,7 +122,7 @@ static void test_its_time_is_over(void **state)
     test_program_say(test, &program, "busy 1", "0");
     test_migration_start_within(test, 1, 1);
     test_migration_until_failed(test, "not through after 1 s");
-    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_TIMEOUT);
+    assert_int_equal(test_migration_of(test)->op.status, FLYT_STATUS_TIMEOUT);
     test_migration_stayed(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);
 }
@@ -145,7 +145,7 @@ static void cancel_in(struct test_node *test, enum flyt_node_move_stage stage, c
     struct flyt_node_migration *its = test_migration_of(test);
     assert_int_equal(flyt_node_migration_cancel(its, "an operator has ended the migration"), 0);
     test_migration_until_failed(test, "an operator");
-    assert_int_equal(its->status, FLYT_STATUS_CONFLICT);
+    assert_int_equal(its->op.status, FLYT_STATUS_CONFLICT);
     assert_int_equal(flyt_node_migration_cancel(its, "again"), -EALREADY);
     test_node_make_fail(test, NULL, NULL);
     test_migration_stayed(test, &program, 1);

@@ -70,7 +70,7 @@ static void test_memory_goes_through_the_host(void **state)
     test_migration_until(test, FLYT_MIGRATION_DONE);
     test_migration_is_only_on(test, 1);
     assert_int_equal(test_node_used_bytes(test, &test_one), 3 * 11 * MIB);
-    flyt_node_migration_use(test_migration_of(test), &use);
+    flyt_node_operation_use(&test_migration_of(test)->op, &use);
     assert_int_equal(use.session_count, 3);
     assert_int_equal(use.memory_bytes, 3 * 3 * 4096);
     assert_true(use.copied_bytes >= 3 * 3 * 2 * 4096);
@@ -99,7 +99,7 @@ static void test_an_older_server(void **state)
     test_node_until(test, moves_near, &programs[0], "its USE");
     test_migration_start(test, 1);
     test_migration_until_failed(test, "its server process is older than moving by way of the host's");
-    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_NOT_SUPPORTED);
+    assert_int_equal(test_migration_of(test)->op.status, FLYT_STATUS_NOT_SUPPORTED);
     test_migration_stayed(test, programs, 2);
     test_node_leave(test, &test_one, programs, 2);
 }

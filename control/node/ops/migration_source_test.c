@@ -30,7 +30,7 @@ static void test_a_source_dies_before_it_is_left(void **state)
     test_program_say(test, &programs[0], "die", "gone");
     close(programs[0].fd);
     test_migration_until(test, FLYT_MIGRATION_FAILED);
-    test_contains(test_migration_of(test)->text, "ended unexpectedly");
+    test_contains(test_migration_of(test)->op.text, "ended unexpectedly");
     /* It is as replaceable as ever. */
     test_node_come_back(test, &test_one, &programs[0]);
     test_program_say(test, &programs[0], "resumed", "1 1");
@@ -232,7 +232,7 @@ static void restart(struct test_node *test, struct test_program *programs, unsig
 {
     test_node_stop(test);
     test_node_start(test);
-    assert_null(test->node.ops->migrations);
+    assert_null(test->node.ops->operations[FLYT_NODE_OPERATION_MIGRATION]);
     for (unsigned i = 0; i < count; i++)
         test_node_until(test, is_served, &programs[i], "the server comes back");
 }

@@ -218,9 +218,9 @@ flyt_status flyt_node_switch_check(struct flyt_node *node, const flyt_order_migr
 void flyt_node_switch_hold(struct flyt_node_migration *migration)
 {
     for (unsigned i = 0; i < migration->wanted.slots.slots_len; i++) {
-        struct flyt_node_slot *slot = &migration->allocation->slots[i];
+        struct flyt_node_slot *slot = &migration->op.allocation->slots[i];
         const flyt_slot *wanted = &migration->wanted.slots.slots_val[i];
-        slot->held_gpu = flyt_node_gpus_find(&migration->node->gpus, wanted->gpu_uuid);
+        slot->held_gpu = flyt_node_gpus_find(&migration->op.node->gpus, wanted->gpu_uuid);
         flyt_node_slot_read_groups(wanted, slot->held);
     }
 }
@@ -268,12 +268,12 @@ static int try_limits(struct flyt_node_allocation *allocation, const flyt_alloca
 
 const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration)
 {
-    const struct flyt_node_allocation *allocation = migration->allocation;
+    const struct flyt_node_allocation *allocation = migration->op.allocation;
 
-    for (const struct flyt_node_server *session = migration->node->away; session; session = session->next)
+    for (const struct flyt_node_server *session = migration->op.node->away; session; session = session->next)
         if (session->allocation == allocation && !flyt_node_move_at(session))
             return session;
-    for (const struct flyt_node_server *server = migration->node->servers; server; server = server->next)
+    for (const struct flyt_node_server *server = migration->op.node->servers; server; server = server->next)
         if (server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING && !flyt_node_move_at(server))
             return server;
     return NULL;
@@ -281,17 +281,17 @@ const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_
 
 void flyt_node_switch_write_ahead(struct flyt_node_migration *migration, void (*done)(void *user, int status))
 {
-    struct flyt_node_allocation *allocation = migration->allocation;
+    struct flyt_node_allocation *allocation = migration->op.allocation;
 
     allocation->becoming = &migration->wanted;
-    flyt_node_commit_ahead(migration->node, &migration->commit, done, migration);
+    flyt_node_commit_ahead(migration->op.node, &migration->commit, done, migration);
     allocation->becoming = NULL;
 }
 
 int flyt_node_switch_write(struct flyt_node_migration *migration, void (*done)(void *user, int status),
                            struct flyt_error *err)
 {
-    struct flyt_node_allocation *allocation = migration->allocation;
+    struct flyt_node_allocation *allocation = migration->op.allocation;
 
     if (flyt_fault_point("node.migrate.commit") == FLYT_FAULT_ERROR)
         return flyt_error_set(err, -EIO, "a test lets it fail at node.migrate.commit");
@@ -304,13 +304,13 @@ int flyt_node_switch_write(struct flyt_node_migration *migration, void (*done)(v
     if (status)
         return status;
     allocation->becoming = &migration->wanted;
-    flyt_node_commit_at_once(migration->node, &migration->commit, done, migration);
+    flyt_node_commit_at_once(migration->op.node, &migration->commit, done, migration);
     return 0;
 }
 
 void flyt_node_switch_unwrite(struct flyt_node_migration *migration)
 {
-    struct flyt_node_allocation *allocation = migration->allocation;
+    struct flyt_node_allocation *allocation = migration->op.allocation;
 
     allocation->becoming = NULL;
     set_limits(allocation, &allocation->now, allocation->now.slots.slots_len, migration->wanted.revision);
@@ -318,7 +318,7 @@ void flyt_node_switch_unwrite(struct flyt_node_migration *migration)
 
 void flyt_node_switch_commit(struct flyt_node_migration *migration)
 {
-    struct flyt_node_allocation *allocation = migration->allocation;
+    struct flyt_node_allocation *allocation = migration->op.allocation;
     flyt_allocation before = allocation->now;
 
     allocation->becoming = NULL;
@@ -334,26 +334,26 @@ void flyt_node_switch_commit(struct flyt_node_migration *migration)
 
 void flyt_node_switch_undo(struct flyt_node_migration *migration)
 {
-    struct flyt_node_allocation *allocation = migration->allocation;
+    struct flyt_node_allocation *allocation = migration->op.allocation;
     flyt_allocation committed = allocation->now;
 
     allocation->now = migration->wanted;
     migration->wanted = committed;
     migration->is_committed = false;
     /* Until this is written a restart finds the programs where they are all the same. */
-    flyt_node_save_soon(migration->node);
+    flyt_node_save_soon(migration->op.node);
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         change_side(allocation, i, migration->groups_revision[i]);
     set_limits(allocation, &allocation->now, allocation->now.slots.slots_len, committed.revision);
     flyt_node_share_set(allocation);
-    flyt_node_changed(migration->node);
+    flyt_node_changed(migration->op.node);
 }
 
 bool flyt_node_switch_is_clear(const struct flyt_node_migration *migration)
 {
-    const struct flyt_node_allocation *allocation = migration->allocation;
+    const struct flyt_node_allocation *allocation = migration->op.allocation;
 
-    for (const struct flyt_node_server *server = migration->node->servers; server; server = server->next)
+    for (const struct flyt_node_server *server = migration->op.node->servers; server; server = server->next)
         for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
             if (server->allocation == allocation && server->state == FLYT_NODE_SERVER_ENDING && server->gpus[i] &&
                 server->gpus[i] == allocation->slots[i].held_gpu)
@@ -363,7 +363,7 @@ bool flyt_node_switch_is_clear(const struct flyt_node_migration *migration)
 
 void flyt_node_switch_release(struct flyt_node_migration *migration)
 {
-    struct flyt_node_allocation *allocation = migration->allocation;
+    struct flyt_node_allocation *allocation = migration->op.allocation;
 
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         struct flyt_node_slot *slot = &allocation->slots[i];
@@ -372,7 +372,7 @@ void flyt_node_switch_release(struct flyt_node_migration *migration)
         slot->held_gpu = NULL;
         memset(slot->held, 0, sizeof slot->held);
     }
-    flyt_node_changed(migration->node);
+    flyt_node_changed(migration->op.node);
 }
 
 /* ---- after a restart ---- */

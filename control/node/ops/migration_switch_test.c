@@ -350,7 +350,7 @@ static void go_on_unread(struct test_program *program, struct flyt_node_server *
 static bool has_moved_or_fails(struct test_node *test, void *unused)
 {
     return test->node.sessions_moved || is_failing(test, NULL) ||
-           flyt_node_migration_has_ended(test_migration_of(test));
+           flyt_node_operation_has_ended(&test_migration_of(test)->op);
 }
 
 /* That one goes on has been said, and not been read, when another one's target dies: it has gone on all the same. */

@@ -96,11 +96,11 @@ static void test_when_there_is_haste(void **state)
     struct flyt_node_ops ops = {0};
     struct flyt_node node = {.ops = &ops};
     struct flyt_node_move moves[2] = {{.next = &moves[1]}, {.stage = FLYT_NODE_MOVE_OVER}};
-    struct flyt_node_migration migration = {.node = &node, .moves = moves};
+    struct flyt_node_migration migration = {.op.node = &node, .moves = moves};
     const uint64_t late_ms = flyt_clock_ms() + 3600 * 1000; /* it has just begun, however late this is executed */
 
     assert_false(flyt_node_migration_is_hasty(&node));
-    node.ops->migrations = &migration;
+    node.ops->operations[FLYT_NODE_OPERATION_MIGRATION] = &migration.op;
     for (int is_brief = 0; is_brief < 2; is_brief++)
         for (unsigned stage = FLYT_NODE_MOVE_NEW; stage <= FLYT_NODE_MOVE_OVER; stage++) {
             unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
@@ -141,7 +141,7 @@ static void test_figures(void **state)
     test_migration_start(test, 1);
     assert_int_equal(test->node.migrations_ended, 0);
     test_migration_until(test, FLYT_MIGRATION_SWITCHING);
-    flyt_node_migration_use(test_migration_of(test), &use);
+    flyt_node_operation_use(&test_migration_of(test)->op, &use);
     assert_true(use.id == TEST_MIGRATION_ID && use.allocation_id == test_one.id);
     assert_int_equal(use.session_count, 1);
     assert_int_equal(use.round, 2);
@@ -158,7 +158,7 @@ static void test_figures(void **state)
     xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &args);
     test_program_say(test, &program, "go_on", "0");
     test_migration_until(test, FLYT_MIGRATION_DONE);
-    flyt_node_migration_use(test_migration_of(test), &use);
+    flyt_node_operation_use(&test_migration_of(test)->op, &use);
     assert_int_equal(use.session_count, 1);
     assert_int_equal(use.copied_bytes, 4 * 4096);
     assert_int_equal(use.memory_bytes, 2 * 4096);
@@ -194,7 +194,7 @@ static void test_memory_comes_and_goes_meanwhile(void **state)
         test_program_say(test, &programs[1], "extent 1 0 1048576", "0");
         test_program_say(test, &programs[1], "write 1 55", "0");
         test_node_run(test, 300);
-        assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_COPYING);
+        assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_COPYING);
         test_program_say(test, &programs[0], "write 1 44", "0");
         test_program_say(test, &programs[0], "busy 0", "0");
         test_program_say(test, &programs[1], "busy 0", "0");
@@ -243,7 +243,7 @@ static void test_many_extents(void **state)
         test_program_say(test, &program, "resumed", "400 400");
         test_program_say(test, &program, "read 400", "17");
         const flyt_migration_phase done = FLYT_MIGRATION_DONE;
-        while (test->node.ops->migrations->phase < done)
+        while (test->node.ops->operations[FLYT_NODE_OPERATION_MIGRATION]->phase < done)
             test_node_run(test, 20);
         test_migration_is_only_on(test, 1 - round);
         assert_int_equal(test_node_used_bytes(test, &test_one), 400 * 65536);
@@ -341,7 +341,7 @@ static void test_refusals(void **state)
     assert_int_equal(flyt_fault_set("node.migrate.accept:error"), 0);
     is_refused(test, 5, &wish, FLYT_STATUS_UNAVAILABLE, "node.migrate.accept");
     assert_int_equal(flyt_fault_set(NULL), 0);
-    assert_null(test->node.ops->migrations);
+    assert_null(test->node.ops->operations[FLYT_NODE_OPERATION_MIGRATION]);
     test_migration_is_only_on(test, 0);
     test_node_leave(test, &test_one, &program, 1);
 }
@@ -373,8 +373,8 @@ static void test_sessions_that_cannot(void **state)
     test_node_until(test, says_it_can, &programs[1], "it says that it can be moved");
     test_migration_start(test, 1);
     test_migration_until_failed(test, "a kernel of it allocates memory");
-    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_NOT_SUPPORTED);
-    test_contains(test_migration_of(test)->text, "program test_program of VM 10.0.0.1");
+    assert_int_equal(test_migration_of(test)->op.status, FLYT_STATUS_NOT_SUPPORTED);
+    test_contains(test_migration_of(test)->op.text, "program test_program of VM 10.0.0.1");
     /* One that waits for its client. */
     test_program_say(test, &programs[1], "replaceable 1", "0");
     test_program_say(test, &programs[1], "die", "gone");
@@ -416,7 +416,7 @@ static void test_one_at_a_time(void **state)
     test_migration_go_on(test, &program);
     test_migration_until(test, FLYT_MIGRATION_DONE);
     assert_int_equal(test_migration_order(test, TEST_MIGRATION_ID, &wish, &none, NULL), FLYT_STATUS_OK);
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_DONE);
     test_migration_is_only_on(test, 1);
     test_node_leave(test, &test_one, &program, 1);
 }
@@ -443,7 +443,7 @@ static void test_a_program_that_begins_waits(void **state)
     assert_true(sd_event_add_time_relative(test->event, &timer, CLOCK_MONOTONIC, 500000, 1, on_cancel,
                                            test_migration_of(test)) >= 0);
     programs[1] = test_node_enter(test, &test_one);
-    assert_int_not_equal(test_migration_of(test)->status, FLYT_STATUS_OK); /* not before */
+    assert_int_not_equal(test_migration_of(test)->op.status, FLYT_STATUS_OK); /* not before */
     assert_int_equal(test_node_server(test, &programs[1])->gpu->index, 0);
     test_migration_until_failed(test, "an operator");
     sd_event_source_disable_unref(timer);
@@ -496,14 +496,14 @@ static void test_what_is_remembered(void **state)
         wish.gpu = i % 2;
         wish.revision = 2 + i;
         assert_int_equal(test_migration_order(test, 1 + i, &wish, &none, NULL), FLYT_STATUS_OK);
-        while (!flyt_node_migration_has_ended(flyt_node_migration_find(&test->node, 1 + i)))
+        while (!flyt_node_operation_has_ended(&flyt_node_migration_find(&test->node, 1 + i)->op))
             assert_true(sd_event_run(test->event, 20000) >= 0);
-        flyt_node_migration_find(&test->node, 1 + i)->is_told = i != 1;
+        flyt_node_migration_find(&test->node, 1 + i)->op.is_told = i != 1;
     }
     for (unsigned i = 0; i < count; i++) {
         const struct flyt_node_migration *its = flyt_node_migration_find(&test->node, 1 + i);
         assert_int_equal(its != NULL, i >= 3 || i == 1);
-        assert_true(!its || its->phase == FLYT_MIGRATION_DONE);
+        assert_true(!its || its->op.phase == FLYT_MIGRATION_DONE);
     }
     flyt_node_metrics_refresh(test->node.metrics, &test->node);
     char *text = flyt_metrics_text(registry);

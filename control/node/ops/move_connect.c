@@ -36,7 +36,8 @@ static unsigned count_dials(const struct flyt_node *node)
 {
     unsigned count = 0;
 
-    for (const struct flyt_node_migration *migration = node->ops->migrations; migration; migration = migration->next)
+    for (const struct flyt_node_migration *migration = flyt_node_migration_first(node); migration;
+         migration = flyt_node_migration_next(migration))
         for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
             count += move->connections && !move->connections->again_ms ? move->connections->count : 0;
     return count;
@@ -88,8 +89,8 @@ static void describe(const struct flyt_node_move *move, unsigned stream, unsigne
                      flyt_handshake_args *args)
 {
     const struct flyt_node_server *source = move->source;
-    struct flyt_migrate_credentials its = {.migration_id = move->migration->id,
-                                           .allocation_id = move->migration->allocation_id,
+    struct flyt_migrate_credentials its = {.migration_id = move->migration->op.id,
+                                           .allocation_id = move->migration->op.allocation_id,
                                            .session_id = move->session_id,
                                            .stream = stream,
                                            .stream_count = move->migration->sending->stream_count,

@@ -10,7 +10,6 @@
 #include "control/node/memory/extent.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/migration.h"
-#include "control/node/ops/migration_state.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/send.h"
 #include "rpc/base/clock.h"
@@ -280,16 +279,13 @@ void flyt_node_move_source_hear_returned(struct flyt_node_server *server, const 
 static void fail_by_link(struct flyt_node_move *move)
 {
     struct flyt_node_migration *migration = move->migration;
-    char text[512];
 
     if (!migration->sending || !migration->is_committed) {
         flyt_node_move_fail(move, -EPIPE, "%s", FLYT_NODE_LINK_LOST_TEXT);
         return;
     }
-    snprintf(text, sizeof text, "program %.100s of VM %.60s had not left: %s", move->program, migration->vm_ip,
-             FLYT_NODE_LINK_LOST_TEXT);
-    flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, text);
-    flyt_node_migration_wake(migration);
+    flyt_node_operation_fail(&migration->op, FLYT_STATUS_UNAVAILABLE, "program %.100s of VM %.60s had not left: %s",
+                             move->program, migration->op.vm_ip, FLYT_NODE_LINK_LOST_TEXT);
 }
 
 const char *flyt_node_move_source_goes_on(struct flyt_node_move *move)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "control/node/link/link_dispatch.h"
-#include "control/node/ops/migration_state.h"
+#include "control/node/ops/migration.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 

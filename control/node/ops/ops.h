@@ -5,26 +5,21 @@
 #define FLYT_NODE_OPS_H
 
 #include "control/node/model/node.h"
+#include "control/node/ops/operation.h"
 
-struct flyt_node_migration;
-struct flyt_node_checkpoint;
-struct flyt_node_restore;
 struct flyt_node_image_publish;
 struct flyt_node_disk;
-struct flyt_node_receive;
 struct flyt_node_session_load;
 struct flyt_node_restore_check;
 struct flyt_node_stranger;
 
 struct flyt_node_ops {
-    struct flyt_node_migration *migrations;   /* under way, and the last ones that ended (migration.h) */
-    unsigned switch_ms;                       /* FLYT_NODE_MOVE_SWITCH_MS */
-    unsigned whole_ms;                        /* FLYT_NODE_MOVE_WHOLE_MS */
-    unsigned went_back_count;                 /* allocations that have gone back after a restart (migration_switch.h) */
-    struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
-    struct flyt_node_restore *restores;       /* likewise (restore.h) */
-    struct flyt_node_receive *receives;       /* likewise (receive.h) */
-    struct flyt_node_session_load *session_loads;   /* sessions of these two (session_load.h) */
+    /* By kind: under way, and the last ones that ended, the last one first (operation.h). */
+    struct flyt_node_operation *operations[FLYT_NODE_OPERATION_COUNT];
+    unsigned switch_ms;       /* FLYT_NODE_MOVE_SWITCH_MS */
+    unsigned whole_ms;        /* FLYT_NODE_MOVE_WHOLE_MS */
+    unsigned went_back_count; /* allocations that have gone back after a restart (migration_switch.h) */
+    struct flyt_node_session_load *session_loads;   /* sessions of restores and receives (session_load.h) */
     struct flyt_node_restore_check *restore_checks; /* images that are tried (restore_check.h) */
     unsigned restore_check_warm_ms;                 /* FLYT_NODE_RESTORE_CHECK_WARM_MS */
     struct flyt_node_image_publish *publishes; /* that have not ended, and those that are undone (image_publish.h) */

@@ -27,8 +27,10 @@
 #include "control/node/ops/move.h"
 #include "control/node/ops/ops.h"
 #include "control/node/ops/receive.h"
+#include "control/node/ops/receive_restart.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/send.h"
+#include "control/node/ops/session_save.h"
 #include "control/node/process/uids.h"
 #include "control/node/state/killed.h"
 #include "rpc/base/descriptors.h"
@@ -343,7 +345,7 @@ static const char *take_up(struct flyt_node_stranger *stranger, const struct fly
     if (!is_itself(server, stranger, rejoin))
         return "the session is there already";
     flyt_node_server_read_all(server);
-    flyt_node_checkpoint_link_lost(server);
+    flyt_node_session_save_link_lost(server);
     const char *reason = server->state == FLYT_NODE_SERVER_ENDING || !server->allocation
                              ? "the session is ending"
                              : flyt_node_move_link_lost(server, rejoin->left_move_id);

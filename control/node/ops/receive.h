@@ -38,14 +38,13 @@
 #include "control.h"
 #include "control/node/model/node.h"
 #include "control/node/model/writer.h"
+#include "control/node/ops/operation.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ticket.h"
 
 struct flyt_node_allocation;
 struct flyt_node_arrival;
 struct flyt_node_receive_record;
-struct flyt_node_server;
-struct flyt_manager_link_rejoin;
 
 enum {
     FLYT_NODE_RECEIVE_TIMEOUT_S = 3600,   /* until SWITCH, where nothing else is wished */
@@ -61,27 +60,19 @@ typedef void (*flyt_node_switched_fn)(void *user, const flyt_order_migration_res
 typedef void (*flyt_node_received_fn)(void *user, flyt_status status, const char *text);
 
 struct flyt_node_receive {
-    struct flyt_node_receive *next; /* in node->ops->receives, the last one first */
-    struct flyt_node *node;
-    uint64_t id, allocation_id;
-    char vm_ip[FLYT_NAME_BYTES_MAX + 1];
+    struct flyt_node_operation op; /* first */
     unsigned char secret[FLYT_MIGRATION_SECRET_BYTES];
-    unsigned timeout_s;
     bool is_encrypted; /* the other node's connections */
     struct {
         struct flyt_node_commit commit;
         flyt_node_received_fn done; /* NULL: it is answered */
         void *user;
-    } taking; /* that it was ordered, and the allocation */
-    flyt_migration_phase phase;
-    flyt_status status; /* of one that is to fail, or has; else OK */
-    char text[512];
+    } taking;                                /* that it was ordered, and the allocation */
     char last_failure[512];                  /* of a program that the other node may try again; may be empty */
     struct flyt_node_receive_record *record; /* NULL: it has ended */
     unsigned ahead_count;                    /* the state was written ahead for a SWITCH of so many programs */
-    bool is_switched, is_failing;
+    bool is_switched;
     bool is_restarted; /* by an earlier node manager, and switched: nothing is known of its programs */
-    sd_event_source *timer;
     struct flyt_node_arrival *arrivals;
     struct {
         flyt_node_switched_fn done; /* NULL: SWITCH has not come, or is answered */
@@ -92,16 +83,12 @@ struct flyt_node_receive {
         bool
             is_writing; /* that it has come, or that it has failed after all: nothing else happens until that is done */
     } switching;
-    uint64_t started_ms, arrived_ms, ended_ms, switch_ns; /* arrived_ms, switch_ns: 0: not yet */
-    uint64_t whole_ms;   /* since when one that could go on waits for the others; 0: none has yet */
-    bool is_let_go;      /* it was said that they go on: nothing takes them back any more */
-    uint64_t unsaved_ms; /* since then the state lacks who goes on here; 0: nobody */
+    uint64_t arrived_ms, switch_ns; /* 0: not (yet) */
+    uint64_t whole_ms;              /* since when one that could go on waits for the others; 0: none has yet */
+    bool is_let_go;                 /* it was said that they go on: nothing takes them back any more */
+    uint64_t unsaved_ms;            /* since then the state lacks who goes on here; 0: nobody */
     unsigned switched_count, moved_count, lost_count; /* programs */
     uint64_t memory_bytes, standstill_us;             /* of those that go on here */
-    /* The cluster manager. */
-    bool is_told, is_telling; /* the end was acknowledged; a report is on its way */
-    bool has_changed;         /* since the last report */
-    uint64_t told_ms;
 };
 
 /* ---- orders ---- */
@@ -110,11 +97,19 @@ struct flyt_node_receive {
  * by its id; else why not. */
 void flyt_node_receive(struct flyt_node *node, const flyt_order_receive_args *args, flyt_node_received_fn done,
                        void *user);
-/* One of this migration's id, also one that has ended and is remembered (remembered.h); NULL: none. */
-struct flyt_node_receive *flyt_node_receive_find(const struct flyt_node *node, uint64_t migration_id);
-/* The one of this allocation that is under way; NULL: none. */
-struct flyt_node_receive *flyt_node_receive_of(const struct flyt_node_allocation *allocation);
-bool flyt_node_receive_has_ended(const struct flyt_node_receive *receive);
+/* As of operations (operation.h). */
+static inline struct flyt_node_receive *flyt_node_receive_find(const struct flyt_node *node, uint64_t migration_id)
+{
+    return (struct flyt_node_receive *)flyt_node_operation_find(node, FLYT_NODE_OPERATION_RECEIVE, migration_id);
+}
+static inline struct flyt_node_receive *flyt_node_receive_of(const struct flyt_node_allocation *allocation)
+{
+    return (struct flyt_node_receive *)flyt_node_operation_of(allocation, FLYT_NODE_OPERATION_RECEIVE);
+}
+static inline bool flyt_node_receive_is_failing(const struct flyt_node_receive *receive)
+{
+    return flyt_node_operation_is_to_fail(&receive->op);
+}
 /*
  * SWITCH: `done` is called once, at once or within FLYT_NODE_RECEIVE_SWITCH_MS. OK: just session_count programs are
  * here, and are waited for; CONFLICT: they are not. A second one while the first is not answered is CONFLICT; after
@@ -124,33 +119,11 @@ void flyt_node_receive_switch(struct flyt_node_receive *receive, unsigned sessio
                               void *user);
 /* It is to fail for this reason, if it still can. 0; -EALREADY: it has ended, or a client has come. */
 int flyt_node_receive_cancel(struct flyt_node_receive *receive, const char *reason);
-/* How far it is. The text of the outcome is the receive's. */
-void flyt_node_receive_use(const struct flyt_node_receive *receive, flyt_migration_use *ret_use);
-
-/* ---- what happens ---- */
-
-/* Something has come of an arrival. */
-void flyt_node_receive_wake(struct flyt_node_receive *receive);
-/* This program's session has gone on here. */
-void flyt_node_receive_moved(struct flyt_node_receive *receive, uint64_t session_id);
-/* It fails, for this reason: the first one stays. Nothing happens to one that has ended. */
-__attribute__((format(printf, 3, 4))) void flyt_node_receive_fail(struct flyt_node_receive *receive, flyt_status status,
-                                                                  const char *format, ...);
-/* After a restart: a server has come back (REJOIN) that has received a session of this allocation, which is not among
- * its sessions; where it is taken it has no session yet. NULL, or why it is of no use. */
-const char *flyt_node_receive_return_check(const struct flyt_node_allocation *allocation,
-                                           const struct flyt_manager_link_rejoin *rejoin);
-const char *flyt_node_receive_return(struct flyt_node_allocation *allocation, struct flyt_node_server *server,
-                                     const struct flyt_manager_link_rejoin *rejoin);
-/* The allocation is to end, with its programs. It is freed by what becomes of the receive, if there is one. */
-void flyt_node_receive_drop(const struct flyt_node_allocation *allocation, const char *reason);
 
 /* ---- what others ask ---- */
 
 /* Whether nobody but programs that arrive is let in, and the cluster manager is told nothing of it. */
 bool flyt_node_receive_hides(const struct flyt_node_allocation *allocation);
-/* Whether programs that begin are to wait. */
-bool flyt_node_receive_holds(const struct flyt_node_allocation *allocation);
 /*
  * A program wants its session, by token. 0: its server is there for it (replace.h has the session); -EBUSY, with one
  * sentence: it is to try again; -ENOENT: no such session is on its way here.
@@ -164,8 +137,6 @@ bool flyt_node_receive_keeps(const struct flyt_node *node, uint64_t session_id);
 
 /* After a start, with the allocations of the state. */
 void flyt_node_receives_init(struct flyt_node *node);
-/* No server of before the restart can come back any more. */
-void flyt_node_receives_settle(struct flyt_node *node);
 /* At the node manager's end, before anything else ends: what is not written yet. */
 void flyt_node_receives_save(struct flyt_node *node);
 /* At the node manager's end. */

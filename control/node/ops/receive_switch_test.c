@@ -358,7 +358,7 @@ static void test_a_restart_before_clients(void **state)
             kill(server_of(test, &sources[0]), SIGKILL);
         restart(test);
         program = test_source_client(&sources[1]);
-        assert_int_equal(test_received(test)->phase, FLYT_MIGRATION_SWITCHING);
+        assert_int_equal(test_received(test)->op.phase, FLYT_MIGRATION_SWITCHING);
         assert_int_equal(test_receive_switch(test, 2).status, FLYT_STATUS_OK);
         assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
         assert_int_equal(flyt_node_receive_cancel(test_received(test), "too late"), -EALREADY);
@@ -393,7 +393,7 @@ static void test_a_restart_while_all_wait(void **state)
         test_node_until(test, are_all_waiting, &sources[0], "they wait for their clients again");
         assert_int_equal(server_of(test, &sources[1]), pid);
         assert_int_equal(test_node_used_bytes(test, &test_one), 30 * MIB);
-        assert_int_equal(test_received(test)->phase, FLYT_MIGRATION_SWITCHING);
+        assert_int_equal(test_received(test)->op.phase, FLYT_MIGRATION_SWITCHING);
         assert_int_equal(test_receive_count_shown(test), 0);
     }
     for (unsigned i = 0; i < 3; i++) {
@@ -641,7 +641,7 @@ static void test_the_end_is_not_written(void **state)
     test_receive_until(test, FLYT_MIGRATION_DONE);
     test_node_make_fail(test, NULL, NULL);
     restart(test);
-    assert_int_equal(test_received(test)->phase, FLYT_MIGRATION_SWITCHING);
+    assert_int_equal(test_received(test)->op.phase, FLYT_MIGRATION_SWITCHING);
     test_node_until_back(test, &program);
     test_node_end_rejoining(test);
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);

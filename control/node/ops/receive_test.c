@@ -352,8 +352,8 @@ static void test_what_is_remembered(void **state)
         test_receive_begin(test);
         assert_int_equal(flyt_node_receive_cancel(test_received(test), "enough"), 0);
         test_receive_until(test, FLYT_MIGRATION_FAILED);
-        test_received(test)->is_told = i != 1;
-        test_received(test)->id = 1000 + i;
+        test_received(test)->op.is_told = i != 1;
+        test_received(test)->op.id = 1000 + i;
     }
     for (unsigned i = 0; i < FLYT_NODE_TOMBSTONES_MAX + 3; i++)
         assert_int_equal(flyt_node_receive_find(&test->node, 1000 + i) != NULL, i >= 3 || i == 1);
@@ -434,7 +434,7 @@ static void test_time_limits(void **state)
     struct test_source source;
 
     test_receive_begin(test);
-    test_received(test)->started_ms -= LONG_AGO_MS;
+    test_received(test)->op.started_ms -= LONG_AGO_MS;
     test_receive_until_failed(test, folder_count, FLYT_STATUS_TIMEOUT, "had not arrived after 3600 s");
     test_receive_forget(test);
     test_sources_bring(test, &source, 1);

@@ -19,7 +19,6 @@
 #include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/session_load.h"
-#include "control/node/state/remembered.h"
 #include "cpu/image/file.h"
 #include "cpu/image/flatten.h"
 #include "cpu/image/verify.h"
@@ -29,7 +28,7 @@
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
-enum { TICK_MS = 100, PATH_BYTES = FLYT_NAME_BYTES_MAX + FLYT_NODE_CHECKPOINTED_NAME_BYTES + 2 };
+enum { PATH_BYTES = FLYT_NAME_BYTES_MAX + FLYT_NODE_CHECKPOINTED_NAME_BYTES + 2 };
 
 struct flyt_node_restoring {
     struct flyt_node_session_load session_load;
@@ -68,56 +67,21 @@ struct readings {
 };
 
 struct flyt_node_restore {
-    struct flyt_node_restore *next; /* in node->ops->restores, the last one first */
-    struct flyt_node *node;
-    uint64_t id;
-    char folder[FLYT_NAME_BYTES_MAX + 1], vm_ip[FLYT_NAME_BYTES_MAX + 1]; /* vm_ip: of the first session */
-    struct flyt_tally *left; /* threads that are left in the folder's disk (disk.h); NULL: it has ended */
-    unsigned timeout_s;
-    flyt_saving_phase phase;
-    flyt_status status;
-    char text[512];
+    struct flyt_node_operation op; /* first; vm_ip: of the first session */
+    char folder[FLYT_NAME_BYTES_MAX + 1];
+    struct flyt_tally *left;     /* threads that are left in the folder's disk (disk.h); NULL: it has ended */
     flyt_node_restore_fn answer; /* NULL: the order has been answered */
     void *answer_user;
     struct flyt_node_image_scan *scan; /* until it is known which images are there */
     struct flyt_worker *worker;
-    sd_event_source *timer;
     struct flyt_node_restoring *restorings;
-    uint64_t started_ms, ended_ms;
     bool is_known;       /* somebody was told that it is under way */
-    bool is_told;        /* its end, to the cluster manager */
     flyt_saving_use use; /* of one that has ended; no text */
 };
 
-static bool has_ended(const struct flyt_node_restore *restore)
+static struct flyt_node_restore *of(const struct flyt_node_operation *operation)
 {
-    return restore->phase == FLYT_SAVING_DONE || restore->phase == FLYT_SAVING_FAILED;
-}
-
-struct flyt_node_restore *flyt_node_restore_find(const struct flyt_node *node, uint64_t id)
-{
-    struct flyt_node_restore *restore = node->ops->restores;
-
-    while (restore && restore->id != id)
-        restore = restore->next;
-    return restore;
-}
-
-struct flyt_node_restore *flyt_node_restore_of(const struct flyt_node_allocation *allocation)
-{
-    const struct flyt_node_checkpointed *checkpointed = allocation->node->state.checkpointed;
-
-    while (checkpointed && (!checkpointed->restoring || checkpointed->allocation_id != allocation->now.id))
-        checkpointed = checkpointed->next;
-    return checkpointed ? checkpointed->restoring->restore : NULL;
-}
-
-static void arm(struct flyt_node_restore *restore, uint64_t ms)
-{
-    if (!restore->timer)
-        return;
-    sd_event_source_set_time_relative(restore->timer, ms * 1000);
-    sd_event_source_set_enabled(restore->timer, SD_EVENT_ONESHOT);
+    return (struct flyt_node_restore *)operation;
 }
 
 /* ---- one session ---- */
@@ -130,7 +94,7 @@ static struct flyt_node_restoring *restoring_of(struct flyt_node_session_load *s
 
 static void wake(struct flyt_node_session_load *session_load)
 {
-    arm(restoring_of(session_load)->restore, 0);
+    flyt_node_operation_wake(&restoring_of(session_load)->restore->op);
 }
 
 /* On a thread: where the server has had enough of it, or nobody wants it any more, it ends with -EPIPE. */
@@ -175,7 +139,7 @@ static int start_flattening(struct flyt_node_restoring *restoring)
     memcpy(job->path, restoring->path, sizeof job->path);
     int status = job->fd < 0 ? -errno : 0;
     if (!status)
-        status = flyt_worker_new(restoring->restore->node->event, "flyt-flatten", 1, &restoring->flattener);
+        status = flyt_worker_new(restoring->restore->op.node->event, "flyt-flatten", 1, &restoring->flattener);
     if (!status)
         status = flyt_worker_do(restoring->flattener, flatten, on_flat, job);
     if (status)
@@ -268,14 +232,11 @@ static void on_failed(struct flyt_node_session_load *session_load, enum flyt_nod
 
     flyt_warn("session %016" PRIx64 ": is not restored, program=%s: %s", restoring->session_id,
               session_load->its.program, sentence);
-    if (restore->status == FLYT_STATUS_OK) {
-        restore->status = status;
-        snprintf(restore->text, sizeof restore->text, "program %.100s: %.390s", session_load->its.program, sentence);
-    }
+    flyt_node_operation_fail(&restore->op, status, "program %.100s: %.390s", session_load->its.program, sentence);
     let_go(restoring);
 }
 
-static const struct flyt_node_session_load_ops ops = {
+static const struct flyt_node_session_load_ops load_ops = {
     .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed, .wake = wake};
 
 void flyt_node_restore_lose(struct flyt_node_checkpointed *checkpointed)
@@ -294,24 +255,21 @@ bool flyt_node_restore_has_come(struct flyt_node_restoring *restoring)
 
 void flyt_node_restore_use(const struct flyt_node_restore *restore, flyt_saving_use *ret_use)
 {
-    bool is_over = has_ended(restore);
-
     *ret_use = restore->use;
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
         const struct flyt_node_session_load *session_load = &restoring->session_load;
         if (session_load->stage == FLYT_NODE_SESSION_LOAD_OVER && !session_load->goes_on)
             continue;
         ret_use->session_count++;
-        if (restore->phase == FLYT_SAVING_PREPARING)
+        if (restore->op.phase == FLYT_SAVING_PREPARING)
             continue;
         ret_use->memory_bytes += restoring->image_bytes;
         ret_use->copied_bytes += session_load->stage >= FLYT_NODE_SESSION_LOAD_LOADED ? restoring->image_bytes : 0;
     }
-    ret_use->id = restore->id;
-    ret_use->phase = restore->phase;
-    ret_use->outcome =
-        (flyt_outcome){is_over ? restore->status : FLYT_STATUS_OK, is_over ? (char *)restore->text : (char *)""};
-    ret_use->elapsed_ms = (is_over ? restore->ended_ms : flyt_clock_ms()) - restore->started_ms;
+    ret_use->id = restore->op.id;
+    ret_use->phase = restore->op.phase;
+    ret_use->outcome = flyt_node_operation_outcome(&restore->op);
+    ret_use->elapsed_ms = flyt_node_operation_elapsed_ms(&restore->op);
 }
 
 /* Of these there may be any number at a time: the thread counts from the beginning. */
@@ -327,7 +285,7 @@ static void release(struct flyt_node_restore *restore)
 {
     struct flyt_node_restoring *restoring;
 
-    restore->timer = sd_event_source_disable_unref(restore->timer);
+    flyt_node_operation_stop(&restore->op);
     end_looking(restore);
     restore->worker = flyt_worker_leave(restore->worker, restore->left);
     while ((restoring = restore->restorings)) {
@@ -342,23 +300,8 @@ static void release(struct flyt_node_restore *restore)
 void flyt_node_restore_tell(struct flyt_node_restore *restore, flyt_saving_use *ret_use)
 {
     flyt_node_restore_use(restore, ret_use);
-    restore->is_known |= !has_ended(restore);
-    restore->is_told = has_ended(restore);
-}
-
-static void forget_old(struct flyt_node *node)
-{
-    struct flyt_node_restore **link = &node->ops->restores, *restore;
-    struct flyt_node_remembered so_far = {0};
-
-    while ((restore = *link)) {
-        if (!has_ended(restore) || flyt_node_remember(&so_far, restore->is_told)) {
-            link = &restore->next;
-            continue;
-        }
-        *link = restore->next;
-        free(restore);
-    }
+    restore->is_known |= !flyt_node_operation_has_ended(&restore->op);
+    restore->op.is_told = flyt_node_operation_has_ended(&restore->op);
 }
 
 /* From now on it is one that has ended. */
@@ -369,21 +312,22 @@ static void end(struct flyt_node_restore *restore)
     flyt_node_restore_use(restore, &use);
     restore->use = use;
     restore->use.outcome = (flyt_outcome){0};
-    restore->ended_ms = flyt_clock_ms();
-    restore->phase = restore->status == FLYT_STATUS_OK ? FLYT_SAVING_DONE : FLYT_SAVING_FAILED;
+    flyt_node_operation_end(&restore->op,
+                            flyt_node_operation_is_to_fail(&restore->op) ? FLYT_SAVING_FAILED : FLYT_SAVING_DONE);
     release(restore);
 }
 
 static void announce(const struct flyt_node_restore *restore)
 {
-    struct flyt_node *node = restore->node;
-    bool is_done = restore->status == FLYT_STATUS_OK;
+    struct flyt_node *node = restore->op.node;
+    bool is_done = restore->op.status == FLYT_STATUS_OK;
 
-    flyt_info("restore %016" PRIx64 ": %s, programs=%u folder=%s%s%s", restore->id, is_done ? "done" : "failed",
-              restore->use.session_count, restore->folder, is_done ? "" : ": ", restore->text);
-    flyt_node_tell(node, is_done ? "restore.done" : "restore.failed", *restore->vm_ip ? restore->vm_ip : node->name,
-                   "restore %016" PRIx64 ": %u programs go on from the images in %s%s%s", restore->id,
-                   restore->use.session_count, restore->folder, is_done ? "" : "; not all: ", restore->text);
+    flyt_info("restore %016" PRIx64 ": %s, programs=%u folder=%s%s%s", restore->op.id, is_done ? "done" : "failed",
+              restore->use.session_count, restore->folder, is_done ? "" : ": ", restore->op.text);
+    flyt_node_tell(node, is_done ? "restore.done" : "restore.failed",
+                   *restore->op.vm_ip ? restore->op.vm_ip : node->name,
+                   "restore %016" PRIx64 ": %u programs go on from the images in %s%s%s", restore->op.id,
+                   restore->use.session_count, restore->folder, is_done ? "" : "; not all: ", restore->op.text);
     flyt_node_changed(node);
 }
 
@@ -391,7 +335,7 @@ static void finish(struct flyt_node_restore *restore)
 {
     end(restore);
     announce(restore);
-    forget_old(restore->node);
+    flyt_node_operations_forget_old(restore->op.node, FLYT_NODE_OPERATION_RESTORE);
 }
 
 static bool is_any_before(const struct flyt_node_restore *restore, enum flyt_node_session_load_stage stage)
@@ -413,16 +357,16 @@ static bool are_all_done(const struct flyt_node_restore *restore)
 /* Images that nobody wants any more, or that are not read in time: a disk that does not answer is not waited for. */
 static void look_at_reading(struct flyt_node_restore *restore)
 {
-    bool is_late = flyt_clock_ms() - restore->started_ms > restore->timeout_s * 1000ull;
+    bool is_late = flyt_node_operation_is_late(&restore->op);
 
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring && is_late; restoring = restoring->next)
         flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_TIMEOUT,
                                     "the images in %.200s were not read after %u s", restore->folder,
-                                    restore->timeout_s);
+                                    restore->op.timeout_s);
     if (!are_all_done(restore))
         return;
     restore->worker = flyt_worker_leave(restore->worker, restore->left);
-    restore->phase = FLYT_SAVING_COPYING;
+    flyt_node_operation_set_phase(&restore->op, FLYT_SAVING_COPYING);
 }
 
 static void answer(struct flyt_node_restore *restore, flyt_status status, const char *text)
@@ -440,50 +384,58 @@ static void answer(struct flyt_node_restore *restore, flyt_status status, const 
 static void refuse(struct flyt_node_restore *restore, flyt_status status, const char *text)
 {
     release(restore); /* what has been taken of it is as before */
-    restore->status = status;
-    snprintf(restore->text, sizeof restore->text, "%s", text);
+    flyt_node_operation_fail(&restore->op, status, "%s", text);
     end(restore);
-    answer(restore, status, restore->text);
+    answer(restore, status, restore->op.text);
     if (restore->is_known)
         announce(restore);
-    forget_old(restore->node);
+    flyt_node_operations_forget_old(restore->op.node, FLYT_NODE_OPERATION_RESTORE);
 }
 
 /* A folder that is not seen into in time. */
 static void look_at_looking(struct flyt_node_restore *restore)
 {
-    uint64_t waited_ms = flyt_clock_ms() - restore->started_ms;
     char text[FLYT_NAME_BYTES_MAX + 64];
 
-    if (waited_ms > restore->timeout_s * 1000ull) {
-        snprintf(text, sizeof text, "%s was not looked into after %u s", restore->folder, restore->timeout_s);
+    if (flyt_node_operation_is_late(&restore->op)) {
+        snprintf(text, sizeof text, "%s was not looked into after %u s", restore->folder, restore->op.timeout_s);
         refuse(restore, FLYT_STATUS_TIMEOUT, text);
-    } else if (waited_ms > FLYT_NODE_RESTORE_ANSWER_MS) {
+    } else if (flyt_node_operation_elapsed_ms(&restore->op) > FLYT_NODE_RESTORE_ANSWER_MS) {
         answer(restore, FLYT_STATUS_OK, "");
     }
 }
 
-static int on_timer(sd_event_source *source, uint64_t usec, void *user)
+static void step(struct flyt_node_operation *operation)
 {
-    struct flyt_node_restore *restore = user;
+    struct flyt_node_restore *restore = of(operation);
 
-    arm(restore, TICK_MS);
     if (restore->scan) {
         look_at_looking(restore);
-        return 0; /* it may be gone */
+        return; /* it may be gone */
     }
-    if (restore->phase == FLYT_SAVING_PREPARING)
+    if (restore->op.phase == FLYT_SAVING_PREPARING)
         look_at_reading(restore);
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
-        flyt_node_session_load_advance(&restoring->session_load, restore->timeout_s * 1000ull);
-    if (restore->phase == FLYT_SAVING_COPYING && !is_any_before(restore, FLYT_NODE_SESSION_LOAD_WAITING))
-        restore->phase = FLYT_SAVING_SWITCHING;
-    if (restore->phase != FLYT_SAVING_PREPARING && are_all_done(restore))
+        flyt_node_session_load_advance(&restoring->session_load, restore->op.timeout_s * 1000ull);
+    if (restore->op.phase == FLYT_SAVING_COPYING && !is_any_before(restore, FLYT_NODE_SESSION_LOAD_WAITING))
+        flyt_node_operation_set_phase(&restore->op, FLYT_SAVING_SWITCHING);
+    if (restore->op.phase != FLYT_SAVING_PREPARING && are_all_done(restore))
         finish(restore);
-    else if (is_any_before(restore, FLYT_NODE_SESSION_LOAD_PREPARING) && restore->phase != FLYT_SAVING_PREPARING)
-        flyt_node_raise(restore->node, FLYT_NODE_EVENT_SERVERS);
-    return 0;
+    else if (is_any_before(restore, FLYT_NODE_SESSION_LOAD_PREPARING) && restore->op.phase != FLYT_SAVING_PREPARING)
+        flyt_node_raise(restore->op.node, FLYT_NODE_EVENT_SERVERS);
 }
+
+static bool concerns(const struct flyt_node_operation *operation, const struct flyt_node_allocation *allocation)
+{
+    for (const struct flyt_node_restoring *restoring = of(operation)->restorings; restoring;
+         restoring = restoring->next)
+        if (restoring->checkpointed && restoring->checkpointed->allocation_id == allocation->now.id)
+            return true;
+    return false;
+}
+
+static const struct flyt_node_operation_ops ops = {
+    .kind = FLYT_NODE_OPERATION_RESTORE, .step = step, .concerns = concerns};
 
 /* ---- beginning ---- */
 
@@ -555,7 +507,7 @@ static void on_read(void *user, int is_cancelled)
     }
     struct flyt_node_restore *restore = readings->restore;
     const struct flyt_error *err = take_readings(restore, readings);
-    restore->phase = FLYT_SAVING_COPYING;
+    flyt_node_operation_set_phase(&restore->op, FLYT_SAVING_COPYING);
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
         struct flyt_node_checkpointed *checkpointed = restoring->checkpointed;
         if (restoring->session_load.stage != FLYT_NODE_SESSION_LOAD_NEW)
@@ -568,10 +520,10 @@ static void on_read(void *user, int is_cancelled)
             flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_NOT_FOUND,
                                         "it has ended: it has not asked for its session for %u s",
                                         FLYT_NODE_CHECKPOINTED_GONE_MS / 1000);
-            flyt_node_checkpointed_drop(restore->node, checkpointed, "its program has ended meanwhile");
+            flyt_node_checkpointed_drop(restore->op.node, checkpointed, "its program has ended meanwhile");
         }
     }
-    arm(restore, 0);
+    flyt_node_operation_wake(&restore->op);
     free_readings(readings);
 }
 
@@ -620,7 +572,7 @@ static void describe(const struct flyt_node_checkpointed *checkpointed, struct f
 static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_node_checkpointed *checkpointed,
                                const char *path, struct flyt_error *err)
 {
-    flyt_status status = check(restore->node, checkpointed, err);
+    flyt_status status = check(restore->op.node, checkpointed, err);
     struct flyt_node_session_load_session its;
 
     if (status != FLYT_STATUS_OK)
@@ -638,12 +590,12 @@ static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_no
                                               .flat_fd = -1};
     snprintf(restoring->path, sizeof restoring->path, "%s", path);
     describe(checkpointed, &its);
-    flyt_node_session_load_init(&restoring->session_load, restore->node, &ops, &its);
+    flyt_node_session_load_init(&restoring->session_load, restore->op.node, &load_ops, &its);
     checkpointed->restoring = restoring;
     restore->restorings = restoring;
-    if (!*restore->vm_ip)
-        snprintf(restore->vm_ip, sizeof restore->vm_ip, "%s",
-                 flyt_node_allocation_find(restore->node, checkpointed->allocation_id)->now.vm_ip);
+    if (!*restore->op.vm_ip)
+        snprintf(restore->op.vm_ip, sizeof restore->op.vm_ip, "%s",
+                 flyt_node_allocation_find(restore->op.node, checkpointed->allocation_id)->now.vm_ip);
     return FLYT_STATUS_OK;
 }
 
@@ -656,7 +608,7 @@ static flyt_status add_sessions(struct flyt_node_restore *restore, const struct 
 
     for (unsigned i = 0; i < count && status == FLYT_STATUS_OK; i++) {
         struct flyt_node_checkpointed *checkpointed =
-            looked[i].is_here ? flyt_node_checkpointed_find(restore->node, looked[i].session_id) : NULL;
+            looked[i].is_here ? flyt_node_checkpointed_find(restore->op.node, looked[i].session_id) : NULL;
         if (!checkpointed || strcmp(checkpointed->image, looked[i].image) != 0)
             continue;
         snprintf(path, sizeof path, "%s/%s", restore->folder, checkpointed->image);
@@ -693,7 +645,7 @@ static struct readings *new_readings(struct flyt_node_restore *restore)
 static int start_reading(struct flyt_node_restore *restore)
 {
     struct readings *readings = new_readings(restore);
-    int status = readings ? flyt_worker_new(restore->node->event, "flyt-restore", 1, &restore->worker) : -ENOMEM;
+    int status = readings ? flyt_worker_new(restore->op.node->event, "flyt-restore", 1, &restore->worker) : -ENOMEM;
 
     if (!status)
         status = flyt_worker_do(restore->worker, read_images, on_read, readings);
@@ -717,14 +669,14 @@ static void on_looked(void *user, const struct flyt_node_looked *looked, unsigne
         return;
     }
     end_looking(restore);
-    flyt_info("restore %016" PRIx64 ": begins, folder=%s", restore->id, restore->folder);
+    flyt_info("restore %016" PRIx64 ": begins, folder=%s", restore->op.id, restore->folder);
     answer(restore, FLYT_STATUS_OK, "");
 }
 
 /* Where images of those that wait are looked for. 0 or a negative errno. */
 static int start_looking(struct flyt_node_restore *restore)
 {
-    const struct flyt_node_checkpointed *first = restore->node->state.checkpointed, *checkpointed;
+    const struct flyt_node_checkpointed *first = restore->op.node->state.checkpointed, *checkpointed;
     struct flyt_node_looked *looked;
     unsigned count = 0;
 
@@ -738,7 +690,7 @@ static int start_looking(struct flyt_node_restore *restore)
         looked[count].session_id = checkpointed->session_id;
         memcpy(looked[count].image, checkpointed->image, sizeof looked[count].image);
     }
-    int status = flyt_node_image_scan_new(restore->node->event, restore->folder, looked, count, restore->left,
+    int status = flyt_node_image_scan_new(restore->op.node->event, restore->folder, looked, count, restore->left,
                                           on_looked, restore, &restore->scan);
     free(looked);
     if (!status)
@@ -766,29 +718,27 @@ void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *ar
         answer_fn(user, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
         return;
     }
-    *restore = (struct flyt_node_restore){.next = node->ops->restores,
-                                          .node = node,
-                                          .id = args->id,
-                                          .timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_RESTORE_TIMEOUT_S,
-                                          .phase = FLYT_SAVING_PREPARING,
-                                          .answer = answer_fn,
-                                          .answer_user = user,
-                                          .started_ms = flyt_clock_ms()};
+    flyt_node_operation_init(&restore->op, &ops, node, NULL, args->id);
+    restore->op.timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_RESTORE_TIMEOUT_S;
+    restore->answer = answer_fn;
+    restore->answer_user = user;
     snprintf(restore->folder, sizeof restore->folder, "%s", args->folder);
-    node->ops->restores = restore;
-    if (flyt_node_disk_take(node, restore->folder, &restore->left, &err))
+    if (flyt_node_operation_begin(&restore->op)) {
+        free(restore);
+        answer_fn(user, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
+    } else if (flyt_node_disk_take(node, restore->folder, &restore->left, &err)) {
         refuse(restore, FLYT_STATUS_UNAVAILABLE, err.text);
-    else if (sd_event_add_time_relative(node->event, &restore->timer, CLOCK_MONOTONIC, 0, 1, on_timer, restore) < 0 ||
-             start_looking(restore))
+    } else if (start_looking(restore)) {
         refuse(restore, FLYT_STATUS_UNAVAILABLE, "the node has no memory for it, or no thread");
+    }
 }
 
 void flyt_node_restores_fini(struct flyt_node *node)
 {
     struct flyt_node_restore *restore;
 
-    while ((restore = node->ops->restores)) {
-        node->ops->restores = restore->next;
+    while ((restore = of(flyt_node_operation_first(node, FLYT_NODE_OPERATION_RESTORE)))) {
+        flyt_node_operation_remove(&restore->op);
         release(restore);
         answer(restore, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
         free(restore);

@@ -20,6 +20,7 @@
 #include <stddef.h>
 
 #include "control.h"
+#include "control/node/ops/operation.h"
 #include "rpc/base/error.h"
 #include "rpc/transport/manager_link.h"
 
@@ -47,10 +48,11 @@ typedef void (*flyt_node_restore_fn)(void *user, flyt_status status, const char 
  */
 void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *args, flyt_node_restore_fn answer,
                        void *user);
-/* One of this id, also one that has ended and is remembered (remembered.h); NULL: none. */
-struct flyt_node_restore *flyt_node_restore_find(const struct flyt_node *node, uint64_t id);
-/* One that is under way and has a session of this allocation; NULL: none. */
-struct flyt_node_restore *flyt_node_restore_of(const struct flyt_node_allocation *allocation);
+/* As of operations (operation.h). */
+static inline struct flyt_node_restore *flyt_node_restore_find(const struct flyt_node *node, uint64_t id)
+{
+    return (struct flyt_node_restore *)flyt_node_operation_find(node, FLYT_NODE_OPERATION_RESTORE, id);
+}
 /* How far it is. The text of the outcome is the restore's. */
 void flyt_node_restore_use(const struct flyt_node_restore *restore, flyt_saving_use *ret_use);
 /* The same, for an answer to the cluster manager: of one that has ended it was told then. */

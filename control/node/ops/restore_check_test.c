@@ -140,7 +140,7 @@ static void test_it_is_called_off_meanwhile(void **state)
     test_saving_enter(test, &program, 1);
     test->settings.kill_grace_ms = TEST_GRACE_MS;
     until_it_hangs(test);
-    flyt_node_checkpoint_drop(flyt_node_allocation_find(&test->node, test_one.id), "enough of it");
+    flyt_node_operations_drop(flyt_node_allocation_find(&test->node, test_one.id), "enough of it");
     test_saving_failed(test, FLYT_STATUS_CONFLICT, "enough of it");
     are_as_before(test, &program, 1);
     until_it_hangs(test);

@@ -9,7 +9,6 @@
 #include "control/node/link/link_dispatch.h"
 #include "control/node/model/writer.h"
 #include "control/node/ops/checkpointed_sessions.h"
-#include "control/node/ops/migration_state.h"
 #include "control/node/ops/migration_switch.h"
 #include "control/node/state/departed.h"
 #include "cpu/image/writer.h"
@@ -125,11 +124,11 @@ flyt_status flyt_node_send(struct flyt_node *node, const flyt_order_send_args *a
             flyt_node_migration_dismiss(migration);
         return code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_UNAVAILABLE;
     }
-    flyt_info("migration %016" PRIx64 ": begins, vm=%s programs=%u to=%s streams=%u encrypted=%d", migration->id,
-              migration->vm_ip, allocation->session_count, migration->sending->node, args->stream_count,
+    flyt_info("migration %016" PRIx64 ": begins, vm=%s programs=%u to=%s streams=%u encrypted=%d", migration->op.id,
+              migration->op.vm_ip, allocation->session_count, migration->sending->node, args->stream_count,
               args->is_encrypted != 0);
-    flyt_node_tell(node, "migration.started", migration->vm_ip, "%u programs of VM %s move to node %s",
-                   allocation->session_count, migration->vm_ip, migration->sending->node);
+    flyt_node_tell(node, "migration.started", migration->op.vm_ip, "%u programs of VM %s move to node %s",
+                   allocation->session_count, migration->op.vm_ip, migration->sending->node);
     flyt_node_changed(node);
     return FLYT_STATUS_OK;
 }
@@ -140,23 +139,22 @@ void flyt_node_send_arrive(struct flyt_node_migration *migration)
 {
     /* One that lost its server process between two tries, and waits for its client or has just been taken over. */
     const struct flyt_node_server *left_out = flyt_node_switch_find_left_out(migration);
-    char text[512];
 
     if (left_out) {
-        snprintf(text, sizeof text, "program %.100s of VM %.255s has lost its server process meanwhile",
-                 left_out->ticket.program, migration->vm_ip);
-        flyt_node_migration_note_failure(migration, FLYT_STATUS_IN_USE, text);
+        flyt_node_operation_fail(&migration->op, FLYT_STATUS_IN_USE,
+                                 "program %.100s of VM %.255s has lost its server process meanwhile",
+                                 left_out->ticket.program, migration->op.vm_ip);
         return;
     }
     migration->sending->arrived_ms = flyt_clock_ms();
-    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_ARRIVED);
+    flyt_node_operation_set_phase(&migration->op, FLYT_MIGRATION_ARRIVED);
 }
 
 bool flyt_node_send_is_late(const struct flyt_node_migration *migration)
 {
     uint64_t limit_ms = migration->bounds.stop_ms;
 
-    if (migration->phase != FLYT_MIGRATION_ARRIVED)
+    if (migration->op.phase != FLYT_MIGRATION_ARRIVED)
         return false;
     if (limit_ms < FLYT_NODE_SEND_ARRIVED_MS)
         limit_ms = FLYT_NODE_SEND_ARRIVED_MS;
@@ -168,9 +166,9 @@ bool flyt_node_send_is_late(const struct flyt_node_migration *migration)
 /* Why it cannot be; NULL: it can. */
 static const char *find_obstacle(const struct flyt_node_migration *migration)
 {
-    if (migration->is_failing || migration->status != FLYT_STATUS_OK)
-        return *migration->text ? migration->text : "it has failed";
-    if (migration->phase != FLYT_MIGRATION_ARRIVED)
+    if (migration->is_failing || migration->op.status != FLYT_STATUS_OK)
+        return *migration->op.text ? migration->op.text : "it has failed";
+    if (migration->op.phase != FLYT_MIGRATION_ARRIVED)
         return "not everything has arrived there";
     if (flyt_node_switch_find_left_out(migration))
         return "a program has lost its server process meanwhile";
@@ -198,10 +196,9 @@ static void refuse(struct flyt_node_migration *migration, const char *obstacle)
 {
     struct flyt_error err = {0};
 
-    flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, obstacle);
-    flyt_node_migration_wake(migration);
-    flyt_error_set(&err, -EBUSY, "the programs of VM %.255s go on at node %s: %.200s", migration->vm_ip,
-                   migration->node->name, obstacle);
+    flyt_node_operation_fail(&migration->op, FLYT_STATUS_UNAVAILABLE, "%s", obstacle);
+    flyt_error_set(&err, -EBUSY, "the programs of VM %.255s go on at node %s: %.200s", migration->op.vm_ip,
+                   migration->op.node->name, obstacle);
     answer(migration, FLYT_STATUS_CONFLICT, err.text);
 }
 
@@ -211,28 +208,28 @@ static void on_switch_written(void *user, int status)
 
     migration->writing = FLYT_NODE_MIGRATION_COMMITTED;
     if (status || migration->is_failing) {
-        flyt_node_departed_remove(&migration->node->state, migration->allocation_id);
-        flyt_node_save_soon(migration->node);
-        refuse(migration, status ? "the node's state file cannot be written" : migration->text);
+        flyt_node_departed_remove(&migration->op.node->state, migration->op.allocation_id);
+        flyt_node_save_soon(migration->op.node);
+        refuse(migration, status ? "the node's state file cannot be written" : migration->op.text);
         return;
     }
     migration->is_committed = true;
-    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_SWITCHING);
+    flyt_node_operation_set_phase(&migration->op, FLYT_MIGRATION_SWITCHING);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_leave(move);
     flyt_node_migration_wake(migration);
-    flyt_node_raise(migration->node, FLYT_NODE_EVENT_SERVERS); /* programs that wait are told to ask again */
+    flyt_node_raise(migration->op.node, FLYT_NODE_EVENT_SERVERS); /* programs that wait are told to ask again */
     answer(migration, FLYT_STATUS_OK, "");
 }
 
 void flyt_node_send_switch(struct flyt_node_migration *migration, flyt_node_sent_fn done, void *user)
 {
-    if (migration->is_committed || migration->phase == FLYT_MIGRATION_DONE) {
+    if (migration->is_committed || migration->op.phase == FLYT_MIGRATION_DONE) {
         done(user, migration, FLYT_STATUS_OK, "");
         return;
     }
-    if (flyt_node_migration_has_ended(migration)) {
-        done(user, migration, FLYT_STATUS_CONFLICT, migration->text);
+    if (flyt_node_operation_has_ended(&migration->op)) {
+        done(user, migration, FLYT_STATUS_CONFLICT, migration->op.text);
         return;
     }
     if (migration->sending->switching.done) {
@@ -246,20 +243,20 @@ void flyt_node_send_switch(struct flyt_node_migration *migration, flyt_node_sent
         if (move->source && move->source->state != FLYT_NODE_SERVER_AWAY)
             flyt_node_server_read_all(move->source);
     const char *obstacle = find_obstacle(migration);
-    if (!obstacle && flyt_node_departed_add(&migration->node->state, migration->allocation_id, migration->id))
+    if (!obstacle && flyt_node_departed_add(&migration->op.node->state, migration->op.allocation_id, migration->op.id))
         obstacle = "the node has no memory";
     if (obstacle) {
         refuse(migration, obstacle);
         return;
     }
     migration->writing = FLYT_NODE_MIGRATION_COMMITTING;
-    flyt_node_commit(migration->node, &migration->commit, on_switch_written, migration);
+    flyt_node_commit(migration->op.node, &migration->commit, on_switch_written, migration);
 }
 
 void flyt_node_send_give_up(struct flyt_node_migration *migration)
 {
     if (migration->sending)
-        answer(migration, FLYT_STATUS_UNAVAILABLE, *migration->text ? migration->text : "the node manager ends");
+        answer(migration, FLYT_STATUS_UNAVAILABLE, *migration->op.text ? migration->op.text : "the node manager ends");
 }
 
 void flyt_node_send_forgive(struct flyt_node_migration *migration)
@@ -268,7 +265,7 @@ void flyt_node_send_forgive(struct flyt_node_migration *migration)
         if (!move->outcome)
             continue;
         flyt_warn("migration %016" PRIx64 ": program %s, vm=%s: it is to go on at another node, and cannot be told: %s",
-                  migration->id, move->program, migration->vm_ip, move->sentence);
+                  migration->op.id, move->program, migration->op.vm_ip, move->sentence);
         move->outcome = 0;
         if (move->source && (move->stage == FLYT_NODE_MOVE_LOADED || move->stage == FLYT_NODE_MOVE_LEFT))
             flyt_node_move_source_forsake(move);
@@ -281,25 +278,24 @@ void flyt_node_send_undo(struct flyt_node_migration *migration)
 {
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
         if (move->was_moved)
-            flyt_node_tell(migration->node, "migration.session_lost", migration->vm_ip,
+            flyt_node_tell(migration->op.node, "migration.session_lost", migration->op.vm_ip,
                            "program %s of VM %s was to go on at another node, which has not taken it, and what was "
                            "left of it here has ended",
-                           move->program, migration->vm_ip);
+                           move->program, migration->op.vm_ip);
     migration->is_committed = false;
-    flyt_node_departed_remove(&migration->node->state, migration->allocation_id);
-    flyt_node_save_soon(migration->node); /* until it is written a restart finds it as it was, and is told again */
+    flyt_node_departed_remove(&migration->op.node->state, migration->op.allocation_id);
+    flyt_node_save_soon(migration->op.node); /* until it is written a restart finds it as it was, and is told again */
 }
 
 flyt_status flyt_node_send_back(struct flyt_node_migration *migration, const char *reason, struct flyt_error *err)
 {
-    if (migration->phase == FLYT_MIGRATION_DONE || (migration->sending && migration->sending->is_taken_back)) {
-        flyt_error_set(err, -EBUSY, "the programs of VM %.255s have ended here", migration->vm_ip);
+    if (migration->op.phase == FLYT_MIGRATION_DONE || (migration->sending && migration->sending->is_taken_back)) {
+        flyt_error_set(err, -EBUSY, "the programs of VM %.255s have ended here", migration->op.vm_ip);
         return FLYT_STATUS_CONFLICT;
     }
-    if (flyt_node_migration_has_ended(migration) || migration->is_failing)
+    if (flyt_node_operation_has_ended(&migration->op) || migration->is_failing)
         return FLYT_STATUS_OK;
-    flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, *reason ? reason : "it was sent back");
-    flyt_node_migration_wake(migration);
+    flyt_node_operation_fail(&migration->op, FLYT_STATUS_UNAVAILABLE, "%s", *reason ? reason : "it was sent back");
     return FLYT_STATUS_OK;
 }
 
@@ -309,7 +305,7 @@ void flyt_node_send_end(struct flyt_node_migration *migration)
         return;
     migration->sending->is_taken_back = true;
     for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
-        migration->node->sessions_moved += move->stage == FLYT_NODE_MOVE_LEFT || move->was_moved;
+        migration->op.node->sessions_moved += move->stage == FLYT_NODE_MOVE_LEFT || move->was_moved;
         move->was_moved |= move->stage == FLYT_NODE_MOVE_LEFT;
         flyt_node_move_end_left(move);
     }
@@ -327,7 +323,7 @@ static int restore(struct flyt_node_allocation *allocation, uint64_t migration_i
         return -ENOMEM;
     migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
     migration->sending = calloc(1, sizeof *migration->sending);
-    migration->phase = FLYT_MIGRATION_SWITCHING;
+    migration->op.phase = FLYT_MIGRATION_SWITCHING;
     migration->is_committed = migration->is_found = true;
     if (migration->sending && !flyt_node_migration_begin(migration, false))
         return 0;
@@ -351,16 +347,13 @@ int flyt_node_send_restore(struct flyt_node *node)
 bool flyt_node_send_take_back_server(struct flyt_node_server *server)
 {
     struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
-    char text[256];
 
     if (!migration || !migration->sending || (!migration->is_committed && !migration->is_failing))
         return false;
-    if (!server->left_move_id && migration->is_committed) {
-        snprintf(text, sizeof text, "program %.100s of VM %.60s had not left when the node manager was restarted",
-                 server->ticket.program, migration->vm_ip);
-        flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, text);
-        flyt_node_migration_wake(migration);
-    }
+    if (!server->left_move_id && migration->is_committed)
+        flyt_node_operation_fail(&migration->op, FLYT_STATUS_UNAVAILABLE,
+                                 "program %.100s of VM %.60s had not left when the node manager was restarted",
+                                 server->ticket.program, migration->op.vm_ip);
     if (!server->left_move_id)
         return false;
     struct flyt_node_move *move = flyt_node_move_of_left(migration, server);

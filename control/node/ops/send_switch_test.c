@@ -124,7 +124,7 @@ static void test_a_client_that_does_not_return(void **state)
     test_node_until(test, is_gone, &programs[1], "the end of the other one");
     test->node.ops->switch_ms = TEST_LONG_MS;
     test_far_until(far, FLYT_MIGRATION_FAILED);
-    test_contains(test_migration_of(test)->text, "it was not taken");
+    test_contains(test_migration_of(test)->op.text, "it was not taken");
     test_send_stayed(far, programs, 1);
 }
 
@@ -150,7 +150,7 @@ static void test_a_left_server_dies(void **state)
         test_node_until(test, is_gone, &programs[0], "its end");
         test_node_run(test, 50);
         assert_int_equal(test->event_count, before);
-        assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
+        assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_SWITCHING);
         assert_int_equal(test_send_come(test, &programs[0]), FLYT_HANDSHAKE_BUSY);
         if (is_sent_back) {
             assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not taken", &err), FLYT_STATUS_OK);
@@ -244,7 +244,7 @@ static void test_how_long_they_stand_still(void **state)
 
     test_send_arrive(far, programs, 2);
     test_send_let_leave(test);
-    flyt_node_migration_use(test_migration_of(test), &use); /* nobody has left yet */
+    flyt_node_operation_use(&test_migration_of(test)->op, &use); /* nobody has left yet */
     assert_true(use.standstill_us > 0);
     for (unsigned i = 0; i < 2; i++)
         test_send_is_told_to_leave(test, &programs[i]);
@@ -280,7 +280,7 @@ static void test_a_restart_before_the_switch(void **state)
         test_far_open(&far, test);
         test_send_reach(&far, programs, i);
         restart(test, programs, 2);
-        assert_null(test->node.ops->migrations);
+        assert_null(test->node.ops->operations[FLYT_NODE_OPERATION_MIGRATION]);
         test_node_until_warm(test);
         test_migration_stayed(test, programs, 2);
         test_node_leave(test, &test_one, programs, 2);
@@ -302,7 +302,7 @@ static void test_a_restart_after_the_switch(void **state)
         test_send_all_leave(test, programs, 2);
         restart(test, programs, 2);
         struct flyt_metrics *registry = measure(test);
-        assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
+        assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_SWITCHING);
         assert_int_equal(test_send_do_switch(test, &err), FLYT_STATUS_OK);
         assert_int_equal(test_send_count_shown(test), 0);
         for (unsigned i = 0; i < 2; i++)

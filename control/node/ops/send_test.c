@@ -131,7 +131,7 @@ static void test_it_is_ended_by_its_state(void **state)
     unsigned before = test->event_count;
     assert_int_equal(test_node_order(test, &ending).status, FLYT_STATUS_OK);
     test_node_until(test, test_send_is_done, NULL, "its end");
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_DONE);
     assert_int_equal(test->event_count, before + 1);
     test_contains(test->last_event, "migration.left");
     test_node_until_empty(test, &test_one);
@@ -147,7 +147,7 @@ static void test_figures(void **state)
     flyt_migration_use use;
 
     test_send_arrive(far, &program, 1);
-    flyt_node_migration_use(test_migration_of(test), &use);
+    flyt_node_operation_use(&test_migration_of(test)->op, &use);
     assert_int_equal(use.phase, FLYT_MIGRATION_ARRIVED);
     assert_int_equal(use.session_count, 1);
     assert_int_equal(use.round, 2);
@@ -159,7 +159,7 @@ static void test_figures(void **state)
     test_send_all_leave(test, &program, 1);
     test_send_take_back(test, 1);
     assert_true(test_migration_of(test)->use.standstill_us > so_far_us);
-    flyt_node_migration_use(test_migration_of(test), &use);
+    flyt_node_operation_use(&test_migration_of(test)->op, &use);
     assert_int_equal(use.session_count, 1);
     assert_int_equal(use.copied_bytes, 2 * 4096);
     assert_true(use.standstill_us > 0);
@@ -270,7 +270,7 @@ static void test_a_program_that_begins_waits(void **state)
     assert_true(sd_event_add_time_relative(test->event, &timer, CLOCK_MONOTONIC, 10000, 1, do_later, test) >= 0);
     struct test_program other = test_node_connect(test, &credentials, NULL, false);
     assert_int_equal(other.status, FLYT_HANDSHAKE_DENIED);
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
+    assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_SWITCHING);
     sd_event_source_disable_unref(timer);
     test_send_is_told_to_leave(test, &program);
     test_send_take_back(test, 1);
@@ -392,9 +392,9 @@ static void test_an_older_server(void **state)
     test_far_start(far);
     test_program_say(test, &programs[1], "movable 1", "0");
     test_send_failed(far, FLYT_NODE_MOVE_TOO_OLD);
-    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_NOT_SUPPORTED);
+    assert_int_equal(test_migration_of(test)->op.status, FLYT_STATUS_NOT_SUPPORTED);
     flyt_migration_use use;
-    flyt_node_migration_use(test_migration_of(test), &use);
+    flyt_node_operation_use(&test_migration_of(test)->op, &use);
     assert_int_equal(use.standstill_us, 0);
     test_send_stayed(far, programs, 2);
 }
@@ -409,7 +409,7 @@ static void test_a_session_that_cannot(void **state)
     test_program_say(test, &programs[0], "refusing 1", "0");
     test_far_start(far);
     test_send_failed(far, "a kernel of it allocates memory");
-    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_NOT_SUPPORTED);
+    assert_int_equal(test_migration_of(test)->op.status, FLYT_STATUS_NOT_SUPPORTED);
     test_send_stayed(far, programs, 2);
 }
 
@@ -447,7 +447,7 @@ static void test_nobody_is_there(void **state)
     test_migration_enter(test, programs, 2);
     test_far_start(&far);
     test_send_failed(&far, "node far cannot be connected to");
-    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_UNAVAILABLE);
+    assert_int_equal(test_migration_of(test)->op.status, FLYT_STATUS_UNAVAILABLE);
     test_send_stayed(&far, programs, 2);
 }
 
@@ -588,10 +588,10 @@ static void test_no_switch_comes(void **state)
 
     test_send_arrive(far, programs, 2);
     test_node_run(test, 300);
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_ARRIVED);
+    assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_ARRIVED);
     test_migration_of(test)->sending->arrived_ms -= 60000 + FLYT_NODE_SEND_GRACE_MS;
     test_send_failed(far, "has not said in time");
-    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_TIMEOUT);
+    assert_int_equal(test_migration_of(test)->op.status, FLYT_STATUS_TIMEOUT);
     test_send_stayed(far, programs, 2);
 }
 
@@ -696,7 +696,7 @@ static void test_the_allocation_is_removed_before(void **state)
     test_send_arrive(far, &program, 1);
     test_node_remove_now(test, test_one.id);
     test_far_until(far, FLYT_MIGRATION_FAILED);
-    test_contains(test_migration_of(test)->text, "was taken back");
+    test_contains(test_migration_of(test)->op.text, "was taken back");
     close(program.fd);
 }
 

@@ -23,37 +23,6 @@ static void forget(struct flyt_node_server *server)
     flyt_node_replace_fail(server);
 }
 
-static bool is_changed(const struct flyt_node_allocation *allocation)
-{
-    return allocation->pending || allocation->is_removed || allocation->now.state == FLYT_ALLOCATION_ENDING;
-}
-
-static bool is_migrated(const struct flyt_node_allocation *allocation)
-{
-    return flyt_node_migration_of(allocation) != NULL;
-}
-
-static bool is_checkpointed(const struct flyt_node_allocation *allocation)
-{
-    return flyt_node_checkpoint_of(allocation) != NULL;
-}
-
-static bool is_restored(const struct flyt_node_allocation *allocation)
-{
-    return flyt_node_restore_of(allocation) != NULL;
-}
-
-static bool is_received(const struct flyt_node_allocation *allocation)
-{
-    return flyt_node_receive_of(allocation) != NULL;
-}
-
-flyt_node_operation_fn *const flyt_node_operations[FLYT_NODE_OPERATION_COUNT] = {
-    [FLYT_NODE_OPERATION_CHANGE] = is_changed,          [FLYT_NODE_OPERATION_MIGRATION] = is_migrated,
-    [FLYT_NODE_OPERATION_CHECKPOINT] = is_checkpointed, [FLYT_NODE_OPERATION_RESTORE] = is_restored,
-    [FLYT_NODE_OPERATION_RECEIVE] = is_received,
-};
-
 const struct flyt_node_session_ops flyt_node_sessions = {
     .begun = flyt_node_migration_join,
     .ends = flyt_node_migration_leave,

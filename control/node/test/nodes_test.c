@@ -85,14 +85,14 @@ static bool has_phase(struct test_node *test, void *user)
 {
     const struct flyt_node_migration *migration = flyt_node_migration_find(&test->node, TEST_MIGRATION);
 
-    return migration->phase == *(const flyt_migration_phase *)user || flyt_node_migration_has_ended(migration);
+    return migration->op.phase == *(const flyt_migration_phase *)user || flyt_node_operation_has_ended(&migration->op);
 }
 
 static void until(struct nodes *nodes, flyt_migration_phase phase)
 {
     test_node_until(nodes->from, has_phase, &phase, "the phase of the node that is left");
-    if (sent(nodes)->phase != phase)
-        fail_msg("phase %d, not %d: %s", sent(nodes)->phase, phase, sent(nodes)->text);
+    if (sent(nodes)->op.phase != phase)
+        fail_msg("phase %d, not %d: %s", sent(nodes)->op.phase, phase, sent(nodes)->op.text);
 }
 
 static void arrive(struct nodes *nodes, struct test_program *programs, unsigned count, bool is_encrypted)
@@ -320,14 +320,14 @@ static void test_the_target_fails(void **state)
         order(nodes, false);
         until(nodes, FLYT_MIGRATION_FAILED);
         if (!i) /* what it was refused with, at once: only one that is busy is asked again */
-            test_contains(sent(nodes)->text, "node.receive.connect");
+            test_contains(sent(nodes)->op.text, "node.receive.connect");
         flyt_node_receive_cancel(test_received(nodes->to), "the source has failed");
         test_receive_until(nodes->to, FLYT_MIGRATION_FAILED);
         test_node_make_fail(nodes->to, NULL, NULL);
         assert_null(flyt_node_allocation_find(&nodes->to->node, test_one.id));
         for (unsigned j = 0; j < 2; j++)
             test_program_say(nodes->from, &programs[j], "read 1", "4711");
-        sent(nodes)->id = 1;
+        sent(nodes)->op.id = 1;
         test_receive_forget(nodes->to);
     }
     for (unsigned i = 0; i < 2; i++)
@@ -354,7 +354,7 @@ static void test_the_target_is_restarted(void **state)
     test_receive_until(nodes->to, FLYT_MIGRATION_FAILED);
     assert_int_equal(flyt_node_migration_cancel(sent(nodes), "the target was restarted"), 0);
     until(nodes, FLYT_MIGRATION_FAILED);
-    sent(nodes)->id = 1;
+    sent(nodes)->op.id = 1;
     test_receive_forget(nodes->to);
     order(nodes, false);
     until(nodes, FLYT_MIGRATION_ARRIVED);

@@ -255,13 +255,13 @@ static bool has_phase(struct test_node *test, void *user)
 {
     const struct flyt_node_migration *migration = test_migration_of(test);
 
-    return migration->phase == *(const flyt_migration_phase *)user || flyt_node_migration_has_ended(migration);
+    return migration->op.phase == *(const flyt_migration_phase *)user || flyt_node_operation_has_ended(&migration->op);
 }
 
 void test_far_until(struct test_far *far, flyt_migration_phase phase)
 {
     test_node_until(far->test, has_phase, &phase, "the migration's phase");
     const struct flyt_node_migration *migration = test_migration_of(far->test);
-    if (migration->phase != phase)
-        fail_msg("phase %d, not %d: %s", migration->phase, phase, migration->text);
+    if (migration->op.phase != phase)
+        fail_msg("phase %d, not %d: %s", migration->op.phase, phase, migration->op.text);
 }

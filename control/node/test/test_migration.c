@@ -133,14 +133,14 @@ struct flyt_node_move *test_migration_move_of(struct test_node *test, const stru
 
 static bool has_phase(struct test_node *test, void *user)
 {
-    return test_migration_of(test)->phase >= *(const flyt_migration_phase *)user;
+    return test_migration_of(test)->op.phase >= *(const flyt_migration_phase *)user;
 }
 
 void test_migration_until(struct test_node *test, flyt_migration_phase phase)
 {
     test_node_until(test, has_phase, &phase, "the migration's phase");
-    if (test_migration_of(test)->phase != phase)
-        fail_msg("phase %d, not %d: %s", test_migration_of(test)->phase, phase, test_migration_of(test)->text);
+    if (test_migration_of(test)->op.phase != phase)
+        fail_msg("phase %d, not %d: %s", test_migration_of(test)->op.phase, phase, test_migration_of(test)->op.text);
 }
 
 static bool has_stage(struct test_node *test, void *user)
@@ -157,7 +157,7 @@ void test_migration_until_stage(struct test_node *test, enum flyt_node_move_stag
 void test_migration_until_failed(struct test_node *test, const char *words)
 {
     test_migration_until(test, FLYT_MIGRATION_FAILED);
-    test_contains(test_migration_of(test)->text, words);
+    test_contains(test_migration_of(test)->op.text, words);
     test_contains(test->last_event, "migration.failed");
 }
 

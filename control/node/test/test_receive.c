@@ -83,7 +83,7 @@ struct flyt_node_receive *test_received(struct test_node *test)
 
 static bool has_phase(struct test_node *test, void *user)
 {
-    flyt_migration_phase phase = test_received(test)->phase;
+    flyt_migration_phase phase = test_received(test)->op.phase;
 
     return phase == *(const flyt_migration_phase *)user ||
            (phase >= FLYT_MIGRATION_DONE && phase != FLYT_MIGRATION_ARRIVED);
@@ -94,7 +94,7 @@ flyt_migration_use test_receive_until(struct test_node *test, flyt_migration_pha
     flyt_migration_use use;
 
     test_node_until(test, has_phase, &phase, "the phase");
-    flyt_node_receive_use(test_received(test), &use);
+    flyt_node_operation_use(&test_received(test)->op, &use);
     if (use.phase != phase)
         fail_msg("phase %d, not %d: %s", use.phase, phase, use.outcome.text);
     return use;
@@ -401,7 +401,7 @@ void test_receive_until_failed(struct test_node *test, unsigned folder_count, fl
 /* The next one is not the same. */
 void test_receive_forget(struct test_node *test)
 {
-    test_received(test)->id = 1;
+    test_received(test)->op.id = 1;
 }
 
 static bool has_shown(struct test_node *test, void *count)

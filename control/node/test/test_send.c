@@ -61,7 +61,7 @@ void test_send_let_leave(struct test_node *test)
 
     if (test_send_do_switch(test, &err) != FLYT_STATUS_OK)
         fail_msg("not switched: %s", err.text);
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
+    assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_SWITCHING);
 }
 
 void test_send_is_told_to_leave(struct test_node *test, struct test_program *program)
@@ -114,7 +114,7 @@ unsigned test_send_count_shown(struct test_node *test)
 
 bool test_send_is_done(struct test_node *test, void *unused)
 {
-    return flyt_node_migration_has_ended(test_migration_of(test));
+    return flyt_node_operation_has_ended(&test_migration_of(test)->op);
 }
 
 void test_send_take_back(struct test_node *test, unsigned count)
@@ -123,7 +123,7 @@ void test_send_take_back(struct test_node *test, unsigned count)
 
     test_node_remove_now(test, test_one.id);
     test_node_until(test, test_send_is_done, NULL, "its end");
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_DONE);
     assert_null(test_migration_allocation(test));
     assert_int_equal(test->event_count, before + 1);
     test_contains(test->last_event, "migration.left");
@@ -142,7 +142,7 @@ flyt_handshake_status test_send_come(struct test_node *test, struct test_program
 void test_send_failed(struct test_far *far, const char *words)
 {
     test_far_until(far, FLYT_MIGRATION_FAILED);
-    test_contains(test_migration_of(far->test)->text, words);
+    test_contains(test_migration_of(far->test)->op.text, words);
     test_contains(far->test->last_event, "migration.failed");
 }
 

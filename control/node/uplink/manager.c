@@ -22,6 +22,9 @@
 
 enum { HEARTBEAT_MS = 2000, SOON_MS = 20, TICK_MS = 250, AGAIN_MS = 2000 };
 
+/* Operations of which the cluster manager is told without asking. */
+static const enum flyt_node_operation_kind reported[] = {FLYT_NODE_OPERATION_MIGRATION, FLYT_NODE_OPERATION_RECEIVE};
+
 /* A registration or heartbeat that waits for its answer. Several may: each carries the time at which it was sent. */
 struct request {
     struct flyt_node_manager *manager;
@@ -289,10 +292,10 @@ static void on_registered(void *user, int status, void *result)
     manager->next_heartbeat_ms = 0;
     manager->told = (struct flyt_node_told){0};
     send_driver(manager);
-    for (struct flyt_node_migration *migration = manager->node->ops->migrations; migration; migration = migration->next)
-        migration->is_told = false; /* another manager may not know of it */
-    for (struct flyt_node_receive *receive = manager->node->ops->receives; receive; receive = receive->next)
-        receive->is_told = false;
+    for (unsigned i = 0; i < sizeof reported / sizeof *reported; i++)
+        for (struct flyt_node_operation *operation = flyt_node_operation_first(manager->node, reported[i]); operation;
+             operation = operation->next)
+            operation->is_told = false; /* another manager may not know of it */
     take_entitlement(manager, res);
     flyt_info("registered with the cluster manager at %s, epoch=%llu allocations=%u",
               flyt_uplink_address(manager->uplink), (unsigned long long)res->epoch, res->allocations.allocations_len);
@@ -366,6 +369,7 @@ static void send_heartbeat(struct flyt_node_manager *manager)
 /* A report of one that is on its way. */
 struct telling {
     struct flyt_node_manager *manager;
+    enum flyt_node_operation_kind kind;
     uint64_t migration_id;
     bool is_end;
 };
@@ -374,12 +378,13 @@ struct telling {
  * has gone on. */
 static bool is_awaited(const struct flyt_node *node)
 {
-    for (const struct flyt_node_migration *migration = node->ops->migrations; migration; migration = migration->next)
-        if (migration->has_changed && migration->phase == FLYT_MIGRATION_ARRIVED)
-            return true;
-    for (const struct flyt_node_receive *receive = node->ops->receives; receive; receive = receive->next)
-        if (receive->has_changed && receive->phase >= FLYT_MIGRATION_SWITCHING)
-            return true;
+    for (unsigned i = 0; i < sizeof reported / sizeof *reported; i++)
+        for (const struct flyt_node_operation *operation = flyt_node_operation_first(node, reported[i]); operation;
+             operation = operation->next)
+            if (operation->has_changed &&
+                (operation->phase == FLYT_MIGRATION_ARRIVED ||
+                 (reported[i] == FLYT_NODE_OPERATION_RECEIVE && operation->phase >= FLYT_MIGRATION_SWITCHING)))
+                return true;
     return false;
 }
 
@@ -387,65 +392,39 @@ static void on_migration_told(void *user, int status, void *result)
 {
     struct telling *telling = user;
     struct flyt_node *node = telling->manager->node;
-    struct flyt_node_migration *migration = flyt_node_migration_find(node, telling->migration_id);
+    struct flyt_node_operation *operation = flyt_node_operation_find(node, telling->kind, telling->migration_id);
     const flyt_outcome *outcome = result;
 
     /* Who has ended migrations before this manager led, or is of an older build, has heard it all the same. */
     bool is_heard = status == -EPROTO || (!status && outcome->status != FLYT_STATUS_NOT_LEADER &&
                                           outcome->status != FLYT_STATUS_UNAVAILABLE);
-    struct flyt_node_receive *receive = flyt_node_receive_find(node, telling->migration_id);
-
-    if (migration) {
-        migration->is_telling = false;
-        migration->is_told = telling->is_end && is_heard;
-    } else if (receive) {
-        receive->is_telling = false;
-        receive->is_told = telling->is_end && is_heard;
+    if (operation) {
+        operation->is_telling = false;
+        operation->is_told = telling->is_end && is_heard;
     }
     if (telling->manager->state == REGISTERED && is_awaited(node))
         arm(telling->manager, 0);
     free(telling);
 }
 
-/* Whether it is on its way. */
-static bool tell(struct flyt_node_manager *manager, const flyt_migration_use *use)
+static void tell(struct flyt_node_manager *manager, struct flyt_node_operation *operation)
 {
-    bool is_end = use->phase == FLYT_MIGRATION_DONE || use->phase == FLYT_MIGRATION_FAILED;
     struct telling *telling = malloc(sizeof *telling);
+    flyt_migration_use use;
 
+    operation->told_ms = flyt_clock_ms();
     if (!telling)
-        return false;
-    *telling = (struct telling){manager, use->id, is_end};
-    int status = flyt_uplink_call(manager->uplink, FLYT_NODE_MIGRATION, (xdrproc_t)xdr_flyt_migration_use, use,
-                                  (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS,
-                                  on_migration_told, telling);
-    if (status)
+        return;
+    *telling = (struct telling){manager, operation->ops->kind, operation->id, flyt_node_operation_has_ended(operation)};
+    flyt_node_operation_use(operation, &use);
+    if (flyt_uplink_call(manager->uplink, FLYT_NODE_MIGRATION, (xdrproc_t)xdr_flyt_migration_use, &use,
+                         (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS, on_migration_told,
+                         telling)) {
         free(telling);
-    return !status;
-}
-
-static void tell_migration(struct flyt_node_manager *manager, struct flyt_node_migration *migration)
-{
-    flyt_migration_use use;
-
-    flyt_node_migration_use(migration, &use);
-    migration->told_ms = flyt_clock_ms();
-    if (!tell(manager, &use))
         return;
-    migration->is_telling = true;
-    migration->has_changed = false;
-}
-
-static void tell_receive(struct flyt_node_manager *manager, struct flyt_node_receive *receive)
-{
-    flyt_migration_use use;
-
-    flyt_node_receive_use(receive, &use);
-    receive->told_ms = flyt_clock_ms();
-    if (!tell(manager, &use))
-        return;
-    receive->is_telling = true;
-    receive->has_changed = false;
+    }
+    operation->is_telling = true;
+    operation->has_changed = false;
 }
 
 /* Each as it changes, and from time to time; its end until that was heard. */
@@ -453,14 +432,12 @@ static void send_migrations(struct flyt_node_manager *manager)
 {
     uint64_t now_ms = flyt_clock_ms();
 
-    for (struct flyt_node_migration *migration = manager->node->ops->migrations; migration; migration = migration->next)
-        if (!migration->is_told && !migration->is_telling &&
-            (migration->has_changed || now_ms - migration->told_ms >= FLYT_NODE_MIGRATION_REPORT_MS))
-            tell_migration(manager, migration);
-    for (struct flyt_node_receive *receive = manager->node->ops->receives; receive; receive = receive->next)
-        if (!receive->is_told && !receive->is_telling &&
-            (receive->has_changed || now_ms - receive->told_ms >= FLYT_NODE_MIGRATION_REPORT_MS))
-            tell_receive(manager, receive);
+    for (unsigned i = 0; i < sizeof reported / sizeof *reported; i++)
+        for (struct flyt_node_operation *operation = flyt_node_operation_first(manager->node, reported[i]); operation;
+             operation = operation->next)
+            if (!operation->is_told && !operation->is_telling &&
+                (operation->has_changed || now_ms - operation->told_ms >= FLYT_NODE_MIGRATION_REPORT_MS))
+                tell(manager, operation);
 }
 
 /* ---- up and down ---- */

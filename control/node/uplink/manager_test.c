@@ -862,7 +862,7 @@ static bool is_told_end(struct test_node *test, void *user)
 
 static bool is_heard(struct test_node *test, void *user)
 {
-    return test->node.ops->migrations->is_told;
+    return test->node.ops->operations[FLYT_NODE_OPERATION_MIGRATION]->is_told;
 }
 
 /* What is told of one, by whom it may be ordered, and that its end is told until it was heard. */
@@ -1105,7 +1105,7 @@ static void test_from_another_node(void **state)
     assert_int_equal(receive(boss, boss->epoch), FLYT_STATUS_CONFLICT);
     assert_int_equal(switch_over(boss, boss->epoch, TEST_MIGRATION_ID), FLYT_STATUS_CONFLICT);
     /* Without programs it is done at once. */
-    flyt_node_receive_find(&test->node, TEST_MIGRATION_ID)->id = 1;
+    flyt_node_receive_find(&test->node, TEST_MIGRATION_ID)->op.id = 1;
     assert_int_equal(receive(boss, boss->epoch), FLYT_STATUS_OK);
     const flyt_order_switch_args none = {boss->epoch, TEST_MIGRATION_ID, 0};
     order(boss, FLYT_ORDER_SWITCH, (xdrproc_t)xdr_flyt_order_switch_args, &none,

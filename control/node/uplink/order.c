@@ -508,13 +508,6 @@ static void create(struct flyt_node *node, struct order *order, unsigned index, 
     flyt_node_commit(node, &pending->commit, on_creation_written, pending);
 }
 
-static void end_operations(struct flyt_node_allocation *allocation, const char *reason)
-{
-    flyt_node_migration_drop(allocation, reason);
-    flyt_node_receive_drop(allocation, reason);
-    flyt_node_checkpoint_drop(allocation, reason);
-}
-
 static void apply_one(struct flyt_node *node, struct order *order, unsigned index, const flyt_allocation *from)
 {
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, from->id);
@@ -544,7 +537,7 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
         return;
     }
     if (allocation && from->state == FLYT_ALLOCATION_ENDING)
-        end_operations(allocation, "the allocation of this VM was taken back");
+        flyt_node_operations_drop(allocation, "the allocation of this VM was taken back");
     flyt_status status = flyt_node_grant_check(node, from, &err);
     if (status == FLYT_STATUS_OK && flyt_node_allocation_copy(from, &wanted)) {
         status = FLYT_STATUS_UNAVAILABLE;
@@ -570,7 +563,7 @@ void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation 
     if (flyt_node_allocation_is_being_written(allocation) && allocation->pending->stage == FLYT_NODE_CHANGE_CHANGING)
         put_limits_back(allocation, allocation->now.slots.slots_len, allocation->pending->wanted.revision);
     drop_pending(allocation, true);
-    end_operations(allocation, reason);
+    flyt_node_operations_drop(allocation, reason);
     allocation->is_removed = true;
     allocation->now.state = FLYT_ALLOCATION_ENDING;
     end_sessions(node, allocation, reason);

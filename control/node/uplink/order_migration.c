@@ -30,16 +30,12 @@ void flyt_node_serve_migrate(struct flyt_node *node, struct flyt_call *call, con
 static bool is_too_late(struct flyt_node_migration *migration)
 {
     return flyt_node_migration_cancel(migration, "an operator has ended the migration") &&
-           !flyt_node_migration_has_ended(migration) && !migration->is_failing;
+           !flyt_node_operation_has_ended(&migration->op) && !migration->is_failing;
 }
 
 static bool is_received_too_late(struct flyt_node_receive *receive)
 {
-    flyt_migration_use use;
-    int status = flyt_node_receive_cancel(receive, "the migration was ended");
-
-    flyt_node_receive_use(receive, &use);
-    return status && use.phase != FLYT_MIGRATION_DONE && use.phase != FLYT_MIGRATION_FAILED;
+    return flyt_node_receive_cancel(receive, "the migration was ended") && !flyt_node_operation_has_ended(&receive->op);
 }
 
 void flyt_node_serve_migration(struct flyt_node *node, struct flyt_call *call, const flyt_order_migration_args *order,
@@ -59,9 +55,9 @@ void flyt_node_serve_migration(struct flyt_node *node, struct flyt_call *call, c
         (migration ? is_too_late(migration) : is_received_too_late(receive)))
         res.outcome = (flyt_outcome){FLYT_STATUS_CONFLICT, (char *)"it is too late: the programs are on their way"};
     if (migration)
-        flyt_node_migration_use(migration, &res.use);
+        flyt_node_operation_use(&migration->op, &res.use);
     else if (receive)
-        flyt_node_receive_use(receive, &res.use);
+        flyt_node_operation_use(&receive->op, &res.use);
     flyt_call_reply(call, &res);
 }
 
@@ -92,7 +88,7 @@ static void answer_send_switch(void *user, const struct flyt_node_migration *mig
 {
     flyt_order_migration_res res = {.outcome = {status, (char *)text}};
 
-    flyt_node_migration_use(migration, &res.use);
+    flyt_node_operation_use(&migration->op, &res.use);
     flyt_call_reply(user, &res);
 }
 
@@ -114,7 +110,7 @@ void flyt_node_serve_switch(struct flyt_node *node, struct flyt_call *call, cons
     if (is_led)
         res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such migration (any more)"};
     if (migration)
-        flyt_node_migration_use(migration, &res.use);
+        flyt_node_operation_use(&migration->op, &res.use);
     flyt_call_reply(call, &res);
 }
 
