@@ -9,6 +9,7 @@ FLYT_KEEP=FOLDER has the daemons' logs copied there.
 Runs alone: it has twenty programs at once.
 """
 import collections
+import contextlib
 import os
 import random
 import re
@@ -26,11 +27,15 @@ from steady import MIB, Steady, add_vm, all_agree, all_is_free, allocations, nod
 from survivor import Survivor
 
 KILLS = int(os.environ.get("FLYT_KILLS") or (1000 if os.environ.get("FLYT_SOAK") else 60))
-SETTLES_AFTER = 20          # kills: then all is looked at
+SETTLES_AFTER = 20 if KILLS < 200 else 40   # kills: then all is looked at
 PAUSE_S = 1.2               # the most between two kills
+EARLY = 0.3                 # share of daemons that are killed whether or not they are ready; others are waited for
 NODES, GPUS, SMS, VMS = 2, 2, 32, 4
 MOVERS_OF_A_VM = 3          # and one of steady.cu, and one of survivor.cu
 OPERATORS = 3
+# Cases that a resize of memory, or the death of a server that is replaced, changes something for: the memory that there is,
+# and the times of events of before.
+LEFT_OUT = (*movers.STAY, "memory_info", "event_times", "old_events")
 LOST_CODE = 46              # cudaErrorDevicesUnavailable, of a lost connection
 PATIENCE = ("--stop-timeout", "30000", "--timeout", "60")
 
@@ -123,7 +128,7 @@ class Soak:
         self.killed, self.outcomes = collections.Counter(), collections.Counter()
         self.killed_pids, self.works = set(), []
         self.operators = []
-        cases = [case for case in movers.cases("fault") if case.name not in (*movers.STAY, "memory_info")]
+        cases = [case for case in movers.cases("fault") if case.name not in LEFT_OUT]
         for i in range(VMS):
             add_vm(system, i, "--sessions", 12, "--policy", "spread", sm=8, memory="640M")
             self.add(i, lambda i=i: self.steady(i), lambda program: program.goes_on())
@@ -173,34 +178,26 @@ class Soak:
         """All server processes, also those whose node manager was killed."""
         found = []
         for pid in harness.descendants(self.system.supervisor.process.pid):
-            try:
-                with open("/proc/%d/comm" % pid, encoding="ascii") as comm:
-                    if comm.read().strip() == "flyt-server":
-                        found.append(pid)
-            except OSError:
-                pass
+            with contextlib.suppress(OSError), open("/proc/%d/comm" % pid, encoding="ascii") as comm:
+                if comm.read().strip() == "flyt-server":
+                    found.append(pid)
         return sorted(found)
 
     def kill_one(self):
         kind, which = self.chance.choices(("cluster", "node", "vm", "server"), (2, 3, 2, 4))[0], self.chance.random()
+        is_early = self.chance.random() < EARLY
         if kind == "server":
             servers = self.servers()
-            if servers:
-                pid = servers[int(which * len(servers))]
-                self.killed_pids.add(pid)
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                    self.killed[kind] += 1
-                except ProcessLookupError:
-                    pass
-            return
-        names = [name for name in self.system.daemons() if name.startswith(kind)]
-        name = names[int(which * len(names))]
-        # A service manager gives up a daemon that ends again and again without having been ready.
-        self.system.supervisor.wait(name, lambda s: s["pid"] and (s["state"] == "ready" or self.chance.random() < 0.5),
-                                    "ready, or about to be")
-        self.system.supervisor.signal(name, signal.SIGKILL)
-        self.killed[kind] += 1
+            pid = servers[int(which * len(servers))] if servers else 0
+            self.killed_pids.add(pid)
+        else:
+            names = [name for name in self.system.daemons() if name.startswith(kind)]
+            pid = self.system.supervisor.wait(names[int(which * len(names))], lambda s: s["pid"] and (
+                is_early or s["state"] == "ready"), "begins, or is ready")["pid"]
+        with contextlib.suppress(ProcessLookupError):       # a server that ends just now
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+                self.killed[kind] += 1
 
     def disturbs(self, kills):
         self.operators = [Operator(self, random.Random(self.chance.randrange(1 << 62))) for _ in range(OPERATORS)]
@@ -298,19 +295,23 @@ class Soak:
         within(60, lambda: not extents_bytes(nodes + self.servers()), "no memory of programs is left")
 
 
+def names_in(folder):
+    with contextlib.suppress(OSError):
+        return os.listdir(folder)
+    return []
+
+
 def extents_bytes(pids):
     """Of the software GPUs' memory that these processes have mapped or open, each piece once."""
     sizes = {}
     for pid in pids:
         for folder in ("map_files", "fd"):
-            for name in os.listdir("/proc/%d/%s" % (pid, folder)):
+            for name in names_in("/proc/%d/%s" % (pid, folder)):
                 path = "/proc/%d/%s/%s" % (pid, folder, name)
-                try:
+                with contextlib.suppress(OSError):
                     if "flyt-softgpu-extent" in os.readlink(path):
                         status = os.stat(path)
                         sizes[status.st_ino] = status.st_size
-                except OSError:
-                    pass
     return sum(sizes.values())
 
 
