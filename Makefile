@@ -116,6 +116,7 @@ soak: bootstrap
 	+@$(call built,all unit-tests test-apps bench-programs)
 	+@$(call built,SANITIZE=address$(comma)undefined server client control unit-tests)
 	+@$(call built,SANITIZE=thread $(THREAD_TESTS:%=$(B)-thread/%))
+	+@! git cat-file -e '$(PREVIOUS)^{commit}' 2>/dev/null || { $(call built,previous); }
 	@for test in $(THREAD_TESTS:%=$(B)-thread/%); do TSAN_OPTIONS=halt_on_error=1 $$test || exit 1; done
 	@FLYT_SOAK=1 $(SEED:%=FLYT_SEED=%) $(KILLS:%=FLYT_KILLS=%) tests/run $(B) $(B)-address-undefined
 
@@ -192,6 +193,7 @@ help:
 	@echo 'make demo                builds and runs CUDA programs through Flyt, on the GPU or without one'
 	@echo 'make test                all tests that take seconds each (no GPU needed)'
 	@echo 'make soak                the same, and those that take long; SEED=N as an earlier run, KILLS=N (1000)'
+	@echo 'make previous            what runs of the version before (tests/previous), for the test of upgrades'
 	@echo 'make coverage            which share of the cluster manager'"'"'s lines its unit tests execute (gcov)'
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
 	@echo 'make vm-test             CUDA programs in a virtual machine that QEMU emulates (skipped where it, or a kernel for it, cannot be had)'
