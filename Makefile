@@ -111,12 +111,14 @@ test: bootstrap
 	+@$(call built,SANITIZE=address$(comma)undefined server client control unit-tests)
 	@tests/run $(B) $(B)-address-undefined
 
+# SEED= repeats the choices of an earlier run, which printed it; KILLS= kills daemons and servers so often.
 soak: bootstrap
 	+@$(call built,all unit-tests test-apps bench-programs)
 	+@$(call built,SANITIZE=address$(comma)undefined server client control unit-tests)
 	+@$(call built,SANITIZE=thread $(THREAD_TESTS:%=$(B)-thread/%))
+	+@! git cat-file -e '$(PREVIOUS)^{commit}' 2>/dev/null || { $(call built,previous); }
 	@for test in $(THREAD_TESTS:%=$(B)-thread/%); do TSAN_OPTIONS=halt_on_error=1 $$test || exit 1; done
-	@FLYT_SOAK=1 tests/run $(B) $(B)-address-undefined
+	@FLYT_SOAK=1 $(SEED:%=FLYT_SEED=%) $(KILLS:%=FLYT_KILLS=%) tests/run $(B) $(B)-address-undefined
 
 # Of memory that processes and threads share, under ThreadSanitizer. ledger_claim_test has one thread, and changes stacks.
 THREAD_TESTS := rpc/base/time_slices_test rpc/base/ledger_test
@@ -190,7 +192,8 @@ help:
 	@echo 'make client | server     the libraries for programs | flyt-server and the software GPU'
 	@echo 'make demo                builds and runs CUDA programs through Flyt, on the GPU or without one'
 	@echo 'make test                all tests that take seconds each (no GPU needed)'
-	@echo 'make soak                the same, and those that take long'
+	@echo 'make soak                the same, and those that take long; SEED=N as an earlier run, KILLS=N (1000)'
+	@echo 'make previous            what runs of the version before (tests/previous), for the test of upgrades'
 	@echo 'make coverage            which share of the cluster manager'"'"'s lines its unit tests execute (gcov)'
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
 	@echo 'make vm-test             CUDA programs in a virtual machine that QEMU emulates (skipped where it, or a kernel for it, cannot be had)'

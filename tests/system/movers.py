@@ -97,9 +97,10 @@ class Mover(Steady):
 
     def goes_on(self):
         """Waits for a round that begins after this."""
+        self.reads_all()
         while b"\n" in self._said:
             expect(not self._hear(), self.name, "has ended")
-        # One that was on its way in the pipe, and one after it.
+        # One that it was just writing, and one after it.
         for _ in range(2):
             expect(not self._hear(), self.name, "has ended")
 

@@ -139,3 +139,16 @@ SYSTEM_PROGRAMS += $(B)/tests/system/wheels
 # The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)
+
+# The version before, for upgrade_test.py: what of it runs, of the revision that tests/previous names. A clone without that
+# revision has none.
+PREVIOUS := $(shell cat tests/previous)
+.PHONY: previous
+previous: $(B)/previous/$(PREVIOUS)
+$(B)/previous/$(PREVIOUS):
+	@rm -rf $(B)/previous && mkdir -p $(B)/previous/tree
+	git archive $(PREVIOUS) | tar -x -C $(B)/previous/tree
+	$(MAKE) --no-print-directory -C $(B)/previous/tree B=build VERSION=$(PREVIOUS) SANITIZE= COVERAGE= DEBUG= control server client
+	mv $(B)/previous/tree/build/bin $(B)/previous/tree/build/lib $(B)/previous/
+	rm -rf $(B)/previous/tree
+	touch $@

@@ -32,23 +32,38 @@ class Steady:
         if said != "ready":
             raise harness.Failed("%s said %r: %r" % (self.name, said, harness.finish(self.process)))
 
+    def _reads(self, seconds):
+        """What it says within that time, which is added to what was said; None: nothing; empty: its output has ended."""
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            return None
+        chunk = os.read(self.process.stdout.fileno(), 4096)
+        self._said += chunk
+        return chunk
+
+    def reads_all(self):
+        """Takes what it has said so far, and returns what of it nobody has asked for."""
+        while self._reads(0):
+            pass
+        return self._said.decode()
+
     def line(self, what, seconds=60):
         """The next line that it prints."""
         deadline = time.monotonic() + seconds
         while b"\n" not in self._said:
             left = deadline - time.monotonic()
             expect(left > 0, self.name, "said nothing within", seconds, "s:", what)
-            if select.select([self.process.stdout], [], [], left)[0]:
-                chunk = os.read(self.process.stdout.fileno(), 4096)
-                if not chunk:
-                    result = harness.finish(self.process)
-                    raise harness.Failed("%s ended, %s: %r" % (self.name, what, result))
-                self._said += chunk
+            if self._reads(left) == b"":
+                result = harness.finish(self.process)
+                raise harness.Failed("%s ended, %s: %s%r" % (self.name, what, self._said.decode(), result))
         line, self._said = self._said.split(b"\n", 1)
         return line.decode()
 
     def say(self, words):
-        os.write(self.process.stdin.fileno(), words.encode() + b"\n")
+        try:
+            os.write(self.process.stdin.fileno(), words.encode() + b"\n")
+        except BrokenPipeError:
+            said = self.reads_all()
+            raise harness.Failed("%s ended before %s: %s%r" % (self.name, words, said, harness.finish(self.process))) from None
 
     def ask(self, words):
         """The answer's numbers."""

@@ -6,6 +6,7 @@
 //   free          gives the newest block back: "free CODE"
 //   info          "info FREE_MIB TOTAL_MIB" as cudaMemGetInfo says
 //   device        "device TOTAL_MIB SMS" as cudaGetDeviceProperties says
+//   sms           "sms N": on so many SMs its kernels run now (%nsmid)
 //   priorities    "priorities LEAST GREATEST GOT": the range, and of a stream that was created with -1000
 //   watch         registers a callback for notifications of the device: "watch CODE"
 //   over          "over COUNT KIB": how many have come, and what the last one said
@@ -47,6 +48,11 @@ __global__ void compare_pages(const unsigned *words, size_t pages, unsigned seed
     for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < pages; i += gridDim.x * blockDim.x)
         if (words[i * PAGE_WORDS] != page_word(i, seed))
             atomicAdd(differ, 1u);
+}
+
+__global__ void count_sms(unsigned *count)
+{
+    asm volatile("mov.u32 %0, %%nsmid;" : "=r"(*count));
 }
 
 __host__ __device__ static unsigned mixed(unsigned x)
@@ -134,6 +140,15 @@ static void end(const std::vector<block> &blocks, unsigned *differ, unsigned rou
     exit(count ? 8 : 0);
 }
 
+static unsigned present_sms(unsigned *word)
+{
+    unsigned count;
+    count_sms<<<1, 1>>>(word);
+    check(cudaGetLastError());
+    check(cudaMemcpy(&count, word, sizeof count, cudaMemcpyDeviceToHost));
+    return count;
+}
+
 static std::atomic<unsigned> notices;
 static std::atomic<unsigned long long> over_bytes;
 
@@ -169,6 +184,8 @@ static void obey(const char *line, std::vector<block> &blocks, unsigned *differ,
     } else if (!strcmp(line, "info")) {
         check(cudaMemGetInfo(&free_bytes, &total_bytes));
         printf("info %zu %zu\n", free_bytes >> 20, total_bytes >> 20);
+    } else if (!strcmp(line, "sms")) {
+        printf("sms %u\n", present_sms(differ));
     } else if (!strcmp(line, "priorities")) {
         int least, greatest, got;
         cudaStream_t stream;
