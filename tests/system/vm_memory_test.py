@@ -78,8 +78,8 @@ class BothNodes(Shared, TwoNodes):
 
 
 class Pinned(Survivor):
-    def __init__(self, system, i=0):
-        super().__init__(system, i, program="pinned")
+    def __init__(self, system, i=0, **environment):
+        super().__init__(system, i, program="pinned", **environment)
         self.checks = 0
 
     def is_right(self, *words):
