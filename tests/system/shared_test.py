@@ -89,9 +89,13 @@ def away_and_back():
 
 @scenario
 def managed_memory_on_the_host():
-    """It is used by host and kernels at once at each server of the node, and keeps the program there."""
-    with TwoNodes(**ELSEWHERE) as system:
-        program = Pinned(system, FLYT_MANAGED_MEMORY="host")
+    """It is used by host and kernels at once at each server of the node, and keeps the program there. The VM's client manager
+    says so, where the program does not."""
+    with TwoNodes(**ELSEWHERE, client=lambda i: {"managed_memory": "host"}) as system:
+        other = Pinned(system, FLYT_MANAGED_MEMORY="device")
+        other.is_right(("managed", "managed 0"))
+        ends(system, other)
+        program = Pinned(system)
         program.is_right(("managed", "managed 1"))
         shares(system, program)
         result = system.migrates_when_connected("node-1")

@@ -244,11 +244,12 @@ static int open_by_client_manager(struct flyt_channel_config *config, struct fly
 static void choose_managed(void)
 {
     const char *where = getenv("FLYT_MANAGED_MEMORY");
-    if (!where || !*where)
-        where = "device";
-    if (strcmp(where, "device") != 0 && strcmp(where, "host") != 0)
+    const bool is_told = where && *where;
+    if (is_told && strcmp(where, "device") != 0 && strcmp(where, "host") != 0)
         flyt_warn("FLYT_MANAGED_MEMORY is neither device nor host, and device is meant: %.100s", where);
-    flyt_client.is_managed_on_host = !strcmp(where, "host") && flyt_channel_maps_region(flyt_client.channel);
+    if (flyt_channel_maps_region(flyt_client.channel))
+        flyt_client.is_managed_on_host =
+            is_told ? !strcmp(where, "host") : flyt_local_wants_managed_on_host(&flyt_client.local);
 }
 
 /* ---- which devices ---- */
