@@ -57,6 +57,7 @@ static const struct name names[] = {
     {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_CHANGED, "local_changed"},
     {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_DEVICES, "local_devices"},
     {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_MEMORY, "local_memory"},
+    {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_SETTINGS, "local_settings"},
 };
 
 const char *flyt_control_procedure_name(uint32_t program, uint32_t procedure)

@@ -23,6 +23,7 @@ struct flyt_client_settings {
     uint64_t memory_slow;
     int attach; /* enum flyt_attach_time */
     uint64_t attach_timeout_ms;
+    int managed_memory; /* enum flyt_managed_memory */
     uint64_t programs_max, programs_per_user_max;
     char *state_dir;
     char *authority, *certificate, *key;

@@ -21,6 +21,8 @@
 #define AT(field) offsetof(struct flyt_client_settings, field)
 
 static const char *const attach_times[] = {"first-use", "start", NULL};
+static const char *const managed_places[] = {
+    [FLYT_MANAGED_MEMORY_DEVICE] = "device", [FLYT_MANAGED_MEMORY_HOST] = "host", NULL};
 
 static const struct flyt_setting settings[] = {
     {.path = "managers",
@@ -79,6 +81,14 @@ static const struct flyt_setting settings[] = {
      .maximum = 600000,
      .is_live = true,
      .help = "how long a program waits for the cluster manager"},
+    {.path = "managed_memory",
+     .kind = FLYT_SETTING_CHOICE,
+     .offset = AT(managed_memory),
+     .fallback = "device",
+     .choices = managed_places,
+     .is_live = true,
+     .help = "where programs' managed memory lies where they share memory with their servers and FLYT_MANAGED_MEMORY "
+             "does not say: host: kernels use it over the bus, and beside the host"},
     {.path = "programs_max",
      .kind = FLYT_SETTING_NUMBER,
      .offset = AT(programs_max),

@@ -302,6 +302,19 @@ static void memory(struct flyt_client_manager *manager, struct flyt_program_entr
     manager->services->memory(manager, call);
 }
 
+static void tell_settings(struct flyt_client_manager *manager, struct flyt_program_entry *program,
+                          struct flyt_call *call, void *args)
+{
+    flyt_call_reply(
+        call, &(flyt_local_settings_res){.outcome = {FLYT_STATUS_OK, (char *)""},
+                                         .managed_memory = (flyt_managed_memory)manager->settings->managed_memory});
+}
+
+static void refuse_settings(struct flyt_call *call, const flyt_outcome *outcome)
+{
+    flyt_call_reply(call, &(flyt_local_settings_res){.outcome = *outcome});
+}
+
 static void refuse_memory(struct flyt_call *call, const flyt_outcome *outcome)
 {
     flyt_call_reply(call, outcome);
@@ -330,7 +343,8 @@ static void refuse_devices(struct flyt_call *call, const flyt_outcome *outcome)
 static const struct service attach_service = {attach, refuse_attach, NULL},
                             status_service = {status, refuse_status, NULL},
                             devices_service = {devices, refuse_devices, NULL},
-                            memory_service = {memory, refuse_memory, memory_groups};
+                            memory_service = {memory, refuse_memory, memory_groups},
+                            settings_service = {tell_settings, refuse_settings, NULL};
 
 static void serve_attach(struct flyt_call *call, void *args)
 {
@@ -352,12 +366,19 @@ static void serve_memory(struct flyt_call *call, void *args)
     serve_call(call, args, &memory_service);
 }
 
+static void serve_settings(struct flyt_call *call, void *args)
+{
+    serve_call(call, args, &settings_service);
+}
+
 static const struct flyt_procedure procedures[] = {
     {FLYT_LOCAL_ATTACH, "local_attach", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_local_attach_args,
      sizeof(flyt_local_attach_args), (xdrproc_t)xdr_flyt_local_attach_res, serve_attach},
     {FLYT_LOCAL_STATUS, "local_status", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_local_status_res, serve_status},
     {FLYT_LOCAL_DEVICES, "local_devices", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_local_devices_res, serve_devices},
     {FLYT_LOCAL_MEMORY, "local_memory", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_outcome, serve_memory},
+    {FLYT_LOCAL_SETTINGS, "local_settings", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_local_settings_res,
+     serve_settings},
     {.serve = NULL},
 };
 static const struct flyt_program program_served = {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_VERSION, procedures};

@@ -52,6 +52,7 @@ def help_and_bad_options():
     for arguments, word in ((["--nonsense", "true"], "--nonsense"), (["--server"], "--server"), (["--soft"], "--soft"),
                             (["--soft", "0", "true"], "--soft"), (["--soft", "x", "true"], "--soft"),
                             (["--soft", "16", "true"], "--soft"), (["--soft", "", "true"], "--soft"),
+                            (["--managed-memory"], "--managed-memory"), (["--managed-memory", "gpu", "true"], "'gpu'"),
                             (["--soft", "1", "--server", "tcp://localhost:1", "true"], "exclude")):
         result = run([FLYT_RUN, *arguments])
         expect_equal(result.status, 2, arguments, "exit status", result)

@@ -8,7 +8,7 @@ import sys
 
 import harness
 from cluster import System
-from harness import app, environment, expect, expect_equal, helper, main, run, scenario, server, through_flyt
+from harness import FLYT_RUN, app, environment, expect, expect_equal, helper, main, run, scenario, server, through_flyt
 from steady import add_vm, is_idle
 
 SPARSE = helper("managed_sparse")
@@ -17,10 +17,10 @@ HASHES = 1024 * 16          # of 64 MiB
 MEGABYTE = 1 << 20
 
 
-def bytes_of(url, rounds):
+def bytes_of(url, rounds, **changes):
     """(sent, received) by a program that changes a byte on either side in each round."""
     path = os.path.join(harness.WORK, "managed-stats-%d" % rounds)
-    result = run(through_flyt(url, SPARSE, str(rounds)), environment(FLYT_STATS=path))
+    result = run(through_flyt(url, SPARSE, str(rounds)), environment(FLYT_STATS=path, **changes))
     expect_equal((result.status, result.out), (0, "ok %d\n" % rounds), result)
     with open(path, encoding="utf-8") as f:
         line = f.read()
@@ -71,6 +71,53 @@ def where_the_kernel_does_not_tell():
             command = through_flyt(s.url, app(name))
             result = run([sys.executable, "-c", REFUSING, number, *command], environment(FLYT_TEST_FORWARDED="1"), timeout=120)
             expect_equal((result.status, result.err), (0, ""), name, result)
+
+
+ON_THE_HOST = {"FLYT_MANAGED_MEMORY": "host", "FLYT_TEST_FORWARDED": "1"}
+IN_BOTH_PLACES = ("managed", "managed_advise", "managed_attach", "managed_ends", "managed_devices", "managed_library")
+SKIPPED = 77
+
+
+@scenario
+def on_the_host():
+    """Programs find what they find in device memory, and use it beside their kernels; nothing of it travels. Where no memory
+    is shared it is in device memory."""
+    with server("unix", ("--soft", "2")) as s:
+        for name in (*IN_BOTH_PLACES, "managed_concurrent"):
+            result = run(through_flyt(s.url, app(name)), environment(**ON_THE_HOST), timeout=120)
+            expect_equal((result.status, result.err), (0, ""), name, result)
+        with_many = run([FLYT_RUN, "--server", s.url, "--managed-memory", "host", "--", app("managed_concurrent")], environment(),
+                        timeout=120)
+        expect_equal((with_many.status, with_many.err), (0, ""), with_many)
+        first, last = (bytes_of(s.url, rounds, **ON_THE_HOST) for rounds in (1, 21))
+        for which in (0, 1):
+            expect((last[which] - first[which]) / 20 < 1024, "bytes of a round:", first, last)
+    with server("tcp") as s:
+        result = run(through_flyt(s.url, app("managed_concurrent")), environment(**ON_THE_HOST))
+        expect_equal(result.status, SKIPPED, "over TCP", result)
+        result = run(through_flyt(s.url, app("managed_attach")), environment(**ON_THE_HOST), timeout=120)
+        expect_equal((result.status, result.err), (0, ""), "over TCP", result)
+
+
+@scenario
+def variables_that_cannot_be_on_the_host():
+    with server("unix") as s:
+        result = run(through_flyt(s.url, helper("managed_refused")), environment())
+        expect_equal((result.status, result.out), (0, "module=0 library=0 kernel=0 concurrent=0\n"), result)
+        result = run(through_flyt(s.url, helper("managed_refused")), environment(**ON_THE_HOST))
+        expect_equal((result.status, result.out), (0, "module=801 library=801 kernel=0 concurrent=1\n"), result)
+        for name in ("counter", "both"):
+            expect("variable %s of device 0 is refused: it is managed" % name in result.err, result)
+
+
+@scenario
+def on_the_host_it_is_page_locked_memory():
+    """No more than a session may have page-locked; what is freed can be had again."""
+    with server("unix", ("--soft", "1", "--locked-memory", str(100 << 20))) as s:
+        for mib, status, said in ((64, 0, ""), (120, 1, "cudaErrorMemoryAllocation")):
+            result = run(through_flyt(s.url, SPARSE, "1", str(mib)), environment(**ON_THE_HOST))
+            expect_equal(result.status, status, mib, "MiB of 100", result)
+            expect(said in result.err, mib, "MiB of 100", result)
 
 
 @scenario

@@ -6,13 +6,14 @@ import os
 
 from cluster import System
 from connections import goes_over
-from harness import expect, expect_equal, main, scenario, within
+from harness import expect, expect_equal, finish, main, scenario, within
 from steady import add_vm
 from survivor import Survivor, its_server_is_killed, session
 from two_nodes import PATIENCE, TwoNodes, ends
 
 OPTIONS = {"vms": 1, "gpus": 2, "sms": 48, "memory": "1G"}
 OTHER = 1           # the other GPU of node-0; the same one is a move to a new server, too
+NOT_SUPPORTED = 801
 ELSEWHERE = {"local": True, "node": lambda i: {"socket": ""} if i else {}}    # node-1 has no socket
 
 
@@ -30,8 +31,8 @@ def shares(system, program, is_shared=True):
 
 
 class Pinned(Survivor):
-    def __init__(self, system):
-        super().__init__(system, 0, program="pinned")
+    def __init__(self, system, **environment):
+        super().__init__(system, 0, program="pinned", **environment)
         self.checks = 0
 
     def is_right(self, *words):
@@ -84,6 +85,46 @@ def away_and_back():
                 shares(system, program)
             program.is_right(("take", "taken"), ("less", "buffers 2"))
         ends(system, program)
+
+
+@scenario
+def managed_memory_on_the_host():
+    """It is used by host and kernels at once at each server of the node, and keeps the program there. The VM's client manager
+    says so, where the program does not."""
+    with TwoNodes(**ELSEWHERE, client=lambda i: {"managed_memory": "host"}) as system:
+        other = Pinned(system, FLYT_MANAGED_MEMORY="device")
+        other.is_right(("managed", "managed 0"))
+        ends(system, other)
+        program = Pinned(system)
+        program.is_right(("managed", "managed 1"))
+        shares(system, program)
+        result = system.migrates_when_connected("node-1")
+        expect(result.status and "kernels may reach host memory of the program" in result.err, result)
+        program.is_right()
+        result = system.migrates("node-0:0", "--force")
+        expect_equal(result.status, 0, "a move within the node", result)
+        shares(system, program)
+        program.is_right()
+        its_server_is_killed(system)
+        shares(system, program)
+        program.is_right()
+        ends(system, program)
+
+
+@scenario
+def managed_memory_on_the_host_away():
+    """A program that was told that it may use managed memory beside kernels, and has none yet, moves to a node that shares none
+    with it: there it gets none."""
+    with TwoNodes(**ELSEWHERE) as system:
+        program = Pinned(system, FLYT_MANAGED_MEMORY="host")
+        program.is_right()
+        shares(system, program)
+        system.moves()
+        shares(system, program, False)
+        program.is_right()
+        program.does("managed", "error %d" % NOT_SUPPORTED)
+        result = finish(program.process)
+        expect("managed memory that lies on the host, at a server that shares none with it, is not supported" in result.err, result)
 
 
 @scenario

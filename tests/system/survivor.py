@@ -8,9 +8,9 @@ from steady import Steady, allocation, is_idle
 
 
 class Survivor(Steady):
-    def __init__(self, system, i, prefix=(), program="survivor"):
+    def __init__(self, system, i, prefix=(), program="survivor", **environment):
         self.system, self.name = system, "the program in VM %d" % i
-        self.process = system.start_in_vm(i, *prefix, helper(program))
+        self.process = system.start_in_vm(i, *prefix, helper(program), **environment)
         self._said = b""
         self.wait_ready()
 

@@ -78,8 +78,8 @@ class BothNodes(Shared, TwoNodes):
 
 
 class Pinned(Survivor):
-    def __init__(self, system, i=0):
-        super().__init__(system, i, program="pinned")
+    def __init__(self, system, i=0, **environment):
+        super().__init__(system, i, program="pinned", **environment)
         self.checks = 0
 
     def is_right(self, *words):
@@ -191,6 +191,25 @@ def away_and_back():
         result = system.migrates_when_connected("node-1")
         expect(result.status and "kernels may reach host memory of the program" in result.err, result)
         program.is_right(("mapped", "mapped 0"))
+        ends(system, program)
+
+
+@scenario
+def managed_memory_in_it():
+    """As much as there is room for, and it stays on the node; what is freed can be had again."""
+    with BothNodes() as system:
+        system.gives_memory(0, 0)
+        program = Pinned(system, FLYT_MANAGED_MEMORY="host")
+        program.is_right(("managed", "managed 1"))
+        shares(system, program)
+        result = system.migrates_when_connected("node-1")
+        expect(result.status and "kernels may reach host memory of the program" in result.err, result)
+        its_server_is_killed(system)
+        program.is_right()
+        result = system.run_in_vm(0, harness.helper("managed_sparse"), "1", "64", FLYT_MANAGED_MEMORY="host")
+        expect_equal(result.status, 1, "64 MiB of", MIB, result)
+        expect("cudaErrorMemoryAllocation" in result.err, result)
+        program.is_right()
         ends(system, program)
 
 

@@ -1,7 +1,7 @@
 /*
  * Memory out of the region that the program shares with its server (rpc/base/region.h): whole pages, which the
- * program has as pinned memory. There is none where the server is on another host; what was taken stays the program's
- * where the session goes to one. Any thread.
+ * program has as pinned or managed memory. There is none where the server is on another host; what was taken stays the
+ * program's where the session goes to one. Any thread.
  */
 #ifndef FLYT_CLIENT_ARENA_H
 #define FLYT_CLIENT_ARENA_H

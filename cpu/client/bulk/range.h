@@ -29,7 +29,7 @@ struct flyt_range {
     uint64_t buffer_id;  /* set by insert: unique in the process */
     unsigned flags;      /* of host memory, as given */
     bool is_synchronous; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS; not of variables */
-    bool is_managed;     /* of an allocation: the program has memory there, too */
+    bool is_managed;     /* of an allocation: the program has memory there, too; of host memory: it is managed memory */
     /* Of an allocation that begins with a page: what the server has begins so far below the base, and is so large. 0
      * bytes: as above. */
     uint64_t lead_bytes, served_bytes;
@@ -38,6 +38,12 @@ struct flyt_range {
 static inline bool flyt_range_is_host(const struct flyt_range *range)
 {
     return range->kind == FLYT_RANGE_HOST_ALLOC || range->kind == FLYT_RANGE_HOST_REGISTERED;
+}
+
+/* Whether it is host memory to the program, too: managed memory is not. */
+static inline bool flyt_range_is_pinned_host(const struct flyt_range *range)
+{
+    return flyt_range_is_host(range) && !range->is_managed;
 }
 
 /* Whether it is what cuMemAlloc makes, or a pool: of the latter there are no handles. */

@@ -236,6 +236,22 @@ static int open_by_client_manager(struct flyt_channel_config *config, struct fly
     return status;
 }
 
+/* ---- where managed memory lies ---- */
+
+/* FLYT_MANAGED_MEMORY: the program has pages of its own beside device memory, or both sides have the same pages of the
+ * region, where kernels reach those. What a device can do is told once, and is not taken back when the session moves.
+ */
+static void choose_managed(void)
+{
+    const char *where = getenv("FLYT_MANAGED_MEMORY");
+    const bool is_told = where && *where;
+    if (is_told && strcmp(where, "device") != 0 && strcmp(where, "host") != 0)
+        flyt_warn("FLYT_MANAGED_MEMORY is neither device nor host, and device is meant: %.100s", where);
+    if (flyt_channel_maps_region(flyt_client.channel))
+        flyt_client.is_managed_on_host =
+            is_told ? !strcmp(where, "host") : flyt_local_wants_managed_on_host(&flyt_client.local);
+}
+
 /* ---- which devices ---- */
 
 static bool identify(unsigned wire_device, struct flyt_device_identity *ret_identity)
@@ -325,6 +341,7 @@ static CUresult open_locked(void)
     if (error)
         return connect_failed(error, err.text);
     const struct flyt_channel_info *info = flyt_channel_info(flyt_client.channel);
+    choose_managed();
     error = choose_devices(info->device_count, &err);
     if (error)
         return connect_failed(error, err.text);

@@ -31,6 +31,7 @@ struct flyt_client {
     unsigned server_device_count; /* that the session has */
     struct flyt_visible visible;
     bool is_window_reserved; /* nothing of the program's can be in the window of device addresses */
+    bool is_managed_on_host; /* managed memory lies in the region: chosen with the connection, for the process's life */
     pthread_mutex_t connect_mutex;
     struct flyt_local local; /* under connect_mutex; the client manager, where it has named the server */
     _Atomic uint64_t launch_count;

@@ -127,7 +127,18 @@ int flyt_local_attach(struct flyt_local *local, struct flyt_error *err)
     }
 }
 
-/* What a client manager of an older version does not know it refuses, and goes on. */
+/* A question without which the session goes on. What a client manager of an older version does not know it refuses, and
+ * the connection stays; else it is closed. */
+static int ask_aside(struct flyt_local *local, const struct flyt_local_question *question, void *ret_res)
+{
+    int status = local->fd < 0 ? -EPIPE
+                               : flyt_local_ask(local->fd, question, flyt_clock_ms() + FLYT_LOCAL_TIMEOUT_MS,
+                                                &local->has_news, ret_res);
+    if (status && status != -EPROTO)
+        local->fd = flyt_close(local->fd);
+    return status;
+}
+
 int flyt_local_open_memory(struct flyt_local *local)
 {
     flyt_outcome outcome;
@@ -137,12 +148,7 @@ int flyt_local_open_memory(struct flyt_local *local)
                                                  .res_bytes = sizeof outcome,
                                                  .record_bytes_max = RECORD_BYTES_MAX,
                                                  .ret_fd = &fd};
-    int status = local->fd < 0 ? -EPIPE
-                               : flyt_local_ask(local->fd, &question, flyt_clock_ms() + FLYT_LOCAL_TIMEOUT_MS,
-                                                &local->has_news, &outcome);
-    if (status && status != -EPROTO)
-        local->fd = flyt_close(local->fd);
-    if (status)
+    if (ask_aside(local, &question, &outcome))
         return -1;
     if (outcome.status != FLYT_STATUS_OK) {
         flyt_debug("no memory of the VM's: %s", outcome.text);
@@ -150,6 +156,20 @@ int flyt_local_open_memory(struct flyt_local *local)
     }
     xdr_free((xdrproc_t)xdr_flyt_outcome, &outcome);
     return fd;
+}
+
+bool flyt_local_wants_managed_on_host(struct flyt_local *local)
+{
+    flyt_local_settings_res res;
+    const struct flyt_local_question question = {.procedure = FLYT_LOCAL_SETTINGS,
+                                                 .xdr_res = (xdrproc_t)xdr_flyt_local_settings_res,
+                                                 .res_bytes = sizeof res,
+                                                 .record_bytes_max = RECORD_BYTES_MAX};
+    if (ask_aside(local, &question, &res))
+        return false;
+    bool is_wanted = res.outcome.status == FLYT_STATUS_OK && res.managed_memory == FLYT_MANAGED_MEMORY_HOST;
+    xdr_free((xdrproc_t)xdr_flyt_local_settings_res, &res);
+    return is_wanted;
 }
 
 bool flyt_local_has_changed(struct flyt_local *local)

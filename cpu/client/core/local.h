@@ -45,6 +45,10 @@ int flyt_local_attach(struct flyt_local *local, struct flyt_error *err);
  * program, which is the caller's; -1: there is none for it. */
 int flyt_local_open_memory(struct flyt_local *local);
 
+/* Whether managed memory of this VM's programs is to lie on the host, where they do not say; after flyt_local_attach.
+ */
+bool flyt_local_wants_managed_on_host(struct flyt_local *local);
+
 /* Reads the notices that have come, without blocking. Whether there was one since this was asked last: what was asked
  * about devices may have changed. */
 bool flyt_local_has_changed(struct flyt_local *local);

@@ -52,6 +52,7 @@ static void fill_info(struct flyt_device_info *info, const flyt_device_info_res 
     for (int i = 1; i < CU_DEVICE_ATTRIBUTE_MAX; i++) /* what an older server does not say is 0 */
         info->attributes[i] = flyt_attribute_shown((CUdevice_attribute)i, info->attributes[i]);
     info->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = flyt_arena_is_mapped();
+    info->attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = flyt_client.is_managed_on_host;
     info->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1; /* they are the client's own */
     info->attributes[CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED] = 1;
     info->attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] =

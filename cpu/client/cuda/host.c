@@ -192,13 +192,17 @@ static void give_back(void *address, uint64_t bytes)
 
 CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int device, void **ret_address)
 {
-    struct flyt_range range = {
-        .kind = FLYT_RANGE_HOST_ALLOC, .bytes = bytes, .flags = flags, .context_id = context_id, .device = device};
+    struct flyt_range range = {.kind = FLYT_RANGE_HOST_ALLOC,
+                               .bytes = bytes,
+                               .flags = flags,
+                               .context_id = context_id,
+                               .device = device,
+                               .is_managed = (flags & FLYT_HOST_MANAGED) != 0};
     const bool is_mapped = flyt_arena_is_mapped(); /* all of it, as with unified addressing, asked for or not */
     void *address = alloc_shared(bytes);
     if (!address && is_mapped && flags & CU_MEMHOSTALLOC_DEVICEMAP && flyt_arena_is_bounded())
         return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
-    if (!address && (!is_mapped || (flyt_arena_is_bounded() && !(flags & FLYT_HOST_OF_POOL))))
+    if (!address && !range.is_managed && (!is_mapped || (flyt_arena_is_bounded() && !(flags & FLYT_HOST_OF_POOL))))
         address = alloc_private(bytes);
     if (!address)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -238,11 +242,11 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
     return result;
 }
 
-CUresult flyt_host_give(void *address, unsigned of_pool)
+CUresult flyt_host_give(void *address, unsigned owner)
 {
     struct flyt_range range;
     if (!flyt_range_find((uint64_t)(uintptr_t)address, &range) || range.kind != FLYT_RANGE_HOST_ALLOC ||
-        range.base != (uint64_t)(uintptr_t)address || (range.flags & FLYT_HOST_OF_POOL) != of_pool)
+        range.base != (uint64_t)(uintptr_t)address || (range.flags & FLYT_HOST_OWNERS) != owner)
         return CUDA_ERROR_INVALID_VALUE;
     flyt_transfer_wait_range(range.base, range.bytes);
     if (!flyt_range_remove(range.base, FLYT_RANGE_HOST_ALLOC, NULL))
@@ -352,10 +356,10 @@ CUresult flyt_host_flags(const void *address, unsigned *ret_flags)
     CUresult result = flyt_client_enter();
     if (result)
         return result;
-    if (!ret_flags || !flyt_range_find((uint64_t)(uintptr_t)address, &range) || !flyt_range_is_host(&range))
+    if (!ret_flags || !flyt_range_find((uint64_t)(uintptr_t)address, &range) || !flyt_range_is_pinned_host(&range))
         return CUDA_ERROR_INVALID_VALUE;
-    *ret_flags = (range.flags & ~(unsigned)FLYT_HOST_OF_POOL) |
-                 (flyt_host_is_mapped(range.base) ? CU_MEMHOSTALLOC_DEVICEMAP : 0);
+    *ret_flags =
+        (range.flags & ~(unsigned)FLYT_HOST_OWNERS) | (flyt_host_is_mapped(range.base) ? CU_MEMHOSTALLOC_DEVICEMAP : 0);
     return CUDA_SUCCESS;
 }
 
@@ -366,7 +370,8 @@ CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdevicep
     CUresult result = flyt_client_enter();
     if (result)
         return result;
-    if (flags || !ret_address || !flyt_range_find((uint64_t)(uintptr_t)address, &range) || !flyt_range_is_host(&range))
+    if (flags || !ret_address || !flyt_range_find((uint64_t)(uintptr_t)address, &range) ||
+        !flyt_range_is_pinned_host(&range))
         return CUDA_ERROR_INVALID_VALUE;
     if (!flyt_host_is_mapped(range.base))
         return flyt_not_supported("mapped host memory");

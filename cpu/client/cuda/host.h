@@ -1,10 +1,11 @@
 /*
- * Pinned host memory. Where program and server share a region (rpc/base/region.h), what is allocated here are
- * pages of it that the server has page-locked: copies leave them to the GPU. Elsewhere, and for what is registered, it
- * is ordinary memory of the program that is remembered as pinned, so that copies may read it late and asynchronous
- * copies from the device may write it after the call has returned; it is not locked, and no device reaches it. What is
- * shared is mapped into all devices, at the program's own addresses, where server and program have the region at its
- * own place (canMapHostMemory is 1 then). A child that is forked shares what is shared.
+ * Pinned host memory, and managed memory that lies on the host. Where program and server share a region
+ * (rpc/base/region.h), what is allocated here are pages of it that the server has page-locked: copies leave them to the
+ * GPU. Elsewhere, and for what is registered, it is ordinary memory of the program that is remembered as pinned, so
+ * that copies may read it late and asynchronous copies from the device may write it after the call has returned; it is
+ * not locked, and no device reaches it. What is shared is mapped into all devices, at the program's own addresses,
+ * where server and program have the region at its own place (canMapHostMemory is 1 then). A child that is forked shares
+ * what is shared.
  *
  * Where the session goes on at another server of this host, that one locks pages of the region when they are used
  * next, or all of them before it goes on where kernels may have addresses of them. Where it goes to another node, the
@@ -42,12 +43,17 @@ FLYT_API CUresult flyt_host_flags(const void *address, unsigned *ret_flags);
 /* cuMemHostGetDevicePointer: of mapped memory the address itself; CUDA_ERROR_NOT_SUPPORTED for other pinned memory,
  * _INVALID_VALUE for what is not pinned, _OUT_OF_MEMORY where the session's present server cannot lock it. */
 FLYT_API CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address);
-/* Memory of a pool, beside the flags of cuMemHostAlloc: where host memory is mapped, it is. */
-enum { FLYT_HOST_OF_POOL = 1 << 30 };
+/* Whose memory it is, beside the flags of cuMemHostAlloc: a pool's, which is mapped where host memory is; or managed
+ * (managed.h), which is mapped or not to be had. */
+enum {
+    FLYT_HOST_OF_POOL = 1 << 30,
+    FLYT_HOST_MANAGED = 1 << 29,
+    FLYT_HOST_OWNERS = FLYT_HOST_OF_POOL | FLYT_HOST_MANAGED
+};
 /* What flyt_host_alloc does without entering, for a context of a device. bytes: not 0. */
 CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int device, void **ret_address);
-/* The same of flyt_host_free. of_pool: FLYT_HOST_OF_POOL where the memory has that flag, else 0. */
-CUresult flyt_host_give(void *address, unsigned of_pool);
+/* The same of flyt_host_free. owner: that of FLYT_HOST_OWNERS which the memory has, or 0. */
+CUresult flyt_host_give(void *address, unsigned owner);
 /* Whether the GPU copies from and to the shared memory at the address itself. Pages that the server has not locked yet,
  * because the session has gone on there, are locked first: who uses them waits for that once. *ret_server: where. */
 bool flyt_host_is_shared(uint64_t address, uint64_t *ret_server);

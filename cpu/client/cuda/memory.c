@@ -136,6 +136,8 @@ CUresult flyt_memory_free(CUdeviceptr address)
         return result;
     if (flyt_graph_memory_free(address, &result))
         return result;
+    if (flyt_client.is_managed_on_host && flyt_watch_table->free(address, &result))
+        return result;
     flyt_watch_release(address);
     return flyt_pool_take_back(address, &result) ? result : flyt_range_free(address);
 }
@@ -146,7 +148,7 @@ CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *r
     CUresult result = flyt_client_enter();
     if (result)
         return result;
-    if (!flyt_range_find(address, &range) || flyt_range_is_host(&range))
+    if (!flyt_range_find(address, &range) || flyt_range_is_pinned_host(&range))
         return CUDA_ERROR_NOT_FOUND;
     if (ret_base)
         *ret_base = range.base;
@@ -164,7 +166,7 @@ CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer
         return CUDA_SUCCESS;
     uint64_t owner = range.context_id ? range.context_id : flyt_primary_context_id(range.device);
     *ret_pointer = (struct flyt_pointer){
-        .kind = flyt_range_is_host(&range) ? FLYT_POINTER_HOST : FLYT_POINTER_DEVICE,
+        .kind = flyt_range_is_pinned_host(&range) ? FLYT_POINTER_HOST : FLYT_POINTER_DEVICE,
         .is_variable = range.kind == FLYT_RANGE_VARIABLE,
         .is_managed = range.is_managed,
         .is_registered = range.kind == FLYT_RANGE_HOST_REGISTERED,

@@ -176,6 +176,13 @@ static CUresult enter_range(const struct flyt_library *library, const struct fly
                                .is_managed = has_host};
     if (!variable->bytes) /* nothing that a pointer could mean */
         return CUDA_SUCCESS;
+    if (has_host && flyt_client.is_managed_on_host) {
+        flyt_fail(
+            "variable %s of device %d is refused: it is managed, the driver has it in device memory, and the host "
+            "could not use it beside kernels, as FLYT_MANAGED_MEMORY=host says of managed memory",
+            variable->name, variable->device);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     switch (flyt_range_insert(&range)) {
     case 0:
         return has_host ? flyt_watch_table->adopt(&range) : CUDA_SUCCESS;

@@ -28,6 +28,9 @@ struct flyt_watch {
     /* The allocation that begins there is about to be freed: the host has it no more. Nothing where it is not managed.
      */
     void (*release)(uint64_t address);
+    /* Frees managed memory that lies on the host, which no other member is ever called for. False: none begins there.
+     */
+    bool (*free)(uint64_t address, CUresult *ret_result);
     /* A managed variable of a module, whose range was entered: the program gets memory there. Without it there is none
      * of the table's others to call. CUDA_ERROR_MAP_FAILED: it cannot have it. */
     CUresult (*adopt)(const struct flyt_range *range);
@@ -35,7 +38,7 @@ struct flyt_watch {
     void (*forget)(uint64_t library_id, int device);
 };
 
-/* The table, from the beginning on, for `adopt`; and the same for all else, once there is managed memory. */
+/* The table, from the beginning on, for `adopt` and `free`; and the same for all else, once there is managed memory. */
 extern const struct flyt_watch *flyt_watch_table __attribute__((visibility("hidden")));
 extern const struct flyt_watch *_Atomic flyt_watch_installed __attribute__((visibility("hidden")));
 

@@ -4,6 +4,7 @@
 //   more | less   one buffer more | the last one is freed: "buffers N"
 //   leave | take  copies that wait for a kernel that runs for a while: "left" | they have ended, and are compared: "taken"
 //   mapped        a kernel writes a buffer by its address: "mapped N", the code of what it needs (0, or what CUDA answered)
+//   managed       managed memory, which every check from then on uses, too: "managed N", whether the host may use it beside kernels
 //   end           also the end of input: "ended" and exit status 0
 //
 // The first line is "ready". What is wrong is "wrong …" and exit status 8, a CUDA error "error CODE" and 7.
@@ -53,7 +54,7 @@ struct buffer {
 static struct buffer buffers[BUFFERS];
 static unsigned count, checks;
 static cudaStream_t stream;
-static uint32_t *left, *spun;
+static uint32_t *left, *spun, *managed;
 
 static uint32_t pattern(unsigned n, unsigned which, long i)
 {
@@ -95,9 +96,43 @@ static void check_rows(const struct buffer *one, unsigned n)
                 wrong("row", n, row * APART + i);
 }
 
+/* The kernel waits for the host to say so in the memory itself, where the host may use it then. */
+__global__ void change_when_told(uint32_t *values, int count, uint32_t n, volatile uint32_t *word)
+{
+    while (*word != n)
+        ;
+    for (int i = threadIdx.x; i < count; i += blockDim.x)
+        values[i] = values[i] * 2654435761u + n;
+}
+
+static int is_concurrent(void)
+{
+    int is_so = 0;
+    check(cudaDeviceGetAttribute(&is_so, cudaDevAttrConcurrentManagedAccess, 0));
+    return is_so;
+}
+
+static void check_managed(unsigned n)
+{
+    volatile uint32_t *word = managed + COUNT;
+    for (long i = 0; i < COUNT; i++)
+        managed[i] = pattern(n, 7, i);
+    *word = is_concurrent() ? 0 : n;
+    change_when_told<<<1, 256, 0, stream>>>(managed, COUNT, n, word);
+    check(cudaGetLastError());
+    if (is_concurrent())
+        *word = n;
+    check(cudaStreamSynchronize(stream));
+    for (long i = 0; i < COUNT; i++)
+        if (managed[i] != pattern(n, 7, i) * 2654435761u + n)
+            wrong("managed", n, i);
+}
+
 static void check_all(void)
 {
     unsigned n = ++checks;
+    if (managed)
+        check_managed(n);
     for (unsigned which = 0; which < count; which++) {
         struct buffer *one = &buffers[which];
         for (long i = 0; i < COUNT; i++)
@@ -153,6 +188,13 @@ static void map(void)
     printf("mapped %d\n", (int)error);
 }
 
+static void manage(void)
+{
+    if (!managed)
+        check(cudaMallocManaged((void **)&managed, (COUNT + 1) * sizeof *managed));
+    printf("managed %d\n", is_concurrent());
+}
+
 int main(void)
 {
     char line[64];
@@ -173,6 +215,8 @@ int main(void)
             take();
         else if (!strcmp(line, "mapped\n"))
             map();
+        else if (!strcmp(line, "managed\n"))
+            manage();
         else {
             if (!strcmp(line, "more\n"))
                 more();
