@@ -9,7 +9,7 @@ RPC_LIBS := -ltirpc
 # What needs neither a channel nor a connection: blocking sockets and heads of messages.
 SOCKET_OBJS := $(call objs,rpc/transport/endpoint/listen.c rpc/transport/message.c rpc/transport/xdr_buffer.c)
 
-$(GEN)/flyt_xdr.o: CPPFLAGS += -Dxdr_string=flyt_xdr_string
+$(GEN)/flyt_xdr.o: CPPFLAGS += -Dxdr_string=flyt_xdr_string -Dxdr_u_quad_t=flyt_xdr_u_quad_t
 $(GEN)/flyt_xdr.o: rpc/transport/rules.mk
 
 # A server without CUDA, for tests and measurements of the wire.

@@ -1,5 +1,6 @@
 #include "rpc/transport/xdr_buffer.h"
 
+#include <endian.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,4 +214,24 @@ void flyt_xdr_decode_init(XDR *xdrs, const void *data, size_t bytes, struct flyt
                   .x_private = (void *)data,
                   .x_base = (char *)data,
                   .x_handy = (u_int)bytes};
+}
+
+/* ---- numbers of 64 bits ---- */
+
+bool_t flyt_xdr_u_quad_t(XDR *xdrs, u_int64_t *value)
+{
+    uint64_t wire;
+    if (xdrs->x_op == XDR_FREE)
+        return TRUE;
+    void *place = XDR_INLINE(xdrs, sizeof wire);
+    if (!place)
+        return xdr_u_quad_t(xdrs, value);
+    if (xdrs->x_op == XDR_ENCODE) {
+        wire = htobe64(*value);
+        memcpy(place, &wire, sizeof wire);
+    } else {
+        memcpy(&wire, place, sizeof wire);
+        *value = be64toh(wire);
+    }
+    return TRUE;
 }

@@ -46,4 +46,8 @@ static inline size_t flyt_xdr_left(const XDR *xdrs)
     return xdrs->x_handy;
 }
 
+/* The xdr_u_quad_t that rpcgen's routines are compiled with (rules.mk): every reply has three such numbers. The same
+ * bytes, put and taken as one word where the stream has them in one piece. */
+bool_t flyt_xdr_u_quad_t(XDR *xdrs, u_int64_t *value);
+
 #endif

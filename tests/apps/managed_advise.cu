@@ -105,6 +105,37 @@ static void by_number(void)
     EXPECT_CU(prefetch((CUdeviceptr)memory, BYTES, 0, 0), want);
 }
 
+/* Several at once, to places that count from one of them on. Discarded memory is what is written next. */
+static void batches(void)
+{
+    void *parts[3] = {memory, memory + 4 * PAGE, memory + 8 * PAGE};
+    size_t sizes[3] = {PAGE, 2 * PAGE, PAGE}, firsts[2] = {0, 2};
+    cudaMemLocation places[2] = {device, host};
+    cudaError_t want = is_concurrent ? cudaSuccess : cudaErrorInvalidDevice;
+    cudaStream_t stream;
+
+    CHECK(cudaStreamCreate(&stream));
+    EXPECT_ERR(cudaMemPrefetchBatchAsync(parts, sizes, 3, places, firsts, 2, 0, stream), want);
+    CHECK(cudaStreamSynchronize(stream));
+    if (is_concurrent) {
+        EXPECT_EQ(attribute(cudaMemRangeAttributeLastPrefetchLocation, 0, PAGE), 0);
+        EXPECT_EQ(attribute(cudaMemRangeAttributeLastPrefetchLocation, 4 * PAGE, 2 * PAGE), 0);
+        EXPECT_EQ(attribute(cudaMemRangeAttributeLastPrefetchLocation, 8 * PAGE, PAGE), cudaCpuDeviceId);
+        EXPECT_EQ(attribute(cudaMemRangeAttributeLastPrefetchLocation, 4 * PAGE, 5 * PAGE), cudaInvalidDeviceId);
+    }
+    EXPECT_ERR(cudaMemDiscardBatchAsync(parts, sizes, 3, 0, stream), want);
+    EXPECT_ERR(cudaMemDiscardAndPrefetchBatchAsync(parts, sizes, 3, places, firsts, 2, 0, stream), want);
+    CHECK(cudaStreamSynchronize(stream));
+    memory[4 * PAGE] = 7;
+    EXPECT_EQ(memory[4 * PAGE], 7);
+    firsts[0] = 1;
+    EXPECT_ERR(cudaMemPrefetchBatchAsync(parts, sizes, 3, places, firsts, 2, 0, stream), cudaErrorInvalidValue);
+    firsts[0] = 0;
+    firsts[1] = 3;
+    EXPECT_ERR(cudaMemPrefetchBatchAsync(parts, sizes, 3, places, firsts, 2, 0, stream), cudaErrorInvalidValue);
+    CHECK(cudaStreamDestroy(stream));
+}
+
 static void refused(void)
 {
     int value;
@@ -141,6 +172,7 @@ int main(void)
     about_the_host();
     by_number();
     about_a_gpu();
+    batches();
     refused();
     CHECK(cudaFree(memory));
     return 0;

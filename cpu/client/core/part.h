@@ -33,7 +33,8 @@ struct flyt_part {
     void (*before_reset)(int device, uint64_t context_id);
     /* The server has reset the whole device. */
     void (*after_reset)(int device);
-    /* The program has waited for a stream, an event or a device. In that thread; often: it costs next to nothing. */
+    /* The program has waited for a stream, an event or a device. In that thread; often: it costs next to nothing. One
+     * part at most has it. */
     void (*synchronized)(void);
     /* The session is to go to another server behind call `sequence`: whether something has begun that is not finished,
      * and the sentence that says what. */
@@ -52,8 +53,15 @@ void flyt_parts_install(const struct flyt_part *parts, unsigned count, const str
 extern struct flyt_parts {
     const struct flyt_part *list;
     unsigned count;
+    void (*synchronized)(void); /* of the part that has it: so often that nobody looks for it; NULL: none does */
     const struct flyt_channel_handlers *handlers;
 } flyt_parts __attribute__((visibility("hidden")));
+
+static inline void flyt_parts_tell_synchronized(void)
+{
+    if (flyt_parts.synchronized)
+        flyt_parts.synchronized();
+}
 
 /* Calls a member of every part that has it, from the bottom up; or, of what ends, from the top down. */
 #define FLYT_PARTS_TELL(member, ...)                                                                                   \

@@ -177,7 +177,7 @@ CUresult flyt_device_synchronize(void)
     if (!result)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
-    FLYT_PARTS_TELL(synchronized);
+    flyt_parts_tell_synchronized();
     if (!result)
         result = flyt_watch_after(NULL, had_work);
     /* What the wait brought to light of this thread's earlier calls belongs to it. */

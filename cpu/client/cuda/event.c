@@ -257,7 +257,7 @@ CUresult flyt_event_synchronize(CUevent handle)
     if (!result)
         result = flyt_pending_d2h_wait(&pending_d2h);
     flyt_pending_d2h_clear(&pending_d2h);
-    FLYT_PARTS_TELL(synchronized);
+    flyt_parts_tell_synchronized();
     if (!result)
         result = flyt_watch_after(NULL, false);
     return result ? result : flyt_client_enter();

@@ -513,7 +513,7 @@ CUresult flyt_stream_synchronize(CUstream handle)
         result = flyt_capture_ask_wait(stream);
     if (!result)
         result = flyt_stream_wait(stream);
-    FLYT_PARTS_TELL(synchronized);
+    flyt_parts_tell_synchronized();
     /* What the wait brought to light of this thread's earlier calls belongs to it. */
     return result ? result : flyt_client_enter();
 }

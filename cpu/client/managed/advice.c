@@ -4,6 +4,7 @@
 #include <string.h>
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/capture.h"
+#include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/managed/managed.h"
@@ -152,12 +153,68 @@ CUresult flyt_managed_advise(CUdeviceptr address, size_t bytes, int advice, int 
     return result;
 }
 
+/* ---- prefetching ---- */
+
+static CUresult prefetch_locked(CUdeviceptr address, size_t bytes, int location_type, int location_id)
+{
+    struct change change = {.apply = set_prefetched};
+    CUresult result = location_type == CU_MEM_LOCATION_TYPE_INVALID ? CUDA_ERROR_INVALID_VALUE
+                                                                    : each_locked(address, bytes, check_only, NULL);
+    if (!result && !flyt_client.is_managed_on_host) /* the stream's device is none that prefetches */
+        result = CUDA_ERROR_INVALID_DEVICE;
+    if (!result)
+        result = processor_of(location_type, location_id, &change.value);
+    return result ? result : each_locked(address, bytes, change_pages, &change);
+}
+
 CUresult flyt_managed_prefetch(CUdeviceptr address, size_t bytes, int location_type, int location_id, unsigned flags,
                                CUstream handle)
 {
     struct flyt_stream *stream;
-    struct change change = {.apply = set_prefetched};
     CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_stream_get(handle, &stream);
+    if (!result)
+        result = flags ? CUDA_ERROR_INVALID_VALUE : flyt_capture_refuse(stream);
+    if (result)
+        return result;
+    flyt_managed_lock();
+    result = prefetch_locked(address, bytes, location_type, location_id);
+    flyt_managed_unlock();
+    return result;
+}
+
+/* Whether the places at which locations begin to count are as CUDA wants them. */
+static bool are_firsts_right(const size_t *firsts, size_t location_count, size_t count)
+{
+    bool are_right = firsts && location_count && location_count <= count && !firsts[0];
+    for (size_t i = 1; i < location_count && are_right; i++)
+        are_right = firsts[i] > firsts[i - 1] && firsts[i] < count;
+    return are_right;
+}
+
+/* What is discarded stays what it was: it may be anything. */
+static CUresult discard_locked(CUdeviceptr address, size_t bytes)
+{
+    CUresult result = each_locked(address, bytes, check_only, NULL);
+    return result || flyt_client.is_managed_on_host ? result : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult batch(const CUdeviceptr *addresses, const size_t *sizes, size_t count, bool has_locations,
+                      const CUmemLocation *locations, const size_t *firsts, size_t location_count,
+                      unsigned long long flags, CUstream handle)
+{
+    struct flyt_stream *stream;
+    uint64_t context_id;
+    int device;
+    CUresult result = flyt_client_enter();
+    if (!result && (!handle || handle == CU_STREAM_LEGACY))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_context_get(&context_id, &device);
+    if (!result && (flags || !addresses || !sizes || !count ||
+                    (has_locations && (!locations || !are_firsts_right(firsts, location_count, count)))))
+        result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(handle, &stream);
     if (!result)
@@ -165,16 +222,26 @@ CUresult flyt_managed_prefetch(CUdeviceptr address, size_t bytes, int location_t
     if (result)
         return result;
     flyt_managed_lock();
-    result = flags || location_type == CU_MEM_LOCATION_TYPE_INVALID ? CUDA_ERROR_INVALID_VALUE
-                                                                    : each_locked(address, bytes, check_only, NULL);
-    if (!result && !flyt_client.is_managed_on_host) /* the stream's device is none that prefetches */
-        result = CUDA_ERROR_INVALID_DEVICE;
-    if (!result)
-        result = processor_of(location_type, location_id, &change.value);
-    if (!result)
-        result = each_locked(address, bytes, change_pages, &change);
+    for (size_t i = 0, k = 0; i < count && !result; i++) {
+        k += has_locations && k + 1 < location_count && firsts[k + 1] == i;
+        result = has_locations ? prefetch_locked(addresses[i], sizes[i], (int)locations[k].type, locations[k].id)
+                               : discard_locked(addresses[i], sizes[i]);
+    }
     flyt_managed_unlock();
     return result;
+}
+
+CUresult flyt_managed_prefetch_batch(const CUdeviceptr *addresses, const size_t *sizes, size_t count,
+                                     const CUmemLocation *locations, const size_t *firsts, size_t location_count,
+                                     unsigned long long flags, CUstream handle)
+{
+    return batch(addresses, sizes, count, true, locations, firsts, location_count, flags, handle);
+}
+
+CUresult flyt_managed_discard_batch(const CUdeviceptr *addresses, const size_t *sizes, size_t count,
+                                    unsigned long long flags, CUstream handle)
+{
+    return batch(addresses, sizes, count, false, NULL, NULL, 0, flags, handle);
 }
 
 /* ---- what is remembered ---- */

@@ -37,6 +37,14 @@ FLYT_API CUresult flyt_managed_advise(CUdeviceptr address, size_t bytes, int adv
  * same reason. CUDA_ERROR_INVALID_VALUE. */
 FLYT_API CUresult flyt_managed_prefetch(CUdeviceptr address, size_t bytes, int location_type, int location_id,
                                         unsigned flags, CUstream stream);
+/* cuMemPrefetchBatchAsync and cuMemDiscardAndPrefetchBatchAsync; cuMemDiscardBatchAsync: in the batch's order, as far
+ * as nothing is refused. Discarding changes nothing. CUDA_ERROR_INVALID_DEVICE: as flyt_managed_prefetch;
+ * CUDA_ERROR_INVALID_VALUE: what they document, also the legacy default stream. */
+FLYT_API CUresult flyt_managed_prefetch_batch(const CUdeviceptr *addresses, const size_t *sizes, size_t count,
+                                              const CUmemLocation *locations, const size_t *firsts,
+                                              size_t location_count, unsigned long long flags, CUstream stream);
+FLYT_API CUresult flyt_managed_discard_batch(const CUdeviceptr *addresses, const size_t *sizes, size_t count,
+                                             unsigned long long flags, CUstream stream);
 /* cuMemRangeGetAttribute, and several. */
 FLYT_API CUresult flyt_managed_attribute(void *ret_data, size_t data_bytes, int attribute, CUdeviceptr address,
                                          size_t bytes);

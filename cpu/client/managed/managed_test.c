@@ -8,13 +8,18 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "cpu/client/core/fake_channel.h"
+#include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream.h"
+#include "cpu/client/cuda/watch.h"
 #include "cpu/client/managed/managed.h"
 #include "rpc/base/id.h"
+#include "rpc/base/region.h"
 
 enum { GPU_BYTES = 1 << 20, PAGE = 4096 };
 
@@ -243,6 +248,59 @@ static void several_pieces(void **state)
     }
 }
 
+/* ---- on the host ---- */
+
+/* As in a process that has chosen it when it connected. */
+static void make_region(void)
+{
+    int fd;
+    atomic_store(&flyt_watch_installed, NULL);
+    assert_int_equal(flyt_region_new(&fake.region, &fd), 0);
+    close(fd);
+    fake.region_at = 1;
+    fake.maps_region = true;
+    flyt_client.is_managed_on_host = true;
+}
+
+static bool is_managed(const void *address)
+{
+    struct flyt_pointer pointer;
+    assert_int_equal(flyt_pointer_find(address, &pointer), CUDA_SUCCESS);
+    return pointer.kind == FLYT_POINTER_DEVICE && pointer.is_managed;
+}
+
+/* Pages of the region, which the server locks; kernels may have an address of them from the first one on. Nothing
+ * travels. Behind a move to a server that shares none there is no more of it. */
+static void on_the_host(void **state)
+{
+    const unsigned locks = fake.call_count[FLYT_REGION_LOCK], unlocks = fake.call_count[FLYT_REGION_UNLOCK];
+    const unsigned reached = fake.call_count[FLYT_REGION_REACH];
+    const uint64_t outs = gpu.out_count;
+    CUdeviceptr none = 0;
+    make_region();
+    unsigned ins = gpu.in_count;
+    unsigned char *first = alloc(100, CU_MEM_ATTACH_GLOBAL), *second = alloc(3 * PAGE, CU_MEM_ATTACH_HOST);
+    assert_in_range((uintptr_t)first, (uintptr_t)fake.region.base, (uintptr_t)fake.region.base + fake.region.bytes);
+    assert_int_equal(fake.call_count[FLYT_REGION_LOCK] - locks, 2);
+    assert_int_equal(fake.call_count[FLYT_REGION_REACH] - reached, 1);
+    assert_true(is_managed(first) && is_managed(second + 3 * PAGE - 1));
+    first[0] = second[0] = 1;
+    work(NULL);
+    assert_int_equal(flyt_stream_synchronize(NULL), CUDA_SUCCESS);
+    assert_int_equal(ins_since(&ins) + gpu.out_count - outs, 0);
+    assert_int_equal(flyt_host_free(second), CUDA_ERROR_INVALID_VALUE);
+    release(second);
+    assert_false(is_managed(second));
+    assert_int_equal(flyt_memory_free((CUdeviceptr)(uintptr_t)second), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(fake.call_count[FLYT_REGION_UNLOCK] - unlocks, 1);
+    fake.region_at = 0;
+    fake.maps_region = false;
+    assert_int_equal(flyt_managed_alloc(100, CU_MEM_ATTACH_GLOBAL, &none), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(first[0], 1); /* what there was is the program's */
+    release(first);
+    flyt_client.is_managed_on_host = false;
+}
+
 int main(void)
 {
     setenv("FLYT_SERVER", "unix:///nowhere", 1);
@@ -253,6 +311,7 @@ int main(void)
         cmocka_unit_test(an_error_on_the_way),
         cmocka_unit_test(attached_pieces),
         cmocka_unit_test(several_pieces),
+        cmocka_unit_test(on_the_host),
     };
     return flyt_runtime_enter() ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }
