@@ -62,8 +62,8 @@ static void begin_restore_checks(struct flyt_node_checkpoint *checkpoint)
     for (struct flyt_node_session_save *session_save = checkpoint->session_saves; session_save;
          session_save = session_save->next)
         if (session_save->stage == FLYT_NODE_SESSION_SAVE_WRITING && !checkpoint->leaves_running)
-            flyt_node_restore_check_begin(&session_save->restore_check, session_save->server, checkpoint->left, wake,
-                                          checkpoint);
+            flyt_node_restore_check_begin(&session_save->restore_check, session_save->server, checkpoint->left,
+                                          &checkpoint->op);
 }
 
 static bool are_restore_checks_ready(const struct flyt_node_checkpoint *checkpoint)

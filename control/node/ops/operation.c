@@ -168,6 +168,20 @@ bool flyt_node_operation_is_late(const struct flyt_node_operation *operation)
     return flyt_clock_ms() - operation->started_ms > operation->timeout_s * 1000ull;
 }
 
+bool flyt_node_operation_lets_go(struct flyt_node_operation *operation, unsigned whole_count, unsigned expected_count,
+                                 bool have_others)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    if (!whole_count)
+        return false;
+    if (!operation->whole_ms)
+        operation->whole_ms = now_ms;
+    operation->is_let_go |=
+        whole_count == expected_count || have_others || now_ms - operation->whole_ms >= operation->node->ops->whole_ms;
+    return operation->is_let_go;
+}
+
 void flyt_node_operation_stop(struct flyt_node_operation *operation)
 {
     operation->timer = sd_event_source_disable_unref(operation->timer);

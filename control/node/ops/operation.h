@@ -57,6 +57,10 @@ struct flyt_node_operation {
     sd_event_source *timer;
     unsigned timeout_s;
     uint64_t started_ms, ended_ms;
+    /* Of several sessions, which go on together: since when one that could waits for the others (0: none has yet); it
+     * was said that they go on, and nothing takes them back any more. */
+    uint64_t whole_ms;
+    bool is_let_go;
     /* The cluster manager. */
     bool is_told, is_telling; /* the end was acknowledged; a report is on its way */
     bool has_changed;         /* since the last report */
@@ -88,6 +92,10 @@ static inline void flyt_node_operation_use(const struct flyt_node_operation *ope
 {
     operation->ops->use(operation, ret_use);
 }
+/* Whether sessions that could go on where they are to be, and wait for the others, do so now: when all expected ones
+ * could; not to wait for ever, for the client of one may never come; and where others have. */
+bool flyt_node_operation_lets_go(struct flyt_node_operation *operation, unsigned whole_count, unsigned expected_count,
+                                 bool have_others);
 /* Whether it is under way for longer than it may be. */
 bool flyt_node_operation_is_late(const struct flyt_node_operation *operation);
 /* No step comes any more, and it has no allocation: it has ended, or is about to be freed. */

@@ -92,11 +92,6 @@ static struct flyt_node_restoring *restoring_of(struct flyt_node_session_load *s
     return (struct flyt_node_restoring *)((char *)session_load - offsetof(struct flyt_node_restoring, session_load));
 }
 
-static void wake(struct flyt_node_session_load *session_load)
-{
-    flyt_node_operation_wake(&restoring_of(session_load)->restore->op);
-}
-
 /* On a thread: where the server has had enough of it, or nobody wants it any more, it ends with -EPIPE. */
 static void flatten(void *user)
 {
@@ -237,7 +232,7 @@ static void on_failed(struct flyt_node_session_load *session_load, enum flyt_nod
 }
 
 static const struct flyt_node_session_load_ops load_ops = {
-    .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed, .wake = wake};
+    .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed};
 
 void flyt_node_restore_lose(struct flyt_node_checkpointed *checkpointed)
 {
@@ -590,7 +585,7 @@ static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_no
                                               .flat_fd = -1};
     snprintf(restoring->path, sizeof restoring->path, "%s", path);
     describe(checkpointed, &its);
-    flyt_node_session_load_init(&restoring->session_load, restore->op.node, &load_ops, &its);
+    flyt_node_session_load_init(&restoring->session_load, &restore->op, &load_ops, &its);
     checkpointed->restoring = restoring;
     restore->restorings = restoring;
     if (!*restore->op.vm_ip)
