@@ -305,15 +305,6 @@ static void forget(struct flyt_node_operation *operation)
 
 /* ---- failing ---- */
 
-static flyt_status status_of(int outcome)
-{
-    return outcome == -ENOTSUP     ? FLYT_STATUS_NOT_SUPPORTED
-           : outcome == -ENOMEM    ? FLYT_STATUS_NO_CAPACITY
-           : outcome == -ETIMEDOUT ? FLYT_STATUS_TIMEOUT
-           : outcome == -EBUSY     ? FLYT_STATUS_IN_USE
-                                   : FLYT_STATUS_UNAVAILABLE;
-}
-
 /* All go on where they are, and it begins again after a pause. */
 static void begin_anew(struct flyt_node_migration *migration)
 {
@@ -416,8 +407,9 @@ static void see_to_failures(struct flyt_node_migration *migration)
             lose(migration, move);
             continue;
         }
-        flyt_node_operation_fail(&migration->op, status_of(move->outcome), "program %.100s of VM %.60s: %.300s",
-                                 move->program, migration->op.vm_ip, move->sentence);
+        flyt_node_operation_fail(&migration->op, flyt_node_operation_status(move->outcome),
+                                 "program %.100s of VM %.60s: %.300s", move->program, migration->op.vm_ip,
+                                 move->sentence);
     }
     if (migration->op.status != FLYT_STATUS_OK && !migration->is_failing)
         roll_back(migration);

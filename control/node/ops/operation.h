@@ -24,6 +24,7 @@ enum flyt_node_operation_kind {
 };
 
 struct flyt_node_operation;
+struct flyt_node_server;
 
 /* What one kind does. NULL where nothing is said. */
 struct flyt_node_operation_ops {
@@ -83,6 +84,8 @@ void flyt_node_operation_set_phase(struct flyt_node_operation *operation, unsign
 /* It is to fail: the first reason is the cause of what follows, and counts. It is woken. */
 __attribute__((format(printf, 3, 4))) void flyt_node_operation_fail(struct flyt_node_operation *operation,
                                                                     flyt_status status, const char *format, ...);
+/* What a negative errno of a session means for the whole. */
+flyt_status flyt_node_operation_status(int outcome);
 static inline bool flyt_node_operation_is_to_fail(const struct flyt_node_operation *operation)
 {
     return operation->status != FLYT_STATUS_OK;
@@ -119,10 +122,15 @@ struct flyt_node_operation *flyt_node_operation_find(const struct flyt_node *nod
 /* The one that is under way for the allocation; NULL: none. */
 struct flyt_node_operation *flyt_node_operation_of(const struct flyt_node_allocation *allocation,
                                                    enum flyt_node_operation_kind kind);
-/* Whether one of that kind, which is not RECEIVE, may begin: FLYT_STATUS_OK, or FLYT_STATUS_CONFLICT and *err, which
- * names what is under way. */
+/* Whether one of that kind, which is not RECEIVE, may begin: FLYT_STATUS_OK; or why not, with *err: NOT_FOUND: there is
+ * no such allocation (NULL); CONFLICT, which names what is under way; but for a CHANGE, UNAVAILABLE: after a restart
+ * programs of it may still come back. */
 flyt_status flyt_node_operation_check(const struct flyt_node_allocation *allocation, enum flyt_node_operation_kind kind,
                                       struct flyt_error *err);
+/* Whether a server's session can take part in it, as far as that is known: FLYT_STATUS_OK, or IN_USE or NOT_SUPPORTED
+ * and *err, which says what it cannot be ("moved"). */
+flyt_status flyt_node_operation_check_session(const struct flyt_node_server *server, const char *what,
+                                              struct flyt_error *err);
 /* Whether programs of the allocation that begin are to wait for one. */
 bool flyt_node_operations_hold(const struct flyt_node_allocation *allocation);
 /* The allocation is to end, with its sessions: what is under way for it fails. */

@@ -536,18 +536,14 @@ static flyt_status check(const struct flyt_node *node, const struct flyt_node_ch
         flyt_error_set(err, -EBUSY, "a restore of program %.200s is under way", checkpointed->program);
         return FLYT_STATUS_CONFLICT;
     }
-    if (flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_RESTORE, err) != FLYT_STATUS_OK)
-        return FLYT_STATUS_CONFLICT;
+    flyt_status status = flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_RESTORE, err);
+    if (status != FLYT_STATUS_OK)
+        return status;
     const struct flyt_node_server *server = flyt_node_server_find(node, checkpointed->session_id);
     if (server || flyt_node_replace_find(node, checkpointed->session_id)) {
         flyt_error_set(err, -EBUSY, "the server process that program %.200s had has not ended yet",
                        checkpointed->program);
         return FLYT_STATUS_IN_USE;
-    }
-    if (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation)) {
-        flyt_error_set(err, -EAGAIN, "programs of VM %.255s may still come back after the node manager's restart",
-                       allocation->now.vm_ip);
-        return FLYT_STATUS_UNAVAILABLE;
     }
     return FLYT_STATUS_OK;
 }
