@@ -21,6 +21,7 @@
 #include "control/node/ops/room.h"
 #include "control/node/ops/send.h"
 #include "control/node/ops/session_load.h"
+#include "control/node/ops/target.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
@@ -334,13 +335,12 @@ static void end_superfluous(struct flyt_node *node, struct flyt_node_gpu *gpu, u
 static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
 {
     struct flyt_node_starts *starts = &node->starts[gpu->index];
-    unsigned wanted = waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu) +
-                      flyt_node_session_load_wants(node, gpu) + flyt_node_restore_check_wants(node, gpu);
+    unsigned wanted = waiting_for(node, gpu) + flyt_node_targets_wanted(node, gpu);
     unsigned target = (unsigned)node->settings->warm + wanted;
 
     end_superfluous(node, gpu, target, now_ms);
     /* A process that starts takes the driver, the disk and processors from those that are on their way. */
-    if (flyt_node_migration_is_hasty(node) || flyt_node_session_load_is_hasty(node))
+    if (flyt_node_targets_are_hasty(node))
         target = wanted;
     while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&
            flyt_node_servers_on(node, gpu) < node->settings->client_slots &&
@@ -381,7 +381,7 @@ void flyt_node_pool_fill(struct flyt_node *node)
     uint64_t now_ms = flyt_clock_ms();
 
     settle_all(node);
-    flyt_node_migration_fill(node);
+    flyt_node_targets_offer(node);
     for (unsigned i = 0; i < node->gpus.count; i++)
         fill_gpu(node, &node->gpus.items[i], now_ms);
     if (!node->attach->pool_timer && sd_event_add_time_relative(node->event, &node->attach->pool_timer, CLOCK_MONOTONIC,

@@ -26,11 +26,6 @@ static struct flyt_node_arrival *arrival_of(struct flyt_node_session_load *sessi
     return (struct flyt_node_arrival *)((char *)session_load - offsetof(struct flyt_node_arrival, session_load));
 }
 
-static void wake(struct flyt_node_session_load *session_load)
-{
-    flyt_node_operation_wake(&arrival_of(session_load)->receive->op);
-}
-
 static void close_all(struct flyt_node_arrival *arrival)
 {
     for (unsigned i = 0; i < 1 + FLYT_MIGRATION_STREAMS_MAX; i++)
@@ -139,11 +134,11 @@ static void on_failed(struct flyt_node_session_load *session_load, enum flyt_nod
     } else {
         flyt_node_operation_fail(&receive->op, status, "program %.100s: %.390s", session_load->its.program, sentence);
     }
-    wake(session_load);
+    flyt_node_operation_wake(session_load->operation);
 }
 
 static const struct flyt_node_session_load_ops ops = {
-    .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed, .wake = wake};
+    .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed};
 
 /* ---- connections ---- */
 
@@ -215,7 +210,7 @@ static struct flyt_node_arrival *begin(struct flyt_node_receive *receive,
     for (unsigned i = 0; i < 1 + FLYT_MIGRATION_STREAMS_MAX; i++)
         arrival->fds[i] = -1;
     arrival->receive = receive;
-    flyt_node_session_load_init(&arrival->session_load, receive->op.node, &ops, &all);
+    flyt_node_session_load_init(&arrival->session_load, &receive->op, &ops, &all);
     arrival->session_load.is_running = true;
     explicit_bzero(all.token, sizeof all.token);
     return arrival;

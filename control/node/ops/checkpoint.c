@@ -62,8 +62,8 @@ static void begin_restore_checks(struct flyt_node_checkpoint *checkpoint)
     for (struct flyt_node_session_save *session_save = checkpoint->session_saves; session_save;
          session_save = session_save->next)
         if (session_save->stage == FLYT_NODE_SESSION_SAVE_WRITING && !checkpoint->leaves_running)
-            flyt_node_restore_check_begin(&session_save->restore_check, session_save->server, checkpoint->left, wake,
-                                          checkpoint);
+            flyt_node_restore_check_begin(&session_save->restore_check, session_save->server, checkpoint->left,
+                                          &checkpoint->op);
 }
 
 static bool are_restore_checks_ready(const struct flyt_node_checkpoint *checkpoint)
@@ -443,25 +443,6 @@ static const struct flyt_node_operation_ops ops = {
 
 /* ---- beginning ---- */
 
-static flyt_status check_one(const struct flyt_node_server *server, struct flyt_error *err)
-{
-    const char *vm_ip = server->allocation->now.vm_ip;
-
-    if (server->state != FLYT_NODE_SERVER_SERVING || server->role || server->left_move_id) {
-        flyt_error_set(err, -EBUSY, "program %s of VM %.255s is on its way to a server process", server->ticket.program,
-                       vm_ip);
-        return FLYT_STATUS_IN_USE;
-    }
-    if (server->has_use && !server->use.can_move) {
-        flyt_error_set(err, -ENOTSUP,
-                       "program %s of VM %.255s cannot be written: its client library or its server process is of an "
-                       "older build",
-                       server->ticket.program, vm_ip);
-        return FLYT_STATUS_NOT_SUPPORTED;
-    }
-    return FLYT_STATUS_OK;
-}
-
 static flyt_status check(const struct flyt_node_allocation *allocation, const flyt_order_checkpoint_args *args,
                          struct flyt_error *err)
 {
@@ -469,19 +450,7 @@ static flyt_status check(const struct flyt_node_allocation *allocation, const fl
         flyt_error_set(err, -EINVAL, "a checkpoint needs an id, and a folder by its whole path");
         return FLYT_STATUS_INVALID;
     }
-    if (!allocation) {
-        flyt_error_set(err, -ENOENT, "the node has no such allocation (any more)");
-        return FLYT_STATUS_NOT_FOUND;
-    }
-    const char *vm_ip = allocation->now.vm_ip;
-    if (flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_CHECKPOINT, err) != FLYT_STATUS_OK)
-        return FLYT_STATUS_CONFLICT;
-    if (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation)) {
-        flyt_error_set(err, -EAGAIN, "programs of VM %.255s may still come back after the node manager's restart",
-                       vm_ip);
-        return FLYT_STATUS_UNAVAILABLE;
-    }
-    return FLYT_STATUS_OK;
+    return flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_CHECKPOINT, err);
 }
 
 static bool is_meant(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
@@ -498,7 +467,7 @@ static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_
     for (struct flyt_node_server *server = node->servers; server; server = server->next) {
         if (!is_meant(server, checkpoint->op.allocation, session_id))
             continue;
-        flyt_status status = check_one(server, err);
+        flyt_status status = flyt_node_operation_check_session(server, "written", err);
         if (status != FLYT_STATUS_OK)
             return status;
         struct flyt_node_session_save *session_save = flyt_node_session_save_new(checkpoint, server);

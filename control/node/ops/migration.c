@@ -8,7 +8,6 @@
 
 #include "control/node/link/groups.h"
 #include "control/node/link/server.h"
-#include "control/node/link/starts.h"
 #include "control/node/model/writer.h"
 #include "control/node/ops/migration_switch.h"
 #include "control/node/ops/ops.h"
@@ -16,8 +15,6 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
-
-enum { HASTE_MS = 2000 };
 
 static struct flyt_node_migration *of(const struct flyt_node_operation *operation)
 {
@@ -140,52 +137,12 @@ static bool holds(const struct flyt_node_operation *operation)
     return operation->phase >= FLYT_MIGRATION_STOPPING && !of(operation)->is_failing;
 }
 
-bool flyt_node_migration_is_hasty(const struct flyt_node *node)
-{
-    uint64_t now_ms = flyt_clock_ms();
-
-    for (const struct flyt_node_migration *migration = flyt_node_migration_first(node); migration;
-         migration = flyt_node_migration_next(migration)) {
-        bool is_brief = migration->kind == FLYT_MANAGER_LINK_MOVE_GIVE; /* nothing is copied between PREPARE and STOP */
-        for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
-            if (move->stage >= (is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
-                move->stage < FLYT_NODE_MOVE_OVER && now_ms < move->stage_ms + HASTE_MS)
-                return true;
-    }
-    return false;
-}
-
-unsigned flyt_node_migration_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_migration *migration = flyt_node_migration_first(node); migration;
-         migration = flyt_node_migration_next(migration))
-        for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
-            count += move->stage <= FLYT_NODE_MOVE_BEGUN && !migration->sending &&
-                     !strcmp(migration->wanted.slots.slots_val[0].gpu_uuid, gpu->uuid);
-    return count;
-}
-
 static bool is_any_at(const struct flyt_node_migration *migration, enum flyt_node_move_stage stage)
 {
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
         if (move->stage == stage)
             return true;
     return false;
-}
-
-void flyt_node_migration_fill(struct flyt_node *node)
-{
-    for (struct flyt_node_migration *migration = flyt_node_migration_first(node); migration;
-         migration = flyt_node_migration_next(migration)) {
-        if (flyt_node_operation_has_ended(&migration->op) || migration->sending)
-            continue;
-        const struct flyt_node_gpu *gpu =
-            flyt_node_gpus_find(&node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid);
-        if (gpu && is_any_at(migration, FLYT_NODE_MOVE_BEGUN) && flyt_node_starts_take(node, gpu))
-            flyt_node_migration_wake(migration);
-    }
 }
 
 /* Whether all of them are where they are to be; those that are over are. */
@@ -208,7 +165,7 @@ static bool are_all_done(const struct flyt_node_migration *migration)
 /* Then nothing can be rolled back: a program may have seen that it is elsewhere. */
 static bool is_any_moved(const struct flyt_node_migration *migration)
 {
-    if (migration->is_let_go)
+    if (migration->op.is_let_go)
         return true;
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
         if (move->was_moved)
@@ -348,15 +305,6 @@ static void forget(struct flyt_node_operation *operation)
 
 /* ---- failing ---- */
 
-static flyt_status status_of(int outcome)
-{
-    return outcome == -ENOTSUP     ? FLYT_STATUS_NOT_SUPPORTED
-           : outcome == -ENOMEM    ? FLYT_STATUS_NO_CAPACITY
-           : outcome == -ETIMEDOUT ? FLYT_STATUS_TIMEOUT
-           : outcome == -EBUSY     ? FLYT_STATUS_IN_USE
-                                   : FLYT_STATUS_UNAVAILABLE;
-}
-
 /* All go on where they are, and it begins again after a pause. */
 static void begin_anew(struct flyt_node_migration *migration)
 {
@@ -459,8 +407,9 @@ static void see_to_failures(struct flyt_node_migration *migration)
             lose(migration, move);
             continue;
         }
-        flyt_node_operation_fail(&migration->op, status_of(move->outcome), "program %.100s of VM %.60s: %.300s",
-                                 move->program, migration->op.vm_ip, move->sentence);
+        flyt_node_operation_fail(&migration->op, flyt_node_operation_status(move->outcome),
+                                 "program %.100s of VM %.60s: %.300s", move->program, migration->op.vm_ip,
+                                 move->sentence);
     }
     if (migration->op.status != FLYT_STATUS_OK && !migration->is_failing)
         roll_back(migration);
@@ -503,29 +452,24 @@ static void stop_all(struct flyt_node_migration *migration)
         flyt_node_move_stop(move, (uint64_t)migration->bounds.stop_ms * 1000);
 }
 
-/*
- * Sessions that could go on at their targets wait until all could: as long as none has gone on, all can go back. They
- * do not wait for ever, for the client of one may have been ended on its way, and never comes.
- */
+static bool is_whole(const struct flyt_node_move *move)
+{
+    return move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target;
+}
+
+/* As long as none has gone on, all can go back. */
 static void let_go(struct flyt_node_migration *migration)
 {
-    bool is_any_whole = false, are_all_whole = true;
-    uint64_t now_ms = flyt_clock_ms();
+    unsigned whole_count = 0, expected_count = 0;
 
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next) {
-        bool is_whole = move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target;
-        is_any_whole |= is_whole;
-        are_all_whole &= is_whole || move->stage == FLYT_NODE_MOVE_OVER;
+        whole_count += is_whole(move);
+        expected_count += move->stage != FLYT_NODE_MOVE_OVER;
     }
-    if (!is_any_whole)
+    if (!flyt_node_operation_lets_go(&migration->op, whole_count, expected_count, false))
         return;
-    if (!migration->whole_ms)
-        migration->whole_ms = now_ms;
-    if (!are_all_whole && !migration->is_let_go && now_ms - migration->whole_ms < migration->op.node->ops->whole_ms)
-        return;
-    migration->is_let_go = true;
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
-        if (move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target)
+        if (is_whole(move))
             flyt_node_move_let_go(move);
 }
 

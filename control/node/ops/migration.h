@@ -70,10 +70,8 @@ struct flyt_node_migration {
     flyt_migration_use use;                   /* figures, as they were when moves that are over ended; no text */
     uint64_t second_ms, second_bytes;         /* for bytes_per_s */
     uint64_t groups_revision[FLYT_SLOTS_MAX]; /* of the slots before the commit */
-    uint64_t whole_ms;    /* since when a session waits at its target for the others to be whole; 0: none has yet */
-    bool is_let_go;       /* it was said that they go on: it cannot be rolled back any more */
-    unsigned lost_count;  /* sessions that ended because their target failed too late */
-    unsigned ended_count; /* sessions that ended before they were to leave: the others move */
+    unsigned lost_count;                      /* sessions that ended because their target failed too late */
+    unsigned ended_count;                     /* sessions that ended before they were to leave: the others move */
 };
 
 /* An order. OK: it has begun, or has been carried out before; else why not, in *err. */
@@ -109,7 +107,7 @@ static inline bool flyt_node_migration_waits(const struct flyt_node_migration *m
 
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
         count += move->stage != FLYT_NODE_MOVE_OVER;
-    return count > 1 && !migration->is_let_go;
+    return count > 1 && !migration->op.is_let_go;
 }
 /* Something has come of a move. NULL: nothing. */
 static inline void flyt_node_migration_wake(struct flyt_node_migration *migration)
@@ -121,13 +119,6 @@ static inline void flyt_node_migration_wake(struct flyt_node_migration *migratio
 void flyt_node_migration_join(struct flyt_node_server *server);
 /* A session ends. Between two tries it belongs to no move, and is counted as one that ended meanwhile, too. */
 void flyt_node_migration_leave(const struct flyt_node_server *server);
-/* How many of the moves want a warm server on the GPU. */
-unsigned flyt_node_migration_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
-/* Whether programs stand still for one, or will at once: what nobody waits for is left for later. No step is hurried
- * for longer than 2 s: what takes so long is hindered by something else. */
-bool flyt_node_migration_is_hasty(const struct flyt_node *node);
-/* A server has become warm. */
-void flyt_node_migration_fill(struct flyt_node *node);
 /* The migration to another node that the allocation's programs have been told to leave for; NULL: none. */
 static inline struct flyt_node_migration *flyt_node_migration_departed(const struct flyt_node_allocation *allocation)
 {

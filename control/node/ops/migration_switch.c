@@ -57,24 +57,6 @@ static bool is_same_but_devices(const flyt_allocation *now, const flyt_allocatio
     return is_same;
 }
 
-static flyt_status check_idle(const struct flyt_node_allocation *allocation, struct flyt_error *err)
-{
-    if (!allocation) {
-        flyt_error_set(err, -ENOENT, "the node has no such allocation (any more)");
-        return FLYT_STATUS_NOT_FOUND;
-    }
-    const flyt_allocation *now = &allocation->now;
-
-    if (flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_MIGRATION, err) != FLYT_STATUS_OK)
-        return FLYT_STATUS_CONFLICT;
-    if (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation)) {
-        flyt_error_set(err, -EAGAIN, "programs of VM %.255s may still come back after the node manager's restart",
-                       now->vm_ip);
-        return FLYT_STATUS_UNAVAILABLE;
-    }
-    return FLYT_STATUS_OK;
-}
-
 static flyt_status check_wanted(const struct flyt_node_allocation *allocation, const flyt_allocation *wanted,
                                 struct flyt_error *err)
 {
@@ -108,18 +90,9 @@ static flyt_status check_sessions(const struct flyt_node *node, const struct fly
         if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING)
             continue;
         ++*ret_count;
-        if (server->state != FLYT_NODE_SERVER_SERVING || flyt_node_move_at(server) || server->left_move_id) {
-            flyt_error_set(err, -EBUSY, "program %s of VM %.255s is on its way to a server process",
-                           server->ticket.program, allocation->now.vm_ip);
-            return FLYT_STATUS_IN_USE;
-        }
-        if (server->has_use && !server->use.can_move) {
-            flyt_error_set(err, -ENOTSUP,
-                           "program %s of VM %.255s cannot be moved: its client library or its server process is of an "
-                           "older build",
-                           server->ticket.program, allocation->now.vm_ip);
-            return FLYT_STATUS_NOT_SUPPORTED;
-        }
+        flyt_status status = flyt_node_operation_check_session(server, "moved", err);
+        if (status != FLYT_STATUS_OK)
+            return status;
         if (!flyt_node_extents_are_whole(&server->extents)) {
             flyt_error_set(err, -ENOTSUP,
                            "program %s of VM %.255s cannot be moved: the node manager does not hold all of its memory",
@@ -133,7 +106,7 @@ static flyt_status check_sessions(const struct flyt_node *node, const struct fly
 flyt_status flyt_node_switch_check_programs(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                             unsigned *ret_count, struct flyt_error *err)
 {
-    flyt_status status = check_idle(allocation, err);
+    flyt_status status = flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_MIGRATION, err);
 
     return status == FLYT_STATUS_OK ? check_sessions(node, allocation, ret_count, err) : status;
 }
@@ -196,7 +169,7 @@ flyt_status flyt_node_switch_check(struct flyt_node *node, const flyt_order_migr
         flyt_error_set(err, -EINVAL, "a migration needs an id");
         return FLYT_STATUS_INVALID;
     }
-    flyt_status status = check_idle(allocation, err);
+    flyt_status status = flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_MIGRATION, err);
     if (status == FLYT_STATUS_OK)
         status = check_wanted(allocation, wanted, err);
     if (status == FLYT_STATUS_OK)

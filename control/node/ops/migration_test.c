@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/ops/move_state.h"
 #include "control/node/ops/ops.h"
 #include "control/node/state/remembered.h"
 #include "control/node/test/test_migration.h"
@@ -95,23 +96,24 @@ static void test_when_there_is_haste(void **state)
 {
     struct flyt_node_ops ops = {0};
     struct flyt_node node = {.ops = &ops};
-    struct flyt_node_move moves[2] = {{.next = &moves[1]}, {.stage = FLYT_NODE_MOVE_OVER}};
-    struct flyt_node_migration migration = {.op.node = &node, .moves = moves};
-    const uint64_t late_ms = flyt_clock_ms() + 3600 * 1000; /* it has just begun, however late this is executed */
+    struct flyt_node_migration migration = {.op.node = &node};
+    struct flyt_node_move move = {.migration = &migration};
 
-    assert_false(flyt_node_migration_is_hasty(&node));
-    node.ops->operations[FLYT_NODE_OPERATION_MIGRATION] = &migration.op;
+    flyt_node_target_want(&move.wanted, &migration.op, NULL);
+    assert_false(flyt_node_targets_are_hasty(&node));
     for (int is_brief = 0; is_brief < 2; is_brief++)
         for (unsigned stage = FLYT_NODE_MOVE_NEW; stage <= FLYT_NODE_MOVE_OVER; stage++) {
             unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
-            migration.kind = is_brief ? FLYT_MANAGER_LINK_MOVE_GIVE : FLYT_MANAGER_LINK_MOVE_MIRROR;
-            moves[0].stage = stage;
-            moves[0].stage_ms = late_ms;
-            moves[1].stage_ms = late_ms;
-            assert_int_equal(flyt_node_migration_is_hasty(&node), stage >= first && stage < FLYT_NODE_MOVE_OVER);
-            moves[0].stage_ms = 0; /* that has lasted */
-            assert_false(flyt_node_migration_is_hasty(&node));
+            move.kind = is_brief ? FLYT_MANAGER_LINK_MOVE_GIVE : FLYT_MANAGER_LINK_MOVE_MIRROR;
+            flyt_node_move_set_stage(&move, stage);
+            assert_int_equal(move.wanted.hasty_until_ms != 0, stage >= first && stage < FLYT_NODE_MOVE_OVER);
         }
+    move.wanted.hasty_until_ms = flyt_clock_ms() + 3600 * 1000; /* however late this is executed */
+    assert_true(flyt_node_targets_are_hasty(&node));
+    move.wanted.hasty_until_ms = 1; /* that has lasted */
+    assert_false(flyt_node_targets_are_hasty(&node));
+    flyt_node_target_forget(&move.wanted);
+    assert_null(ops.targets);
 }
 
 static void test_nobody_runs(void **state)

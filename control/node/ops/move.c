@@ -220,6 +220,10 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
                                     .source = source};
     snprintf(move->program, sizeof move->program, "%s", source->ticket.program);
     source->role = &move->role;
+    flyt_node_target_want(
+        &move->wanted, &migration->op,
+        migration->sending ? NULL
+                           : flyt_node_gpus_find(&source->node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid));
     return move;
 }
 
@@ -247,6 +251,7 @@ struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move)
         move->target->role = NULL;
     flyt_node_move_target_forget(move);
     flyt_node_extents_leave(&move->kept);
+    flyt_node_target_forget(&move->wanted);
     free(move);
     return NULL;
 }

@@ -38,6 +38,7 @@
 #define FLYT_NODE_MOVE_H
 
 #include "control/node/link/server.h"
+#include "control/node/ops/target.h"
 #include "rpc/base/error.h"
 
 struct flyt_node_migration;
@@ -116,7 +117,8 @@ struct flyt_node_move {
     char program[FLYT_NAME_BYTES_MAX + 1];
     uint32_t kind; /* enum flyt_manager_link_move_kind: GIVE, MIRROR or SEND */
     enum flyt_node_move_stage stage;
-    uint64_t stage_ms;                         /* when that began */
+    uint64_t stage_ms; /* when that began */
+    struct flyt_node_target wanted;
     struct flyt_node_server *source, *target;  /* NULL: not yet, or it has gone */
     struct flyt_node_connections *connections; /* CONNECTING; else NULL */
     struct flyt_node_move_extent *extents;

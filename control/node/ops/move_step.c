@@ -14,6 +14,13 @@ void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_s
 {
     move->stage = stage;
     move->stage_ms = flyt_clock_ms();
+    if (stage > FLYT_NODE_MOVE_BEGUN)
+        flyt_node_target_take(&move->wanted);
+    /* Where memory is given nothing is copied between PREPARE and STOP. */
+    flyt_node_target_hurry(
+        &move->wanted,
+        stage >= (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
+            stage < FLYT_NODE_MOVE_OVER);
     flyt_node_migration_wake(move->migration);
 }
 

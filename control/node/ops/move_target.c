@@ -8,7 +8,6 @@
 
 #include "control/base/size.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/link/starts.h"
 #include "control/node/memory/charge.h"
 #include "control/node/memory/extent.h"
 #include "control/node/model/allocation.h"
@@ -197,25 +196,6 @@ static void send_libraries(struct flyt_node_move *move)
 
 /* ---- beginning ---- */
 
-/* The session as the target will have it: as the allocation is to be, in its slots. */
-static int describe(struct flyt_node_move *move, struct flyt_node_server *target,
-                    struct flyt_manager_link_message *message)
-{
-    const flyt_allocation *wanted = &move->migration->wanted;
-
-    int status = flyt_node_server_describe_session(target, wanted, &move->source->ticket, move->source, message);
-    message->kind = FLYT_MANAGER_LINK_PREPARE;
-    explicit_bzero(message->session.token, sizeof message->session.token);
-    explicit_bzero(message->session.channel_key, sizeof message->session.channel_key);
-    explicit_bzero(message->session.rejoin_secret, sizeof message->session.rejoin_secret);
-    for (unsigned i = 0; i < wanted->slots.slots_len; i++) {
-        if (wanted->is_suspended)
-            message->session.slots[i].flags |= FLYT_MANAGER_LINK_IS_SUSPENDED;
-        target->gpus[i] = flyt_node_gpus_find(&move->node->gpus, wanted->slots.slots_val[i].gpu_uuid);
-    }
-    return status;
-}
-
 static void prepare(struct flyt_node_move *move, struct flyt_node_server *target)
 {
     const struct flyt_node_allocation *allocation = move->source->allocation;
@@ -230,7 +210,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
     int status = flyt_node_server_equip(target, allocation, move->source);
     struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_PREPARE);
     if (!status)
-        status = describe(move, target, message);
+        status = flyt_node_target_describe(target, &move->migration->wanted, move->source, message);
     if (status) {
         flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
         return;
@@ -254,9 +234,8 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
 
 void flyt_node_move_target_take(struct flyt_node_move *move)
 {
-    struct flyt_node_gpu *gpu =
-        flyt_node_gpus_find(&move->node->gpus, move->migration->wanted.slots.slots_val[0].gpu_uuid);
-    struct flyt_node_server *warm = gpu ? flyt_node_starts_take(move->node, gpu) : NULL;
+    const struct flyt_node_gpu *gpu = move->wanted.gpu;
+    struct flyt_node_server *warm = flyt_node_target_find(&move->wanted);
 
     if (warm)
         prepare(move, warm);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "control/node/model/server.h"
 #include "control/node/ops/ops.h"
 #include "control/node/state/remembered.h"
 #include "rpc/base/clock.h"
@@ -36,8 +37,8 @@ static bool is_changed(const struct flyt_node_allocation *allocation)
     return allocation->pending || allocation->is_removed || allocation->now.state == FLYT_ALLOCATION_ENDING;
 }
 
-flyt_status flyt_node_operation_check(const struct flyt_node_allocation *allocation, enum flyt_node_operation_kind kind,
-                                      struct flyt_error *err)
+static flyt_status check_conflicts(const struct flyt_node_allocation *allocation, enum flyt_node_operation_kind kind,
+                                   struct flyt_error *err)
 {
     for (unsigned i = FLYT_NODE_OPERATION_COUNT; i-- > 0;)
         if (conflicts[kind] & 1u << i &&
@@ -46,6 +47,43 @@ flyt_status flyt_node_operation_check(const struct flyt_node_allocation *allocat
             flyt_error_set(err, -EBUSY, sentences[i], allocation->now.vm_ip);
             return FLYT_STATUS_CONFLICT;
         }
+    return FLYT_STATUS_OK;
+}
+
+flyt_status flyt_node_operation_check(const struct flyt_node_allocation *allocation, enum flyt_node_operation_kind kind,
+                                      struct flyt_error *err)
+{
+    if (!allocation) {
+        flyt_error_set(err, -ENOENT, "the node has no such allocation (any more)");
+        return FLYT_STATUS_NOT_FOUND;
+    }
+    flyt_status status = check_conflicts(allocation, kind, err);
+    if (status == FLYT_STATUS_OK && kind != FLYT_NODE_OPERATION_CHANGE &&
+        (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation))) {
+        flyt_error_set(err, -EAGAIN, "programs of VM %.255s may still come back after the node manager's restart",
+                       allocation->now.vm_ip);
+        status = FLYT_STATUS_UNAVAILABLE;
+    }
+    return status;
+}
+
+flyt_status flyt_node_operation_check_session(const struct flyt_node_server *server, const char *what,
+                                              struct flyt_error *err)
+{
+    const char *vm_ip = server->allocation->now.vm_ip;
+
+    if (server->state != FLYT_NODE_SERVER_SERVING || server->role || server->left_move_id) {
+        flyt_error_set(err, -EBUSY, "program %s of VM %.255s is on its way to a server process", server->ticket.program,
+                       vm_ip);
+        return FLYT_STATUS_IN_USE;
+    }
+    if (server->has_use && !server->use.can_move) {
+        flyt_error_set(err, -ENOTSUP,
+                       "program %s of VM %.255s cannot be %s: its client library or its server process is of an "
+                       "older build",
+                       server->ticket.program, vm_ip, what);
+        return FLYT_STATUS_NOT_SUPPORTED;
+    }
     return FLYT_STATUS_OK;
 }
 
@@ -163,9 +201,32 @@ void flyt_node_operation_fail(struct flyt_node_operation *operation, flyt_status
     flyt_node_operation_wake(operation);
 }
 
+flyt_status flyt_node_operation_status(int outcome)
+{
+    return outcome == -ENOTSUP                        ? FLYT_STATUS_NOT_SUPPORTED
+           : outcome == -ENOMEM || outcome == -ENOSPC ? FLYT_STATUS_NO_CAPACITY
+           : outcome == -ETIMEDOUT                    ? FLYT_STATUS_TIMEOUT
+           : outcome == -EBUSY                        ? FLYT_STATUS_IN_USE
+                                                      : FLYT_STATUS_UNAVAILABLE;
+}
+
 bool flyt_node_operation_is_late(const struct flyt_node_operation *operation)
 {
     return flyt_clock_ms() - operation->started_ms > operation->timeout_s * 1000ull;
+}
+
+bool flyt_node_operation_lets_go(struct flyt_node_operation *operation, unsigned whole_count, unsigned expected_count,
+                                 bool have_others)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    if (!whole_count)
+        return false;
+    if (!operation->whole_ms)
+        operation->whole_ms = now_ms;
+    operation->is_let_go |=
+        whole_count == expected_count || have_others || now_ms - operation->whole_ms >= operation->node->ops->whole_ms;
+    return operation->is_let_go;
 }
 
 void flyt_node_operation_stop(struct flyt_node_operation *operation)

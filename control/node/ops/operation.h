@@ -24,6 +24,7 @@ enum flyt_node_operation_kind {
 };
 
 struct flyt_node_operation;
+struct flyt_node_server;
 
 /* What one kind does. NULL where nothing is said. */
 struct flyt_node_operation_ops {
@@ -57,6 +58,10 @@ struct flyt_node_operation {
     sd_event_source *timer;
     unsigned timeout_s;
     uint64_t started_ms, ended_ms;
+    /* Of several sessions, which go on together: since when one that could waits for the others (0: none has yet); it
+     * was said that they go on, and nothing takes them back any more. */
+    uint64_t whole_ms;
+    bool is_let_go;
     /* The cluster manager. */
     bool is_told, is_telling; /* the end was acknowledged; a report is on its way */
     bool has_changed;         /* since the last report */
@@ -79,6 +84,8 @@ void flyt_node_operation_set_phase(struct flyt_node_operation *operation, unsign
 /* It is to fail: the first reason is the cause of what follows, and counts. It is woken. */
 __attribute__((format(printf, 3, 4))) void flyt_node_operation_fail(struct flyt_node_operation *operation,
                                                                     flyt_status status, const char *format, ...);
+/* What a negative errno of a session means for the whole. */
+flyt_status flyt_node_operation_status(int outcome);
 static inline bool flyt_node_operation_is_to_fail(const struct flyt_node_operation *operation)
 {
     return operation->status != FLYT_STATUS_OK;
@@ -88,6 +95,10 @@ static inline void flyt_node_operation_use(const struct flyt_node_operation *ope
 {
     operation->ops->use(operation, ret_use);
 }
+/* Whether sessions that could go on where they are to be, and wait for the others, do so now: when all expected ones
+ * could; not to wait for ever, for the client of one may never come; and where others have. */
+bool flyt_node_operation_lets_go(struct flyt_node_operation *operation, unsigned whole_count, unsigned expected_count,
+                                 bool have_others);
 /* Whether it is under way for longer than it may be. */
 bool flyt_node_operation_is_late(const struct flyt_node_operation *operation);
 /* No step comes any more, and it has no allocation: it has ended, or is about to be freed. */
@@ -111,10 +122,15 @@ struct flyt_node_operation *flyt_node_operation_find(const struct flyt_node *nod
 /* The one that is under way for the allocation; NULL: none. */
 struct flyt_node_operation *flyt_node_operation_of(const struct flyt_node_allocation *allocation,
                                                    enum flyt_node_operation_kind kind);
-/* Whether one of that kind, which is not RECEIVE, may begin: FLYT_STATUS_OK, or FLYT_STATUS_CONFLICT and *err, which
- * names what is under way. */
+/* Whether one of that kind, which is not RECEIVE, may begin: FLYT_STATUS_OK; or why not, with *err: NOT_FOUND: there is
+ * no such allocation (NULL); CONFLICT, which names what is under way; but for a CHANGE, UNAVAILABLE: after a restart
+ * programs of it may still come back. */
 flyt_status flyt_node_operation_check(const struct flyt_node_allocation *allocation, enum flyt_node_operation_kind kind,
                                       struct flyt_error *err);
+/* Whether a server's session can take part in it, as far as that is known: FLYT_STATUS_OK, or IN_USE or NOT_SUPPORTED
+ * and *err, which says what it cannot be ("moved"). */
+flyt_status flyt_node_operation_check_session(const struct flyt_node_server *server, const char *what,
+                                              struct flyt_error *err);
 /* Whether programs of the allocation that begin are to wait for one. */
 bool flyt_node_operations_hold(const struct flyt_node_allocation *allocation);
 /* The allocation is to end, with its sessions: what is under way for it fails. */

@@ -10,15 +10,17 @@
 struct flyt_node_image_publish;
 struct flyt_node_disk;
 struct flyt_node_session_load;
+struct flyt_node_target;
 struct flyt_node_restore_check;
 struct flyt_node_stranger;
 
 struct flyt_node_ops {
     /* By kind: under way, and the last ones that ended, the last one first (operation.h). */
     struct flyt_node_operation *operations[FLYT_NODE_OPERATION_COUNT];
-    unsigned switch_ms;       /* FLYT_NODE_MOVE_SWITCH_MS */
-    unsigned whole_ms;        /* FLYT_NODE_MOVE_WHOLE_MS */
-    unsigned went_back_count; /* allocations that have gone back after a restart (migration_switch.h) */
+    unsigned switch_ms;               /* FLYT_NODE_MOVE_SWITCH_MS */
+    unsigned whole_ms;                /* FLYT_NODE_MOVE_WHOLE_MS */
+    unsigned went_back_count;         /* allocations that have gone back after a restart (migration_switch.h) */
+    struct flyt_node_target *targets; /* servers that sessions are to go to (target.h) */
     struct flyt_node_session_load *session_loads;   /* sessions of restores and receives (session_load.h) */
     struct flyt_node_restore_check *restore_checks; /* images that are tried (restore_check.h) */
     unsigned restore_check_warm_ms;                 /* FLYT_NODE_RESTORE_CHECK_WARM_MS */

@@ -184,7 +184,7 @@ static void see_to_failures(struct flyt_node_receive *receive)
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
         if (!arrival->has_failed || arrival->is_told)
             continue;
-        if (receive->moved_count || receive->is_let_go)
+        if (receive->moved_count || receive->op.is_let_go)
             lose(receive, arrival);
         else
             flyt_node_operation_fail(&receive->op, arrival->status, "program %.100s: %.390s",

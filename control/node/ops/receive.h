@@ -83,10 +83,8 @@ struct flyt_node_receive {
         bool
             is_writing; /* that it has come, or that it has failed after all: nothing else happens until that is done */
     } switching;
-    uint64_t arrived_ms, switch_ns; /* 0: not (yet) */
-    uint64_t whole_ms;              /* since when one that could go on waits for the others; 0: none has yet */
-    bool is_let_go;                 /* it was said that they go on: nothing takes them back any more */
-    uint64_t unsaved_ms;            /* since then the state lacks who goes on here; 0: nobody */
+    uint64_t arrived_ms, switch_ns;                   /* 0: not (yet) */
+    uint64_t unsaved_ms;                              /* since then the state lacks who goes on here; 0: nobody */
     unsigned switched_count, moved_count, lost_count; /* programs */
     uint64_t memory_bytes, standstill_us;             /* of those that go on here */
 };

@@ -26,7 +26,7 @@ void flyt_node_receive_answer_switch(struct flyt_node_receive *receive, flyt_sta
 /* Their clients may come. As long as none has gone on all can go back: so of several each waits for the others. */
 void flyt_node_receive_expect_all(struct flyt_node_receive *receive)
 {
-    bool are_held = receive->switched_count > 1 && !receive->moved_count && !receive->is_let_go;
+    bool are_held = receive->switched_count > 1 && !receive->moved_count && !receive->op.is_let_go;
 
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
         if (arrival->session_load.stage != FLYT_NODE_SESSION_LOAD_LOADED)
@@ -36,24 +36,23 @@ void flyt_node_receive_expect_all(struct flyt_node_receive *receive)
     }
 }
 
-/* Those that could go on do when all could; not to wait for ever, for the client of one may never come. */
+static bool is_whole(const struct flyt_node_arrival *arrival)
+{
+    return arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN && arrival->session_load.is_whole;
+}
+
 void flyt_node_receive_let_go(struct flyt_node_receive *receive)
 {
-    const unsigned expected = flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_GIVEN);
-    unsigned whole = 0;
+    const unsigned expected_count =
+        flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_GIVEN);
+    unsigned whole_count = 0;
 
     for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        whole += arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN && arrival->session_load.is_whole;
-    if (!whole)
+        whole_count += is_whole(arrival);
+    if (!flyt_node_operation_lets_go(&receive->op, whole_count, expected_count, receive->moved_count))
         return;
-    if (!receive->whole_ms)
-        receive->whole_ms = flyt_clock_ms();
-    if (whole < expected && !receive->moved_count && !receive->is_let_go &&
-        flyt_clock_ms() - receive->whole_ms < receive->op.node->ops->whole_ms)
-        return;
-    receive->is_let_go = true;
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN && arrival->session_load.is_whole)
+        if (is_whole(arrival))
             flyt_node_session_load_let_go(&arrival->session_load);
 }
 

@@ -92,11 +92,6 @@ static struct flyt_node_restoring *restoring_of(struct flyt_node_session_load *s
     return (struct flyt_node_restoring *)((char *)session_load - offsetof(struct flyt_node_restoring, session_load));
 }
 
-static void wake(struct flyt_node_session_load *session_load)
-{
-    flyt_node_operation_wake(&restoring_of(session_load)->restore->op);
-}
-
 /* On a thread: where the server has had enough of it, or nobody wants it any more, it ends with -EPIPE. */
 static void flatten(void *user)
 {
@@ -237,7 +232,7 @@ static void on_failed(struct flyt_node_session_load *session_load, enum flyt_nod
 }
 
 static const struct flyt_node_session_load_ops load_ops = {
-    .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed, .wake = wake};
+    .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed};
 
 void flyt_node_restore_lose(struct flyt_node_checkpointed *checkpointed)
 {
@@ -541,18 +536,14 @@ static flyt_status check(const struct flyt_node *node, const struct flyt_node_ch
         flyt_error_set(err, -EBUSY, "a restore of program %.200s is under way", checkpointed->program);
         return FLYT_STATUS_CONFLICT;
     }
-    if (flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_RESTORE, err) != FLYT_STATUS_OK)
-        return FLYT_STATUS_CONFLICT;
+    flyt_status status = flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_RESTORE, err);
+    if (status != FLYT_STATUS_OK)
+        return status;
     const struct flyt_node_server *server = flyt_node_server_find(node, checkpointed->session_id);
     if (server || flyt_node_replace_find(node, checkpointed->session_id)) {
         flyt_error_set(err, -EBUSY, "the server process that program %.200s had has not ended yet",
                        checkpointed->program);
         return FLYT_STATUS_IN_USE;
-    }
-    if (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation)) {
-        flyt_error_set(err, -EAGAIN, "programs of VM %.255s may still come back after the node manager's restart",
-                       allocation->now.vm_ip);
-        return FLYT_STATUS_UNAVAILABLE;
     }
     return FLYT_STATUS_OK;
 }
@@ -590,7 +581,7 @@ static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_no
                                               .flat_fd = -1};
     snprintf(restoring->path, sizeof restoring->path, "%s", path);
     describe(checkpointed, &its);
-    flyt_node_session_load_init(&restoring->session_load, restore->op.node, &load_ops, &its);
+    flyt_node_session_load_init(&restoring->session_load, &restore->op, &load_ops, &its);
     checkpointed->restoring = restoring;
     restore->restorings = restoring;
     if (!*restore->op.vm_ip)

@@ -8,7 +8,6 @@
 
 #include "control/node/host/machine.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/link/starts.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/ops.h"
 #include "rpc/base/clock.h"
@@ -19,11 +18,20 @@
 /* What is sent here is put together in this one: the loop's thread only. */
 static struct flyt_manager_link_message message;
 
+static const struct flyt_node_gpu *gpu_of(const struct flyt_node_restore_check *restore_check)
+{
+    return restore_check->source->allocation->slots[0].gpu;
+}
+
 static void set_stage(struct flyt_node_restore_check *restore_check, enum flyt_node_restore_check_stage stage)
 {
     restore_check->stage = stage;
     restore_check->stage_ms = flyt_clock_ms();
-    restore_check->wake(restore_check->user);
+    if (stage == FLYT_NODE_RESTORE_CHECK_WANTING)
+        flyt_node_target_want(&restore_check->wanted, restore_check->operation, gpu_of(restore_check));
+    else
+        flyt_node_target_take(&restore_check->wanted);
+    flyt_node_operation_wake(restore_check->operation);
 }
 
 static bool is_late(uint64_t since_ms, uint64_t limit_ms)
@@ -117,7 +125,7 @@ static const struct flyt_node_role_ops role_ops = {
 /* ---- beginning and end ---- */
 
 void flyt_node_restore_check_begin(struct flyt_node_restore_check *restore_check, const struct flyt_node_server *source,
-                                   struct flyt_tally *left, void (*wake)(void *user), void *user)
+                                   struct flyt_tally *left, struct flyt_node_operation *operation)
 {
     struct flyt_node *node = source->node;
 
@@ -129,8 +137,7 @@ void flyt_node_restore_check_begin(struct flyt_node_restore_check *restore_check
                                                       .move_id = flyt_node_random(),
                                                       .wanted_ms = flyt_clock_ms(),
                                                       .fd = -1,
-                                                      .wake = wake,
-                                                      .user = user};
+                                                      .operation = operation};
     node->ops->restore_checks = restore_check;
     set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_WANTING);
 }
@@ -145,12 +152,8 @@ void flyt_node_restore_check_end(struct flyt_node_restore_check *restore_check)
     while (*link != restore_check)
         link = &(*link)->next;
     *link = restore_check->next;
+    flyt_node_target_forget(&restore_check->wanted);
     restore_check->stage = FLYT_NODE_RESTORE_CHECK_NONE;
-}
-
-static const struct flyt_node_gpu *gpu_of(const struct flyt_node_restore_check *restore_check)
-{
-    return restore_check->source->allocation->slots[0].gpu;
 }
 
 /* Another one of its owner's has a server on the GPU, which goes when that has been tried. */
@@ -158,7 +161,8 @@ static bool is_behind(const struct flyt_node_restore_check *restore_check)
 {
     const struct flyt_node_restore_check *other = restore_check->node->ops->restore_checks;
 
-    while (other && (other->user != restore_check->user || !other->server || gpu_of(other) != gpu_of(restore_check)))
+    while (other &&
+           (other->operation != restore_check->operation || !other->server || gpu_of(other) != gpu_of(restore_check)))
         other = other->next;
     return other != NULL;
 }
@@ -171,24 +175,6 @@ bool flyt_node_restore_check_is_ready(const struct flyt_node_restore_check *rest
 }
 
 /* ---- its server ---- */
-
-/* What is told by the server that takes the session's place, but for the client's and its own secrets. */
-static int describe(const struct flyt_node_restore_check *restore_check, const struct flyt_node_allocation *allocation)
-{
-    const struct flyt_node_server *source = restore_check->source;
-    struct flyt_node_server *server = restore_check->server;
-
-    memset(&message.session, 0, sizeof message.session);
-    int status = flyt_node_server_describe_session(server, &allocation->now, &source->ticket, source, &message);
-    message.kind = FLYT_MANAGER_LINK_PREPARE;
-    message.data_bytes = 0;
-    explicit_bzero(message.session.token, sizeof message.session.token);
-    explicit_bzero(message.session.channel_key, sizeof message.session.channel_key);
-    explicit_bzero(message.session.rejoin_secret, sizeof message.session.rejoin_secret);
-    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
-        server->gpus[i] = allocation->slots[i].gpu;
-    return status;
-}
 
 static void send_to_server(struct flyt_node_restore_check *restore_check, int fd)
 {
@@ -212,7 +198,7 @@ static void prepare(struct flyt_node_restore_check *restore_check, struct flyt_n
     set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_PREPARING);
     int status = flyt_node_server_send_folder(server, allocation);
     if (!status)
-        status = describe(restore_check, allocation);
+        status = flyt_node_target_describe(server, &allocation->now, restore_check->source, &message);
     if (status)
         conclude(restore_check, FLYT_NODE_RESTORE_CHECK_UNKNOWN, status, "a server process cannot be told of it: %s",
                  strerror(-status));
@@ -222,7 +208,7 @@ static void prepare(struct flyt_node_restore_check *restore_check, struct flyt_n
 
 static void look_for_server(struct flyt_node_restore_check *restore_check)
 {
-    struct flyt_node_server *warm = flyt_node_starts_take(restore_check->node, gpu_of(restore_check));
+    struct flyt_node_server *warm = flyt_node_target_find(&restore_check->wanted);
 
     if (is_behind(restore_check))
         restore_check->wanted_ms = flyt_clock_ms();
@@ -262,7 +248,7 @@ void flyt_node_restore_check_take(struct flyt_node_restore_check *restore_check,
         return;
     }
     restore_check->fd = fd;
-    restore_check->wake(restore_check->user);
+    flyt_node_operation_wake(restore_check->operation);
 }
 
 void flyt_node_restore_check_advance(struct flyt_node_restore_check *restore_check)
@@ -290,14 +276,4 @@ void flyt_node_restore_check_advance(struct flyt_node_restore_check *restore_che
     default:
         break;
     }
-}
-
-unsigned flyt_node_restore_check_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_restore_check *restore_check = node->ops->restore_checks; restore_check;
-         restore_check = restore_check->next)
-        count += restore_check->stage == FLYT_NODE_RESTORE_CHECK_WANTING && gpu_of(restore_check) == gpu;
-    return count;
 }

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "control/node/link/server.h"
+#include "control/node/ops/target.h"
 #include "rpc/base/tally.h"
 
 enum {
@@ -63,13 +64,14 @@ struct flyt_node_restore_check {
     enum flyt_node_restore_check_result result;
     int outcome; /* of BAD and UNKNOWN: a negative errno, and one sentence */
     char text[400];
-    void (*wake)(void *user); /* the stage has changed: flyt_node_restore_check_advance is to be called soon */
-    void *user;               /* its owner, which may have several */
+    struct flyt_node_operation
+        *operation; /* whose it is, which may have several: is woken when the stage has changed */
+    struct flyt_node_target wanted;
 };
 
 /* WANTING, for the session that `source` has. `left` counts threads that close the image's descriptors. */
 void flyt_node_restore_check_begin(struct flyt_node_restore_check *restore_check, const struct flyt_node_server *source,
-                                   struct flyt_tally *left, void (*wake)(void *user), void *user);
+                                   struct flyt_tally *left, struct flyt_node_operation *operation);
 /* Whether a server waits for the image, none will, or one comes when another image of its owner's has been tried. */
 bool flyt_node_restore_check_is_ready(const struct flyt_node_restore_check *restore_check);
 /* Once, not of NONE. The image is whole: a description of it for reading, which is taken over in every case. */
@@ -78,10 +80,5 @@ void flyt_node_restore_check_take(struct flyt_node_restore_check *restore_check,
 void flyt_node_restore_check_advance(struct flyt_node_restore_check *restore_check);
 /* Nothing refers to it any more; its server is ended. Of NONE: nothing. */
 void flyt_node_restore_check_end(struct flyt_node_restore_check *restore_check);
-
-/* ---- what happens ---- */
-
-/* How many want a warm server on the GPU. */
-unsigned flyt_node_restore_check_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 
 #endif

@@ -9,7 +9,6 @@
 
 #include "control/node/host/machine.h"
 #include "control/node/link/link_dispatch.h"
-#include "control/node/link/starts.h"
 #include "control/node/memory/charge.h"
 #include "control/node/memory/extent.h"
 #include "control/node/model/waiting.h"
@@ -20,13 +19,15 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 
-enum { HASTE_MS = 2000 };
-
 static void set_stage(struct flyt_node_session_load *session_load, enum flyt_node_session_load_stage stage)
 {
     session_load->stage = stage;
     session_load->stage_ms = flyt_clock_ms();
-    session_load->ops->wake(session_load);
+    if (stage > FLYT_NODE_SESSION_LOAD_WANTING)
+        flyt_node_target_take(&session_load->wanted);
+    flyt_node_target_hurry(&session_load->wanted, session_load->is_running && stage >= FLYT_NODE_SESSION_LOAD_LOADED &&
+                                                      stage < FLYT_NODE_SESSION_LOAD_OVER);
+    flyt_node_operation_wake(session_load->operation);
 }
 
 static bool is_late(const struct flyt_node_session_load *session_load, uint64_t limit_ms)
@@ -171,7 +172,7 @@ static void on_use(struct flyt_node_server *server)
         return;
     session_load->is_whole = server->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
     if (session_load->is_whole)
-        session_load->ops->wake(session_load);
+        flyt_node_operation_wake(session_load->operation);
     if (server->use.is_coming)
         return;
     server->role = NULL;
@@ -190,7 +191,7 @@ static bool on_process_end(struct flyt_node_server *server)
     if (session_load->session)
         session_load->session->prepared = NULL;
     FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process has ended before it went on there");
-    session_load->ops->wake(session_load); /* one that was over is done */
+    flyt_node_operation_wake(session_load->operation); /* one that was over is done */
     return false;
 }
 
@@ -253,19 +254,23 @@ static const struct flyt_node_role_ops role_ops = {
 
 /* ---- beginning and end ---- */
 
-void flyt_node_session_load_init(struct flyt_node_session_load *session_load, struct flyt_node *node,
+void flyt_node_session_load_init(struct flyt_node_session_load *session_load, struct flyt_node_operation *operation,
                                  const struct flyt_node_session_load_ops *ops,
                                  const struct flyt_node_session_load_session *its)
 {
+    struct flyt_node *node = operation->node;
+
     *session_load = (struct flyt_node_session_load){.role = {&role_ops},
                                                     .next = node->ops->session_loads,
                                                     .node = node,
+                                                    .operation = operation,
                                                     .ops = ops,
                                                     .its = *its,
                                                     .move_id = flyt_node_random(),
                                                     .stage = FLYT_NODE_SESSION_LOAD_NEW,
                                                     .stage_ms = flyt_clock_ms()};
     node->ops->session_loads = session_load;
+    flyt_node_target_want(&session_load->wanted, operation, NULL);
 }
 
 /* It has no process, and is not among those that wait: first its memory, then its charge, when its server has gone. */
@@ -295,6 +300,7 @@ void flyt_node_session_load_fini(struct flyt_node_session_load *session_load)
     while (*link != session_load)
         link = &(*link)->next;
     *link = session_load->next;
+    flyt_node_target_forget(&session_load->wanted);
     explicit_bzero(session_load->its.token, sizeof session_load->its.token);
 }
 
@@ -427,29 +433,6 @@ static int join_ledgers(const struct flyt_node_session_load *session_load)
     return status;
 }
 
-/* What it will be told with SESSION, but for its client's and its own secrets. */
-static int describe(struct flyt_node_session_load *session_load, const struct flyt_node_allocation *allocation,
-                    struct flyt_manager_link_message *message)
-{
-    struct flyt_node_server *target = session_load->target;
-    const flyt_allocation *now = &allocation->now;
-
-    memset(&message->session, 0, sizeof message->session);
-    int status =
-        flyt_node_server_describe_session(target, now, &session_load->session->ticket, session_load->session, message);
-    message->kind = FLYT_MANAGER_LINK_PREPARE;
-    message->data_bytes = 0;
-    explicit_bzero(message->session.token, sizeof message->session.token);
-    explicit_bzero(message->session.channel_key, sizeof message->session.channel_key);
-    explicit_bzero(message->session.rejoin_secret, sizeof message->session.rejoin_secret);
-    for (unsigned i = 0; i < now->slots.slots_len; i++) {
-        if (now->is_suspended)
-            message->session.slots[i].flags |= FLYT_MANAGER_LINK_IS_SUSPENDED;
-        target->gpus[i] = allocation->slots[i].gpu;
-    }
-    return status;
-}
-
 static void prepare(struct flyt_node_session_load *session_load, struct flyt_node_allocation *allocation,
                     struct flyt_node_server *target)
 {
@@ -472,7 +455,7 @@ static void prepare(struct flyt_node_session_load *session_load, struct flyt_nod
         return;
     int status = flyt_node_server_equip(target, allocation, session_load->session);
     if (!status)
-        status = describe(session_load, allocation, &message);
+        status = flyt_node_target_describe(target, &allocation->now, session_load->session, &message);
     if (status)
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s",
              strerror(-status));
@@ -511,13 +494,16 @@ static void look_for_server(struct flyt_node_session_load *session_load)
         FAIL(session_load, status == -EBUSY ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE, "%s", err.text);
         return;
     }
-    struct flyt_node_server *warm = flyt_node_starts_take(node, allocation->slots[0].gpu);
+    struct flyt_node_server *warm = flyt_node_target_find(&session_load->wanted);
     if (warm)
         prepare(session_load, allocation, warm);
 }
 
 void flyt_node_session_load_begin(struct flyt_node_session_load *session_load)
 {
+    const struct flyt_node_allocation *allocation = allocation_of(session_load);
+
+    flyt_node_target_want(&session_load->wanted, session_load->operation, allocation ? allocation->slots[0].gpu : NULL);
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_WANTING);
 }
 
@@ -648,31 +634,6 @@ void flyt_node_session_load_expect(struct flyt_node_session_load *session_load)
 }
 
 /* ---- what others ask ---- */
-
-unsigned flyt_node_session_load_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_session_load *session_load = node->ops->session_loads; session_load;
-         session_load = session_load->next) {
-        const struct flyt_node_allocation *allocation =
-            session_load->stage == FLYT_NODE_SESSION_LOAD_WANTING ? allocation_of(session_load) : NULL;
-        count += allocation && allocation->slots[0].gpu == gpu;
-    }
-    return count;
-}
-
-bool flyt_node_session_load_is_hasty(const struct flyt_node *node)
-{
-    uint64_t now_ms = flyt_clock_ms();
-
-    for (const struct flyt_node_session_load *session_load = node->ops->session_loads; session_load;
-         session_load = session_load->next)
-        if (session_load->is_running && session_load->stage >= FLYT_NODE_SESSION_LOAD_LOADED &&
-            session_load->stage < FLYT_NODE_SESSION_LOAD_OVER && now_ms < session_load->stage_ms + HASTE_MS)
-            return true;
-    return false;
-}
 
 bool flyt_node_session_load_has_come(struct flyt_node_session_load *session_load)
 {

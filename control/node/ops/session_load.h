@@ -31,6 +31,7 @@
 #include "control.h"
 #include "control/node/link/server.h"
 #include "control/node/model/allocation.h"
+#include "control/node/ops/target.h"
 #include "rpc/base/error.h"
 #include "rpc/transport/manager_link.h"
 
@@ -70,8 +71,6 @@ struct flyt_node_session_load_ops {
     /* OVER, and why, in one sentence. */
     void (*failed)(struct flyt_node_session_load *session_load, enum flyt_node_session_load_end how, flyt_status status,
                    const char *sentence);
-    /* The stage has changed: flyt_node_session_load_advance is to be called soon. */
-    void (*wake)(struct flyt_node_session_load *session_load);
 };
 
 /* Whose session it is. */
@@ -90,6 +89,8 @@ struct flyt_node_session_load {
     struct flyt_node_role role;          /* of its server; first */
     struct flyt_node_session_load *next; /* in node->ops->session_loads */
     struct flyt_node *node;
+    struct flyt_node_operation *operation; /* whose it is: is woken when the stage has changed */
+    struct flyt_node_target wanted;
     const struct flyt_node_session_load_ops *ops;
     struct flyt_node_session_load_session its;
     bool is_running; /* its program runs elsewhere meanwhile: it is let in where no new one would be */
@@ -105,7 +106,7 @@ struct flyt_node_session_load {
 };
 
 /* In stage NEW. `its` is copied. */
-void flyt_node_session_load_init(struct flyt_node_session_load *session_load, struct flyt_node *node,
+void flyt_node_session_load_init(struct flyt_node_session_load *session_load, struct flyt_node_operation *operation,
                                  const struct flyt_node_session_load_ops *ops,
                                  const struct flyt_node_session_load_session *its);
 /* Nothing refers to it any more. Its server is left alone: it is done, or the node manager ends. */
@@ -148,10 +149,6 @@ bool flyt_node_session_load_is_made_to_fail(struct flyt_node_session_load *sessi
 
 /* ---- what happens ---- */
 
-/* How many want a warm server on the GPU. */
-unsigned flyt_node_session_load_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
-/* Whether a program stands still for one (is_running): what nobody waits for is left for later, for 2 s at most. */
-bool flyt_node_session_load_is_hasty(const struct flyt_node *node);
 /* Its client has come. Whether its server is ready for it; one that had it before is ended. */
 bool flyt_node_session_load_has_come(struct flyt_node_session_load *session_load);
 /* Whether a session that is being loaded has this entry in the ledgers. */

@@ -32,14 +32,9 @@ static void set_stage(struct flyt_node_session_save *session_save, enum flyt_nod
 
 void flyt_node_session_save_fail(struct flyt_node_session_save *session_save, int outcome, const char *sentence)
 {
-    flyt_status status = outcome == -ENOTSUP                        ? FLYT_STATUS_NOT_SUPPORTED
-                         : outcome == -ENOSPC || outcome == -ENOMEM ? FLYT_STATUS_NO_CAPACITY
-                         : outcome == -ETIMEDOUT                    ? FLYT_STATUS_TIMEOUT
-                         : outcome == -EBUSY                        ? FLYT_STATUS_IN_USE
-                                                                    : FLYT_STATUS_UNAVAILABLE;
-
-    flyt_node_operation_fail(&session_save->checkpoint->op, status, "program %.100s of VM %.60s: %.300s",
-                             session_save->program, session_save->checkpoint->op.vm_ip, sentence);
+    flyt_node_operation_fail(&session_save->checkpoint->op, flyt_node_operation_status(outcome),
+                             "program %.100s of VM %.60s: %.300s", session_save->program,
+                             session_save->checkpoint->op.vm_ip, sentence);
 }
 
 /* The descriptors are taken over. */
