@@ -1,7 +1,7 @@
 /*
  * Waiting until nothing runs any more on SMs that were taken from a VM (FLYT_DRAIN): they stay charged to its
- * allocation until its node says so (flyt_held_used). When the caller's time is over, the node is asked which programs
- * these are, and ends them where that is wished; they are answered for when they have gone.
+ * allocation until its node says so (flyt_held_has_emptied). When the caller's time is over, the node is asked which
+ * programs these are, and ends them where that is wished; they are answered for when they have gone.
  */
 #include <errno.h>
 #include <inttypes.h>

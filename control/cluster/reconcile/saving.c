@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "control/base/peer.h"
+#include "control/cluster/io/executor.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
@@ -14,8 +15,6 @@
 #include "control/cluster/model/saving.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/text.h"
-#include "control/cluster/model/vm.h"
-#include "control/cluster/reconcile/resize.h"
 #include "control/cluster/reconcile/saving.h"
 
 enum { ASK_MS = 10000 /* a node answers within this how far it is */ };
@@ -63,12 +62,9 @@ static void unlink_from_list(struct flyt_saving *saving)
 static void catch_up(struct flyt_cluster *cluster, uint64_t allocation_id)
 {
     struct flyt_held *held = allocation_id ? flyt_held_find(cluster, allocation_id) : NULL;
-    struct flyt_vm *vm = held ? held->vm : NULL;
 
-    if (!vm || vm->held != held || !vm->wants_again || held->migration || !TAILQ_EMPTY(&vm->resizes))
-        return;
-    vm->wants_again = false;
-    flyt_resize_wanted(vm);
+    if (held)
+        flyt_held_look_soon(held);
 }
 
 /* It is over, and gone. */
