@@ -125,8 +125,8 @@ static void revoke_tickets(struct flyt_held *held)
 {
     held->generation++;
     held->revision++;
-    flyt_held_write(held, NULL, NULL);
-    flyt_held_order(held, NULL, NULL);
+    flyt_held_write(held);
+    flyt_held_order(held);
 }
 
 static void expel(struct flyt_cluster *cluster, enum flyt_peer_kind kind, const char *name)

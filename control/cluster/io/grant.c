@@ -66,6 +66,7 @@ void flyt_vm_answer(struct flyt_vm *vm, flyt_status status, const char *text)
 {
     struct flyt_vm_call *waiting;
 
+    vm->is_asked = false;
     while ((waiting = STAILQ_FIRST(&vm->attaching))) {
         STAILQ_REMOVE_HEAD(&vm->attaching, entry);
         flyt_vm_reply_grant(vm, waiting->call, status, text);

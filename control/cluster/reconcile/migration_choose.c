@@ -289,6 +289,10 @@ static flyt_status check_held(const struct flyt_held *held, const struct flyt_mi
     if (!held->is_granted)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is just being granted its GPU: try again in a moment",
                            held->vm_ip);
+    if (held->adoption)
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT,
+                           "allocation %s of VM %s is just being adopted: try again in a moment", held->id_text,
+                           held->vm_ip);
     if (held->is_leaving || held->state == FLYT_ALLOCATION_ENDING)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "what VM %s was granted is being taken away", held->vm_ip);
     if (held->migration)

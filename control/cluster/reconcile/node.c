@@ -28,9 +28,9 @@
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/allocation.h"
 #include "control/cluster/reconcile/gpu.h"
+#include "control/cluster/reconcile/look.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/node.h"
-#include "control/cluster/reconcile/resize.h"
 #include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
@@ -116,7 +116,7 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
             /* The store may be older than the node, e.g. restored. */
             if ((wire->revision > held->revision || wire->generation > held->generation) &&
                 flyt_held_outgrow(held, wire->revision, wire->generation))
-                flyt_held_write(held, NULL, NULL);
+                flyt_held_write(held);
             continue;
         }
         if (held)
@@ -180,8 +180,10 @@ static void take_uses(struct flyt_node *node, const flyt_allocation_use *uses, u
 {
     for (unsigned i = 0; i < count; i++) {
         struct flyt_held *held = flyt_held_find(node->cluster, uses[i].id);
-        if (held && held->node == node)
-            flyt_held_used(held, &uses[i]);
+        if (held && held->node == node) {
+            flyt_held_note_use(held, &uses[i]);
+            flyt_held_look_all(held);
+        }
     }
 }
 
@@ -315,7 +317,7 @@ static void order_pending(struct flyt_node *node)
         struct flyt_held *held = cluster->held.items[i];
         if (held->node == node && held->is_granted && (held->state != FLYT_ALLOCATION_ORPHAN || held->is_leaving) &&
             (held->is_leaving || held->state == FLYT_ALLOCATION_ENDING || held->applied_revision < held->revision))
-            flyt_held_order(held, NULL, NULL);
+            flyt_held_order(held);
     }
 }
 
@@ -522,11 +524,6 @@ static void fence(struct flyt_node *node, const char *who, const char *why)
         count++;
         flyt_event_add(cluster, "allocation.removed", who, held->id_text, flyt_held_json(held), NULL,
                        "allocation %s of VM %s was on node %s, which is fenced", held->id_text, held->vm_ip, node->key);
-        held->vm = NULL;
-        if (vm) {
-            flyt_resize_cancel(vm, "its node was fenced");
-            vm->held = vm->held == held ? NULL : vm->held;
-        }
         flyt_held_drop(held);
         if (vm)
             flyt_vm_tell(vm, "its node was fenced");

@@ -7,6 +7,8 @@
 struct flyt_cluster;
 struct flyt_vm;
 
+/* What is next for who waits for a grant, or for one that was asked for (model/lifecycle.h). */
+void flyt_vm_look(struct flyt_vm *vm);
 /* Soon tries again to give what VMs wait for: a node has registered. */
 void flyt_vm_try_soon(struct flyt_cluster *cluster);
 /* Tries it now, and frees those that nothing holds any more; every second. */

@@ -78,9 +78,9 @@ static void apply(struct flyt_vm *vm, struct flyt_desired *desired, bool is_same
         return;
     if (held->is_reserved != vm->desired.is_reserved && held->is_granted) {
         held->is_reserved = vm->desired.is_reserved;
-        flyt_held_write(held, NULL, NULL);
+        flyt_held_write(held);
     }
-    if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_blocked_idle) {
+    if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_closing) {
         flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
         flyt_vm_tell(vm, "the VM has a document again");
     }
@@ -98,7 +98,7 @@ static void withdraw(struct flyt_vm *vm)
     flyt_vm_set_reason(vm, "its document was deleted");
     if (!vm->held)
         return;
-    vm->held->is_blocked_idle = false;
+    vm->held->is_closing = false;
     if (vm->held->state == FLYT_ALLOCATION_ACTIVE) {
         flyt_event_add(vm->cluster, "allocation.blocked", "manager", vm->held->id_text, NULL, NULL,
                        "VM %s has no document any more: running programs go on, new ones are not let in", vm->key);

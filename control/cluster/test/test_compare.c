@@ -73,21 +73,24 @@ void world_assert_written(const struct world *world, const struct applied *given
 }
 
 /* No two allocations' programs are on the same SMs of a node, and no GPU gives more than it has. */
-void world_assert_apart(const struct node *node)
+void world_assert_apart(const struct world *world, unsigned i)
 {
+    const struct node *node = &world->nodes[i];
+
     for (unsigned gpu = 0; gpu < WORLD_GPUS; gpu++) {
-        uint64_t taken = 0, memory_bytes = 0;
-        for (unsigned i = 0; i < ALLOCATIONS; i++) {
-            const struct applied *one = &node->applied[i];
+        uint64_t taken = 0, memory_bytes = world_memory_arriving(world, i, gpu);
+        for (unsigned j = 0; j < ALLOCATIONS; j++) {
+            const struct applied *one = &node->applied[j];
             if (!one->id || one->gpu != gpu)
                 continue;
             if (taken & (one->groups | one->in_use))
                 fail_msg("allocation %016" PRIx64 " at revision %" PRIu64 " is on SMs of another one", one->id,
                          one->revision);
             taken |= one->groups | one->in_use;
-            memory_bytes += one->memory_bytes;
+            memory_bytes += world_memory_of(one);
         }
-        assert_true(memory_bytes <= 8 * GIB);
+        if (memory_bytes > WORLD_MEMORY_GIB * GIB)
+            fail_msg("programs have %" PRIu64 " MiB of GPU %u of node n%u", memory_bytes >> 20, gpu, i);
     }
 }
 
@@ -113,7 +116,7 @@ void world_assert_model(struct world *world)
             }
         }
         assert_true(taken >> WORLD_GROUPS == 0);
-        if (bytes > 8 * GIB)
+        if (bytes > WORLD_MEMORY_GIB * GIB)
             fail_msg("GPU %s has given %" PRIu64 " MiB", card->key, bytes >> 20);
     }
 }

@@ -31,6 +31,32 @@ struct move *world_move_of(struct node *node, uint64_t allocation_id)
     return NULL;
 }
 
+static bool has_switched(const struct move *move)
+{
+    return is_over(move) || (move->kind == INCOMING && move->phase == FLYT_MIGRATION_SWITCHING);
+}
+
+uint64_t world_memory_arriving(const struct world *world, unsigned node, unsigned gpu)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned i = 0; i < MOVES; i++) {
+        const struct move *move = &world->nodes[node].moves[i];
+        bool is_arriving = move->id && move->kind != OUTGOING && move->wanted.gpu == gpu && !has_switched(move);
+        const struct applied *own = NULL;
+        for (unsigned j = 0; is_arriving && j < ALLOCATIONS; j++) {
+            const struct applied *one = &world->nodes[move->kind == INCOMING ? !node : node].applied[j];
+            own = one->id == move->allocation_id ? one : own;
+        }
+        if (!is_arriving || (own && move->kind == WITHIN && own->gpu == gpu))
+            continue;
+        struct applied there = move->wanted;
+        there.used_bytes = own ? own->used_bytes : 0;
+        bytes += world_memory_of(&there);
+    }
+    return bytes;
+}
+
 flyt_status world_begin_move(struct node *node, const struct order *order)
 {
     const struct applied *own = world_find_applied(node, order->id);
@@ -58,13 +84,15 @@ flyt_status world_switch_move(struct world *world, unsigned i, struct move *move
         return FLYT_STATUS_OK;
     if (move->phase != FLYT_MIGRATION_ARRIVED)
         return FLYT_STATUS_CONFLICT;
+    move->phase = FLYT_MIGRATION_SWITCHING;
     if (move->kind == INCOMING) {
-        assert_int_equal(world_take(node, &move->wanted), FLYT_STATUS_OK);
+        assert_int_equal(world_take(world, i, &move->wanted), FLYT_STATUS_OK);
     } else {
         world_assert_given_away(world, move, i);
-        world_find_applied(node, move->allocation_id)->in_use = 0;
+        struct applied *own = world_find_applied(node, move->allocation_id);
+        move->used_bytes = own->used_bytes;
+        own->in_use = own->used_bytes = 0;
     }
-    move->phase = FLYT_MIGRATION_SWITCHING;
     return FLYT_STATUS_OK;
 }
 
@@ -91,8 +119,10 @@ flyt_status world_send_back(struct world *world, struct node *node, struct move 
         return FLYT_STATUS_CONFLICT;
     move->phase = FLYT_MIGRATION_FAILED;
     struct applied *own = world_find_applied(node, move->allocation_id);
-    if (own)
+    if (own) {
         own->in_use = own->groups;
+        own->used_bytes = move->used_bytes;
+    }
     world_assert_one_place(world, move->allocation_id);
     return FLYT_STATUS_OK;
 }
@@ -111,17 +141,20 @@ flyt_migration_use world_use_of(const struct move *move)
         .standstill_us = 1000};
 }
 
-static void end_within(struct node *node, struct move *move, bool is_done)
+static void end_within(struct world *world, unsigned i, struct move *move, bool is_done)
 {
+    struct node *node = &world->nodes[i];
     struct applied *own = world_find_applied(node, move->allocation_id);
 
     move->phase = is_done && own ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_FAILED;
     if (move->phase != FLYT_MIGRATION_DONE)
         return;
     bool was_in_use = own->in_use != 0;
+    uint64_t used_bytes = own->used_bytes;
     *own = move->wanted;
+    own->used_bytes = used_bytes;
     own->in_use = was_in_use ? own->groups : 0;
-    world_assert_apart(node);
+    world_assert_apart(world, i);
 }
 
 /* One of the node's goes on, or (may_fail) goes wrong. Returns whether anything has changed. */
@@ -134,7 +167,7 @@ static bool go_on(struct world *world, unsigned i, struct move *move, bool may_f
     if (!move->id || is_over(move))
         return false;
     if (move->kind == WITHIN) {
-        end_within(node, move, !fails);
+        end_within(world, i, move, !fails);
         return true;
     }
     if (fails && move->phase < FLYT_MIGRATION_SWITCHING) {
@@ -152,7 +185,8 @@ static bool go_on(struct world *world, unsigned i, struct move *move, bool may_f
         struct applied *own = world_find_applied(node, move->allocation_id);
         assert_non_null(own);
         own->in_use = own->groups;
-        world_assert_apart(node);
+        own->used_bytes = other->used_bytes;
+        world_assert_apart(world, i);
         world_assert_one_place(world, move->allocation_id);
         return true;
     }
@@ -173,6 +207,6 @@ bool world_move(struct world *world, unsigned i, bool may_fail)
         if (node->link.node && node->link.node->is_registered && !(may_fail && !world_random(world, 4)))
             flyt_serve_node_migration(world_call_new(world, &node->peer, "a migration's word"), &use);
     }
-    world_assert_model(world);
+    world_turn(world);
     return has_changed;
 }

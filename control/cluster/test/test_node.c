@@ -118,6 +118,11 @@ struct applied *world_find_applied(struct node *node, uint64_t id)
     return NULL;
 }
 
+uint64_t world_memory_of(const struct applied *applied)
+{
+    return applied->used_bytes > applied->memory_bytes ? applied->used_bytes : applied->memory_bytes;
+}
+
 static flyt_status refuse(const struct applied *wanted)
 {
     char id[20];
@@ -129,8 +134,9 @@ static flyt_status refuse(const struct applied *wanted)
 }
 
 /* As a node does: a lower revision is stale, the same one is there already, programs keep the SMs that they are on. */
-flyt_status world_take(struct node *node, const struct applied *wanted)
+flyt_status world_take(struct world *world, unsigned i, const struct applied *wanted)
 {
+    struct node *node = &world->nodes[i];
     struct applied *own = world_find_applied(node, wanted->id);
 
     if (own && wanted->revision < own->revision)
@@ -143,12 +149,13 @@ flyt_status world_take(struct node *node, const struct applied *wanted)
     }
     if (own && wanted->sm_count < own->sm_count && wanted->sm_count < node->needed_sms)
         return refuse(wanted);
-    uint64_t in_use = own ? own->in_use | own->groups : 0;
+    uint64_t in_use = own ? own->in_use | own->groups : 0, used_bytes = own ? own->used_bytes : 0;
     own = own ? own : world_find_applied(node, 0);
     assert_non_null(own);
     *own = *wanted;
     own->in_use = in_use;
-    world_assert_apart(node);
+    own->used_bytes = used_bytes;
+    world_assert_apart(world, i);
     return FLYT_STATUS_OK;
 }
 
@@ -156,7 +163,8 @@ static flyt_slot_use slot_use_of(const struct applied *applied)
 {
     bool is_vacated = !(applied->in_use & ~applied->groups);
 
-    return (flyt_slot_use){.memory_bytes = applied->memory_bytes,
+    return (flyt_slot_use){.memory_bytes = world_memory_of(applied),
+                           .memory_used_bytes = applied->used_bytes,
                            .sm_count = applied->sm_count,
                            .switch_state = is_vacated ? FLYT_SWITCH_VACATED : FLYT_SWITCH_SWITCHED};
 }
@@ -212,7 +220,7 @@ static flyt_status take_apply_order(struct world *world, struct node *node, cons
         return remove_all(world, node, order);
     if (move && move->kind != OUTGOING)
         fail_msg("allocation %016" PRIx64 " was ordered while it moves", order->id);
-    return world_take(node, &order->wanted);
+    return world_take(world, (unsigned)(node - world->nodes), &order->wanted);
 }
 
 /* What the node does, answered or not. */
@@ -277,7 +285,7 @@ bool world_answer(struct world *world, unsigned i, bool may_fail)
         order.done(order.user, -ETIMEDOUT, NULL);
     else
         answer(node, &order, status);
-    world_assert_model(world);
+    world_turn(world);
     return true;
 }
 
@@ -296,19 +304,24 @@ void world_heartbeat(struct world *world, unsigned i)
         if (!own->id)
             continue;
         const struct move *move = world_move_of(node, own->id);
-        switch (move && move->phase == FLYT_MIGRATION_SWITCHING ? 3 : world_random(world, 4)) {
+        switch (move && move->phase == FLYT_MIGRATION_SWITCHING ? 3 : world_random(world, 6)) {
         case 0:
             own->in_use &= own->groups; /* what was taken away is left */
             break;
         case 1:
-            own->in_use = 0;
+            own->in_use = own->used_bytes = 0;
             break;
         case 2:
+        case 4:
             own->in_use |= own->groups;
+            if (own->used_bytes < own->memory_bytes)
+                own->used_bytes = own->memory_bytes;
             break;
         default:
             break;
         }
+        if (own->used_bytes > own->memory_bytes && !world_random(world, 8))
+            own->used_bytes = own->memory_bytes; /* it is given back */
         unsigned k = args.uses.uses_len++;
         slots[k] = slot_use_of(own);
         uses[k] = (flyt_allocation_use){.id = own->id,
@@ -318,7 +331,7 @@ void world_heartbeat(struct world *world, unsigned i)
                                         .slots = {1, &slots[k]}};
     }
     flyt_serve_node_heartbeat(world_call_new(world, &node->peer, "a heartbeat"), &args);
-    world_assert_model(world);
+    world_turn(world);
 }
 
 void world_need(struct world *world, unsigned node, unsigned sms)
@@ -345,7 +358,7 @@ void world_disconnect(struct world *world, unsigned i)
     world_drop_orders(node, -ECONNRESET);
     flyt_node_unlinked(node->link.node, "cut");
     node->link.node = NULL;
-    world_assert_model(world);
+    world_turn(world);
 }
 
 /* ---- its connection ---- */
@@ -363,7 +376,7 @@ void world_take_registration(struct world *world, struct node *node, const flyt_
         struct applied *own = world_find_applied(node, given.id);
         if (!own || own->revision != given.revision || strcmp(own->content, given.content))
             world_assert_written(world, &given);
-        if (world_take(node, &given) == FLYT_STATUS_STALE)
+        if (world_take(world, (unsigned)(node - world->nodes), &given) == FLYT_STATUS_STALE)
             assert_true(own != NULL);
     }
 }
@@ -379,7 +392,7 @@ static flyt_gpu gpu_report(const char *uuid, unsigned index)
                       .sm_count = 64,
                       .group_size = 8,
                       .group_sms = {WORLD_GROUPS, group_sms},
-                      .memory_bytes = 8 * GIB,
+                      .memory_bytes = WORLD_MEMORY_GIB * GIB,
                       .client_slots = 48,
                       .health_text = empty,
                       .compute_major = 9};
@@ -447,5 +460,5 @@ void world_register(struct world *world, unsigned i, bool claims)
     struct flyt_call *call = world_call_new(world, &node->peer, "a registration");
     call->is_registration = true;
     flyt_serve_node_register(call, &args);
-    world_assert_model(world);
+    world_turn(world);
 }

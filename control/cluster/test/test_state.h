@@ -21,8 +21,8 @@ struct applied {
     uint64_t id, revision;
     char vm_ip[16], content[CONTENT_BYTES];
     unsigned gpu, sm_count;
-    uint64_t groups, in_use; /* bits; in_use: programs run there still */
-    uint64_t memory_bytes;
+    uint64_t groups, in_use;           /* bits; in_use: programs run there still */
+    uint64_t memory_bytes, used_bytes; /* what it may have, and what its programs have, be that more still */
     enum flyt_allocation_state state;
 };
 
@@ -45,6 +45,7 @@ struct move {
     enum { WITHIN, INCOMING, OUTGOING } kind;
     flyt_migration_phase phase;
     struct applied wanted;
+    uint64_t used_bytes; /* of programs that have left */
 };
 
 struct flyt_peer {
@@ -99,6 +100,8 @@ extern struct world *the_world; /* what the program calls has no other way to it
 
 /* ---- test_world.c ---- */
 
+/* The loop goes on after a step: what is due happens, mostly. The model is compared. */
+void world_turn(struct world *world);
 /* A call of a peer, to be answered once. */
 struct flyt_call *world_call_new(struct world *world, struct flyt_peer *peer, const char *what);
 
@@ -115,10 +118,12 @@ void world_end_write(struct world *world, bool may_fail);
 
 /* Of what goes over the wire: it has one slot. */
 struct applied world_applied_of(const flyt_allocation *wire);
+/* What it takes of its GPU. */
+uint64_t world_memory_of(const struct applied *applied);
 /* NULL: the node has nothing of it. id 0: a free place. */
 struct applied *world_find_applied(struct node *node, uint64_t id);
 /* As a node does: a lower revision is stale, the same one is there already, programs keep the SMs that they are on. */
-flyt_status world_take(struct node *node, const struct applied *wanted);
+flyt_status world_take(struct world *world, unsigned node, const struct applied *wanted);
 /* The answers to its orders do not arrive. */
 void world_drop_orders(struct node *node, int error);
 /* A registration is answered. */
@@ -129,6 +134,8 @@ void world_take_registration(struct world *world, struct node *node, const flyt_
 /* NULL: the node has no such part of a migration; world_move_of: none that is under way. */
 struct move *world_find_move(struct node *node, uint64_t id);
 struct move *world_move_of(struct node *node, uint64_t allocation_id);
+/* The memory that programs take on a GPU where they do not run yet. */
+uint64_t world_memory_arriving(const struct world *world, unsigned node, unsigned gpu);
 /* What orders do; move may be NULL, but for the first. */
 flyt_status world_begin_move(struct node *node, const struct order *order);
 flyt_status world_switch_move(struct world *world, unsigned node, struct move *move);
@@ -150,7 +157,7 @@ void world_assert_arriving(const struct world *world, unsigned node, const char 
 /* they give an allocation to the other node before its programs are let go; */
 void world_assert_given_away(const struct world *world, const struct move *move, unsigned node);
 /* no two allocations' programs are on the same SMs of a node, and no GPU gives more than it has, */
-void world_assert_apart(const struct node *node);
+void world_assert_apart(const struct world *world, unsigned node);
 /* nor does the manager; */
 void world_assert_model(struct world *world);
 /* programs of an allocation are at one place; */

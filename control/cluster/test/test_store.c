@@ -182,7 +182,7 @@ bool world_store(struct world *world, bool may_fail)
     } else if (!world_run_job(world)) {
         return false;
     }
-    world_assert_model(world);
+    world_turn(world);
     return true;
 }
 
@@ -190,7 +190,7 @@ void world_refuse(struct world *world)
 {
     for (struct flyt_kept *kept = world->queue; kept; kept = kept->next)
         tell(&kept->waiting, FLYT_STORE_UNAVAILABLE);
-    world_assert_model(world);
+    world_turn(world);
 }
 
 /* Documents come by world_document. */

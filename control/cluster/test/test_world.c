@@ -34,6 +34,7 @@
 #include "control/cluster/reconcile/allocation.h"
 #include "control/cluster/reconcile/drain.h"
 #include "control/cluster/reconcile/loaded.h"
+#include "control/cluster/reconcile/look.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/node.h"
 #include "control/cluster/reconcile/resize.h"
@@ -99,15 +100,29 @@ sd_event_source *sd_event_source_disable_unref(sd_event_source *source)
     return NULL;
 }
 
-static void fire_timers(struct world *world)
+/* Whether there was any. */
+static bool fire_timers(struct world *world)
 {
+    bool has_fired = false;
+
     for (unsigned i = 0; i < TIMERS; i++) {
         struct sd_event_source *timer = world->timers[i];
         if (!timer || timer->due_ms > world->now_ms)
             continue;
         timer->due_ms = UINT64_MAX; /* once; its owner frees it */
         timer->handler(timer, 0, timer->user);
+        has_fired = true;
     }
+    return has_fired;
+}
+
+void world_turn(struct world *world)
+{
+    world_assert_model(world);
+    if (!world_random(world, 4))
+        return; /* something else comes first */
+    while (fire_timers(world))
+        world_assert_model(world);
 }
 
 /* ---- connections ---- */
@@ -228,7 +243,7 @@ void world_document(struct world *world, unsigned i, unsigned sms, unsigned gib,
     cJSON *copy = document ? cJSON_Duplicate(document, true) : NULL;
     flyt_wish_written(&world->cluster, ip, copy);
     cJSON_Delete(copy);
-    world_assert_model(world);
+    world_turn(world);
 }
 
 void world_attach(struct world *world, unsigned i)
@@ -240,7 +255,7 @@ void world_attach(struct world *world, unsigned i)
 
     snprintf(link.name, sizeof link.name, "%s", vm_ip(i, ip));
     flyt_serve_vm_attach(call, &(flyt_attach_args){.is_waiting = true});
-    world_assert_model(world);
+    world_turn(world);
 }
 
 static void resize(struct world *world, unsigned i, const flyt_resize_args *named)
@@ -253,7 +268,7 @@ static void resize(struct world *world, unsigned i, const flyt_resize_args *name
     struct flyt_call *call = world_call_new(world, &world->operator, "a resize");
     call->vm = world_vm(world, i);
     flyt_serve_resize(call, &args);
-    world_assert_model(world);
+    world_turn(world);
 }
 
 void world_resize(struct world *world, unsigned i, unsigned sms, uint64_t memory_bytes, bool when_free,
@@ -277,7 +292,7 @@ void world_migrate(struct world *world, unsigned i, unsigned node, int gpu, unsi
     vm_ip(i, ip);
     flyt_migrate_args args = {.vm = name, .target = target, .compute_units = {sms != 0, sms}};
     flyt_serve_migrate(world_call_new(world, &world->operator, "a migrate"), &args);
-    world_assert_model(world);
+    world_turn(world);
 }
 
 void world_suspend(struct world *world, unsigned i, bool is_suspended)
@@ -291,7 +306,7 @@ void world_end(struct world *world, unsigned i)
 
     if (vm->held && vm->held->is_granted && !vm->held->is_leaving)
         flyt_held_end(vm->held, "operator", "a test");
-    world_assert_model(world);
+    world_turn(world);
 }
 
 void world_drain(struct world *world, unsigned i)
@@ -300,7 +315,7 @@ void world_drain(struct world *world, unsigned i)
     flyt_drain_args args = {.vm = (char *)vm_ip(i, ip), .timeout_ms = 5000};
 
     flyt_serve_drain(world_call_new(world, &world->operator, "a drain"), &args);
-    world_assert_model(world);
+    world_turn(world);
 }
 
 void world_adopt(struct world *world, unsigned i)
@@ -314,7 +329,7 @@ void world_adopt(struct world *world, unsigned i)
             continue;
         flyt_allocation_args args = {.id = held->id, .action = FLYT_ALLOCATION_ADOPT};
         flyt_serve_allocation(world_call_new(world, &world->operator, "an adoption"), &args);
-        world_assert_model(world);
+        world_turn(world);
         return;
     }
     fail_msg("VM %s has no orphan", ip);
@@ -334,11 +349,9 @@ void world_pass(struct world *world, uint64_t ms)
         }
     fire_timers(world);
     flyt_node_tick(&world->cluster);
-    flyt_held_tick(&world->cluster);
+    flyt_looks_tick(&world->cluster);
     flyt_vm_tick(&world->cluster);
-    flyt_resize_tick(&world->cluster);
-    flyt_migration_tick(&world->cluster);
-    world_assert_model(world);
+    world_turn(world);
 }
 
 void world_restore(struct world *world)
@@ -390,10 +403,7 @@ void world_settle(struct world *world)
 }
 
 static const struct flyt_cluster_ops ops = {
-    .allocation_used = flyt_held_used,
-    .allocation_removed = flyt_held_removed,
-    .allocation_answered = flyt_migration_go_on,
-    .allocation_observed = flyt_resize_look,
+    .allocation_observed = flyt_held_look_all,
 };
 
 struct world *world_new(uint64_t seed)
@@ -421,6 +431,7 @@ struct world *world_new(uint64_t seed)
     cluster->is_leader = cluster->is_loaded = cluster->is_store_available = true;
     cluster->epoch = cluster->read_epoch = 1;
     TAILQ_INIT(&cluster->links);
+    TAILQ_INIT(&cluster->unseen);
     STAILQ_INIT(&world->left);
     world->gpus = cJSON_CreateObject();
     world->documents = cJSON_CreateObject();
@@ -536,7 +547,7 @@ void world_takeover(struct world *world)
     cluster->is_leader = cluster->is_loaded = true;
     flyt_held_loaded(cluster);
     cJSON_ArrayForEach(document, world->documents) flyt_wish_written(cluster, document->string, document);
-    world_assert_model(world);
+    world_turn(world);
 }
 
 void world_free(struct world *world)
@@ -545,6 +556,7 @@ void world_free(struct world *world)
 
     forget(world);
     sd_event_source_disable_unref(cluster->try_timer);
+    sd_event_source_disable_unref(cluster->look_timer);
     cJSON_Delete(world->gpus);
     cJSON_Delete(world->documents);
     cJSON_Delete(world->history);
