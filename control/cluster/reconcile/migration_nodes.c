@@ -435,6 +435,7 @@ static void written(void *user, struct flyt_held *held, enum flyt_store_result r
     flyt_migration_set_state(migration, is_moved ? FLYT_MOVE_COMMITTED : FLYT_MOVE_SENT);
     if (!is_moved && held->vm)
         flyt_vm_tell(held->vm, "its programs go on where they were");
+    flyt_vm_try_soon(held->cluster);
     flyt_migration_nodes_go_on(held);
 }
 
@@ -496,6 +497,7 @@ static void tell(struct flyt_held *held)
     flyt_migration_set_state(migration, FLYT_MOVE_LEFT);
     if (held->vm)
         flyt_vm_tell(held->vm, "its programs have moved to another node");
+    flyt_vm_try_soon(held->cluster);
 }
 
 /* ---- the end ---- */

@@ -157,13 +157,14 @@ static void reopened(void *user, struct flyt_held *held, enum flyt_store_result 
     flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
 }
 
-/* There is an allocation: is it of use now? Status and sentence, or that it has to be waited for. */
+/* There is an allocation: is it of use now? Status and sentence, or that it has to be waited for: until its node is
+ * there, and, where programs leave their node, which denies new ones by then, until it is known that they have. */
 static bool use_held(struct flyt_vm *vm, flyt_status *status, char *sentence, size_t room)
 {
     struct flyt_held *held = vm->held;
 
     *status = FLYT_STATUS_UNAVAILABLE;
-    if (flyt_node_is_awaited(held->node))
+    if (flyt_node_is_awaited(held->node) || flyt_migration_is_leaving(held))
         return false;
     if (!held->node->is_registered || !held->node->has_key) {
         uint64_t silent_ms = flyt_clock_ms() - held->node->last_heard_ms;
@@ -326,6 +327,11 @@ void flyt_serve_vm_attach(struct flyt_call *call, void *data)
         /* There is one, but this manager has not heard of its node since its own start. */
         snprintf(sentence, sizeof sentence, "node %s, which has the allocation %s, has not registered yet",
                  vm->held->node->key, vm->held->id_text);
+        reply_grant(vm, call, FLYT_STATUS_UNAVAILABLE, sentence);
+        return;
+    }
+    if (!args->is_waiting && vm->held && flyt_migration_is_leaving(vm->held)) {
+        snprintf(sentence, sizeof sentence, "the programs of VM %s are about to leave their node", vm->key);
         reply_grant(vm, call, FLYT_STATUS_UNAVAILABLE, sentence);
         return;
     }
