@@ -28,14 +28,15 @@ from survivor import Survivor
 
 KILLS = int(os.environ.get("FLYT_KILLS") or (1000 if os.environ.get("FLYT_SOAK") else 60))
 SETTLES_AFTER = 20 if KILLS < 200 else 40   # kills: then all is looked at
-PAUSE_S = 1.2               # the most between two kills
+PAUSE_S = 1.5               # the most between two kills; a quarter of them come with the one before
 EARLY = 0.3                 # share of daemons that are killed whether or not they are ready; others are waited for
 NODES, GPUS, SMS, VMS = 2, 2, 32, 4
 MOVERS_OF_A_VM = 3          # and one of steady.cu, and one of survivor.cu
 OPERATORS = 3
 # Cases that a resize of memory, or the death of a server that is replaced, changes something for: the memory that there is,
 # and the times of events of before.
-LEFT_OUT = (*movers.STAY, "memory_info", "event_times", "old_events")
+LEFT_OUT = (*movers.STAY, "memory_info", "device_properties", "event_times", "old_events")
+RESTORES = 3                # of an image, at most: what is not restored by then is when all settles
 LOST_CODE = 46              # cudaErrorDevicesUnavailable, of a lost connection
 PATIENCE = ("--stop-timeout", "30000", "--timeout", "60")
 
@@ -55,14 +56,18 @@ class Work:
             said = "" if process.stdout.closed else self.program.reads_all()
             if process.poll() is None:
                 return False
-        said = str(failure or said) + ("" if process.stdout.closed else repr(harness.finish(process)))
-        sessions = self.soak.sessions_of(process.pid)
-        expect(any(self.soak.was_killed(session) for session in sessions), self.program.name, "with process",
-               process.pid, "was harmed, sessions", sessions, "whose servers were not killed:", said)
-        expect(re.search(r"\b%d\b" % LOST_CODE, said) and "connection lost" in said, self.program.name, "was not told why:", said)
+        self.soak.may_be_harmed(self.program, failure or said)
         self.harmed += 1
         self.program = self.make()
         return True
+
+    def restarts_if_unaware(self, sessions):
+        """A program whose calls its client answers does not hear of its server's death."""
+        pid = self.program.process.pid
+        if all(s["client_pid"] != pid for s in sessions) and any(map(self.soak.was_killed, self.soak.sessions_of(pid))):
+            self.program.close()
+            self.harmed += 1
+            self.program = self.make()
 
     def goes_on(self):
         while True:
@@ -109,17 +114,38 @@ class Operator(threading.Thread):
     def checkpoints(self, vm_ip):
         folder = tempfile.mkdtemp(prefix="images-", dir=harness.WORK)
         stays = self.chance.random() < 0.5
-        self.does("checkpoint", "checkpoint", vm_ip, "--to", folder, *PATIENCE, *(["--leave-running"] if stays else []))
-        if not stays:
-            self.does("restore", "restore", folder, "--timeout", "60")
+        is_done = self.does("checkpoint", "checkpoint", vm_ip, "--to", folder, *PATIENCE, *(["--leave-running"] if stays else []))
+        for _ in range(RESTORES if is_done and not stays else 0):
+            if self.does("restore", "restore", folder, "--timeout", "60"):
+                break
+            self.is_over.wait(self.chance.uniform(0, 1))
+
+    def drains(self, _):
+        node = self.soak.system.node_name(self.chance.randrange(NODES))
+        self.does("drain", "drain", node, "--migrate", "--timeout", "60")
+        self.does("end of a drain", "uncordon", node)
+
+    def runs(self, vm_ip):
+        """One more program, from its beginning to its end."""
+        i = next(i for i in range(VMS) if self.soak.system.vm_ip(i) == vm_ip)
+        program = Steady(self.soak.system, i, ready=False)
+        try:
+            program.wait_ready()
+            program.takes(4)
+            program.ends_right()
+            self.soak.outcomes["program", 0] += 1
+        except harness.Failed as failure:
+            self.soak.may_be_harmed(program, failure)
+            self.soak.outcomes["program", 1] += 1
 
     def suspends(self, vm_ip):
         self.does("suspension", "suspend", vm_ip)
         self.is_over.wait(self.chance.uniform(0, 0.5))
-        self.does("end of a suspension", "resume", vm_ip)
+        within(120, lambda: self.does("end of a suspension", "resume", vm_ip), vm_ip + " works again")
 
 
-OPERATIONS = ("resizes", "resizes_memory", "migrates", "migrates", "migrates", "cancels", "checkpoints", "suspends")
+OPERATIONS = ("resizes", "resizes_memory", "migrates", "migrates", "migrates", "cancels", "checkpoints", "checkpoints", "drains",
+              "runs", "runs", "suspends")
 
 
 class Soak:
@@ -127,7 +153,7 @@ class Soak:
         self.system, self.chance = system, random.Random(seed)
         self.killed, self.outcomes = collections.Counter(), collections.Counter()
         self.killed_pids, self.works = set(), []
-        self.operators = []
+        self.operators, self.longest_ms = [], collections.Counter()
         cases = [case for case in movers.cases("fault") if case.name not in LEFT_OUT]
         for i in range(VMS):
             add_vm(system, i, "--sessions", 12, "--policy", "spread", sm=8, memory="640M")
@@ -172,6 +198,14 @@ class Soak:
         return any("ended by signal 9" in line for line in said) or \
             any(int(pid) in self.killed_pids for line in said for pid in re.findall(r"server_pid=(\d+)", line))
 
+    def may_be_harmed(self, program, said):
+        """A failure unless a server of this program, which ends or has ended, was killed, and it was told so."""
+        said = str(said) + ("" if program.process.stdout.closed else repr(harness.finish(program.process)))
+        sessions = self.sessions_of(program.process.pid)
+        expect(any(self.was_killed(session) for session in sessions), program.name, "with process", program.process.pid,
+               "was harmed, sessions", sessions, "whose servers were not killed:", said)
+        expect(re.search(r"\b%d\b" % LOST_CODE, said) and "connection lost" in said, program.name, "was not told why:", said)
+
     # ---- the killing ----
 
     def servers(self):
@@ -206,7 +240,7 @@ class Soak:
         target = sum(self.killed.values()) + kills
         try:
             while sum(self.killed.values()) < target:
-                time.sleep(self.chance.uniform(0, PAUSE_S))
+                time.sleep(max(0, self.chance.uniform(-PAUSE_S / 3, PAUSE_S)))
                 self.kill_one()
                 for work in self.works:
                     work.restarts_if_harmed()
@@ -225,14 +259,15 @@ class Soak:
         for name in self.system.daemons():
             self.system.supervisor.wait_ready(name)
         nodes_up(self.system)
-        for i in range(VMS):
-            within(120, lambda: self.system.flytctl_run("resume", self.system.vm_ip(i)).status == 0, "VM %d works" % i)
+        for name in self.node_names():
+            within(120, lambda: self.system.flytctl_run("uncordon", name).status == 0, name + " takes programs")
         within(240, self.nothing_is_under_way, "nothing is under way")
         for work in self.works:
             work.goes_on()
         self.all_are_served()
         all_agree(self.system)
         self.servers_have_what_was_granted()
+        self.measures_turns()
 
     def nothing_is_under_way(self):
         for kind in ("migrations", "checkpoints"):
@@ -244,12 +279,20 @@ class Soak:
         return all(not a["migration"] and a["revision"] == a["revision_applied"] and a["sms"] == a["sms_now"] and
                    a["switch_state"] == "vacated" and not a["suspend_state"] for a in allocations(self.system))
 
+    def measures_turns(self):
+        """The longest turn of each kind of daemon's loop."""
+        for name in self.system.daemons():
+            for _, seconds in re.findall(r"^(flyt_\w+_loop_turn_max_seconds) (\S+)$", self.system.metrics(name), re.MULTILINE):
+                kind = name.partition("-")[0]
+                self.longest_ms[kind] = max(self.longest_ms[kind], 1e3 * float(seconds))
+
     def all_are_served(self):
         """Each program by one server, and each server has one or is warm."""
         def are_served():
-            for work in self.works:
-                work.restarts_if_harmed()
             sessions = self.system.flytctl("sessions")
+            for work in self.works:
+                if not work.restarts_if_harmed():
+                    work.restarts_if_unaware(sessions)
             warm = sum(value for name in self.node_names() for _, value in
                        metric_values(self.system.metrics(name), "flyt_node_gpu_warm_servers"))
             wrong[:] = [sorted(s["client_pid"] for s in sessions if s["state"] == "serving"),
@@ -278,6 +321,7 @@ class Soak:
         for what in sorted({what for what, _ in self.outcomes}):
             statuses = {status: count for (w, status), count in self.outcomes.items() if w == what}
             print("    %s: %d, of which done %d" % (what, sum(statuses.values()), statuses.get(0, 0)))
+        print("    longest turns of the daemons' loops: %s" % ", ".join("%s %.1f ms" % of for of in sorted(self.longest_ms.items())))
         if os.environ.get("FLYT_KEEP"):
             for name in self.system.daemons():
                 shutil.copy(self.system.supervisor.get(name)["log"], os.environ["FLYT_KEEP"])
@@ -318,8 +362,11 @@ def extents_bytes(pids):
 @scenario
 def kills_at_random():
     seed = movers.seed()
-    with System(nodes=NODES, vms=VMS, gpus=GPUS, sms=SMS, memory="2G", namespaces=False,
-                cluster={"allocation_linger_s": 2}) as system:
+    chance = random.Random(seed)
+    is_local, is_encrypted = chance.random() < 0.5, chance.random() < 0.3
+    print("    over %s%s" % ("unix sockets" if is_local else "TCP", ", encrypted" if is_encrypted else ""), flush=True)
+    with System(nodes=NODES, vms=VMS, gpus=GPUS, sms=SMS, memory="2G", namespaces=False, local=is_local,
+                cluster={"allocation_linger_s": 2, "encrypted": is_encrypted}) as system:
         soak = Soak(system, seed)
         try:
             soak.settles()

@@ -61,6 +61,7 @@ enum flyt_attach_seen {
     FLYT_ATTACH_IS_BLOCKED = 1 << 10,
     FLYT_ATTACH_IS_OPEN = 1 << 11,    /* the node lets new programs in */
     FLYT_ATTACH_IS_WRITTEN = 1 << 12, /* that it is to */
+    FLYT_ATTACH_IS_LEAVING = 1 << 13, /* its programs leave the node, which denies new ones by then */
 };
 
 /* What begins with SAY answers who waits. */

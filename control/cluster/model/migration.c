@@ -87,11 +87,18 @@ const char *flyt_migration_packing_name(unsigned packing)
     return packing < count ? flyt_migration_packing_names[packing] : NULL;
 }
 
+bool flyt_migration_is_leaving(const struct flyt_held *held)
+{
+    const struct flyt_migration *migration = held->migration;
+
+    return migration && migration->is_between && flyt_migration_is_moved(migration) &&
+           migration->state < FLYT_MOVE_LEFT;
+}
+
 const struct flyt_part *flyt_migration_parts_now(const struct flyt_held *held, struct flyt_node **ret_node)
 {
     const struct flyt_migration *migration = held->migration;
-    bool is_source =
-        migration && migration->is_between && flyt_migration_is_moved(migration) && migration->state < FLYT_MOVE_LEFT;
+    bool is_source = flyt_migration_is_leaving(held);
 
     *ret_node = is_source ? migration->sides[FLYT_MIGRATION_SOURCE].node : held->node;
     return is_source ? migration->others : held->parts;

@@ -138,6 +138,8 @@ bool flyt_migration_holds_orders(const struct flyt_held *held);
 bool flyt_migration_is_on(const struct flyt_held *held, const struct flyt_node *node);
 /* Whether it is too late to cancel it. */
 bool flyt_migration_is_late(const struct flyt_migration *migration);
+/* Whether its programs may be at the source still, or have left: the source lets nobody in who has not been there. */
+bool flyt_migration_is_leaving(const struct flyt_held *held);
 /* Where programs that ask now find those that run: the allocation's own parts and node, or those of the source. */
 const struct flyt_part *flyt_migration_parts_now(const struct flyt_held *held, struct flyt_node **ret_node);
 /* "node:0,node:1" of as many parts; malloc'ed, NULL: no memory. */

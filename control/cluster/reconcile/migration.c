@@ -587,6 +587,7 @@ static bool do_step(struct flyt_held *held, enum flyt_move_step step)
         flyt_migration_set_state(migration, FLYT_MOVE_SENT);
         if (held->vm)
             flyt_vm_tell(held->vm, "its programs go on where they were");
+        flyt_vm_try_soon(held->cluster);
         return true;
     case FLYT_MOVE_COMPARE:
         flyt_migration_nodes_compare(held);

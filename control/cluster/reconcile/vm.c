@@ -44,6 +44,7 @@ static unsigned see(const struct flyt_vm *vm)
            (is_answered ? FLYT_ATTACH_IS_ANSWERED : 0) | (held->answer_error ? FLYT_ATTACH_IS_UNREACHED : 0) |
            (held->answer_status != FLYT_STATUS_OK ? FLYT_ATTACH_IS_REFUSED : 0) |
            (flyt_node_is_awaited(node) ? FLYT_ATTACH_IS_AWAITED : 0) |
+           (flyt_migration_is_leaving(held) ? FLYT_ATTACH_IS_LEAVING : 0) |
            (!node->is_registered || !node->has_key ? FLYT_ATTACH_IS_AWAY : 0) |
            (held->is_closing ? FLYT_ATTACH_IS_CLOSING : 0) |
            (held->state == FLYT_ALLOCATION_BLOCKED ? FLYT_ATTACH_IS_BLOCKED : 0) |
@@ -274,6 +275,11 @@ void flyt_serve_vm_attach(struct flyt_call *call, void *data)
         /* There is one, but this manager has not heard of its node since its own start. */
         snprintf(sentence, sizeof sentence, "node %s, which has the allocation %s, has not registered yet",
                  vm->held->node->key, vm->held->id_text);
+        flyt_vm_reply_grant(vm, call, FLYT_STATUS_UNAVAILABLE, sentence);
+        return;
+    }
+    if (!args->is_waiting && vm->held && flyt_migration_is_leaving(vm->held)) {
+        snprintf(sentence, sizeof sentence, "the programs of VM %s are about to leave their node", vm->key);
         flyt_vm_reply_grant(vm, call, FLYT_STATUS_UNAVAILABLE, sentence);
         return;
     }
