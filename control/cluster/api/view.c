@@ -1,4 +1,4 @@
-/* What flytctl sees: arrays of flat objects (control/README.md). */
+/* What flytctl sees: arrays of flat objects (VIEWS.md). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
