@@ -18,10 +18,10 @@ for folder in rpc rpc/gen cpu cpu/client cpu/server cpu/server/test cpu/softgpu 
     tests/apps tests/conformance tests/fuzz tests/system tests/torch scripts config submodules $(sed -n 's/^\([a-z][^: ]*\)[: ].*/\1/p' scripts/layers); do
     [ -e "$folder/README.md" ] || { echo "$folder has no README.md"; status=1; }
 done
-# What flytctl -o json has, control/README.md names (`make lint` alone looks).
-[ "${1-}" = documents ] && for field in $(sed -nE 's/.*(add_[a-z]+|cJSON_Add[A-Za-z]+ToObject)\(object, "([a-z_]+)".*/\2/p' \
-    control/cluster/api/view.c control/cluster/reconcile/migration_view.c control/cluster/reconcile/saving_view.c | sort -u); do
-    grep -q "\`$field\`" control/README.md || { echo "control/README.md does not name the field $field of a view"; status=1; }
+# What flytctl -o json has, VIEWS.md names (`make lint` alone looks).
+[ "${1-}" = documents ] && for field in $(grep -ohE '\{"[a-z_]+", (FLYT|OF|NUMBER_OF|TEXT_OF|TIME_OF)|ToObject\([a-z]+, "[a-z_]+"' \
+    control/cluster/api/view.c control/cluster/reconcile/migration_view.c control/cluster/reconcile/saving_view.c | cut -d'"' -f2 | sort -u); do
+    grep -q "\`$field\`" control/cluster/api/VIEWS.md || { echo "control/cluster/api/VIEWS.md does not name the field $field of a view"; status=1; }
 done
 # tests/run starts these as programs.
 for test in tests/system/*_test.*; do

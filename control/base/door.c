@@ -7,12 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
+#include "control/base/acceptor.h"
 #include "rpc/base/log.h"
-
-enum { ACCEPTS_PER_TURN = 64, NO_DESCRIPTORS_MS = 100 };
 
 /* The connections of an address, or of an identity. */
 struct flyt_door_group {
@@ -29,12 +26,12 @@ struct flyt_door {
     struct flyt_tls *tls;
     int listen_fd;
     struct flyt_peer_turns *turns;
-    sd_event_source *io, *pause;
+    struct flyt_acceptor *acceptor;
     LIST_HEAD(, flyt_peer) peers;
     TAILQ_HEAD(, flyt_peer) anonymous; /* without an identity, the oldest first */
     unsigned peer_count, anonymous_count;
     uint64_t refused_count;
-    bool is_full_logged, is_pause_logged; /* one line for each time */
+    bool is_full_logged; /* one line for each time */
 };
 
 static bool admits(struct flyt_peer *peer)
@@ -226,8 +223,9 @@ static void make_room(struct flyt_door *door)
     flyt_peer_end(victim, &cause);
 }
 
-static void let_in(struct flyt_door *door, int fd)
+static void let_in(int fd, void *user)
 {
+    struct flyt_door *door = user;
     struct flyt_peer *peer;
 
     int status = flyt_peer_accepted(fd, door->tls, &door->config.peer, door->turns, &peer);
@@ -262,45 +260,6 @@ static void let_in(struct flyt_door *door, int fd)
     LIST_INSERT_HEAD(&door->peers, peer, door_link);
 }
 
-static int on_pause_over(sd_event_source *source, uint64_t usec, void *user)
-{
-    const struct flyt_door *door = user;
-
-    return sd_event_source_set_enabled(door->io, SD_EVENT_ON);
-}
-
-/* Out of descriptors or memory: the listening socket would wake the loop for ever. The timer is there from the
- * beginning: the loop's first one needs a descriptor itself. */
-static int pause_accepting(struct flyt_door *door)
-{
-    if (!door->is_pause_logged)
-        flyt_warn("accepting paused until it works again: %m");
-    door->is_pause_logged = true;
-    int status = sd_event_source_set_time_relative(door->pause, NO_DESCRIPTORS_MS * 1000);
-    if (status >= 0)
-        status = sd_event_source_set_enabled(door->pause, SD_EVENT_ONESHOT);
-    return status < 0 ? status : sd_event_source_set_enabled(door->io, SD_EVENT_OFF);
-}
-
-static int on_knock(sd_event_source *source, int listen_fd, uint32_t events, void *user)
-{
-    struct flyt_door *door = user;
-
-    for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
-        int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            door->is_pause_logged = false;
-            let_in(door, fd);
-        } else if (errno == EAGAIN) {
-            break;
-        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            return pause_accepting(door);
-        }
-        /* Others are of the connection that has gone again before it was accepted, accept(2). */
-    }
-    return 0;
-}
-
 int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_config *config,
                   struct flyt_door **ret_door)
 {
@@ -329,14 +288,14 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
     if (!door->config.anonymous_ms)
         door->config.anonymous_ms = FLYT_PEER_SETUP_MS;
     int status = flyt_peer_turns_new(config->peer.event, &turns_ops, &door->turns);
+    const struct flyt_acceptor_config acceptor = {.event = config->peer.event,
+                                                  .listen_fd = listen_fd,
+                                                  .paused = "accepting paused until it works again",
+                                                  .accepted = let_in,
+                                                  .user = door};
     if (!status)
-        status = sd_event_add_time(config->peer.event, &door->pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, door);
-    if (status >= 0)
-        status = sd_event_source_set_enabled(door->pause, SD_EVENT_OFF);
-    if (status >= 0)
-        status = sd_event_add_io(config->peer.event, &door->io, listen_fd, EPOLLIN, on_knock, door);
+        status = flyt_acceptor_new(&acceptor, &door->acceptor);
     if (status < 0) {
-        sd_event_source_disable_unref(door->pause);
         flyt_peer_turns_free(door->turns);
         free(door);
         return status;
@@ -351,8 +310,7 @@ struct flyt_door *flyt_door_free(struct flyt_door *door)
 
     if (!door)
         return NULL;
-    sd_event_source_disable_unref(door->io);
-    sd_event_source_disable_unref(door->pause);
+    flyt_acceptor_free(door->acceptor);
     while ((peer = LIST_FIRST(&door->peers)))
         flyt_peer_close(peer);
     flyt_peer_turns_free(door->turns);

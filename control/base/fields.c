@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* cJSON prints so many digits of a number. */
+#define PRINTED_MAX 999999999999999ull
+
 enum { BYTES_MAX = 64 };
 
 /* Of a field, whose name begins the sentence. */
@@ -131,6 +134,8 @@ static cJSON *number_item(const struct flyt_field *field, const void *at, struct
     snprintf(text, sizeof text, is_negative ? "%" PRId64 : "%" PRIu64, value);
     if (field->rules & FLYT_DIGITS)
         return cJSON_CreateString(text);
+    if (field->rules & FLYT_EXACT && (is_negative ? -value : value) > PRINTED_MAX)
+        return cJSON_CreateRaw(text);
     if ((is_negative ? -value : value) <= FLYT_FIELD_NUMBER_MAX)
         return cJSON_CreateNumber(is_negative ? -(double)-value : (double)value);
     wrong(field, -ERANGE, err, "is %s, more than a document holds exactly", text);
@@ -267,7 +272,11 @@ static bool is_absent(const struct flyt_field *field, const void *part)
     if (field->kind == FLYT_FIELD_CHOICE && field->rules & FLYT_OPEN &&
         load(field, (const char *)part + field->offset) >= name_count(field))
         return true;
-    return field->rules & (FLYT_SPARSE | FLYT_NULLABLE) && is_empty(field, part);
+    if (field->is_signed && field->rules & FLYT_OPEN && (int64_t)load(field, (const char *)part + field->offset) < 0)
+        return true;
+    /* The first of its names is as good as another. */
+    const unsigned rules = field->kind == FLYT_FIELD_CHOICE ? field->rules & ~(unsigned)FLYT_NULLABLE : field->rules;
+    return rules & (FLYT_SPARSE | FLYT_NULLABLE) && is_empty(field, part);
 }
 
 int flyt_fields_add(const struct flyt_field *fields, const void *const *parts, cJSON *object, struct flyt_error *err)

@@ -35,12 +35,14 @@ enum flyt_field_kind {
 };
 
 enum flyt_field_rule {
-    FLYT_NEEDED = 1,   /* a document without it, or with a wrong one, is wrong; other fields are 0 or "" then */
-    FLYT_DIGITS = 2,   /* a number as decimal text */
-    FLYT_SPARSE = 4,   /* not written where it is 0, false or empty */
-    FLYT_NULLABLE = 8, /* written as null where it is 0, false or empty, or where its part is NULL */
-    FLYT_OPEN = 16,    /* of a choice: a name that is none of them is read as their count, which is not written */
-    FLYT_BORROWED = 32 /* of a text: not copied, part of what was read */
+    FLYT_NEEDED = 1,    /* a document without it, or with a wrong one, is wrong; other fields are 0 or "" then */
+    FLYT_DIGITS = 2,    /* a number as decimal text */
+    FLYT_SPARSE = 4,    /* not written where it is 0, false or empty */
+    FLYT_NULLABLE = 8,  /* written as null where it is 0, false or empty (not of a choice), or where its part is NULL */
+    FLYT_OPEN = 16,     /* of a choice: a name that is none of them is read as their count, which is not written;
+                         * of a signed number: below 0 is not written */
+    FLYT_BORROWED = 32, /* of a text: not copied, part of what was read */
+    FLYT_EXACT = 64,    /* a number beyond what a double holds is written with all its digits: not for the store */
 };
 
 /* How a list lies in memory; the count is an unsigned beside it, but for a chain. */

@@ -23,7 +23,7 @@ struct thing {
     unsigned count;
     int signed_number;
     uint64_t exact, digits, id;
-    enum { LOW, HIGH } level;
+    int level;
     unsigned packing;
     char *text;
     char chars[8];
@@ -39,6 +39,7 @@ struct beside {
     uint64_t revision;
 };
 
+enum { LOW, HIGH };
 static const char *const levels[] = {"low", "high", NULL}, *const packings[] = {"none", "lz4", NULL};
 
 static int check_piece(void *item, struct flyt_error *err)
@@ -304,6 +305,29 @@ static void test_what_no_document_holds(void **state)
     cJSON_Delete(object);
 }
 
+/* Numbers that are shown: all their digits, and none where there is none. */
+static void test_what_is_shown(void **state)
+{
+    static const struct flyt_field shown[] = {
+        {"exact", OF(NUMBER, exact), .rules = FLYT_EXACT},
+        {"digits", OF(NUMBER, digits), .rules = FLYT_EXACT},
+        {"signed", OF(NUMBER, signed_number), .rules = FLYT_OPEN},
+        {"level", OF(CHOICE, level, levels), .rules = FLYT_OPEN},
+        {"packing", OF(CHOICE, packing, packings), .rules = FLYT_OPEN | FLYT_NULLABLE},
+        {"beside", FLYT_CHOICE(struct thing, packing, packings), .part = BESIDE, .rules = FLYT_NULLABLE},
+        {0},
+    };
+    struct thing thing = {.exact = FLYT_FIELD_NUMBER_MAX, .digits = UINT64_MAX, .signed_number = -1, .level = -1};
+    struct flyt_error err;
+
+    cJSON *object = flyt_fields_write(shown, (const void *const[]){&thing, NULL}, &err);
+    char *text = cJSON_PrintUnformatted(object);
+    assert_string_equal(text, "{\"exact\":9007199254740991,\"digits\":18446744073709551615,"
+                              "\"packing\":\"none\",\"beside\":null}");
+    cJSON_Delete(object);
+    free(text);
+}
+
 static int allocations_left;
 
 static void *allocate(size_t bytes)
@@ -339,9 +363,13 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_written_is_read), cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_each_error_is_named),     cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_what_no_document_holds),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_what_is_written_is_read),
+        cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_each_error_is_named),
+        cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_what_no_document_holds),
+        cmocka_unit_test(test_what_is_shown),
+        cmocka_unit_test(test_no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -315,8 +315,6 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_libraries_free(node);
     flyt_node_vm_devices_free(node);
     flyt_node_reattach_fini(node);
-    sd_event_source_disable_unref(node->ops->link_source);
-    sd_event_source_disable_unref(node->ops->link_pause);
     sd_event_source_disable_unref(node->reattach_timer);
     if (node->ops->link_fd >= 0 && !node->daemon)
         unlink(node->link_path);

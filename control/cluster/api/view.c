@@ -1,10 +1,11 @@
-/* What flytctl sees: arrays of flat objects (control/README.md). */
+/* What flytctl sees: arrays of flat objects (VIEWS.md). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "control/cluster/api/view.h"
+#include "control/cluster/io/document.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/leader.h"
@@ -32,62 +33,19 @@
 
 enum { PAGE_OBJECTS = 250 }; /* a page is made in one turn of the loop */
 
-static const char *const switch_names[] = {"target", "switched", "vacated", "kept"};
+static const struct flyt_field text_fields[] = {{"", .kind = FLYT_FIELD_TEXT, .size = sizeof(char *)}, {0}};
+static const struct flyt_item text_item = {.fields = text_fields, .bytes = sizeof(char *)};
 
-static void add_text(cJSON *object, const char *name, const char *text)
-{
-    if (text && *text)
-        cJSON_AddStringToObject(object, name, text);
-    else
-        cJSON_AddNullToObject(object, name);
-}
-
-static void add_number(cJSON *object, const char *name, uint64_t number)
-{
-    cJSON_AddNumberToObject(object, name, (double)number);
-}
-
-static void add_time(cJSON *object, const char *name, uint64_t time_ms)
-{
-    if (time_ms)
-        add_number(object, name, time_ms);
-    else
-        cJSON_AddNullToObject(object, name);
-}
-
-static void add_id(cJSON *object, const char *name, uint64_t id)
-{
-    char text[17];
-
-    snprintf(text, sizeof text, "%016" PRIx64, id);
-    cJSON_AddStringToObject(object, name, text);
-}
-
-static void add_names(cJSON *object, const char *name, const struct flyt_name_list *list)
-{
-    if (list->count)
-        cJSON_AddItemToObject(object, name,
-                              cJSON_CreateStringArray((const char *const *)list->names, (int)list->count));
-}
+/* A table's view: what is not in the model as it is shown is in a `shown` of its own. Numbers have all their digits. */
+#define NUMBER_OF(type, member) FLYT_NUMBER(type, member), .rules = FLYT_EXACT
+#define TIME_OF(type, member)   FLYT_NUMBER(type, member), .rules = FLYT_EXACT | FLYT_NULLABLE
+#define TEXT_OF(type, member)   FLYT_TEXT(type, member), .rules = FLYT_NULLABLE
 
 /* ---- one object each; the selector has been looked at where it can be before the object is made ---- */
 
 static bool begins(const char *text, const char *selector)
 {
     return text && !strncmp(text, selector, strlen(selector));
-}
-
-/* Its servers': one user, or a range of which each has its own. */
-static void add_users(cJSON *object, const struct flyt_node *node)
-{
-    char text[32];
-    int used = snprintf(text, sizeof text, "%u", node->server_uid);
-
-    if (node->server_uid_last != node->server_uid)
-        snprintf(text + used, sizeof text - (size_t)used, "-%u", node->server_uid_last);
-    if (node->server_uid_last == node->server_uid)
-        add_number(object, "server_uid", node->server_uid);
-    add_text(object, "server_uids", text);
 }
 
 static void add_library(cJSON *array, const char *name, unsigned version)
@@ -122,30 +80,94 @@ static void add_opened(cJSON *object, const struct flyt_node *node, uint64_t ses
     }
 }
 
+struct shown_node {
+    const char *state, *address;
+    char users[32]; /* of its servers: one user, or a range of which each has its own */
+};
+
+enum { NODE, SHOWN_NODE, ONE_USER, USERS, NODE_PARTS };
+static const struct flyt_field node_fields[] = {
+    {"name", FLYT_TEXT(struct flyt_node, key), .part = NODE},
+    {"state", FLYT_TEXT(struct shown_node, state), .part = SHOWN_NODE},
+    {"schedule", FLYT_CHOICE(struct flyt_node, place.schedule, flyt_schedule_names), .part = NODE},
+    {"gpus", NUMBER_OF(struct flyt_node, place.gpu_count), .part = NODE},
+    {"allocations", NUMBER_OF(struct flyt_node, shown_held_count), .part = NODE},
+    {"sessions", NUMBER_OF(struct flyt_node, session_count), .part = NODE},
+    {"host_ip", TEXT_OF(struct flyt_node, host_ip), .part = NODE},
+    {"data_urls", FLYT_ARRAY(struct flyt_node, data_urls, data_url_count, &text_item), .part = NODE},
+    {"build", TEXT_OF(struct flyt_node, build), .part = NODE},
+    {"last_seen_ms", TIME_OF(struct flyt_node, last_seen_ms), .part = NODE},
+    {"address", TEXT_OF(struct shown_node, address), .part = SHOWN_NODE},
+    {"server_uid", NUMBER_OF(struct flyt_node, server_uid), .part = ONE_USER},
+    {"server_uids", FLYT_CHARS(struct shown_node, users), .part = USERS},
+    {0},
+};
+
 static cJSON *view_node(struct flyt_cluster *cluster, void *item, const char *selector)
 {
     const struct flyt_node *node = item;
+    struct shown_node shown = {.state = node->place.is_up ? "up"
+                                        : node->is_fenced ? "fenced"
+                                                          : "lost",
+                               .address = node->link ? node->link->address : NULL};
 
     if (*selector && strcmp(node->key, selector))
         return NULL;
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "name", node->key);
-    cJSON_AddStringToObject(object, "state", node->place.is_up ? "up" : node->is_fenced ? "fenced" : "lost");
-    cJSON_AddStringToObject(object, "schedule", flyt_schedule_name(node->place.schedule));
-    add_number(object, "gpus", node->place.gpu_count);
-    add_number(object, "allocations", node->shown_held_count);
-    add_number(object, "sessions", node->session_count);
-    add_text(object, "host_ip", node->host_ip);
-    cJSON_AddItemToObject(object, "data_urls",
-                          cJSON_CreateStringArray((const char *const *)node->data_urls, (int)node->data_url_count));
-    add_text(object, "build", node->build);
-    add_time(object, "last_seen_ms", node->last_seen_ms);
-    add_text(object, "address", node->link ? node->link->address : NULL);
-    if (node->has_key) /* it has registered since the start */
-        add_users(object, node);
-    add_libraries(object, node);
+    snprintf(shown.users, sizeof shown.users, node->server_uid_last == node->server_uid ? "%u" : "%u-%u",
+             node->server_uid, node->server_uid_last);
+    const void *const parts[NODE_PARTS] = {
+        [NODE] = node,
+        [SHOWN_NODE] = &shown,
+        [ONE_USER] = node->has_key && node->server_uid_last == node->server_uid ? node : NULL,
+        [USERS] = node->has_key ? &shown : NULL, /* it has registered since the start */
+    };
+    cJSON *object = flyt_document_write(node_fields, parts, "node", node->key);
+    if (object)
+        add_libraries(object, node);
     return object;
 }
+
+struct shown_gpu {
+    const char *node;
+    uint64_t memory_allocated_bytes;
+    unsigned sms_allocated, groups_allocated, client_slots_allocated, sms_time_shared;
+};
+
+enum { CARD, CAPACITY, SHOWN_GPU };
+#define OF_CARD(member)     NUMBER_OF(struct flyt_card, member), .part = CARD
+#define OF_CAPACITY(member) NUMBER_OF(struct flyt_capacity, member), .part = CAPACITY
+#define OF_GPU(member)      NUMBER_OF(struct shown_gpu, member), .part = SHOWN_GPU
+
+static const struct flyt_field gpu_fields[] = {
+    {"uuid", FLYT_TEXT(struct flyt_card, key), .part = CARD},
+    {"node", FLYT_TEXT(struct shown_gpu, node), .part = SHOWN_GPU},
+    {"index", OF_CAPACITY(index)},
+    {"type", FLYT_TEXT(struct flyt_card, type), .part = CARD},
+    {"health", FLYT_CHOICE(struct flyt_card, health, flyt_health_names), .part = CARD},
+    {"health_text", TEXT_OF(struct flyt_card, health_text), .part = CARD},
+    {"schedule", FLYT_CHOICE(struct flyt_capacity, schedule, flyt_schedule_names), .part = CAPACITY},
+    {"isolation", FLYT_CHOICE(struct flyt_capacity, isolation, flyt_isolation_names), .part = CAPACITY},
+    {"group_size", OF_CARD(group_size)},
+    {"sms", OF_CAPACITY(sms_total)},
+    {"sms_allocated", OF_GPU(sms_allocated)},
+    {"groups", OF_CAPACITY(group_count)},
+    {"groups_allocated", OF_GPU(groups_allocated)},
+    {"memory_bytes", OF_CAPACITY(memory_bytes)},
+    {"memory_allocated_bytes", OF_GPU(memory_allocated_bytes)},
+    {"memory_used_bytes", OF_CARD(use.memory_used_bytes)},
+    {"server_reserve_bytes", OF_CAPACITY(server_reserve_bytes)},
+    {"client_slots", OF_CAPACITY(client_slots)},
+    {"client_slots_allocated", OF_GPU(client_slots_allocated)},
+    {"busy_pct", OF_CARD(use.busy_pct)},
+    {"power_w", OF_CARD(use.power_w)},
+    {"temperature_c", OF_CARD(use.temperature_c)},
+    {"warm", OF_CARD(use.warm_count)},
+    {"servers", OF_CARD(use.server_count)},
+    {"allocations", OF_CARD(held_count)},
+    {"sms_time_shared", OF_GPU(sms_time_shared)},
+    {"minimum_share_allocated", OF_CAPACITY(share_taken_pct)},
+    {0},
+};
 
 static cJSON *view_gpu(struct flyt_cluster *cluster, void *item, const char *selector)
 {
@@ -156,35 +178,13 @@ static cJSON *view_gpu(struct flyt_cluster *cluster, void *item, const char *sel
     snprintf(place, sizeof place, "%s:%u", card->node->key, gpu->index);
     if (*selector && !begins(card->key, selector) && strcmp(place, selector) && strcmp(card->node->key, selector))
         return NULL;
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "uuid", card->key);
-    cJSON_AddStringToObject(object, "node", card->node->key);
-    add_number(object, "index", gpu->index);
-    cJSON_AddStringToObject(object, "type", card->type);
-    cJSON_AddStringToObject(object, "health", flyt_health_name(card->health));
-    add_text(object, "health_text", card->health_text);
-    cJSON_AddStringToObject(object, "schedule", flyt_schedule_name(gpu->schedule));
-    cJSON_AddStringToObject(object, "isolation", gpu->isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
-    add_number(object, "group_size", card->group_size);
-    add_number(object, "sms", gpu->sms_total);
-    add_number(object, "sms_allocated", gpu->sms_total - gpu->sms_free);
-    add_number(object, "groups", gpu->group_count);
-    add_number(object, "groups_allocated", flyt_groupset_count(&gpu->taken));
-    add_number(object, "memory_bytes", gpu->memory_bytes);
-    add_number(object, "memory_allocated_bytes", gpu->memory_bytes - gpu->memory_free_bytes);
-    add_number(object, "memory_used_bytes", card->use.memory_used_bytes);
-    add_number(object, "server_reserve_bytes", gpu->server_reserve_bytes);
-    add_number(object, "client_slots", gpu->client_slots);
-    add_number(object, "client_slots_allocated", gpu->client_slots - gpu->slots_free);
-    add_number(object, "busy_pct", card->use.busy_pct);
-    add_number(object, "power_w", card->use.power_w);
-    add_number(object, "temperature_c", card->use.temperature_c);
-    add_number(object, "warm", card->use.warm_count);
-    add_number(object, "servers", card->use.server_count);
-    add_number(object, "allocations", card->held_count);
-    add_number(object, "sms_time_shared", flyt_capacity_sms(gpu, &gpu->timed));
-    add_number(object, "minimum_share_allocated", gpu->share_taken_pct);
-    return object;
+    const struct shown_gpu shown = {.node = card->node->key,
+                                    .memory_allocated_bytes = gpu->memory_bytes - gpu->memory_free_bytes,
+                                    .sms_allocated = gpu->sms_total - gpu->sms_free,
+                                    .groups_allocated = flyt_groupset_count(&gpu->taken),
+                                    .client_slots_allocated = gpu->client_slots - gpu->slots_free,
+                                    .sms_time_shared = flyt_capacity_sms(gpu, &gpu->timed)};
+    return flyt_document_write(gpu_fields, (const void *const[]){card, gpu, &shown}, "gpu", card->key);
 }
 
 static const char *vm_state(const struct flyt_vm *vm)
@@ -200,108 +200,158 @@ static const char *vm_state(const struct flyt_vm *vm)
     return vm->reason ? "refused" : "waiting";
 }
 
+struct shown_vm {
+    const char *tenant, *state, *address, *allocation, *node;
+    uint64_t sessions_max;
+    bool is_connected;
+};
+
+static const char *const policy_names[] = {"binpack", "spread", NULL};
+static const char *const shown_names[] = {"present", "minimum", NULL};
+
+enum { VM, DESIRED, SHOWN_VM };
+#define OF_VM(kind, member)    kind(struct flyt_vm, member), .part = VM
+#define OF_DESIRED(kind, ...)  FLYT_##kind(struct flyt_desired, __VA_ARGS__), .part = DESIRED
+#define OF_SHOWN(kind, member) kind(struct shown_vm, member), .part = SHOWN_VM
+#define OF_NAMES(member)       OF_DESIRED(VECTOR, member.names, member.count, 0, &text_item), .rules = FLYT_SPARSE
+
+static const struct flyt_field vm_fields[] = {
+    {"vm_ip", OF_VM(FLYT_TEXT, key)},
+    {"name", OF_DESIRED(TEXT, name), .rules = FLYT_NULLABLE},
+    {"tenant", OF_SHOWN(FLYT_TEXT, tenant)},
+    {"host_ip", OF_DESIRED(TEXT, host_ip), .rules = FLYT_NULLABLE},
+    {"sms", OF_DESIRED(NUMBER, sm_count)},
+    {"memory_bytes", OF_DESIRED(NUMBER, memory_bytes), .rules = FLYT_EXACT},
+    {"devices", OF_DESIRED(NUMBER, device_count)},
+    {"sessions_max", OF_SHOWN(NUMBER_OF, sessions_max)},
+    {"state", OF_SHOWN(FLYT_TEXT, state)},
+    {"reason", OF_VM(TEXT_OF, reason)},
+    {"connected", OF_SHOWN(FLYT_FLAG, is_connected)},
+    {"address", OF_SHOWN(TEXT_OF, address)},
+    {"allocation", OF_SHOWN(TEXT_OF, allocation)},
+    {"node", OF_SHOWN(TEXT_OF, node)},
+    {"programs", OF_VM(NUMBER_OF, program_count)},
+    {"policy", OF_DESIRED(CHOICE, policy, policy_names), .rules = FLYT_OPEN},
+    {"isolation", OF_DESIRED(CHOICE, isolation, flyt_isolation_names), .rules = FLYT_OPEN},
+    {"sharing", OF_DESIRED(CHOICE, sharing, flyt_sharing_names), .rules = FLYT_OPEN},
+    {"minimum_share", OF_DESIRED(NUMBER, minimum_share_pct), .rules = FLYT_OPEN},
+    {"maximum_share", OF_DESIRED(NUMBER, maximum_share_pct), .rules = FLYT_OPEN},
+    {"window_ms", OF_DESIRED(NUMBER, window_ms), .rules = FLYT_SPARSE},
+    {"suspended", OF_DESIRED(FLAG, is_suspended)},
+    {"minimum_sms", OF_DESIRED(NUMBER, minimum_sms), .rules = FLYT_SPARSE},
+    {"shown_sms", OF_DESIRED(CHOICE, shown, shown_names), .rules = FLYT_SPARSE},
+    {"priority", OF_DESIRED(NUMBER, priority), .rules = FLYT_SPARSE},
+    {"reserved", OF_DESIRED(FLAG, is_reserved), .rules = FLYT_SPARSE},
+    {"include_types", OF_NAMES(include_types)},
+    {"exclude_types", OF_NAMES(exclude_types)},
+    {"include_gpus", OF_NAMES(include_gpus)},
+    {"exclude_gpus", OF_NAMES(exclude_gpus)},
+    {"libraries", OF_NAMES(libraries)},
+    {0},
+};
+
 static cJSON *view_vm(struct flyt_cluster *cluster, void *item, const char *selector)
 {
     const struct flyt_vm *vm = item;
     const struct flyt_desired *desired = &vm->desired;
+    const struct shown_vm shown = {.tenant = desired->tenant ? desired->tenant : cluster->settings->tenant,
+                                   .state = vm_state(vm),
+                                   .address = vm->link ? vm->link->address : NULL,
+                                   .allocation = vm->held ? vm->held->id_text : NULL,
+                                   .node = vm->held ? vm->held->node->key : NULL,
+                                   .sessions_max =
+                                       desired->session_count ? desired->session_count : cluster->settings->sessions,
+                                   .is_connected = vm->link != NULL};
 
     if (*selector && strcmp(vm->key, selector) && (!desired->name || strcmp(desired->name, selector)))
         return NULL;
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "vm_ip", vm->key);
-    add_text(object, "name", desired->name);
-    cJSON_AddStringToObject(object, "tenant", desired->tenant ? desired->tenant : cluster->settings->tenant);
-    add_text(object, "host_ip", desired->host_ip);
-    add_number(object, "sms", desired->sm_count);
-    add_number(object, "memory_bytes", desired->memory_bytes);
-    add_number(object, "devices", desired->device_count);
-    add_number(object, "sessions_max", desired->session_count ? desired->session_count : cluster->settings->sessions);
-    cJSON_AddStringToObject(object, "state", vm_state(vm));
-    add_text(object, "reason", vm->reason);
-    cJSON_AddBoolToObject(object, "connected", vm->link != NULL);
-    add_text(object, "address", vm->link ? vm->link->address : NULL);
-    add_text(object, "allocation", vm->held ? vm->held->id_text : NULL);
-    add_text(object, "node", vm->held ? vm->held->node->key : NULL);
-    add_number(object, "programs", vm->program_count);
-    if (desired->policy >= 0)
-        cJSON_AddStringToObject(object, "policy", desired->policy ? "spread" : "binpack");
-    if (desired->isolation >= 0)
-        cJSON_AddStringToObject(object, "isolation", desired->isolation ? "strict" : "shared");
-    if (desired->sharing >= 0)
-        cJSON_AddStringToObject(object, "sharing", desired->sharing == FLYT_SHARING_TIME ? "time" : "exclusive");
-    if (desired->minimum_share_pct >= 0)
-        cJSON_AddNumberToObject(object, "minimum_share", desired->minimum_share_pct);
-    if (desired->maximum_share_pct >= 0)
-        cJSON_AddNumberToObject(object, "maximum_share", desired->maximum_share_pct);
-    if (desired->window_ms)
-        cJSON_AddNumberToObject(object, "window_ms", desired->window_ms);
-    cJSON_AddBoolToObject(object, "suspended", desired->is_suspended);
-    if (desired->minimum_sms)
-        add_number(object, "minimum_sms", desired->minimum_sms);
-    if (desired->shown == FLYT_SHOWN_MINIMUM)
-        cJSON_AddStringToObject(object, "shown_sms", "minimum");
-    if (desired->priority)
-        cJSON_AddNumberToObject(object, "priority", desired->priority);
-    if (desired->is_reserved)
-        cJSON_AddBoolToObject(object, "reserved", true);
-    add_names(object, "include_types", &desired->include_types);
-    add_names(object, "exclude_types", &desired->exclude_types);
-    add_names(object, "include_gpus", &desired->include_gpus);
-    add_names(object, "exclude_gpus", &desired->exclude_gpus);
-    add_names(object, "libraries", &desired->libraries);
-    return object;
+    return flyt_document_write(vm_fields, (const void *const[]){vm, desired, &shown}, "vm", vm->key);
 }
+
+struct shown_held {
+    const char *node, *gpu, *state, *migration, *suspend_state;
+    unsigned sms_shown, sms_draining;
+};
+
+static const char *const switch_names[] = {"target", "switched", "vacated", "kept", NULL};
+
+enum { HELD, PART, USE, SWITCH, SHARE, WINDOW, SHOWN_HELD, HELD_PARTS };
+#define OF_HELD(kind, ...)          kind(struct flyt_held, __VA_ARGS__), .part = HELD
+#define OF_PART(member)             NUMBER_OF(struct flyt_part, member), .part = PART
+#define OF_USE(member)              NUMBER_OF(struct flyt_slot_use, member), .part = USE
+#define OF_SHOWN_HELD(kind, member) kind(struct shown_held, member), .part = SHOWN_HELD
+
+static const struct flyt_field held_fields[] = {
+    {"id", OF_HELD(FLYT_ID, id)},
+    {"vm_ip", OF_HELD(FLYT_TEXT, vm_ip)},
+    {"tenant", OF_HELD(FLYT_TEXT, tenant)},
+    {"node", OF_SHOWN_HELD(FLYT_TEXT, node)},
+    {"gpu", OF_SHOWN_HELD(FLYT_TEXT, gpu)},
+    {"slot", OF_PART(device_index)},
+    {"state", OF_SHOWN_HELD(FLYT_TEXT, state)},
+    {"migration", OF_SHOWN_HELD(TEXT_OF, migration)},
+    {"revision", OF_HELD(NUMBER_OF, revision)},
+    {"revision_applied", OF_HELD(NUMBER_OF, applied_revision)},
+    {"generation", OF_HELD(NUMBER_OF, generation)},
+    {"sms_wanted", OF_PART(wanted_sms)},
+    {"sms", OF_PART(sm_count)},
+    {"sms_now", OF_USE(sm_count)},
+    {"switch_state", FLYT_CHOICE(struct flyt_slot_use, switch_state, switch_names), .part = SWITCH,
+     .rules = FLYT_NULLABLE},
+    {"sms_shown", OF_SHOWN_HELD(NUMBER_OF, sms_shown)},
+    {"sms_draining", OF_SHOWN_HELD(NUMBER_OF, sms_draining)},
+    {"sm_groups", FLYT_BITS(struct flyt_part, groups), .part = PART},
+    {"memory_bytes", OF_PART(memory_bytes)},
+    {"memory_now_bytes", OF_USE(memory_bytes)},
+    {"memory_used_bytes", OF_USE(memory_used_bytes)},
+    {"memory_peak_bytes", OF_USE(memory_peak_bytes)},
+    {"memory_refused", OF_USE(memory_refused_count)},
+    {"sharing", OF_HELD(FLYT_CHOICE, share.is_timed, flyt_sharing_names)},
+    {"minimum_share", NUMBER_OF(struct flyt_share, minimum_pct), .part = SHARE},
+    {"maximum_share", NUMBER_OF(struct flyt_share, maximum_pct), .part = SHARE},
+    {"window_ms", NUMBER_OF(struct flyt_share, window_ms), .part = WINDOW},
+    {"priority", OF_HELD(NUMBER_OF, priority)},
+    {"suspended", OF_HELD(FLYT_FLAG, is_suspended)},
+    {"suspend_state", OF_SHOWN_HELD(TEXT_OF, suspend_state)},
+    {"shared_us", OF_USE(shared_us)},
+    {"waited_us", OF_USE(waited_us)},
+    {"sessions", OF_HELD(NUMBER_OF, session_count)},
+    {"sessions_max", OF_HELD(NUMBER_OF, sessions_max)},
+    {"reserved", OF_HELD(FLYT_FLAG, is_reserved)},
+    {"created_ms", OF_HELD(TIME_OF, created_ms)},
+    {"idle_since_ms", OF_HELD(TIME_OF, idle_since_ms)},
+    {"outcome", OF_HELD(TEXT_OF, use_text)},
+    {0},
+};
 
 cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part)
 {
-    unsigned slot = (unsigned)(part - held->parts);
+    static const struct flyt_slot_use none;
+    const unsigned slot = (unsigned)(part - held->parts);
     const struct flyt_slot_use *use = slot < held->use_count ? &held->uses[slot] : NULL;
-    cJSON *object = cJSON_CreateObject(), *groups;
+    const bool is_strict = held->isolation == FLYT_ISOLATION_STRICT;
+    const struct shown_held shown = {.node = held->node->key,
+                                     .gpu = part->card->key,
+                                     .state = held->is_leaving  ? "ending"
+                                              : held->migration ? "migrating"
+                                                                : flyt_held_state_name(held->state),
+                                     .migration = held->migration ? held->migration->id_text : NULL,
+                                     .suspend_state = !held->is_suspended        ? NULL
+                                                      : use && use->is_suspended ? "suspended"
+                                                                                 : "suspending",
+                                     .sms_shown = held->shown_sms ? held->shown_sms : part->sm_count,
+                                     .sms_draining = flyt_capacity_sms(flyt_gpu_capacity(part->card), &part->leaving)};
+    const void *const parts[HELD_PARTS] = {
+        [HELD] = held,
+        [PART] = part,
+        [USE] = use ? use : &none,
+        [SWITCH] = use && use->switch_state <= FLYT_SWITCH_KEPT ? use : NULL,
+        [SHARE] = held->share.is_timed ? &held->share : NULL,
+        [WINDOW] = held->share.is_timed || is_strict ? &held->share : NULL,
+        [SHOWN_HELD] = &shown,
+    };
 
-    cJSON_AddStringToObject(object, "id", held->id_text);
-    cJSON_AddStringToObject(object, "vm_ip", held->vm_ip);
-    cJSON_AddStringToObject(object, "tenant", held->tenant);
-    cJSON_AddStringToObject(object, "node", held->node->key);
-    cJSON_AddStringToObject(object, "gpu", part->card->key);
-    add_number(object, "slot", part->device_index);
-    cJSON_AddStringToObject(object, "state",
-                            held->is_leaving  ? "ending"
-                            : held->migration ? "migrating"
-                                              : flyt_held_state_name(held->state));
-    add_text(object, "migration", held->migration ? held->migration->id_text : NULL);
-    add_number(object, "revision", held->revision);
-    add_number(object, "revision_applied", held->applied_revision);
-    add_number(object, "generation", held->generation);
-    add_number(object, "sms_wanted", part->wanted_sms);
-    add_number(object, "sms", part->sm_count);
-    add_number(object, "sms_now", use ? use->sm_count : 0);
-    add_text(object, "switch_state",
-             use && use->switch_state <= FLYT_SWITCH_KEPT ? switch_names[use->switch_state] : NULL);
-    add_number(object, "sms_shown", held->shown_sms ? held->shown_sms : part->sm_count);
-    add_number(object, "sms_draining", flyt_capacity_sms(flyt_gpu_capacity(part->card), &part->leaving));
-    groups = cJSON_AddArrayToObject(object, "sm_groups");
-    for (unsigned i = 0; i < FLYT_GROUPS_MAX; i++)
-        if (flyt_groupset_has(&part->groups, i))
-            cJSON_AddItemToArray(groups, cJSON_CreateNumber(i));
-    add_number(object, "memory_bytes", part->memory_bytes);
-    add_number(object, "memory_now_bytes", use ? use->memory_bytes : 0);
-    add_number(object, "memory_used_bytes", use ? use->memory_used_bytes : 0);
-    add_number(object, "memory_peak_bytes", use ? use->memory_peak_bytes : 0);
-    add_number(object, "memory_refused", use ? use->memory_refused_count : 0);
-    flyt_share_add_json(held, object);
-    add_text(object, "suspend_state",
-             !held->is_suspended        ? NULL
-             : use && use->is_suspended ? "suspended"
-                                        : "suspending");
-    add_number(object, "shared_us", use ? use->shared_us : 0);
-    add_number(object, "waited_us", use ? use->waited_us : 0);
-    add_number(object, "sessions", held->session_count);
-    add_number(object, "sessions_max", held->sessions_max);
-    cJSON_AddBoolToObject(object, "reserved", held->is_reserved);
-    add_time(object, "created_ms", held->created_ms);
-    add_time(object, "idle_since_ms", held->idle_since_ms);
-    add_text(object, "outcome", held->use_text);
-    return object;
+    return flyt_document_write(held_fields, parts, "allocation", held->id_text);
 }
 
 /* Over what its client is connected; NULL: its node does not say. */
@@ -318,40 +368,71 @@ static const char *transport_of(const struct flyt_session_use *session)
     return !strcmp(address, FLYT_CLIENT_UNIX) || !strcmp(address, "local") ? "unix" : "tcp";
 }
 
+struct shown_session {
+    const char *vm_ip, *node, *state, *transport;
+    unsigned sms_needed;
+};
+
+enum { SESSION, SHOWN_SESSION };
+#define OF_SESSION(kind, member)       kind(struct flyt_session_use, member), .part = SESSION
+#define OF_SHOWN_SESSION(kind, member) kind(struct shown_session, member), .part = SHOWN_SESSION
+
+static const struct flyt_field session_fields[] = {
+    {"id", OF_SESSION(FLYT_ID, id)},
+    {"allocation", OF_SESSION(FLYT_ID, allocation_id)},
+    {"vm_ip", OF_SHOWN_SESSION(TEXT_OF, vm_ip)},
+    {"node", OF_SHOWN_SESSION(FLYT_TEXT, node)},
+    {"program", OF_SESSION(TEXT_OF, program_name)},
+    {"state", OF_SHOWN_SESSION(FLYT_TEXT, state)},
+    {"client_pid", OF_SESSION(NUMBER_OF, client_pid)},
+    {"client_address", OF_SESSION(TEXT_OF, client_address)},
+    {"transport", OF_SHOWN_SESSION(TEXT_OF, transport)},
+    {"server_pid", OF_SESSION(NUMBER_OF, server_pid)},
+    {"server_uid", OF_SESSION(NUMBER_OF, server_uid)},
+    {"started_ms", OF_SESSION(TIME_OF, started_ms)},
+    {"calls", OF_SESSION(NUMBER_OF, call_count)},
+    {"memory_bytes", OF_SESSION(NUMBER_OF, memory_bytes)},
+    {"gpu_time_us", OF_SESSION(NUMBER_OF, gpu_time_us)},
+    {"sms_needed", OF_SHOWN_SESSION(NUMBER_OF, sms_needed)},
+    {"encrypted", OF_SESSION(FLYT_FLAG, is_encrypted)},
+    {"replaceable", OF_SESSION(FLYT_FLAG, is_replaceable)},
+    {"why_not", OF_SESSION(TEXT_OF, why_not)},
+    {0},
+};
+
 cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session_use *session)
 {
-    struct flyt_held *held = flyt_held_find(node->cluster, session->allocation_id);
-    cJSON *object = cJSON_CreateObject();
+    const struct flyt_held *held = flyt_held_find(node->cluster, session->allocation_id);
+    struct shown_session shown = {.vm_ip = held ? held->vm_ip : NULL,
+                                  .node = node->key,
+                                  .state = session->server_pid                     ? "serving"
+                                           : flyt_session_is_checkpointed(session) ? "checkpointed"
+                                                                                   : "waiting", /* for its client */
+                                  .transport = transport_of(session)};
 
-    add_id(object, "id", session->id);
-    add_id(object, "allocation", session->allocation_id);
-    add_text(object, "vm_ip", held ? held->vm_ip : NULL);
-    cJSON_AddStringToObject(object, "node", node->key);
-    add_text(object, "program", session->program_name);
-    add_text(object, "state",
-             session->server_pid                     ? "serving"
-             : flyt_session_is_checkpointed(session) ? "checkpointed"
-                                                     : "waiting"); /* for its client, without a server */
-    add_number(object, "client_pid", session->client_pid);
-    add_text(object, "client_address", session->client_address);
-    add_text(object, "transport", transport_of(session));
-    add_number(object, "server_pid", session->server_pid);
-    add_number(object, "server_uid", session->server_uid);
-    add_time(object, "started_ms", session->started_ms);
-    add_number(object, "calls", session->call_count);
-    add_number(object, "memory_bytes", session->memory_bytes);
-    add_number(object, "gpu_time_us", session->gpu_time_us);
-    unsigned needed_sms = 0;
     for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
-        if (flyt_session_needed(node, session->id, i) > needed_sms)
-            needed_sms = flyt_session_needed(node, session->id, i);
-    add_number(object, "sms_needed", needed_sms);
-    cJSON_AddBoolToObject(object, "encrypted", session->is_encrypted);
-    cJSON_AddBoolToObject(object, "replaceable", session->is_replaceable);
-    add_text(object, "why_not", session->why_not);
-    add_opened(object, node, session->id);
+        if (flyt_session_needed(node, session->id, i) > shown.sms_needed)
+            shown.sms_needed = flyt_session_needed(node, session->id, i);
+    cJSON *object = flyt_document_write(session_fields, (const void *const[]){session, &shown}, "session", node->key);
+    if (object)
+        add_opened(object, node, session->id);
     return object;
 }
+
+#define OF_TENANT(kind, member) kind(struct flyt_tenant, member)
+
+static const struct flyt_field tenant_fields[] = {
+    {"name", OF_TENANT(FLYT_TEXT, key)},
+    {"compute_units", OF_TENANT(TIME_OF, quota.sm_count)},
+    {"memory_bytes", OF_TENANT(TIME_OF, quota.memory_bytes)},
+    {"sessions", OF_TENANT(TIME_OF, quota.session_count)},
+    {"vms", OF_TENANT(TIME_OF, quota.vm_count)},
+    {"sms_allocated", OF_TENANT(NUMBER_OF, used.sm_count)},
+    {"memory_allocated_bytes", OF_TENANT(NUMBER_OF, used.memory_bytes)},
+    {"sessions_allocated", OF_TENANT(NUMBER_OF, used.session_count)},
+    {"vms_allocated", OF_TENANT(NUMBER_OF, used.vm_count)},
+    {0},
+};
 
 static cJSON *view_tenant(struct flyt_cluster *cluster, void *item, const char *selector)
 {
@@ -359,18 +440,15 @@ static cJSON *view_tenant(struct flyt_cluster *cluster, void *item, const char *
 
     if (*selector && strcmp(tenant->key, selector))
         return NULL;
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "name", tenant->key);
-    add_time(object, "compute_units", tenant->quota.sm_count);
-    add_time(object, "memory_bytes", tenant->quota.memory_bytes);
-    add_time(object, "sessions", tenant->quota.session_count);
-    add_time(object, "vms", tenant->quota.vm_count);
-    add_number(object, "sms_allocated", tenant->used.sm_count);
-    add_number(object, "memory_allocated_bytes", tenant->used.memory_bytes);
-    add_number(object, "sessions_allocated", tenant->used.session_count);
-    add_number(object, "vms_allocated", tenant->used.vm_count);
-    return object;
+    return flyt_document_write(tenant_fields, (const void *const[]){tenant}, "tenant", tenant->key);
 }
+
+static const struct flyt_field member_fields[] = {
+    {"member", FLYT_TEXT(struct flyt_member, key)},
+    {"serial", TEXT_OF(struct flyt_member, serial)},
+    {"enrolled_ms", TIME_OF(struct flyt_member, enrolled_ms)},
+    {0},
+};
 
 static cJSON *view_member(struct flyt_cluster *cluster, void *item, const char *selector)
 {
@@ -378,11 +456,7 @@ static cJSON *view_member(struct flyt_cluster *cluster, void *item, const char *
 
     if (*selector && !begins(member->key, selector))
         return NULL;
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "member", member->key);
-    add_text(object, "serial", member->serial);
-    add_time(object, "enrolled_ms", member->enrolled_ms);
-    return object;
+    return flyt_document_write(member_fields, (const void *const[]){member}, "member", member->key);
 }
 
 /* ---- lists ---- */
@@ -467,45 +541,68 @@ static void reply_sessions(struct flyt_call *call, struct flyt_cluster *cluster,
     flyt_view_reply(call, FLYT_STATUS_OK, "", array, next);
 }
 
+struct shown_status {
+    const char *manager, *build, *store;
+    bool is_leader, is_store_ok;
+    uint64_t epoch, uptime_ms, nodes, nodes_up, gpus, gpus_healthy, vms, allocations, sessions, sms_total,
+        sms_allocated;
+    uint64_t memory_total_bytes, memory_allocated_bytes;
+};
+
+#define OF_STATUS(kind, member) kind(struct shown_status, member)
+
+static const struct flyt_field status_fields[] = {
+    {"manager", OF_STATUS(FLYT_TEXT, manager)},
+    {"build", OF_STATUS(FLYT_TEXT, build)},
+    {"epoch", OF_STATUS(NUMBER_OF, epoch)},
+    {"leader", OF_STATUS(FLYT_FLAG, is_leader)},
+    {"store", OF_STATUS(FLYT_TEXT, store)},
+    {"store_ok", OF_STATUS(FLYT_FLAG, is_store_ok)},
+    {"uptime_ms", OF_STATUS(NUMBER_OF, uptime_ms)},
+    {"nodes", OF_STATUS(NUMBER_OF, nodes)},
+    {"nodes_up", OF_STATUS(NUMBER_OF, nodes_up)},
+    {"gpus", OF_STATUS(NUMBER_OF, gpus)},
+    {"gpus_healthy", OF_STATUS(NUMBER_OF, gpus_healthy)},
+    {"vms", OF_STATUS(NUMBER_OF, vms)},
+    {"allocations", OF_STATUS(NUMBER_OF, allocations)},
+    {"sessions", OF_STATUS(NUMBER_OF, sessions)},
+    {"sms_total", OF_STATUS(NUMBER_OF, sms_total)},
+    {"sms_allocated", OF_STATUS(NUMBER_OF, sms_allocated)},
+    {"memory_total_bytes", OF_STATUS(NUMBER_OF, memory_total_bytes)},
+    {"memory_allocated_bytes", OF_STATUS(NUMBER_OF, memory_allocated_bytes)},
+    {0},
+};
+
 static void reply_status(struct flyt_call *call, struct flyt_cluster *cluster)
 {
-    cJSON *array = cJSON_CreateArray(), *object = cJSON_CreateObject();
-    uint64_t nodes_up = 0, healthy = 0, sessions = 0, sms = 0, sms_taken = 0, bytes = 0, bytes_taken = 0, vms = 0;
+    struct shown_status shown = {.manager = cluster->settings->name,
+                                 .build = flyt_build_name,
+                                 .store = cluster->is_shared_store ? "mongodb" : "sqlite",
+                                 .is_leader = cluster->is_leader,
+                                 .is_store_ok = cluster->is_store_available,
+                                 .epoch = cluster->epoch,
+                                 .uptime_ms = flyt_clock_ms() - cluster->started_ms,
+                                 .nodes = cluster->nodes.count,
+                                 .gpus = cluster->cards.count,
+                                 .allocations = cluster->held.count};
 
     for (size_t i = 0; i < cluster->nodes.count; i++) {
         const struct flyt_node *node = cluster->nodes.items[i];
-        nodes_up += node->place.is_up;
-        sessions += node->session_count;
+        shown.nodes_up += node->place.is_up;
+        shown.sessions += node->session_count;
         for (unsigned j = 0; j < node->place.gpu_count; j++) {
             const struct flyt_capacity *gpu = &node->place.gpus[j];
-            healthy += !gpu->is_unhealthy;
-            sms += gpu->sms_total;
-            sms_taken += gpu->sms_total - gpu->sms_free;
-            bytes += gpu->memory_bytes;
-            bytes_taken += gpu->memory_bytes - gpu->memory_free_bytes;
+            shown.gpus_healthy += !gpu->is_unhealthy;
+            shown.sms_total += gpu->sms_total;
+            shown.sms_allocated += gpu->sms_total - gpu->sms_free;
+            shown.memory_total_bytes += gpu->memory_bytes;
+            shown.memory_allocated_bytes += gpu->memory_bytes - gpu->memory_free_bytes;
         }
     }
     for (size_t i = 0; i < cluster->vms.count; i++)
-        vms += ((struct flyt_vm *)cluster->vms.items[i])->has_desired;
-    cJSON_AddItemToArray(array, object);
-    cJSON_AddStringToObject(object, "manager", cluster->settings->name);
-    cJSON_AddStringToObject(object, "build", flyt_build_name);
-    add_number(object, "epoch", cluster->epoch);
-    cJSON_AddBoolToObject(object, "leader", cluster->is_leader);
-    cJSON_AddStringToObject(object, "store", cluster->is_shared_store ? "mongodb" : "sqlite");
-    cJSON_AddBoolToObject(object, "store_ok", cluster->is_store_available);
-    add_number(object, "uptime_ms", flyt_clock_ms() - cluster->started_ms);
-    add_number(object, "nodes", cluster->nodes.count);
-    add_number(object, "nodes_up", nodes_up);
-    add_number(object, "gpus", cluster->cards.count);
-    add_number(object, "gpus_healthy", healthy);
-    add_number(object, "vms", vms);
-    add_number(object, "allocations", cluster->held.count);
-    add_number(object, "sessions", sessions);
-    add_number(object, "sms_total", sms);
-    add_number(object, "sms_allocated", sms_taken);
-    add_number(object, "memory_total_bytes", bytes);
-    add_number(object, "memory_allocated_bytes", bytes_taken);
+        shown.vms += ((struct flyt_vm *)cluster->vms.items[i])->has_desired;
+    cJSON *array = cJSON_CreateArray();
+    cJSON_AddItemToArray(array, flyt_document_write(status_fields, (const void *const[]){&shown}, "status of", "this"));
     flyt_view_reply(call, FLYT_STATUS_OK, "", array, 0);
 }
 

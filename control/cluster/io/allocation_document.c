@@ -8,6 +8,7 @@
 #include "control/cluster/io/document.h"
 #include "control/cluster/io/migration_document.h"
 #include "control/cluster/model/allocation.h"
+#include "control/cluster/model/capacity.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/gpu.h"
 #include "control/cluster/model/migration.h"
@@ -20,9 +21,6 @@
 #include "rpc/base/time_slice_rules.h"
 
 enum { ENTRY, HELD, PART, SHARE, WINDOW, WISH, WAY, PARTS };
-
-static const char *const isolation_names[] = {"shared", "strict", NULL};
-static const char *const sharing_names[] = {"exclusive", "time", NULL};
 
 #define OF_ENTRY(kind, member) FLYT_##kind(struct flyt_entry, member), .part = ENTRY
 #define OF_HELD(kind, ...)     FLYT_##kind(struct flyt_held, __VA_ARGS__), .part = HELD
@@ -37,7 +35,7 @@ static const struct flyt_field fields[] = {
     {"tenant", OF_ENTRY(TEXT, tenant), .rules = FLYT_BORROWED},
     {"state", OF_HELD(CHOICE, state, flyt_held_state_names), .min = FLYT_ALLOCATION_ACTIVE,
      .max = FLYT_ALLOCATION_ENDING},
-    {"isolation", OF_HELD(CHOICE, isolation, isolation_names)},
+    {"isolation", OF_HELD(CHOICE, isolation, flyt_isolation_names)},
     {"revision", OF_ENTRY(NUMBER, revision)},
     {"generation", OF_HELD(NUMBER, generation)},
     {"slot", OF_ENTRY(NUMBER, slot), .max = FLYT_SLOTS_MAX - 1},
@@ -49,7 +47,7 @@ static const struct flyt_field fields[] = {
     {"leaving_groups", OF_PART(BITS, leaving), .rules = FLYT_SPARSE},
     {"leaving_bytes", OF_PART(NUMBER, leaving_bytes), .rules = FLYT_SPARSE},
     {"sessions", OF_HELD(NUMBER, sessions_max)},
-    {"sharing", OF_HELD(CHOICE, share.is_timed, sharing_names)},
+    {"sharing", OF_HELD(CHOICE, share.is_timed, flyt_sharing_names)},
     {"minimum_share", OF_SHARE(minimum_pct), .part = SHARE, .max = 100},
     {"maximum_share", OF_SHARE(maximum_pct), .part = SHARE, .max = 100},
     {"window_ms", OF_SHARE(window_ms), .part = WINDOW, .min = FLYT_TIME_SLICE_WINDOW_MIN_MS,

@@ -16,13 +16,9 @@
 #include "control/cluster/model/table.h"
 #include "rpc/base/log.h"
 
-static const char *const health_names[] = {"ok", "degraded", "failed", NULL};
-static const char *const isolation_names[] = {"shared", "strict", NULL};
-const char *const flyt_schedule_names[] = {"active", "cordoned", "draining", NULL};
-
 const char *flyt_health_name(enum flyt_health health)
 {
-    return health_names[health];
+    return flyt_health_names[health];
 }
 
 const char *flyt_schedule_name(enum flyt_schedule schedule)
@@ -58,8 +54,8 @@ static const struct flyt_field fields[] = {
     {"memory_bytes", OF_CAPACITY(NUMBER, memory_bytes)},
     {"server_reserve_bytes", OF_CAPACITY(NUMBER, server_reserve_bytes)},
     {"client_slots", OF_CAPACITY(NUMBER, client_slots)},
-    {"isolation", OF_CAPACITY(CHOICE, isolation, isolation_names)},
-    {"health", OF_CONTENT(CHOICE, health, health_names)},
+    {"isolation", OF_CAPACITY(CHOICE, isolation, flyt_isolation_names)},
+    {"health", OF_CONTENT(CHOICE, health, flyt_health_names)},
     {"schedule", OF_CAPACITY(CHOICE, schedule, flyt_schedule_names)},
     {"compute_major", OF_CARD(compute_major)},
     {"compute_minor", OF_CARD(compute_minor)},

@@ -11,8 +11,6 @@ struct flyt_card;
 struct flyt_cluster;
 struct flyt_node;
 
-/* By value, NULL behind the last. */
-extern const char *const flyt_schedule_names[];
 const char *flyt_health_name(enum flyt_health health);
 const char *flyt_schedule_name(enum flyt_schedule schedule);
 /* Of a struct flyt_card. NULL: no memory. */

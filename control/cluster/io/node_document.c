@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "control/cluster/io/document.h"
-#include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/node_document.h"
+#include "control/cluster/model/capacity.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/placement.h"

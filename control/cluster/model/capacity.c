@@ -2,6 +2,10 @@
 
 #include "control/cluster/model/capacity.h"
 
+const char *const flyt_health_names[] = {"ok", "degraded", "failed", NULL};
+const char *const flyt_isolation_names[] = {"shared", "strict", NULL};
+const char *const flyt_schedule_names[] = {"active", "cordoned", "draining", NULL};
+
 unsigned flyt_groupset_count(const struct flyt_groupset *set)
 {
     unsigned count = 0;

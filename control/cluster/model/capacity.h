@@ -18,6 +18,9 @@ enum {
     FLYT_ODD_GROUPS_TRIED = 4, /* groups of an unusual size all combinations of which are tried; GPUs have one */
 };
 
+/* As documents and views have them, by value; NULL behind the last. */
+extern const char *const flyt_isolation_names[], *const flyt_schedule_names[], *const flyt_health_names[];
+
 /* A set of group numbers, 0 to FLYT_GROUPS_MAX - 1. */
 struct flyt_groupset {
     uint64_t words[FLYT_GROUP_WORDS];

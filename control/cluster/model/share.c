@@ -83,9 +83,11 @@ bool flyt_share_fits(const struct flyt_held *held, unsigned before_pct, const st
     return false;
 }
 
+const char *const flyt_sharing_names[] = {"exclusive", "time", NULL};
+
 void flyt_share_add_json(const struct flyt_held *held, cJSON *object)
 {
-    cJSON_AddStringToObject(object, "sharing", held->share.is_timed ? "time" : "exclusive");
+    cJSON_AddStringToObject(object, "sharing", flyt_sharing_names[held->share.is_timed]);
     if (held->share.is_timed) {
         cJSON_AddNumberToObject(object, "minimum_share", held->share.minimum_pct);
         cJSON_AddNumberToObject(object, "maximum_share", held->share.maximum_pct);

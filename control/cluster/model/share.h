@@ -28,6 +28,8 @@ void flyt_share_fill(const struct flyt_held *held, const struct flyt_part *part,
 /* Whether the part's GPU can promise what this share is, in place of before_pct; else *err. */
 bool flyt_share_fits(const struct flyt_held *held, unsigned before_pct, const struct flyt_share *share,
                      const struct flyt_part *part, struct flyt_error *err);
+/* Of is_timed: "exclusive", "time"; NULL behind the last. */
+extern const char *const flyt_sharing_names[];
 /* Adds how the allocation shares, its priority, and whether it is suspended. */
 void flyt_share_add_json(const struct flyt_held *held, cJSON *object);
 /* Whether the node says that nothing of its programs is on its GPUs: as long as it is suspended. */

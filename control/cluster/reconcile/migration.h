@@ -1,5 +1,5 @@
 /*
- * A VM's programs move to other GPUs, of their node or of another one, while they run (control/README.md, "Moving").
+ * A VM's programs move to other GPUs, of their node or of another one, while they run (MIGRATION.md).
  * The cluster manager chooses the GPUs, charges them beside the present ones, records that in the documents of all of
  * them, orders the node (or both) to move, and follows what is said. When it is done, the parts on the target are the
  * allocation's; else all is as it was.

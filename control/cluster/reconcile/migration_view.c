@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "control/cluster/io/document.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/measure.h"
 #include "control/cluster/model/allocation.h"
@@ -14,77 +15,85 @@
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/migration.h"
 
-static void add_number(cJSON *object, const char *name, uint64_t number)
-{
-    cJSON_AddNumberToObject(object, name, (double)number);
-}
+/* What is not in the model as it is shown. */
+struct shown {
+    const char *source_node, *target_node, *phase;
+    const char *source_gpus[FLYT_SLOTS_MAX], *target_gpus[FLYT_SLOTS_MAX];
+    unsigned source_count, target_count;
+};
 
-static void add_text(cJSON *object, const char *name, const char *text)
-{
-    if (text && *text)
-        cJSON_AddStringToObject(object, name, text);
-    else
-        cJSON_AddNullToObject(object, name);
-}
+static const struct flyt_field uuid_fields[] = {{"", .kind = FLYT_FIELD_TEXT, .size = sizeof(char *)}, {0}};
+static const struct flyt_item uuid_item = {.fields = uuid_fields, .bytes = sizeof(char *)};
 
-static void add_uuids(cJSON *object, const char *name, const struct flyt_part *parts, unsigned count)
+#define OF(kind, ...)       FLYT_##kind(struct flyt_migration, __VA_ARGS__), .part = MIGRATION
+#define OF_HELD(kind, ...)  FLYT_##kind(struct flyt_held, __VA_ARGS__), .part = HELD
+#define OF_SHOWN(kind, ...) FLYT_##kind(struct shown, __VA_ARGS__), .part = SHOWN
+#define OF_USE(member)      OF(NUMBER, use.member), .rules = FLYT_EXACT
+enum { MIGRATION, HELD, SHOWN, WAY, PARTS };
+
+static const struct flyt_field fields[] = {
+    {"id", OF(ID, id)},
+    {"allocation", OF_HELD(ID, id)},
+    {"vm_ip", OF_HELD(TEXT, vm_ip)},
+    {"node", OF_SHOWN(TEXT, source_node), .rules = FLYT_NULLABLE},
+    {"target_node", OF_SHOWN(TEXT, target_node), .rules = FLYT_NULLABLE},
+    {"source", OF(TEXT, source), .rules = FLYT_NULLABLE},
+    {"target", OF(TEXT, target), .rules = FLYT_NULLABLE},
+    {"source_gpus", OF_SHOWN(ARRAY, source_gpus, source_count, &uuid_item)},
+    {"target_gpus", OF_SHOWN(ARRAY, target_gpus, target_count, &uuid_item)},
+    {"streams", FLYT_NUMBER(struct flyt_migration, stream_count), .part = WAY},
+    {"packing", FLYT_CHOICE(struct flyt_migration, packing, flyt_migration_packing_names), .part = WAY,
+     .rules = FLYT_OPEN},
+    {"encrypted", FLYT_FLAG(struct flyt_migration, is_encrypted), .part = WAY},
+    {"phase", OF_SHOWN(TEXT, phase)},
+    {"cancelled", OF(FLAG, is_cancelled)},
+    {"reason", OF(CHARS, reason), .rules = FLYT_NULLABLE},
+    {"who", OF(CHARS, who), .rules = FLYT_NULLABLE},
+    {"forced", OF(FLAG, is_forced)},
+    {"rounds_max", OF(NUMBER, bounds.rounds_max)},
+    {"stop_ms", OF(NUMBER, bounds.stop_ms)},
+    {"timeout_s", OF(NUMBER, bounds.timeout_s)},
+    {"rest_bytes", OF(NUMBER, bounds.rest_bytes), .rules = FLYT_EXACT},
+    {"sessions", OF_USE(session_count)},
+    {"round", OF_USE(round)},
+    {"memory_bytes", OF_USE(memory_bytes)},
+    {"copied_bytes", OF_USE(copied_bytes)},
+    {"left_bytes", OF_USE(left_bytes)},
+    {"dirty_bytes", OF_USE(dirty_bytes)},
+    {"bytes_per_s", OF_USE(bytes_per_s)},
+    {"elapsed_ms", OF_USE(elapsed_ms)},
+    {"standstill_us", OF_USE(standstill_us)},
+    {"last_bytes", OF_USE(last_bytes)},
+    {"started_ms", OF(NUMBER, started_ms)},
+    {"ended_ms", OF(NUMBER, ended_ms), .rules = FLYT_NULLABLE},
+    {0},
+};
+
+static unsigned list_uuids(const struct flyt_part *parts, unsigned count, const char **uuids)
 {
-    cJSON *array = cJSON_AddArrayToObject(object, name);
+    unsigned listed = 0;
 
     for (unsigned i = 0; i < count; i++)
         if (parts[i].card)
-            cJSON_AddItemToArray(array, cJSON_CreateString(parts[i].card->key));
+            uuids[listed++] = parts[i].card->key;
+    return listed;
 }
 
 cJSON *flyt_migration_json(const struct flyt_migration *migration)
 {
     const struct flyt_held *held = migration->held;
-    const flyt_migration_use *use = &migration->use;
-    const struct flyt_part *source = flyt_migration_is_moved(migration) ? migration->others : held->parts;
-    const struct flyt_part *target = flyt_migration_is_moved(migration) ? held->parts : migration->others;
-    const flyt_migration_phase phase =
-        flyt_migration_is_moved(migration) && !migration->ended_ms ? FLYT_MIGRATION_SWITCHING : use->phase;
-    cJSON *object = cJSON_CreateObject();
+    const bool is_moved = flyt_migration_is_moved(migration);
+    struct shown shown = {.source_node = migration->sides[FLYT_MIGRATION_SOURCE].node->key,
+                          .target_node = migration->sides[FLYT_MIGRATION_TARGET].node->key,
+                          .phase = flyt_migration_phase_name(is_moved && !migration->ended_ms ? FLYT_MIGRATION_SWITCHING
+                                                                                              : migration->use.phase)};
+    /* Not known of one within a node, or that an older manager has recorded. */
+    const struct flyt_migration *way = migration->is_between && migration->stream_count ? migration : NULL;
 
-    cJSON_AddStringToObject(object, "id", migration->id_text);
-    cJSON_AddStringToObject(object, "allocation", held->id_text);
-    cJSON_AddStringToObject(object, "vm_ip", held->vm_ip);
-    add_text(object, "node", migration->sides[FLYT_MIGRATION_SOURCE].node->key);
-    add_text(object, "target_node", migration->sides[FLYT_MIGRATION_TARGET].node->key);
-    add_text(object, "source", migration->source);
-    add_text(object, "target", migration->target);
-    add_uuids(object, "source_gpus", source, held->part_count);
-    add_uuids(object, "target_gpus", target, held->part_count);
-    if (migration->is_between && migration->stream_count) { /* not known of one that an older manager has recorded */
-        add_number(object, "streams", migration->stream_count);
-        add_text(object, "packing", flyt_migration_packing_name(migration->packing));
-        cJSON_AddBoolToObject(object, "encrypted", migration->is_encrypted);
-    }
-    cJSON_AddStringToObject(object, "phase", flyt_migration_phase_name(phase));
-    cJSON_AddBoolToObject(object, "cancelled", migration->is_cancelled);
-    add_text(object, "reason", migration->reason);
-    add_text(object, "who", migration->who);
-    cJSON_AddBoolToObject(object, "forced", migration->is_forced);
-    add_number(object, "rounds_max", migration->bounds.rounds_max);
-    add_number(object, "stop_ms", migration->bounds.stop_ms);
-    add_number(object, "timeout_s", migration->bounds.timeout_s);
-    add_number(object, "rest_bytes", migration->bounds.rest_bytes);
-    add_number(object, "sessions", use->session_count);
-    add_number(object, "round", use->round);
-    add_number(object, "memory_bytes", use->memory_bytes);
-    add_number(object, "copied_bytes", use->copied_bytes);
-    add_number(object, "left_bytes", use->left_bytes);
-    add_number(object, "dirty_bytes", use->dirty_bytes);
-    add_number(object, "bytes_per_s", use->bytes_per_s);
-    add_number(object, "elapsed_ms", use->elapsed_ms);
-    add_number(object, "standstill_us", use->standstill_us);
-    add_number(object, "last_bytes", use->last_bytes);
-    add_number(object, "started_ms", migration->started_ms);
-    if (migration->ended_ms)
-        add_number(object, "ended_ms", migration->ended_ms);
-    else
-        cJSON_AddNullToObject(object, "ended_ms");
-    return object;
+    shown.source_count = list_uuids(is_moved ? migration->others : held->parts, held->part_count, shown.source_gpus);
+    shown.target_count = list_uuids(is_moved ? held->parts : migration->others, held->part_count, shown.target_gpus);
+    return flyt_document_write(fields, (const void *const[PARTS]){migration, held, &shown, way}, "migration",
+                               migration->id_text);
 }
 
 /* Takes it over. */

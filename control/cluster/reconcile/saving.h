@@ -1,5 +1,5 @@
 /*
- * Checkpoints and restores (control/README.md): a node writes images of a VM's programs, or has programs go on from
+ * Checkpoints and restores (CHECKPOINT.md): a node writes images of a VM's programs, or has programs go on from
  * them. The cluster manager looks whether that can be, orders it, asks the node how far it is, and tells how it ended.
  * Nothing of an allocation changes by either: a VM whose programs are in images has what it had, and they count as its
  * sessions. So nothing of them is in GPUs' documents, and a manager that has forgotten one does no harm.

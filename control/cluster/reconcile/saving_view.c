@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/cluster/io/document.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/measure.h"
 #include "control/cluster/model/cluster.h"
@@ -18,56 +19,42 @@ const char *flyt_saving_phase_name(flyt_saving_phase phase)
     return phase >= FLYT_SAVING_PREPARING && phase <= FLYT_SAVING_FAILED ? names[phase] : names[0];
 }
 
-static void add_number(cJSON *object, const char *name, uint64_t number)
-{
-    cJSON_AddNumberToObject(object, name, (double)number);
-}
+static const char *const kinds[] = {"checkpoint", "restore", NULL};
 
-static void add_text(cJSON *object, const char *name, const char *text)
-{
-    if (*text)
-        cJSON_AddStringToObject(object, name, text);
-    else
-        cJSON_AddNullToObject(object, name);
-}
+/* What the begin of one says, and who leads next reads there. */
+#define OF(kind, ...)  FLYT_##kind(struct flyt_saving, __VA_ARGS__), .part = SAVING
+#define OF_USE(member) FLYT_NUMBER(flyt_saving_use, member), .part = USE, .rules = FLYT_EXACT
+enum { SAVING, PHASE, USE, END, PARTS };
 
-static void add_id(cJSON *object, const char *name, uint64_t id)
-{
-    char text[17] = "";
-
-    if (id)
-        snprintf(text, sizeof text, "%016" PRIx64, id);
-    add_text(object, name, text);
-}
+static const struct flyt_field fields[] = {
+    {"id", OF(ID, id), .rules = FLYT_NEEDED},
+    {"kind", OF(CHOICE, is_restore, kinds)},
+    {"vm_ip", OF(CHARS, vm_ip), .rules = FLYT_NULLABLE},
+    {"allocation", OF(ID, allocation_id), .rules = FLYT_NULLABLE},
+    {"session", OF(ID, session_id), .rules = FLYT_NULLABLE},
+    {"node", OF(CHARS, node), .rules = FLYT_NEEDED},
+    {"folder", OF(CHARS, folder)},
+    {"leave_running", OF(FLAG, leaves_running)},
+    {"phase", .kind = FLYT_FIELD_TEXT, .size = sizeof(char *), .part = PHASE},
+    {"reason", OF(CHARS, reason), .rules = FLYT_NULLABLE},
+    {"who", OF(CHARS, who), .rules = FLYT_NULLABLE},
+    {"sessions", OF_USE(session_count)},
+    {"memory_bytes", OF_USE(memory_bytes)},
+    {"copied_bytes", OF_USE(copied_bytes)},
+    {"kept_bytes", OF_USE(kept_bytes)},
+    {"standstill_us", OF_USE(standstill_us)},
+    {"elapsed_ms", OF_USE(elapsed_ms)},
+    {"started_ms", OF(NUMBER, started_ms)},
+    {"ended_ms", FLYT_NUMBER(struct flyt_saving, ended_ms), .part = END, .rules = FLYT_NULLABLE},
+    {0},
+};
 
 cJSON *flyt_saving_json(const struct flyt_saving *saving)
 {
-    const flyt_saving_use *use = &saving->use;
-    cJSON *object = cJSON_CreateObject();
+    const char *phase = flyt_saving_phase_name(saving->use.phase);
 
-    cJSON_AddStringToObject(object, "id", saving->id_text);
-    cJSON_AddStringToObject(object, "kind", saving->is_restore ? "restore" : "checkpoint");
-    add_text(object, "vm_ip", saving->vm_ip);
-    add_id(object, "allocation", saving->allocation_id);
-    add_id(object, "session", saving->session_id);
-    cJSON_AddStringToObject(object, "node", saving->node);
-    cJSON_AddStringToObject(object, "folder", saving->folder);
-    cJSON_AddBoolToObject(object, "leave_running", saving->leaves_running);
-    cJSON_AddStringToObject(object, "phase", flyt_saving_phase_name(use->phase));
-    add_text(object, "reason", saving->reason);
-    add_text(object, "who", saving->who);
-    add_number(object, "sessions", use->session_count);
-    add_number(object, "memory_bytes", use->memory_bytes);
-    add_number(object, "copied_bytes", use->copied_bytes);
-    add_number(object, "kept_bytes", use->kept_bytes);
-    add_number(object, "standstill_us", use->standstill_us);
-    add_number(object, "elapsed_ms", use->elapsed_ms);
-    add_number(object, "started_ms", saving->started_ms);
-    if (saving->ended_ms)
-        add_number(object, "ended_ms", saving->ended_ms);
-    else
-        cJSON_AddNullToObject(object, "ended_ms");
-    return object;
+    return flyt_document_write(fields, (const void *const[PARTS]){saving, &phase, &saving->use, saving}, "checkpoint",
+                               saving->id_text);
 }
 
 /* Takes it over. */
@@ -133,33 +120,20 @@ static uint64_t id_of(const cJSON *object, const char *name)
     return strtoull(text_of(object, name), NULL, 16);
 }
 
-static uint64_t number_of(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p53 ? (uint64_t)item->valuedouble
-                                                                                       : 0;
-}
-
 /* One that has begun under another manager: it goes on to be followed. */
 static void load(struct flyt_cluster *cluster, const cJSON *object)
 {
     const uint64_t id = id_of(object, "id");
-    struct flyt_saving *saving =
-        id && *text_of(object, "node") && !flyt_saving_find(cluster, id) ? flyt_saving_new(cluster, id) : NULL;
+    struct flyt_saving *saving = id && !flyt_saving_find(cluster, id) ? flyt_saving_new(cluster, id) : NULL;
 
     if (!saving)
         return;
+    if (flyt_document_read(fields, object, (void *const[PARTS]){[SAVING] = saving}, "an event of a", "checkpoint") ||
+        !*saving->node) {
+        flyt_saving_free(saving);
+        return;
+    }
     saving->is_begun = true;
-    saving->is_restore = !strcmp(text_of(object, "kind"), "restore");
-    saving->allocation_id = id_of(object, "allocation");
-    saving->session_id = id_of(object, "session");
-    saving->leaves_running = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(object, "leave_running"));
-    saving->started_ms = number_of(object, "started_ms");
-    snprintf(saving->who, sizeof saving->who, "%s", text_of(object, "who"));
-    snprintf(saving->node, sizeof saving->node, "%s", text_of(object, "node"));
-    snprintf(saving->folder, sizeof saving->folder, "%s", text_of(object, "folder"));
-    snprintf(saving->vm_ip, sizeof saving->vm_ip, "%s", text_of(object, "vm_ip"));
     saving->next = cluster->savings;
     cluster->savings = saving;
 }

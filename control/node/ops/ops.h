@@ -7,6 +7,7 @@
 #include "control/node/model/node.h"
 #include "control/node/ops/operation.h"
 
+struct flyt_acceptor;
 struct flyt_node_image_publish;
 struct flyt_node_disk;
 struct flyt_node_session_load;
@@ -30,12 +31,10 @@ struct flyt_node_ops {
     unsigned disk_left_all_max;                /* FLYT_NODE_DISK_LEFT_ALL_MAX */
     unsigned replace_ms;                       /* FLYT_NODE_REPLACE_S */
     int link_fd;                               /* servers come back here */
-    sd_event_source *link_source;
-    sd_event_source *link_pause;
-    struct flyt_node_stranger *strangers; /* connections there that have not said who they are (reattach.c) */
+    struct flyt_acceptor *acceptor;            /* there */
+    struct flyt_node_stranger *strangers;      /* connections there that have not said who they are (reattach.c) */
     unsigned stranger_count;
-    bool is_crowd_told;      /* that a user has too many of them: once until there is none */
-    bool is_link_pause_told; /* that no descriptor is left for them: once for each time */
+    bool is_crowd_told; /* that a user has too many of them: once until there is none */
 };
 
 /* Nothing is under way. 0 or -ENOMEM. */

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "control/base/acceptor.h"
 #include "control/node/host/machine.h"
 #include "control/node/link/groups.h"
 #include "control/node/link/link_dispatch.h"
@@ -40,7 +41,6 @@ enum {
     STRANGER_MS = 5000,
     STRANGERS_OF_USER_MAX = 8, /* of a user that is not ours: one server process, which may have been taken over */
     STRANGERS_MAX = 512,       /* further ones wait in the socket's queue */
-    NO_DESCRIPTORS_MS = 100,
 };
 
 #ifndef SO_PEERPIDFD
@@ -477,32 +477,6 @@ static int on_stranger_timeout(sd_event_source *source, uint64_t usec, void *use
     return 0;
 }
 
-static int on_pause_over(sd_event_source *source, uint64_t usec, void *user)
-{
-    const struct flyt_node *node = user;
-
-    return sd_event_source_set_enabled(node->ops->link_source, SD_EVENT_ON);
-}
-
-/* The listening socket would wake the loop for ever. */
-static int pause_accepting(struct flyt_node *node)
-{
-    int status = sd_event_source_set_time_relative(node->ops->link_pause, NO_DESCRIPTORS_MS * 1000);
-
-    if (status >= 0)
-        status = sd_event_source_set_enabled(node->ops->link_pause, SD_EVENT_ONESHOT);
-    return status < 0 ? status : sd_event_source_set_enabled(node->ops->link_source, SD_EVENT_OFF);
-}
-
-/* Out of descriptors or memory. */
-static int wait_for_room(struct flyt_node *node)
-{
-    if (!node->ops->is_link_pause_told)
-        flyt_warn("servers cannot come back until it works again: %m");
-    node->ops->is_link_pause_told = true;
-    return pause_accepting(node);
-}
-
 /* A user whose processes do not say who they are takes no more from others than this. */
 static bool is_crowd(struct flyt_node *node, uid_t uid)
 {
@@ -539,29 +513,30 @@ static void receive_stranger(struct flyt_node *node, int fd, uid_t uid)
         free_stranger(stranger);
 }
 
-static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void *user)
+static bool has_room(void *user)
+{
+    const struct flyt_node *node = user;
+
+    return node->ops->stranger_count < STRANGERS_MAX;
+}
+
+static void on_accepted(int fd, void *user)
 {
     struct flyt_node *node = user;
     struct ucred peer;
     socklen_t length = sizeof peer;
-
-    if (node->ops->stranger_count >= STRANGERS_MAX)
-        return pause_accepting(node);
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
-        return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? wait_for_room(node) : 0;
-    node->ops->is_link_pause_told = false;
     bool is_known = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
     uid_t uid = is_known && peer.uid ? peer.uid : geteuid();
+
     if (!is_known || is_crowd(node, uid))
         flyt_close(fd);
     else
         receive_stranger(node, fd, uid);
-    return 0;
 }
 
 void flyt_node_reattach_fini(struct flyt_node *node)
 {
+    node->ops->acceptor = flyt_acceptor_free(node->ops->acceptor);
     while (node->ops->strangers)
         free_stranger(node->ops->strangers);
 }
@@ -581,13 +556,13 @@ int flyt_node_reattach_open(struct flyt_node *node)
 
 int flyt_node_reattach_listen(struct flyt_node *node)
 {
+    const struct flyt_acceptor_config config = {.event = node->event,
+                                                .listen_fd = node->ops->link_fd,
+                                                .paused = "servers cannot come back until it works again",
+                                                .has_room = has_room,
+                                                .accepted = on_accepted,
+                                                .user = node};
     int status = flyt_node_uids_show_link(node);
 
-    if (!status)
-        status = sd_event_add_io(node->event, &node->ops->link_source, node->ops->link_fd, EPOLLIN, on_link, node);
-    if (status >= 0)
-        status = sd_event_add_time(node->event, &node->ops->link_pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, node);
-    if (status >= 0)
-        status = sd_event_source_set_enabled(node->ops->link_pause, SD_EVENT_OFF);
-    return status < 0 ? status : 0;
+    return status ? status : flyt_acceptor_new(&config, &node->ops->acceptor);
 }
