@@ -1,10 +1,11 @@
 /* Managed memory: how fast kernels read and write it when the host leaves it alone, what it costs when both use it in
- * turns, and, where they may at once, how long an answer takes. What comes back is compared.
+ * turns, and, where they may at once, how long an answer takes and whether additions get lost. What comes back is
+ * compared.
  * usage: managed [MIB [ROUNDS [WORD]]]; WORD: figures are named managed_WORD_… */
 #include "bench.h"
 #include <cstring>
 
-enum { THREADS = 256, ANSWERS = 200 };
+enum { THREADS = 256, ANSWERS = 200, ADDS = 50176 /* on each side; a multiple of 256 */ };
 
 __global__ void sum_up(const uint4 *words, size_t count, unsigned *sum)
 {
@@ -103,13 +104,29 @@ static void in_turns(unsigned *words)
     tell("in_turns", median(rate), "GB/s");
 }
 
+__global__ void add_to(unsigned *sum, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        atomicAdd_system(sum, 1u);
+}
+
+/* Additions of host and kernel to one word at once, of which none gets lost where the two are atomic to each other. */
+static void adding_together(void)
+{
+    unsigned *sum;
+    CHECK(cudaMallocManaged((void **)&sum, sizeof *sum));
+    *sum = 0;
+    add_to<<<4, 64>>>(sum, ADDS / 256);
+    CHECK(cudaGetLastError());
+    for (unsigned i = 0; i < ADDS; i++)
+        __atomic_fetch_add(sum, 1, __ATOMIC_RELAXED);
+    CHECK(cudaDeviceSynchronize());
+    tell("lost_of_100k_additions", 2.0 * ADDS - *sum, "additions");
+}
+
 static void at_once(void)
 {
-    int is_concurrent = 0;
     volatile unsigned *said;
-    CHECK(cudaDeviceGetAttribute(&is_concurrent, cudaDevAttrConcurrentManagedAccess, 0));
-    if (!is_concurrent)
-        return;
     CHECK(cudaMallocManaged((void **)&said, 2 * 4096));
     volatile unsigned *answered = said + 1024;
     said[0] = answered[0] = 0;
@@ -127,6 +144,13 @@ static void at_once(void)
     tell("answer", median(took), "us");
 }
 
+static bool is_concurrent(void)
+{
+    int is_so = 0;
+    CHECK(cudaDeviceGetAttribute(&is_so, cudaDevAttrConcurrentManagedAccess, 0));
+    return is_so;
+}
+
 int main(int argc, char **argv)
 {
     uint4 *words;
@@ -141,6 +165,9 @@ int main(int argc, char **argv)
     CHECK(cudaMalloc((void **)&sum, sizeof *sum));
     alone(words, sum);
     in_turns((unsigned *)words);
-    at_once();
+    if (is_concurrent()) {
+        at_once();
+        adding_together();
+    }
     return 0;
 }
