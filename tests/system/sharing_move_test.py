@@ -15,11 +15,11 @@ WAYS = (("same", None), ("other", None), ("other", "copying.peer:error"))
 LITTLE, LARGE, PHYSICAL, POOLED = 12000, 3 * MIB, 2 * MIB, MIB
 
 
-def whole_system(faults=None):
+def whole_system(faults=None, nodes=1):
     options = dict(sharing_test.OPTIONS)
     if faults:
         options["env"] = environment(FLYT_FAULT=faults)
-    system = System(vms=1, gpus=2, **options)
+    system = System(vms=1, nodes=nodes, gpus=3 - nodes, **options)
     try:
         add_vm(system, 0, "--name", "vm0", "--sessions", 6, sm=16, memory=sharing_test.VM_MEMORY)
     except BaseException:
@@ -201,6 +201,29 @@ def what_was_under_way_is_there():
             for one in (b, a):
                 one.ends()
             is_idle(system)
+
+
+@scenario
+def at_another_node():
+    """And back; and, where one cannot go on there, all stay."""
+    with whole_system(nodes=2) as system:
+        family = Family(system)
+        family.shares("before")
+        before = family.left()
+        for i in range(2):
+            moves(system, "other")
+            family.shares(i)
+            family.has_left(before)
+        family.ends()
+    for point in ("node.send.arrive:error:2", "node.load.client:error:2"):
+        with whole_system(point, nodes=2) as system:
+            family = Family(system)
+            before, here = family.left(), place(system)
+            expect(migrates(system, "other").status != 0, "it fails:", point)
+            within(60, lambda: place(system) == here and len(system.flytctl("sessions")) == 3, "all are where they were")
+            family.shares(point)
+            family.has_left(before)
+            family.ends()
 
 
 @scenario
