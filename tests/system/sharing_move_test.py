@@ -2,6 +2,8 @@
 """A VM's programs that share memory and events (programs/sharer.cu) move together: to other processes on the same GPU, to another
 GPU, through the host's memory. Afterwards they share what they shared, at the same addresses; where it fails at any point all
 is as it was, and nothing more is charged."""
+import os
+
 import harness
 import sharing_test
 from cluster import System
@@ -224,6 +226,37 @@ def at_another_node():
             family.shares(point)
             family.has_left(before)
             family.ends()
+
+
+@scenario
+def into_images_and_back():
+    """Of running programs, which go on; and of all, which wait there. What B has under way when A has stopped is in A's image.
+    One of several is not written alone."""
+    with whole_system() as system:
+        folder = system.path("images")
+        os.mkdir(folder)
+        family = Family(system)
+        family.shares("before")
+        before = family.left()
+        result = system.flytctl_run("checkpoint", min(servers(system)), "--to", folder)
+        expect(result.status != 0 and "shares memory or events" in result.out + result.err, result)
+        system.flytctl("checkpoint", "vm0", "--to", folder, "--leave-running")
+        family.shares("in images, and running")
+        family.b.does("hold")
+        family.seed += 1
+        family.seeds["large"] = family.seed
+        family.b.does("fill_later", "large", family.seed)
+        family.b.does("record", "answer")
+        family.a.does("await", "answer")
+        family.b.does("let_go")
+        system.flytctl("checkpoint", "vm0", "--to", folder)
+        expect_equal({s["state"] for s in system.flytctl("sessions")}, {"checkpointed"}, "all are in images")
+        system.flytctl("restore", folder)
+        family.shares("restored")
+        family.has_left(before)
+        moves(system, "other")
+        family.shares("and moved")
+        family.ends()
 
 
 @scenario

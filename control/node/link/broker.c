@@ -411,6 +411,12 @@ static bool has_left(const struct flyt_node_server *session)
     return session->state == FLYT_NODE_SERVER_LEFT || (session->state == FLYT_NODE_SERVER_AWAY && is_moved);
 }
 
+/* Its session is written to an image, together with all that share with it by then: others wait for the end of that. */
+static bool is_being_written(const struct flyt_node_server *session)
+{
+    return session->role && session->role->ops->kind == FLYT_NODE_ROLE_SAVE;
+}
+
 /* False: it cannot be told yet. */
 static bool try_memory(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
 {
@@ -420,7 +426,7 @@ static bool try_memory(struct flyt_node_server *server, const struct flyt_manage
     const struct flyt_node_extent *extent = owner ? extent_of(owner, known->shared.extent_id) : NULL;
     bool is_there = extent && !has_left(owner) && owner->gpus[extent->slot] == server->gpus[extent->slot];
 
-    if (!extent && server->node->is_reattaching)
+    if ((!extent && server->node->is_reattaching) || (extent && is_being_written(owner) && !is_being_written(server)))
         return false;
     if (!is_there && (question->is_restored || (owner && has_left(owner))) && is_any_awaited(server))
         return false;
@@ -493,6 +499,13 @@ static void end_import(struct flyt_node_server *server, const struct flyt_manage
 }
 
 /* ---- moving ---- */
+
+bool flyt_node_broker_shares(const struct flyt_node_server *session)
+{
+    const struct flyt_node_brokerage *broker = &session->broker;
+
+    return broker->exports || broker->imports || broker->events || broker->event_imports;
+}
 
 static bool is_exported(const struct flyt_node_allocation *allocation, const struct flyt_manager_link_shared *import)
 {

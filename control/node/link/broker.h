@@ -55,6 +55,8 @@ void flyt_node_broker_end(struct flyt_node_server *session);
 /* What the allocation's sessions want may be there now, or may not be waited for any more: one has said how far it is,
  * or has ended. */
 void flyt_node_broker_look(const struct flyt_node_allocation *allocation);
+/* Whether it has shared something, or has something of another's. */
+bool flyt_node_broker_shares(const struct flyt_node_server *session);
 /* One of the allocation's that has memory which is not its own, and which its token does not name any more: it was
  * freed, or its session has ended. That cannot be had again elsewhere. NULL: none has. */
 const struct flyt_node_server *flyt_node_broker_find_stray(const struct flyt_node_allocation *allocation);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "control/node/host/machine.h"
+#include "control/node/link/broker.h"
 #include "control/node/link/server.h"
 #include "control/node/model/allocation.h"
 #include "control/node/model/writer.h"
@@ -16,6 +17,7 @@
 #include "control/node/ops/disk.h"
 #include "control/node/ops/image_open.h"
 #include "control/node/ops/image_publish.h"
+#include "control/node/ops/migration_switch.h"
 #include "control/node/ops/operation.h"
 #include "control/node/ops/ops.h"
 #include "control/node/ops/restore_check.h"
@@ -190,7 +192,8 @@ static void ask(struct flyt_node_saving *saving)
                                                    .rounds_max = FLYT_NODE_CHECKPOINT_ROUNDS,
                                                    .rest_bytes = (uint64_t)FLYT_NODE_CHECKPOINT_REST_MIB << 20,
                                                    .packing = checkpoint->packing,
-                                                   .has_parent = saving->earlier_fd >= 0};
+                                                   .has_parent = saving->earlier_fd >= 0,
+                                                   .with_sharers = checkpoint->is_of_all};
     const int fds[] = {saving->write_fd, saving->earlier_fd};
     saving->write_fd = saving->earlier_fd = -1;
     send_all_to(saving, FLYT_MANAGER_LINK_MOVE, fds, 1 + message.move.has_parent);
@@ -207,8 +210,11 @@ static void let_go_of_file(struct flyt_node_saving *saving)
 static void leave_server(struct flyt_node_saving *saving)
 {
     flyt_node_restore_check_end(&saving->restore_check);
-    if (saving->server)
+    if (saving->server) {
         saving->server->role = NULL;
+        if (saving->server->allocation)
+            flyt_node_broker_look(saving->server->allocation);
+    }
     saving->server = NULL;
 }
 
@@ -717,6 +723,58 @@ static void stop_all(struct flyt_node_checkpoint *checkpoint)
     }
 }
 
+static bool is_drained(const struct flyt_node_saving *saving)
+{
+    return saving->stage > STOPPING ||
+           (saving->stage == STOPPING && saving->state.phase >= FLYT_MANAGER_LINK_MOVE_LAST);
+}
+
+/* A session that shares memory or events with the programs that are written, and is not written: it would write what is
+ * copied. NULL: there is none. */
+static const struct flyt_node_server *find_left_out(const struct flyt_node_server *list,
+                                                    const struct flyt_node_checkpoint *checkpoint)
+{
+    for (; list; list = list->next)
+        if (list->allocation == checkpoint->allocation && list->state != FLYT_NODE_SERVER_ENDING && !saving_at(list) &&
+            flyt_node_broker_shares(list))
+            return list;
+    return NULL;
+}
+
+static int check_sharers(const struct flyt_node_checkpoint *checkpoint, struct flyt_error *err)
+{
+    const struct flyt_node_server *left_out = find_left_out(checkpoint->node->servers, checkpoint);
+
+    if (!left_out)
+        left_out = find_left_out(checkpoint->node->away, checkpoint);
+    if (left_out)
+        return flyt_error_set(err, -EBUSY, "program %s shares memory or events with others, and has begun meanwhile",
+                              left_out->ticket.program);
+    return flyt_node_switch_check_shared(checkpoint->allocation, err);
+}
+
+/* As in a migration: what one session's last work writes may be memory of another one's. */
+static void copy_last(struct flyt_node_checkpoint *checkpoint)
+{
+    struct flyt_error err = {0};
+    bool is_checked = false;
+
+    for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
+        if (!is_drained(saving))
+            return;
+    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
+        if (saving->stage != STOPPING || saving->state.phase != FLYT_MANAGER_LINK_MOVE_DRAINED)
+            continue;
+        if (!is_checked && check_sharers(checkpoint, &err)) {
+            fail_session(saving, err.code, err.text);
+            return;
+        }
+        is_checked = true;
+        saving->state.phase = FLYT_MANAGER_LINK_MOVE_LAST; /* one that has to drain once more says DRAINED again */
+        send_stop(saving, FLYT_MANAGER_LINK_LAST, 0);
+    }
+}
+
 static bool is_any_stopped(const struct flyt_node_checkpoint *checkpoint)
 {
     for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
@@ -771,6 +829,8 @@ static void step(struct flyt_node_checkpoint *checkpoint)
     if (checkpoint->phase == FLYT_SAVING_COPYING && are_all_ready(checkpoint) && are_restore_checks_ready(checkpoint) &&
         checkpoint->status == FLYT_STATUS_OK)
         stop_all(checkpoint);
+    if (checkpoint->phase == FLYT_SAVING_STOPPING && checkpoint->status == FLYT_STATUS_OK)
+        copy_last(checkpoint);
     bool is_written = checkpoint->phase == FLYT_SAVING_STOPPING && are_all(checkpoint, STOPPED);
     bool goes_on = checkpoint->is_settling && checkpoint->leaves_running;
     if (is_written && checkpoint->status == FLYT_STATUS_OK && !goes_on && !is_any_stopped(checkpoint))
@@ -852,7 +912,8 @@ static flyt_status check(const struct flyt_node_allocation *allocation, const fl
                        vm_ip);
         return FLYT_STATUS_UNAVAILABLE;
     }
-    return FLYT_STATUS_OK;
+    return !args->session_id && flyt_node_switch_check_shared(allocation, err) ? FLYT_STATUS_NOT_SUPPORTED
+                                                                               : FLYT_STATUS_OK;
 }
 
 static bool is_meant(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
@@ -963,6 +1024,7 @@ flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkp
                                       .id = args->id,
                                       .leaves_running = args->leave_running,
                                       .is_full = args->full,
+                                      .is_of_all = !args->session_id,
                                       .packing = args->packing,
                                       .stop_ms = args->stop_ms ? args->stop_ms : FLYT_NODE_CHECKPOINT_STOP_MS,
                                       .timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_CHECKPOINT_TIMEOUT_S,
