@@ -143,7 +143,7 @@ static bool is_good_stop(const struct flyt_manager_link_message *message)
 static bool is_good_move_state(const struct flyt_manager_link_message *message)
 {
     return message->move_state.move_id && message->move_state.phase >= FLYT_MANAGER_LINK_MOVE_REFUSED &&
-           message->move_state.phase <= FLYT_MANAGER_LINK_MOVE_OVER;
+           message->move_state.phase <= FLYT_MANAGER_LINK_MOVE_DRAINED;
 }
 
 static bool is_good_stopped(const struct flyt_manager_link_message *message)
@@ -154,7 +154,8 @@ static bool is_good_stopped(const struct flyt_manager_link_message *message)
 
 static bool is_good_shared(const struct flyt_manager_link_message *message)
 {
-    return message->shared.slot < FLYT_SLOTS_MAX && message->shared.has_memory <= 1 && message->shared.outcome <= 0;
+    return message->shared.slot < FLYT_SLOTS_MAX && message->shared.has_memory <= 1 && message->shared.outcome <= 0 &&
+           message->shared.is_restored <= 1;
 }
 
 static bool is_good_library(const struct flyt_manager_link_message *message)
@@ -290,6 +291,7 @@ static const struct kind kinds[FLYT_MANAGER_LINK_KINDS] = {
                                     .is_order = true},
     [FLYT_MANAGER_LINK_EVENT_EXPORT] = {PART(shared), .descriptors = 1, .is_good = is_good_shared},
     [FLYT_MANAGER_LINK_EVENT_IMPORT] = {PART(shared), .is_good = is_good_shared},
+    [FLYT_MANAGER_LINK_LAST] = {PART(stop), .is_good = is_good_stop},
 };
 
 /* NULL: there is no such kind. */

@@ -247,11 +247,18 @@ enum flyt_manager_link_kind {
 
     /* A token names, from now on, an event of the session. Descriptor: its page (rpc/base/shared_event.h). Answered by
      * BROKERED with the page that counts: where the session has told of the token before, the one of then. EXPORT_GONE
-     * ends it. */
+     * ends it. is_restored: it is another session's event, which this one has, as a node manager that was restarted
+     * does not know. */
     FLYT_MANAGER_LINK_EVENT_EXPORT = 53,
-    /* The event that the token names is wanted. Answered by BROKERED with its page, as IMPORT is; nobody keeps who has
-     * it. */
+    /* The event that the token names is wanted. Answered by BROKERED with its page, as IMPORT is. EXPORT_GONE ends it.
+     * is_restored: where it is no more, a page is made for all that had it. */
     FLYT_MANAGER_LINK_EVENT_IMPORT = 54,
+
+    /* ---- to a server whose session is moved ---- */
+
+    /* In phase DRAINED: nothing of the VM's sessions is under way any more, so that the last pages may be copied.
+     * `stop` (its move_id). */
+    FLYT_MANAGER_LINK_LAST = 55,
     FLYT_MANAGER_LINK_KINDS
 };
 
@@ -324,6 +331,10 @@ struct flyt_manager_link_move {
     struct flyt_manager_link_streams streams; /* of MOVE_SEND */
     uint32_t has_parent;                      /* of MOVE_WRITE, 0 or 1: an earlier image's descriptor comes second */
     uint32_t is_far;                          /* 0 or 1: to another node, where the program's host memory is not */
+    /* 0 or 1: all sessions of its VM that share memory or events with it move, too: then it waits, in phase DRAINED,
+     * for LAST. 0: one that shares any cannot be moved. */
+    uint32_t with_sharers;
+    uint32_t reserved;
 };
 
 enum flyt_manager_link_move_phase {
@@ -334,7 +345,8 @@ enum flyt_manager_link_move_phase {
     FLYT_MANAGER_LINK_MOVE_STOPPING = 5, /* the program is to stop, its work to end */
     FLYT_MANAGER_LINK_MOVE_LAST = 6,     /* nothing changes any more: the last pages */
     FLYT_MANAGER_LINK_MOVE_STOPPED = 7,
-    FLYT_MANAGER_LINK_MOVE_OVER = 8, /* the session goes on here, as if nothing had been (outcome: why) */
+    FLYT_MANAGER_LINK_MOVE_OVER = 8,    /* the session goes on here, as if nothing had been (outcome: why) */
+    FLYT_MANAGER_LINK_MOVE_DRAINED = 9, /* between STOPPING and LAST, of one that shares: it waits for the others */
 };
 
 struct flyt_manager_link_move_state {
@@ -494,9 +506,9 @@ struct flyt_manager_link_shared {
     uint64_t extent_id;  /* and which: it keeps both numbers where it goes on at another server */
     uint64_t bytes;
     uint32_t slot;
-    int32_t outcome;     /* 0; -ENOENT: the token names nothing; -EEXIST: it names something else; -ENOSPC */
-    uint32_t has_memory; /* 0 or 1: a descriptor of it, or of an event's page, comes with BROKERED */
-    uint32_t reserved;
+    int32_t outcome;      /* 0; -ENOENT: the token names nothing; -EEXIST: it names something else; -ENOSPC */
+    uint32_t has_memory;  /* 0 or 1: a descriptor of it, or of an event's page, comes with BROKERED */
+    uint32_t is_restored; /* 0 or 1: of IMPORT: by a session that goes on here, and had it elsewhere */
     unsigned char token[FLYT_MANAGER_LINK_TOKEN_BYTES];
 };
 
@@ -671,7 +683,7 @@ _Static_assert(sizeof(struct flyt_manager_link_resume) == 64, "link layout");
 _Static_assert(offsetof(struct flyt_manager_link_resume, is_ahead) == 56, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_streams) == 296, "link layout");
 _Static_assert(offsetof(struct flyt_manager_link_move, streams) == 32, "link layout");
-_Static_assert(sizeof(struct flyt_manager_link_move) == 336, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_move) == 344, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_awaited) == 592, "link layout");
 _Static_assert(offsetof(struct flyt_manager_link_receive, awaited) == 304, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_receive) == 896, "link layout");

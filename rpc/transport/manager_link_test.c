@@ -120,6 +120,7 @@ static bool make_good(struct flyt_manager_link_message *message, uint32_t kind)
     case FLYT_MANAGER_LINK_GO_ON:
     case FLYT_MANAGER_LINK_LEAVE:
     case FLYT_MANAGER_LINK_LEFT:
+    case FLYT_MANAGER_LINK_LAST:
         message->stop.move_id = 1;
         return false;
     case FLYT_MANAGER_LINK_TAKE_BACK:
@@ -129,7 +130,7 @@ static bool make_good(struct flyt_manager_link_message *message, uint32_t kind)
         return true;
     case FLYT_MANAGER_LINK_MOVE_STATE:
         message->move_state.move_id = 1;
-        message->move_state.phase = FLYT_MANAGER_LINK_MOVE_OVER;
+        message->move_state.phase = FLYT_MANAGER_LINK_MOVE_DRAINED;
         return false;
     case FLYT_MANAGER_LINK_STOPPED:
         message->stopped.move_id = 1;
@@ -230,7 +231,7 @@ static void test_bad_messages_of_a_move(void **state)
     struct flyt_manager_link_message *sent = &ends->sent;
     static const uint32_t without_id[] = {FLYT_MANAGER_LINK_STOP, FLYT_MANAGER_LINK_GO_ON,     FLYT_MANAGER_LINK_LEAVE,
                                           FLYT_MANAGER_LINK_LEFT, FLYT_MANAGER_LINK_TAKE_BACK, FLYT_MANAGER_LINK_STATE,
-                                          FLYT_MANAGER_LINK_TRY};
+                                          FLYT_MANAGER_LINK_TRY,  FLYT_MANAGER_LINK_LAST};
     static const uint32_t with_slot[] = {FLYT_MANAGER_LINK_MIRROR, FLYT_MANAGER_LINK_MAKE, FLYT_MANAGER_LINK_UNMAKE};
     bool has_fd;
 
@@ -261,7 +262,7 @@ static void test_bad_messages_of_a_move(void **state)
     BAD(MIRROR, has_fd = false);
     BAD(MOVE_STATE, sent->move_state.move_id = 0);
     BAD(MOVE_STATE, sent->move_state.phase = 0);
-    BAD(MOVE_STATE, sent->move_state.phase = FLYT_MANAGER_LINK_MOVE_OVER + 1);
+    BAD(MOVE_STATE, sent->move_state.phase = FLYT_MANAGER_LINK_MOVE_DRAINED + 1);
     BAD(STOPPED, sent->stopped.move_id = 0);
     BAD(STOPPED, sent->stopped.outcome = -EIO);
     BAD(STOPPED, (sent->stopped.has_state = 0, has_fd = false));

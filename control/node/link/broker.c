@@ -9,19 +9,43 @@
 #include "control/node/model/allocation.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/base/shared_event.h"
 #include "rpc/base/ticket.h"
 
 /* ---- lists ---- */
 
-/* fd is taken over where this succeeds; -1: none. */
+/* fd is taken over; NULL: no memory. */
+static struct flyt_node_event_page *page_new(int fd)
+{
+    struct flyt_node_event_page *page = malloc(sizeof *page);
+
+    if (page)
+        *page = (struct flyt_node_event_page){.ref_count = 1, .fd = fd};
+    else
+        flyt_close(fd);
+    return page;
+}
+
+/* NULL is allowed. */
+static void page_unref(struct flyt_node_event_page *page)
+{
+    if (!page || --page->ref_count)
+        return;
+    flyt_close(page->fd);
+    free(page);
+}
+
+/* page: NULL, or one to which a reference is taken where this succeeds. */
 static int add(struct flyt_node_shared **list, unsigned *count, unsigned count_max,
-               const struct flyt_manager_link_shared *shared, bool is_event, int fd)
+               const struct flyt_manager_link_shared *shared, bool is_event, struct flyt_node_event_page *page)
 {
     struct flyt_node_shared *one = *count < count_max ? malloc(sizeof *one) : NULL;
 
     if (!one)
         return *count < count_max ? -ENOMEM : -ENOSPC;
-    *one = (struct flyt_node_shared){.next = *list, .shared = *shared, .is_event = is_event, .fd = fd};
+    *one = (struct flyt_node_shared){.next = *list, .shared = *shared, .is_event = is_event, .page = page};
+    if (page)
+        page->ref_count++;
     *list = one;
     ++*count;
     return 0;
@@ -33,7 +57,7 @@ static void take_out(struct flyt_node_shared **link, unsigned *count)
 
     *link = one->next;
     --*count;
-    flyt_close(one->fd);
+    page_unref(one->page);
     free(one);
 }
 
@@ -227,7 +251,18 @@ static int export(struct flyt_node_server *server, const struct flyt_manager_lin
         return -ENOENT;
     if (owner)
         return owner == server && known->shared.extent_id == shared->extent_id ? 0 : -EEXIST;
-    return add(&broker->exports, &broker->export_count, FLYT_NODE_SHARED_MAX, shared, false, -1);
+    return add(&broker->exports, &broker->export_count, FLYT_NODE_SHARED_MAX, shared, false, NULL);
+}
+
+/* What a server has of another session's event is kept as long as there is room: it is only for sessions that had the
+ * event, and for the time when its maker has destroyed it. */
+static void keep_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared,
+                       struct flyt_node_event_page *page)
+{
+    struct flyt_node_brokerage *broker = &server->broker;
+
+    if (add(&broker->event_imports, &broker->event_import_count, FLYT_NODE_SHARED_MAX, shared, true, page))
+        flyt_debug("session %016" PRIx64 ": what it has of another session's event is not kept", server->session_id);
 }
 
 /* The page of the first time is the event's: other sessions have it already. */
@@ -235,17 +270,22 @@ static void export_event(struct flyt_node_server *server, const struct flyt_mana
 {
     struct flyt_node_brokerage *broker = &server->broker;
     struct flyt_node_shared *known;
-    const struct flyt_node_server *owner = find_export(server->allocation, shared, true, &known);
+    struct flyt_node_event_page *page = page_new(fd);
+    const struct flyt_node_server *owner =
+        shared->is_restored ? NULL : find_export(server->allocation, shared, true, &known);
 
-    if (owner) {
-        answer(server, shared, owner == server ? 0 : -EEXIST, NULL, owner == server ? known->fd : -1);
-        flyt_close(fd);
-        return;
+    if (!page) {
+        answer(server, shared, -ENOMEM, NULL, -1);
+    } else if (owner) {
+        answer(server, shared, owner == server ? 0 : -EEXIST, NULL, owner == server ? known->page->fd : -1);
+    } else if (shared->is_restored) {
+        keep_event(server, shared, page);
+        answer(server, shared, 0, NULL, page->fd);
+    } else {
+        int status = add(&broker->events, &broker->event_count, FLYT_NODE_SHARED_EVENTS_MAX, shared, true, page);
+        answer(server, shared, status, NULL, status ? -1 : page->fd);
     }
-    int status = add(&broker->events, &broker->event_count, FLYT_NODE_SHARED_EVENTS_MAX, shared, true, fd);
-    answer(server, shared, status, NULL, status ? -1 : fd);
-    if (status)
-        flyt_close(fd);
+    page_unref(page);
 }
 
 static void end_token(struct flyt_node_shared **link, unsigned *count, const struct flyt_manager_link_shared *shared)
@@ -260,20 +300,121 @@ static void end_export(struct flyt_node_server *server, const struct flyt_manage
 {
     end_token(&server->broker.exports, &server->broker.export_count, shared);
     end_token(&server->broker.events, &server->broker.event_count, shared);
+    end_token(&server->broker.event_imports, &server->broker.event_import_count, shared);
 }
 
 /* ---- imports ---- */
 
-/* False: it cannot be told yet. */
-static bool try_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
+/* It has a server that goes on, or makes its objects again. */
+static bool is_served(const struct flyt_node_allocation *allocation, uint64_t session_id)
+{
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
+
+    while ((session = next_session(&walk)))
+        if (session->session_id == session_id && session->state == FLYT_NODE_SERVER_SERVING)
+            return true;
+    return false;
+}
+
+/* Whether it may still tell of what it exports: its client is on its way, or makes its objects again. That exports
+ * first, so that one which wants something has nothing more to tell. */
+static bool may_export(const struct flyt_node_server *session)
+{
+    switch (session->state) {
+    case FLYT_NODE_SERVER_AWAY:
+        return true;
+    case FLYT_NODE_SERVER_LEFT:
+        return !is_served(session->allocation, session->session_id);
+    case FLYT_NODE_SERVER_SERVING:
+        return session->use.is_coming == FLYT_MANAGER_LINK_IS_COMING && !session->broker.wanted;
+    default:
+        return false;
+    }
+}
+
+static bool is_any_awaited(const struct flyt_node_server *server)
+{
+    struct walk walk = walk_of(server->allocation);
+    const struct flyt_node_server *session;
+
+    while ((session = next_session(&walk)))
+        if (session->session_id != server->session_id && may_export(session))
+            return true;
+    return false;
+}
+
+/* What a session of the allocation has of another one's event; NULL: none has it. */
+static struct flyt_node_event_page *find_kept(const struct flyt_node_allocation *allocation,
+                                              const struct flyt_manager_link_shared *shared)
+{
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
+
+    while ((session = next_session(&walk)))
+        for (const struct flyt_node_shared *one = session->broker.event_imports; one; one = one->next)
+            if (is_token(&one->shared, shared)) {
+                one->page->ref_count++;
+                return one->page;
+            }
+    return NULL;
+}
+
+/* Never recorded: NULL where none can be made. */
+static struct flyt_node_event_page *make_page(void)
+{
+    struct flyt_shared_event *event;
+    int fd;
+
+    if (flyt_shared_event_new(&event))
+        return NULL;
+    int status = flyt_shared_event_descriptor(event, &fd);
+    flyt_shared_event_close(event);
+    return status ? NULL : page_new(fd);
+}
+
+/* A reference to the page that the session is to have; NULL: none. */
+static struct flyt_node_event_page *find_page(const struct flyt_node_server *server,
+                                              const struct flyt_manager_link_shared *question)
 {
     struct flyt_node_shared *known;
-    const struct flyt_node_server *owner = find_export(server->allocation, question, true, &known);
 
-    if (!owner && server->node->is_reattaching)
+    if (find_export(server->allocation, question, true, &known)) {
+        known->page->ref_count++;
+        return known->page;
+    }
+    return question->is_restored ? find_kept(server->allocation, question) : NULL;
+}
+
+/* False: it cannot be told yet. An event that its maker has destroyed is there for sessions that had it, and do where
+ * they go on: all its records are complete, so that a new page is as good. */
+static bool try_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
+{
+    struct flyt_node_event_page *page = find_page(server, question);
+
+    if (!page && (server->node->is_reattaching || (question->is_restored && is_any_awaited(server))))
         return false;
-    answer(server, question, owner ? 0 : -ENOENT, NULL, owner ? known->fd : -1);
+    if (!page && question->is_restored)
+        page = make_page();
+    if (page)
+        keep_event(server, question, page);
+    answer(server, question, page ? 0 : question->is_restored ? -ENOMEM : -ENOENT, NULL, page ? page->fd : -1);
+    page_unref(page);
     return true;
+}
+
+/* What it has here is not what it goes on with. */
+static bool has_left(const struct flyt_node_server *session)
+{
+    bool is_moved = session->role && session->role->ops->kind == FLYT_NODE_ROLE_MOVE;
+
+    return session->state == FLYT_NODE_SERVER_LEFT || (session->state == FLYT_NODE_SERVER_AWAY && is_moved);
+}
+
+/* Its session is written to an image, together with all that share with it by then: others wait for the end of that. */
+static bool is_being_written(const struct flyt_node_server *session)
+{
+    return session->role && session->role->ops->kind == FLYT_NODE_ROLE_SAVE;
 }
 
 /* False: it cannot be told yet. */
@@ -283,10 +424,13 @@ static bool try_memory(struct flyt_node_server *server, const struct flyt_manage
     struct flyt_node_shared *known;
     struct flyt_node_server *owner = find_export(server->allocation, question, false, &known);
     const struct flyt_node_extent *extent = owner ? extent_of(owner, known->shared.extent_id) : NULL;
+    bool is_there = extent && !has_left(owner) && owner->gpus[extent->slot] == server->gpus[extent->slot];
 
-    if (!extent && server->node->is_reattaching)
+    if ((!extent && server->node->is_reattaching) || (extent && is_being_written(owner) && !is_being_written(server)))
         return false;
-    if (!extent || owner->gpus[extent->slot] != server->gpus[extent->slot]) {
+    if (!is_there && (question->is_restored || (owner && has_left(owner))) && is_any_awaited(server))
+        return false;
+    if (!is_there) {
         answer(server, question, -ENOENT, NULL, -1);
         return true;
     }
@@ -294,7 +438,7 @@ static bool try_memory(struct flyt_node_server *server, const struct flyt_manage
     import.session_id = owner->session_id;
     import.bytes = extent->bytes;
     import.slot = extent->slot;
-    int status = add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, &import, false, -1);
+    int status = add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, &import, false, NULL);
     answer(server, question, status, status ? NULL : &import, status ? -1 : extent->fd);
     return true;
 }
@@ -304,25 +448,42 @@ static bool try_import(struct flyt_node_server *server, const struct flyt_manage
     return is_event ? try_event(server, question) : try_memory(server, question);
 }
 
-static void import(struct flyt_node_server *server, const struct flyt_manager_link_shared *question, bool is_event)
+/* Whether any was answered. */
+static bool retry(struct flyt_node_server *server)
 {
-    struct flyt_node_brokerage *broker = &server->broker;
+    const unsigned count = server->broker.wanted_count;
 
-    if (try_import(server, question, is_event))
-        return;
-    int status = add(&broker->wanted, &broker->wanted_count, FLYT_NODE_WANTED_MAX, question, is_event, -1);
-    if (status)
-        answer(server, question, status, NULL, -1);
-}
-
-static void retry(struct flyt_node_server *server)
-{
     for (struct flyt_node_shared **link = &server->broker.wanted; *link;) {
         if (try_import(server, &(*link)->shared, (*link)->is_event))
             take_out(link, &server->broker.wanted_count);
         else
             link = &(*link)->next;
     }
+    return server->broker.wanted_count < count;
+}
+
+void flyt_node_broker_look(const struct flyt_node_allocation *allocation)
+{
+    bool is_any;
+
+    do {
+        is_any = false;
+        for (struct flyt_node_server *server = allocation->node->servers; server; server = server->next)
+            is_any |= server->allocation == allocation && retry(server);
+    } while (is_any);
+}
+
+static void import(struct flyt_node_server *server, const struct flyt_manager_link_shared *question, bool is_event)
+{
+    struct flyt_node_brokerage *broker = &server->broker;
+
+    if (try_import(server, question, is_event))
+        return;
+    int status = add(&broker->wanted, &broker->wanted_count, FLYT_NODE_WANTED_MAX, question, is_event, NULL);
+    if (status)
+        answer(server, question, status, NULL, -1);
+    else
+        flyt_node_broker_look(server->allocation);
 }
 
 static void end_import(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared)
@@ -335,6 +496,41 @@ static void end_import(struct flyt_node_server *server, const struct flyt_manage
         return;
     take_out(link, &server->broker.import_count);
     settle(server->allocation);
+}
+
+/* ---- moving ---- */
+
+bool flyt_node_broker_shares(const struct flyt_node_server *session)
+{
+    const struct flyt_node_brokerage *broker = &session->broker;
+
+    return broker->exports || broker->imports || broker->events || broker->event_imports;
+}
+
+static bool is_exported(const struct flyt_node_allocation *allocation, const struct flyt_manager_link_shared *import)
+{
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
+
+    while ((session = next_session(&walk)))
+        for (const struct flyt_node_shared *one = session->session_id == import->session_id ? session->broker.exports
+                                                                                            : NULL;
+             one; one = one->next)
+            if (!memcmp(one->shared.token, import->token, sizeof import->token)) /* neither is a stranger's */
+                return true;
+    return false;
+}
+
+const struct flyt_node_server *flyt_node_broker_find_stray(const struct flyt_node_allocation *allocation)
+{
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
+
+    while ((session = next_session(&walk)))
+        for (const struct flyt_node_shared *one = session->broker.imports; one; one = one->next)
+            if (!is_exported(allocation, &one->shared))
+                return session;
+    return NULL;
 }
 
 /* ---- what happens ---- */
@@ -352,9 +548,11 @@ void flyt_node_broker_on_message(struct flyt_node_server *server, const struct f
     switch (message->kind) {
     case FLYT_MANAGER_LINK_EXPORT:
         answer(server, shared, export(server, shared), NULL, -1);
+        flyt_node_broker_look(server->allocation);
         break;
     case FLYT_MANAGER_LINK_EVENT_EXPORT:
         export_event(server, shared, fd);
+        flyt_node_broker_look(server->allocation);
         break;
     case FLYT_MANAGER_LINK_EVENT_IMPORT:
         import(server, shared, true);
@@ -366,7 +564,7 @@ void flyt_node_broker_on_message(struct flyt_node_server *server, const struct f
         import(server, shared, false);
         break;
     case FLYT_MANAGER_LINK_IMPORT_HELD:
-        if (add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, shared, false, -1))
+        if (add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, shared, false, NULL))
             flyt_warn("session %016" PRIx64 ": what it has of another session's memory is not known here",
                       server->session_id);
         break;
@@ -391,6 +589,7 @@ void flyt_node_broker_exit(struct flyt_node_server *server)
     bool has_imports = server->broker.imports != NULL;
 
     empty(&server->broker.imports, &server->broker.import_count);
+    empty(&server->broker.event_imports, &server->broker.event_import_count);
     empty(&server->broker.wanted, &server->broker.wanted_count);
     if (has_imports && server->allocation)
         settle(server->allocation);
@@ -410,6 +609,7 @@ void flyt_node_broker_move(struct flyt_node_server *from, struct flyt_node_serve
     to->broker.event_count = from->broker.event_count;
     from->broker.exports = from->broker.events = NULL;
     from->broker.export_count = from->broker.event_count = 0;
+    flyt_node_broker_look(to->allocation);
 }
 
 void flyt_node_broker_free(struct flyt_node_server *server)
@@ -419,6 +619,7 @@ void flyt_node_broker_free(struct flyt_node_server *server)
     empty(&broker->exports, &broker->export_count);
     empty(&broker->events, &broker->event_count);
     empty(&broker->imports, &broker->import_count);
+    empty(&broker->event_imports, &broker->event_import_count);
     empty(&broker->wanted, &broker->wanted_count);
 }
 

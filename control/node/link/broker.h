@@ -18,6 +18,10 @@
  * An event is shared by its page, of which the node manager has a descriptor as long as its session has it: whoever
  * shows the token gets the page, and who has it by then keeps it. Nothing is charged.
  *
+ * Where a VM's sessions go on at other servers, here or coming from another node, each makes again what it has: exports
+ * first. What one wants again of another that has not come so far waits for that one: until it has exported it, or
+ * nobody is left who might.
+ *
  * The loop's thread.
  */
 #ifndef FLYT_NODE_BROKER_H
@@ -48,6 +52,14 @@ void flyt_node_broker_extent_gone(struct flyt_node_server *server, uint64_t exte
 void flyt_node_broker_exit(struct flyt_node_server *server);
 /* The session of a server has ended, and all its extents are let go of; its entries in the ledgers are still there. */
 void flyt_node_broker_end(struct flyt_node_server *session);
+/* What the allocation's sessions want may be there now, or may not be waited for any more: one has said how far it is,
+ * or has ended. */
+void flyt_node_broker_look(const struct flyt_node_allocation *allocation);
+/* Whether it has shared something, or has something of another's. */
+bool flyt_node_broker_shares(const struct flyt_node_server *session);
+/* One of the allocation's that has memory which is not its own, and which its token does not name any more: it was
+ * freed, or its session has ended. That cannot be had again elsewhere. NULL: none has. */
+const struct flyt_node_server *flyt_node_broker_find_stray(const struct flyt_node_allocation *allocation);
 /* The session goes on at another server, which has its extents. */
 void flyt_node_broker_move(struct flyt_node_server *from, struct flyt_node_server *to);
 /* Nothing of it is known any more: the server is forgotten. No charge changes. */

@@ -212,6 +212,73 @@ static void test_an_event_is_its_first_page(void **state)
     test_node_leave(test, &test_one, &other, 1);
 }
 
+/* Its server ends, and its session waits for its client. */
+static void lose_server(struct test_node *test, struct test_program *program)
+{
+    say(test, program, "replaceable 1", 0);
+    test_program_say(test, program, "die", "gone");
+    close(program->fd);
+    program->fd = -1;
+    test_node_until(test, test_node_is_away, program, "the session waits for its client");
+}
+
+static bool one_is_waiting(struct test_node *test, void *program)
+{
+    return test_node_server(test, program)->broker.wanted_count == 1;
+}
+
+/* Sessions go on elsewhere, in any order: what one had of another's it has again when that one has exported it. */
+static void test_what_is_wanted_again_is_waited_for(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    struct test_program one = enter_with_memory(test, &test_one), other = test_node_enter(test, &test_one);
+    say(test, &other, "import_again 9", -ENOENT); /* nobody is on his way */
+    lose_server(test, &one);
+    say(test, &other, "import 9", -ENOENT);
+    test_program_say(test, &other, "import_again 5", "0 8388608 4711"); /* what is known is there */
+    tell(&other, "import_again 9\n");
+    test_node_until(test, one_is_waiting, &other, "the question waits");
+    assert_int_equal(test_node_try_to_come(test, &test_one, &one), FLYT_HANDSHAKE_OK);
+    test_node_until(test, one_is_waiting, &other, "it waits still");
+    say(test, &one, "export 9 1", 0);
+    assert_string_equal(test_program_ask(test, &other, NULL), "0 8388608 4711");
+    /* One that ends has nothing more to tell. */
+    tell(&other, "import_again 10\n");
+    test_node_until(test, one_is_waiting, &other, "the question waits");
+    test_program_say(test, &one, "die", "gone");
+    test_node_until_ended(test, &one);
+    close(one.fd);
+    assert_string_equal(test_program_ask(test, &other, NULL), number(-ENOENT));
+    test_node_leave(test, &test_one, &other, 1);
+}
+
+/* Of an event that its maker has destroyed, those who had it have one page, also where it has to be a new one. */
+static void test_a_destroyed_event_is_there_for_who_had_it(void **state)
+{
+    struct test_node *test = *state;
+    char page[64];
+
+    test_node_grant(test, &test_one);
+    struct test_program one = test_node_enter(test, &test_one), other = test_node_enter(test, &test_one),
+                        third = test_node_enter(test, &test_one);
+    test_program_say(test, &one, "export_event 8 21", "0 0 21");
+    test_program_say(test, &other, "import_event 8", "0 0 21");
+    say(test, &one, "unexport 8", 0);
+    test_program_say(test, &one, "export_event 9 22", "0 0 22"); /* by then the node manager has heard of it */
+    say(test, &third, "import_event 8", -ENOENT);
+    test_program_say(test, &third, "import_event_again 8", "0 0 21");
+    say(test, &other, "unexport 8", 0);
+    say(test, &third, "unexport 8", 0);
+    snprintf(page, sizeof page, "%s", test_program_ask(test, &third, "import_event_again 8"));
+    assert_string_not_equal(page, number(-ENOENT));
+    assert_string_not_equal(page, "0 0 21");
+    test_program_say(test, &other, "import_event_again 8", page);
+    say(test, &one, "import_event 8", -ENOENT);
+    test_node_leave(test, &test_one, (struct test_program[]){one, other, third}, 3);
+}
+
 static bool all_are_waiting(struct test_node *test, void *program)
 {
     return test_node_server(test, program)->broker.wanted_count == 3;
@@ -256,6 +323,7 @@ int main(void)
         TEST_NODE(test_what_its_owner_frees_is_the_vms),     TEST_NODE(test_what_its_owner_dies_with_is_the_vms),
         TEST_NODE(test_a_server_dies_before_its_answer),     TEST_NODE(test_a_server_has_so_many),
         TEST_NODE(test_an_event_is_its_first_page),          TEST_NODE(test_the_node_manager_is_started_anew),
+        TEST_NODE(test_what_is_wanted_again_is_waited_for),  TEST_NODE(test_a_destroyed_event_is_there_for_who_had_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

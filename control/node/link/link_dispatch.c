@@ -145,6 +145,8 @@ static void on_use(struct flyt_node_server *server, const struct flyt_manager_li
     if (server->role && server->role->ops->on_use)
         server->role->ops->on_use(server);
     server->node->session_ops->on_use(server);
+    if (server->allocation)
+        flyt_node_broker_look(server->allocation);
 }
 
 /* fd: of a kind that has one; taken over. */

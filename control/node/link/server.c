@@ -522,6 +522,15 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
         snprintf(text, bytes, "its server process ended with status %d", info.si_status);
 }
 
+static void leave(struct flyt_node_server *server)
+{
+    struct flyt_node_allocation *allocation = server->allocation;
+
+    server->allocation = NULL;
+    flyt_node_broker_look(allocation);
+    flyt_node_allocation_leave(allocation);
+}
+
 void flyt_node_server_end_session(struct flyt_node_server *server, const char *how)
 {
     struct flyt_node_allocation *allocation = server->allocation;
@@ -541,8 +550,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
     if (fate == FLYT_NODE_SESSION_ELSEWHERE) {
         flyt_info("session %s: what was here of it has ended, vm=%s program=%s", id, allocation->now.vm_ip,
                   server->ticket.program);
-        server->allocation = NULL;
-        flyt_node_allocation_leave(allocation);
+        leave(server);
         return;
     }
     flyt_info("session %s: ended, vm=%s program=%s calls=%" PRIu64 " gpu_time_us=%" PRIu64 " duration_ms=%" PRIu64
@@ -556,8 +564,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
         flyt_node_tombstones_add(node, server, reason);
     flyt_node_tell(node, is_kept ? "session.checkpointed" : "session.ended", id, "program %s of VM %s%s%s",
                    server->ticket.program, allocation->now.vm_ip, *reason ? ": " : "", reason);
-    server->allocation = NULL;
-    flyt_node_allocation_leave(allocation);
+    leave(server);
 }
 
 int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, void *user)

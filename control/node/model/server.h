@@ -35,20 +35,27 @@ struct flyt_node_extents {
     bool has_missed;  /* there is memory that could not be held */
 };
 
+/* Of an event that sessions share. */
+struct flyt_node_event_page {
+    unsigned ref_count;
+    int fd;
+};
+
 struct flyt_node_shared {
     struct flyt_node_shared *next;
     struct flyt_manager_link_shared shared;
     bool is_event;
-    int fd; /* of an event that is exported: its page; else -1 */
+    struct flyt_node_event_page *page; /* of an event that is exported or imported; else NULL */
 };
 
 /* Of a server. */
 struct flyt_node_brokerage {
-    struct flyt_node_shared *exports; /* of its session; also while that has no server */
-    struct flyt_node_shared *imports; /* what its process has of other sessions' */
-    struct flyt_node_shared *events;  /* exported, as `exports` */
-    struct flyt_node_shared *wanted;  /* IMPORT and EVENT_IMPORT that are not answered */
-    unsigned export_count, import_count, event_count, wanted_count;
+    struct flyt_node_shared *exports;       /* of its session; also while that has no server */
+    struct flyt_node_shared *imports;       /* what its process has of other sessions' */
+    struct flyt_node_shared *events;        /* exported, as `exports` */
+    struct flyt_node_shared *event_imports; /* as `imports` */
+    struct flyt_node_shared *wanted;        /* IMPORT and EVENT_IMPORT that are not answered */
+    unsigned export_count, import_count, event_count, event_import_count, wanted_count;
 };
 
 /* Of a server, for each slot: what its entry said when that could not be; looks 0: it could. */

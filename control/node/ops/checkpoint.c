@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/node/link/broker.h"
 #include "control/node/link/server.h"
 #include "control/node/model/allocation.h"
 #include "control/node/model/writer.h"
@@ -13,6 +14,7 @@
 #include "control/node/ops/disk.h"
 #include "control/node/ops/image_open.h"
 #include "control/node/ops/image_publish.h"
+#include "control/node/ops/migration_switch.h"
 #include "control/node/ops/operation.h"
 #include "control/node/ops/ops.h"
 #include "control/node/ops/restore_check.h"
@@ -336,6 +338,53 @@ static void stop_all(struct flyt_node_checkpoint *checkpoint)
             flyt_node_session_save_stop(session_save);
 }
 
+/* A session that shares memory or events with the programs that are written, and is not written: it would write what is
+ * copied. NULL: there is none. */
+static const struct flyt_node_server *find_left_out(const struct flyt_node_server *list,
+                                                    const struct flyt_node_checkpoint *checkpoint)
+{
+    for (; list; list = list->next)
+        if (list->allocation == checkpoint->op.allocation && list->state != FLYT_NODE_SERVER_ENDING &&
+            !(list->role && list->role->ops->kind == FLYT_NODE_ROLE_SAVE) && flyt_node_broker_shares(list))
+            return list;
+    return NULL;
+}
+
+static int check_sharers(const struct flyt_node_checkpoint *checkpoint, struct flyt_error *err)
+{
+    const struct flyt_node_server *left_out = find_left_out(checkpoint->op.node->servers, checkpoint);
+
+    if (!left_out)
+        left_out = find_left_out(checkpoint->op.node->away, checkpoint);
+    if (left_out)
+        return flyt_error_set(err, -EBUSY, "program %s shares memory or events with others, and has begun meanwhile",
+                              left_out->ticket.program);
+    return flyt_node_switch_check_shared(checkpoint->op.allocation, err);
+}
+
+/* As in a migration: what one session's last work writes may be memory of another one's. */
+static void copy_last(struct flyt_node_checkpoint *checkpoint)
+{
+    struct flyt_error err = {0};
+    bool is_checked = false;
+
+    for (const struct flyt_node_session_save *session_save = checkpoint->session_saves; session_save;
+         session_save = session_save->next)
+        if (!flyt_node_session_save_is_drained(session_save))
+            return;
+    for (struct flyt_node_session_save *session_save = checkpoint->session_saves; session_save;
+         session_save = session_save->next) {
+        if (!flyt_node_session_save_waits_for_last(session_save))
+            continue;
+        if (!is_checked && check_sharers(checkpoint, &err)) {
+            flyt_node_session_save_fail(session_save, err.code, err.text);
+            return;
+        }
+        is_checked = true;
+        flyt_node_session_save_last(session_save);
+    }
+}
+
 static bool is_any_stopped(const struct flyt_node_checkpoint *checkpoint)
 {
     for (const struct flyt_node_session_save *session_save = checkpoint->session_saves; session_save;
@@ -393,6 +442,8 @@ static void advance(struct flyt_node_checkpoint *checkpoint)
     if (checkpoint->op.phase == FLYT_SAVING_COPYING && are_all_ready(checkpoint) &&
         are_restore_checks_ready(checkpoint) && checkpoint->op.status == FLYT_STATUS_OK)
         stop_all(checkpoint);
+    if (checkpoint->op.phase == FLYT_SAVING_STOPPING && checkpoint->op.status == FLYT_STATUS_OK)
+        copy_last(checkpoint);
     bool is_written =
         checkpoint->op.phase == FLYT_SAVING_STOPPING && are_all(checkpoint, FLYT_NODE_SESSION_SAVE_STOPPED);
     bool goes_on = checkpoint->is_settling && checkpoint->leaves_running;
@@ -450,7 +501,10 @@ static flyt_status check(const struct flyt_node_allocation *allocation, const fl
         flyt_error_set(err, -EINVAL, "a checkpoint needs an id, and a folder by its whole path");
         return FLYT_STATUS_INVALID;
     }
-    return flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_CHECKPOINT, err);
+    flyt_status status = flyt_node_operation_check(allocation, FLYT_NODE_OPERATION_CHECKPOINT, err);
+    if (status == FLYT_STATUS_OK && !args->session_id && flyt_node_switch_check_shared(allocation, err))
+        status = FLYT_STATUS_NOT_SUPPORTED;
+    return status;
 }
 
 static bool is_meant(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
@@ -548,6 +602,7 @@ flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkp
     checkpoint->op.timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_CHECKPOINT_TIMEOUT_S;
     checkpoint->leaves_running = args->leave_running;
     checkpoint->is_full = args->full;
+    checkpoint->is_of_all = !args->session_id;
     checkpoint->packing = args->packing;
     checkpoint->stop_ms = args->stop_ms ? args->stop_ms : FLYT_NODE_CHECKPOINT_STOP_MS;
     snprintf(checkpoint->folder, sizeof checkpoint->folder, "%s", args->folder);

@@ -54,6 +54,7 @@ struct flyt_node_checkpoint {
     char folder[FLYT_NAME_BYTES_MAX + 1];
     struct flyt_tally *left; /* threads that are left in the folder's disk (disk.h); NULL: it has ended */
     bool leaves_running;
+    bool is_of_all;                          /* of all sessions that the allocation has when it begins */
     bool is_full;                            /* no image builds on an earlier one */
     struct flyt_node_image_open *image_open; /* until files are open (image_open.h) */
     bool has_opened;

@@ -505,12 +505,35 @@ static void commit(struct flyt_node_migration *migration)
         migration->writing = FLYT_NODE_MIGRATION_COMMITTING;
 }
 
+/* What one session writes with its last work may be memory of another one's, which is copied then. */
+static void copy_last(struct flyt_node_migration *migration)
+{
+    struct flyt_error err = {0};
+    bool is_any_waiting = false;
+
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next) {
+        if (!flyt_node_move_is_drained(move))
+            return;
+        is_any_waiting |= flyt_node_move_waits_for_last(move);
+    }
+    if (!is_any_waiting)
+        return;
+    if (flyt_node_switch_check_shared(migration->op.allocation, &err)) {
+        flyt_node_operation_fail(&migration->op, FLYT_STATUS_NOT_SUPPORTED, "%s", err.text);
+        return;
+    }
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        flyt_node_move_last(move);
+}
+
 static void look_at_phase(struct flyt_node_migration *migration)
 {
     if (migration->op.phase == FLYT_MIGRATION_PREPARING && is_any_at(migration, FLYT_NODE_MOVE_COPYING))
         flyt_node_operation_set_phase(&migration->op, FLYT_MIGRATION_COPYING);
     if (migration->op.phase <= FLYT_MIGRATION_COPYING && are_all_ready(migration) && is_written_ahead(migration))
         stop_all(migration);
+    if (migration->op.phase == FLYT_MIGRATION_STOPPING)
+        copy_last(migration);
     if (migration->op.phase != FLYT_MIGRATION_STOPPING || !are_all(migration, FLYT_NODE_MOVE_LOADED))
         return;
     if (migration->sending)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "control/base/size.h"
+#include "control/node/link/broker.h"
 #include "control/node/link/groups.h"
 #include "control/node/link/server.h"
 #include "control/node/link/share.h"
@@ -75,6 +76,17 @@ static flyt_status check_wanted(const struct flyt_node_allocation *allocation, c
     return FLYT_STATUS_OK;
 }
 
+int flyt_node_switch_check_shared(const struct flyt_node_allocation *allocation, struct flyt_error *err)
+{
+    const struct flyt_node_server *stray = flyt_node_broker_find_stray(allocation);
+
+    return stray ? flyt_error_set(err, -ENOTSUP,
+                                  "program %s of VM %.255s cannot be moved: it has memory of another process's, which "
+                                  "that one has freed or was ended with",
+                                  stray->ticket.program, allocation->now.vm_ip)
+                 : 0;
+}
+
 /* All of its programs must be such as can be moved, as far as that is known. */
 static flyt_status check_sessions(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                   unsigned *ret_count, struct flyt_error *err)
@@ -100,7 +112,7 @@ static flyt_status check_sessions(const struct flyt_node *node, const struct fly
             return FLYT_STATUS_NOT_SUPPORTED;
         }
     }
-    return FLYT_STATUS_OK;
+    return flyt_node_switch_check_shared(allocation, err) ? FLYT_STATUS_NOT_SUPPORTED : FLYT_STATUS_OK;
 }
 
 flyt_status flyt_node_switch_check_programs(const struct flyt_node *node, const struct flyt_node_allocation *allocation,

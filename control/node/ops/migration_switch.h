@@ -15,6 +15,9 @@ flyt_status flyt_node_switch_check(struct flyt_node *node, const flyt_order_migr
  * be moved, as far as that is known; how many there are. */
 flyt_status flyt_node_switch_check_programs(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                             unsigned *ret_count, struct flyt_error *err);
+/* 0, or -ENOTSUP and *err: one of the allocation's programs has memory of another one's that is not there any more for
+ * who goes on elsewhere. */
+int flyt_node_switch_check_shared(const struct flyt_node_allocation *allocation, struct flyt_error *err);
 /* A session of the allocation that is in no move, and would be left behind; NULL: none is. */
 const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration);
 /*

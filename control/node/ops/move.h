@@ -160,6 +160,11 @@ void flyt_node_move_advance(struct flyt_node_move *move);
 /* Whether STOP may be sent: copied, but for what changes. */
 bool flyt_node_move_is_ready(const struct flyt_node_move *move);
 void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us);
+/* Whether what its program had begun has ended. Sessions that share memory or events wait then until it has for all of
+ * the VM; `last` has them go on. */
+bool flyt_node_move_is_drained(const struct flyt_node_move *move);
+bool flyt_node_move_waits_for_last(const struct flyt_node_move *move);
+void flyt_node_move_last(struct flyt_node_move *move);
 void flyt_node_move_leave(struct flyt_node_move *move);
 /* That the session goes on at its target may have been said, and not been read: to be called before a target in GIVEN
  * is ended, and before it is decided on which side the others go on. The move may be over then. */

@@ -29,7 +29,8 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
                                                     .kind = move->kind,
                                                     .rounds_max = bounds->rounds_max,
                                                     .rest_bytes = bounds->rest_bytes,
-                                                    .is_far = move->migration->sending != NULL};
+                                                    .is_far = move->migration->sending != NULL,
+                                                    .with_sharers = 1};
     if (streams)
         message->move.streams = *streams;
     if (streams && move->migration->sending)
@@ -50,6 +51,16 @@ void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us)
     struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_STOP);
     message->stop.move_id = move->move_id;
     message->stop.timeout_us = timeout_us;
+    flyt_node_move_send(move, move->source, message, -1);
+}
+
+void flyt_node_move_last(struct flyt_node_move *move)
+{
+    if (!flyt_node_move_waits_for_last(move) || flyt_node_move_is_made_to_fail(move, "node.migrate.last"))
+        return;
+    move->state.phase = FLYT_MANAGER_LINK_MOVE_LAST; /* one that has to drain once more says DRAINED again */
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LAST);
+    message->stop.move_id = move->move_id;
     flyt_node_move_send(move, move->source, message, -1);
 }
 

@@ -90,3 +90,16 @@ bool flyt_node_move_is_by_host(const struct flyt_node_move *move)
 {
     return move->kind == FLYT_MANAGER_LINK_MOVE_SEND && !move->migration->sending;
 }
+
+bool flyt_node_move_waits_for_last(const struct flyt_node_move *move)
+{
+    return move->stage == FLYT_NODE_MOVE_STOPPING && move->state.phase == FLYT_MANAGER_LINK_MOVE_DRAINED &&
+           !move->outcome;
+}
+
+bool flyt_node_move_is_drained(const struct flyt_node_move *move)
+{
+    return move->stage > FLYT_NODE_MOVE_STOPPING ||
+           (move->stage == FLYT_NODE_MOVE_STOPPING && move->state.phase >= FLYT_MANAGER_LINK_MOVE_LAST &&
+            move->state.phase != FLYT_MANAGER_LINK_MOVE_OVER);
+}

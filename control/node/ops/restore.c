@@ -187,7 +187,25 @@ static void on_loaded(struct flyt_node_session_load *session_load, const struct 
         return;
     }
     flyt_close_aside(&restoring->fd, 1, restoring->restore->left);
-    flyt_node_session_load_expect(session_load);
+}
+
+/* Whether all of its VM's sessions are loaded, of those that can be. */
+static bool is_vm_loaded(const struct flyt_node_restore *restore, uint64_t allocation_id)
+{
+    for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
+        if (restoring->session_load.its.allocation_id == allocation_id &&
+            restoring->session_load.stage < FLYT_NODE_SESSION_LOAD_LOADED)
+            return false;
+    return true;
+}
+
+/* Together: what one has of another's memory it has again when that one has come (link/broker.h). */
+static void expect_loaded(struct flyt_node_restore *restore)
+{
+    for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
+        if (restoring->session_load.stage == FLYT_NODE_SESSION_LOAD_LOADED &&
+            is_vm_loaded(restore, restoring->session_load.its.allocation_id))
+            flyt_node_session_load_expect(&restoring->session_load);
 }
 
 /* Nothing of it is left but what is told of it. */
@@ -412,6 +430,7 @@ static void step(struct flyt_node_operation *operation)
         look_at_reading(restore);
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
         flyt_node_session_load_advance(&restoring->session_load, restore->op.timeout_s * 1000ull);
+    expect_loaded(restore);
     if (restore->op.phase == FLYT_SAVING_COPYING && !is_any_before(restore, FLYT_NODE_SESSION_LOAD_WAITING))
         flyt_node_operation_set_phase(&restore->op, FLYT_SAVING_SWITCHING);
     if (restore->op.phase != FLYT_SAVING_PREPARING && are_all_done(restore))

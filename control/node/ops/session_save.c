@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "control/node/host/machine.h"
+#include "control/node/link/broker.h"
 #include "control/node/link/server.h"
 #include "control/node/ops/checkpoint.h"
 #include "rpc/base/clock.h"
@@ -84,7 +85,8 @@ static void ask(struct flyt_node_session_save *session_save)
                                                    .rounds_max = FLYT_NODE_CHECKPOINT_ROUNDS,
                                                    .rest_bytes = (uint64_t)FLYT_NODE_CHECKPOINT_REST_MIB << 20,
                                                    .packing = checkpoint->packing,
-                                                   .has_parent = session_save->earlier_fd >= 0};
+                                                   .has_parent = session_save->earlier_fd >= 0,
+                                                   .with_sharers = checkpoint->is_of_all};
     const int fds[] = {session_save->write_fd, session_save->earlier_fd};
     session_save->write_fd = session_save->earlier_fd = -1;
     send_all_to(session_save, FLYT_MANAGER_LINK_MOVE, fds, 1 + message.move.has_parent);
@@ -101,8 +103,11 @@ void flyt_node_session_save_let_go_of_file(struct flyt_node_session_save *sessio
 static void leave_server(struct flyt_node_session_save *session_save)
 {
     flyt_node_restore_check_end(&session_save->restore_check);
-    if (session_save->server)
+    if (session_save->server) {
         session_save->server->role = NULL;
+        if (session_save->server->allocation)
+            flyt_node_broker_look(session_save->server->allocation);
+    }
     session_save->server = NULL;
 }
 
@@ -299,6 +304,25 @@ void flyt_node_session_save_stop(struct flyt_node_session_save *session_save)
     set_stage(session_save, FLYT_NODE_SESSION_SAVE_STOPPING);
     session_save->stop_ns = flyt_clock_ns();
     send_stop(session_save, FLYT_MANAGER_LINK_STOP, (uint64_t)session_save->checkpoint->stop_ms * 1000);
+}
+
+bool flyt_node_session_save_is_drained(const struct flyt_node_session_save *session_save)
+{
+    return session_save->stage > FLYT_NODE_SESSION_SAVE_STOPPING ||
+           (session_save->stage == FLYT_NODE_SESSION_SAVE_STOPPING &&
+            session_save->state.phase >= FLYT_MANAGER_LINK_MOVE_LAST);
+}
+
+bool flyt_node_session_save_waits_for_last(const struct flyt_node_session_save *session_save)
+{
+    return session_save->stage == FLYT_NODE_SESSION_SAVE_STOPPING &&
+           session_save->state.phase == FLYT_MANAGER_LINK_MOVE_DRAINED;
+}
+
+void flyt_node_session_save_last(struct flyt_node_session_save *session_save)
+{
+    session_save->state.phase = FLYT_MANAGER_LINK_MOVE_LAST; /* one that has to drain once more says DRAINED again */
+    send_stop(session_save, FLYT_MANAGER_LINK_LAST, 0);
 }
 
 void flyt_node_session_save_leave(struct flyt_node_session_save *session_save)

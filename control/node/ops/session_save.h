@@ -64,6 +64,11 @@ void flyt_node_session_save_advance(struct flyt_node_session_save *session_save)
 void flyt_node_session_save_fail(struct flyt_node_session_save *session_save, int outcome, const char *sentence);
 /* WRITING: its program is to stop. */
 void flyt_node_session_save_stop(struct flyt_node_session_save *session_save);
+/* STOPPING: whether all that the program has begun is done; whether its server waits for LAST then, for it shares with
+ * others; LAST. */
+bool flyt_node_session_save_is_drained(const struct flyt_node_session_save *session_save);
+bool flyt_node_session_save_waits_for_last(const struct flyt_node_session_save *session_save);
+void flyt_node_session_save_last(struct flyt_node_session_save *session_save);
 /* Its program goes on as if nothing had been; OVER. What it has written stays where all of it is there. */
 void flyt_node_session_save_go_on(struct flyt_node_session_save *session_save);
 /* STOPPED: the session is in its image, its program is told to leave. */

@@ -50,7 +50,9 @@ bool fake_broker_obey(struct fake *fake, const char *word, uint64_t token, uint6
                  {"unimport", FLYT_MANAGER_LINK_IMPORT_GONE},
                  {"imported", FLYT_MANAGER_LINK_IMPORT_HELD},
                  {"export_event", FLYT_MANAGER_LINK_EVENT_EXPORT},
-                 {"import_event", FLYT_MANAGER_LINK_EVENT_IMPORT}};
+                 {"import_event", FLYT_MANAGER_LINK_EVENT_IMPORT},
+                 {"import_again", FLYT_MANAGER_LINK_IMPORT},
+                 {"import_event_again", FLYT_MANAGER_LINK_EVENT_IMPORT}};
     struct flyt_manager_link_shared shared = {.number = fake->sequence, .extent_id = number};
     uint32_t kind = 0;
 
@@ -58,6 +60,7 @@ bool fake_broker_obey(struct fake *fake, const char *word, uint64_t token, uint6
         kind = strcmp(verbs[i].word, word) ? 0 : verbs[i].kind;
     if (!kind)
         return false;
+    shared.is_restored = strstr(word, "_again") != NULL;
     memset(shared.token, 0x5a, sizeof shared.token);
     memcpy(shared.token + 9, &token, sizeof token);
     bool is_of_import = kind == FLYT_MANAGER_LINK_IMPORT_GONE || kind == FLYT_MANAGER_LINK_IMPORT_HELD;

@@ -631,13 +631,14 @@ static int make_imported(struct flyt_restore *restore, const struct physical *on
                                  (unsigned long long)one->bytes);
 }
 
-static int make_physical(struct flyt_restore *restore)
+static int make_physical(struct flyt_restore *restore, bool is_imported)
 {
     const struct physical *one;
     uint32_t slot = 0;
     int status = 0;
     while (!status && (one = flyt_table_next_at(&physical_table, restore->sequence, &slot)))
-        status = one->import ? make_imported(restore, one) : make_own(restore, one);
+        if ((one->import != NULL) == is_imported)
+            status = is_imported ? make_imported(restore, one) : make_own(restore, one);
     return status;
 }
 
@@ -675,9 +676,14 @@ static const struct mapping *allow_again(struct flyt_restore *restore, const str
     return next;
 }
 
+int flyt_virtual_restore_own(struct flyt_restore *restore)
+{
+    return make_physical(restore, false);
+}
+
 int flyt_virtual_restore(struct flyt_restore *restore)
 {
-    int status = make_physical(restore);
+    int status = make_physical(restore, true);
     pthread_mutex_lock(&books.mutex);
     for (const struct mapping *one = books.mappings; one && !status; one = one->next)
         if (one->state != MAPPING_ASKED)

@@ -63,8 +63,10 @@ unsigned flyt_virtual_handle_types(CUdeviceptr address);
 CUresult flyt_virtual_adopt(struct flyt_import *import, uint64_t import_id, int device, uint64_t bytes,
                             void (*ended)(struct flyt_import *import), CUmemGenericAllocationHandle *ret_handle);
 
-/* Makes physical memory and mappings again (records/restore.h), behind the allocations. */
+/* Makes physical memory again (records/restore.h), behind the allocations: the program's own, which others may import;
+ * and behind what this one imports, that which is imported, and mappings. */
 struct flyt_restore;
+int flyt_virtual_restore_own(struct flyt_restore *restore);
 int flyt_virtual_restore(struct flyt_restore *restore);
 
 #endif

@@ -147,16 +147,20 @@ static int import_again(struct flyt_restore *restore, const struct flyt_event *e
     return flyt_restore_answered(restore, sent, res.result, "an event of another process");
 }
 
-int flyt_ipc_event_restore(struct flyt_restore *restore)
+static int restore_all(struct flyt_restore *restore, int sharing,
+                       int (*restore_one)(struct flyt_restore *, const struct flyt_event *))
 {
     const struct flyt_event *event;
     uint32_t slot = 0;
     int status = 0;
-    while (!status && (event = flyt_event_next_at(restore->sequence, &slot))) {
-        if (atomic_load(&event->sharing) == FLYT_EVENT_EXPORTED)
-            status = export_again(restore, event);
-        else if (atomic_load(&event->sharing) == FLYT_EVENT_IMPORTED)
-            status = import_again(restore, event);
-    }
+    while (!status && (event = flyt_event_next_at(restore->sequence, &slot)))
+        if ((int)atomic_load(&event->sharing) == sharing)
+            status = restore_one(restore, event);
     return status;
+}
+
+int flyt_ipc_event_restore(struct flyt_restore *restore)
+{
+    int status = restore_all(restore, FLYT_EVENT_EXPORTED, export_again);
+    return status ? status : restore_all(restore, FLYT_EVENT_IMPORTED, import_again);
 }

@@ -54,6 +54,7 @@ static void end_export(struct export *one)
     flyt_ipc_export_end_args args = {.thread = flyt_thread_number(), .export_id = one->record.minted_id};
     if (!flyt_table_take(&export_table, one->record.minted_id))
         return;
+    one->record.destroyed = 1; /* where the server has none */
     if (!one->is_lost)
         flyt_send_ipc_export_end(flyt_client.channel, &args, &one->record.destroyed);
     flyt_table_free(&export_table, &one->record);
@@ -182,8 +183,10 @@ CUresult flyt_ipc_import_end(uint64_t import_id, bool is_on_server)
         result = flyt_client_reply(status, res.result, "ipc_import_end");
     }
     struct flyt_import *gone = flyt_table_take(&import_table, import_id);
-    if (gone)
+    if (gone) {
+        gone->record.destroyed = 1; /* no server that comes has it again */
         flyt_table_free(&import_table, &gone->record);
+    }
     flyt_answer_end();
     return result;
 }

@@ -44,7 +44,8 @@ CUresult flyt_ipc_import_end(uint64_t import_id, bool is_on_server);
 
 /* Exports, then imports: of these, another process's must be exported again before. */
 int flyt_ipc_restore(struct flyt_restore *restore);
-/* Behind the events: shares those again that were shared. */
+/* Behind the events: shares those again that were shared. Exports come first, as above: two processes that have events
+ * of each other's wait for each other. */
 int flyt_ipc_event_restore(struct flyt_restore *restore);
 
 #endif

@@ -40,6 +40,7 @@ static const struct flyt_part parts[] = {
     {.restore = flyt_notification_restore},
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},
+    {.restore = flyt_virtual_restore_own},
     {.context_end = flyt_ipc_clear, .restore = flyt_ipc_restore},
     {.restore = flyt_virtual_restore},
     {.context_end = flyt_array_clear, .restore = flyt_array_restore},

@@ -35,7 +35,7 @@ struct flyt_event_share {
     uint64_t look_ns;                                    /* then it is looked again whether other processes are there */
     struct flyt_shared_fence *fences;                    /* that are not reached */
     unsigned foreign_count;                              /* of these, recorded by others */
-    void (*ended)(const struct flyt_event_share *share); /* its event is destroyed; NULL: nobody is told */
+    void (*ended)(const struct flyt_event_share *share); /* its event is destroyed */
 };
 
 /* The page becomes the event's, which has none; it is taken over where this succeeds. Where the page was never

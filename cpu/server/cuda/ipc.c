@@ -428,6 +428,7 @@ CUresult flyt_serve_ipc_import(struct flyt_call *call, const flyt_ipc_import_arg
     self->kind = FLYT_MANAGER_LINK_IMPORT;
     self->id = args->import_id;
     self->address = args->address;
+    self->shared.is_restored = args->address != 0;
     memcpy(self->shared.token, args->token, sizeof self->shared.token);
     return flyt_ipc_ask(self, &import_ops, call);
 }

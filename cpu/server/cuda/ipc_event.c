@@ -40,8 +40,9 @@ static struct flyt_manager_link_shared shared_of(const unsigned char *token)
 void flyt_ipc_tell_events(struct flyt_session *session)
 {
     for (const struct flyt_event_share *share = session->event_shares; share; share = share->next)
-        if (share->event && share->is_exported) {
-            const struct flyt_manager_link_shared shared = shared_of(share->token);
+        if (share->event) {
+            struct flyt_manager_link_shared shared = shared_of(share->token);
+            shared.is_restored = !share->is_exported;
             flyt_ipc_tell_event(session, share->page, &shared);
         }
 }
@@ -51,7 +52,7 @@ static void tell_gone(struct flyt_session *session, const struct flyt_manager_li
     flyt_manager_tell(session->manager, FLYT_MANAGER_LINK_EXPORT_GONE, shared, sizeof *shared, NULL, NULL, 0);
 }
 
-static void export_ended(const struct flyt_event_share *share)
+static void share_ended(const struct flyt_event_share *share)
 {
     const struct flyt_manager_link_shared shared = shared_of(share->token);
     tell_gone(share->session, &shared);
@@ -70,8 +71,8 @@ static CUresult begin(const struct flyt_ipc_question *self)
     CUresult result = flyt_event_share_begin(event, page, self->shared.token, is_exported);
     if (result != CUDA_SUCCESS)
         flyt_shared_event_close(page);
-    else if (is_exported)
-        event->share->ended = export_ended;
+    else
+        event->share->ended = share_ended;
     return result;
 }
 
@@ -79,12 +80,12 @@ static CUresult advance(struct flyt_job *job)
 {
     const struct flyt_ipc_question *self = (const struct flyt_ipc_question *)job;
     CUresult result = flyt_ipc_answer_of(self);
-    if (result == CUDA_ERROR_INVALID_HANDLE && self->is_restored)
+    if (result == CUDA_ERROR_INVALID_HANDLE && self->shared.is_restored) /* of an older node manager */
         return CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
     result = begin(self);
-    if (result != CUDA_SUCCESS && self->kind == FLYT_MANAGER_LINK_EVENT_EXPORT)
+    if (result != CUDA_SUCCESS)
         tell_gone(job->session, &self->shared);
     return result;
 }
@@ -140,6 +141,6 @@ CUresult flyt_serve_ipc_event_import(struct flyt_call *call, const flyt_ipc_even
         question_of(call, event, FLYT_MANAGER_LINK_EVENT_IMPORT, (const unsigned char *)args->token, &result);
     if (!self)
         return result;
-    self->is_restored = args->is_restored != 0;
+    self->shared.is_restored = args->is_restored != 0;
     return flyt_ipc_ask(self, &ops, call);
 }

@@ -29,7 +29,6 @@ struct flyt_ipc_question {
     uint64_t address;               /* that it is asked for, or of */
     struct flyt_device *device;
     uint64_t offset, bytes; /* of the answer to the client */
-    bool is_restored;       /* of EVENT_IMPORT */
 };
 
 /* Asks; where the node manager is away, when it is back. The session keeps *self, which was allocated zeroed.

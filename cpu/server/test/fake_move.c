@@ -344,7 +344,8 @@ void fake_move_expect_nothing(struct moved *self)
 void fake_move_send(struct moved *self, uint64_t move_id, enum flyt_manager_link_move_kind kind)
 {
     int fd = kind == FLYT_MANAGER_LINK_MOVE_WRITE ? memfd_create("move_test", MFD_CLOEXEC) : -1;
-    self->order.move = (struct flyt_manager_link_move){.move_id = move_id, .kind = kind, .rounds_max = 3};
+    self->order.move = (struct flyt_manager_link_move){
+        .move_id = move_id, .kind = kind, .rounds_max = 3, .with_sharers = self->with_sharers};
     fake_move_order(self, FLYT_MANAGER_LINK_MOVE, fd);
 }
 

@@ -40,6 +40,7 @@ struct moved {
     struct flyt_manager_link_message message; /* the last one that the session has sent */
     struct flyt_manager_link_message order;
     uint64_t extents, extents_gone, last_extent_id;
+    uint32_t with_sharers; /* of MOVE */
 };
 
 /* Set-ups of a test, whose *state is a struct moved: a session with its client; with one that has not said yet who it

@@ -55,6 +55,8 @@ static uint32_t phase_of(const struct flyt_move *self)
     case FLYT_MOVE_STOPPING:
     case FLYT_MOVE_DRAINING:
         return FLYT_MANAGER_LINK_MOVE_STOPPING;
+    case FLYT_MOVE_DRAINED:
+        return FLYT_MANAGER_LINK_MOVE_DRAINED;
     case FLYT_MOVE_LAST:
         return FLYT_MANAGER_LINK_MOVE_LAST;
     default:
@@ -190,14 +192,15 @@ static void close_all(const struct flyt_move_order *order, int fd)
 }
 
 /* 0, or a negative errno and what speaks against it, which may be the text of *err. */
-static int check_move(struct flyt_session *session, bool is_far, struct flyt_error *err, const char **ret_why)
+static int check_move(struct flyt_session *session, const struct flyt_manager_link_move *order, struct flyt_error *err,
+                      const char **ret_why)
 {
     int status = -EBUSY;
     if (session->move->move_id) {
         *ret_why = "it is being moved already";
     } else if (session->is_ended) {
         *ret_why = "it has ended";
-    } else if ((*ret_why = flyt_replaceable_why_not_moved(session, is_far, &status))) {
+    } else if ((*ret_why = flyt_replaceable_why_not_moved(session, order, &status))) {
         return status;
     } else if (!atomic_load(&session->move->is_known)) {
         *ret_why = "its client library is older than moving";
@@ -218,7 +221,7 @@ static void take_move(struct flyt_session *session, const struct flyt_move_order
     struct flyt_move *self = session->move;
     struct flyt_error err = {0};
     const char *why = NULL;
-    int status = check_move(session, order->is_far, &err, &why);
+    int status = check_move(session, order, &err, &why);
     if (status || order->kind == FLYT_MANAGER_LINK_MOVE_GIVE) {
         close_all(message, fd);
     } else {
@@ -279,6 +282,9 @@ void flyt_move_order(struct flyt_session *session, const struct flyt_move_order 
         return;
     if (order->kind == FLYT_MANAGER_LINK_STOP) {
         take_stop(session, &order->stop);
+    } else if (order->kind == FLYT_MANAGER_LINK_LAST) {
+        if (self->step == FLYT_MOVE_DRAINED)
+            self->is_last_due = true;
     } else if (order->kind == FLYT_MANAGER_LINK_GO_ON && can_go_on(self)) {
         end_move(session, 0, NULL);
     } else if (order->kind == FLYT_MANAGER_LINK_LEAVE && self->step == FLYT_MOVE_STOPPED) {
@@ -326,7 +332,7 @@ static bool tell_client(struct flyt_session *session)
 static bool has_come_to_grief(struct flyt_session *session)
 {
     int status;
-    const char *why = flyt_replaceable_why_not_moved(session, session->move->order.is_far, &status);
+    const char *why = flyt_replaceable_why_not_moved(session, &session->move->order, &status);
     if (why)
         end_move(session, status, why);
     return why != NULL;
@@ -355,6 +361,20 @@ static void drain(struct flyt_session *session)
     }
     self->sequence = session->received_sequence;
     flyt_execution_write(session); /* nobody else will, and it is to say as much as STOPPED */
+    self->step = FLYT_MOVE_DRAINED;
+    self->is_last_due = !flyt_replaceable_is_shared(session);
+}
+
+/* Others of the VM may still write what the session shares with them. */
+static void await_others(struct flyt_session *session)
+{
+    struct flyt_move *self = session->move;
+    if (session->received_sequence != self->sequence) { /* a call that came all the same is executed */
+        self->step = FLYT_MOVE_DRAINING;
+        return;
+    }
+    if (!self->is_last_due)
+        return;
     self->drained_ns = session->clock_ns();
     self->step = FLYT_MOVE_LAST;
     if (!is_failing(session, "move.last") && is_copied(self))
@@ -435,6 +455,8 @@ static const char *lateness(const struct flyt_session *session)
                : session->jobs.first ? "something that its program has begun has not ended in time"
                : session->busy_first ? "the GPU has not done its program's work in time"
                                      : "its program's data has not arrived in time";
+    case FLYT_MOVE_DRAINED:
+        return "programs that share memory or events with it have not stopped in time";
     default:
         return "its memory and variables could not be copied in time";
     }
@@ -449,6 +471,11 @@ static void take_step(struct flyt_session *session)
         break;
     case FLYT_MOVE_DRAINING:
         drain(session);
+        if (self->step == FLYT_MOVE_DRAINED && self->is_last_due)
+            await_others(session);
+        break;
+    case FLYT_MOVE_DRAINED:
+        await_others(session);
         break;
     case FLYT_MOVE_LAST:
         copy_last(session);

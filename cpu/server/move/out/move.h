@@ -6,7 +6,8 @@
  * into an image, which then gets everything else, too.
  * STOP has the program stop at a call (FLYT_BACK_STOP); it answers with session_stopped, behind which it sends nothing
  * but what belongs to calls that it had begun. Then everything that it had begun is let come to its end (drain.h), the
- * last pages are copied, the rest is saved, and STOPPED says so. Until LEAVE the program goes on here (FLYT_BACK_GO_ON)
+ * last pages are copied, the rest is saved, and STOPPED says so. What a session shares others may write until they have
+ * drained, too: it waits for LAST in between. Until LEAVE the program goes on here (FLYT_BACK_GO_ON)
  * as soon as anything fails, takes longer than STOP allows, or the link to the node manager ends. LEAVE sends it away
  * (left.h): everything stays as it is, without a connection, until the process is ended or TAKE_BACK brings the program
  * back, as often as it takes.
@@ -38,6 +39,7 @@ enum flyt_move_step {
     FLYT_MOVE_BEGUN,     /* the program runs; memory is copied meanwhile where it has to be */
     FLYT_MOVE_STOPPING,  /* it is to stop */
     FLYT_MOVE_DRAINING,  /* it has; what it had begun comes to its end */
+    FLYT_MOVE_DRAINED,   /* all had; one that shares waits until all others of its VM have, too */
     FLYT_MOVE_LAST,      /* the last pages */
     FLYT_MOVE_STOPPED,   /* it may leave, or go on */
     FLYT_MOVE_LEAVING,   /* it is told to leave: what it still sends is not read as calls any more */
@@ -74,6 +76,7 @@ struct flyt_move {
     bool is_stop_due;  /* STOP is to be sent; it waits for room on the way to the client */
     bool is_go_on_due; /* likewise GO_ON: the client was sent a STOP that is over */
     bool is_moved_due; /* likewise MOVED */
+    bool is_last_due;  /* DRAINED: the last pages may be copied */
     bool is_written;   /* the pages of its image are, and the state was given to follow them */
     uint64_t wait_ms;  /* what MOVED says: so long the program tries to come back; 0: for ever */
     bool is_whole;     /* the client left, and may come back to what is here */

@@ -15,6 +15,8 @@
 
 /* ---- what can be moved ---- */
 
+static const struct flyt_manager_link_move alone;
+
 static void expect_refused(struct moved *self, int outcome, const char *words)
 {
     fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_REFUSED, outcome);
@@ -69,11 +71,11 @@ static void what_cannot_be_moved_is_refused_by_name(void **state)
     struct flyt_session *session = &self->client->session;
     int status;
     session->replaceable->is_begun = true;
-    assert_null(flyt_replaceable_why_not_moved(session, false, &status));
+    assert_null(flyt_replaceable_why_not_moved(session, &alone, &status));
     assert_int_equal(status, 0);
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         session->replaceable->counts[cases[i].reason] = 1;
-        const char *why = flyt_replaceable_why_not_moved(session, false, &status);
+        const char *why = flyt_replaceable_why_not_moved(session, &alone, &status);
         assert_non_null(why);
         assert_non_null(strstr(why, cases[i].words));
         assert_int_equal(status, cases[i].outcome);
@@ -82,7 +84,7 @@ static void what_cannot_be_moved_is_refused_by_name(void **state)
     /* What a server's death would lose is copied. */
     session->replaceable->counts[FLYT_REASON_VARIABLES] = session->replaceable->counts[FLYT_REASON_CONSTANTS] = 1;
     session->replaceable->counts[FLYT_REASON_ADDRESS] = session->replaceable->counts[FLYT_REASON_ALONE] = 1;
-    assert_null(flyt_replaceable_why_not_moved(session, false, &status));
+    assert_null(flyt_replaceable_why_not_moved(session, &alone, &status));
     session->replaceable->counts[FLYT_REASON_HEAP] = 1;
     fake_move_start(self);
     fake_move_attach(self);
@@ -93,7 +95,7 @@ static void what_cannot_be_moved_is_refused_by_name(void **state)
 static void expect_staying(const struct flyt_session *session, const char *words)
 {
     int status;
-    const char *why = flyt_replaceable_why_not_moved(session, false, &status);
+    const char *why = flyt_replaceable_why_not_moved(session, &alone, &status);
     assert_int_equal(status, words ? -ENOTSUP : 0);
     assert_true(!words == !why && (!why || strstr(why, words)));
 }
@@ -245,6 +247,52 @@ static void a_call_that_comes_all_the_same_counts(void **state)
     assert_int_equal(self->message.stopped.outcome, 0);
     assert_int_equal(self->message.stopped.sequence, self->client->xid);
     assert_int_equal(self->message.stopped.pages_last, 4);
+}
+
+/* Others may still write what it shares with them. */
+static void one_that_shares_waits_for_the_others(void **state)
+{
+    struct moved *self = *state;
+    struct flyt_session *session = &self->client->session;
+    fake_move_send(self, MOVE_ID + 1, FLYT_MANAGER_LINK_MOVE_GIVE);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_BEGUN, 0);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_READY, 0);
+    session->replaceable->counts[FLYT_REASON_SHARED] = 1;
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_OVER, -ENOTSUP);
+    fake_move_send(self, MOVE_ID + 2, FLYT_MANAGER_LINK_MOVE_GIVE);
+    expect_refused(self, -ENOTSUP, "shares memory");
+    self->with_sharers = 1;
+    fake_move_begin(self, FLYT_MANAGER_LINK_MOVE_MIRROR);
+    fake_move_order_of(self, FLYT_MANAGER_LINK_LAST, MOVE_ID); /* too early: it has not drained */
+    uint64_t number = fake_move_stop(self);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_DRAINED, 0);
+    fake_move_order_of(self, FLYT_MANAGER_LINK_LAST, MOVE_ID + 1);
+    fake_move_expect_nothing(self);
+    /* A call that comes all the same: it has to drain once more, and says so. */
+    SEND(self->client, FLYT_STREAM_CREATE, stream_create, .stream_id = stream_id(3));
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_STOPPING, 0);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_DRAINED, 0);
+    assert_int_equal(atomic_load(&fake_move_parts.finished), 0);
+    fake_move_order_of(self, FLYT_MANAGER_LINK_LAST, MOVE_ID);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_LAST, 0);
+    assert_int_equal(atomic_load(&fake_move_parts.finished), 1);
+    atomic_store(&fake_move_parts.result, 0);
+    assert_int_equal(fake_move_expect_stopped(self, 0)->sequence, self->client->xid);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_STOPPED, 0);
+    /* Where LAST does not come it goes on in time. */
+    fake_move_order_of(self, FLYT_MANAGER_LINK_GO_ON, MOVE_ID);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_OVER, 0);
+    fake_move_await_go_on(self, number);
+    fake_move_send(self, MOVE_ID, FLYT_MANAGER_LINK_MOVE_GIVE);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_BEGUN, 0);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_READY, 0);
+    number = fake_move_stop(self);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_DRAINED, 0);
+    fake_move_pass_time(self, TIMEOUT_US);
+    fake_move_expect_stopped(self, -ETIMEDOUT);
+    assert_non_null(strstr((const char *)self->message.data, "share memory"));
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_OVER, -ETIMEDOUT);
+    fake_move_await_go_on(self, number);
 }
 
 static void mirrors_are_handed_on(void **state)
@@ -666,6 +714,7 @@ int main(void)
         TEST(deferred_calls_and_host_functions_come_to_their_end),
         TEST(a_transfer_comes_to_its_end),
         TEST(a_call_that_comes_all_the_same_counts),
+        TEST(one_that_shares_waits_for_the_others),
         TEST(mirrors_are_handed_on),
         TEST(an_image_gets_the_state_behind_the_pages),
         TEST(an_image_that_is_not_ended_in_time_is_given_up),

@@ -9,6 +9,7 @@
 #include "cpu/server/move/out/report.h"
 #include "cpu/server/core/session.h"
 #include "rpc/transport/handshake.h"
+#include "rpc/transport/manager_link.h"
 
 static const char not_begun[] = "its program is not there yet";
 
@@ -138,13 +139,19 @@ void flyt_replaceable_count_shared(struct flyt_session *session, bool is_more)
     tell(session);
 }
 
+bool flyt_replaceable_is_shared(const struct flyt_session *session)
+{
+    return session->replaceable->counts[FLYT_REASON_SHARED] != 0;
+}
+
 bool flyt_replaceable_is_coming(const struct flyt_session *session)
 {
     const char *why = atomic_load(&session->replaceable->why);
     return why == not_begun || why == sentences[FLYT_REASON_RESUMING];
 }
 
-const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, bool is_far, int *ret_status)
+const char *flyt_replaceable_why_not_moved(const struct flyt_session *session,
+                                           const struct flyt_manager_link_move *order, int *ret_status)
 {
     static const enum flyt_replaceable_reason reasons[] = {
         FLYT_REASON_CLIENT,  FLYT_REASON_RESUMING, FLYT_REASON_FAULT, FLYT_REASON_HEAP,
@@ -154,11 +161,11 @@ const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, b
     if (!self->is_begun)
         return not_begun;
     for (unsigned i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
-        if (self->counts[reasons[i]]) {
+        if (self->counts[reasons[i]] && !(reasons[i] == FLYT_REASON_SHARED && order->with_sharers)) {
             *ret_status = reasons[i] == FLYT_REASON_RESUMING ? -EBUSY : -ENOTSUP;
             return sentence_of(self, reasons[i]);
         }
-    if (is_far && flyt_session_region_is_reached(session)) {
+    if (order->is_far && flyt_session_region_is_reached(session)) {
         *ret_status = -ENOTSUP;
         return "its kernels may reach host memory of the program, which stays on this node";
     }

@@ -14,6 +14,7 @@
 
 #include "flyt.h"
 
+struct flyt_manager_link_move;
 struct flyt_session;
 
 enum flyt_replaceable_reason {
@@ -65,6 +66,8 @@ void flyt_replaceable_count_staying(struct flyt_session *session, const char *wh
 
 /* One more export or import, or one less. */
 void flyt_replaceable_count_shared(struct flyt_session *session, bool is_more);
+/* Whether there is any. */
+bool flyt_replaceable_is_shared(const struct flyt_session *session);
 /* One more CUDA array, or one less. */
 void flyt_replaceable_count_array(struct flyt_session *session, bool is_more);
 
@@ -73,10 +76,11 @@ bool flyt_replaceable_is_coming(const struct flyt_session *session);
 
 /*
  * Why the session cannot be moved while its program runs (move.h), a sentence that does not change; NULL: it can.
- * Variables, constants, their addresses and arrays do not stand against that. is_far: to another node. *ret_status: 0;
- * -EBUSY: not now; -ENOTSUP. The submission thread.
+ * Variables, constants, their addresses and arrays do not stand against that. *ret_status: 0; -EBUSY: not now;
+ * -ENOTSUP. The submission thread.
  */
-const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, bool is_far, int *ret_status);
+const char *flyt_replaceable_why_not_moved(const struct flyt_session *session,
+                                           const struct flyt_manager_link_move *order, int *ret_status);
 
 /* Why the session is not replaceable, a sentence; NULL: it is. Any thread. */
 const char *flyt_replaceable_why(const struct flyt_session *session);

@@ -178,16 +178,19 @@ static int find_variables(struct save *self)
     return status;
 }
 
-/* All memory of the session on a device: its extents, and the variables themselves, which may point to each other. */
+/* All memory of the session on a device: its extents, other sessions' that it has, and the variables themselves, which
+ * may point to each other. */
 static int list_memory(const struct save *self, const struct flyt_device *device, struct flyt_scan_range **ret_ranges,
                        uint32_t *ret_count)
 {
     uint32_t count = 0;
-    struct flyt_scan_range *ranges =
-        calloc((size_t)device->memory->extent_count + self->variable_count + 1, sizeof *ranges);
+    struct flyt_scan_range *ranges = calloc(
+        (size_t)device->memory->extent_count + device->memory->import_count + self->variable_count + 1, sizeof *ranges);
     if (!ranges)
         return no_memory(self);
     for (const struct flyt_extent *extent = device->memory->extents; extent; extent = extent->next)
+        ranges[count++] = (struct flyt_scan_range){extent->address, extent->bytes};
+    for (const struct flyt_extent *extent = device->memory->imports; extent; extent = extent->next)
         ranges[count++] = (struct flyt_scan_range){extent->address, extent->bytes};
     for (uint32_t i = 0; i < self->variable_count; i++)
         if (self->variables[i].device == device)
