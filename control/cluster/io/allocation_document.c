@@ -38,7 +38,7 @@ static const struct flyt_field fields[] = {
     {"isolation", OF_HELD(CHOICE, isolation, flyt_isolation_names)},
     {"revision", OF_ENTRY(NUMBER, revision)},
     {"generation", OF_HELD(NUMBER, generation)},
-    {"slot", OF_ENTRY(NUMBER, slot), .max = FLYT_SLOTS_MAX - 1},
+    {"slot", OF_ENTRY(NUMBER, slot), .max = FLYT_SLOTS_MAX - 1, .rules = FLYT_NEEDED},
     {"slot_count", OF_ENTRY(NUMBER, slot_count), .min = 1, .max = FLYT_SLOTS_MAX, .rules = FLYT_NEEDED},
     {"sm_groups", OF_PART(BITS, groups)},
     {"sm_count", OF_PART(NUMBER, sm_count)},

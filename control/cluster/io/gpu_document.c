@@ -74,8 +74,11 @@ static bool add_entries(cJSON *document, const char *name, const struct flyt_car
         entry = NULL;
         is_good = !entry_of(card->held[i], card, &entry) && (!entry || cJSON_AddItemToArray(list, entry));
     }
-    if (is_good && (is_needed || cJSON_GetArraySize(list)))
-        return cJSON_AddItemToObject(document, name, list);
+    if (is_good && (is_needed || cJSON_GetArraySize(list))) {
+        is_good = cJSON_AddItemToObject(document, name, list);
+        if (is_good)
+            return true;
+    }
     cJSON_Delete(list);
     return is_good;
 }

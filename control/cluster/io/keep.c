@@ -383,7 +383,8 @@ static void write_kept(struct flyt_kept *kept)
         free(job);
         kept->is_dirty = true;
         tell(&kept->now, FLYT_STORE_UNAVAILABLE, "no memory");
-        rest(kept);
+        if (!kept->is_queued) /* who was told may have changed it */
+            rest(kept);
         return;
     }
     job->keeper = kept->keeper;

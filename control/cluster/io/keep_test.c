@@ -174,6 +174,32 @@ static void test_what_lacks_a_member_is_not_written(void **state)
     look_into_the_store(f);
 }
 
+/* Who is told that it was not written changes it again at once, and waits again. */
+static void once_more(void *user, enum flyt_store_result result, const char *err)
+{
+    struct awaited *awaited = user;
+
+    assert_int_equal(result, FLYT_STORE_UNAVAILABLE);
+    await(awaited->fixture, awaited->document, told);
+}
+
+static void test_what_was_not_written_is_changed_again(void **state)
+{
+    struct fixture *f = *state;
+
+    flyt_json_watch_memory(allocate_few);
+    left_count = 1;
+    await(f, 0, once_more);
+    for (unsigned i = 1; i < DOCUMENTS; i++)
+        flyt_kept_change(f->kept[i], NULL);
+    while (!f->told_count)
+        assert_true(sd_event_run(f->event, 10000000) > 0);
+    assert_int_equal(f->told_count, 1);
+    flyt_json_watch_memory(NULL);
+    run_until_written(f);
+    look_into_the_store(f);
+}
+
 static void test_what_is_awaited_comes_first(void **state)
 {
     struct fixture *f = *state;
@@ -259,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_lacks_a_member_is_not_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_was_not_written_is_changed_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_awaited_comes_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_others_are_written_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_let_go_while_they_wait, set_up, tear_down),

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "control/base/fields.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/keep.h"
@@ -62,6 +63,8 @@ int flyt_gpu_report(struct flyt_node *node, const struct flyt_gpu *report)
     struct flyt_card *card = flyt_table_find(&cluster->cards, report->uuid);
     bool is_new = !card, has_changed = is_new;
 
+    if (report->memory_bytes > FLYT_FIELD_NUMBER_MAX || report->server_reserve_bytes > FLYT_FIELD_NUMBER_MAX)
+        return -EINVAL;
     if (!card && !(card = flyt_gpu_new(node, report->uuid, report->type, 0)))
         return -ENOMEM;
     if (card->node != node) {

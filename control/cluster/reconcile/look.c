@@ -23,8 +23,9 @@ static void look_for_callers(struct flyt_held *held)
         flyt_vm_look(held->vm);
 }
 
-static void (*const looks[])(struct flyt_held *held) = {look_for_callers, flyt_held_look, flyt_migration_look,
-                                                        flyt_resize_look, flyt_drain_look};
+/* A resize that was refused is taken back before it would be ordered again. */
+static void (*const looks[])(struct flyt_held *held) = {look_for_callers, flyt_resize_look, flyt_held_look,
+                                                        flyt_migration_look, flyt_drain_look};
 
 void flyt_held_look_all(struct flyt_held *held)
 {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "control/base/fields.h"
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
@@ -440,6 +441,8 @@ int flyt_migration_start(struct flyt_held *held, const struct flyt_migration_wis
     if (!migration)
         return -ENOMEM;
     migration->bounds = wish->bounds;
+    if (migration->bounds.rest_bytes > FLYT_FIELD_NUMBER_MAX) /* what there is at all is less */
+        migration->bounds.rest_bytes = FLYT_FIELD_NUMBER_MAX;
     migration->is_forced = wish->force;
     if (migration->is_between) {
         migration->stream_count = wish->stream_count ? wish->stream_count : FLYT_MIGRATION_STREAMS;
@@ -534,6 +537,7 @@ static void begin(struct flyt_held *held)
     struct flyt_migration *migration = held->migration;
 
     flyt_migration_set_state(migration, FLYT_MOVE_RECORDED);
+    migration->heard_ms = flyt_clock_ms(); /* its node has time from now on */
     flyt_event_add(held->cluster, "migration.started", migration->who, held->vm_ip, NULL,
                    flyt_migration_json(migration), "VM %s moves from %s to %s: migration %s", held->vm_ip,
                    migration->source, migration->target, migration->id_text);
@@ -587,7 +591,7 @@ static bool do_step(struct flyt_held *held, enum flyt_move_step step)
         flyt_migration_set_state(migration, FLYT_MOVE_SENT);
         if (held->vm)
             flyt_vm_tell(held->vm, "its programs go on where they were");
-        flyt_vm_try_soon(held->cluster);
+        flyt_held_look_soon(held);
         return true;
     case FLYT_MOVE_COMPARE:
         flyt_migration_nodes_compare(held);

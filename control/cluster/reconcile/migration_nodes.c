@@ -472,7 +472,7 @@ static void tell(struct flyt_held *held)
     flyt_migration_set_state(migration, FLYT_MOVE_LEFT);
     if (held->vm)
         flyt_vm_tell(held->vm, "its programs have moved to another node");
-    flyt_vm_try_soon(held->cluster);
+    flyt_held_look_soon(held);
 }
 
 /* ---- the end ---- */

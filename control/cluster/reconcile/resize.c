@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/base/fields.h"
 #include "control/base/peer.h"
 #include "control/base/size.h"
 #include "control/cluster/io/event.h"
@@ -758,7 +759,7 @@ static bool keeps_minimum(const struct flyt_vm *vm, const flyt_set_number *sms, 
 static bool is_size(const flyt_set_number *sms, const flyt_set_number *memory_bytes)
 {
     return !(sms->is_set && (!sms->value || sms->value > 1 << 20)) &&
-           !(memory_bytes->is_set && (!memory_bytes->value || memory_bytes->value > 1ull << 53));
+           !(memory_bytes->is_set && (!memory_bytes->value || memory_bytes->value > FLYT_FIELD_NUMBER_MAX));
 }
 
 flyt_status flyt_resize_migrate(struct flyt_vm *vm, const flyt_migrate_args *args, struct flyt_call *call,

@@ -15,6 +15,7 @@
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/lifecycle.h"
 #include "control/cluster/model/link.h"
+#include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/vm.h"

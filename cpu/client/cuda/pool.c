@@ -746,7 +746,7 @@ CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
         flyt_pool_take_back(address, &result);
         return result;
     }
-    if (block)
+    if (block || (flyt_client.is_managed_on_host && flyt_watch_table->free(address, &result)))
         return result;
     flyt_watch_release(address);
     return flyt_range_free(address);

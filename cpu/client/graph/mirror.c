@@ -7,12 +7,20 @@
 
 enum { ALIGNMENT = 512 }; /* of a mirror: addresses in it are aligned as in the host's memory */
 
+/* Managed memory, which kernels beside have at its own address. */
+static bool is_managed(uint64_t address)
+{
+    struct flyt_range range;
+    return flyt_range_find(address, &range) && range.is_managed;
+}
+
 bool flyt_mirrors_may_have(const struct flyt_node_data *data)
 {
     const struct flyt_copy *copy = &data->copy;
     if (data->kind == FLYT_NODE_FILL)
-        return data->fill.is_host;
-    return data->kind == FLYT_NODE_COPY && copy->dst.place != FLYT_PLACE_ARRAY && copy->src.place != FLYT_PLACE_ARRAY &&
+        return data->fill.is_host && !is_managed(data->fill.fill.address);
+    return data->kind == FLYT_NODE_COPY && !is_managed(copy->dst.address) && !is_managed(copy->src.address) &&
+           copy->dst.place != FLYT_PLACE_ARRAY && copy->src.place != FLYT_PLACE_ARRAY &&
            (copy->dst.place == FLYT_PLACE_HOST || copy->src.place == FLYT_PLACE_HOST);
 }
 

@@ -171,6 +171,7 @@ static CUresult alloc_on_host(const struct flyt_range *range, unsigned flags, CU
     void *address;
     if (!flyt_arena_is_mapped())
         return flyt_not_supported("managed memory that lies on the host, at a server that shares none with it,");
+    flyt_host_note_reached(); /* before there is any: no move takes the session to such a server from here on */
     CUresult result = flyt_host_take(range->bytes, FLYT_HOST_MANAGED, range->context_id, range->device, &address);
     if (result)
         return result;
@@ -184,7 +185,6 @@ static CUresult alloc_on_host(const struct flyt_range *range, unsigned flags, CU
         flyt_host_give(address, FLYT_HOST_MANAGED);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    flyt_host_note_reached();
     *ret_address = there.base;
     return CUDA_SUCCESS;
 }
@@ -314,14 +314,20 @@ static uint64_t first_of(uint64_t context_id)
     return base;
 }
 
-void flyt_managed_clear(uint64_t context_id, bool is_on_server)
+void flyt_managed_before_reset(int device, uint64_t context_id)
 {
     CUresult ignored; /* what the server does not let go of it keeps (free_shared in host.c) */
     uint64_t base;
-    if (flyt_watch())
-        end_all(0, -1, context_id);
     while (flyt_client.is_managed_on_host && (base = first_of(context_id)))
         free_on_host(base, &ignored);
+}
+
+void flyt_managed_clear(uint64_t context_id, bool is_on_server)
+{
+    if (flyt_watch())
+        end_all(0, -1, context_id);
+    if (is_on_server)
+        flyt_managed_before_reset(-1, context_id);
 }
 
 /* ---- who may use it ---- */

@@ -61,6 +61,8 @@ static inline int flyt_managed_location(CUdevice device)
 void flyt_managed_init(void);
 /* The device has nothing of this library's any more. */
 void flyt_managed_after_reset(int device);
+/* What lies on the host is unlocked, by calls: before the device is reset. */
+void flyt_managed_before_reset(int device, uint64_t context_id);
 /* A context ends: its pieces are gone. */
 void flyt_managed_clear(uint64_t context_id, bool is_on_server);
 
