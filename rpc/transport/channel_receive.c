@@ -333,6 +333,8 @@ static bool split_reply(struct flyt_channel *channel, const unsigned char *head,
 {
     struct flyt_reply_head reply;
 
+    if (head_bytes == record_bytes) /* all of it is there: it is decoded as a whole */
+        return false;
     if (flyt_reply_head_get(head, head_bytes, &reply) || !reply.is_accepted || reply.status != SUCCESS)
         return false;
     pthread_mutex_lock(&channel->mutex);
