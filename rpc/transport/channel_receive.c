@@ -91,28 +91,35 @@ static void note_progress(struct flyt_channel *channel, const flyt_progress *pro
     raise_to(&channel->received, progress->received);
 }
 
-/* Every reply of a table's procedure begins with its result and the progress. */
-static void note_reply_progress(struct flyt_channel *channel, const unsigned char *results, size_t bytes)
-{
-    struct {
-        int result;
-        flyt_progress progress;
-    } head;
-    XDR xdrs;
+/* What every reply of a table's procedure begins with. */
+struct reply_start {
+    int result;
+    flyt_progress progress;
+};
 
-    flyt_xdr_decode_init(&xdrs, results, bytes, NULL);
-    if (xdr_int(&xdrs, &head.result) && xdr_flyt_progress(&xdrs, &head.progress))
-        note_progress(channel, &head.progress);
+/* Whether the reply to this waiter is no more than that. */
+static bool is_start_alone(const struct flyt_waiter *waiter)
+{
+    const struct flyt_procedure *known = flyt_procedure_find(waiter->procedure);
+    return known && known->res_bytes == sizeof(struct reply_start) && waiter->xdr_res == known->xdr_res;
 }
 
 /* Decodes a successful reply into the waiter's result. */
 static bool fill_result(struct flyt_channel *channel, struct flyt_waiter *waiter,
                         const struct flyt_input_record *record, size_t head_bytes)
 {
+    struct reply_start start;
     XDR xdrs;
 
-    if (waiter->procedure >= FLYT_CHANNEL_TABLE_FIRST)
-        note_reply_progress(channel, record->data + head_bytes, record->bytes - head_bytes);
+    flyt_xdr_decode_init(&xdrs, record->data + head_bytes, record->bytes - head_bytes, NULL);
+    if (waiter->procedure >= FLYT_CHANNEL_TABLE_FIRST && xdr_int(&xdrs, &start.result) &&
+        xdr_flyt_progress(&xdrs, &start.progress)) {
+        note_progress(channel, &start.progress);
+        if (is_start_alone(waiter)) {
+            memcpy(waiter->res, &start, sizeof start);
+            return !flyt_xdr_left(&xdrs);
+        }
+    }
     waiter->payload.is_there = record->is_split;
     flyt_xdr_decode_init(&xdrs, record->data + head_bytes, record->bytes - head_bytes,
                          waiter->has_payload ? &waiter->payload : NULL);
@@ -326,6 +333,8 @@ static bool split_reply(struct flyt_channel *channel, const unsigned char *head,
 {
     struct flyt_reply_head reply;
 
+    if (head_bytes == record_bytes) /* all of it is there: it is decoded as a whole */
+        return false;
     if (flyt_reply_head_get(head, head_bytes, &reply) || !reply.is_accepted || reply.status != SUCCESS)
         return false;
     pthread_mutex_lock(&channel->mutex);

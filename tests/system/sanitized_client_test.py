@@ -18,6 +18,9 @@ PROGRAMS = ("memory", "memory_2d", "memory_async", "bulk_copies", "streams", "st
             "pinned_chain", "fork_child", "process_ends", "fault_address")
 
 
+ON_THE_HOST = ("managed", "managed_attach", "managed_advise", "managed_ends", "managed_concurrent", "managed_library")
+
+
 def sanitizer_libraries():
     """The run-time libraries, which must come before everything else in a program that was built without them."""
     found = [subprocess.run(["gcc", "-print-file-name=" + name], capture_output=True, text=True, check=True).stdout.strip()
@@ -33,9 +36,10 @@ def programs():
         # Leaks are the programs' own business: many end in the middle of their work.
         env = environment(FLYT_SERVER=s.url, FLYT_TEST_FORWARDED="1", LD_PRELOAD=preload, LD_LIBRARY_PATH=libraries,
                           ASAN_OPTIONS="detect_leaks=0:verify_asan_link_order=0", UBSAN_OPTIONS="print_stacktrace=1")
-        for name in PROGRAMS:
-            result = run([app(name)], env, timeout=120)
-            expect(result.status == 0 and not REPORT.search(result.err), name, result)
+        for where, names in (("device", PROGRAMS), ("host", ON_THE_HOST)):
+            for name in names:
+                result = run([app(name)], {**env, "FLYT_MANAGED_MEMORY": where}, timeout=120)
+                expect(result.status == 0 and not REPORT.search(result.err), where, name, result)
 
 
 if not os.path.exists(os.path.join(SANITIZED, "lib", "libcudart.so.13")):
