@@ -3,6 +3,7 @@
 GPU, through the host's memory. Afterwards they share what they shared, at the same addresses; where it fails at any point all
 is as it was, and nothing more is charged."""
 import os
+import signal
 
 import harness
 import sharing_test
@@ -254,6 +255,39 @@ def into_images_and_back():
         system.flytctl("restore", folder)
         family.shares("restored")
         family.has_left(before)
+        moves(system, "other")
+        family.shares("and moved")
+        family.ends()
+
+
+@scenario
+def servers_that_die_are_replaced():
+    """Of one that has others' memory, of one whose memory others have, and of all at once; those that are left go on
+    meanwhile."""
+    with whole_system() as system:
+        family = Family(system)
+        family.shares("before")
+        before = family.left()
+
+        def dies(*programs):
+            known = servers(system)
+            those = [s for s in system.flytctl("sessions") if s["client_pid"] in [one.process.pid for one in programs]]
+            expect_equal(len(those), len(programs), "sessions", system.flytctl("sessions"))
+            for session in those:
+                os.kill(session["server_pid"], signal.SIGKILL)
+
+            def are_replaced():
+                now = servers(system)
+                return set(now) == set(known) and all(now[s["id"]] not in (0, s["server_pid"]) for s in those)
+
+            for one in programs:
+                one.does("left")
+            within(60, are_replaced, "they go on at other servers")
+
+        for programs in ((family.b,), (family.a,), (family.c, family.a), (family.a, family.b, family.c)):
+            dies(*programs)
+            family.shares([one.name for one in programs])
+            family.has_left(before)
         moves(system, "other")
         family.shares("and moved")
         family.ends()
