@@ -3,27 +3,28 @@
 GPU, through the host's memory. Afterwards they share what they shared, at the same addresses; where it fails at any point all
 is as it was, and nothing more is charged."""
 import os
+import signal
 
-import harness
-import sharing_test
+import sharer
 from cluster import System
 from harness import environment, expect, expect_equal, main, scenario, within
-from sharing_test import MIB, sharers, total
+from sharer import MIB, sharers, total
 from steady import add_vm, allocation, is_idle
 
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
 # Where to, and how memory comes there (None: as it likes).
 WAYS = (("same", None), ("other", None), ("other", "copying.peer:error"))
+TOLERANCE = 4 * MIB         # of what servers hold for themselves
 LITTLE, LARGE, PHYSICAL, POOLED = 12000, 3 * MIB, 2 * MIB, MIB
 
 
 def whole_system(faults=None, nodes=1):
-    options = dict(sharing_test.OPTIONS)
+    options = dict(sharer.OPTIONS)
     if faults:
         options["env"] = environment(FLYT_FAULT=faults)
     system = System(vms=1, nodes=nodes, gpus=3 - nodes, **options)
     try:
-        add_vm(system, 0, "--name", "vm0", "--sessions", 6, sm=16, memory=sharing_test.VM_MEMORY)
+        add_vm(system, 0, "--name", "vm0", "--sessions", 6, sm=16, memory=sharer.VM_MEMORY)
     except BaseException:
         system.print_logs()
         system.close()
@@ -148,7 +149,7 @@ class Family:
         return int(self.a.does("left"))
 
     def has_left(self, before):
-        within(30, lambda: abs(self.left() - before) <= 4 * MIB,
+        within(30, lambda: abs(self.left() - before) <= TOLERANCE,
                "as much is free as before: %d, and not %d" % (before, self.left()))
 
     def ends(self):
@@ -229,6 +230,51 @@ def at_another_node():
 
 
 @scenario
+def servers_that_are_left_die():
+    """All of them, when they have stopped, and when their clients are on their way: all go on where they were to."""
+    for way, point in (("other", "move.told"), ("same", "move.left")):
+        with whole_system(point + ":kill") as system:
+            family = Family(system)
+            family.shares("before")
+            before = family.left()
+            moves(system, way)
+            expect("made to end by FLYT_FAULT" in system.log("node-0"), "servers were killed:", point, way)
+            family.shares((way, point))
+            family.has_left(before)
+            family.ends()
+
+
+@scenario
+def a_new_server_that_dies():
+    """When its client makes its objects again: all are where they were, and move the next time."""
+    with whole_system("prepare.counts:kill") as system:
+        family = Family(system)
+        family.shares("before")
+        before, here = family.left(), place(system)
+        expect(migrates(system, "other").status != 0, "it fails")
+        expect_equal(place(system), here, "where it is")
+        family.shares("where it was")
+        family.has_left(before)
+        family.ends()
+
+
+@scenario
+def after_a_restart_of_the_node_manager():
+    """The next one knows who has what by what servers have told it."""
+    with whole_system() as system:
+        family = Family(system)
+        family.shares("before")
+        before = family.left()
+        system.kill(system.node_name(0))
+        system.restart(system.node_name(0))
+        within(60, lambda: len(system.flytctl("sessions")) == 3, "all have come back")
+        within(60, lambda: migrates(system, "other").status == 0, "it moves")
+        family.shares("moved")
+        family.has_left(before)
+        family.ends()
+
+
+@scenario
 def into_images_and_back():
     """Of running programs, which go on; and of all, which wait there. What B has under way when A has stopped is in A's image.
     One of several is not written alone."""
@@ -254,6 +300,39 @@ def into_images_and_back():
         system.flytctl("restore", folder)
         family.shares("restored")
         family.has_left(before)
+        moves(system, "other")
+        family.shares("and moved")
+        family.ends()
+
+
+@scenario
+def servers_that_die_are_replaced():
+    """Of one that has others' memory, of one whose memory others have, and of all at once; those that are left go on
+    meanwhile."""
+    with whole_system() as system:
+        family = Family(system)
+        family.shares("before")
+        before = family.left()
+
+        def dies(*programs):
+            known = servers(system)
+            those = [s for s in system.flytctl("sessions") if s["client_pid"] in [one.process.pid for one in programs]]
+            expect_equal(len(those), len(programs), "sessions", system.flytctl("sessions"))
+            for session in those:
+                os.kill(session["server_pid"], signal.SIGKILL)
+
+            def are_replaced():
+                now = servers(system)
+                return set(now) == set(known) and all(now[s["id"]] not in (0, s["server_pid"]) for s in those)
+
+            for one in programs:
+                one.does("left")
+            within(60, are_replaced, "they go on at other servers")
+
+        for programs in ((family.b,), (family.a,), (family.c, family.a), (family.a, family.b, family.c)):
+            dies(*programs)
+            family.shares([one.name for one in programs])
+            family.has_left(before)
         moves(system, "other")
         family.shares("and moved")
         family.ends()

@@ -4,72 +4,24 @@ refused, who is charged, and what happens when one of them ends, is killed, or i
 import subprocess
 
 import harness
+import sharer
 from cluster import System
 from harness import expect, expect_equal, main, scenario, within
+from sharer import MIB, Sharer, sharers, total
 from steady import add_vm, is_idle
 
-MIB = 1 << 20
 INVALID_HANDLE, NOT_SUPPORTED = "CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_NOT_SUPPORTED"
 
 
-class Sharer:
-    """programs/sharer.cu, started somewhere."""
-
-    def __init__(self, process, name):
-        self.process, self.name = process, name
-        self.hears("ready")
-
-    def hears(self, *wanted):
-        line = self.process.stdout.readline().decode().split()
-        if not line:
-            raise harness.Failed("%s ended: %r" % (self.name, harness.finish(self.process)))
-        expect_equal(line[:len(wanted)], list(wanted), self.name)
-        return line
-
-    def says(self, *words):
-        self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
-        self.process.stdin.flush()
-
-    def does(self, *words):
-        self.says(*words)
-        return (self.hears("ok") + [""])[1]
-
-    def is_refused(self, error, *words):
-        self.says(*words)
-        self.hears(error)
-
-    def ends(self):
-        self.process.stdin.close()
-        expect_equal(self.process.wait(60), 0, self.name)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait(60)
-
-
-def total(seed, size):
-    count = size // 4
-    return str(sum((seed + i) % 2**32 for i in range(count)))
-
-
-OPTIONS = {"sms": 64, "memory": "1G"}
-VM_MEMORY = "256M"
-
-
 def whole_system(vms=1, gpus=1):
-    system = System(vms=vms, gpus=gpus, **OPTIONS)
+    system = System(vms=vms, gpus=gpus, **sharer.OPTIONS)
     try:
         for i in range(vms):
-            add_vm(system, i, "--name", "vm%d" % i, "--sessions", 4, "--devices", gpus, sm=16, memory=VM_MEMORY)
+            add_vm(system, i, "--name", "vm%d" % i, "--sessions", 4, "--devices", gpus, sm=16, memory=sharer.VM_MEMORY)
     except BaseException:
         system.close()
         raise
     return system
-
-
-def sharers(system, count, i=0):
-    program = harness.helper("sharer")
-    return [Sharer(system.start_in_vm(i, program), "%s of VM %d" % (name, i)) for name in "ABC"[:count]]
 
 
 @scenario

@@ -48,7 +48,7 @@ static void tell(struct flyt_session *session)
     struct flyt_replaceable *self = session->replaceable;
     const char *why = NULL;
     for (unsigned i = 0; i < FLYT_REASONS && !why; i++)
-        if (self->counts[i])
+        if (self->counts[i] && i != FLYT_REASON_SHARED) /* that the node manager has, or another session's server */
             why = sentence_of(self, i);
     if (!self->is_begun || atomic_load(&self->why) == why)
         return;

@@ -30,7 +30,8 @@ enum flyt_replaceable_reason {
                              library has gone */
     FLYT_REASON_ADDRESS,  /* the program has an address of a library's variable or constant, or has used one */
     FLYT_REASON_ARRAYS,   /* it has CUDA arrays */
-    FLYT_REASON_SHARED,   /* another session's kernels may write its memory, or its own another's (cuda/ipc.h) */
+    FLYT_REASON_SHARED,   /* another session's kernels may write its memory, or its own another's (cuda/ipc.h): against
+                             a move without that session, and not against replacement */
     FLYT_REASON_STAYING,  /* a library of NVIDIA's has an object that cannot be made again */
     FLYT_REASONS
 };
