@@ -39,9 +39,8 @@ static void assert_said(const struct world *world, flyt_status status, const cha
 {
     const char *text;
 
-    assert_int_equal(world_last_status(world, &text), status);
-    if (!strstr(text, part))
-        fail_msg("'%s' does not say '%s'", text, part);
+    if (world_last_status(world, &text) != status || !strstr(text, part))
+        fail_msg("%d, '%s' is not %d, '%s'", (int)world_last_status(world, NULL), text, (int)status, part);
 }
 
 static int count(cJSON *array)
@@ -131,6 +130,43 @@ static void test_nothing_is_saved(void **state)
     world_run(world);
     assert_null(world_cluster(world)->savings);
     world_set_manner(world, node, WORLD_OBEYS);
+    world_settle(world);
+    world_free(world);
+}
+
+static void test_one_session(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_held *held = world_vm(world, 0)->held;
+
+    world_checkpoint_session(world, 1, "/images");
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "no session");
+    world_session(world, node, 99, 8, false);
+    world_checkpoint_session(world, 1, "/images");
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "not known");
+    world_session(world, node, held->id, 24, false);
+    /* Its kernels' blocks run together. */
+    world_resize(world, 0, 16, 0, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_IN_USE, "need 24 SMs");
+    world_resize(world, 0, 24, 0, false, 1000);
+    world_run(world);
+    assert_int_equal(held->parts[0].sm_count, 24);
+    /* No other node has the library that it has opened. */
+    world_migrate(world, 0, !node, -1, 0);
+    assert_true(world_last_status(world, NULL) != FLYT_STATUS_OK && !held->migration);
+    world_checkpoint_session(world, 1, "/images");
+    world_answer(world, node, false);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_pass(world, 1500);
+    world_run(world);
+    world_session(world, node, held->id, 0, true);
+    world_checkpoint_session(world, 1, "/images");
+    assert_said(world, FLYT_STATUS_CONFLICT, "in an image already");
+    world_restore_images(world, WORLD_NODES, "/images");
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
     world_settle(world);
     world_free(world);
 }
@@ -340,6 +376,31 @@ static void test_fenced_in_a_move(void **state)
         }
 }
 
+static void test_gpu_fails(void **state)
+{
+    struct world *world = world_new(1);
+    unsigned node;
+
+    /* One that has failed gets nothing new. */
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        for (unsigned gpu = 0; gpu < WORLD_GPUS; gpu++)
+            world_gpu_health(world, i, gpu, FLYT_HEALTH_FAILED, "it has fallen off the bus");
+    world_document(world, 0, 8, 1, false, 0);
+    world_attach(world, 0);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "");
+    world_gpu_health(world, 1, 1, FLYT_HEALTH_DEGRADED, "it is hot");
+    world_gpu_health(world, 1, 1, FLYT_HEALTH_OK, "");
+    world_attach(world, 0);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    node = (unsigned)(world_vm(world, 0)->held->node->key[1] - '0');
+    assert_int_equal(node, 1);
+    assert_string_equal(world_vm(world, 0)->held->parts[0].card->key, "GPU-1:1");
+    world_settle(world);
+    world_free(world);
+}
+
 static void test_gpu_changes_nodes(void **state)
 {
     unsigned node;
@@ -396,6 +457,89 @@ static void test_vm_device(void **state)
     world_vm_device(world, 0, node, false);
     assert_said(world, FLYT_STATUS_UNAVAILABLE, "not connected");
     world_set_manner(world, node, WORLD_OBEYS);
+    world_settle(world);
+    world_free(world);
+}
+
+/* ---- who waits for a grant ---- */
+
+static void test_attach(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+
+    world_look(world, 0);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_vm_says(world, 0, 3, "it is slow");
+    world_vm_says(world, 0, 2, "it is slow still");
+    assert_int_equal(world_vm(world, 0)->program_count, 2);
+    /* Its node is away: for a moment that is waited for. */
+    world_disconnect(world, node);
+    world_attach(world, 0);
+    world_pass(world, 11000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_UNAVAILABLE, "is not connected for");
+    world_register(world, node, false);
+    world_run(world);
+    /* Its document is deleted while programs run. */
+    while (!world_vm(world, 0)->held->session_count)
+        world_heartbeat(world, node);
+    world_document(world, 0, 0, 0, false, 0);
+    world_attach(world, 0);
+    assert_said(world, FLYT_STATUS_DENIED, "was removed");
+    world_document(world, 0, 32, 1, false, 0);
+    world_attach(world, 0);
+    world_refuse(world);
+    world_run(world);
+    world_settle(world);
+    /* Too large for any node. */
+    world_document(world, 1, 512, 1, false, 0);
+    world_attach(world, 1);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "");
+    /* It does not fit beside the first on one GPU, but on the next. */
+    world_document(world, 1, 64, 1, true, 0);
+    world_attach(world, 1);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_settle(world);
+    world_free(world);
+}
+
+static void test_resizes_that_cannot_be(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+
+    world_resize(world, 1, 8, 0, false, 1000);
+    assert_said(world, FLYT_STATUS_CONFLICT, "has no document");
+    world_resize(world, 0, 0, 0, false, 1000);
+    assert_said(world, FLYT_STATUS_INVALID, "names SMs");
+    world_resize(world, 0, 1 << 21, 0, false, 1000);
+    assert_said(world, FLYT_STATUS_INVALID, "at least 1");
+    world_resize(world, 0, 512, 0, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so many SMs");
+    world_resize(world, 0, 0, 64ull << 30, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
+    assert_int_equal(world_vm(world, 0)->desired.sm_count, 32);
+    /* The store is slow: it is not known whether it is recorded. */
+    world_resize(world, 0, 16, 0, false, 100);
+    world_pass(world, 101);
+    assert_said(world, FLYT_STATUS_TIMEOUT, "the store is slow");
+    world_settle(world);
+    /* The node is away: it is recorded. */
+    world_disconnect(world, node);
+    world_resize(world, 0, 8, 0, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_TIMEOUT, "it takes hold when the node is back");
+    world_settle(world);
+    assert_int_equal(world_vm(world, 0)->held->parts[0].sm_count, 8);
+    world_migrate(world, 0, node, -1, 1 << 21);
+    assert_said(world, FLYT_STATUS_INVALID, "at least 1 SM");
+    world_migrate(world, 0, node, -1, 512);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "");
     world_settle(world);
     world_free(world);
 }
@@ -472,7 +616,9 @@ int main(void)
         cmocka_unit_test(test_checkpoint),
         cmocka_unit_test(test_restore),
         cmocka_unit_test(test_nothing_is_saved),
+        cmocka_unit_test(test_one_session),
         cmocka_unit_test(test_savings_are_remembered),
+        cmocka_unit_test(test_gpu_fails),
         cmocka_unit_test(test_moves_that_nodes_do_not_take),
         cmocka_unit_test(test_moves_that_cannot_be),
         cmocka_unit_test(test_drain),
@@ -481,6 +627,8 @@ int main(void)
         cmocka_unit_test(test_fenced_in_a_move),
         cmocka_unit_test(test_gpu_changes_nodes),
         cmocka_unit_test(test_vm_device),
+        cmocka_unit_test(test_attach),
+        cmocka_unit_test(test_resizes_that_cannot_be),
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_tenants),
     };

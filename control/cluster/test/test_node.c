@@ -565,3 +565,77 @@ void world_die(struct world *world, unsigned node)
     memset(world->nodes[node].moves, 0, sizeof world->nodes[node].moves);
     world_disconnect(world, node);
 }
+
+static void *list_of_one(size_t bytes)
+{
+    void *one = calloc(1, bytes);
+
+    assert_non_null(one);
+    return one;
+}
+
+/* What is taken over is the manager's; the rest goes with the message. */
+static void say_sessions(struct world *world, struct node *node, uint64_t allocation_id, bool is_in_image)
+{
+    flyt_heartbeat_args args = {.sessions = {1, list_of_one(sizeof(flyt_session_use))}};
+
+    *args.sessions.sessions_val =
+        (flyt_session_use){.id = 1,
+                           .allocation_id = allocation_id,
+                           .program_name = strdup("solver"),
+                           .client_pid = 7,
+                           .client_address = strdup("10.0.0.1:1"),
+                           .server_pid = is_in_image ? 0 : 8,
+                           .why_not = strdup(is_in_image ? FLYT_WHY_CHECKPOINTED " /images/1" : "")};
+    flyt_serve_node_heartbeat(world_call_new(world, &node->peer, "a heartbeat"), &args);
+    xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &args);
+}
+
+static void say_needs(struct world *world, struct node *node, uint64_t allocation_id, unsigned sms)
+{
+    flyt_needs_args args = {.needs = {1, list_of_one(sizeof(flyt_session_need))}};
+    flyt_session_need *need = args.needs.needs_val;
+
+    *need = (flyt_session_need){.session_id = 1, .allocation_id = allocation_id};
+    need->sm_counts.sm_counts_len = 1;
+    need->sm_counts.sm_counts_val = list_of_one(sizeof(u_int));
+    need->sm_counts.sm_counts_val[0] = sms;
+    flyt_serve_node_needs(world_call_new(world, &node->peer, "needs"), &args);
+    xdr_free((xdrproc_t)xdr_flyt_needs_args, &args);
+}
+
+static void say_libraries(struct world *world, struct node *node, uint64_t allocation_id)
+{
+    flyt_libraries_args args = {.sessions = {1, list_of_one(sizeof(flyt_session_libraries))}};
+    flyt_session_libraries *session = args.sessions.sessions_val;
+
+    *session = (flyt_session_libraries){.session_id = 1, .allocation_id = allocation_id};
+    session->libraries.libraries_len = 1;
+    session->libraries.libraries_val = list_of_one(sizeof(flyt_library_version));
+    *session->libraries.libraries_val = (flyt_library_version){strdup("cublas"), 130000};
+    flyt_serve_node_libraries(world_call_new(world, &node->peer, "libraries"), &args);
+    xdr_free((xdrproc_t)xdr_flyt_libraries_args, &args);
+}
+
+void world_session(struct world *world, unsigned i, uint64_t allocation_id, unsigned needed_sms, bool is_in_image)
+{
+    struct node *node = &world->nodes[i];
+    flyt_driver_args driver = {.driver_version = (char *)"580.1", .cuda_version = 13000};
+
+    say_sessions(world, node, allocation_id, is_in_image);
+    say_needs(world, node, allocation_id, needed_sms);
+    say_libraries(world, node, allocation_id);
+    flyt_serve_node_driver(world_call_new(world, &node->peer, "a driver"), &driver);
+    world_turn(world);
+}
+
+void world_gpu_health(struct world *world, unsigned i, unsigned gpu, unsigned health, const char *text)
+{
+    char uuid[16];
+    flyt_gpu_use use = {.uuid = uuid, .health = (flyt_health)health, .health_text = (char *)text};
+    flyt_heartbeat_args args = {.gpus = {1, &use}};
+
+    snprintf(uuid, sizeof uuid, "GPU-%u:%u", i, gpu);
+    flyt_serve_node_heartbeat(world_call_new(world, &world->nodes[i].peer, "a heartbeat"), &args);
+    world_turn(world);
+}

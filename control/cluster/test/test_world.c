@@ -265,6 +265,24 @@ void world_attach(struct world *world, unsigned i)
     world_turn(world);
 }
 
+void world_look(struct world *world, unsigned i)
+{
+    struct flyt_link link = {.cluster = &world->cluster, .kind = FLYT_PEER_VM, .vm = world_vm(world, i)};
+    struct flyt_peer peer = {.world = world, .user = &link};
+
+    flyt_serve_vm_attach(world_call_new(world, &peer, "a look"), &(flyt_attach_args){.is_waiting = false});
+}
+
+void world_vm_says(struct world *world, unsigned i, unsigned programs, const char *why)
+{
+    struct flyt_link link = {.cluster = &world->cluster, .kind = FLYT_PEER_VM, .vm = world_vm(world, i)};
+    struct flyt_peer peer = {.world = world, .user = &link};
+
+    flyt_serve_vm_report(world_call_new(world, &peer, "a report"), &(flyt_vm_report_args){.program_count = programs});
+    flyt_serve_vm_memory(world_call_new(world, &peer, "why memory is not used"),
+                         &(flyt_vm_memory_args){.why = (char *)why});
+}
+
 static void resize(struct world *world, unsigned i, const flyt_resize_args *named)
 {
     char ip[16];
@@ -352,6 +370,14 @@ void world_checkpoint(struct world *world, unsigned i, const char *folder)
 {
     char ip[16];
     flyt_checkpoint_args args = {.vm = (char *)vm_ip(i, ip), .folder = (char *)folder};
+
+    flyt_serve_checkpoint(world_call_new(world, &world->operator, "a checkpoint"), &args);
+    world_turn(world);
+}
+
+void world_checkpoint_session(struct world *world, uint64_t session, const char *folder)
+{
+    flyt_checkpoint_args args = {.vm = (char *)"", .session_id = session, .folder = (char *)folder};
 
     flyt_serve_checkpoint(world_call_new(world, &world->operator, "a checkpoint"), &args);
     world_turn(world);
@@ -449,6 +475,8 @@ void world_pass(struct world *world, uint64_t ms)
             order.done(order.user, -ETIMEDOUT, NULL);
         }
     fire_timers(world);
+    if (!world_random(world, 4))
+        flyt_wish_poll(&world->cluster);
     flyt_node_tick(&world->cluster);
     flyt_looks_tick(&world->cluster);
     flyt_saving_tick(&world->cluster);
@@ -508,6 +536,18 @@ static const struct flyt_cluster_ops ops = {
     .allocation_observed = flyt_held_look_all,
 };
 
+/* Whoever leads reads the documents anew. */
+static void renew_watches(struct flyt_cluster *cluster)
+{
+    struct flyt_watch **watches[] = {&cluster->wish_watch, &cluster->tenant_watch, &cluster->member_watch};
+
+    for (unsigned i = 0; i < sizeof watches / sizeof *watches; i++) {
+        flyt_watch_free(*watches[i]);
+        *watches[i] = flyt_watch_new();
+        assert_non_null(*watches[i]);
+    }
+}
+
 struct world *world_new(uint64_t seed)
 {
     struct world *world = calloc(1, sizeof *world);
@@ -532,6 +572,7 @@ struct world *world_new(uint64_t seed)
     cluster->ops = &ops;
     cluster->is_leader = cluster->is_loaded = cluster->is_store_available = true;
     cluster->epoch = cluster->read_epoch = 1;
+    renew_watches(cluster);
     TAILQ_INIT(&cluster->links);
     TAILQ_INIT(&cluster->unseen);
     STAILQ_INIT(&world->left);
@@ -647,6 +688,7 @@ void world_takeover(struct world *world)
         assert_int_equal(flyt_gpu_load(cluster, stored), 0);
         cJSON_Delete(stored);
     }
+    renew_watches(cluster);
     cluster->is_leader = cluster->is_loaded = true;
     flyt_held_loaded(cluster);
     cJSON_ArrayForEach(document, world->documents) flyt_wish_written(cluster, document->string, document);
@@ -658,6 +700,9 @@ void world_free(struct world *world)
     struct flyt_cluster *cluster = &world->cluster;
 
     forget(world);
+    flyt_watch_free(cluster->wish_watch);
+    flyt_watch_free(cluster->tenant_watch);
+    flyt_watch_free(cluster->member_watch);
     sd_event_source_disable_unref(cluster->try_timer);
     sd_event_source_disable_unref(cluster->look_timer);
     cJSON_Delete(world->gpus);
