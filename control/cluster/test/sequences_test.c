@@ -23,7 +23,13 @@ static void request(struct world *world)
 {
     unsigned vm = world_random(world, WORLD_VMS), sms = 8 + 8 * world_random(world, 7);
 
-    switch (world_random(world, 9)) {
+    switch (world_random(world, 10)) {
+    case 9:
+        if (world_random(world, 2))
+            world_checkpoint(world, vm, "/images");
+        else
+            world_cancel(world, vm);
+        break;
     case 8:
         world_migrate(world, vm, world_random(world, WORLD_NODES), (int)world_random(world, WORLD_GPUS + 1) - 1,
                       world_random(world, 4) ? 0 : sms);
@@ -44,8 +50,10 @@ static void request(struct world *world)
     case 4:
         if (!world_random(world, 4))
             world_end(world, vm);
-        else
+        else if (world_random(world, 2))
             world_drain(world, vm);
+        else
+            world_drain_and_kill(world, vm, world_random(world, 2000));
         break;
     default:
         world_resize(world, vm, world_random(world, 4) ? sms : 0, (1ull + world_random(world, 4)) << 30,

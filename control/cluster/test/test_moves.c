@@ -157,6 +157,19 @@ static void end_within(struct world *world, unsigned i, struct move *move, bool 
     world_assert_apart(world, i);
 }
 
+/* The source has died: its programs come here, or nobody does, for so long that it is given up. */
+static void end_without_source(struct world *world, unsigned i, struct move *move)
+{
+    struct applied *own = world_find_applied(&world->nodes[i], move->allocation_id);
+    bool have_come = move->phase == FLYT_MIGRATION_SWITCHING && own && world_random(world, 2);
+
+    move->phase = have_come ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_FAILED;
+    if (have_come)
+        own->in_use = own->groups;
+    else if (own)
+        *own = (struct applied){0};
+}
+
 /* One of the node's goes on, or (may_fail) goes wrong. Returns whether anything has changed. */
 static bool go_on(struct world *world, unsigned i, struct move *move, bool may_fail)
 {
@@ -177,6 +190,10 @@ static bool go_on(struct world *world, unsigned i, struct move *move, bool may_f
     if (move->kind == OUTGOING && move->phase == FLYT_MIGRATION_PREPARING && other &&
         other->phase == FLYT_MIGRATION_PREPARING) {
         move->phase = other->phase = FLYT_MIGRATION_ARRIVED;
+        return true;
+    }
+    if (move->kind == INCOMING && !other && world->nodes[!i].has_died) {
+        end_without_source(world, i, move);
         return true;
     }
     if (move->kind == INCOMING && move->phase == FLYT_MIGRATION_SWITCHING && other &&

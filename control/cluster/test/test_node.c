@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -83,6 +84,17 @@ static void take_args(const struct world *world, unsigned node, struct order *or
         break;
     case FLYT_ORDER_DRAIN:
         order->id = ((const flyt_order_drain_args *)args)->allocation_id;
+        order->is_cancel = ((const flyt_order_drain_args *)args)->kill;
+        break;
+    case FLYT_ORDER_CHECKPOINT:
+        order->migration_id = ((const flyt_order_checkpoint_args *)args)->id;
+        order->is_cancel = ((const flyt_order_checkpoint_args *)args)->ask;
+        break;
+    case FLYT_ORDER_RESTORE:
+        order->migration_id = ((const flyt_order_restore_args *)args)->id;
+        order->is_cancel = ((const flyt_order_restore_args *)args)->ask;
+        break;
+    case FLYT_ORDER_VM_DEVICE:
         break;
     case FLYT_ORDER_MIGRATION:
         order->migration_id = ((const flyt_order_migration_args *)args)->migration_id;
@@ -223,6 +235,38 @@ static flyt_status take_apply_order(struct world *world, struct node *node, cons
     return world_take(world, (unsigned)(node - world->nodes), &order->wanted);
 }
 
+static struct saving *find_saving(struct node *node, uint64_t id)
+{
+    for (unsigned i = 0; i < SAVINGS; i++)
+        if (node->savings[i].id == id)
+            return &node->savings[i];
+    return NULL;
+}
+
+/* Each time that it is asked it may be over. */
+static flyt_status go_on_saving(struct world *world, struct node *node, const struct order *order)
+{
+    struct saving *saving = find_saving(node, order->migration_id);
+
+    if (!saving && order->is_cancel)
+        return FLYT_STATUS_NOT_FOUND;
+    if (!saving)
+        node->savings[node->saving_count++ % SAVINGS] = (struct saving){order->migration_id, FLYT_SAVING_PREPARING};
+    else if (saving->phase < FLYT_SAVING_DONE)
+        saving->phase = world_random(world, 4) ? FLYT_SAVING_DONE : FLYT_SAVING_FAILED;
+    return FLYT_STATUS_OK;
+}
+
+/* Whom it ends has left what was taken away. */
+static flyt_status drain(struct node *node, const struct order *order)
+{
+    struct applied *own = world_find_applied(node, order->id);
+
+    if (own && order->is_cancel)
+        own->in_use &= own->groups;
+    return own ? FLYT_STATUS_OK : FLYT_STATUS_NOT_FOUND;
+}
+
 /* What the node does, answered or not. */
 static flyt_status obey(struct world *world, unsigned i, const struct order *order)
 {
@@ -241,10 +285,45 @@ static flyt_status obey(struct world *world, unsigned i, const struct order *ord
     case FLYT_ORDER_MIGRATION:
         return order->is_cancel ? world_cancel_move(node, move) : move ? FLYT_STATUS_OK : FLYT_STATUS_NOT_FOUND;
     case FLYT_ORDER_DRAIN:
-        return world_find_applied(node, order->id) ? FLYT_STATUS_OK : FLYT_STATUS_NOT_FOUND;
+        return drain(node, order);
+    case FLYT_ORDER_CHECKPOINT:
+    case FLYT_ORDER_RESTORE:
+        return go_on_saving(world, node, order);
+    case FLYT_ORDER_VM_DEVICE:
+        return FLYT_STATUS_OK;
     default:
         return take_apply_order(world, node, order);
     }
+}
+
+static void answer_saving(struct node *node, const struct order *order, flyt_status status)
+{
+    static char empty[] = "", why[] = "it went wrong";
+    const struct saving *saving = find_saving(node, order->migration_id);
+    bool has_failed = saving && saving->phase == FLYT_SAVING_FAILED;
+    flyt_saving_res res = {
+        .outcome = {status, status == FLYT_STATUS_OK ? empty : why},
+        .use = {.id = order->migration_id,
+                .phase = saving ? saving->phase : FLYT_SAVING_PREPARING,
+                .outcome = {has_failed ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK, has_failed ? why : empty}}};
+
+    order->done(order->user, 0, &res);
+}
+
+/* One program works there still, or has been ended. */
+static void answer_drain(const struct order *order, flyt_status status)
+{
+    flyt_order_drain_res res = {.outcome = {status, strdup(status == FLYT_STATUS_OK ? "" : "it cannot")}};
+
+    if (status == FLYT_STATUS_OK) {
+        res.sessions.sessions_val = calloc(1, sizeof *res.sessions.sessions_val);
+        assert_non_null(res.sessions.sessions_val);
+        res.sessions.sessions_len = 1;
+        *res.sessions.sessions_val =
+            (flyt_draining){.session_id = 1, .program_name = strdup("solver"), .client_pid = 7};
+    }
+    order->done(order->user, 0, &res);
+    xdr_free((xdrproc_t)xdr_flyt_order_drain_res, &res); /* what was taken over is no more in it */
 }
 
 static void answer(struct node *node, const struct order *order, flyt_status status)
@@ -256,8 +335,14 @@ static void answer(struct node *node, const struct order *order, flyt_status sta
         answer_apply(order, status, order->removed_count ? NULL : world_find_applied(node, order->id));
         break;
     case FLYT_ORDER_DRAIN:
-        order->done(order->user, 0,
-                    &(flyt_order_drain_res){.outcome = {status, status == FLYT_STATUS_OK ? empty : why}});
+        answer_drain(order, status);
+        break;
+    case FLYT_ORDER_CHECKPOINT:
+    case FLYT_ORDER_RESTORE:
+        answer_saving(node, order, status);
+        break;
+    case FLYT_ORDER_VM_DEVICE:
+        order->done(order->user, 0, &(flyt_vm_device_res){.outcome = {status, status == FLYT_STATUS_OK ? empty : why}});
         break;
     case FLYT_ORDER_SWITCH:
     case FLYT_ORDER_MIGRATION:
@@ -279,9 +364,14 @@ bool world_answer(struct world *world, unsigned i, bool may_fail)
         return false;
     unsigned chance = may_fail ? world_random(world, 12) : 11;
     memmove(node->orders, node->orders + 1, --node->order_count * sizeof *node->orders);
-    if (chance) /* 0: it does not arrive; 1: the answer does not */
+    bool is_size = order.procedure == FLYT_ORDER_APPLY;
+    if (chance && (is_size || node->manner == WORLD_OBEYS)) /* 0: it does not arrive; 1: the answer does not */
         status = obey(world, i, &order);
-    if (chance < 2)
+    else if (node->manner == WORLD_REFUSES)
+        status = FLYT_STATUS_CONFLICT;
+    if (!is_size && node->manner == WORLD_IS_OLD)
+        order.done(order.user, -EPROTO, NULL);
+    else if (chance < 2)
         order.done(order.user, -ETIMEDOUT, NULL);
     else
         answer(node, &order, status);
@@ -460,5 +550,92 @@ void world_register(struct world *world, unsigned i, bool claims)
     struct flyt_call *call = world_call_new(world, &node->peer, "a registration");
     call->is_registration = true;
     flyt_serve_node_register(call, &args);
+    world_turn(world);
+}
+
+void world_set_manner(struct world *world, unsigned node, enum world_manner manner)
+{
+    world->nodes[node].manner = manner;
+}
+
+void world_die(struct world *world, unsigned node)
+{
+    world->nodes[node].has_died = true;
+    memset(world->nodes[node].applied, 0, sizeof world->nodes[node].applied);
+    memset(world->nodes[node].moves, 0, sizeof world->nodes[node].moves);
+    world_disconnect(world, node);
+}
+
+static void *list_of_one(size_t bytes)
+{
+    void *one = calloc(1, bytes);
+
+    assert_non_null(one);
+    return one;
+}
+
+/* What is taken over is the manager's; the rest goes with the message. */
+static void say_sessions(struct world *world, struct node *node, uint64_t allocation_id, bool is_in_image)
+{
+    flyt_heartbeat_args args = {.sessions = {1, list_of_one(sizeof(flyt_session_use))}};
+
+    *args.sessions.sessions_val =
+        (flyt_session_use){.id = 1,
+                           .allocation_id = allocation_id,
+                           .program_name = strdup("solver"),
+                           .client_pid = 7,
+                           .client_address = strdup("10.0.0.1:1"),
+                           .server_pid = is_in_image ? 0 : 8,
+                           .why_not = strdup(is_in_image ? FLYT_WHY_CHECKPOINTED " /images/1" : "")};
+    flyt_serve_node_heartbeat(world_call_new(world, &node->peer, "a heartbeat"), &args);
+    xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &args);
+}
+
+static void say_needs(struct world *world, struct node *node, uint64_t allocation_id, unsigned sms)
+{
+    flyt_needs_args args = {.needs = {1, list_of_one(sizeof(flyt_session_need))}};
+    flyt_session_need *need = args.needs.needs_val;
+
+    *need = (flyt_session_need){.session_id = 1, .allocation_id = allocation_id};
+    need->sm_counts.sm_counts_len = 1;
+    need->sm_counts.sm_counts_val = list_of_one(sizeof(u_int));
+    need->sm_counts.sm_counts_val[0] = sms;
+    flyt_serve_node_needs(world_call_new(world, &node->peer, "needs"), &args);
+    xdr_free((xdrproc_t)xdr_flyt_needs_args, &args);
+}
+
+static void say_libraries(struct world *world, struct node *node, uint64_t allocation_id)
+{
+    flyt_libraries_args args = {.sessions = {1, list_of_one(sizeof(flyt_session_libraries))}};
+    flyt_session_libraries *session = args.sessions.sessions_val;
+
+    *session = (flyt_session_libraries){.session_id = 1, .allocation_id = allocation_id};
+    session->libraries.libraries_len = 1;
+    session->libraries.libraries_val = list_of_one(sizeof(flyt_library_version));
+    *session->libraries.libraries_val = (flyt_library_version){strdup("cublas"), 130000};
+    flyt_serve_node_libraries(world_call_new(world, &node->peer, "libraries"), &args);
+    xdr_free((xdrproc_t)xdr_flyt_libraries_args, &args);
+}
+
+void world_session(struct world *world, unsigned i, uint64_t allocation_id, unsigned needed_sms, bool is_in_image)
+{
+    struct node *node = &world->nodes[i];
+    flyt_driver_args driver = {.driver_version = (char *)"580.1", .cuda_version = 13000};
+
+    say_sessions(world, node, allocation_id, is_in_image);
+    say_needs(world, node, allocation_id, needed_sms);
+    say_libraries(world, node, allocation_id);
+    flyt_serve_node_driver(world_call_new(world, &node->peer, "a driver"), &driver);
+    world_turn(world);
+}
+
+void world_gpu_health(struct world *world, unsigned i, unsigned gpu, unsigned health, const char *text)
+{
+    char uuid[16];
+    flyt_gpu_use use = {.uuid = uuid, .health = (flyt_health)health, .health_text = (char *)text};
+    flyt_heartbeat_args args = {.gpus = {1, &use}};
+
+    snprintf(uuid, sizeof uuid, "GPU-%u:%u", i, gpu);
+    flyt_serve_node_heartbeat(world_call_new(world, &world->nodes[i].peer, "a heartbeat"), &args);
     world_turn(world);
 }

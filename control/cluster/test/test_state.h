@@ -13,7 +13,7 @@
 #include "control/cluster/model/settings.h"
 #include "control/cluster/test/test_world.h"
 
-enum { MOVES = 16, ALLOCATIONS = 64, ORDERS = 256, TIMERS = 512, CONTENT_BYTES = 256 };
+enum { MOVES = 16, SAVINGS = 16, ALLOCATIONS = 64, ORDERS = 256, TIMERS = 512, CONTENT_BYTES = 256 };
 #define GIB (1ull << 30)
 
 /* What a node has of an allocation. */
@@ -32,7 +32,7 @@ struct order {
     uint64_t removed[8];   /* by FLYT_ORDER_APPLY, in place of a change */
     unsigned removed_count;
     uint64_t migration_id;
-    bool is_cancel;
+    bool is_cancel; /* of a drain: programs are to be ended; of a checkpoint: how far it is, is asked */
     struct applied wanted;
     flyt_call_done_fn done;
     void *user;
@@ -46,6 +46,12 @@ struct move {
     flyt_migration_phase phase;
     struct applied wanted;
     uint64_t used_bytes; /* of programs that have left */
+};
+
+/* A checkpoint or a restore. */
+struct saving {
+    uint64_t id;
+    flyt_saving_phase phase;
 };
 
 struct flyt_peer {
@@ -75,7 +81,10 @@ struct node {
     struct order orders[ORDERS];
     unsigned order_count, needed_sms;
     struct move moves[MOVES];
-    unsigned move_count; /* ever; the last ones are kept */
+    struct saving savings[SAVINGS];
+    unsigned move_count, saving_count; /* ever; the last ones are kept */
+    enum world_manner manner;
+    bool has_died; /* with all that it had */
 };
 
 struct world {
@@ -94,6 +103,9 @@ struct world {
     struct job *jobs;
     struct sd_event_source *timers[TIMERS];
     unsigned calls;
+    bool is_given;           /* a GPU, to another node, by an operator */
+    flyt_status last_status; /* of the last call that was answered */
+    char last_text[256];
 };
 
 extern struct world *the_world; /* what the program calls has no other way to it */

@@ -193,9 +193,19 @@ void world_refuse(struct world *world)
     world_turn(world);
 }
 
-/* Documents come by world_document. */
 enum flyt_store_result flyt_store_list(struct flyt_store *store, const char *collection, const char *after,
                                        unsigned limit, struct flyt_error *err, cJSON **ret_documents)
 {
-    return FLYT_STORE_UNAVAILABLE;
+    const cJSON *document;
+
+    *ret_documents = cJSON_CreateArray();
+    if (strcmp(collection, "vm_required_resources") != 0)
+        return FLYT_STORE_OK;
+    cJSON_ArrayForEach(document, the_world->documents)
+    {
+        cJSON *read = cJSON_Duplicate(document, true);
+        cJSON_AddStringToObject(read, "_id", document->string);
+        cJSON_AddItemToArray(*ret_documents, read);
+    }
+    return FLYT_STORE_OK;
 }

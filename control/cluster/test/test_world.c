@@ -31,6 +31,7 @@
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/tenant.h"
 #include "control/cluster/model/vm.h"
+#include "control/cluster/reconcile/adopt.h"
 #include "control/cluster/reconcile/allocation.h"
 #include "control/cluster/reconcile/drain.h"
 #include "control/cluster/reconcile/loaded.h"
@@ -38,7 +39,9 @@
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/node.h"
 #include "control/cluster/reconcile/resize.h"
+#include "control/cluster/reconcile/saving.h"
 #include "control/cluster/reconcile/vm.h"
+#include "control/cluster/reconcile/vm_device.h"
 #include "control/cluster/reconcile/wish.h"
 #include "control/cluster/test/test_state.h"
 #include "control/store/store.h"
@@ -183,7 +186,11 @@ static void assert_refused(const struct flyt_call *call, const flyt_outcome *out
 
 void flyt_call_reply(struct flyt_call *call, const void *result)
 {
-    assert_refused(call, result);
+    const flyt_outcome *outcome = result;
+
+    assert_refused(call, outcome);
+    the_world->last_status = outcome->status;
+    snprintf(the_world->last_text, sizeof the_world->last_text, "%s", outcome->text);
     the_world->calls--;
     if (call->is_registration && ((const flyt_register_res *)result)->outcome.status == FLYT_STATUS_OK)
         world_take_registration(the_world, &the_world->nodes[call->peer->node], result);
@@ -256,6 +263,24 @@ void world_attach(struct world *world, unsigned i)
     snprintf(link.name, sizeof link.name, "%s", vm_ip(i, ip));
     flyt_serve_vm_attach(call, &(flyt_attach_args){.is_waiting = true});
     world_turn(world);
+}
+
+void world_look(struct world *world, unsigned i)
+{
+    struct flyt_link link = {.cluster = &world->cluster, .kind = FLYT_PEER_VM, .vm = world_vm(world, i)};
+    struct flyt_peer peer = {.world = world, .user = &link};
+
+    flyt_serve_vm_attach(world_call_new(world, &peer, "a look"), &(flyt_attach_args){.is_waiting = false});
+}
+
+void world_vm_says(struct world *world, unsigned i, unsigned programs, const char *why)
+{
+    struct flyt_link link = {.cluster = &world->cluster, .kind = FLYT_PEER_VM, .vm = world_vm(world, i)};
+    struct flyt_peer peer = {.world = world, .user = &link};
+
+    flyt_serve_vm_report(world_call_new(world, &peer, "a report"), &(flyt_vm_report_args){.program_count = programs});
+    flyt_serve_vm_memory(world_call_new(world, &peer, "why memory is not used"),
+                         &(flyt_vm_memory_args){.why = (char *)why});
 }
 
 static void resize(struct world *world, unsigned i, const flyt_resize_args *named)
@@ -335,6 +360,108 @@ void world_adopt(struct world *world, unsigned i)
     fail_msg("VM %s has no orphan", ip);
 }
 
+static const char *node_name(unsigned i, char *name)
+{
+    snprintf(name, 16, "n%u", i);
+    return name;
+}
+
+void world_checkpoint(struct world *world, unsigned i, const char *folder)
+{
+    char ip[16];
+    flyt_checkpoint_args args = {.vm = (char *)vm_ip(i, ip), .folder = (char *)folder};
+
+    flyt_serve_checkpoint(world_call_new(world, &world->operator, "a checkpoint"), &args);
+    world_turn(world);
+}
+
+void world_checkpoint_session(struct world *world, uint64_t session, const char *folder)
+{
+    flyt_checkpoint_args args = {.vm = (char *)"", .session_id = session, .folder = (char *)folder};
+
+    flyt_serve_checkpoint(world_call_new(world, &world->operator, "a checkpoint"), &args);
+    world_turn(world);
+}
+
+void world_restore_images(struct world *world, unsigned node, const char *folder)
+{
+    char name[16] = "";
+    flyt_restore_args args = {.node = node < WORLD_NODES ? (char *)node_name(node, name) : name,
+                              .folder = (char *)folder};
+
+    flyt_serve_restore(world_call_new(world, &world->operator, "a restore"), &args);
+    world_turn(world);
+}
+
+void world_cancel(struct world *world, unsigned i)
+{
+    char ip[16];
+    flyt_migrate_cancel_args args = {.vm = (char *)vm_ip(i, ip)};
+
+    flyt_serve_migrate_cancel(world_call_new(world, &world->operator, "a cancellation"), &args);
+    world_turn(world);
+}
+
+void world_vm_device(struct world *world, unsigned i, unsigned node, bool is_removal)
+{
+    char ip[16], name[16];
+    flyt_vm_device_args args = {
+        .vm = (char *)vm_ip(i, ip), .node = (char *)node_name(node, name), .remove = is_removal};
+
+    flyt_serve_vm_device(world_call_new(world, &world->operator, "a VM's device"), &args);
+    world_turn(world);
+}
+
+void world_fence(struct world *world, unsigned node, bool is_confirmed)
+{
+    char name[16];
+    flyt_fence_args args = {.node = (char *)node_name(node, name), .is_confirmed_dead = is_confirmed};
+
+    flyt_serve_node_fence(world_call_new(world, &world->operator, "a fencing"), &args);
+    world_turn(world);
+}
+
+void world_adopt_gpu(struct world *world, unsigned node)
+{
+    char name[16], uuid[16];
+    flyt_name gpus[] = {uuid};
+    flyt_adopt_args args = {.node = (char *)node_name(node, name), .gpus = {1, gpus}};
+
+    snprintf(uuid, sizeof uuid, "GPU-%u:0", !node);
+    world->is_given = true;
+    flyt_serve_node_adopt(world_call_new(world, &world->operator, "a GPU's adoption"), &args);
+}
+
+void world_drain_and_kill(struct world *world, unsigned i, unsigned timeout_ms)
+{
+    char ip[16];
+    flyt_drain_args args = {.vm = (char *)vm_ip(i, ip), .timeout_ms = timeout_ms, .kill = true};
+
+    flyt_serve_drain(world_call_new(world, &world->operator, "a drain"), &args);
+    world_turn(world);
+}
+
+flyt_status world_last_status(const struct world *world, const char **ret_text)
+{
+    if (ret_text)
+        *ret_text = world->last_text;
+    return world->last_status;
+}
+
+void world_run(struct world *world)
+{
+    bool has_gone_on;
+
+    do {
+        has_gone_on = world_store(world, false);
+        for (unsigned i = 0; i < WORLD_NODES; i++) {
+            has_gone_on |= world_answer(world, i, false);
+            has_gone_on |= world_move(world, i, false);
+        }
+        has_gone_on |= fire_timers(world);
+    } while (has_gone_on);
+}
+
 /* ---- the end of all things ---- */
 
 void world_pass(struct world *world, uint64_t ms)
@@ -348,8 +475,11 @@ void world_pass(struct world *world, uint64_t ms)
             order.done(order.user, -ETIMEDOUT, NULL);
         }
     fire_timers(world);
+    if (!world_random(world, 4))
+        flyt_wish_poll(&world->cluster);
     flyt_node_tick(&world->cluster);
     flyt_looks_tick(&world->cluster);
+    flyt_saving_tick(&world->cluster);
     flyt_vm_tick(&world->cluster);
     world_turn(world);
 }
@@ -406,6 +536,18 @@ static const struct flyt_cluster_ops ops = {
     .allocation_observed = flyt_held_look_all,
 };
 
+/* Whoever leads reads the documents anew. */
+static void renew_watches(struct flyt_cluster *cluster)
+{
+    struct flyt_watch **watches[] = {&cluster->wish_watch, &cluster->tenant_watch, &cluster->member_watch};
+
+    for (unsigned i = 0; i < sizeof watches / sizeof *watches; i++) {
+        flyt_watch_free(*watches[i]);
+        *watches[i] = flyt_watch_new();
+        assert_non_null(*watches[i]);
+    }
+}
+
 struct world *world_new(uint64_t seed)
 {
     struct world *world = calloc(1, sizeof *world);
@@ -430,6 +572,7 @@ struct world *world_new(uint64_t seed)
     cluster->ops = &ops;
     cluster->is_leader = cluster->is_loaded = cluster->is_store_available = true;
     cluster->epoch = cluster->read_epoch = 1;
+    renew_watches(cluster);
     TAILQ_INIT(&cluster->links);
     TAILQ_INIT(&cluster->unseen);
     STAILQ_INIT(&world->left);
@@ -519,6 +662,7 @@ static void forget(struct world *world)
     forget_table(&cluster->tenants, free_tenant);
     cJSON_Delete(cluster->migrations);
     cluster->migrations = NULL;
+    flyt_savings_forget(cluster);
     world_tell_left(world);
     while (world_run_job(world))
         ;
@@ -544,6 +688,7 @@ void world_takeover(struct world *world)
         assert_int_equal(flyt_gpu_load(cluster, stored), 0);
         cJSON_Delete(stored);
     }
+    renew_watches(cluster);
     cluster->is_leader = cluster->is_loaded = true;
     flyt_held_loaded(cluster);
     cJSON_ArrayForEach(document, world->documents) flyt_wish_written(cluster, document->string, document);
@@ -555,6 +700,9 @@ void world_free(struct world *world)
     struct flyt_cluster *cluster = &world->cluster;
 
     forget(world);
+    flyt_watch_free(cluster->wish_watch);
+    flyt_watch_free(cluster->tenant_watch);
+    flyt_watch_free(cluster->member_watch);
     sd_event_source_disable_unref(cluster->try_timer);
     sd_event_source_disable_unref(cluster->look_timer);
     cJSON_Delete(world->gpus);

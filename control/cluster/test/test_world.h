@@ -20,6 +20,9 @@ enum {
     WORLD_GROUPS = 8,     /* of each GPU, of 8 SMs each */
 };
 
+/* What a node does with orders that are no sizes. */
+enum world_manner { WORLD_OBEYS, WORLD_REFUSES, WORLD_IS_OLD /* it does not know them */ };
+
 struct world;
 
 /* A seed makes the same world again. */
@@ -33,6 +36,10 @@ struct flyt_vm *world_vm(struct world *world, unsigned i);
 /* ---- what callers do; each call is answered exactly once, or world_settle fails ---- */
 
 void world_attach(struct world *world, unsigned vm);
+/* Asks what there is for it, and waits for nothing. */
+void world_look(struct world *world, unsigned vm);
+/* How many programs it has, and why it does not use the memory that it shares with its host. */
+void world_vm_says(struct world *world, unsigned vm, unsigned programs, const char *why);
 /* 0: not named. */
 void world_resize(struct world *world, unsigned vm, unsigned sms, uint64_t memory_bytes, bool when_free,
                   unsigned timeout_ms);
@@ -47,7 +54,31 @@ void world_drain(struct world *world, unsigned vm);
 /* The orphan that a node has of the VM. */
 void world_adopt(struct world *world, unsigned vm);
 
+void world_checkpoint(struct world *world, unsigned vm, const char *folder);
+void world_checkpoint_session(struct world *world, uint64_t session, const char *folder);
+/* node >= WORLD_NODES: not named. */
+void world_restore_images(struct world *world, unsigned node, const char *folder);
+void world_cancel(struct world *world, unsigned vm);
+void world_vm_device(struct world *world, unsigned vm, unsigned node, bool is_removal);
+void world_fence(struct world *world, unsigned node, bool is_confirmed);
+/* The other node's first GPU is this node's. */
+void world_adopt_gpu(struct world *world, unsigned node);
+/* Programs that have not left SMs that were taken away are ended, when timeout_ms are over. */
+void world_drain_and_kill(struct world *world, unsigned vm, unsigned timeout_ms);
+/* Of the last call that was answered: its status, and in *ret_text (NULL is allowed) its sentence. */
+flyt_status world_last_status(const struct world *world, const char **ret_text);
+
 /* ---- what happens ---- */
+
+/* Store, nodes and loop go on until nothing is left to be done. */
+void world_run(struct world *world);
+void world_set_manner(struct world *world, unsigned node, enum world_manner manner);
+/* A node tells of one session, id 1: of this allocation, that its launches have needed so many SMs, that it has opened
+ * a library that no other node has. is_in_image: it was checkpointed to /images. */
+void world_session(struct world *world, unsigned node, uint64_t allocation_id, unsigned needed_sms, bool is_in_image);
+void world_gpu_health(struct world *world, unsigned node, unsigned gpu, unsigned health, const char *text);
+/* The node dies with all that it has. */
+void world_die(struct world *world, unsigned node);
 
 /* The store's thread goes on: takes the next write, or ends the one that it has. may_fail: that may go wrong, and be in
  * the store all the same. Returns false where it has nothing to do. */
