@@ -487,6 +487,8 @@ static void detach(struct flyt_node_server *server)
     free(server->came_with);
     server->came_with = NULL;
     server->link_fd = flyt_close(server->link_fd);
+    if (server->is_to_reap)
+        flyt_node_spawn_reap(node, &server->pid_fd);
     server->pid_fd = flyt_close(server->pid_fd);
 }
 
@@ -505,8 +507,9 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
     siginfo_t info = {0};
 
     *text = 0;
-    if (!server->is_child || waitid(P_PIDFD, (id_t)server->pid_fd, &info, WEXITED) != 0)
+    if (!server->is_child || waitid(P_PIDFD, (id_t)server->pid_fd, &info, WEXITED | WNOWAIT) != 0)
         return;
+    server->is_to_reap = true;
     /* What is killed here has no work any more: MPS has stopped it first, or a fault has. */
     if (info.si_code != CLD_EXITED && !server->was_killed)
         flyt_node_fault_killed(server, info.si_status);

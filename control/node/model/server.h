@@ -181,6 +181,7 @@ struct flyt_node_server {
     int pid_fd, link_fd;           /* link_fd -1: it has hung up */
     struct flyt_node_start *start; /* while that is done (spawn.h); else NULL */
     bool is_child;                 /* else it was started by an earlier node manager */
+    bool is_to_reap;               /* a child that has ended */
     bool was_killed;
     bool outlives; /* the node manager, which ends, though it has no session of its own yet (session_load.h) */
     sd_event_source *pid_source, *link_source, *timer;

@@ -282,6 +282,37 @@ void flyt_node_spawn_forget(struct flyt_node_server *server)
     server->start = NULL;
 }
 
+static void reap(void *user)
+{
+    const int *pid_fd = user;
+    siginfo_t info;
+
+    waitid(P_PIDFD, (id_t)*pid_fd, &info, WEXITED);
+}
+
+static void on_reaped(void *user, int is_cancelled)
+{
+    int *pid_fd = user;
+
+    flyt_close(*pid_fd);
+    free(pid_fd);
+}
+
+void flyt_node_spawn_reap(struct flyt_node *node, int *pid_fd)
+{
+    int *job = malloc(sizeof *job);
+
+    if (job)
+        *job = *pid_fd;
+    if (job && node->spawner && !flyt_worker_do(node->spawner, reap, on_reaped, job)) {
+        *pid_fd = -1;
+        return;
+    }
+    free(job);
+    reap(pid_fd);
+    *pid_fd = flyt_close(*pid_fd);
+}
+
 void flyt_node_spawns_fini(struct flyt_node *node)
 {
     if (!node->spawner)

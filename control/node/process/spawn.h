@@ -25,6 +25,9 @@ typedef void flyt_node_spawned_fn(struct flyt_node_server *server, pid_t pid, in
 int flyt_node_spawn(struct flyt_node_server *server, flyt_node_spawned_fn *spawned);
 /* Nobody is told any more, and the process ends as soon as there is one. */
 void flyt_node_spawn_forget(struct flyt_node_server *server);
+/* A child that has ended: the thread lets the kernel forget it, which takes as long as others read its folder in /proc.
+ * *pid_fd is taken over, and -1 afterwards. */
+void flyt_node_spawn_reap(struct flyt_node *node, int *pid_fd);
 /* At the node manager's end, before its servers are ended: those that are being started have processes then. One that
  * hangs is waited for until FLYT_NODE_STOP_MS, and left. */
 void flyt_node_spawns_fini(struct flyt_node *node);

@@ -1,7 +1,9 @@
 /* Tests of the start of server processes that takes its time: nobody waits for it, and it may be in vain. */
+#include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -92,6 +94,37 @@ static void test_one_is_told_to_end_before_it_is_there(void **state)
     test_node_until(test, are_all_there, &all, "all are there anew");
 }
 
+static bool is_forgotten(struct test_node *test, void *pid)
+{
+    const struct flyt_node_server *server = test->node.servers;
+
+    while (server && server->pid != *(pid_t *)pid)
+        server = server->next;
+    return !server;
+}
+
+static bool is_reaped(struct test_node *test, void *pid)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t) * (pid_t *)pid, &info, WEXITED | WNOWAIT | WNOHANG) && errno == ECHILD;
+}
+
+/* The thread reaps who has ended: that can take as long as a start. */
+static void test_the_loop_reaps_nobody(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_until_warm(test);
+    pid_t pid = test->node.servers->pid;
+    start_more(test);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_node_until(test, is_forgotten, &pid, "its end is known");
+    assert_false(is_reaped(test, &pid));
+    let_go_on();
+    test_node_until(test, is_reaped, &pid, "it is reaped");
+}
+
 /* At the node manager's end it ends as any that is warm. */
 static void *let_go_on_soon(void *unused)
 {
@@ -119,6 +152,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_nobody_waits_for_a_start),
         TEST_NODE(test_one_is_told_to_end_before_it_is_there),
+        TEST_NODE(test_the_loop_reaps_nobody),
         TEST_NODE(test_the_end_comes_before_it_is_there),
     };
 
