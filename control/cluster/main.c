@@ -23,10 +23,8 @@
 #include "control/cluster/model/link.h"
 #include "control/cluster/model/settings.h"
 #include "control/cluster/model/tenant.h"
-#include "control/cluster/reconcile/allocation.h"
-#include "control/cluster/reconcile/migration.h"
+#include "control/cluster/reconcile/look.h"
 #include "control/cluster/reconcile/node.h"
-#include "control/cluster/reconcile/resize.h"
 #include "control/cluster/reconcile/saving.h"
 #include "control/cluster/reconcile/vm.h"
 #include "control/cluster/reconcile/wish.h"
@@ -47,9 +45,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *user)
     flyt_links_tick(cluster);
     if (cluster->is_leader) {
         flyt_node_tick(cluster);
-        flyt_held_tick(cluster);
-        flyt_resize_tick(cluster);
-        flyt_migration_tick(cluster);
+        flyt_looks_tick(cluster);
         flyt_saving_tick(cluster);
         flyt_vm_tick(cluster);
         flyt_event_tick(cluster);
@@ -213,6 +209,7 @@ static void stop(void *user)
 
     sd_event_source_disable_unref(cluster->tick_timer);
     sd_event_source_disable_unref(cluster->poll_timer);
+    cluster->look_timer = sd_event_source_disable_unref(cluster->look_timer);
     cluster->try_timer = sd_event_source_disable_unref(cluster->try_timer);
     if (cluster->keeper) {
         flyt_event_save_all(cluster);
@@ -304,6 +301,7 @@ int main(int argc, char **argv)
     };
 
     TAILQ_INIT(&cluster.links);
+    TAILQ_INIT(&cluster.unseen);
     flyt_json_watch_memory(NULL);
     return flyt_daemon_run(&config, argc, argv);
 }

@@ -35,6 +35,7 @@ static void list_held(cJSON *array, const struct flyt_card *card)
 }
 
 struct schedule_change {
+    struct flyt_kept_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     char uuid[FLYT_NAME_BYTES_MAX + 1]; /* or node */
@@ -108,7 +109,8 @@ void flyt_serve_schedule(struct flyt_call *call, void *data)
     change->is_node = node != NULL;
     change->before = *schedule;
     change->after = *schedule = args->schedule;
-    flyt_kept_change(card ? card->kept : node->kept, schedule_written, change);
+    change->wait = (struct flyt_kept_wait){.done = schedule_written, .user = change};
+    flyt_kept_change(card ? card->kept : node->kept, &change->wait);
 }
 
 struct group_change {

@@ -125,8 +125,8 @@ static void revoke_tickets(struct flyt_held *held)
 {
     held->generation++;
     held->revision++;
-    flyt_held_write(held, NULL, NULL);
-    flyt_held_order(held, NULL, NULL);
+    flyt_held_write(held);
+    flyt_held_order(held);
 }
 
 static void expel(struct flyt_cluster *cluster, enum flyt_peer_kind kind, const char *name)
@@ -174,6 +174,7 @@ void flyt_member_changed(struct flyt_cluster *cluster, const struct flyt_change 
 /* ---- tokens ---- */
 
 struct token_call {
+    struct flyt_kept_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     char key[2 * FLYT_SHA256_BYTES + 1];
@@ -195,7 +196,7 @@ static void token_written(void *user, enum flyt_store_result result, const char 
     } else {
         if (token) {
             flyt_table_remove(&made->cluster->tokens, token);
-            flyt_kept_delete(token->kept, NULL, NULL);
+            flyt_kept_delete(token->kept, NULL);
             token->kept = NULL;
             flyt_token_free(token);
         }
@@ -224,7 +225,7 @@ static void drop_expired(struct flyt_cluster *cluster)
         if (token->expires_ms > now_ms)
             continue;
         flyt_table_remove(&cluster->tokens, token);
-        flyt_kept_delete(token->kept, NULL, NULL);
+        flyt_kept_delete(token->kept, NULL);
         token->kept = NULL;
         flyt_token_free(token);
     }
@@ -291,12 +292,14 @@ void flyt_serve_join_token(struct flyt_call *call, void *data)
     }
     uint64_t valid_s = args->valid_s ? args->valid_s : TOKEN_VALID_S;
     token->expires_ms = flyt_wall_ms() + (valid_s < TOKEN_VALID_MAX_S ? valid_s : TOKEN_VALID_MAX_S) * 1000;
-    flyt_kept_change(token->kept, token_written, made);
+    made->wait = (struct flyt_kept_wait){.done = token_written, .user = made};
+    flyt_kept_change(token->kept, &made->wait);
 }
 
 /* ---- enrolment ---- */
 
 struct enrolment {
+    struct flyt_kept_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     enum flyt_peer_kind kind;
@@ -385,7 +388,8 @@ static void token_spent(void *user, enum flyt_store_result result, const char *e
         return;
     }
     member->enrolled_ms = flyt_wall_ms();
-    flyt_kept_change(member->kept, member_written, enrolment);
+    enrolment->wait = (struct flyt_kept_wait){.done = member_written, .user = enrolment};
+    flyt_kept_change(member->kept, &enrolment->wait);
 }
 
 /* A request that says for whom it is must say the same as the token, which is not used up by a mistake. */
@@ -461,12 +465,14 @@ void flyt_serve_enrol(struct flyt_call *call, void *data)
     token->kept = NULL;
     flyt_table_remove(&cluster->tokens, token);
     flyt_token_free(token);
-    flyt_kept_delete(kept, token_spent, enrolment);
+    enrolment->wait = (struct flyt_kept_wait){.done = token_spent, .user = enrolment};
+    flyt_kept_delete(kept, &enrolment->wait);
 }
 
 /* ---- revocation ---- */
 
 struct revocation {
+    struct flyt_kept_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     enum flyt_peer_kind kind;
@@ -518,12 +524,14 @@ void flyt_serve_revoke(struct flyt_call *call, void *data)
     flyt_table_remove(&cluster->members, member);
     flyt_member_free(member);
     expel(cluster, args->kind, revocation->name);
-    flyt_kept_delete(kept, revoked, revocation);
+    revocation->wait = (struct flyt_kept_wait){.done = revoked, .user = revocation};
+    flyt_kept_delete(kept, &revocation->wait);
 }
 
 /* ---- admission of certificates that were made by hand ---- */
 
 struct admission {
+    struct flyt_kept_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     char key[FLYT_NAME_BYTES_MAX + 16];
@@ -598,5 +606,6 @@ void flyt_serve_admit(struct flyt_call *call, void *data)
         return;
     }
     member->enrolled_ms = flyt_wall_ms();
-    flyt_kept_change(member->kept, admitted, admission);
+    admission->wait = (struct flyt_kept_wait){.done = admitted, .user = admission};
+    flyt_kept_change(member->kept, &admission->wait);
 }

@@ -16,6 +16,7 @@
 #include "control/cluster/api/view.h"
 #include "control/cluster/api/vm.h"
 #include "control/cluster/io/event.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/gpu_document.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
@@ -34,6 +35,7 @@
 #include "control/cluster/reconcile/allocation.h"
 #include "control/cluster/reconcile/drain.h"
 #include "control/cluster/reconcile/loaded.h"
+#include "control/cluster/reconcile/look.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/node.h"
 #include "control/cluster/reconcile/resize.h"
@@ -425,10 +427,7 @@ static void loaded(struct flyt_cluster *cluster)
 
 const struct flyt_cluster_ops flyt_cluster_ops = {
     .link_ended = link_ended,
-    .allocation_used = flyt_held_used,
-    .allocation_removed = flyt_held_removed,
-    .allocation_answered = flyt_migration_go_on,
-    .allocation_observed = flyt_resize_look,
+    .allocation_observed = flyt_held_look_all,
     .load = load,
     .loaded = loaded,
     .leads = flyt_wish_poll,

@@ -194,7 +194,7 @@ static const char *vm_state(const struct flyt_vm *vm)
     if (vm->held && vm->held->is_granted && vm->held->is_suspended && vm->held->state == FLYT_ALLOCATION_ACTIVE)
         return "suspended";
     if (vm->held && vm->held->is_granted)
-        return vm->held->state == FLYT_ALLOCATION_BLOCKED && !vm->held->is_blocked_idle ? "blocked" : "granted";
+        return vm->held->state == FLYT_ALLOCATION_BLOCKED && !vm->held->is_closing ? "blocked" : "granted";
     if (!vm->has_desired && !vm->wish_count)
         return "blocked";
     return vm->reason ? "refused" : "waiting";

@@ -22,27 +22,82 @@
 #include "control/store/store.h"
 #include "rpc/base/log.h"
 
+/* ---- looking at what has come of it ---- */
+
+static void observe(struct flyt_cluster *cluster, uint64_t id)
+{
+    struct flyt_held *held = flyt_held_find(cluster, id); /* it may have gone */
+
+    if (held)
+        cluster->ops->allocation_observed(held);
+}
+
+static int on_look(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_cluster *cluster = user;
+    struct flyt_held *held;
+    size_t count = 0;
+
+    cluster->look_timer = sd_event_source_disable_unref(source);
+    TAILQ_FOREACH(held, &cluster->unseen, unseen_entry)
+    count++;
+    while (count-- && (held = TAILQ_FIRST(&cluster->unseen))) {
+        flyt_held_look_never(held);
+        cluster->ops->allocation_observed(held);
+    }
+    return 0;
+}
+
+void flyt_held_look_soon(struct flyt_held *held)
+{
+    struct flyt_cluster *cluster = held->cluster;
+
+    if (held->is_unseen)
+        return;
+    held->is_unseen = true;
+    TAILQ_INSERT_TAIL(&cluster->unseen, held, unseen_entry);
+    /* Without memory the look that is taken at everything each second finds it. */
+    if (!cluster->look_timer)
+        sd_event_add_time_relative(cluster->event, &cluster->look_timer, CLOCK_MONOTONIC, 0, 0, on_look, cluster);
+}
+
+void flyt_held_look_never(struct flyt_held *held)
+{
+    if (held->is_unseen)
+        TAILQ_REMOVE(&held->cluster->unseen, held, unseen_entry);
+    held->is_unseen = false;
+}
+
+/* ---- writing ---- */
+
 struct writing {
     struct flyt_cluster *cluster;
-    uint64_t id, revision;
+    uint64_t id, revision, number;
     unsigned left;
     enum flyt_store_result result;
     char err[256];
-    void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err);
-    void *user;
+    struct flyt_kept_wait waits[]; /* of each document */
 };
 
 static void order_written(struct flyt_held *held);
 
-static void note_write(struct flyt_held *held, const struct writing *writing)
+static void note_failure(struct flyt_held *held, uint64_t number, uint64_t revision, const char *err)
 {
-    if (writing->result == FLYT_STORE_OK && writing->revision > held->written_revision)
-        held->written_revision = writing->revision;
-    if (writing->result == FLYT_STORE_OK || writing->revision <= held->failed_revision)
+    if (number > held->write_failed)
+        held->write_failed = number;
+    if (revision <= held->failed_revision)
         return;
-    held->failed_revision = writing->revision;
-    if (flyt_text_set(&held->failed_text, writing->err))
+    held->failed_revision = revision;
+    if (flyt_text_set(&held->failed_text, err))
         flyt_warn("allocation %s: no memory for why it was not written", held->id_text);
+}
+
+static void note_success(struct flyt_held *held, uint64_t number, uint64_t revision)
+{
+    if (number > held->write_done)
+        held->write_done = number;
+    if (revision > held->written_revision)
+        held->written_revision = revision;
 }
 
 static void part_written(void *user, enum flyt_store_result result, const char *err)
@@ -56,77 +111,46 @@ static void part_written(void *user, enum flyt_store_result result, const char *
     if (--writing->left)
         return;
     struct flyt_held *held = flyt_held_find(writing->cluster, writing->id);
-    if (held)
-        note_write(held, writing);
-    if (writing->done)
-        writing->done(writing->user, held, writing->result, writing->err);
-    held = flyt_held_find(writing->cluster, writing->id); /* whoever was told may have forgotten it */
+    if (held && writing->result == FLYT_STORE_OK)
+        note_success(held, writing->number, writing->revision);
+    else if (held)
+        note_failure(held, writing->number, writing->revision, writing->err);
     if (held)
         order_written(held);
-    held = flyt_held_find(writing->cluster, writing->id);
-    if (held)
-        held->cluster->ops->allocation_observed(held);
+    observe(writing->cluster, writing->id);
     free(writing);
 }
 
-void flyt_held_write(struct flyt_held *held,
-                     void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err),
-                     void *user)
+uint64_t flyt_held_write(struct flyt_held *held)
 {
-    struct writing *writing = calloc(1, sizeof *writing);
-
-    if (!writing) {
-        /* Who is in the middle of something is not looked at from here: the next second's look finds it. */
-        note_write(held,
-                   &(struct writing){.revision = held->revision, .result = FLYT_STORE_UNAVAILABLE, .err = "no memory"});
-        if (done)
-            done(user, held, FLYT_STORE_UNAVAILABLE, "no memory");
-        return;
-    }
-    *writing = (struct writing){.cluster = held->cluster,
-                                .id = held->id,
-                                .revision = held->revision,
-                                .result = FLYT_STORE_OK,
-                                .done = done,
-                                .user = user};
     struct flyt_card *cards[2 * FLYT_SLOTS_MAX];
+    uint64_t number = ++held->write_asked;
     unsigned count = 0;
+
     for (unsigned i = 0; i < held->part_count; i++)
         cards[count++] = held->parts[i].card;
     for (unsigned i = 0; held->migration && i < held->part_count; i++)
         cards[count++] = held->migration->others[i].card;
-    writing->left = count + 1;
-    for (unsigned i = 0; i < count; i++)
-        flyt_kept_change(cards[i]->kept, part_written, writing);
-    part_written(writing, FLYT_STORE_OK, "");
+    struct writing *writing = calloc(1, sizeof *writing + count * sizeof *writing->waits);
+    if (!writing) {
+        note_failure(held, number, held->revision, "no memory");
+        flyt_held_look_soon(held);
+        return number;
+    }
+    *writing = (struct writing){.cluster = held->cluster,
+                                .id = held->id,
+                                .revision = held->revision,
+                                .number = number,
+                                .left = count,
+                                .result = FLYT_STORE_OK};
+    for (unsigned i = 0; i < count; i++) {
+        writing->waits[i] = (struct flyt_kept_wait){.done = part_written, .user = writing};
+        flyt_kept_change(cards[i]->kept, &writing->waits[i]);
+    }
+    return number;
 }
 
-struct flyt_order_waiter {
-    uint64_t revision;
-    flyt_order_done_fn done;
-    void *user;
-    STAILQ_ENTRY(flyt_order_waiter) entry;
-};
-
-static void tell_orders(struct flyt_held *held, uint64_t revision, int status, const flyt_outcome *outcome)
-{
-    STAILQ_HEAD(, flyt_order_waiter) told = STAILQ_HEAD_INITIALIZER(told);
-    struct flyt_order_waiter *waiter, *next;
-
-    for (waiter = STAILQ_FIRST(&held->order_waiters); waiter; waiter = next) {
-        next = STAILQ_NEXT(waiter, entry);
-        if (waiter->revision > revision)
-            continue;
-        STAILQ_REMOVE(&held->order_waiters, waiter, flyt_order_waiter, entry);
-        STAILQ_INSERT_TAIL(&told, waiter, entry);
-    }
-    /* held may go while they are told. */
-    while ((waiter = STAILQ_FIRST(&told))) {
-        STAILQ_REMOVE_HEAD(&told, entry);
-        waiter->done(waiter->user, status, outcome);
-        free(waiter);
-    }
-}
+/* ---- ordering ---- */
 
 int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire)
 {
@@ -188,17 +212,15 @@ struct ordering {
     bool is_removal;
 };
 
-static void send_order(struct flyt_held *held);
-
-/* What an order of this revision has come to. Who waits is told; held may go. */
+/* What an order of this revision has come to. */
 static void note_answer(struct flyt_held *held, uint64_t revision, int error, const flyt_outcome *outcome)
 {
+    held->answer_count++;
     held->answered_revision = revision;
     held->answer_error = error;
     held->answer_status = error ? FLYT_STATUS_OK : outcome->status;
     if (!error && flyt_text_set(&held->answer_text, outcome->text))
         flyt_warn("allocation %s: no memory for its node's answer", held->id_text);
-    tell_orders(held, revision, error, outcome);
 }
 
 /* The node is gone, or the order went wrong on the way: it is given again when the node registers or asks. */
@@ -206,6 +228,7 @@ static void order_failed(struct flyt_held *held, uint64_t revision, int status)
 {
     flyt_debug("allocation %s: order to node %s failed: %s", held->id_text, held->node->key, strerror(-status));
     note_answer(held, revision, status, NULL);
+    flyt_held_look_soon(held);
 }
 
 bool flyt_held_outgrow(struct flyt_held *held, uint64_t revision, unsigned generation)
@@ -229,15 +252,14 @@ bool flyt_held_outgrow(struct flyt_held *held, uint64_t revision, unsigned gener
     return true;
 }
 
-/* The node's answer to an order; held may go. */
 static void take_answer(struct flyt_held *held, const struct ordering *ordering, const flyt_apply_res *res)
 {
     struct flyt_cluster *cluster = held->cluster;
     const flyt_allocation_use *use = NULL;
 
     if (res->outcome.status == FLYT_STATUS_STALE && res->epoch > cluster->epoch) {
-        flyt_lead_claimed(cluster, held->node, res->epoch);
         note_answer(held, ordering->revision, -ESTALE, &res->outcome);
+        flyt_lead_claimed(cluster, held->node, res->epoch); /* everything may be forgotten */
         return;
     }
     if (res->outcome.status != FLYT_STATUS_OK) {
@@ -245,7 +267,7 @@ static void take_answer(struct flyt_held *held, const struct ordering *ordering,
         return;
     }
     if (ordering->is_removal) {
-        cluster->ops->allocation_removed(held);
+        held->is_gone = true;
         return;
     }
     for (unsigned i = 0; i < res->uses.uses_len && !use; i++)
@@ -255,10 +277,9 @@ static void take_answer(struct flyt_held *held, const struct ordering *ordering,
         flyt_held_write_and_order(held);
         return;
     }
-    flyt_outcome outcome = use ? use->outcome : res->outcome;
     if (use)
-        cluster->ops->allocation_used(held, use);
-    note_answer(held, ordering->revision, 0, &outcome);
+        flyt_held_note_use(held, use);
+    note_answer(held, ordering->revision, 0, use ? &use->outcome : &res->outcome);
 }
 
 static void order_answered(void *user, int status, void *result)
@@ -275,26 +296,20 @@ static void order_answered(void *user, int status, void *result)
     else
         take_answer(held, &ordering, result);
     held = flyt_held_find(ordering.cluster, ordering.id);
-    if (!held)
-        return;
-    /* Who asked for a later order meanwhile waits for that one's answer, whatever has become of this one. */
-    if (!held->is_ordering && (!STAILQ_EMPTY(&held->order_waiters) || held->revision > ordering.revision))
-        send_order(held);
-    else if (!status && !held->is_ordering)
-        ordering.cluster->ops->allocation_answered(held);
-    held = flyt_held_find(ordering.cluster, ordering.id);
-    if (held)
-        ordering.cluster->ops->allocation_observed(held);
+    /* What has changed meanwhile follows, whatever has become of this one. */
+    if (held && !held->is_gone && held->revision > ordering.revision)
+        flyt_held_order(held);
+    observe(ordering.cluster, ordering.id);
 }
 
 static void order_written(struct flyt_held *held)
 {
     if (held->is_order_due && flyt_held_is_written(held))
-        send_order(held);
+        flyt_held_order(held);
 }
 
-/* Sends what holds now. One order of an allocation is under way at a time: a later change is sent after it. */
-static void send_order(struct flyt_held *held)
+/* One order of an allocation is under way at a time: a later change is sent after it. */
+void flyt_held_order(struct flyt_held *held)
 {
     struct flyt_node *node = held->node;
     struct ordering *ordering;
@@ -340,34 +355,8 @@ static void send_order(struct flyt_held *held)
     order_failed(held, held->revision, status);
 }
 
-void flyt_held_order(struct flyt_held *held, flyt_order_done_fn done, void *user)
-{
-    struct flyt_order_waiter *waiter = done ? calloc(1, sizeof *waiter) : NULL;
-
-    if (done && !waiter) {
-        done(user, -ENOMEM, NULL);
-        return;
-    }
-    if (waiter) {
-        *waiter = (struct flyt_order_waiter){.revision = held->revision, .done = done, .user = user};
-        STAILQ_INSERT_TAIL(&held->order_waiters, waiter, entry);
-    }
-    send_order(held);
-}
-
-static void state_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
-{
-    /* What was not written is written again and ordered then, by the look that is taken every second. */
-    if (held && result == FLYT_STORE_OK)
-        flyt_held_order(held, NULL, NULL);
-}
-
 void flyt_held_write_and_order(struct flyt_held *held)
 {
-    flyt_held_write(held, state_written, NULL);
-}
-
-void flyt_held_cancel_orders(struct flyt_held *held)
-{
-    tell_orders(held, UINT64_MAX, -ECANCELED, NULL);
+    held->is_order_due = true;
+    flyt_held_write(held);
 }

@@ -21,15 +21,8 @@ enum {
     EDIT_ATTEMPTS = 8,
 };
 
-struct waiter {
-    flyt_kept_done_fn done;
-    void *user;
-    STAILQ_ENTRY(waiter) link;
-};
-STAILQ_HEAD(waiters, waiter);
-
 struct flyt_kept {
-    struct flyt_keeper *keeper; /* NULL: the keeper has gone */
+    struct flyt_keeper *keeper;
     const char *collection;
     char *id;
     uint64_t revision;
@@ -37,10 +30,10 @@ struct flyt_kept {
     void *object;   /* NULL: it has gone */
     bool is_doomed; /* to be deleted, then freed */
     bool is_dirty, is_queued, is_resting, is_writing;
-    bool is_awaited;     /* queued in `awaited` */
-    struct job *check;   /* a write whose outcome must be found out first */
-    struct waiters now;  /* of the write under way */
-    struct waiters next; /* of the one after it */
+    bool is_awaited;             /* queued in `awaited` */
+    struct job *check;           /* a write whose outcome must be found out first */
+    struct flyt_kept_waits now;  /* of the write under way */
+    struct flyt_kept_waits next; /* of the one after it */
     TAILQ_ENTRY(flyt_kept) link;
 };
 TAILQ_HEAD(kept_list, flyt_kept);
@@ -52,6 +45,8 @@ struct flyt_keeper {
     struct kept_list queue;   /* dirty, to be written */
     struct kept_list resting; /* failed: again when the timer says so */
     sd_event_source *timer;
+    sd_event_source *turn;       /* on the loop: writes begin here, whoever asks for them */
+    struct flyt_kept_waits left; /* their documents are written no more */
     size_t queued_count, writing_count;
     unsigned awaited_in_turn;
     uint64_t epoch;
@@ -195,27 +190,27 @@ enum flyt_store_result flyt_store_edit(struct flyt_store *store, const char *col
 
 /* ---- on the loop ---- */
 
-static void tell(struct waiters *waiters, enum flyt_store_result result, const char *err)
+static void tell(struct flyt_kept_waits *waits, enum flyt_store_result result, const char *err)
 {
-    struct waiters told = STAILQ_HEAD_INITIALIZER(told);
-    struct waiter *waiter;
+    struct flyt_kept_waits told = STAILQ_HEAD_INITIALIZER(told);
+    struct flyt_kept_wait *wait;
 
-    STAILQ_CONCAT(&told, waiters);
-    while ((waiter = STAILQ_FIRST(&told))) {
+    STAILQ_CONCAT(&told, waits);
+    while ((wait = STAILQ_FIRST(&told))) {
         STAILQ_REMOVE_HEAD(&told, link);
-        waiter->done(waiter->user, result, result == FLYT_STORE_OK ? "" : err);
-        free(waiter);
+        wait->done(wait->user, result, result == FLYT_STORE_OK ? "" : err);
     }
 }
 
-static void drop_waiters(struct waiters *waiters)
+static void tell_left(struct flyt_keeper *keeper)
 {
-    struct waiter *waiter;
+    tell(&keeper->left, FLYT_STORE_UNAVAILABLE, "this manager does not lead any more");
+}
 
-    while ((waiter = STAILQ_FIRST(waiters))) {
-        STAILQ_REMOVE_HEAD(waiters, link);
-        free(waiter);
-    }
+/* Nothing begins, and nobody is told, from inside a call. */
+static void take_turn(struct flyt_keeper *keeper)
+{
+    sd_event_source_set_enabled(keeper->turn, SD_EVENT_ONESHOT);
 }
 
 static void set_available(struct flyt_keeper *keeper, bool is_available, const char *cause)
@@ -268,16 +263,24 @@ static void destroy(struct flyt_kept *kept)
         kept->keeper->queued_count--;
     }
     free_job(kept->check);
-    drop_waiters(&kept->now);
-    drop_waiters(&kept->next);
+    STAILQ_CONCAT(&kept->keeper->left, &kept->now);
+    STAILQ_CONCAT(&kept->keeper->left, &kept->next);
     free(kept->id);
     free(kept);
+}
+
+static int on_turn(sd_event_source *source, void *user)
+{
+    struct flyt_keeper *keeper = user;
+
+    tell_left(keeper);
+    pump(keeper);
+    return 0;
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_keeper *keeper = user;
-
     struct flyt_kept *kept;
 
     TAILQ_FOREACH(kept, &keeper->resting, link)
@@ -335,6 +338,7 @@ static void rest(struct flyt_kept *kept)
 }
 
 static void written(void *data, int is_cancelled);
+static void end_write(struct job *job);
 
 static void submit(struct flyt_kept *kept, struct job *job)
 {
@@ -347,7 +351,7 @@ static void submit(struct flyt_kept *kept, struct job *job)
         return;
     job->result = FLYT_STORE_UNAVAILABLE;
     flyt_error_set(&job->err, status, "too much work waits for the store");
-    written(job, 0);
+    end_write(job);
 }
 
 /* NULL: no memory, be it for one member only. */
@@ -421,27 +425,19 @@ static void settle_conflict(struct flyt_kept *kept, struct job *job)
     flyt_warn("store: %s %s was changed by somebody else and is written again", kept->collection, kept->id);
 }
 
-static void written(void *data, int is_cancelled)
+static void end_write(struct job *job)
 {
-    struct job *job = data;
     struct flyt_kept *kept = job->kept;
     struct flyt_keeper *keeper = job->keeper;
 
     keeper->writing_count--;
     kept->is_writing = false;
-    if (is_cancelled) {
-        free_job(job);
-        if (!kept->is_queued && !kept->object)
-            destroy(kept);
-        return;
-    }
     judge(keeper, job);
     if (job->result == FLYT_STORE_UNKNOWN) {
         /* Nobody is told before it is known. */
         job->is_check = true;
         kept->check = job;
         rest(kept);
-        pump(keeper);
         return;
     }
     if (job->result == FLYT_STORE_BROKEN)
@@ -463,7 +459,24 @@ static void written(void *data, int is_cancelled)
         else
             rest(kept);
     }
-    pump(keeper);
+}
+
+static void written(void *data, int is_cancelled)
+{
+    struct job *job = data;
+    struct flyt_kept *kept = job->kept;
+    struct flyt_keeper *keeper = job->keeper;
+
+    if (!is_cancelled) {
+        end_write(job);
+        pump(keeper);
+        return;
+    }
+    keeper->writing_count--;
+    kept->is_writing = false;
+    free_job(job);
+    if (!kept->is_queued && !kept->object)
+        destroy(kept);
 }
 
 int flyt_keeper_new(const struct flyt_keeper_config *config, struct flyt_keeper **ret_keeper)
@@ -477,15 +490,20 @@ int flyt_keeper_new(const struct flyt_keeper_config *config, struct flyt_keeper 
     TAILQ_INIT(&keeper->awaited);
     TAILQ_INIT(&keeper->queue);
     TAILQ_INIT(&keeper->resting);
+    STAILQ_INIT(&keeper->left);
     int status = flyt_worker_new(config->event, "flyt-store", JOBS_MAX, &keeper->worker);
     if (!status)
         status = sd_event_add_time(config->event, &keeper->timer, CLOCK_MONOTONIC, UINT64_MAX, 0, on_timer, keeper);
+    if (status >= 0)
+        status = sd_event_add_defer(config->event, &keeper->turn, on_turn, keeper);
     if (status < 0) {
         flyt_worker_free(keeper->worker);
+        sd_event_source_unref(keeper->timer);
         free(keeper);
         return status;
     }
     sd_event_source_set_enabled(keeper->timer, SD_EVENT_OFF);
+    sd_event_source_set_enabled(keeper->turn, SD_EVENT_OFF);
     *ret_keeper = keeper;
     return 0;
 }
@@ -506,7 +524,9 @@ struct flyt_keeper *flyt_keeper_free(struct flyt_keeper *keeper)
     while ((kept = TAILQ_FIRST(&keeper->awaited)) || (kept = TAILQ_FIRST(&keeper->queue)) ||
            (kept = TAILQ_FIRST(&keeper->resting)))
         destroy(kept);
-    sd_event_source_unref(keeper->timer);
+    tell_left(keeper);
+    sd_event_source_disable_unref(keeper->timer);
+    sd_event_source_disable_unref(keeper->turn);
     flyt_store_close(keeper->config.store);
     free(keeper);
     return NULL;
@@ -530,7 +550,7 @@ void flyt_keeper_set_epoch(struct flyt_keeper *keeper, uint64_t epoch)
 void flyt_keeper_hold(struct flyt_keeper *keeper, bool is_held)
 {
     keeper->is_held = is_held;
-    pump(keeper);
+    take_turn(keeper);
 }
 
 size_t flyt_keeper_waiting(const struct flyt_keeper *keeper)
@@ -565,41 +585,29 @@ struct flyt_kept *flyt_kept_free(struct flyt_kept *kept)
     if (!kept)
         return NULL;
     kept->object = NULL;
-    STAILQ_CONCAT(&kept->now, &kept->next);
-    tell(&kept->now, FLYT_STORE_UNAVAILABLE, "this manager does not lead any more");
+    STAILQ_CONCAT(&kept->keeper->left, &kept->now);
+    STAILQ_CONCAT(&kept->keeper->left, &kept->next);
+    take_turn(kept->keeper);
     if (!kept->is_writing && !kept->is_queued)
         destroy(kept);
     return NULL;
 }
 
-static void add_waiter(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
-{
-    struct waiter *waiter = done ? calloc(1, sizeof *waiter) : NULL;
-
-    if (done && !waiter) {
-        done(user, FLYT_STORE_UNAVAILABLE, "no memory");
-        return;
-    }
-    if (!waiter)
-        return;
-    *waiter = (struct waiter){.done = done, .user = user};
-    STAILQ_INSERT_TAIL(&kept->next, waiter, link);
-}
-
-void flyt_kept_change(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
+void flyt_kept_change(struct flyt_kept *kept, struct flyt_kept_wait *wait)
 {
     kept->is_dirty = true;
-    add_waiter(kept, done, user);
+    if (wait)
+        STAILQ_INSERT_TAIL(&kept->next, wait, link);
     if (!kept->is_writing)
         enqueue(kept);
-    pump(kept->keeper);
+    take_turn(kept->keeper);
 }
 
-void flyt_kept_delete(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
+void flyt_kept_delete(struct flyt_kept *kept, struct flyt_kept_wait *wait)
 {
     kept->is_doomed = true;
     kept->object = NULL;
-    flyt_kept_change(kept, done, user);
+    flyt_kept_change(kept, wait);
 }
 
 static void work_done(void *data, int is_cancelled)

@@ -7,12 +7,13 @@
  * what was not written and not taken back is tried again every second, so that store and model meet in the end.
  *
  * After an unknown outcome the document is read again, and only then is anybody told. Everything here belongs to the
- * loop's thread, and callbacks come from the loop.
+ * loop's thread. Callbacks come from the loop, never from inside a call: whoever asks for a write goes on as it was.
  */
 #ifndef FLYT_CLUSTER_KEEP_H
 #define FLYT_CLUSTER_KEEP_H
 
 #include <cjson/cJSON.h>
+#include <sys/queue.h>
 #include <systemd/sd-event.h>
 
 #include "control/store/store.h"
@@ -35,8 +36,8 @@ struct flyt_keeper_config {
 int flyt_keeper_new(const struct flyt_keeper_config *config, struct flyt_keeper **ret_keeper);
 /* Waits, at an end, until what was given to the store's thread is done, or so long. */
 bool flyt_keeper_finish(struct flyt_keeper *keeper, uint64_t timeout_ms);
-/* Waits for what is under way; nobody is told of anything any more. Kept documents were freed or deleted before
- * (flyt_kept_free, flyt_kept_delete). */
+/* Waits for what is under way; who still waits for a write is told UNAVAILABLE. Kept documents were freed or deleted
+ * before (flyt_kept_free, flyt_kept_delete). */
 struct flyt_keeper *flyt_keeper_free(struct flyt_keeper *keeper);
 /* What an operation on the same store, made over another connection, has shown of it (FLYT_STORE_OK …; `err`: why). For
  * the keeper's view of its health, and for metrics. */
@@ -55,18 +56,26 @@ size_t flyt_keeper_waiting(const struct flyt_keeper *keeper);
 /* `err`: why, "" where result is OK. */
 typedef void (*flyt_kept_done_fn)(void *user, enum flyt_store_result result, const char *err);
 
+/* Who waits for a write. It is the keeper's until `done` is called, once; that may free it. */
+struct flyt_kept_wait {
+    flyt_kept_done_fn done;
+    void *user;
+    STAILQ_ENTRY(flyt_kept_wait) link;
+};
+STAILQ_HEAD(flyt_kept_waits, flyt_kept_wait);
+
 /* make: the document of `object`, NULL where there is no memory. revision: what the store has, 0: nothing. The
  * collection's name is borrowed, id copied. NULL: no memory. */
 struct flyt_kept *flyt_kept_new(struct flyt_keeper *keeper, const char *collection, const char *id, uint64_t revision,
                                 cJSON *(*make)(void *object), void *object);
-/* The object goes: nothing is made of it any more, and who waits is told UNAVAILABLE from inside. The document stays.
+/* The object goes: nothing is made of it any more, and who waits is told UNAVAILABLE. The document stays.
  * NULL is allowed. */
 struct flyt_kept *flyt_kept_free(struct flyt_kept *kept);
-/* Writes the document. done (may be NULL) is told once. */
-void flyt_kept_change(struct flyt_kept *kept, flyt_kept_done_fn done, void *user);
-/* Deletes it, then frees kept; done (may be NULL) is told, also where there was none (OK). The object may go at once.
+/* Writes the document. wait (may be NULL) is told. */
+void flyt_kept_change(struct flyt_kept *kept, struct flyt_kept_wait *wait);
+/* Deletes it, then frees kept; wait (may be NULL) is told, also where there was none (OK). The object may go at once.
  */
-void flyt_kept_delete(struct flyt_kept *kept, flyt_kept_done_fn done, void *user);
+void flyt_kept_delete(struct flyt_kept *kept, struct flyt_kept_wait *wait);
 
 /*
  * Any other work on the store's thread: work, then done on the loop (with is_cancelled at the end of the keeper: then

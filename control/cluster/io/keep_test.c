@@ -19,6 +19,11 @@ struct fixture {
     struct flyt_kept *kept[DOCUMENTS];
     unsigned told_count;
     size_t waiting_when_told; /* the last one */
+    struct awaited {
+        struct fixture *fixture;
+        unsigned document;
+        struct flyt_kept_wait wait;
+    } awaited[DOCUMENTS];
     char folder[32], path[64];
 };
 
@@ -92,9 +97,17 @@ static int tear_down(void **state)
     return 0;
 }
 
+static void await(struct fixture *f, unsigned i, flyt_kept_done_fn done)
+{
+    struct awaited *awaited = &f->awaited[i];
+
+    *awaited = (struct awaited){.fixture = f, .document = i, .wait = {.done = done, .user = awaited}};
+    flyt_kept_change(f->kept[i], &awaited->wait);
+}
+
 static void told(void *user, enum flyt_store_result result, const char *err)
 {
-    struct fixture *f = user;
+    struct fixture *f = ((struct awaited *)user)->fixture;
 
     assert_int_equal(result, FLYT_STORE_OK);
     f->told_count++;
@@ -144,17 +157,19 @@ static void test_what_lacks_a_member_is_not_written(void **state)
     for (unsigned n = 1; n < 8; n++) { /* the n-th allocation fails; making the document needs fewer */
         result = FLYT_STORE_UNKNOWN;
         left_count = n;
-        flyt_kept_change(f->kept[n], told_how, &result);
-        left_count = 0;
+        struct flyt_kept_wait wait = {.done = told_how, .user = &result};
+        flyt_kept_change(f->kept[n], &wait);
+        assert_int_equal(result, FLYT_STORE_UNKNOWN);
         while (result == FLYT_STORE_UNKNOWN)
             assert_true(sd_event_run(f->event, 10000000) > 0);
+        left_count = 0;
         refused_count += result == FLYT_STORE_UNAVAILABLE;
     }
     assert_in_range(refused_count, 2, 6);
     flyt_json_watch_memory(NULL);
     /* What was refused is tried again. */
     for (unsigned i = 0; i < DOCUMENTS; i++)
-        flyt_kept_change(f->kept[i], NULL, NULL);
+        flyt_kept_change(f->kept[i], NULL);
     run_until_written(f);
     look_into_the_store(f);
 }
@@ -164,10 +179,10 @@ static void test_what_is_awaited_comes_first(void **state)
     struct fixture *f = *state;
 
     for (unsigned i = 0; i < DOCUMENTS; i++)
-        flyt_kept_change(f->kept[i], NULL, NULL);
+        flyt_kept_change(f->kept[i], NULL);
     /* New ones and one that is queued already: all from the queue's end. */
     for (unsigned i = DOCUMENTS - AWAITED; i < DOCUMENTS; i++)
-        flyt_kept_change(f->kept[i], told, f);
+        await(f, i, told);
     while (f->told_count < AWAITED)
         assert_true(sd_event_run(f->event, 10000000) > 0);
     assert_true(f->waiting_when_told > DOCUMENTS / 2);
@@ -178,12 +193,13 @@ static void test_what_is_awaited_comes_first(void **state)
 /* Who is awaited again and again does not keep the others from being written. */
 static void again(void *user, enum flyt_store_result result, const char *err)
 {
-    struct fixture *f = user;
+    const struct awaited *awaited = user;
+    struct fixture *f = awaited->fixture;
 
     assert_int_equal(result, FLYT_STORE_OK);
     assert_true(++f->told_count < 100 * DOCUMENTS);
     if (flyt_keeper_waiting(f->keeper) > AWAITED)
-        flyt_kept_change(f->kept[f->told_count % AWAITED], again, f);
+        await(f, awaited->document, again);
 }
 
 static void test_others_are_written_too(void **state)
@@ -191,21 +207,52 @@ static void test_others_are_written_too(void **state)
     struct fixture *f = *state;
 
     for (unsigned i = 0; i < DOCUMENTS; i++)
-        flyt_kept_change(f->kept[i], i < AWAITED ? again : NULL, f);
+        if (i < AWAITED)
+            await(f, i, again);
+        else
+            flyt_kept_change(f->kept[i], NULL);
     run_until_written(f);
     assert_true(f->told_count >= AWAITED);
     look_into_the_store(f);
 }
 
+static void told_lost(void *user, enum flyt_store_result result, const char *err)
+{
+    assert_int_equal(result, FLYT_STORE_UNAVAILABLE);
+    ((struct awaited *)user)->fixture->told_count++;
+}
+
+/* Who waits is told, and from the loop. */
 static void test_let_go_while_they_wait(void **state)
 {
     struct fixture *f = *state;
 
     for (unsigned i = 0; i < DOCUMENTS; i++)
-        flyt_kept_change(f->kept[i], NULL, NULL);
+        if (i < 100 || i >= 200)
+            flyt_kept_change(f->kept[i], NULL);
+        else
+            await(f, i, told_lost);
     for (unsigned i = 100; i < 200; i++)
         f->kept[i] = flyt_kept_free(f->kept[i]);
+    assert_int_equal(f->told_count, 0);
     run_until_written(f);
+    assert_int_equal(f->told_count, 100);
+}
+
+/* The keeper ends with a document to be deleted, and one that is let go. */
+static void test_ends_while_they_wait(void **state)
+{
+    struct fixture *f = *state;
+
+    for (unsigned i = 0; i < 2; i++)
+        f->awaited[i] = (struct awaited){.fixture = f, .wait = {.done = told_lost, .user = &f->awaited[i]}};
+    flyt_kept_change(f->kept[0], &f->awaited[0].wait);
+    flyt_kept_delete(f->kept[1], &f->awaited[1].wait);
+    f->kept[1] = NULL;
+    for (unsigned i = 0; i < DOCUMENTS; i++)
+        f->kept[i] = flyt_kept_free(f->kept[i]);
+    f->keeper = flyt_keeper_free(f->keeper);
+    assert_int_equal(f->told_count, 2);
 }
 
 int main(void)
@@ -215,6 +262,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_is_awaited_comes_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_others_are_written_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_let_go_while_they_wait, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_ends_while_they_wait, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

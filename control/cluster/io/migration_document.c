@@ -122,7 +122,7 @@ static void give_up(struct flyt_held *held, struct flyt_migration *migration)
             flyt_gpu_detach(card, held);
         if (card) {
             flyt_gpu_count(card);
-            flyt_kept_change(card->kept, NULL, NULL);
+            flyt_kept_change(card->kept, NULL);
         }
     }
     flyt_migration_free(migration);

@@ -38,7 +38,6 @@ struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const
     held->part_count = part_count;
     held->state = FLYT_ALLOCATION_ACTIVE;
     held->revision = held->generation = 1;
-    STAILQ_INIT(&held->order_waiters);
     TAILQ_INIT(&held->drains);
     if (!held->vm_ip || !held->tenant || flyt_table_add(&cluster->held, held)) {
         free(held->vm_ip);
@@ -78,6 +77,50 @@ void flyt_held_charge(struct flyt_held *held, bool is_taken)
 bool flyt_held_is_written(const struct flyt_held *held)
 {
     return held->state == FLYT_ALLOCATION_ORPHAN || held->written_revision >= held->revision;
+}
+
+static void set_session_count(struct flyt_held *held, unsigned session_count)
+{
+    bool was_idle = held->idle_since_ms != 0;
+
+    held->session_count = session_count;
+    if (session_count || !was_idle)
+        flyt_held_set_idle(held, !session_count);
+}
+
+void flyt_held_note_use(struct flyt_held *held, const flyt_allocation_use *use)
+{
+    for (unsigned i = 0; i < held->part_count && i < FLYT_SLOTS_MAX; i++)
+        held->uses[i] = i < use->slots.slots_len ? use->slots.slots_val[i] : (struct flyt_slot_use){0};
+    held->use_count = use->slots.slots_len < held->part_count ? use->slots.slots_len : held->part_count;
+    held->use_status = use->outcome.status;
+    if (strcmp(held->use_text ? held->use_text : "", use->outcome.text))
+        flyt_text_set(&held->use_text, use->outcome.text);
+    held->applied_revision = use->revision < held->revision ? use->revision : held->revision;
+    if (held->applied_revision)
+        held->is_new = false;
+    set_session_count(held, use->session_count);
+}
+
+bool flyt_held_has_emptied(struct flyt_held *held, bool release)
+{
+    bool has_emptied = false;
+
+    if (held->applied_revision < held->revision)
+        return false;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        struct flyt_part *part = &held->parts[i];
+        const struct flyt_slot_use *use = i < held->use_count ? &held->uses[i] : NULL;
+        bool is_left = flyt_groupset_count(&part->leaving) &&
+                       (!held->session_count || (use && use->switch_state == FLYT_SWITCH_VACATED));
+        bool is_given_back = part->leaving_bytes && use && use->memory_bytes <= part->memory_bytes;
+        if (release && is_left)
+            part->leaving = (struct flyt_groupset){0};
+        if (release && is_given_back)
+            part->leaving_bytes = 0;
+        has_emptied |= is_left || is_given_back;
+    }
+    return has_emptied;
 }
 
 void flyt_held_set_idle(struct flyt_held *held, bool is_idle)

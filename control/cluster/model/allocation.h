@@ -7,6 +7,7 @@
 #include "control/cluster/model/part.h"
 #include "control/cluster/model/share.h"
 
+struct flyt_adoption;
 struct flyt_cluster;
 struct flyt_migration;
 struct flyt_node;
@@ -17,6 +18,8 @@ struct flyt_vm;
  */
 #define FLYT_REVISION_MAX   (1ull << 52)
 #define FLYT_GENERATION_MAX (1u << 31)
+
+TAILQ_HEAD(flyt_held_list, flyt_held);
 
 /* An allocation. */
 struct flyt_held {
@@ -36,13 +39,17 @@ struct flyt_held {
     unsigned shown_sms; /* that programs which begin are told; 0: those that there are */
     bool is_suspended;
     bool is_reserved, when_free;
-    bool is_encrypted;    /* as the setting was when it was granted */
-    bool is_granted;      /* written to all its GPUs; else it is being made */
-    bool is_leaving;      /* being taken away */
-    bool is_blocked_idle; /* blocked to be taken away, if no program comes before the node knows */
+    bool is_encrypted; /* as the setting was when it was granted */
+    bool is_granted;   /* written to all its GPUs; else it is being made */
+    bool is_leaving;   /* being taken away */
+    bool is_closing;   /* blocked to be taken away, if no program comes before the node knows */
+    bool is_new;       /* granted by this manager, and its node has not taken it yet */
+    bool is_gone;      /* its node has nothing of it any more */
     uint64_t written_revision;
-    uint64_t failed_revision; /* the last one that the store did not take, or not for sure; why */
+    uint64_t write_asked, write_done, write_failed; /* numbers of the last one of each (flyt_held_write) */
+    uint64_t failed_revision;                       /* the last one that the store did not take, or not for sure; why */
     char *failed_text;
+    uint64_t answer_count;      /* of orders */
     uint64_t answered_revision; /* the last one of which an order has its answer: */
     int answer_error;           /* it had none, a negative errno */
     flyt_status answer_status;  /* else this, with its sentence */
@@ -61,13 +68,17 @@ struct flyt_held {
     enum flyt_status use_status;
     char *use_text;
     bool is_ordering;
-    bool is_order_due;         /* as soon as what it is now is written */
-    uint64_t doubted_revision; /* that its node claims, and nobody believes; told once */
-    STAILQ_HEAD(, flyt_order_waiter) order_waiters;
+    bool is_order_due;                /* as soon as what it is now is written */
+    uint64_t doubted_revision;        /* that its node claims, and nobody believes; told once */
+    struct flyt_adoption *adoption;   /* being written */
     struct flyt_resize *resize;       /* under way */
     struct flyt_migration *migration; /* likewise */
-    uint64_t grow_ms;                 /* monotonic: a part that has less than it wants is not tried to grow before */
-    TAILQ_HEAD(, flyt_drain) drains;  /* who waits until nothing runs on what was taken away */
+    flyt_status moved_status;         /* how the last one has ended, with its sentence */
+    char *moved_text;
+    bool is_unseen; /* in the cluster's list of those to be looked at */
+    TAILQ_ENTRY(flyt_held) unseen_entry;
+    uint64_t grow_ms;                /* monotonic: a part that has less than it wants is not tried to grow before */
+    TAILQ_HEAD(, flyt_drain) drains; /* who waits until nothing runs on what was taken away */
     unsigned part_count;
     struct flyt_part parts[];
 };
@@ -84,6 +95,10 @@ struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const
 bool flyt_held_is_written(const struct flyt_held *held);
 /* Charges its tenant (or takes the charge back). Around every change of parts. */
 void flyt_held_charge(struct flyt_held *held, bool is_taken);
+/* Takes its node's word down. */
+void flyt_held_note_use(struct flyt_held *held, const flyt_allocation_use *use);
+/* Whether something that was taken away is in use no more, as far as its node has said; release: then it is free. */
+bool flyt_held_has_emptied(struct flyt_held *held, bool release);
 /* It has no sessions, from now on; or has some. */
 void flyt_held_set_idle(struct flyt_held *held, bool is_idle);
 

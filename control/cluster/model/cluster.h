@@ -13,6 +13,7 @@
 #include "control/base/metrics.h"
 #include "control/base/peer.h"
 #include "control/base/tls.h"
+#include "control/cluster/model/allocation.h"
 #include "control/cluster/model/events.h"
 #include "control/cluster/model/link.h"
 #include "control/cluster/model/placement.h"
@@ -34,12 +35,8 @@ struct flyt_worker;
 struct flyt_cluster_ops {
     /* io/link.c: a connection has ended; the link is freed then. */
     void (*link_ended)(struct flyt_link *link, const char *cause);
-    /* io/executor.c: a node's word on an allocation; one that was taken away is gone there; an order of one that stays
-     * has its answer, and no other one is to be sent. */
-    void (*allocation_used)(struct flyt_held *held, const flyt_allocation_use *use);
-    void (*allocation_removed)(struct flyt_held *held);
-    void (*allocation_answered)(struct flyt_held *held);
-    /* A write has ended (written_revision, failed_revision), or an order has its answer (answered_revision). */
+    /* io/executor.c: something is known of an allocation that was not: a write has ended, an order has its answer, or
+     * whatever flyt_held_look_soon was called for. The allocation may go. */
     void (*allocation_observed)(struct flyt_held *held);
     /* io/leader.c: each document with which leading begins, 0 or a negative errno; all were loaded; this manager leads;
      * it does not any more, and everything in memory but connections is forgotten. */
@@ -73,6 +70,8 @@ struct flyt_cluster {
     struct flyt_watch *wish_watch, *tenant_watch, *member_watch; /* used on the store's thread */
     struct flyt_event_log events;
     sd_event_source *tick_timer, *poll_timer;
+    struct flyt_held_list unseen; /* allocations to be looked at soon (io/executor.h) */
+    sd_event_source *look_timer;
     sd_event_source *try_timer; /* reconcile/vm.c; NULL: nothing is to be tried soon */
     uint64_t poll_count;
     uint64_t read_epoch; /* with which the desired documents were last read; 0: never */

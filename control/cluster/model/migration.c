@@ -1,5 +1,6 @@
 /* Migrations: what follows from how far one is. */
 #include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -94,4 +95,35 @@ const struct flyt_part *flyt_migration_parts_now(const struct flyt_held *held, s
 
     *ret_node = is_source ? migration->sides[FLYT_MIGRATION_SOURCE].node : held->node;
     return is_source ? migration->others : held->parts;
+}
+
+/* The first row of a state counts of which all of the one is seen, and none of the other. */
+static const struct {
+    enum flyt_move_state state;
+    unsigned all, none;
+    enum flyt_move_step step;
+} steps[] = {
+    {FLYT_MOVE_RECORDING, FLYT_MOVE_IS_WRITTEN, 0, FLYT_MOVE_BEGIN},
+    {FLYT_MOVE_RECORDING, FLYT_MOVE_HAS_FAILED, 0, FLYT_MOVE_FAIL_UNRECORDED},
+    {FLYT_MOVE_RECORDED, FLYT_MOVE_IS_CANCELLED, 0, FLYT_MOVE_FAIL_CANCELLED},
+    {FLYT_MOVE_RECORDED, FLYT_MOVE_IS_READY, 0, FLYT_MOVE_ORDER},
+    {FLYT_MOVE_RECORDED, FLYT_MOVE_IS_SILENT, 0, FLYT_MOVE_FAIL_LATE},
+    {FLYT_MOVE_ORDERED, FLYT_MOVE_IS_SILENT, FLYT_MOVE_IS_BETWEEN, FLYT_MOVE_ASK},
+    {FLYT_MOVE_TO_TARGET, FLYT_MOVE_IS_WRITTEN, FLYT_MOVE_IS_BETWEEN, FLYT_MOVE_END},
+    {FLYT_MOVE_TO_TARGET, FLYT_MOVE_IS_WRITTEN, 0, FLYT_MOVE_COMMIT},
+    {FLYT_MOVE_TO_TARGET, FLYT_MOVE_HAS_FAILED | FLYT_MOVE_IS_DUE, 0, FLYT_MOVE_WRITE},
+    {FLYT_MOVE_TO_SOURCE, FLYT_MOVE_IS_WRITTEN, 0, FLYT_MOVE_RETURN},
+    {FLYT_MOVE_TO_SOURCE, FLYT_MOVE_HAS_FAILED | FLYT_MOVE_IS_DUE, 0, FLYT_MOVE_WRITE},
+    {FLYT_MOVE_SENT, 0, 0, FLYT_MOVE_COMPARE},
+    {FLYT_MOVE_COMMITTED, 0, 0, FLYT_MOVE_COMPARE},
+    {FLYT_MOVE_LEFT, 0, 0, FLYT_MOVE_COMPARE},
+    {FLYT_MOVE_RELEASING, 0, 0, FLYT_MOVE_RELEASE},
+};
+
+enum flyt_move_step flyt_move_next(enum flyt_move_state state, unsigned seen)
+{
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (steps[i].state == state && (seen & steps[i].all) == steps[i].all && !(seen & steps[i].none))
+            return steps[i].step;
+    return FLYT_MOVE_WAIT;
 }

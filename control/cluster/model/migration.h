@@ -60,10 +60,11 @@ struct flyt_migration {
     flyt_migration_bounds bounds; /* as asked for; 0: the node's own */
     bool is_forced;
     enum flyt_move_state state;
-    bool is_settling;         /* the write that its state waits for is under way */
-    bool has_figures;         /* of one that is done: what `use` says of it is whole, no restart has lost a part */
-    bool is_cancelled;        /* it is to fail, if it still can */
-    bool has_registered;      /* the node, since it was ordered or found in the documents */
+    uint64_t write,
+        write_ms;        /* the write that its state waits for: its number, 0: none yet; monotonic: when it began */
+    bool has_figures;    /* of one that is done: what `use` says of it is whole, no restart has lost a part */
+    bool is_cancelled;   /* it is to fail, if it still can */
+    bool has_registered; /* the node, since it was ordered or found in the documents */
     bool is_registered_there; /* when the node registered last, it had the allocation on the target */
     bool is_asking;           /* the node, how far it is */
     uint64_t revision;        /* of the allocation as it was ordered; 0: not known (it was loaded) */
@@ -98,6 +99,35 @@ struct flyt_migration_wish {
     const char *who;
 };
 
+/* What is seen of one: of what it asked the store and its nodes for. */
+enum flyt_move_seen {
+    FLYT_MOVE_IS_WRITTEN = 1 << 0, /* the write that its state waits for is in all documents */
+    FLYT_MOVE_HAS_FAILED = 1 << 1, /* it is not */
+    FLYT_MOVE_IS_DUE = 1 << 2,     /* it is time to write again */
+    FLYT_MOVE_IS_CANCELLED = 1 << 3,
+    FLYT_MOVE_IS_READY = 1 << 4,  /* the node has all that was ordered before */
+    FLYT_MOVE_IS_SILENT = 1 << 5, /* its node has said nothing of it for long */
+    FLYT_MOVE_IS_BETWEEN = 1 << 6,
+};
+
+enum flyt_move_step {
+    FLYT_MOVE_WAIT,
+    FLYT_MOVE_BEGIN, /* it is recorded: that is told */
+    FLYT_MOVE_FAIL_UNRECORDED,
+    FLYT_MOVE_FAIL_CANCELLED,
+    FLYT_MOVE_FAIL_LATE,
+    FLYT_MOVE_ORDER,
+    FLYT_MOVE_ASK,
+    FLYT_MOVE_WRITE,   /* again */
+    FLYT_MOVE_END,     /* within a node: the source is free */
+    FLYT_MOVE_COMMIT,  /* between nodes: the documents are the target's, */
+    FLYT_MOVE_RETURN,  /* or the source's again */
+    FLYT_MOVE_COMPARE, /* where both nodes stand decides (flyt_migration_next) */
+    FLYT_MOVE_RELEASE,
+};
+
+/* What is next of one in this state; seen: of enum flyt_move_seen. Pure. */
+enum flyt_move_step flyt_move_next(enum flyt_move_state state, unsigned seen);
 /* The parts are those on the target. */
 bool flyt_migration_is_moved(const struct flyt_migration *migration);
 /* Goes on to a state that follows the present one; any other one is a mistake of the program. */

@@ -36,6 +36,16 @@ static bool is_written(const struct flyt_resize_seen *seen)
     return seen->is_written;
 }
 
+static bool has_moved(const struct flyt_resize_seen *seen)
+{
+    return seen->has_moved;
+}
+
+static bool has_stayed(const struct flyt_resize_seen *seen)
+{
+    return seen->has_stayed;
+}
+
 static bool is_unreached(const struct flyt_resize_seen *seen)
 {
     return seen->is_answered && seen->answer_error;
@@ -75,6 +85,8 @@ static const struct {
 } rows[] = {
     {FLYT_RESIZE_QUEUED, is_late, FLYT_RESIZE_SAY_QUEUED, FLYT_RESIZE_OVER},
     {FLYT_RESIZE_EDITING, is_late_for_someone, FLYT_RESIZE_SAY_UNKNOWN, FLYT_RESIZE_EDITING},
+    {FLYT_RESIZE_MOVING, has_moved, FLYT_RESIZE_SAY_MOVED, FLYT_RESIZE_OVER},
+    {FLYT_RESIZE_MOVING, has_stayed, FLYT_RESIZE_SAY_STAYED, FLYT_RESIZE_OVER},
     {FLYT_RESIZE_WRITING, has_failed, FLYT_RESIZE_PUT_BACK, FLYT_RESIZE_OVER},
     {FLYT_RESIZE_WRITING, is_written, FLYT_RESIZE_ORDER, FLYT_RESIZE_ORDERED},
     {FLYT_RESIZE_WRITING, is_late_for_someone, FLYT_RESIZE_SAY_UNKNOWN, FLYT_RESIZE_WRITING},
@@ -237,16 +249,23 @@ flyt_status flyt_resize_change(struct flyt_held *held, const struct flyt_resize_
 void flyt_resize_put_back(struct flyt_held *held, const struct flyt_resize_size *before)
 {
     struct flyt_groupset added[FLYT_SLOTS_MAX];
+    uint64_t own_bytes[FLYT_SLOTS_MAX];
 
-    for (unsigned i = 0; i < held->part_count; i++)
+    for (unsigned i = 0; i < held->part_count; i++) {
+        own_bytes[i] = held->parts[i].memory_bytes + held->parts[i].leaving_bytes;
         for (unsigned word = 0; word < FLYT_GROUP_WORDS; word++)
             added[i].words[word] = held->parts[i].groups.words[word] | held->parts[i].leaving.words[word];
+    }
     flyt_held_charge(held, false);
     take_size(held, before);
     flyt_held_charge(held, true);
-    for (unsigned i = 0; i < held->part_count; i++)
+    for (unsigned i = 0; i < held->part_count; i++) {
+        struct flyt_part *part = &held->parts[i];
         for (unsigned word = 0; word < FLYT_GROUP_WORDS; word++)
-            held->parts[i].leaving.words[word] |= added[i].words[word] & ~held->parts[i].groups.words[word];
+            part->leaving.words[word] |= added[i].words[word] & ~part->groups.words[word];
+        if (own_bytes[i] > part->memory_bytes + part->leaving_bytes)
+            part->leaving_bytes = own_bytes[i] - part->memory_bytes;
+    }
     count_all(held);
 }
 

@@ -49,6 +49,8 @@ enum flyt_resize_step {
     FLYT_RESIZE_SAY_SHORT,     /* fewer SMs than wanted, for now */
     FLYT_RESIZE_SAY_DONE,
     FLYT_RESIZE_SAY_REFUSED,
+    FLYT_RESIZE_SAY_MOVED, /* the migration has ended */
+    FLYT_RESIZE_SAY_STAYED,
 };
 
 struct flyt_resize_seen {
@@ -60,8 +62,9 @@ struct flyt_resize_seen {
     flyt_switch_state switch_state; /* the slot that is least far */
     bool is_still;                  /* nothing runs of one that is suspended; true where that is not asked for */
     bool is_short;
-    bool is_late;   /* its time is over */
-    bool is_waited; /* somebody waits for its answer */
+    bool is_late;               /* its time is over */
+    bool has_moved, has_stayed; /* the migration that it waited for */
+    bool is_waited;             /* somebody waits for its answer */
 };
 
 /* The next step, FLYT_RESIZE_WAIT: none. *ret_state: where it is then. */

@@ -8,7 +8,7 @@
 
 #include "control/cluster/model/resize.h"
 
-enum { BITS = 10 };
+enum { BITS = 12 };
 
 static struct flyt_resize_seen seen_of(unsigned bits, flyt_switch_state switch_state)
 {
@@ -22,7 +22,9 @@ static struct flyt_resize_seen seen_of(unsigned bits, flyt_switch_state switch_s
                                      .is_still = bits >> 6 & 1,
                                      .is_short = bits >> 7 & 1,
                                      .is_late = bits >> 8 & 1,
-                                     .is_waited = bits >> 9 & 1};
+                                     .is_waited = bits >> 9 & 1,
+                                     .has_moved = bits >> 10 & 1,
+                                     .has_stayed = bits >> 11 & 1};
 }
 
 /* Calls check for everything that can be seen in every state. */
@@ -65,8 +67,10 @@ static void check_forward(enum flyt_resize_state state, const struct flyt_resize
     /* What stays where it is answers somebody: that cannot be done twice. */
     if (step != FLYT_RESIZE_WAIT && next == state)
         assert_true(seen->is_waited && seen->is_late);
-    if (state == FLYT_RESIZE_OVER || state == FLYT_RESIZE_MOVING)
+    if (state == FLYT_RESIZE_OVER)
         assert_int_equal(step, FLYT_RESIZE_WAIT);
+    if (state == FLYT_RESIZE_MOVING)
+        assert_int_equal(next == FLYT_RESIZE_OVER, seen->has_moved || seen->has_stayed);
 }
 
 static void test_only_forward(void **state)

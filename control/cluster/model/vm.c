@@ -56,6 +56,13 @@ struct flyt_vm *flyt_vm_find(struct flyt_cluster *cluster, const char *name, str
     return found;
 }
 
+struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip)
+{
+    struct flyt_vm *vm = flyt_table_find(&cluster->vms, vm_ip);
+
+    return vm && vm->wish_count == 1 ? LIST_FIRST(&vm->wishes) : NULL;
+}
+
 void flyt_vm_set_reason(struct flyt_vm *vm, const char *reason)
 {
     flyt_text_set(&vm->reason, reason);

@@ -44,8 +44,11 @@ struct flyt_vm {
     struct flyt_link *link;
     unsigned program_count;
     uint64_t memory_told_ms; /* when it last said that it does not use what it shares with its host */
-    bool is_placing;
-    char *reason; /* why it has not what it should have */
+    /* Its allocation is made, or its node asked, for programs that wait; since then: */
+    bool is_asked;
+    uint64_t asked_write, asked_answers,
+        asked_revision; /* numbers of the write, of answers before; at least this one */
+    char *reason;       /* why it has not what it should have */
     STAILQ_HEAD(, flyt_vm_call) attaching;
     uint64_t reserve_ms; /* monotonic: when a reserved one that has no allocation is placed, or tried again */
     TAILQ_HEAD(, flyt_resize) resizes; /* the first is under way */
@@ -59,5 +62,7 @@ void flyt_vm_set_reason(struct flyt_vm *vm, const char *reason);
 /* What placement is asked for a VM. */
 void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_request);
 void flyt_vm_free(struct flyt_vm *vm);
+/* The one document of a VM that counts, NULL: none or several. */
+struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip);
 
 #endif

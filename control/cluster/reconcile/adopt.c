@@ -6,6 +6,7 @@
 
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
@@ -18,7 +19,6 @@
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/reconcile/adopt.h"
-#include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/error.h"
 
@@ -27,6 +27,7 @@ struct adoption {
     unsigned left;
     enum flyt_store_result result;
     char err[256];
+    struct flyt_kept_wait waits[FLYT_GPUS_MAX]; /* of as many GPUs */
 };
 
 static void written(void *user, enum flyt_store_result result, const char *err)
@@ -173,7 +174,8 @@ void flyt_serve_node_adopt(struct flyt_call *call, void *data)
         flyt_event_add(cluster, "gpu.adopted", who, cards[i]->key, NULL, NULL,
                        "GPU %s is node %s's now, with %u allocations; it was node %s's", cards[i]->key, node->key,
                        cards[i]->held_count, old);
-        flyt_kept_change(cards[i]->kept, written, adoption);
+        adoption->waits[i] = (struct flyt_kept_wait){.done = written, .user = adoption};
+        flyt_kept_change(cards[i]->kept, &adoption->waits[i]);
     }
     /* It is to say what it has of them, and to be told what it is to have. */
     if (count && node->link)

@@ -10,6 +10,7 @@
 #include "control/base/size.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
@@ -21,6 +22,7 @@
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/desired.h"
 #include "control/cluster/model/gpu.h"
+#include "control/cluster/model/lifecycle.h"
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/part.h"
@@ -35,7 +37,6 @@
 #include "control/cluster/reconcile/drain.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/resize.h"
-#include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/error.h"
@@ -43,9 +44,25 @@
 
 enum { MEND_MS = 5000 };
 
+/* An operator wants an orphan kept. */
+struct flyt_adoption {
+    struct flyt_call *call;
+    char who[FLYT_NAME_BYTES_MAX + 1];
+};
+
+static void end_adoption(struct flyt_held *held, flyt_status status, const char *why)
+{
+    if (!held->adoption)
+        return;
+    flyt_call_outcome(held->adoption->call, status, "%s", why);
+    free(held->adoption);
+    held->adoption = NULL;
+}
+
 void flyt_held_free(struct flyt_held *held)
 {
-    flyt_held_cancel_orders(held);
+    flyt_held_look_never(held);
+    end_adoption(held, FLYT_STATUS_UNAVAILABLE, "the store did not take it");
     flyt_drain_end(held);
     flyt_migration_free(held->migration);
     free(held->vm_ip);
@@ -53,6 +70,7 @@ void flyt_held_free(struct flyt_held *held)
     free(held->use_text);
     free(held->failed_text);
     free(held->answer_text);
+    free(held->moved_text);
     free(held);
 }
 
@@ -63,25 +81,34 @@ static void recount(struct flyt_held *held)
             flyt_gpu_count(held->parts[i].card);
 }
 
-/* Forgets it; its GPUs' documents are written without it. */
-static void forget(struct flyt_held *held, bool is_written)
+/* Its VM has it no more. Who waits for it is told, and tried again where he asks again. */
+static void leave_vm(struct flyt_held *held, const char *why)
 {
     struct flyt_vm *vm = held->vm;
 
+    held->vm = NULL;
+    if (!vm || vm->held != held)
+        return;
+    flyt_resize_cancel(vm, why);
+    vm->held = NULL;
+    if (vm->is_asked)
+        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, "the allocation was taken back while it was being made");
+}
+
+/* Forgets it; its GPUs' documents are written without it. */
+static void forget(struct flyt_held *held, bool is_written)
+{
     flyt_migration_drop(held, "the allocation has ended", is_written);
-    if (vm)
-        flyt_resize_cancel(vm, "the allocation has ended");
+    leave_vm(held, "the allocation has ended");
     flyt_held_charge(held, false);
     flyt_table_remove(&held->cluster->held, held);
-    if (vm && vm->held == held)
-        vm->held = NULL;
     for (unsigned i = 0; i < held->part_count; i++) {
         struct flyt_card *card = held->parts[i].card;
         if (!card)
             continue;
         flyt_gpu_detach(card, held);
         if (is_written)
-            flyt_kept_change(card->kept, NULL, NULL);
+            flyt_kept_change(card->kept, NULL);
     }
     flyt_held_free(held);
 }
@@ -89,67 +116,6 @@ static void forget(struct flyt_held *held, bool is_written)
 void flyt_held_drop(struct flyt_held *held)
 {
     forget(held, held->state != FLYT_ALLOCATION_ORPHAN);
-}
-
-/* ---- orders ---- */
-
-void flyt_held_removed(struct flyt_held *held)
-{
-    flyt_event_add(held->cluster, "allocation.removed", "manager", held->id_text, flyt_held_json(held), NULL,
-                   "allocation %s of VM %s has ended", held->id_text, held->vm_ip);
-    flyt_held_drop(held);
-}
-
-/* What was taken away is free once the node says that nothing runs there any more. */
-static bool release_left(struct flyt_held *held)
-{
-    bool has_released = false;
-
-    if (held->applied_revision < held->revision)
-        return false;
-    for (unsigned i = 0; i < held->part_count; i++) {
-        struct flyt_part *part = &held->parts[i];
-        const struct flyt_slot_use *use = i < held->use_count ? &held->uses[i] : NULL;
-        if (flyt_groupset_count(&part->leaving) &&
-            (!held->session_count || (use && use->switch_state == FLYT_SWITCH_VACATED))) {
-            memset(&part->leaving, 0, sizeof part->leaving);
-            has_released = true;
-        }
-        if (part->leaving_bytes && use && use->memory_bytes <= part->memory_bytes) {
-            part->leaving_bytes = 0;
-            has_released = true;
-        }
-    }
-    return has_released;
-}
-
-static void set_idle(struct flyt_held *held, unsigned session_count)
-{
-    bool was_idle = held->idle_since_ms != 0;
-
-    held->session_count = session_count;
-    if (session_count || !was_idle)
-        flyt_held_set_idle(held, !session_count);
-}
-
-void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use)
-{
-    for (unsigned i = 0; i < held->part_count && i < FLYT_SLOTS_MAX; i++)
-        held->uses[i] = i < use->slots.slots_len ? use->slots.slots_val[i] : (struct flyt_slot_use){0};
-    held->use_count = use->slots.slots_len < held->part_count ? use->slots.slots_len : held->part_count;
-    held->use_status = use->outcome.status;
-    if (strcmp(held->use_text ? held->use_text : "", use->outcome.text))
-        flyt_text_set(&held->use_text, use->outcome.text);
-    held->applied_revision = use->revision < held->revision ? use->revision : held->revision;
-    set_idle(held, use->session_count);
-    if (release_left(held)) {
-        recount(held);
-        if (held->state != FLYT_ALLOCATION_ORPHAN)
-            flyt_held_write(held, NULL, NULL);
-    }
-    flyt_resize_look(held);
-    flyt_drain_look(held);
-    flyt_migration_go_on(held);
 }
 
 /* ---- placing ---- */
@@ -182,61 +148,6 @@ cJSON *flyt_held_json(const struct flyt_held *held)
         cJSON_AddItemToArray(slots, slot);
     }
     return object;
-}
-
-static void node_answered(void *user, int status, const flyt_outcome *outcome)
-{
-    struct flyt_vm *vm = user;
-    struct flyt_held *held = vm->held;
-    char sentence[512];
-
-    vm->is_placing = false;
-    if (status == -ECANCELED || !held) {
-        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, "the allocation was taken back while it was being made");
-    } else if (status && flyt_node_is_awaited(held->node)) {
-        /* It gets the order when it registers, and the VM its answer then. */
-    } else if (status) {
-        /* It is recorded and charged. The next attach, or the node when it registers, gets the order again. */
-        snprintf(sentence, sizeof sentence, "allocation %s is recorded, but node %s did not answer: %s", held->id_text,
-                 held->node->key, strerror(-status));
-        flyt_vm_answer(vm, status == -ETIMEDOUT ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_UNAVAILABLE, sentence);
-    } else if (outcome->status != FLYT_STATUS_OK) {
-        snprintf(sentence, sizeof sentence, "node %s refused: %.300s", held->node->key, outcome->text);
-        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
-        flyt_vm_set_reason(vm, sentence);
-        if (held->applied_revision == 0)
-            flyt_held_end(held, "manager", "its node refused it");
-    } else {
-        flyt_vm_answer(vm, FLYT_STATUS_OK, "");
-    }
-}
-
-static void grant_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
-{
-    struct flyt_vm *vm = user;
-    char sentence[512], size[FLYT_SIZE_TEXT_BYTES];
-
-    if (!held) {
-        vm->is_placing = false;
-        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, "the allocation was taken back while it was being made");
-        return;
-    }
-    if (result != FLYT_STORE_OK) {
-        vm->is_placing = false;
-        vm->held = NULL;
-        held->vm = NULL;
-        forget(held, true);
-        snprintf(sentence, sizeof sentence, "the store did not take the allocation: %.300s", err);
-        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
-        return;
-    }
-    held->is_granted = true;
-    flyt_vm_set_reason(vm, NULL);
-    flyt_event_add(held->cluster, "allocation.granted", "manager", held->id_text, NULL, flyt_held_json(held),
-                   "VM %s: %u SMs and %s on %s:%u%s", held->vm_ip, held->parts[0].sm_count,
-                   flyt_size_text(held->parts[0].memory_bytes, size), held->node->key,
-                   flyt_gpu_capacity(held->parts[0].card)->index, held->part_count > 1 ? " and further GPUs" : "");
-    flyt_held_order(held, node_answered, vm);
 }
 
 static const char *tenant_of(const struct flyt_vm *vm)
@@ -313,8 +224,7 @@ int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
             forget(held, false);
             return flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
         }
-    vm->is_placing = true;
-    flyt_held_write(held, grant_written, vm);
+    flyt_held_write(held);
     return 0;
 }
 
@@ -380,149 +290,202 @@ void flyt_held_end(struct flyt_held *held, const char *who, const char *why)
     if (held->is_leaving)
         return;
     held->is_leaving = true;
+    end_adoption(held, FLYT_STATUS_CONFLICT, "the allocation is being ended");
     flyt_migration_cancel(held, "the allocation is being ended");
-    if (held->vm) {
-        flyt_resize_cancel(held->vm, "the allocation is being ended");
-        if (held->vm->held == held)
-            held->vm->held = NULL; /* the next program places anew */
-        held->vm = NULL;
-        /* Who waits for an order waits as the VM, which may go before the order is answered. */
-        flyt_held_cancel_orders(held);
-    }
+    leave_vm(held, "the allocation is being ended"); /* the next program places anew */
     flyt_event_add(held->cluster, "allocation.ending", who, held->id_text, flyt_held_json(held), NULL, "%s", why);
     if (held->state == FLYT_ALLOCATION_ORPHAN) {
-        flyt_held_order(held, NULL, NULL);
+        flyt_held_order(held);
         return;
     }
     flyt_held_set_state(held, FLYT_ALLOCATION_ENDING);
 }
 
-/* Once the node says that it lets no new program in, whether there is one by then decides. The order is repeated until
- * it says so (mend), so an answer that was lost leaves nothing blocked. */
-static void settle_blocked_idle(struct flyt_held *held)
+static void end_idle(struct flyt_held *held)
 {
     struct flyt_vm *vm = held->vm;
 
-    if (!vm || !held->is_blocked_idle || held->applied_revision < held->revision)
-        return;
-    held->is_blocked_idle = false;
-    if (held->session_count) {
-        flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
-        return;
-    }
+    held->is_closing = false;
     flyt_held_end(held, "manager", "no session for as long as allocation_linger_s says");
     flyt_vm_tell(vm, "the allocation was idle");
 }
 
-static void blocked_idle(void *user, int status, const flyt_outcome *outcome)
-{
-    struct flyt_vm *vm = user;
+/* ---- what is next ---- */
 
-    if (!status && outcome->status == FLYT_STATUS_OK && vm->held)
-        settle_blocked_idle(vm->held);
+static void take_back(struct flyt_held *held)
+{
+    struct flyt_vm *vm = held->vm;
+    char sentence[512];
+
+    snprintf(sentence, sizeof sentence, "the store did not take the allocation: %.300s",
+             held->failed_text ? held->failed_text : "no memory");
+    if (vm) {
+        vm->held = NULL;
+        held->vm = NULL;
+    }
+    forget(held, true);
+    if (vm)
+        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
 }
 
-static void block_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+static void grant(struct flyt_held *held)
 {
-    if (!held || !held->vm || held->vm->held != held || !held->is_blocked_idle)
-        return;
-    if (result == FLYT_STORE_OK)
-        flyt_held_order(held, blocked_idle, held->vm);
-    else
-        held->is_blocked_idle = false; /* the state is put right by the next look at it */
+    char size[FLYT_SIZE_TEXT_BYTES];
+
+    held->is_granted = held->is_new = true;
+    if (held->vm)
+        flyt_vm_set_reason(held->vm, NULL);
+    flyt_event_add(held->cluster, "allocation.granted", "manager", held->id_text, NULL, flyt_held_json(held),
+                   "VM %s: %u SMs and %s on %s:%u%s", held->vm_ip, held->parts[0].sm_count,
+                   flyt_size_text(held->parts[0].memory_bytes, size), held->node->key,
+                   flyt_gpu_capacity(held->parts[0].card)->index, held->part_count > 1 ? " and further GPUs" : "");
+    flyt_held_order(held);
+}
+
+static void adopted(struct flyt_held *held)
+{
+    flyt_event_add(held->cluster, "allocation.adopted", held->adoption->who, held->id_text, NULL, flyt_held_json(held),
+                   "VM %s has it now", held->vm_ip);
+    flyt_held_order(held);
+    if (held->vm)
+        flyt_vm_tell(held->vm, "the allocation was adopted");
+    end_adoption(held, FLYT_STATUS_OK, "");
+}
+
+static void orphan_again(struct flyt_held *held)
+{
+    char sentence[512];
+
+    flyt_held_charge(held, false);
+    held->state = FLYT_ALLOCATION_ORPHAN;
+    leave_vm(held, "the allocation was not adopted");
+    snprintf(sentence, sizeof sentence, "the store did not take it: %.400s",
+             held->failed_text ? held->failed_text : "no memory");
+    end_adoption(held, FLYT_STATUS_UNAVAILABLE, sentence);
+}
+
+static void release(struct flyt_held *held)
+{
+    flyt_held_has_emptied(held, true);
+    recount(held);
+    if (held->state != FLYT_ALLOCATION_ORPHAN)
+        flyt_held_write(held);
+}
+
+static bool has_lingered(const struct flyt_held *held)
+{
+    return !held->is_reserved && !held->resize && !(held->vm && held->vm->is_asked) &&
+           flyt_clock_ms() - held->idle_clock_ms + held->lingered_ms >= held->cluster->settings->allocation_linger_ms;
+}
+
+static bool is_quiet(const struct flyt_held *held)
+{
+    return held->cluster->is_store_available && held->idle_since_ms && !held->session_count && held->applied_revision &&
+           held->node->is_registered && !held->migration && held->state != FLYT_ALLOCATION_ORPHAN &&
+           held->state != FLYT_ALLOCATION_ENDING;
 }
 
 /* Store and node are to have what there is here: what failed on the way is tried again. */
-static void mend(struct flyt_held *held, uint64_t now_ms)
+static bool is_due(const struct flyt_held *held)
 {
-    bool is_wrong = held->is_leaving || held->applied_revision < held->revision;
-    bool is_written = flyt_held_is_written(held);
-
-    if (!is_wrong || held->is_ordering || flyt_migration_holds_orders(held) || !held->is_granted ||
-        now_ms < held->mend_ms)
-        return;
-    if (held->state == FLYT_ALLOCATION_ORPHAN && !held->is_leaving)
-        return;
-    if (!is_written && held->failed_revision < held->revision)
-        return; /* it is being written */
-    held->mend_ms = now_ms + MEND_MS;
-    if (!is_written)
-        flyt_held_write_and_order(held);
-    else if (held->node->is_registered)
-        flyt_held_order(held, NULL, NULL);
+    return held->cluster->is_store_available && flyt_clock_ms() >= held->mend_ms && !held->is_ordering &&
+           !flyt_migration_holds_orders(held) && (held->is_leaving || held->applied_revision < held->revision) &&
+           (held->state != FLYT_ALLOCATION_ORPHAN || held->is_leaving);
 }
 
-void flyt_held_tick(struct flyt_cluster *cluster)
+static unsigned see(struct flyt_held *held)
 {
-    uint64_t now_ms = flyt_clock_ms();
+    const struct flyt_vm *vm = held->vm;
+    bool is_refused =
+        held->is_new && held->answer_count && !held->answer_error && held->answer_status && !held->applied_revision;
 
-    if (!cluster->is_store_available)
-        return;
-    for (size_t i = cluster->held.count; i-- > 0;) {
-        struct flyt_held *held = cluster->held.items[i];
-        struct flyt_vm *vm = held->vm;
-        mend(held, now_ms);
-        settle_blocked_idle(held);
-        bool is_quiet = held->is_granted && held->idle_since_ms && !held->session_count && held->applied_revision &&
-                        held->node->is_registered && !held->is_leaving && !held->migration;
-        if (!is_quiet || held->state == FLYT_ALLOCATION_ORPHAN || held->state == FLYT_ALLOCATION_ENDING)
-            continue;
-        if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_blocked_idle && vm && vm->is_deleted) {
-            flyt_held_end(held, "manager", "its VM was removed and no program is left");
-            continue;
-        }
-        if (held->is_reserved || held->resize || held->is_blocked_idle || (vm && vm->is_placing) ||
-            now_ms - held->idle_clock_ms + held->lingered_ms < cluster->settings->allocation_linger_ms)
-            continue;
-        if (!vm) {
-            flyt_held_end(held, "manager", "nobody uses it");
-            continue;
-        }
-        held->is_blocked_idle = true;
-        held->state = FLYT_ALLOCATION_BLOCKED;
-        held->revision++;
-        flyt_held_write(held, block_written, NULL);
+    return (held->is_gone ? FLYT_HELD_IS_GONE : 0) | (held->is_granted ? FLYT_HELD_IS_MADE : 0) |
+           (flyt_held_is_written(held) ? FLYT_HELD_IS_WRITTEN : 0) |
+           (held->failed_revision >= held->revision ? FLYT_HELD_HAS_FAILED : 0) |
+           (held->adoption ? FLYT_HELD_IS_ADOPTED : 0) | (held->is_leaving ? FLYT_HELD_IS_LEAVING : 0) |
+           (is_refused ? FLYT_HELD_IS_REFUSED : 0) | (flyt_held_has_emptied(held, false) ? FLYT_HELD_HAS_EMPTIED : 0) |
+           (held->is_closing ? FLYT_HELD_IS_CLOSING : 0) |
+           (held->applied_revision >= held->revision ? FLYT_HELD_IS_APPLIED : 0) |
+           (held->session_count ? FLYT_HELD_IS_USED : 0) | (is_quiet(held) ? FLYT_HELD_IS_QUIET : 0) |
+           (has_lingered(held) ? FLYT_HELD_HAS_LINGERED : 0) |
+           (held->state == FLYT_ALLOCATION_BLOCKED && vm && vm->is_deleted ? FLYT_HELD_IS_REMOVED : 0) |
+           (vm ? FLYT_HELD_IS_KNOWN : 0) | (is_due(held) ? FLYT_HELD_IS_DUE : 0) |
+           (held->node->is_registered ? FLYT_HELD_IS_REACHED : 0);
+}
+
+/* Returns whether it is still there. */
+static bool do_step(struct flyt_held *held, enum flyt_held_step step)
+{
+    switch (step) {
+    case FLYT_HELD_WAIT:
+        break;
+    case FLYT_HELD_FORGET:
+        flyt_event_add(held->cluster, "allocation.removed", "manager", held->id_text, flyt_held_json(held), NULL,
+                       "allocation %s of VM %s has ended", held->id_text, held->vm_ip);
+        flyt_held_drop(held);
+        return false;
+    case FLYT_HELD_TAKE_BACK:
+        take_back(held);
+        return false;
+    case FLYT_HELD_GRANT:
+        grant(held);
+        break;
+    case FLYT_HELD_ORPHAN:
+        orphan_again(held);
+        break;
+    case FLYT_HELD_ADOPT:
+        adopted(held);
+        break;
+    case FLYT_HELD_RELEASE:
+        release(held);
+        break;
+    case FLYT_HELD_OPEN:
+        held->is_closing = false;
+        flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
+        break;
+    case FLYT_HELD_CLOSE:
+        held->is_closing = true;
+        flyt_held_set_state(held, FLYT_ALLOCATION_BLOCKED);
+        break;
+    case FLYT_HELD_END_REFUSED:
+        flyt_held_end(held, "manager", "its node refused it");
+        break;
+    case FLYT_HELD_END_IDLE:
+        end_idle(held);
+        break;
+    case FLYT_HELD_END_REMOVED:
+        flyt_held_end(held, "manager", "its VM was removed and no program is left");
+        break;
+    case FLYT_HELD_END_UNUSED:
+        flyt_held_end(held, "manager", "nobody uses it");
+        break;
+    case FLYT_HELD_WRITE:
+        held->mend_ms = flyt_clock_ms() + MEND_MS;
+        flyt_held_write_and_order(held);
+        break;
+    case FLYT_HELD_ORDER:
+        held->mend_ms = flyt_clock_ms() + MEND_MS;
+        flyt_held_order(held);
+        break;
     }
+    return true;
+}
+
+void flyt_held_look(struct flyt_held *held)
+{
+    enum flyt_held_step step;
+
+    do {
+        step = flyt_held_next(see(held));
+    } while (do_step(held, step) && step != FLYT_HELD_WAIT);
 }
 
 /* ---- adopt, kill ---- */
 
-struct adoption {
-    struct flyt_call *call;
-    struct flyt_cluster *cluster;
-    char who[FLYT_NAME_BYTES_MAX + 1];
-};
-
-static void adopted(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
-{
-    struct adoption *adoption = user;
-
-    if (held && result == FLYT_STORE_OK) {
-        flyt_event_add(adoption->cluster, "allocation.adopted", adoption->who, held->id_text, NULL,
-                       flyt_held_json(held), "VM %s has it now", held->vm_ip);
-        flyt_held_order(held, NULL, NULL);
-        if (held->vm)
-            flyt_vm_tell(held->vm, "the allocation was adopted");
-        flyt_call_outcome(adoption->call, FLYT_STATUS_OK, "%s", "");
-    } else {
-        if (held) {
-            flyt_held_charge(held, false);
-            held->state = FLYT_ALLOCATION_ORPHAN;
-            if (held->vm && held->vm->held == held) {
-                flyt_resize_cancel(held->vm, "the allocation was not adopted");
-                held->vm->held = NULL;
-            }
-            held->vm = NULL;
-        }
-        flyt_call_outcome(adoption->call, FLYT_STATUS_UNAVAILABLE, "the store did not take it: %s", err);
-    }
-    free(adoption);
-}
-
 static void adopt(struct flyt_call *call, struct flyt_held *held)
 {
     struct flyt_vm *vm = flyt_vm_get(held->cluster, held->vm_ip);
-    struct adoption *adoption = calloc(1, sizeof *adoption);
+    struct flyt_adoption *adoption = calloc(1, sizeof *adoption);
 
     if (!vm || !adoption) {
         free(adoption);
@@ -535,14 +498,14 @@ static void adopt(struct flyt_call *call, struct flyt_held *held)
         return;
     }
     adoption->call = call;
-    adoption->cluster = held->cluster;
     flyt_call_who(call, adoption->who);
     held->state = vm->has_desired ? FLYT_ALLOCATION_ACTIVE : FLYT_ALLOCATION_BLOCKED;
     held->vm = vm;
     vm->held = held;
     held->revision++;
     flyt_held_charge(held, true);
-    flyt_held_write(held, adopted, adoption);
+    held->adoption = adoption;
+    flyt_held_write(held);
 }
 
 void flyt_serve_allocation(struct flyt_call *call, void *data)

@@ -16,17 +16,13 @@ struct flyt_vm;
 int flyt_held_choose(const struct flyt_vm *vm, struct flyt_placement *ret_placement, struct flyt_error *err);
 /* Places a VM and writes the allocation; then done. *err says why not at once. */
 int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err);
-/* A node's word on it. */
-void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use);
 /* Takes it away: its sessions end on the node, then the store forgets it. */
 void flyt_held_end(struct flyt_held *held, const char *who, const char *why);
 /* An allocation that the store does not know; charged. NULL: no memory, or nothing of it is on this node. */
 struct flyt_held *flyt_held_orphan(struct flyt_node *node, const flyt_allocation *wire);
 void flyt_held_set_state(struct flyt_held *held, enum flyt_allocation_state state);
-/* Idle ones; every second. */
-void flyt_held_tick(struct flyt_cluster *cluster);
-/* Its node has nothing of it any more: it is forgotten, and an event says so. */
-void flyt_held_removed(struct flyt_held *held);
+/* What is next of it (model/lifecycle.h); it may go. */
+void flyt_held_look(struct flyt_held *held);
 /* Forgets it at once, here and in the store. */
 void flyt_held_drop(struct flyt_held *held);
 void flyt_held_free(struct flyt_held *held);

@@ -1,7 +1,7 @@
 /*
  * Waiting until nothing runs any more on SMs that were taken from a VM (FLYT_DRAIN): they stay charged to its
- * allocation until its node says so (flyt_held_used). When the caller's time is over, the node is asked which programs
- * these are, and ends them where that is wished; they are answered for when they have gone.
+ * allocation until its node says so (flyt_held_has_emptied). When the caller's time is over, the node is asked which
+ * programs these are, and ends them where that is wished; they are answered for when they have gone.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,12 +15,12 @@
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/allocation.h"
-#include "control/cluster/model/capacity.h"
 #include "control/cluster/model/cluster.h"
-#include "control/cluster/model/gpu.h"
+#include "control/cluster/model/drain.h"
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/drain.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/error.h"
 
 enum {
@@ -33,24 +33,16 @@ struct flyt_drain {
     struct flyt_cluster *cluster;
     struct flyt_held *held; /* NULL: it has gone */
     struct flyt_call *call; /* NULL: answered */
+    enum flyt_drain_state state;
+    uint64_t due_ms; /* monotonic: the time of its state is over */
     sd_event_source *timer;
     bool kill;
-    bool is_asking; /* the node: its answer refers to this object */
-    bool is_asked;
+    bool is_asking;            /* the node: its answer refers to this object */
+    char failure[256];         /* why the node cannot say */
     flyt_order_drain_res told; /* the node's answer; owned */
     char who[FLYT_NAME_BYTES_MAX + 1];
     TAILQ_ENTRY(flyt_drain) entry;
 };
-
-unsigned flyt_held_draining(const struct flyt_held *held)
-{
-    unsigned sms = 0;
-
-    for (unsigned i = 0; i < held->part_count; i++)
-        if (held->parts[i].card)
-            sms += flyt_capacity_sms(flyt_gpu_capacity(held->parts[i].card), &held->parts[i].leaving);
-    return sms;
-}
 
 /* Nothing is left, as far as the node's word on the present groups goes. */
 static bool has_drained(const struct flyt_held *held)
@@ -97,13 +89,25 @@ static void describe(const struct flyt_drain *drain, char *text, size_t bytes)
         snprintf(text + used, bytes - used, " and %u more", count - NAMED_MAX);
 }
 
-static int on_late(sd_event_source *source, uint64_t usec, void *user);
+static void look(struct flyt_drain *drain);
 
-static bool arm(struct flyt_drain *drain, uint64_t ms)
+static int on_late(sd_event_source *source, uint64_t usec, void *user)
 {
+    struct flyt_drain *drain = user;
+
     drain->timer = sd_event_source_disable_unref(drain->timer);
-    return sd_event_add_time_relative(drain->cluster->event, &drain->timer, CLOCK_MONOTONIC, ms * 1000, 1000, on_late,
-                                      drain) >= 0;
+    look(drain);
+    return 0;
+}
+
+/* Its state lasts so long at most; without a timer it is looked at each second. */
+static void arm(struct flyt_drain *drain, uint64_t ms)
+{
+    drain->due_ms = flyt_clock_ms() + ms;
+    drain->timer = sd_event_source_disable_unref(drain->timer);
+    if (ms)
+        sd_event_add_time_relative(drain->cluster->event, &drain->timer, CLOCK_MONOTONIC, ms * 1000, 1000, on_late,
+                                   drain);
 }
 
 static void tell_killed(const struct flyt_drain *drain)
@@ -122,34 +126,18 @@ static void on_node_answer(void *user, int status, void *result)
 {
     struct flyt_drain *drain = user;
     flyt_order_drain_res *res = result;
-    char text[512];
 
     drain->is_asking = false;
     if (!status && drain->call) {
         drain->told.sessions = res->sessions;
         memset(&res->sessions, 0, sizeof res->sessions); /* taken over */
     }
-    if (!drain->call) {
+    if (status || res->outcome.status != FLYT_STATUS_OK)
+        snprintf(drain->failure, sizeof drain->failure, "%.200s", status ? strerror(-status) : res->outcome.text);
+    if (drain->call)
+        look(drain);
+    else
         drain_release(drain);
-        return;
-    }
-    if (status || res->outcome.status != FLYT_STATUS_OK) {
-        snprintf(text, sizeof text, "%u SMs draining; node %s cannot say of which programs%s: %.200s",
-                 flyt_held_draining(drain->held), drain->held->node->key, drain->kill ? ", and has ended none" : "",
-                 status ? strerror(-status) : res->outcome.text);
-        answer(drain, FLYT_STATUS_TIMEOUT, text);
-        return;
-    }
-    describe(drain, text, sizeof text);
-    if (!drain->kill) {
-        answer(drain, FLYT_STATUS_TIMEOUT, text);
-        return;
-    }
-    tell_killed(drain);
-    if (has_drained(drain->held))
-        answer(drain, FLYT_STATUS_OK, "");
-    else if (!arm(drain, KILL_MS))
-        answer(drain, FLYT_STATUS_TIMEOUT, text);
 }
 
 static void ask_node(struct flyt_drain *drain)
@@ -159,41 +147,73 @@ static void ask_node(struct flyt_drain *drain)
         .epoch = drain->cluster->epoch, .allocation_id = drain->held->id, .kill = drain->kill};
     int status = -ENOTCONN;
 
-    drain->is_asked = drain->is_asking = true;
     if (node->is_registered)
         status =
             flyt_peer_call(node->link->peer, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, FLYT_ORDER_DRAIN,
                            (xdrproc_t)xdr_flyt_order_drain_args, &args, (xdrproc_t)xdr_flyt_order_drain_res,
                            sizeof(flyt_order_drain_res), drain->cluster->settings->order_ms, on_node_answer, drain);
+    drain->is_asking = !status;
     if (status)
-        on_node_answer(drain, status, NULL);
+        snprintf(drain->failure, sizeof drain->failure, "%s", strerror(-status));
 }
 
-static int on_late(sd_event_source *source, uint64_t usec, void *user)
+static unsigned see(const struct flyt_drain *drain)
 {
-    struct flyt_drain *drain = user;
+    return (has_drained(drain->held) ? FLYT_DRAIN_IS_EMPTY : 0) |
+           (flyt_clock_ms() >= drain->due_ms ? FLYT_DRAIN_IS_LATE : 0) |
+           (!drain->is_asking ? FLYT_DRAIN_IS_ANSWERED : 0) | (*drain->failure ? FLYT_DRAIN_IS_REFUSED : 0) |
+           (drain->kill ? FLYT_DRAIN_KILLS : 0);
+}
+
+static void do_step(struct flyt_drain *drain, enum flyt_drain_step step)
+{
     char text[512];
 
-    drain->timer = sd_event_source_disable_unref(drain->timer);
-    if (!drain->is_asked) {
+    switch (step) {
+    case FLYT_DRAIN_WAIT:
+        break;
+    case FLYT_DRAIN_ASK:
         ask_node(drain);
-        return 0;
+        break;
+    case FLYT_DRAIN_TELL_KILLED:
+        tell_killed(drain);
+        arm(drain, KILL_MS);
+        break;
+    case FLYT_DRAIN_SAY_DONE:
+        answer(drain, FLYT_STATUS_OK, "");
+        break;
+    case FLYT_DRAIN_SAY_PROGRAMS:
+        describe(drain, text, sizeof text);
+        answer(drain, FLYT_STATUS_TIMEOUT, text);
+        break;
+    case FLYT_DRAIN_SAY_UNKNOWN:
+        snprintf(text, sizeof text, "%u SMs draining; node %s cannot say of which programs%s: %s",
+                 flyt_held_draining(drain->held), drain->held->node->key, drain->kill ? ", and has ended none" : "",
+                 drain->failure);
+        answer(drain, FLYT_STATUS_TIMEOUT, text);
+        break;
     }
-    /* They were told to end, and have not gone. */
-    describe(drain, text, sizeof text);
-    answer(drain, FLYT_STATUS_TIMEOUT, text);
-    return 0;
+}
+
+static void look(struct flyt_drain *drain)
+{
+    enum flyt_drain_step step;
+    enum flyt_drain_state next;
+
+    do {
+        step = flyt_drain_next(drain->state, see(drain), &next);
+        drain->state = next;
+        do_step(drain, step);
+    } while (step != FLYT_DRAIN_WAIT && next != FLYT_DRAIN_OVER);
 }
 
 void flyt_drain_look(struct flyt_held *held)
 {
     struct flyt_drain *drain, *next;
 
-    for (drain = TAILQ_FIRST(&held->drains); drain && has_drained(held); drain = next) {
+    for (drain = TAILQ_FIRST(&held->drains); drain; drain = next) {
         next = TAILQ_NEXT(drain, entry);
-        /* Whom the node has ended is still to be told. */
-        if (!drain->is_asking)
-            answer(drain, FLYT_STATUS_OK, "");
+        look(drain);
     }
 }
 
@@ -239,8 +259,6 @@ void flyt_serve_drain(struct flyt_call *call, void *data)
     drain->kill = args->kill;
     flyt_call_who(call, drain->who);
     TAILQ_INSERT_TAIL(&held->drains, drain, entry);
-    if (!args->timeout_ms)
-        ask_node(drain);
-    else if (!arm(drain, args->timeout_ms < TIMEOUT_MAX_MS ? args->timeout_ms : TIMEOUT_MAX_MS))
-        answer(drain, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
+    arm(drain, args->timeout_ms < TIMEOUT_MAX_MS ? args->timeout_ms : TIMEOUT_MAX_MS);
+    look(drain);
 }

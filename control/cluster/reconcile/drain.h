@@ -6,9 +6,7 @@
 
 struct flyt_held;
 
-/* SMs that were taken away and that the node has not said to be free. */
-unsigned flyt_held_draining(const struct flyt_held *held);
-/* A node's word on it has come. */
+/* What is next for who waits (flyt_drain_next). */
 void flyt_drain_look(struct flyt_held *held);
 /* It goes: so does everything that runs on it. */
 void flyt_drain_end(struct flyt_held *held);

@@ -26,7 +26,7 @@ void flyt_gpu_set_health(struct flyt_card *card, enum flyt_health health, const 
     flyt_event_add(cluster, "gpu.health", "node", card->key, NULL, NULL, "%s:%u is %s%s%s", card->node->key,
                    flyt_gpu_capacity(card)->index, flyt_health_name(card->health), *health_text ? ": " : "",
                    health_text);
-    flyt_kept_change(card->kept, NULL, NULL);
+    flyt_kept_change(card->kept, NULL);
 }
 
 /* A node has reported a GPU that is another one's: a UUID is no proof, so an operator decides. */
@@ -90,7 +90,7 @@ int flyt_gpu_report(struct flyt_node *node, const struct flyt_gpu *report)
     flyt_gpu_count(card);
     flyt_gpu_set_health(card, report->health, report->health_text);
     if (has_changed)
-        flyt_kept_change(card->kept, NULL, NULL);
+        flyt_kept_change(card->kept, NULL);
     if (is_new)
         flyt_event_add(cluster, "gpu.added", "node", card->key, NULL, NULL, "%s:%u is a %s with %u SMs", node->key,
                        capacity->index, card->type, capacity->sms_total);

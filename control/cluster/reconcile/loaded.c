@@ -46,6 +46,6 @@ void flyt_held_loaded(struct flyt_cluster *cluster)
             held->vm = vm;
             vm->held = held;
         }
-        flyt_migration_go_on(held);
+        flyt_migration_look(held);
     }
 }

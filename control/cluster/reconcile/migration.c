@@ -10,6 +10,7 @@
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/migration_document.h"
@@ -25,7 +26,6 @@
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/resize.h"
-#include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
 
@@ -69,37 +69,25 @@ static void let_go(struct flyt_held *held, struct flyt_migration *migration, boo
         if (card && !is_part_of(held, card)) {
             flyt_gpu_detach(card, held);
             if (is_written)
-                flyt_kept_change(card->kept, NULL, NULL);
+                flyt_kept_change(card->kept, NULL);
         }
     }
     count_all(held, migration);
 }
 
-static void ordered_again(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+/* It is over, and held->migration with it: whoever waits for that sees it (moved_status). */
+static void end(struct flyt_held *held, struct flyt_migration *migration, flyt_status status)
 {
-    /* What was not written is written again by the look that is taken at the allocation every second. */
-    if (held && result == FLYT_STORE_OK)
-        flyt_held_order(held, NULL, NULL);
-}
-
-/* It is over, and held->migration with it: whoever waited for that goes on. */
-static void go_on(struct flyt_held *held, struct flyt_migration *migration, flyt_status status)
-{
-    struct flyt_vm *vm = held->vm;
-
     migration->ended_ms = flyt_wall_ms();
     flyt_migration_tell_end(migration);
     if (migration->call)
         flyt_call_outcome(migration->call, status, "%s", migration->reason);
     migration->call = NULL;
-    flyt_held_write(held, ordered_again, NULL);
-    if (vm && held->resize)
-        flyt_resize_migrated(held, status, migration->reason);
-    else if (vm && vm->wants_again && TAILQ_EMPTY(&vm->resizes)) {
-        vm->wants_again = false;
-        flyt_resize_wanted(vm);
-    }
+    held->moved_status = status;
+    flyt_text_set(&held->moved_text, migration->reason);
     flyt_migration_free(migration);
+    flyt_held_write_and_order(held);
+    flyt_held_look_soon(held);
 }
 
 static void set_reason(struct flyt_migration *migration, const char *text)
@@ -122,7 +110,7 @@ void flyt_migration_fail(struct flyt_held *held, flyt_status status, const char 
             held->revision = migration->revision;
         held->revision++;
     }
-    go_on(held, migration, migration->use.outcome.status);
+    end(held, migration, migration->use.outcome.status);
 }
 
 void flyt_migration_end(struct flyt_held *held)
@@ -130,47 +118,36 @@ void flyt_migration_end(struct flyt_held *held)
     struct flyt_migration *migration = held->migration;
 
     let_go(held, migration, true);
-    go_on(held, migration, FLYT_STATUS_OK);
+    end(held, migration, FLYT_STATUS_OK);
 }
 
 /* ---- it has moved ---- */
 
-/* The target's documents have its parts now: the source is free. */
-static void moved_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+void flyt_migration_write(struct flyt_held *held)
 {
-    struct flyt_migration *migration = held ? held->migration : NULL;
-
-    if (!migration || !flyt_migration_is_moved(migration))
-        return;
-    migration->is_settling = false;
-    if (result != FLYT_STORE_OK)
-        return; /* tried again soon */
-    if (held->vm)
-        flyt_vm_tell(held->vm, "its programs have moved to another GPU");
-    flyt_migration_end(held);
+    held->migration->write_ms = flyt_clock_ms();
+    held->migration->write = flyt_held_write(held);
 }
 
+/* Its documents are to be the target's. */
 static void settle(struct flyt_held *held)
 {
     struct flyt_migration *migration = held->migration;
+    struct flyt_part parts[FLYT_SLOTS_MAX];
+    size_t bytes = held->part_count * sizeof *parts;
 
-    if (!flyt_migration_is_moved(migration)) {
-        struct flyt_part parts[FLYT_SLOTS_MAX];
-        size_t bytes = held->part_count * sizeof *parts;
-        memcpy(parts, held->parts, bytes);
-        memcpy(held->parts, migration->others, bytes);
-        memcpy(migration->others, parts, bytes);
-        flyt_migration_set_state(migration, FLYT_MOVE_TO_TARGET);
-        migration->source_revision = held->revision;
-        if (held->revision < migration->revision)
-            held->revision = migration->revision;
-        held->revision++;
-        migration->use.phase = FLYT_MIGRATION_DONE;
-        migration->use.outcome.status = FLYT_STATUS_OK;
-        count_all(held, migration);
-    }
-    migration->is_settling = true;
-    flyt_held_write(held, moved_written, NULL);
+    memcpy(parts, held->parts, bytes);
+    memcpy(held->parts, migration->others, bytes);
+    memcpy(migration->others, parts, bytes);
+    flyt_migration_set_state(migration, FLYT_MOVE_TO_TARGET);
+    migration->source_revision = held->revision;
+    if (held->revision < migration->revision)
+        held->revision = migration->revision;
+    held->revision++;
+    migration->use.phase = FLYT_MIGRATION_DONE;
+    migration->use.outcome.status = FLYT_STATUS_OK;
+    count_all(held, migration);
+    flyt_migration_write(held);
 }
 
 /* ---- what the node says ---- */
@@ -433,25 +410,6 @@ static void order(struct flyt_held *held)
     flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, "its node cannot be asked: nothing was moved");
 }
 
-static void recorded(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
-{
-    struct flyt_migration *migration = held ? held->migration : NULL;
-    char text[512];
-
-    if (!migration || migration->state >= FLYT_MOVE_RECORDED)
-        return;
-    if (result != FLYT_STORE_OK) {
-        snprintf(text, sizeof text, "the store did not take it: %.400s", err);
-        flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, text);
-        return;
-    }
-    flyt_migration_set_state(migration, FLYT_MOVE_RECORDED);
-    flyt_event_add(held->cluster, "migration.started", migration->who, held->vm_ip, NULL,
-                   flyt_migration_json(migration), "VM %s moves from %s to %s: migration %s", held->vm_ip,
-                   migration->source, migration->target, migration->id_text);
-    flyt_migration_go_on(held);
-}
-
 static struct flyt_migration *migration_new(struct flyt_held *held, const struct flyt_part *others)
 {
     struct flyt_migration *migration = calloc(1, sizeof *migration);
@@ -513,7 +471,7 @@ int flyt_migration_start(struct flyt_held *held, const struct flyt_migration_wis
     held->migration = migration;
     flyt_held_charge(held, true);
     count_all(held, migration);
-    flyt_held_write(held, recorded, NULL);
+    flyt_migration_write(held);
     return 0;
 }
 
@@ -528,11 +486,10 @@ void flyt_migration_cancel(struct flyt_held *held, const char *why)
     migration->is_cancelled = true;
     set_reason(migration, why);
     if (migration->is_between && migration->state >= FLYT_MOVE_ORDERED)
-        flyt_migration_nodes_cancel(held);
+        flyt_migration_nodes_cancel(migration);
     else if (migration->state >= FLYT_MOVE_ORDERED)
         ask(held);
-    else
-        flyt_migration_go_on(held);
+    flyt_held_look_soon(held);
 }
 
 void flyt_migration_drop(struct flyt_held *held, const char *why, bool is_written)
@@ -555,51 +512,94 @@ void flyt_migration_drop(struct flyt_held *held, const char *why, bool is_writte
     flyt_migration_free(migration);
 }
 
-void flyt_migration_go_on(struct flyt_held *held)
+/* ---- what is next ---- */
+
+static unsigned see(const struct flyt_held *held)
+{
+    const struct flyt_migration *migration = held->migration;
+    bool is_written = migration->write && held->write_done >= migration->write;
+    bool has_failed = !is_written && (!migration->write || held->write_failed >= migration->write);
+    bool is_ready =
+        !held->is_ordering && held->written_revision >= held->revision && held->applied_revision >= held->revision;
+    bool is_silent = held->cluster->is_store_available && flyt_clock_ms() - migration->heard_ms >= SILENT_MS;
+
+    return (is_written ? FLYT_MOVE_IS_WRITTEN : 0) | (has_failed ? FLYT_MOVE_HAS_FAILED : 0) |
+           (flyt_clock_ms() - migration->write_ms >= AGAIN_MS ? FLYT_MOVE_IS_DUE : 0) |
+           (migration->is_cancelled ? FLYT_MOVE_IS_CANCELLED : 0) | (is_ready ? FLYT_MOVE_IS_READY : 0) |
+           (is_silent ? FLYT_MOVE_IS_SILENT : 0) | (migration->is_between ? FLYT_MOVE_IS_BETWEEN : 0);
+}
+
+static void begin(struct flyt_held *held)
 {
     struct flyt_migration *migration = held->migration;
-    char text[512];
 
-    if (!migration || migration->state < FLYT_MOVE_RECORDED || migration->is_settling)
-        return;
-    if (migration->is_between && migration->state >= FLYT_MOVE_ORDERED) {
-        flyt_migration_nodes_go_on(held);
-    } else if (flyt_migration_is_moved(migration)) {
-        settle(held);
-    } else if (migration->state < FLYT_MOVE_ORDERED && migration->is_cancelled) {
+    flyt_migration_set_state(migration, FLYT_MOVE_RECORDED);
+    flyt_event_add(held->cluster, "migration.started", migration->who, held->vm_ip, NULL,
+                   flyt_migration_json(migration), "VM %s moves from %s to %s: migration %s", held->vm_ip,
+                   migration->source, migration->target, migration->id_text);
+}
+
+/* Whether to look on at once. */
+static bool do_step(struct flyt_held *held, enum flyt_move_step step)
+{
+    struct flyt_migration *migration = held->migration;
+    char text[sizeof migration->reason];
+
+    switch (step) {
+    case FLYT_MOVE_WAIT:
+        return false;
+    case FLYT_MOVE_BEGIN:
+        begin(held);
+        return true;
+    case FLYT_MOVE_FAIL_UNRECORDED:
+        snprintf(text, sizeof text, "the store did not take it: %.400s",
+                 held->failed_text ? held->failed_text : "no memory");
+        flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, text);
+        return false;
+    case FLYT_MOVE_FAIL_CANCELLED:
         snprintf(text, sizeof text, "%s", migration->reason);
         flyt_migration_fail(held, FLYT_STATUS_CONFLICT, text);
-    } else if (migration->state < FLYT_MOVE_ORDERED && !held->is_ordering && held->written_revision >= held->revision &&
-               held->applied_revision >= held->revision) {
-        /* The node has all that was ordered before. */
+        return false;
+    case FLYT_MOVE_FAIL_LATE:
+        flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, "its node has not taken the last change of it in time");
+        return false;
+    case FLYT_MOVE_ORDER:
         if (migration->is_between)
             flyt_migration_nodes_order(held);
         else
             order(held);
+        return false;
+    case FLYT_MOVE_ASK:
+        ask(held);
+        return false;
+    case FLYT_MOVE_WRITE:
+        flyt_migration_write(held);
+        return false;
+    case FLYT_MOVE_END:
+        if (held->vm)
+            flyt_vm_tell(held->vm, "its programs have moved to another GPU");
+        flyt_migration_end(held);
+        return false;
+    case FLYT_MOVE_COMMIT:
+        flyt_migration_set_state(migration, FLYT_MOVE_COMMITTED);
+        return true;
+    case FLYT_MOVE_RETURN:
+        flyt_migration_set_state(migration, FLYT_MOVE_SENT);
+        if (held->vm)
+            flyt_vm_tell(held->vm, "its programs go on where they were");
+        return true;
+    case FLYT_MOVE_COMPARE:
+        flyt_migration_nodes_compare(held);
+        return false;
+    case FLYT_MOVE_RELEASE:
+        flyt_migration_nodes_release(held);
+        return false;
     }
+    return false;
 }
 
-void flyt_migration_tick(struct flyt_cluster *cluster)
+void flyt_migration_look(struct flyt_held *held)
 {
-    uint64_t now_ms = flyt_clock_ms();
-
-    if (!cluster->is_store_available)
-        return;
-    for (size_t i = cluster->held.count; i-- > 0;) {
-        struct flyt_held *held = cluster->held.items[i];
-        struct flyt_migration *migration = held->migration;
-        if (migration && migration->is_between && migration->state >= FLYT_MOVE_ORDERED) {
-            flyt_migration_nodes_tick(held);
-            continue;
-        }
-        if (!migration || now_ms - migration->heard_ms < SILENT_MS)
-            continue;
-        migration->heard_ms = now_ms;
-        if (flyt_migration_is_moved(migration))
-            flyt_migration_go_on(held);
-        else if (migration->state >= FLYT_MOVE_ORDERED)
-            ask(held);
-        else if (migration->state >= FLYT_MOVE_RECORDED)
-            flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, "its node has not taken the last change of it in time");
-    }
+    while (held->migration && do_step(held, flyt_move_next(held->migration->state, see(held))))
+        ;
 }

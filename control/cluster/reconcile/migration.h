@@ -16,9 +16,9 @@
  * a higher revision again. Nothing of what has been ordered is recorded: what is next follows from the documents and
  * from where both nodes say that they stand (flyt_migration_next).
  *
- * migration.c: the way of one in a node; migration_nodes.c: between nodes; migration_begin.c: whether;
- * migration_choose.c: where to; migration_view.c: what is shown and told; model/migration_rules.h: what nodes' words
- * mean; io/migration_document.h: in the store.
+ * migration.c: the way of one in a node; migration_nodes.c: between nodes; migration_begin.c: what operators call;
+ * migration_choose.c: whether and where to; migration_view.c: what is shown and told; model/migration_rules.h: what
+ * nodes' words mean; io/migration_document.h: in the store.
  */
 #ifndef FLYT_CLUSTER_RECONCILE_MIGRATION_H
 #define FLYT_CLUSTER_RECONCILE_MIGRATION_H
@@ -35,19 +35,19 @@ void flyt_serve_node_migration(struct flyt_call *call, void *args);
  * node has taken the order, or where that cannot be. 0; -ENOMEM: nothing has happened, and the call is the caller's. */
 int flyt_migration_start(struct flyt_held *held, const struct flyt_migration_wish *wish, const struct flyt_part *others,
                          struct flyt_call *call);
-/* One that was found in the documents, or whose node (NULL: any of them) has registered: that is asked how far it is.
+/* One whose node (NULL: any of them) has registered: that is asked how far it is.
  */
 void flyt_migration_ask(struct flyt_held *held, const struct flyt_node *node);
-/* The next step, where it waits for nothing: to be ordered, or its end to be written. */
-void flyt_migration_go_on(struct flyt_held *held);
+/* What is next of one that is under way (flyt_move_next); it may end. */
+void flyt_migration_look(struct flyt_held *held);
+/* Writes what its state waits for. */
+void flyt_migration_write(struct flyt_held *held);
 /* One of its nodes has registered; wire NULL: it does not have the allocation. */
 void flyt_migration_registered(struct flyt_held *held, const struct flyt_node *node, const flyt_allocation *wire);
 /* It is to fail, if it still can. */
 void flyt_migration_cancel(struct flyt_held *held, const char *why);
 /* The allocation is forgotten, and what it has on other GPUs with it. */
 void flyt_migration_drop(struct flyt_held *held, const char *why, bool is_written);
-/* Those that nothing was heard of, and those whose documents could not be written; every second. */
-void flyt_migration_tick(struct flyt_cluster *cluster);
 /* Who asked for it is told that it has begun. */
 void flyt_migration_reply(struct flyt_held *held);
 /* It is over, and gone: the source is free (migration->use says how it went), or all is as it was. */
@@ -57,16 +57,15 @@ void flyt_migration_fail(struct flyt_held *held, flyt_status status, const char 
 void flyt_migration_count(const struct flyt_held *held);
 /* It is recorded, and the source has what was ordered before. */
 void flyt_migration_nodes_order(struct flyt_held *held);
-/* The next step, where it waits for nothing. */
-void flyt_migration_nodes_go_on(struct flyt_held *held);
+/* The next step, as both nodes stand; once it is over, the source is to let go. */
+void flyt_migration_nodes_compare(struct flyt_held *held);
+void flyt_migration_nodes_release(struct flyt_held *held);
 /* How far it is, as one of the nodes says. */
 void flyt_migration_nodes_heard(struct flyt_held *held, const struct flyt_node *node, const flyt_migration_use *use);
 void flyt_migration_nodes_ask(struct flyt_held *held, const struct flyt_node *node);
 void flyt_migration_nodes_registered(struct flyt_held *held, const struct flyt_node *node, const flyt_allocation *wire);
 /* It is to fail, if it still can (is_cancelled). */
-void flyt_migration_nodes_cancel(struct flyt_held *held);
-/* Every second. */
-void flyt_migration_nodes_tick(struct flyt_held *held);
+void flyt_migration_nodes_cancel(struct flyt_migration *migration);
 /* The node is dead, or has ended all that it had. True: the allocation stays, at the other one or until that is known.
  */
 bool flyt_migration_nodes_fenced(struct flyt_held *held, const struct flyt_node *node);
@@ -80,9 +79,6 @@ void flyt_migration_remove_strays(struct flyt_node *node, u_quad_t *ids, u_int c
  */
 flyt_status flyt_migration_choose(struct flyt_held *held, const struct flyt_migration_wish *wish,
                                   struct flyt_part *ret_others, struct flyt_error *err);
-/* The same, of the GPUs alone: neither the allocation's state nor quotas are looked at. */
-flyt_status flyt_migration_choose_gpus(const struct flyt_held *held, const struct flyt_migration_wish *wish,
-                                       struct flyt_part *ret_others, struct flyt_error *err);
 /* Whether what programs have goes encrypted to this node, which is not theirs. */
 bool flyt_migration_is_encrypted(const struct flyt_held *held, const struct flyt_node *node);
 /* As in the view "migrations". */

@@ -12,6 +12,7 @@
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
@@ -20,7 +21,6 @@
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/part.h"
 #include "control/cluster/reconcile/migration.h"
-#include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
 
@@ -222,11 +222,11 @@ static void order_send(struct flyt_held *held)
     explicit_bzero(migration->secret, sizeof migration->secret);
     flyt_migration_set_state(migration, FLYT_MOVE_SENT);
     if (migration->is_cancelled || migration->failed_status) {
-        flyt_migration_nodes_go_on(held);
+        flyt_held_look_soon(held);
     } else if (call_side(held, FLYT_MIGRATION_SOURCE, &send_kind, false, &args, held->cluster->settings->order_ms)) {
         note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s is not connected any more: nothing was moved",
                      migration->sides[FLYT_MIGRATION_SOURCE].node->key);
-        flyt_migration_nodes_go_on(held);
+        flyt_held_look_soon(held);
     } else { /* until it has answered; so far it knew nothing of it */
         migration->sides[FLYT_MIGRATION_SOURCE].standing = FLYT_STANDING_UNKNOWN;
     }
@@ -392,13 +392,13 @@ static void answered(void *user, int status, void *result)
     }
     if (calling.procedure == FLYT_ORDER_SEND && !migration->failed_status)
         flyt_migration_reply(held);
-    flyt_migration_nodes_go_on(held);
+    flyt_held_look_soon(held);
 }
 
 void flyt_migration_nodes_heard(struct flyt_held *held, const struct flyt_node *node, const flyt_migration_use *use)
 {
     hear(held->migration, side_of(held->migration, node), FLYT_STATUS_OK, use);
-    flyt_migration_nodes_go_on(held);
+    flyt_held_look_soon(held);
 }
 
 void flyt_migration_nodes_ask(struct flyt_held *held, const struct flyt_node *node)
@@ -422,30 +422,6 @@ void flyt_migration_nodes_registered(struct flyt_held *held, const struct flyt_n
 
 /* ---- the documents change sides ---- */
 
-static void written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
-{
-    struct flyt_migration *migration = held ? held->migration : NULL;
-
-    if (!migration || !migration->is_between || !migration->is_settling)
-        return;
-    migration->is_settling = false;
-    if (result != FLYT_STORE_OK)
-        return; /* tried again with the next second */
-    bool is_moved = flyt_migration_is_moved(migration);
-    flyt_migration_set_state(migration, is_moved ? FLYT_MOVE_COMMITTED : FLYT_MOVE_SENT);
-    if (!is_moved && held->vm)
-        flyt_vm_tell(held->vm, "its programs go on where they were");
-    flyt_migration_nodes_go_on(held);
-}
-
-static void write_documents(struct flyt_held *held)
-{
-    if (held->migration->is_settling)
-        return;
-    held->migration->is_settling = true;
-    flyt_held_write(held, written, NULL);
-}
-
 static void change_sides(struct flyt_held *held, bool is_moved)
 {
     struct flyt_migration *migration = held->migration;
@@ -465,7 +441,7 @@ static void change_sides(struct flyt_held *held, bool is_moved)
     flyt_migration_set_state(migration, is_moved ? FLYT_MOVE_TO_TARGET : FLYT_MOVE_TO_SOURCE);
     side->has_registered = false;
     flyt_migration_count(held);
-    write_documents(held);
+    flyt_migration_write(held);
 }
 
 static void undo(struct flyt_held *held)
@@ -540,7 +516,7 @@ static void end_done(struct flyt_held *held)
     flyt_migration_end(held);
 }
 
-static void finish(struct flyt_held *held)
+void flyt_migration_nodes_release(struct flyt_held *held)
 {
     struct flyt_migration *migration = held->migration;
     struct flyt_migration_side *source = &migration->sides[FLYT_MIGRATION_SOURCE];
@@ -575,21 +551,27 @@ static void end_failed(struct flyt_held *held)
 
 /* ---- steps ---- */
 
-void flyt_migration_nodes_go_on(struct flyt_held *held)
+/* A node that may have something of it and says nothing is asked. */
+static void ask_silent(struct flyt_held *held)
+{
+    const struct flyt_migration *migration = held->migration;
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++) {
+        const struct flyt_migration_side *side = &migration->sides[i];
+        bool is_out = side->standing == FLYT_STANDING_ABSENT || side->standing == FLYT_STANDING_FAILED;
+        uint64_t limit_ms = side->standing == FLYT_STANDING_UNKNOWN ? AGAIN_MS : SILENT_MS;
+        if (!is_out && now_ms - side->heard_ms >= limit_ms)
+            ask(held, i, false);
+    }
+}
+
+void flyt_migration_nodes_compare(struct flyt_held *held)
 {
     struct flyt_migration *migration = held->migration;
     struct flyt_migration_side *sides = migration->sides;
 
-    if (migration->state < FLYT_MOVE_SENT || migration->is_settling)
-        return;
-    if (migration->state == FLYT_MOVE_TO_SOURCE || migration->state == FLYT_MOVE_TO_TARGET) {
-        write_documents(held);
-        return;
-    }
-    if (migration->state == FLYT_MOVE_RELEASING) {
-        finish(held);
-        return;
-    }
+    ask_silent(held);
     tell(held);
     switch (flyt_migration_next(flyt_migration_is_moved(migration), migration->is_cancelled || migration->failed_status,
                                 sides[FLYT_MIGRATION_SOURCE].standing, sides[FLYT_MIGRATION_TARGET].standing,
@@ -606,7 +588,7 @@ void flyt_migration_nodes_go_on(struct flyt_held *held)
         order_switch(held, FLYT_MIGRATION_SOURCE);
         break;
     case FLYT_STEP_FINISH:
-        finish(held);
+        flyt_migration_nodes_release(held);
         break;
     case FLYT_STEP_CANCEL_SOURCE:
         ask(held, FLYT_MIGRATION_SOURCE, true);
@@ -626,30 +608,10 @@ void flyt_migration_nodes_go_on(struct flyt_held *held)
     }
 }
 
-void flyt_migration_nodes_cancel(struct flyt_held *held)
+void flyt_migration_nodes_cancel(struct flyt_migration *migration)
 {
-    struct flyt_migration *migration = held->migration;
-
     if (!migration->failed_status)
         migration->failed_status = FLYT_STATUS_CONFLICT; /* `reason` is why */
-    flyt_migration_nodes_go_on(held);
-}
-
-void flyt_migration_nodes_tick(struct flyt_held *held)
-{
-    struct flyt_migration *migration = held->migration;
-    uint64_t now_ms = flyt_clock_ms();
-
-    for (unsigned i = 0;
-         migration->state >= FLYT_MOVE_SENT && migration->state != FLYT_MOVE_RELEASING && i < FLYT_MIGRATION_SIDES;
-         i++) {
-        const struct flyt_migration_side *side = &migration->sides[i];
-        bool is_out = side->standing == FLYT_STANDING_ABSENT || side->standing == FLYT_STANDING_FAILED;
-        uint64_t limit_ms = side->standing == FLYT_STANDING_UNKNOWN ? AGAIN_MS : SILENT_MS;
-        if (!is_out && now_ms - side->heard_ms >= limit_ms)
-            ask(held, i, false);
-    }
-    flyt_migration_nodes_go_on(held);
 }
 
 bool flyt_migration_nodes_fenced(struct flyt_held *held, const struct flyt_node *node)
@@ -665,7 +627,7 @@ bool flyt_migration_nodes_fenced(struct flyt_held *held, const struct flyt_node 
     bool stays = side == source ? flyt_migration_is_moved(migration)
                                 : !(flyt_migration_is_moved(migration) && source->standing == FLYT_STANDING_ABSENT);
     if (stays)
-        flyt_migration_nodes_go_on(held);
+        flyt_held_look_soon(held);
     return stays;
 }
 

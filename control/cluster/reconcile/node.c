@@ -8,6 +8,7 @@
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
@@ -27,9 +28,9 @@
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/allocation.h"
 #include "control/cluster/reconcile/gpu.h"
+#include "control/cluster/reconcile/look.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/node.h"
-#include "control/cluster/reconcile/resize.h"
 #include "control/cluster/reconcile/vm.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
@@ -115,7 +116,7 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
             /* The store may be older than the node, e.g. restored. */
             if ((wire->revision > held->revision || wire->generation > held->generation) &&
                 flyt_held_outgrow(held, wire->revision, wire->generation))
-                flyt_held_write(held, NULL, NULL);
+                flyt_held_write(held);
             continue;
         }
         if (held)
@@ -179,8 +180,10 @@ static void take_uses(struct flyt_node *node, const flyt_allocation_use *uses, u
 {
     for (unsigned i = 0; i < count; i++) {
         struct flyt_held *held = flyt_held_find(node->cluster, uses[i].id);
-        if (held && held->node == node)
-            flyt_held_used(held, &uses[i]);
+        if (held && held->node == node) {
+            flyt_held_note_use(held, &uses[i]);
+            flyt_held_look_all(held);
+        }
     }
 }
 
@@ -314,7 +317,7 @@ static void order_pending(struct flyt_node *node)
         struct flyt_held *held = cluster->held.items[i];
         if (held->node == node && held->is_granted && (held->state != FLYT_ALLOCATION_ORPHAN || held->is_leaving) &&
             (held->is_leaving || held->state == FLYT_ALLOCATION_ENDING || held->applied_revision < held->revision))
-            flyt_held_order(held, NULL, NULL);
+            flyt_held_order(held);
     }
 }
 
@@ -327,7 +330,7 @@ static void bring_up(struct flyt_node *node, struct flyt_link *link)
     node->is_fenced = node->is_known_lost = false;
     node->last_heard_ms = flyt_clock_ms();
     node->last_seen_ms = flyt_wall_ms();
-    flyt_kept_change(node->kept, NULL, NULL);
+    flyt_kept_change(node->kept, NULL);
     if (!was_up)
         flyt_event_add(cluster, "node.up", "manager", node->key, NULL, NULL, "node %s registered from %s with %u GPUs",
                        node->key, link->address, node->place.gpu_count);
@@ -491,7 +494,7 @@ static void set_lost(struct flyt_node *node, const char *cause)
     flyt_warn("node %s is lost: %s", node->key, cause);
     flyt_event_add(node->cluster, "node.lost", "manager", node->key, NULL, NULL, "%s; its allocations stay bound to it",
                    cause);
-    flyt_kept_change(node->kept, NULL, NULL);
+    flyt_kept_change(node->kept, NULL);
 }
 
 void flyt_node_unlinked(struct flyt_node *node, const char *cause)
@@ -521,18 +524,13 @@ static void fence(struct flyt_node *node, const char *who, const char *why)
         count++;
         flyt_event_add(cluster, "allocation.removed", who, held->id_text, flyt_held_json(held), NULL,
                        "allocation %s of VM %s was on node %s, which is fenced", held->id_text, held->vm_ip, node->key);
-        held->vm = NULL;
-        if (vm) {
-            flyt_resize_cancel(vm, "its node was fenced");
-            vm->held = vm->held == held ? NULL : vm->held;
-        }
         flyt_held_drop(held);
         if (vm)
             flyt_vm_tell(vm, "its node was fenced");
     }
     flyt_node_free_sessions(node);
     flyt_event_add(cluster, "node.fenced", who, node->key, NULL, NULL, "%s; %u allocations freed", why, count);
-    flyt_kept_change(node->kept, NULL, NULL);
+    flyt_kept_change(node->kept, NULL);
 }
 
 void flyt_node_tick(struct flyt_cluster *cluster)
@@ -554,6 +552,7 @@ void flyt_node_tick(struct flyt_cluster *cluster)
 }
 
 struct fencing {
+    struct flyt_kept_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
 };
@@ -598,8 +597,9 @@ void flyt_serve_node_fence(struct flyt_call *call, void *data)
             flyt_call_fail(call);
             return;
         }
-        *fencing = (struct fencing){call, cluster};
+        *fencing = (struct fencing){.call = call, .cluster = cluster};
         fence(node, flyt_call_who(call, who), "an operator confirmed that it is dead");
-        flyt_kept_change(node->kept, fence_written, fencing);
+        fencing->wait = (struct flyt_kept_wait){.done = fence_written, .user = fencing};
+        flyt_kept_change(node->kept, &fencing->wait);
     }
 }

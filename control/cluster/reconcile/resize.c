@@ -18,6 +18,7 @@
 #include "control/base/size.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
@@ -31,14 +32,12 @@
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/part.h"
 #include "control/cluster/model/resize.h"
+#include "control/cluster/model/saving.h"
 #include "control/cluster/model/share.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/resize.h"
-#include "control/cluster/reconcile/saving.h"
-#include "control/cluster/reconcile/vm.h"
-#include "control/cluster/reconcile/wish.h"
 #include "control/store/store.h"
 #include "control/store/store_ops.h"
 #include "rpc/base/clock.h"
@@ -335,6 +334,10 @@ static struct flyt_resize_seen see(const struct flyt_resize *resize)
     struct flyt_resize_seen seen = {.is_late = resize->is_late, .is_waited = resize->call != NULL};
     unsigned sms;
 
+    if (resize->state == FLYT_RESIZE_MOVING) {
+        seen.has_moved = !held->migration && held->moved_status == FLYT_STATUS_OK;
+        seen.has_stayed = !held->migration && held->moved_status != FLYT_STATUS_OK;
+    }
     if (resize->state < FLYT_RESIZE_WRITING)
         return seen;
     seen.is_written = held->written_revision >= resize->revision;
@@ -420,7 +423,7 @@ static void take_back(struct flyt_resize *resize, struct flyt_held *held)
              *why ? why : "the node refused", resize->revision);
     put_back(resize, held);
     resize->revision = held->revision;
-    flyt_held_write(held, NULL, NULL);
+    flyt_held_write(held);
 }
 
 static void give_up(struct flyt_resize *resize, struct flyt_held *held)
@@ -444,7 +447,7 @@ static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
         break;
     case FLYT_RESIZE_ORDER:
         tell_recorded(resize, held);
-        flyt_held_order(held, NULL, NULL);
+        flyt_held_order(held);
         break;
     case FLYT_RESIZE_PUT_BACK:
         give_up(resize, held);
@@ -478,14 +481,19 @@ static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
         flyt_vm_set_reason(resize->vm, NULL);
         finish(resize, FLYT_STATUS_OK, "");
         break;
+    case FLYT_RESIZE_SAY_MOVED:
+        finish(resize, FLYT_STATUS_OK, "");
+        break;
+    case FLYT_RESIZE_SAY_STAYED:
+        refuse(resize, held->moved_status, held->moved_text ? held->moved_text : "");
+        break;
     case FLYT_RESIZE_SAY_REFUSED:
-        flyt_held_order(held, NULL, NULL);
+        flyt_held_order(held);
         finish(resize, resize->refusal, resize->refusal_text);
         break;
     }
 }
 
-/* A write that fails at once has looked again, and the resize may be gone: after a step that writes, nothing more. */
 static void look(struct flyt_resize *resize)
 {
     enum flyt_resize_step step;
@@ -499,13 +507,7 @@ static void look(struct flyt_resize *resize)
         do_step(resize, step);
         if (is_over)
             return;
-    } while (step != FLYT_RESIZE_WAIT && step != FLYT_RESIZE_TAKE_BACK);
-}
-
-void flyt_resize_look(struct flyt_held *held)
-{
-    if (held->resize)
-        look(held->resize);
+    } while (step != FLYT_RESIZE_WAIT);
 }
 
 static int on_timeout(sd_event_source *source, uint64_t usec, void *user)
@@ -539,24 +541,12 @@ static void migrate(struct flyt_resize *resize, struct flyt_held *held)
         refuse(resize, status, err.text);
         return;
     }
-    /* A migration whose record fails at once has ended the resize by the time that it is started. */
-    struct flyt_call *call = resize->call;
+    if (flyt_migration_start(held, &wish, others, resize->call)) {
+        refuse(resize, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
+        return;
+    }
     resize->call = NULL;
     resize->timer = sd_event_source_disable_unref(resize->timer);
-    if (!flyt_migration_start(held, &wish, others, call))
-        return;
-    resize->call = call;
-    refuse(resize, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
-}
-
-void flyt_resize_migrated(struct flyt_held *held, flyt_status status, const char *text)
-{
-    struct flyt_resize *resize = held->resize;
-
-    if (status == FLYT_STATUS_OK)
-        finish(resize, FLYT_STATUS_OK, "");
-    else
-        refuse(resize, status, text);
 }
 
 static void change(struct flyt_resize *resize)
@@ -598,7 +588,7 @@ static void change(struct flyt_resize *resize)
     }
     resize->revision = ++held->revision;
     resize->state = FLYT_RESIZE_WRITING;
-    flyt_held_write(held, NULL, NULL);
+    flyt_held_write(held);
 }
 
 static void take_set(struct flyt_resize *resize)
@@ -717,19 +707,28 @@ static bool can_grow(const struct flyt_held *held, uint64_t now_ms)
     return false;
 }
 
-void flyt_resize_tick(struct flyt_cluster *cluster)
+/* What a VM's document has come to say meanwhile, or could not have yet. */
+static void look_at_wishes(struct flyt_held *held)
 {
+    struct flyt_vm *vm = held->vm;
     uint64_t now_ms = flyt_clock_ms();
 
-    for (size_t i = 0; i < cluster->held.count; i++) {
-        struct flyt_held *held = cluster->held.items[i];
-        if (held->resize) {
-            look(held->resize);
-        } else if (can_grow(held, now_ms)) {
-            held->grow_ms = now_ms + GROW_MS;
-            flyt_resize_wanted(held->vm);
-        }
+    if (vm && vm->held == held && vm->wants_again && TAILQ_EMPTY(&vm->resizes) && !held->migration &&
+        !flyt_saving_of(held)) {
+        vm->wants_again = false;
+        flyt_resize_wanted(vm);
+    } else if (can_grow(held, now_ms)) {
+        held->grow_ms = now_ms + GROW_MS;
+        flyt_resize_wanted(vm);
     }
+}
+
+void flyt_resize_look(struct flyt_held *held)
+{
+    if (held->resize)
+        look(held->resize);
+    else
+        look_at_wishes(held);
 }
 
 void flyt_resize_cancel(struct flyt_vm *vm, const char *why)

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "control/base/peer.h"
+#include "control/cluster/io/executor.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
@@ -14,11 +15,13 @@
 #include "control/cluster/model/saving.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/text.h"
-#include "control/cluster/model/vm.h"
-#include "control/cluster/reconcile/resize.h"
 #include "control/cluster/reconcile/saving.h"
+#include "rpc/base/clock.h"
 
-enum { ASK_MS = 10000 /* a node answers within this how far it is */ };
+enum {
+    ASK_MS = 10000,  /* a node answers within this how far it is, */
+    AGAIN_MS = 1000, /* and is asked again so soon */
+};
 
 struct flyt_saving *flyt_saving_new(struct flyt_cluster *cluster, uint64_t id)
 {
@@ -48,24 +51,6 @@ struct flyt_saving *flyt_saving_free(struct flyt_saving *saving)
     return NULL;
 }
 
-struct flyt_saving *flyt_saving_find(struct flyt_cluster *cluster, uint64_t id)
-{
-    struct flyt_saving *saving = cluster->savings;
-
-    while (saving && saving->id != id)
-        saving = saving->next;
-    return saving;
-}
-
-struct flyt_saving *flyt_saving_of(const struct flyt_held *held)
-{
-    struct flyt_saving *saving = held->cluster->savings;
-
-    while (saving && saving->allocation_id != held->id)
-        saving = saving->next;
-    return saving;
-}
-
 static void unlink_from_list(struct flyt_saving *saving)
 {
     struct flyt_saving **link = &saving->cluster->savings;
@@ -81,12 +66,9 @@ static void unlink_from_list(struct flyt_saving *saving)
 static void catch_up(struct flyt_cluster *cluster, uint64_t allocation_id)
 {
     struct flyt_held *held = allocation_id ? flyt_held_find(cluster, allocation_id) : NULL;
-    struct flyt_vm *vm = held ? held->vm : NULL;
 
-    if (!vm || vm->held != held || !vm->wants_again || held->migration || !TAILQ_EMPTY(&vm->resizes))
-        return;
-    vm->wants_again = false;
-    flyt_resize_wanted(vm);
+    if (held)
+        flyt_held_look_soon(held);
 }
 
 /* It is over, and gone. */
@@ -106,7 +88,7 @@ static void fail(struct flyt_saving *saving, flyt_status status, const char *tex
 {
     saving->use.phase = FLYT_SAVING_FAILED;
     saving->use.outcome.status = status;
-    snprintf(saving->reason, sizeof saving->reason, "%s", *text ? text : "the node does not say why");
+    snprintf(saving->reason, sizeof saving->reason, "%.511s", *text ? text : "the node does not say why");
     end(saving);
 }
 
@@ -123,15 +105,11 @@ static void refuse(struct flyt_saving *saving, flyt_status status, const char *t
     catch_up(cluster, allocation_id);
 }
 
-static void look_at_use(struct flyt_saving *saving, const flyt_saving_use *use)
+static void take_use(struct flyt_saving *saving, const flyt_saving_use *use)
 {
     saving->use = *use;
     saving->use.outcome.text = NULL;
     snprintf(saving->reason, sizeof saving->reason, "%s", use->outcome.text ? use->outcome.text : "");
-    if (use->phase == FLYT_SAVING_DONE)
-        end(saving);
-    else if (use->phase == FLYT_SAVING_FAILED)
-        fail(saving, use->outcome.status ? use->outcome.status : FLYT_STATUS_UNAVAILABLE, use->outcome.text);
 }
 
 /* ---- what the node is asked ---- */
@@ -196,69 +174,126 @@ static int call_node(struct flyt_saving *saving, bool ask, uint64_t timeout_ms, 
     return status;
 }
 
+static void look(struct flyt_saving *saving);
+
 static void answered(void *user, int status, void *result)
 {
     struct asking *asking = user;
     struct flyt_saving *saving = flyt_saving_find(asking->cluster, asking->id);
     const flyt_saving_res *res = result;
-    char text[512];
 
     free(asking);
     if (!saving)
         return;
     saving->is_asking = false;
-    if (status == -EPROTO) {
+    saving->is_answered = true;
+    saving->answer_error = status;
+    saving->answer = status ? FLYT_STATUS_OK : res->outcome.status;
+    if (!status && saving->answer == FLYT_STATUS_OK)
+        take_use(saving, &res->use);
+    else if (!status)
+        snprintf(saving->reason, sizeof saving->reason, "%.400s", res->outcome.text);
+    look(saving);
+}
+
+static int call(struct flyt_saving *saving, bool ask, uint64_t timeout_ms)
+{
+    int status = call_node(saving, ask, timeout_ms, answered);
+
+    saving->asked_ms = flyt_clock_ms();
+    saving->is_asking = !status;
+    saving->is_answered = false;
+    return status;
+}
+
+/* ---- what is next ---- */
+
+static unsigned see(const struct flyt_saving *saving)
+{
+    const struct flyt_node *node = node_of(saving);
+
+    return (saving->is_begun ? FLYT_SAVING_IS_BEGUN : 0) | (saving->is_asking ? FLYT_SAVING_IS_ASKING : 0) |
+           (saving->is_answered ? FLYT_SAVING_IS_ANSWERED : 0) |
+           (saving->answer_error == -EPROTO ? FLYT_SAVING_IS_OLD : 0) |
+           (saving->answer != FLYT_STATUS_OK ? FLYT_SAVING_IS_REFUSED : 0) |
+           (saving->answer == FLYT_STATUS_NOT_FOUND ? FLYT_SAVING_IS_FORGOTTEN : 0) |
+           (saving->use.phase == FLYT_SAVING_DONE ? FLYT_SAVING_IS_DONE : 0) |
+           (saving->use.phase == FLYT_SAVING_FAILED ? FLYT_SAVING_HAS_FAILED : 0) |
+           (!node || node->is_fenced ? FLYT_SAVING_IS_GIVEN_UP : 0) |
+           (flyt_clock_ms() - saving->asked_ms >= AGAIN_MS ? FLYT_SAVING_IS_DUE : 0);
+}
+
+/* Where the order has not been answered it may have begun: the node is asked in a moment, or when it is back. */
+static void begin(struct flyt_saving *saving)
+{
+    flyt_saving_begun_res reply = {
+        .outcome = {FLYT_STATUS_OK, (char *)""}, .id = saving->id, .node = (char *)saving->node};
+
+    saving->is_begun = true;
+    saving->is_answered = false;
+    flyt_saving_tell_begin(saving);
+    if (saving->call)
+        flyt_call_reply(saving->call, &reply);
+    saving->call = NULL;
+}
+
+/* Whether it is still there, and is to be looked at again. */
+static bool do_step(struct flyt_saving *saving, enum flyt_saving_step step)
+{
+    char text[768];
+
+    switch (step) {
+    case FLYT_SAVING_WAIT:
+        return false;
+    case FLYT_SAVING_REFUSE_OLD:
+        say_older(saving, text, sizeof text);
+        refuse(saving, FLYT_STATUS_NOT_SUPPORTED, text);
+        return false;
+    case FLYT_SAVING_REFUSE:
+        snprintf(text, sizeof text, "node %s refused: %.400s", saving->node, saving->reason);
+        refuse(saving, saving->answer, text);
+        return false;
+    case FLYT_SAVING_BEGIN:
+        begin(saving);
+        return true;
+    case FLYT_SAVING_ASK:
+        call(saving, true, ASK_MS);
+        return false;
+    case FLYT_SAVING_END:
+        end(saving);
+        return false;
+    case FLYT_SAVING_FAIL:
+        snprintf(text, sizeof text, "%s", saving->reason);
+        fail(saving, saving->use.outcome.status ? saving->use.outcome.status : FLYT_STATUS_UNAVAILABLE, text);
+        return false;
+    case FLYT_SAVING_FAIL_OLD:
         say_older(saving, text, sizeof text);
         fail(saving, FLYT_STATUS_NOT_SUPPORTED, text);
-    } else if (!status && res->outcome.status == FLYT_STATUS_OK) {
-        look_at_use(saving, &res->use);
-    } else if (!status && res->outcome.status == FLYT_STATUS_NOT_FOUND) {
+        return false;
+    case FLYT_SAVING_FAIL_FORGOTTEN:
         snprintf(text, sizeof text,
                  "node %s does not know what has become of it: its manager was restarted meanwhile; `flytctl sessions` "
                  "says which programs are in images",
                  saving->node);
         fail(saving, FLYT_STATUS_TIMEOUT, text);
+        return false;
+    case FLYT_SAVING_FAIL_GIVEN_UP:
+        fail(saving, FLYT_STATUS_UNAVAILABLE, "its node was given up");
+        return false;
     }
+    return false;
+}
+
+static void look(struct flyt_saving *saving)
+{
+    while (do_step(saving, flyt_saving_next(see(saving))))
+        ;
 }
 
 void flyt_saving_ask(struct flyt_saving *saving)
 {
     if (saving->is_begun && !saving->is_asking)
-        saving->is_asking = !call_node(saving, true, ASK_MS, answered);
-}
-
-/* ---- its beginning ---- */
-
-static void begun(void *user, int status, void *result)
-{
-    struct asking *asking = user;
-    struct flyt_saving *saving = flyt_saving_find(asking->cluster, asking->id);
-    const flyt_saving_res *res = result;
-    char text[768];
-
-    free(asking);
-    if (!saving)
-        return;
-    if (status == -EPROTO) {
-        say_older(saving, text, sizeof text);
-        refuse(saving, FLYT_STATUS_NOT_SUPPORTED, text);
-        return;
-    }
-    if (!status && res->outcome.status != FLYT_STATUS_OK) {
-        snprintf(text, sizeof text, "node %s refused: %.400s", saving->node, res->outcome.text);
-        refuse(saving, res->outcome.status, text);
-        return;
-    }
-    /* Without an answer it may have begun: the node is asked in a moment, or when it is back. */
-    saving->is_begun = true;
-    flyt_saving_tell_begin(saving);
-    flyt_saving_begun_res reply = {
-        .outcome = {FLYT_STATUS_OK, (char *)""}, .id = saving->id, .node = (char *)saving->node};
-    if (saving->call)
-        flyt_call_reply(saving->call, &reply);
-    saving->call = NULL;
-    if (!status)
-        look_at_use(saving, &res->use);
+        call(saving, true, ASK_MS);
 }
 
 void flyt_saving_start(struct flyt_saving *saving)
@@ -268,7 +303,7 @@ void flyt_saving_start(struct flyt_saving *saving)
 
     saving->next = cluster->savings;
     cluster->savings = saving;
-    int status = call_node(saving, false, cluster->settings->order_ms, begun);
+    int status = call(saving, false, cluster->settings->order_ms);
     if (!status)
         return;
     snprintf(text, sizeof text, "node %s cannot be asked: %s", saving->node, strerror(-status));
@@ -282,12 +317,8 @@ void flyt_saving_tick(struct flyt_cluster *cluster)
     struct flyt_saving *next;
 
     for (struct flyt_saving *saving = cluster->savings; saving; saving = next) {
-        const struct flyt_node *node = node_of(saving);
         next = saving->next;
-        if (saving->is_begun && (!node || node->is_fenced))
-            fail(saving, FLYT_STATUS_UNAVAILABLE, "its node was given up");
-        else
-            flyt_saving_ask(saving);
+        look(saving);
     }
 }
 

@@ -26,9 +26,6 @@ void flyt_serve_restore(struct flyt_call *call, void *args);
 struct flyt_saving *flyt_saving_new(struct flyt_cluster *cluster, uint64_t id);
 /* Who waits for it is told. Returns NULL. */
 struct flyt_saving *flyt_saving_free(struct flyt_saving *saving);
-/* Under way, by id or of an allocation; NULL: none. */
-struct flyt_saving *flyt_saving_find(struct flyt_cluster *cluster, uint64_t id);
-struct flyt_saving *flyt_saving_of(const struct flyt_held *held);
 /* Has it begin: it is the cluster's from now on. Its call is answered when the node has taken the order, or has not. */
 void flyt_saving_start(struct flyt_saving *saving);
 /* Its node is asked how far it is, where that is connected. */

@@ -7,16 +7,15 @@
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
-#include "control/cluster/io/measure.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
+#include "control/cluster/model/lifecycle.h"
 #include "control/cluster/model/link.h"
-#include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/allocation.h"
@@ -25,174 +24,65 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
-#include "rpc/base/ticket.h"
 
-enum { TELL_MS = 10000, RESERVE_MS = 2000, TRY_MS = 20, MEMORY_TOLD_MS = 60000 };
-
-/* ---- grants ---- */
-
-/* 1 and *ret_grant (flyt_held_wire_free of its allocation); 0: there is nothing to be used now. */
-static unsigned make_grant(const struct flyt_vm *vm, flyt_grant *ret_grant)
-{
-    struct flyt_held *held = vm->held;
-    struct flyt_node *node;
-    flyt_grant grant = {0};
-
-    if (!held || !held->is_granted || held->is_leaving || held->state != FLYT_ALLOCATION_ACTIVE)
-        return 0;
-    const struct flyt_part *parts = flyt_migration_parts_now(held, &node);
-    if (!node->has_key || flyt_held_wire_parts(held, parts, &grant.allocation))
-        return 0;
-    struct flyt_credentials credentials = {
-        .allocation_id = held->id, .generation = held->generation, .key_number = node->key_number};
-    snprintf(credentials.vm_ip, sizeof credentials.vm_ip, "%s", vm->key);
-    grant.node = (char *)node->key;
-    grant.data_urls.data_urls_val = node->data_urls;
-    grant.data_urls.data_urls_len = node->data_url_count;
-    grant.key_number = node->key_number;
-    flyt_ticket_key(node->node_key, &credentials, (unsigned char *)grant.ticket_key);
-    *ret_grant = grant;
-    return 1;
-}
-
-static void drop_grant(flyt_grant *grant)
-{
-    flyt_held_wire_free(&grant->allocation);
-    explicit_bzero(grant->ticket_key, sizeof grant->ticket_key);
-}
-
-static void reply_grant(struct flyt_vm *vm, struct flyt_call *call, flyt_status status, const char *text)
-{
-    flyt_grant grant;
-    flyt_attach_res res = {.outcome = {status, (char *)text}};
-    unsigned count = status == FLYT_STATUS_OK ? make_grant(vm, &grant) : 0;
-
-    res.grants.grants_len = count;
-    res.grants.grants_val = &grant;
-    flyt_call_reply(call, &res);
-    if (count)
-        drop_grant(&grant);
-}
-
-void flyt_vm_answer(struct flyt_vm *vm, flyt_status status, const char *text)
-{
-    struct flyt_vm_call *waiting;
-
-    while ((waiting = STAILQ_FIRST(&vm->attaching))) {
-        STAILQ_REMOVE_HEAD(&vm->attaching, entry);
-        reply_grant(vm, waiting->call, status, text);
-        flyt_measure_attach(vm->cluster, (flyt_clock_ns() - waiting->start_ns) / 1000, status != FLYT_STATUS_OK);
-        free(waiting);
-    }
-}
-
-static void told(void *user, int status, void *result)
-{
-    if (status)
-        flyt_debug("a client manager did not take a change: %s", strerror(-status));
-}
-
-void flyt_vm_tell(struct flyt_vm *vm, const char *reason)
-{
-    flyt_grant grant;
-
-    if (!vm->link)
-        return;
-    unsigned count = make_grant(vm, &grant);
-    flyt_changed_args args = {
-        .epoch = vm->cluster->epoch, .reason = (char *)reason, .grants = {.grants_len = count, .grants_val = &grant}};
-    int status = flyt_peer_call(vm->link->peer, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, FLYT_ORDER_CHANGED,
-                                (xdrproc_t)xdr_flyt_changed_args, &args, (xdrproc_t)xdr_flyt_outcome,
-                                sizeof(flyt_outcome), TELL_MS, told, NULL);
-    if (status)
-        told(NULL, status, NULL);
-    if (count)
-        drop_grant(&grant);
-}
-
-void flyt_vm_unlinked(struct flyt_vm *vm)
-{
-    vm->link = NULL;
-    vm->program_count = 0;
-}
+enum { RESERVE_MS = 2000, TRY_MS = 20, MEMORY_TOLD_MS = 60000 };
 
 /* ---- attach ---- */
 
-/* The node was asked once more to hold what is recorded. */
-static void ordered_again(void *user, int status, const flyt_outcome *outcome)
+static unsigned see(const struct flyt_vm *vm)
 {
-    struct flyt_vm *vm = user;
-    char sentence[512];
+    const struct flyt_held *held = vm->held;
 
-    vm->is_placing = false;
-    if (status && vm->held && flyt_node_is_awaited(vm->held->node))
-        return;
-    if (status || !vm->held) {
-        snprintf(sentence, sizeof sentence, "the allocation is recorded, but its node did not answer: %s",
-                 strerror(status ? -status : ECANCELED));
-        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
-    } else if (outcome->status != FLYT_STATUS_OK) {
-        snprintf(sentence, sizeof sentence, "node %s refused: %.300s", vm->held->node->key, outcome->text);
-        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
-    } else {
-        if (!vm->held->session_count)
-            flyt_held_set_idle(vm->held, true);
-        flyt_vm_answer(vm, FLYT_STATUS_OK, "");
-    }
+    if (!held)
+        return 0;
+    const struct flyt_node *node = held->node;
+    bool is_answered = held->answer_count > vm->asked_answers && held->answered_revision >= vm->asked_revision;
+    bool has_failed = held->write_failed >= vm->asked_write && held->write_done < vm->asked_write &&
+                      held->written_revision < held->open_revision;
+    return FLYT_ATTACH_IS_HELD | (held->is_granted ? FLYT_ATTACH_IS_MADE : 0) |
+           (vm->is_asked ? FLYT_ATTACH_IS_ASKED : 0) | (has_failed ? FLYT_ATTACH_HAS_FAILED : 0) |
+           (is_answered ? FLYT_ATTACH_IS_ANSWERED : 0) | (held->answer_error ? FLYT_ATTACH_IS_UNREACHED : 0) |
+           (held->answer_status != FLYT_STATUS_OK ? FLYT_ATTACH_IS_REFUSED : 0) |
+           (flyt_node_is_awaited(node) ? FLYT_ATTACH_IS_AWAITED : 0) |
+           (!node->is_registered || !node->has_key ? FLYT_ATTACH_IS_AWAY : 0) |
+           (held->is_closing ? FLYT_ATTACH_IS_CLOSING : 0) |
+           (held->state == FLYT_ALLOCATION_BLOCKED ? FLYT_ATTACH_IS_BLOCKED : 0) |
+           (held->applied_revision && held->applied_revision >= held->open_revision ? FLYT_ATTACH_IS_OPEN : 0) |
+           (held->written_revision >= held->open_revision ? FLYT_ATTACH_IS_WRITTEN : 0);
 }
 
-/* It is written that new programs are let in: now the node is to know. */
-static void reopened(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+/* From here on the next answer of its node counts, to what it has now. */
+static void begin_asking(struct flyt_vm *vm)
 {
-    struct flyt_vm *vm = user;
-    char sentence[512];
+    const struct flyt_held *held = vm->held;
 
-    if (held && held->vm == vm && result == FLYT_STORE_OK) {
-        flyt_held_order(held, ordered_again, vm);
-        return;
-    }
-    vm->is_placing = false;
-    snprintf(sentence, sizeof sentence, "the allocation is blocked, and cannot be opened again: %.400s",
-             *err ? err : "it was taken back");
-    flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
+    vm->is_asked = true;
+    vm->asked_write = held->write_asked;
+    vm->asked_answers = held->answer_count;
+    vm->asked_revision = held->revision;
 }
 
-/* There is an allocation: is it of use now? Status and sentence, or that it has to be waited for. */
-static bool use_held(struct flyt_vm *vm, flyt_status *status, char *sentence, size_t room)
+static void say_unreached(const struct flyt_held *held, flyt_status *status, char *sentence, size_t room)
 {
-    struct flyt_held *held = vm->held;
+    *status = held->answer_error == -ETIMEDOUT ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_UNAVAILABLE;
+    snprintf(sentence, room, "allocation %s is recorded, but node %s did not answer: %s", held->id_text,
+             held->node->key, strerror(-held->answer_error));
+}
 
-    *status = FLYT_STATUS_UNAVAILABLE;
-    if (flyt_node_is_awaited(held->node))
-        return false;
-    if (!held->node->is_registered || !held->node->has_key) {
-        uint64_t silent_ms = flyt_clock_ms() - held->node->last_heard_ms;
-        snprintf(sentence, room, "node %s, which has the allocation %s, is not connected for %.0f s", held->node->key,
-                 held->id_text, (double)silent_ms / 1000);
-        return true;
-    }
-    if (held->is_blocked_idle) {
-        held->is_blocked_idle = false;
-        flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
-    }
-    if (held->state == FLYT_ALLOCATION_BLOCKED) {
-        *status = FLYT_STATUS_DENIED;
-        snprintf(sentence, room, "VM %s was removed: its programs go on, new ones are not let in", vm->key);
-        return true;
-    }
-    flyt_held_set_idle(held, !held->session_count); /* a program is about to come */
-    if (held->applied_revision && held->applied_revision >= held->open_revision) {
-        *status = FLYT_STATUS_OK;
-        *sentence = '\0';
-        return true;
-    }
-    vm->is_placing = true;
-    if (held->written_revision < held->open_revision) {
-        flyt_held_write(held, reopened, vm);
-        return false;
-    }
-    flyt_held_order(held, ordered_again, vm);
-    return false;
+static void say_refused(struct flyt_vm *vm, char *sentence, size_t room)
+{
+    snprintf(sentence, room, "node %s refused: %.300s", vm->held->node->key,
+             vm->held->answer_text ? vm->held->answer_text : "");
+    if (!vm->held->applied_revision)
+        flyt_vm_set_reason(vm, sentence);
+}
+
+static void say_away(const struct flyt_held *held, char *sentence, size_t room)
+{
+    uint64_t silent_ms = flyt_clock_ms() - held->node->last_heard_ms;
+
+    snprintf(sentence, room, "node %s, which has the allocation %s, is not connected for %.0f s", held->node->key,
+             held->id_text, (double)silent_ms / 1000);
 }
 
 static bool may_place(struct flyt_vm *vm, flyt_status *status, char *sentence, size_t room)
@@ -223,21 +113,20 @@ static bool is_a_node_awaited(const struct flyt_cluster *cluster)
     return is_awaited;
 }
 
-/* What there is for a VM: true, status and a sentence; false: it is not decided yet. */
-static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size_t room)
+static bool place(struct flyt_vm *vm, flyt_status *status, char *sentence, size_t room)
 {
     struct flyt_error err = {0};
 
-    if (vm->is_placing)
-        return false;
-    if (vm->held)
-        return use_held(vm, status, sentence, room);
     if (!flyt_lead_knows_wishes(vm->cluster))
         return false; /* it may have a document */
     if (!may_place(vm, status, sentence, room))
         return true;
     int code = flyt_held_place(vm, &err);
-    if (!code || (code == -ENOSPC && is_a_node_awaited(vm->cluster)))
+    if (!code) {
+        begin_asking(vm);
+        return false;
+    }
+    if (code == -ENOSPC && is_a_node_awaited(vm->cluster))
         return false;
     *status = code == -ENOSPC ? FLYT_STATUS_NO_CAPACITY : code == -EDQUOT ? FLYT_STATUS_QUOTA : FLYT_STATUS_UNAVAILABLE;
     snprintf(sentence, room, "%s", err.text);
@@ -247,13 +136,77 @@ static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size
     return true;
 }
 
+/* What there is for a VM: true, status and a sentence; false: it is not decided yet. */
+static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size_t room)
+{
+    struct flyt_held *held = vm->held;
+
+    *status = FLYT_STATUS_UNAVAILABLE;
+    *sentence = '\0';
+    switch (flyt_attach_next(see(vm))) {
+    case FLYT_ATTACH_WAIT:
+        return false;
+    case FLYT_ATTACH_PLACE:
+        return place(vm, status, sentence, room);
+    case FLYT_ATTACH_WAIT_FOR_NODE:
+        vm->is_asked = false;
+        return false;
+    case FLYT_ATTACH_OPEN:
+        held->is_closing = false;
+        flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
+        begin_asking(vm);
+        return false;
+    case FLYT_ATTACH_WRITE:
+        flyt_held_write_and_order(held);
+        begin_asking(vm);
+        return false;
+    case FLYT_ATTACH_ORDER:
+        begin_asking(vm);
+        flyt_held_order(held);
+        return false;
+    case FLYT_ATTACH_SAY_GRANTED:
+        flyt_held_set_idle(held, !held->session_count); /* a program is about to come */
+        *status = FLYT_STATUS_OK;
+        break;
+    case FLYT_ATTACH_SAY_UNWRITTEN:
+        snprintf(sentence, room, "the allocation is blocked, and cannot be opened again: %.400s",
+                 held->failed_text ? held->failed_text : "no memory");
+        break;
+    case FLYT_ATTACH_SAY_UNREACHED:
+        say_unreached(held, status, sentence, room);
+        break;
+    case FLYT_ATTACH_SAY_REFUSED:
+        say_refused(vm, sentence, room);
+        break;
+    case FLYT_ATTACH_SAY_AWAY:
+        say_away(held, sentence, room);
+        break;
+    case FLYT_ATTACH_SAY_REMOVED:
+        *status = FLYT_STATUS_DENIED;
+        snprintf(sentence, room, "VM %s was removed: its programs go on, new ones are not let in", vm->key);
+        break;
+    }
+    vm->is_asked = false;
+    return true;
+}
+
+void flyt_vm_look(struct flyt_vm *vm)
+{
+    flyt_status status;
+    char sentence[sizeof(struct flyt_error)];
+
+    vm->is_asked &= vm->held != NULL;
+    if ((vm->is_asked || !STAILQ_EMPTY(&vm->attaching)) && attach(vm, &status, sentence, sizeof sentence))
+        flyt_vm_answer(vm, status, sentence);
+}
+
 /* What is reserved is there without a program. */
 static void reserve(struct flyt_vm *vm)
 {
     flyt_status status = FLYT_STATUS_OK;
     char sentence[sizeof(struct flyt_error)] = "";
 
-    if (!vm->has_desired || !vm->desired.is_reserved || vm->held || vm->is_placing || flyt_clock_ms() < vm->reserve_ms)
+    if (!vm->has_desired || !vm->desired.is_reserved || vm->held || flyt_clock_ms() < vm->reserve_ms)
         return;
     vm->reserve_ms = flyt_clock_ms() + RESERVE_MS;
     if (attach(vm, &status, sentence, sizeof sentence))
@@ -262,13 +215,9 @@ static void reserve(struct flyt_vm *vm)
 
 static void try_again(struct flyt_cluster *cluster)
 {
-    flyt_status status = FLYT_STATUS_OK;
-    char sentence[sizeof(struct flyt_error)] = "";
-
     for (size_t i = 0; i < cluster->vms.count; i++) {
         struct flyt_vm *vm = cluster->vms.items[i];
-        if (!STAILQ_EMPTY(&vm->attaching) && attach(vm, &status, sentence, sizeof sentence))
-            flyt_vm_answer(vm, status, sentence);
+        flyt_vm_look(vm);
         reserve(vm);
     }
 }
@@ -299,7 +248,7 @@ void flyt_vm_tick(struct flyt_cluster *cluster)
     try_again(cluster);
     for (size_t i = cluster->vms.count; i-- > 0;) {
         struct flyt_vm *vm = cluster->vms.items[i];
-        if (vm->has_desired || vm->wish_count || vm->held || vm->link || vm->is_placing ||
+        if (vm->has_desired || vm->wish_count || vm->held || vm->link || vm->is_asked ||
             !STAILQ_EMPTY(&vm->attaching) || !TAILQ_EMPTY(&vm->resizes))
             continue;
         flyt_table_remove(&cluster->vms, vm);
@@ -313,8 +262,7 @@ void flyt_serve_vm_attach(struct flyt_call *call, void *data)
     struct flyt_link *link = flyt_call_link(call);
     struct flyt_vm *vm = link->vm;
     uint64_t start_ns = flyt_clock_ns();
-    flyt_status status = FLYT_STATUS_OK;
-    char sentence[sizeof(struct flyt_error)] = "";
+    char sentence[sizeof(struct flyt_error)];
 
     if (!flyt_lead_may(link->cluster, call))
         return;
@@ -326,11 +274,11 @@ void flyt_serve_vm_attach(struct flyt_call *call, void *data)
         /* There is one, but this manager has not heard of its node since its own start. */
         snprintf(sentence, sizeof sentence, "node %s, which has the allocation %s, has not registered yet",
                  vm->held->node->key, vm->held->id_text);
-        reply_grant(vm, call, FLYT_STATUS_UNAVAILABLE, sentence);
+        flyt_vm_reply_grant(vm, call, FLYT_STATUS_UNAVAILABLE, sentence);
         return;
     }
     if (!args->is_waiting) {
-        reply_grant(vm, call, FLYT_STATUS_OK, vm->reason ? vm->reason : "");
+        flyt_vm_reply_grant(vm, call, FLYT_STATUS_OK, vm->reason ? vm->reason : "");
         return;
     }
     struct flyt_vm_call *waiting = calloc(1, sizeof *waiting);
@@ -341,8 +289,7 @@ void flyt_serve_vm_attach(struct flyt_call *call, void *data)
     waiting->call = call;
     waiting->start_ns = start_ns;
     STAILQ_INSERT_TAIL(&vm->attaching, waiting, entry);
-    if (attach(vm, &status, sentence, sizeof sentence))
-        flyt_vm_answer(vm, status, sentence);
+    flyt_vm_look(vm);
 }
 
 void flyt_serve_vm_report(struct flyt_call *call, void *data)

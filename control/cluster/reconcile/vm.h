@@ -7,11 +7,8 @@
 struct flyt_cluster;
 struct flyt_vm;
 
-/* Answers who waits for a grant. status OK: the grant. */
-void flyt_vm_answer(struct flyt_vm *vm, flyt_status status, const char *text);
-/* Tells the client manager what its VM has now. */
-void flyt_vm_tell(struct flyt_vm *vm, const char *reason);
-void flyt_vm_unlinked(struct flyt_vm *vm);
+/* What is next for who waits for a grant, or for one that was asked for (model/lifecycle.h). */
+void flyt_vm_look(struct flyt_vm *vm);
 /* Soon tries again to give what VMs wait for: a node has registered. */
 void flyt_vm_try_soon(struct flyt_cluster *cluster);
 /* Tries it now, and frees those that nothing holds any more; every second. */

@@ -5,6 +5,7 @@
 
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/model/allocation.h"
@@ -52,13 +53,6 @@ void flyt_wish_free(struct flyt_wish *wish)
     free(wish);
 }
 
-struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip)
-{
-    struct flyt_vm *vm = flyt_table_find(&cluster->vms, vm_ip);
-
-    return vm && vm->wish_count == 1 ? LIST_FIRST(&vm->wishes) : NULL;
-}
-
 static bool same_text(const char *one, const char *other)
 {
     return one == other || (one && other && !strcmp(one, other));
@@ -84,9 +78,9 @@ static void apply(struct flyt_vm *vm, struct flyt_desired *desired, bool is_same
         return;
     if (held->is_reserved != vm->desired.is_reserved && held->is_granted) {
         held->is_reserved = vm->desired.is_reserved;
-        flyt_held_write(held, NULL, NULL);
+        flyt_held_write(held);
     }
-    if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_blocked_idle) {
+    if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_closing) {
         flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
         flyt_vm_tell(vm, "the VM has a document again");
     }
@@ -104,11 +98,11 @@ static void withdraw(struct flyt_vm *vm)
     flyt_vm_set_reason(vm, "its document was deleted");
     if (!vm->held)
         return;
-    vm->held->is_blocked_idle = false;
+    vm->held->is_closing = false;
     if (vm->held->state == FLYT_ALLOCATION_ACTIVE) {
         flyt_event_add(vm->cluster, "allocation.blocked", "manager", vm->held->id_text, NULL, NULL,
                        "VM %s has no document any more: running programs go on, new ones are not let in", vm->key);
-        flyt_held_set_state(vm->held, FLYT_ALLOCATION_BLOCKED); /* a write that fails at once may take it away */
+        flyt_held_set_state(vm->held, FLYT_ALLOCATION_BLOCKED);
     }
     flyt_vm_tell(vm, "the VM's document was deleted");
 }

@@ -17,7 +17,5 @@ void flyt_wish_written(struct flyt_cluster *cluster, const char *id, const cJSON
 /* Reads the desired documents now; again where a reading is under way. */
 void flyt_wish_poll(struct flyt_cluster *cluster);
 void flyt_wish_free(struct flyt_wish *wish);
-/* The one document of a VM that counts, NULL: none or several. */
-struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip);
 
 #endif

@@ -1,8 +1,6 @@
-#include "control/cluster/test/test_world.h"
-
+/* Time and chance, callers, the manager's beginning and end, and what the program has besides. */
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,8 +15,8 @@
 #include "control/base/peer.h"
 #include "control/cluster/api/serve.h"
 #include "control/cluster/io/event.h"
+#include "control/cluster/io/grant.h"
 #include "control/cluster/io/gpu_document.h"
-#include "control/cluster/io/keep.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/measure.h"
@@ -27,136 +25,29 @@
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/gpu.h"
 #include "control/cluster/model/migration.h"
-#include "control/cluster/model/link.h"
-#include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
 #include "control/cluster/model/saving.h"
 #include "control/cluster/model/settings.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/tenant.h"
 #include "control/cluster/model/vm.h"
+#include "control/cluster/reconcile/adopt.h"
 #include "control/cluster/reconcile/allocation.h"
 #include "control/cluster/reconcile/drain.h"
 #include "control/cluster/reconcile/loaded.h"
+#include "control/cluster/reconcile/look.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/node.h"
 #include "control/cluster/reconcile/resize.h"
+#include "control/cluster/reconcile/saving.h"
 #include "control/cluster/reconcile/vm.h"
+#include "control/cluster/reconcile/vm_device.h"
 #include "control/cluster/reconcile/wish.h"
+#include "control/cluster/test/test_state.h"
 #include "control/store/store.h"
-#include "control/store/store_ops.h"
 #include "rpc/base/error.h"
 
-enum { MOVES = 16, ALLOCATIONS = 64, ORDERS = 256, CALLS = 512, TIMERS = 512, CONTENT_BYTES = 256 };
-#define GIB (1ull << 30)
-
-/* ---- the pieces ---- */
-
-struct waiter {
-    flyt_kept_done_fn done;
-    void *user;
-    struct waiter *next;
-};
-
-struct flyt_kept {
-    char collection[32], id[64];
-    cJSON *(*make)(void *object);
-    void *object;
-    struct waiter *waiting, *writing; /* for the next write, for the one under way */
-    struct flyt_kept *next;           /* in the queue */
-    bool is_queued;
-};
-
-/* Other work on the store's thread. */
-struct job {
-    enum flyt_store_result (*work)(struct flyt_store *store, void *job, struct flyt_error *err);
-    void (*done)(void *job, int is_cancelled);
-    void *user;
-    struct job *next;
-};
-
-/* What a node has of an allocation. */
-struct applied {
-    uint64_t id, revision;
-    char vm_ip[16], content[CONTENT_BYTES];
-    unsigned gpu, sm_count;
-    uint64_t groups, in_use; /* bits; in_use: programs run there still */
-    uint64_t memory_bytes;
-    enum flyt_allocation_state state;
-};
-
-struct order {
-    unsigned procedure;
-    uint64_t id, revision; /* of the allocation */
-    uint64_t removed[8];   /* by FLYT_ORDER_APPLY, in place of a change */
-    unsigned removed_count;
-    uint64_t migration_id;
-    bool is_cancel;
-    struct applied wanted;
-    flyt_call_done_fn done;
-    void *user;
-    uint64_t deadline_ms;
-};
-
-/* A node's part of a migration. */
-struct move {
-    uint64_t id, allocation_id;
-    enum { WITHIN, INCOMING, OUTGOING } kind;
-    flyt_migration_phase phase;
-    struct applied wanted;
-};
-
-struct flyt_peer {
-    struct world *world;
-    unsigned node;
-    struct flyt_identity identity;
-    void *user;
-};
-
-struct flyt_call {
-    struct flyt_peer *peer;
-    const char *what;
-    bool is_registration;
-    struct flyt_vm *vm; /* that is resized */
-};
-
-struct sd_event_source {
-    uint64_t due_ms;
-    sd_event_time_handler_t handler;
-    void *user;
-};
-
-struct node {
-    struct flyt_peer peer;
-    struct flyt_link link;
-    struct applied applied[ALLOCATIONS];
-    struct order orders[ORDERS];
-    unsigned order_count, needed_sms;
-    struct move moves[MOVES];
-    unsigned move_count; /* ever; the last ones are kept */
-};
-
-struct world {
-    uint64_t random, now_ms;
-    struct flyt_cluster_settings settings;
-    struct flyt_cluster cluster;
-    struct node nodes[WORLD_NODES];
-    struct flyt_peer operator;
-    struct flyt_link operator_link;
-    /* the store */
-    cJSON *gpus, *documents, *history, *refused; /* by uuid; by the VM's address; "id revision content" that was
-                                                    written; id -> the last revision that a node refused */
-    struct flyt_kept *queue, *busy;
-    cJSON *snapshot;
-    struct job *jobs;
-    struct sd_event_source *timers[TIMERS];
-    unsigned calls;
-    uint64_t may_be_lost; /* writes whose end nobody knows */
-    unsigned fail_one_in; /* 0: none fails at once */
-};
-
-static struct world *the_world;
+struct world *the_world;
 
 /* ---- time and chance ---- */
 
@@ -212,281 +103,29 @@ sd_event_source *sd_event_source_disable_unref(sd_event_source *source)
     return NULL;
 }
 
-static void fire_timers(struct world *world)
+/* Whether there was any. */
+static bool fire_timers(struct world *world)
 {
+    bool has_fired = false;
+
     for (unsigned i = 0; i < TIMERS; i++) {
         struct sd_event_source *timer = world->timers[i];
         if (!timer || timer->due_ms > world->now_ms)
             continue;
         timer->due_ms = UINT64_MAX; /* once; its owner frees it */
         timer->handler(timer, 0, timer->user);
+        has_fired = true;
     }
+    return has_fired;
 }
 
-/* ---- what is compared ---- */
-
-static void write_content(char *content, const char *state, uint64_t groups, unsigned sm_count, uint64_t memory_bytes)
+void world_turn(struct world *world)
 {
-    snprintf(content, CONTENT_BYTES, "%s groups=%" PRIx64 " sms=%u memory=%" PRIu64, state, groups, sm_count,
-             memory_bytes);
-}
-
-/* The entry of an allocation in a GPU's document has been written. */
-static void remember_entry(struct world *world, const cJSON *entry)
-{
-    char key[64 + CONTENT_BYTES], content[CONTENT_BYTES];
-    uint64_t groups = 0;
-    const cJSON *group;
-
-    cJSON_ArrayForEach(group, cJSON_GetObjectItemCaseSensitive(entry, "sm_groups")) groups |= 1ull << group->valueint;
-    write_content(content, cJSON_GetObjectItemCaseSensitive(entry, "state")->valuestring, groups,
-                  (unsigned)cJSON_GetObjectItemCaseSensitive(entry, "sm_count")->valuedouble,
-                  (uint64_t)cJSON_GetObjectItemCaseSensitive(entry, "memory_bytes")->valuedouble);
-    snprintf(key, sizeof key, "%s %" PRIu64 " %s", cJSON_GetObjectItemCaseSensitive(entry, "id")->valuestring,
-             (uint64_t)cJSON_GetObjectItemCaseSensitive(entry, "revision")->valuedouble, content);
-    cJSON_DeleteItemFromObjectCaseSensitive(world->history, key);
-    cJSON_AddTrueToObject(world->history, key);
-}
-
-static void arriving_key(char *key, const char *uuid, const char *id)
-{
-    snprintf(key, 64, "%.20s arrives on %.20s", id, uuid);
-}
-
-static void remember_arriving(struct world *world, const char *uuid, const cJSON *entry)
-{
-    char key[64];
-
-    arriving_key(key, uuid, cJSON_GetObjectItemCaseSensitive(entry, "id")->valuestring);
-    cJSON_DeleteItemFromObjectCaseSensitive(world->history, key);
-    cJSON_AddTrueToObject(world->history, key);
-}
-
-/* What a node is given was in the store as it is given. */
-static void assert_written(const struct world *world, const struct applied *given)
-{
-    char key[64 + CONTENT_BYTES];
-
-    snprintf(key, sizeof key, "%016" PRIx64 " %" PRIu64 " %s", given->id, given->revision, given->content);
-    if (!cJSON_GetObjectItemCaseSensitive(world->history, key))
-        fail_msg("allocation and revision %s were ordered and never written", key);
-}
-
-/* No two allocations' programs are on the same SMs of a node, and no GPU gives more than it has. */
-static void assert_apart(const struct node *node)
-{
-    for (unsigned gpu = 0; gpu < WORLD_GPUS; gpu++) {
-        uint64_t taken = 0, memory_bytes = 0;
-        for (unsigned i = 0; i < ALLOCATIONS; i++) {
-            const struct applied *one = &node->applied[i];
-            if (!one->id || one->gpu != gpu)
-                continue;
-            if (taken & (one->groups | one->in_use))
-                fail_msg("allocation %016" PRIx64 " at revision %" PRIu64 " is on SMs of another one", one->id,
-                         one->revision);
-            taken |= one->groups | one->in_use;
-            memory_bytes += one->memory_bytes;
-        }
-        assert_true(memory_bytes <= 8 * GIB);
-    }
-}
-
-static void assert_model(struct world *world)
-{
-    for (size_t i = 0; i < world->cluster.cards.count; i++) {
-        struct flyt_card *card = world->cluster.cards.items[i];
-        uint64_t taken = 0, bytes = 0;
-        char owner[16];
-        snprintf(owner, sizeof owner, "GPU-%c", card->node->key[1]);
-        if (strncmp(card->key, owner, strlen(owner)))
-            fail_msg("GPU %s is node %s's, and nobody has said so", card->key, card->node->key);
-        for (unsigned j = 0; j < card->held_count; j++) {
-            const struct flyt_held *held = card->held[j];
-            for (unsigned k = 0; k < held->part_count; k++) {
-                const struct flyt_part *part = &held->parts[k];
-                if (part->card != card)
-                    continue;
-                uint64_t groups = part->groups.words[0] | part->leaving.words[0];
-                assert_int_equal(taken & groups, 0);
-                taken |= groups;
-                bytes += part->memory_bytes + part->leaving_bytes;
-            }
-        }
-        assert_true(taken >> WORLD_GROUPS == 0);
-        if (bytes > 8 * GIB)
-            fail_msg("GPU %s has given %" PRIu64 " MiB", card->key, bytes >> 20);
-    }
-}
-
-/* ---- the store's thread ---- */
-
-struct flyt_kept *flyt_kept_new(struct flyt_keeper *keeper, const char *collection, const char *id, uint64_t revision,
-                                cJSON *(*make)(void *object), void *object)
-{
-    struct flyt_kept *kept = calloc(1, sizeof *kept);
-
-    assert_non_null(kept);
-    snprintf(kept->collection, sizeof kept->collection, "%s", collection);
-    snprintf(kept->id, sizeof kept->id, "%s", id);
-    kept->make = make;
-    kept->object = object;
-    return kept;
-}
-
-static void tell(struct waiter **list, enum flyt_store_result result)
-{
-    struct waiter *told = *list;
-
-    *list = NULL;
-    while (told) {
-        struct waiter *waiter = told;
-        told = waiter->next;
-        if (waiter->done)
-            waiter->done(waiter->user, result, result == FLYT_STORE_OK ? "" : "the disk is full");
-        free(waiter);
-    }
-}
-
-struct flyt_kept *flyt_kept_free(struct flyt_kept *kept)
-{
-    if (!kept)
-        return NULL;
-    struct flyt_kept **at = &the_world->queue;
-    while (*at && *at != kept)
-        at = &(*at)->next;
-    if (*at)
-        *at = kept->next;
-    if (the_world->busy == kept) {
-        the_world->busy = NULL;
-        cJSON_Delete(the_world->snapshot);
-        the_world->snapshot = NULL;
-    }
-    tell(&kept->writing, FLYT_STORE_UNAVAILABLE);
-    tell(&kept->waiting, FLYT_STORE_UNAVAILABLE);
-    free(kept);
-    return NULL;
-}
-
-static void add_waiter(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
-{
-    struct waiter **end = &kept->waiting, *waiter = calloc(1, sizeof *waiter);
-
-    assert_non_null(waiter);
-    *waiter = (struct waiter){done, user, NULL};
-    while (*end)
-        end = &(*end)->next;
-    *end = waiter;
-}
-
-void flyt_kept_change(struct flyt_kept *kept, flyt_kept_done_fn done, void *user)
-{
-    unsigned chance = done && the_world->fail_one_in ? world_random(the_world, the_world->fail_one_in) : UINT_MAX;
-
-    /* 0: no memory for who waits; 1: the store's thread has too much work. The document is written later all the same.
-     */
-    if (!chance)
-        done(user, FLYT_STORE_UNAVAILABLE, "no memory");
-    else
-        add_waiter(kept, done, user);
-    if (chance == 1 && the_world->busy != kept)
-        tell(&kept->waiting, FLYT_STORE_UNAVAILABLE);
-    if (kept->is_queued)
-        return;
-    kept->is_queued = true;
-    kept->next = NULL;
-    struct flyt_kept **last = &the_world->queue;
-    while (*last)
-        last = &(*last)->next;
-    *last = kept;
-}
-
-int flyt_keeper_do(struct flyt_keeper *keeper, const char *operation,
-                   enum flyt_store_result (*work)(struct flyt_store *store, void *job, struct flyt_error *err),
-                   void (*done)(void *job, int is_cancelled), void *user)
-{
-    struct job **end = &the_world->jobs, *job = calloc(1, sizeof *job);
-
-    assert_non_null(job);
-    *job = (struct job){work, done, user, NULL};
-    while (*end)
-        end = &(*end)->next;
-    *end = job;
-    return 0;
-}
-
-enum flyt_store_result flyt_store_edit(struct flyt_store *store, const char *collection, const char *id,
-                                       int (*edit)(cJSON **document, void *user, struct flyt_error *err), void *user,
-                                       struct flyt_error *err, int *ret_status)
-{
-    cJSON *document = cJSON_DetachItemFromObjectCaseSensitive(the_world->documents, id);
-    cJSON *before = document ? cJSON_Duplicate(document, true) : NULL;
-
-    *ret_status = edit(&document, user, err);
-    if (*ret_status) {
-        cJSON_Delete(document);
-        document = before;
-    } else {
-        cJSON_Delete(before);
-    }
-    if (document)
-        cJSON_AddItemToObject(the_world->documents, id, document);
-    return FLYT_STORE_OK;
-}
-
-static bool run_job(struct world *world)
-{
-    struct job *job = world->jobs;
-    struct flyt_error err = {0};
-
-    if (!job)
-        return false;
-    world->jobs = job->next;
-    job->work(NULL, job->user, &err);
-    job->done(job->user, 0);
-    free(job);
-    return true;
-}
-
-static void end_write(struct world *world, bool may_fail)
-{
-    struct flyt_kept *kept = world->busy;
-    unsigned chance = may_fail ? world_random(world, 10) : 9;
-    const cJSON *entry;
-
-    /* 0: it was not written; 1: it was, and nobody knows */
-    if (chance && !strcmp(kept->collection, "gpus")) {
-        cJSON_DeleteItemFromObjectCaseSensitive(world->gpus, kept->id);
-        cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(world->snapshot, "allocations"))
-            remember_entry(world, entry);
-        cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(world->snapshot, "arriving"))
-            remember_arriving(world, kept->id, entry);
-        cJSON_AddItemToObject(world->gpus, kept->id, world->snapshot);
-    } else {
-        cJSON_Delete(world->snapshot);
-    }
-    world->snapshot = NULL;
-    world->busy = NULL;
-    tell(&kept->writing, chance > 1 ? FLYT_STORE_OK : chance ? FLYT_STORE_UNKNOWN : FLYT_STORE_UNAVAILABLE);
-}
-
-bool world_store(struct world *world, bool may_fail)
-{
-    if (world->busy) {
-        end_write(world, may_fail);
-    } else if (world->queue && (!world->jobs || world_random(world, 2))) {
-        struct flyt_kept *kept = world->queue;
-        world->queue = kept->next;
-        kept->is_queued = false;
-        kept->writing = kept->waiting;
-        kept->waiting = NULL;
-        world->busy = kept;
-        world->snapshot = kept->make(kept->object);
-        assert_non_null(world->snapshot);
-    } else if (!run_job(world)) {
-        return false;
-    }
-    assert_model(world);
-    return true;
+    world_assert_model(world);
+    if (!world_random(world, 4))
+        return; /* something else comes first */
+    while (fire_timers(world))
+        world_assert_model(world);
 }
 
 /* ---- connections ---- */
@@ -521,7 +160,7 @@ const struct flyt_identity *flyt_call_identity(const struct flyt_call *call)
     return &call->peer->identity;
 }
 
-static struct flyt_call *call_new(struct world *world, struct flyt_peer *peer, const char *what)
+struct flyt_call *world_call_new(struct world *world, struct flyt_peer *peer, const char *what)
 {
     struct flyt_call *call = calloc(1, sizeof *call);
 
@@ -530,8 +169,6 @@ static struct flyt_call *call_new(struct world *world, struct flyt_peer *peer, c
     world->calls++;
     return call;
 }
-
-static void take_registration(struct world *world, struct node *node, const flyt_register_res *res);
 
 /* Who is told that a node has refused his size was refused by it, and not for what was ordered before. */
 static void assert_refused(const struct flyt_call *call, const flyt_outcome *outcome)
@@ -549,550 +186,20 @@ static void assert_refused(const struct flyt_call *call, const flyt_outcome *out
 
 void flyt_call_reply(struct flyt_call *call, const void *result)
 {
-    assert_refused(call, result);
+    const flyt_outcome *outcome = result;
+
+    assert_refused(call, outcome);
+    the_world->last_status = outcome->status;
+    snprintf(the_world->last_text, sizeof the_world->last_text, "%s", outcome->text);
     the_world->calls--;
     if (call->is_registration && ((const flyt_register_res *)result)->outcome.status == FLYT_STATUS_OK)
-        take_registration(the_world, &the_world->nodes[call->peer->node], result);
+        world_take_registration(the_world, &the_world->nodes[call->peer->node], result);
     free(call);
 }
 
 void flyt_call_fail(struct flyt_call *call)
 {
     fail_msg("%s was not answered", call->what);
-}
-
-static struct applied applied_of(const flyt_allocation *wire)
-{
-    const flyt_slot *slot = &wire->slots.slots_val[0];
-    struct applied applied = {.id = wire->id,
-                              .revision = wire->revision,
-                              .state = wire->state,
-                              .gpu = (unsigned)(slot->gpu_uuid[6] - '0'),
-                              .sm_count = slot->sm_count,
-                              .memory_bytes = slot->memory_bytes};
-
-    for (unsigned i = 0; i < slot->sm_groups.sm_groups_len; i++)
-        applied.groups |= 1ull << slot->sm_groups.sm_groups_val[i];
-    snprintf(applied.vm_ip, sizeof applied.vm_ip, "%s", wire->vm_ip);
-    write_content(applied.content, flyt_held_state_name(wire->state), applied.groups, applied.sm_count,
-                  applied.memory_bytes);
-    return applied;
-}
-
-/* The documents list what arrives before a node hears of it. */
-static void take_arriving(const struct world *world, unsigned node, struct order *order, const flyt_allocation *wire)
-{
-    char key[64], id[20];
-
-    order->wanted = applied_of(wire);
-    order->id = wire->id;
-    snprintf(id, sizeof id, "%016" PRIx64, order->id);
-    arriving_key(key, wire->slots.slots_val[0].gpu_uuid, id);
-    if (!cJSON_GetObjectItemCaseSensitive(world->history, key))
-        fail_msg("node n%u was told that %s, and no document says so", node, key);
-}
-
-static void take_apply(const struct world *world, struct order *order, const flyt_apply_args *args)
-{
-    for (unsigned i = 0; i < args->removed.removed_len; i++)
-        order->removed[order->removed_count++] = order->id = args->removed.removed_val[i];
-    if (order->removed_count)
-        return;
-    order->wanted = applied_of(&args->allocations.allocations_val[0]);
-    order->id = order->wanted.id;
-    order->revision = order->wanted.revision;
-    assert_written(world, &order->wanted);
-}
-
-static void take_args(const struct world *world, unsigned node, struct order *order, const void *args)
-{
-    switch (order->procedure) {
-    case FLYT_ORDER_APPLY:
-        take_apply(world, order, args);
-        break;
-    case FLYT_ORDER_MIGRATE:
-        order->migration_id = ((const flyt_order_migrate_args *)args)->migration_id;
-        take_arriving(world, node, order, &((const flyt_order_migrate_args *)args)->allocation);
-        break;
-    case FLYT_ORDER_RECEIVE:
-        order->migration_id = ((const flyt_order_receive_args *)args)->migration_id;
-        take_arriving(world, node, order, &((const flyt_order_receive_args *)args)->allocation);
-        break;
-    case FLYT_ORDER_SEND:
-        order->migration_id = ((const flyt_order_send_args *)args)->migration_id;
-        order->id = ((const flyt_order_send_args *)args)->allocation_id;
-        break;
-    case FLYT_ORDER_SWITCH:
-        order->migration_id = ((const flyt_order_switch_args *)args)->migration_id;
-        break;
-    case FLYT_ORDER_SEND_BACK:
-        order->migration_id = ((const flyt_order_send_back_args *)args)->migration_id;
-        break;
-    case FLYT_ORDER_DRAIN:
-        order->id = ((const flyt_order_drain_args *)args)->allocation_id;
-        break;
-    case FLYT_ORDER_MIGRATION:
-        order->migration_id = ((const flyt_order_migration_args *)args)->migration_id;
-        order->is_cancel = ((const flyt_order_migration_args *)args)->cancel;
-        break;
-    default:
-        fail_msg("no node knows order %u", order->procedure);
-    }
-}
-
-int flyt_peer_call(struct flyt_peer *peer, uint32_t program, uint32_t version, uint32_t procedure, xdrproc_t xdr_args,
-                   const void *data, xdrproc_t xdr_res, size_t result_bytes, uint64_t timeout_ms,
-                   flyt_call_done_fn done, void *user)
-{
-    struct world *world = peer->world;
-    struct node *node = &world->nodes[peer->node];
-
-    assert_in_range(node->order_count, 0, ORDERS - 1);
-    struct order *order = &node->orders[node->order_count++];
-    *order =
-        (struct order){.procedure = procedure, .done = done, .user = user, .deadline_ms = world->now_ms + timeout_ms};
-    take_args(world, peer->node, order, data);
-    return 0;
-}
-
-/* ---- nodes ---- */
-
-static struct applied *find_applied(struct node *node, uint64_t id)
-{
-    for (unsigned i = 0; i < ALLOCATIONS; i++)
-        if (node->applied[i].id == id)
-            return &node->applied[i];
-    return NULL;
-}
-
-static flyt_status refuse(const struct applied *wanted)
-{
-    char id[20];
-
-    snprintf(id, sizeof id, "%016" PRIx64, wanted->id);
-    cJSON_DeleteItemFromObjectCaseSensitive(the_world->refused, id);
-    cJSON_AddNumberToObject(the_world->refused, id, (double)wanted->revision);
-    return FLYT_STATUS_IN_USE;
-}
-
-/* As a node does: a lower revision is stale, the same one is there already, programs keep the SMs that they are on. */
-static flyt_status take(struct node *node, const struct applied *wanted)
-{
-    struct applied *own = find_applied(node, wanted->id);
-
-    if (own && wanted->revision < own->revision)
-        return FLYT_STATUS_STALE;
-    if (own && wanted->revision == own->revision) {
-        if (strcmp(own->content, wanted->content))
-            fail_msg("allocation %016" PRIx64 ", revision %" PRIu64 " is two things: %s, %s", own->id, own->revision,
-                     own->content, wanted->content);
-        return FLYT_STATUS_OK;
-    }
-    if (own && wanted->sm_count < own->sm_count && wanted->sm_count < node->needed_sms)
-        return refuse(wanted);
-    uint64_t in_use = own ? own->in_use | own->groups : 0;
-    own = own ? own : find_applied(node, 0);
-    assert_non_null(own);
-    *own = *wanted;
-    own->in_use = in_use;
-    assert_apart(node);
-    return FLYT_STATUS_OK;
-}
-
-static flyt_slot_use slot_use_of(const struct applied *applied)
-{
-    bool is_vacated = !(applied->in_use & ~applied->groups);
-
-    return (flyt_slot_use){.memory_bytes = applied->memory_bytes,
-                           .sm_count = applied->sm_count,
-                           .switch_state = is_vacated ? FLYT_SWITCH_VACATED : FLYT_SWITCH_SWITCHED};
-}
-
-/* ---- moves ---- */
-
-static struct move *find_move(struct node *node, uint64_t id)
-{
-    for (unsigned i = 0; i < MOVES; i++)
-        if (id && node->moves[i].id == id)
-            return &node->moves[i];
-    return NULL;
-}
-
-static bool is_over(const struct move *move)
-{
-    return move->phase == FLYT_MIGRATION_DONE || move->phase == FLYT_MIGRATION_FAILED;
-}
-
-static struct move *move_of(struct node *node, uint64_t allocation_id)
-{
-    for (unsigned i = 0; i < MOVES; i++)
-        if (node->moves[i].allocation_id == allocation_id && !is_over(&node->moves[i]))
-            return &node->moves[i];
-    return NULL;
-}
-
-/* Programs of an allocation are at one place. */
-static void assert_one_place(const struct world *world, uint64_t id)
-{
-    unsigned places = 0;
-
-    for (unsigned i = 0; i < WORLD_NODES; i++)
-        for (unsigned j = 0; j < ALLOCATIONS; j++)
-            places += world->nodes[i].applied[j].id == id && world->nodes[i].applied[j].in_use;
-    if (places > 1)
-        fail_msg("programs of allocation %016" PRIx64 " are on two nodes", id);
-}
-
-static flyt_status begin_move(struct node *node, const struct order *order)
-{
-    const struct applied *own = find_applied(node, order->id);
-    bool is_incoming = order->procedure == FLYT_ORDER_RECEIVE;
-
-    if (is_incoming == (own != NULL) || move_of(node, order->id))
-        return FLYT_STATUS_CONFLICT;
-    node->moves[node->move_count++ % MOVES] = (struct move){.id = order->migration_id,
-                                                            .allocation_id = order->id,
-                                                            .kind = is_incoming                           ? INCOMING
-                                                                    : order->procedure == FLYT_ORDER_SEND ? OUTGOING
-                                                                                                          : WITHIN,
-                                                            .phase = FLYT_MIGRATION_PREPARING,
-                                                            .wanted = order->wanted};
-    return FLYT_STATUS_OK;
-}
-
-/* The store gives the allocation to the other node before its programs are let go. */
-static void assert_given_away(const struct world *world, const struct move *move, unsigned node)
-{
-    const cJSON *document, *entry;
-    char id[20];
-
-    snprintf(id, sizeof id, "%016" PRIx64, move->allocation_id);
-    cJSON_ArrayForEach(document, world->gpus)
-    {
-        bool is_other = cJSON_GetObjectItemCaseSensitive(document, "node")->valuestring[1] != (char)('0' + node);
-        cJSON_ArrayForEach(
-            entry, cJSON_GetObjectItemCaseSensitive(
-                       document, "allocations")) if (is_other &&
-                                                     !strcmp(cJSON_GetObjectItemCaseSensitive(entry, "id")->valuestring,
-                                                             id)) return;
-    }
-    fail_msg("node n%u was to let programs of %s go, and no document gives it to the other one", node, id);
-}
-
-static flyt_status switch_move(struct world *world, unsigned i, struct move *move)
-{
-    struct node *node = &world->nodes[i];
-
-    if (!move)
-        return FLYT_STATUS_NOT_FOUND;
-    if (move->phase == FLYT_MIGRATION_SWITCHING || (move->kind == INCOMING && move->phase == FLYT_MIGRATION_DONE))
-        return FLYT_STATUS_OK;
-    if (move->phase != FLYT_MIGRATION_ARRIVED)
-        return FLYT_STATUS_CONFLICT;
-    if (move->kind == INCOMING) {
-        assert_int_equal(take(node, &move->wanted), FLYT_STATUS_OK);
-    } else {
-        assert_given_away(world, move, i);
-        find_applied(node, move->allocation_id)->in_use = 0;
-    }
-    move->phase = FLYT_MIGRATION_SWITCHING;
-    return FLYT_STATUS_OK;
-}
-
-static flyt_status cancel_move(struct node *node, struct move *move)
-{
-    struct applied *own = move ? find_applied(node, move->allocation_id) : NULL;
-
-    if (!move)
-        return FLYT_STATUS_NOT_FOUND;
-    if (move->phase == FLYT_MIGRATION_DONE || (move->kind == OUTGOING && move->phase == FLYT_MIGRATION_SWITCHING))
-        return FLYT_STATUS_CONFLICT;
-    if (move->kind == INCOMING && own && move->phase == FLYT_MIGRATION_SWITCHING)
-        *own = (struct applied){0};
-    move->phase = FLYT_MIGRATION_FAILED;
-    return FLYT_STATUS_OK;
-}
-
-/* Programs that have left go on here. */
-static flyt_status send_back(struct world *world, struct node *node, struct move *move)
-{
-    if (!move)
-        return FLYT_STATUS_NOT_FOUND;
-    if (move->phase != FLYT_MIGRATION_SWITCHING)
-        return FLYT_STATUS_CONFLICT;
-    move->phase = FLYT_MIGRATION_FAILED;
-    struct applied *own = find_applied(node, move->allocation_id);
-    if (own)
-        own->in_use = own->groups;
-    assert_one_place(world, move->allocation_id);
-    return FLYT_STATUS_OK;
-}
-
-static flyt_migration_use use_of(const struct move *move)
-{
-    static char empty[] = "", failed[] = "it went wrong";
-    bool has_failed = move->phase == FLYT_MIGRATION_FAILED;
-
-    return (flyt_migration_use){
-        .id = move->id,
-        .allocation_id = move->allocation_id,
-        .phase = move->phase,
-        .outcome = {has_failed ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK, has_failed ? failed : empty},
-        .session_count = 1,
-        .standstill_us = 1000};
-}
-
-static void end_within(struct node *node, struct move *move, bool is_done)
-{
-    struct applied *own = find_applied(node, move->allocation_id);
-
-    move->phase = is_done && own ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_FAILED;
-    if (move->phase != FLYT_MIGRATION_DONE)
-        return;
-    bool was_in_use = own->in_use != 0;
-    *own = move->wanted;
-    own->in_use = was_in_use ? own->groups : 0;
-    assert_apart(node);
-}
-
-/* One of the node's goes on, or (may_fail) goes wrong. Returns whether anything has changed. */
-static bool go_on(struct world *world, unsigned i, struct move *move, bool may_fail)
-{
-    struct node *node = &world->nodes[i];
-    struct move *other = find_move(&world->nodes[!i], move->id);
-    bool fails = may_fail && !world_random(world, 6);
-
-    if (!move->id || is_over(move))
-        return false;
-    if (move->kind == WITHIN) {
-        end_within(node, move, !fails);
-        return true;
-    }
-    if (fails && move->phase < FLYT_MIGRATION_SWITCHING) {
-        move->phase = FLYT_MIGRATION_FAILED;
-        return true;
-    }
-    if (move->kind == OUTGOING && move->phase == FLYT_MIGRATION_PREPARING && other &&
-        other->phase == FLYT_MIGRATION_PREPARING) {
-        move->phase = other->phase = FLYT_MIGRATION_ARRIVED;
-        return true;
-    }
-    if (move->kind == INCOMING && move->phase == FLYT_MIGRATION_SWITCHING && other &&
-        other->phase == FLYT_MIGRATION_SWITCHING) {
-        move->phase = FLYT_MIGRATION_DONE;
-        struct applied *own = find_applied(node, move->allocation_id);
-        assert_non_null(own);
-        own->in_use = own->groups;
-        assert_apart(node);
-        assert_one_place(world, move->allocation_id);
-        return true;
-    }
-    return false;
-}
-
-bool world_move(struct world *world, unsigned i, bool may_fail)
-{
-    struct node *node = &world->nodes[i];
-    bool has_changed = false;
-
-    for (unsigned j = 0; j < MOVES; j++) {
-        struct move *move = &node->moves[j];
-        if (!go_on(world, i, move, may_fail))
-            continue;
-        has_changed = true;
-        flyt_migration_use use = use_of(move);
-        if (node->link.node && node->link.node->is_registered && !(may_fail && !world_random(world, 4)))
-            flyt_serve_node_migration(call_new(world, &node->peer, "a migration's word"), &use);
-    }
-    assert_model(world);
-    return has_changed;
-}
-
-/* ---- what a node answers ---- */
-
-static void answer_apply(const struct order *order, flyt_status status, const struct applied *own)
-{
-    static char empty[] = "", refused[] = "programs need more";
-    char *text = status == FLYT_STATUS_OK ? empty : refused;
-    flyt_slot_use slot = own ? slot_use_of(own) : (flyt_slot_use){0};
-    flyt_allocation_use use = {.id = order->id,
-                               .revision = own ? own->revision : 0,
-                               .outcome = {status, text},
-                               .session_count = own && own->in_use,
-                               .slots = {1, &slot}};
-    flyt_apply_res res = {.outcome = {FLYT_STATUS_OK, empty}, .epoch = 1, .uses = {own != NULL, &use}};
-
-    order->done(order->user, 0, &res);
-}
-
-static void answer_migration(struct node *node, const struct order *order, flyt_status status)
-{
-    static char empty[] = "", why[] = "it cannot";
-    const struct move *move = find_move(node, order->migration_id);
-    flyt_order_migration_res res = {.outcome = {status, status == FLYT_STATUS_OK ? empty : why}};
-
-    res.use = move ? use_of(move) : (flyt_migration_use){.outcome.text = empty};
-    order->done(order->user, 0, &res);
-}
-
-static flyt_status remove_all(struct world *world, struct node *node, const struct order *order)
-{
-    for (unsigned i = 0; i < order->removed_count; i++) {
-        struct applied *own = find_applied(node, order->removed[i]);
-        const struct flyt_held *held = flyt_held_find(&world->cluster, order->removed[i]);
-        struct move *move = move_of(node, order->removed[i]);
-        if (own && own->in_use && held && !held->is_leaving && held->state != FLYT_ALLOCATION_ENDING)
-            fail_msg("programs of allocation %016" PRIx64 " were ended, and it goes on", own->id);
-        if (own)
-            *own = (struct applied){0};
-        if (move)
-            move->phase = FLYT_MIGRATION_FAILED;
-    }
-    return FLYT_STATUS_OK;
-}
-
-static flyt_status take_apply_order(struct world *world, struct node *node, const struct order *order)
-{
-    struct move *move = move_of(node, order->id);
-
-    if (order->removed_count)
-        return remove_all(world, node, order);
-    if (move && move->kind != OUTGOING)
-        fail_msg("allocation %016" PRIx64 " was ordered while it moves", order->id);
-    return take(node, &order->wanted);
-}
-
-/* What the node does, answered or not. */
-static flyt_status obey(struct world *world, unsigned i, const struct order *order)
-{
-    struct node *node = &world->nodes[i];
-    struct move *move = find_move(node, order->migration_id);
-
-    switch (order->procedure) {
-    case FLYT_ORDER_MIGRATE:
-    case FLYT_ORDER_RECEIVE:
-    case FLYT_ORDER_SEND:
-        return move ? FLYT_STATUS_OK : begin_move(node, order);
-    case FLYT_ORDER_SWITCH:
-        return switch_move(world, i, move);
-    case FLYT_ORDER_SEND_BACK:
-        return send_back(world, node, move);
-    case FLYT_ORDER_MIGRATION:
-        return order->is_cancel ? cancel_move(node, move) : move ? FLYT_STATUS_OK : FLYT_STATUS_NOT_FOUND;
-    case FLYT_ORDER_DRAIN:
-        return find_applied(node, order->id) ? FLYT_STATUS_OK : FLYT_STATUS_NOT_FOUND;
-    default:
-        return take_apply_order(world, node, order);
-    }
-}
-
-static void answer(struct node *node, const struct order *order, flyt_status status)
-{
-    static char empty[] = "", why[] = "it cannot";
-
-    switch (order->procedure) {
-    case FLYT_ORDER_APPLY:
-        answer_apply(order, status, order->removed_count ? NULL : find_applied(node, order->id));
-        break;
-    case FLYT_ORDER_DRAIN:
-        order->done(order->user, 0,
-                    &(flyt_order_drain_res){.outcome = {status, status == FLYT_STATUS_OK ? empty : why}});
-        break;
-    case FLYT_ORDER_SWITCH:
-    case FLYT_ORDER_MIGRATION:
-        answer_migration(node, order, status);
-        break;
-    default:
-        order->done(order->user, 0, &(flyt_outcome){status, status == FLYT_STATUS_OK ? empty : why});
-        break;
-    }
-}
-
-bool world_answer(struct world *world, unsigned i, bool may_fail)
-{
-    struct node *node = &world->nodes[i];
-    struct order order = node->orders[0];
-    flyt_status status = FLYT_STATUS_OK;
-
-    if (!node->order_count)
-        return false;
-    unsigned chance = may_fail ? world_random(world, 12) : 11;
-    memmove(node->orders, node->orders + 1, --node->order_count * sizeof *node->orders);
-    if (chance) /* 0: it does not arrive; 1: the answer does not */
-        status = obey(world, i, &order);
-    if (chance < 2)
-        order.done(order.user, -ETIMEDOUT, NULL);
-    else
-        answer(node, &order, status);
-    assert_model(world);
-    return true;
-}
-
-void world_heartbeat(struct world *world, unsigned i)
-{
-    struct node *node = &world->nodes[i];
-    flyt_allocation_use uses[ALLOCATIONS];
-    flyt_slot_use slots[ALLOCATIONS];
-    static char empty[] = "";
-    flyt_heartbeat_args args = {.uses.uses_val = uses};
-
-    if (!node->link.node || !node->link.node->is_registered)
-        return;
-    for (unsigned j = 0; j < ALLOCATIONS; j++) {
-        struct applied *own = &node->applied[j];
-        if (!own->id)
-            continue;
-        const struct move *move = move_of(node, own->id);
-        switch (move && move->phase == FLYT_MIGRATION_SWITCHING ? 3 : world_random(world, 4)) {
-        case 0:
-            own->in_use &= own->groups; /* what was taken away is left */
-            break;
-        case 1:
-            own->in_use = 0;
-            break;
-        case 2:
-            own->in_use |= own->groups;
-            break;
-        default:
-            break;
-        }
-        unsigned k = args.uses.uses_len++;
-        slots[k] = slot_use_of(own);
-        uses[k] = (flyt_allocation_use){.id = own->id,
-                                        .revision = own->revision,
-                                        .outcome = {FLYT_STATUS_OK, empty},
-                                        .session_count = own->in_use != 0,
-                                        .slots = {1, &slots[k]}};
-    }
-    flyt_serve_node_heartbeat(call_new(world, &node->peer, "a heartbeat"), &args);
-    assert_model(world);
-}
-
-void world_need(struct world *world, unsigned node, unsigned sms)
-{
-    world->nodes[node].needed_sms = sms;
-}
-
-/* Their answers do not arrive. */
-static void drop_orders(struct node *node, int error)
-{
-    while (node->order_count) {
-        struct order order = node->orders[0];
-        memmove(node->orders, node->orders + 1, --node->order_count * sizeof *node->orders);
-        order.done(order.user, error, NULL);
-    }
-}
-
-void world_disconnect(struct world *world, unsigned i)
-{
-    struct node *node = &world->nodes[i];
-
-    if (!node->link.node)
-        return;
-    drop_orders(node, -ECONNRESET);
-    flyt_node_unlinked(node->link.node, "cut");
-    node->link.node = NULL;
-    assert_model(world);
 }
 
 struct flyt_link *flyt_call_link(const struct flyt_call *call)
@@ -1103,106 +210,6 @@ struct flyt_link *flyt_call_link(const struct flyt_call *call)
 struct flyt_cluster *flyt_call_cluster(const struct flyt_call *call)
 {
     return flyt_call_link(call)->cluster;
-}
-
-/* The node connects again sometime. */
-void flyt_link_close(struct flyt_link *link, const char *why)
-{
-    world_disconnect(the_world, link->peer->node);
-}
-
-static void take_registration(struct world *world, struct node *node, const flyt_register_res *res)
-{
-    for (unsigned i = 0; i < res->allocations.allocations_len; i++) {
-        struct applied given = applied_of(&res->allocations.allocations_val[i]);
-        struct applied *own = find_applied(node, given.id);
-        if (!own || own->revision != given.revision || strcmp(own->content, given.content))
-            assert_written(world, &given);
-        if (take(node, &given) == FLYT_STATUS_STALE)
-            assert_true(own != NULL);
-    }
-}
-
-static flyt_gpu gpu_report(const char *uuid, unsigned index)
-{
-    static u_int group_sms[WORLD_GROUPS] = {8, 8, 8, 8, 8, 8, 8, 8};
-    static char empty[] = "", type[] = "SOFT";
-
-    return (flyt_gpu){.uuid = (char *)uuid,
-                      .index = index,
-                      .type = type,
-                      .sm_count = 64,
-                      .group_size = 8,
-                      .group_sms = {WORLD_GROUPS, group_sms},
-                      .memory_bytes = 8 * GIB,
-                      .client_slots = 48,
-                      .health_text = empty,
-                      .compute_major = 9};
-}
-
-void world_register(struct world *world, unsigned i, bool claims)
-{
-    static char boot[] = "boot", ip[] = "127.0.0.1", empty[] = "";
-    struct node *node = &world->nodes[i];
-    flyt_gpu gpus[WORLD_GPUS + 1];
-    char uuids[WORLD_GPUS + 1][16], name[16];
-    flyt_allocation wires[ALLOCATIONS] = {0};
-    flyt_allocation_use uses[ALLOCATIONS];
-    flyt_slot_use slot_uses[ALLOCATIONS];
-    flyt_slot slots[ALLOCATIONS] = {0};
-    u_int groups[ALLOCATIONS][WORLD_GROUPS];
-    static char url[] = "tcp://127.0.0.1:9";
-    flyt_url_text urls[] = {url};
-    flyt_register_args args = {
-        .data_urls = {1, urls}, .boot_id = boot, .host_ip = ip, .gpus = {WORLD_GPUS + claims, gpus}};
-
-    /* Of a GPU that nobody has written down yet nothing is known. */
-    snprintf(name, sizeof name, "GPU-%u:0", !i);
-    claims = claims && flyt_table_find(&world->cluster.cards, name);
-    args.gpus.gpus_len = WORLD_GPUS + claims;
-    if (node->link.node && node->link.node->is_registered && !claims)
-        return;
-    snprintf(name, sizeof name, "n%u", i);
-    node->link.node = flyt_node_get(&world->cluster, name);
-    node->link.node->link = &node->link;
-    for (unsigned j = 0; j < WORLD_GPUS + (unsigned)claims; j++) {
-        snprintf(uuids[j], sizeof uuids[j], "GPU-%u:%u", j < WORLD_GPUS ? i : !i, j % WORLD_GPUS);
-        gpus[j] = gpu_report(uuids[j], j);
-    }
-    args.allocations.allocations_val = wires;
-    args.uses.uses_val = uses;
-    for (unsigned j = 0; j < ALLOCATIONS; j++) {
-        const struct applied *own = &node->applied[j];
-        if (!own->id)
-            continue;
-        unsigned k = args.allocations.allocations_len++;
-        args.uses.uses_len++;
-        for (unsigned group = 0; group < WORLD_GROUPS; group++)
-            if (own->groups >> group & 1)
-                groups[k][slots[k].sm_groups.sm_groups_len++] = group;
-        slots[k].sm_groups.sm_groups_val = groups[k];
-        slots[k].gpu_uuid = uuids[own->gpu];
-        slots[k].sm_count = own->sm_count;
-        slots[k].memory_bytes = own->memory_bytes;
-        wires[k] = (flyt_allocation){.id = own->id,
-                                     .vm_ip = (char *)own->vm_ip,
-                                     .tenant = empty,
-                                     .state = own->state,
-                                     .revision = own->revision,
-                                     .generation = 1,
-                                     .sessions_max = 8,
-                                     .slots = {1, &slots[k]}};
-        slot_uses[k] = slot_use_of(own);
-        uses[k] = (flyt_allocation_use){.id = own->id,
-                                        .revision = own->revision,
-                                        .outcome = {FLYT_STATUS_OK, empty},
-                                        .session_count = own->in_use != 0,
-                                        .slots = {1, &slot_uses[k]}};
-    }
-    struct flyt_call *call = call_new(world, &node->peer, "a registration");
-    call->is_registration = true;
-    flyt_serve_node_register(call, &args);
-    assert_model(world);
 }
 
 /* ---- callers ---- */
@@ -1243,7 +250,7 @@ void world_document(struct world *world, unsigned i, unsigned sms, unsigned gib,
     cJSON *copy = document ? cJSON_Duplicate(document, true) : NULL;
     flyt_wish_written(&world->cluster, ip, copy);
     cJSON_Delete(copy);
-    assert_model(world);
+    world_turn(world);
 }
 
 void world_attach(struct world *world, unsigned i)
@@ -1251,11 +258,11 @@ void world_attach(struct world *world, unsigned i)
     char ip[16];
     struct flyt_link link = {.cluster = &world->cluster, .kind = FLYT_PEER_VM, .vm = world_vm(world, i)};
     struct flyt_peer peer = {.world = world, .user = &link};
-    struct flyt_call *call = call_new(world, &peer, "an attach");
+    struct flyt_call *call = world_call_new(world, &peer, "an attach");
 
     snprintf(link.name, sizeof link.name, "%s", vm_ip(i, ip));
     flyt_serve_vm_attach(call, &(flyt_attach_args){.is_waiting = true});
-    assert_model(world);
+    world_turn(world);
 }
 
 static void resize(struct world *world, unsigned i, const flyt_resize_args *named)
@@ -1265,10 +272,10 @@ static void resize(struct world *world, unsigned i, const flyt_resize_args *name
 
     vm_ip(i, ip);
     args.vm = ip;
-    struct flyt_call *call = call_new(world, &world->operator, "a resize");
+    struct flyt_call *call = world_call_new(world, &world->operator, "a resize");
     call->vm = world_vm(world, i);
     flyt_serve_resize(call, &args);
-    assert_model(world);
+    world_turn(world);
 }
 
 void world_resize(struct world *world, unsigned i, unsigned sms, uint64_t memory_bytes, bool when_free,
@@ -1291,8 +298,8 @@ void world_migrate(struct world *world, unsigned i, unsigned node, int gpu, unsi
         snprintf(target, sizeof target, "n%u:%d", node, gpu);
     vm_ip(i, ip);
     flyt_migrate_args args = {.vm = name, .target = target, .compute_units = {sms != 0, sms}};
-    flyt_serve_migrate(call_new(world, &world->operator, "a migrate"), &args);
-    assert_model(world);
+    flyt_serve_migrate(world_call_new(world, &world->operator, "a migrate"), &args);
+    world_turn(world);
 }
 
 void world_suspend(struct world *world, unsigned i, bool is_suspended)
@@ -1306,7 +313,7 @@ void world_end(struct world *world, unsigned i)
 
     if (vm->held && vm->held->is_granted && !vm->held->is_leaving)
         flyt_held_end(vm->held, "operator", "a test");
-    assert_model(world);
+    world_turn(world);
 }
 
 void world_drain(struct world *world, unsigned i)
@@ -1314,8 +321,8 @@ void world_drain(struct world *world, unsigned i)
     char ip[16];
     flyt_drain_args args = {.vm = (char *)vm_ip(i, ip), .timeout_ms = 5000};
 
-    flyt_serve_drain(call_new(world, &world->operator, "a drain"), &args);
-    assert_model(world);
+    flyt_serve_drain(world_call_new(world, &world->operator, "a drain"), &args);
+    world_turn(world);
 }
 
 void world_adopt(struct world *world, unsigned i)
@@ -1328,11 +335,105 @@ void world_adopt(struct world *world, unsigned i)
         if (held->state != FLYT_ALLOCATION_ORPHAN || strcmp(held->vm_ip, ip))
             continue;
         flyt_allocation_args args = {.id = held->id, .action = FLYT_ALLOCATION_ADOPT};
-        flyt_serve_allocation(call_new(world, &world->operator, "an adoption"), &args);
-        assert_model(world);
+        flyt_serve_allocation(world_call_new(world, &world->operator, "an adoption"), &args);
+        world_turn(world);
         return;
     }
     fail_msg("VM %s has no orphan", ip);
+}
+
+static const char *node_name(unsigned i, char *name)
+{
+    snprintf(name, 16, "n%u", i);
+    return name;
+}
+
+void world_checkpoint(struct world *world, unsigned i, const char *folder)
+{
+    char ip[16];
+    flyt_checkpoint_args args = {.vm = (char *)vm_ip(i, ip), .folder = (char *)folder};
+
+    flyt_serve_checkpoint(world_call_new(world, &world->operator, "a checkpoint"), &args);
+    world_turn(world);
+}
+
+void world_restore_images(struct world *world, unsigned node, const char *folder)
+{
+    char name[16] = "";
+    flyt_restore_args args = {.node = node < WORLD_NODES ? (char *)node_name(node, name) : name,
+                              .folder = (char *)folder};
+
+    flyt_serve_restore(world_call_new(world, &world->operator, "a restore"), &args);
+    world_turn(world);
+}
+
+void world_cancel(struct world *world, unsigned i)
+{
+    char ip[16];
+    flyt_migrate_cancel_args args = {.vm = (char *)vm_ip(i, ip)};
+
+    flyt_serve_migrate_cancel(world_call_new(world, &world->operator, "a cancellation"), &args);
+    world_turn(world);
+}
+
+void world_vm_device(struct world *world, unsigned i, unsigned node, bool is_removal)
+{
+    char ip[16], name[16];
+    flyt_vm_device_args args = {
+        .vm = (char *)vm_ip(i, ip), .node = (char *)node_name(node, name), .remove = is_removal};
+
+    flyt_serve_vm_device(world_call_new(world, &world->operator, "a VM's device"), &args);
+    world_turn(world);
+}
+
+void world_fence(struct world *world, unsigned node, bool is_confirmed)
+{
+    char name[16];
+    flyt_fence_args args = {.node = (char *)node_name(node, name), .is_confirmed_dead = is_confirmed};
+
+    flyt_serve_node_fence(world_call_new(world, &world->operator, "a fencing"), &args);
+    world_turn(world);
+}
+
+void world_adopt_gpu(struct world *world, unsigned node)
+{
+    char name[16], uuid[16];
+    flyt_name gpus[] = {uuid};
+    flyt_adopt_args args = {.node = (char *)node_name(node, name), .gpus = {1, gpus}};
+
+    snprintf(uuid, sizeof uuid, "GPU-%u:0", !node);
+    world->is_given = true;
+    flyt_serve_node_adopt(world_call_new(world, &world->operator, "a GPU's adoption"), &args);
+}
+
+void world_drain_and_kill(struct world *world, unsigned i, unsigned timeout_ms)
+{
+    char ip[16];
+    flyt_drain_args args = {.vm = (char *)vm_ip(i, ip), .timeout_ms = timeout_ms, .kill = true};
+
+    flyt_serve_drain(world_call_new(world, &world->operator, "a drain"), &args);
+    world_turn(world);
+}
+
+flyt_status world_last_status(const struct world *world, const char **ret_text)
+{
+    if (ret_text)
+        *ret_text = world->last_text;
+    return world->last_status;
+}
+
+void world_run(struct world *world)
+{
+    bool has_gone_on;
+
+    do {
+        has_gone_on = world_store(world, false);
+        for (unsigned i = 0; i < WORLD_NODES; i++) {
+            has_gone_on |= world_answer(world, i, false);
+            has_gone_on |= world_move(world, i, false);
+        }
+        has_gone_on |= fire_timers(world);
+    } while (has_gone_on);
 }
 
 /* ---- the end of all things ---- */
@@ -1349,54 +450,10 @@ void world_pass(struct world *world, uint64_t ms)
         }
     fire_timers(world);
     flyt_node_tick(&world->cluster);
-    flyt_held_tick(&world->cluster);
+    flyt_looks_tick(&world->cluster);
+    flyt_saving_tick(&world->cluster);
     flyt_vm_tick(&world->cluster);
-    flyt_resize_tick(&world->cluster);
-    flyt_migration_tick(&world->cluster);
-    assert_model(world);
-}
-
-static bool is_at_rest(struct world *world)
-{
-    bool is_quiet = !world->queue && !world->busy && !world->jobs && !world->calls;
-
-    for (unsigned i = 0; i < WORLD_NODES; i++)
-        is_quiet &= !world->nodes[i].order_count;
-    for (size_t i = 0; i < world->cluster.vms.count; i++)
-        is_quiet &= TAILQ_EMPTY(&((struct flyt_vm *)world->cluster.vms.items[i])->resizes);
-    for (size_t i = 0; i < world->cluster.held.count && is_quiet; i++) {
-        const struct flyt_held *held = world->cluster.held.items[i];
-        is_quiet = held->is_granted && !held->is_leaving && held->written_revision == held->revision &&
-                   held->applied_revision == held->revision && !held->resize && !held->migration;
-    }
-    return is_quiet;
-}
-
-static void assert_agree(struct world *world)
-{
-    for (unsigned i = 0; i < WORLD_NODES; i++)
-        for (unsigned j = 0; j < ALLOCATIONS; j++) {
-            const struct applied *own = &world->nodes[i].applied[j];
-            if (!own->id)
-                continue;
-            const struct flyt_held *held = flyt_held_find(&world->cluster, own->id);
-            if (!held)
-                fail_msg("node n%u has allocation %016" PRIx64 ", which nobody knows", i, own->id);
-            assert_int_equal(held->revision, own->revision);
-            assert_written(world, own);
-        }
-}
-
-void world_strain(struct world *world, unsigned one_in)
-{
-    world->fail_one_in = one_in;
-}
-
-void world_refuse(struct world *world)
-{
-    for (struct flyt_kept *kept = world->queue; kept; kept = kept->next)
-        tell(&kept->waiting, FLYT_STORE_UNAVAILABLE);
-    assert_model(world);
+    world_turn(world);
 }
 
 void world_restore(struct world *world)
@@ -1409,7 +466,6 @@ void world_restore(struct world *world)
 
 void world_settle(struct world *world)
 {
-    world->fail_one_in = 0;
     for (unsigned i = 0; i < WORLD_NODES; i++) {
         world_need(world, i, 0); /* a recorded size that a node refuses takes hold when its programs need no more */
         world_register(world, i, false);
@@ -1424,8 +480,8 @@ void world_settle(struct world *world)
             world_register(world, i, false);
             world_heartbeat(world, i);
         }
-        if (is_at_rest(world)) {
-            assert_agree(world);
+        if (world_is_at_rest(world)) {
+            world_assert_agree(world);
             return;
         }
         world_pass(world, 1000);
@@ -1449,10 +505,7 @@ void world_settle(struct world *world)
 }
 
 static const struct flyt_cluster_ops ops = {
-    .allocation_used = flyt_held_used,
-    .allocation_removed = flyt_held_removed,
-    .allocation_answered = flyt_migration_go_on,
-    .allocation_observed = flyt_resize_look,
+    .allocation_observed = flyt_held_look_all,
 };
 
 struct world *world_new(uint64_t seed)
@@ -1480,6 +533,8 @@ struct world *world_new(uint64_t seed)
     cluster->is_leader = cluster->is_loaded = cluster->is_store_available = true;
     cluster->epoch = cluster->read_epoch = 1;
     TAILQ_INIT(&cluster->links);
+    TAILQ_INIT(&cluster->unseen);
+    STAILQ_INIT(&world->left);
     world->gpus = cJSON_CreateObject();
     world->documents = cJSON_CreateObject();
     world->history = cJSON_CreateObject();
@@ -1566,10 +621,12 @@ static void forget(struct world *world)
     forget_table(&cluster->tenants, free_tenant);
     cJSON_Delete(cluster->migrations);
     cluster->migrations = NULL;
-    while (run_job(world))
+    flyt_savings_forget(cluster);
+    world_tell_left(world);
+    while (world_run_job(world))
         ;
     for (unsigned i = 0; i < WORLD_NODES; i++)
-        drop_orders(&world->nodes[i], -ECONNRESET);
+        world_drop_orders(&world->nodes[i], -ECONNRESET);
     assert_int_equal(world->calls, 0);
 }
 
@@ -1579,7 +636,7 @@ void world_takeover(struct world *world)
     cJSON *document;
 
     if (world->busy)
-        end_write(world, true);
+        world_end_write(world, true);
     cluster->is_leader = cluster->is_loaded = false;
     forget(world);
     cJSON_ArrayForEach(document, world->gpus)
@@ -1593,7 +650,7 @@ void world_takeover(struct world *world)
     cluster->is_leader = cluster->is_loaded = true;
     flyt_held_loaded(cluster);
     cJSON_ArrayForEach(document, world->documents) flyt_wish_written(cluster, document->string, document);
-    assert_model(world);
+    world_turn(world);
 }
 
 void world_free(struct world *world)
@@ -1602,6 +659,7 @@ void world_free(struct world *world)
 
     forget(world);
     sd_event_source_disable_unref(cluster->try_timer);
+    sd_event_source_disable_unref(cluster->look_timer);
     cJSON_Delete(world->gpus);
     cJSON_Delete(world->documents);
     cJSON_Delete(world->history);
@@ -1664,11 +722,4 @@ void flyt_measure_migration(struct flyt_cluster *cluster, const struct flyt_migr
 
 void flyt_measure_saving(struct flyt_cluster *cluster, const struct flyt_saving *saving)
 {
-}
-
-/* Documents come by world_document. */
-enum flyt_store_result flyt_store_list(struct flyt_store *store, const char *collection, const char *after,
-                                       unsigned limit, struct flyt_error *err, cJSON **ret_documents)
-{
-    return FLYT_STORE_UNAVAILABLE;
 }

@@ -16,8 +16,12 @@ enum {
     WORLD_NODES = 2,
     WORLD_GPUS = 2, /* of each node */
     WORLD_VMS = 5,
-    WORLD_GROUPS = 8, /* of each GPU, of 8 SMs each */
+    WORLD_MEMORY_GIB = 6, /* of each GPU */
+    WORLD_GROUPS = 8,     /* of each GPU, of 8 SMs each */
 };
+
+/* What a node does with orders that are no sizes. */
+enum world_manner { WORLD_OBEYS, WORLD_REFUSES, WORLD_IS_OLD /* it does not know them */ };
 
 struct world;
 
@@ -46,7 +50,26 @@ void world_drain(struct world *world, unsigned vm);
 /* The orphan that a node has of the VM. */
 void world_adopt(struct world *world, unsigned vm);
 
+void world_checkpoint(struct world *world, unsigned vm, const char *folder);
+/* node >= WORLD_NODES: not named. */
+void world_restore_images(struct world *world, unsigned node, const char *folder);
+void world_cancel(struct world *world, unsigned vm);
+void world_vm_device(struct world *world, unsigned vm, unsigned node, bool is_removal);
+void world_fence(struct world *world, unsigned node, bool is_confirmed);
+/* The other node's first GPU is this node's. */
+void world_adopt_gpu(struct world *world, unsigned node);
+/* Programs that have not left SMs that were taken away are ended, when timeout_ms are over. */
+void world_drain_and_kill(struct world *world, unsigned vm, unsigned timeout_ms);
+/* Of the last call that was answered: its status, and in *ret_text (NULL is allowed) its sentence. */
+flyt_status world_last_status(const struct world *world, const char **ret_text);
+
 /* ---- what happens ---- */
+
+/* Store, nodes and loop go on until nothing is left to be done. */
+void world_run(struct world *world);
+void world_set_manner(struct world *world, unsigned node, enum world_manner manner);
+/* The node dies with all that it has. */
+void world_die(struct world *world, unsigned node);
 
 /* The store's thread goes on: takes the next write, or ends the one that it has. may_fail: that may go wrong, and be in
  * the store all the same. Returns false where it has nothing to do. */
@@ -63,8 +86,6 @@ void world_need(struct world *world, unsigned node, unsigned sms);
 void world_disconnect(struct world *world, unsigned node);
 /* It registers, if it is not; claims: the first GPU of the other node is said to be its own. */
 void world_register(struct world *world, unsigned node, bool claims);
-/* From now on until world_settle, one write in so many fails before whoever asks for it goes on, or two; 1: each. */
-void world_strain(struct world *world, unsigned one_in);
 /* All writes that wait fail. */
 void world_refuse(struct world *world);
 /* Another manager leads, from a store that was restored: it has no allocation. No node is connected to it yet. */

@@ -1,0 +1,489 @@
+/* Decisions one by one, in the world of test_world.h: checkpoints, drains, nodes that are too old, refuse or die, GPUs
+ * that change nodes, documents by hand, and what is shown of all that. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "control/cluster/model/allocation.h"
+#include "control/cluster/model/gpu.h"
+#include "control/cluster/model/migration.h"
+#include "control/cluster/model/node.h"
+#include "control/cluster/model/saving.h"
+#include "control/cluster/model/table.h"
+#include "control/cluster/model/vm.h"
+#include "control/cluster/reconcile/migration.h"
+#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/vm_device.h"
+#include "control/cluster/reconcile/wish.h"
+#include "control/cluster/test/test_world.h"
+
+/* VM 0 has 32 SMs and 1 GiB; *ret_node: where. */
+static struct world *world_of_one(unsigned *ret_node)
+{
+    struct world *world = world_new(1);
+
+    world_document(world, 0, 32, 1, false, 0);
+    world_attach(world, 0);
+    world_settle(world);
+    *ret_node = (unsigned)(world_vm(world, 0)->held->node->key[1] - '0');
+    return world;
+}
+
+static void assert_said(const struct world *world, flyt_status status, const char *part)
+{
+    const char *text;
+
+    assert_int_equal(world_last_status(world, &text), status);
+    if (!strstr(text, part))
+        fail_msg("'%s' does not say '%s'", text, part);
+}
+
+static int count(cJSON *array)
+{
+    int items = cJSON_GetArraySize(array);
+
+    cJSON_Delete(array);
+    return items;
+}
+
+/* ---- checkpoints and restores ---- */
+
+static void test_checkpoint(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    struct flyt_cluster *cluster = world_cluster(world);
+
+    world_checkpoint(world, 0, "images");
+    assert_said(world, FLYT_STATUS_INVALID, "whole path");
+    world_checkpoint(world, 1, "/images");
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "no");
+    world_checkpoint(world, 0, "/images");
+    world_answer(world, node, false);
+    assert_said(world, FLYT_STATUS_OK, "");
+    assert_non_null(flyt_saving_of(world_vm(world, 0)->held));
+    assert_int_equal(count(flyt_saving_view(cluster, "")), 1);
+    /* Meanwhile it stays as it is. */
+    world_checkpoint(world, 0, "/others");
+    assert_said(world, FLYT_STATUS_CONFLICT, "checkpointed already");
+    world_resize(world, 0, 16, 0, false, 1000);
+    assert_said(world, FLYT_STATUS_CONFLICT, "checkpointed");
+    world_migrate(world, 0, node, -1, 0);
+    assert_said(world, FLYT_STATUS_CONFLICT, "checkpointed");
+    world_document(world, 0, 16, 1, false, 0);
+    world_run(world);
+    assert_int_equal(world_vm(world, 0)->held->parts[0].sm_count, 32);
+    /* When it is over, what the document has come to say holds. */
+    world_settle(world);
+    assert_null(cluster->savings);
+    assert_int_equal(world_vm(world, 0)->held->parts[0].sm_count, 16);
+    assert_int_equal(count(flyt_saving_view(cluster, "10.0.0.1")), 1);
+    assert_int_equal(count(flyt_saving_view(cluster, "10.0.0.2")), 0);
+    world_free(world);
+}
+
+static void test_restore(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+
+    world_restore_images(world, WORLD_NODES, "/images");
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "no program waits");
+    world_restore_images(world, node, "images");
+    assert_said(world, FLYT_STATUS_INVALID, "whole path");
+    world_restore_images(world, node, "/images");
+    world_answer(world, node, false);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_settle(world);
+    assert_int_equal(count(flyt_saving_view(world_cluster(world), "")), 1);
+    world_disconnect(world, node);
+    world_restore_images(world, node, "/images");
+    assert_said(world, FLYT_STATUS_UNAVAILABLE, "not connected");
+    world_settle(world);
+    world_free(world);
+}
+
+static void test_nothing_is_saved(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+
+    world_set_manner(world, node, WORLD_IS_OLD);
+    world_checkpoint(world, 0, "/images");
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NOT_SUPPORTED, "older than this cluster manager");
+    world_set_manner(world, node, WORLD_REFUSES);
+    world_checkpoint(world, 0, "/images");
+    world_run(world);
+    assert_said(world, FLYT_STATUS_CONFLICT, "refused");
+    /* It has begun; then its node is one that knows nothing of it. */
+    world_set_manner(world, node, WORLD_OBEYS);
+    world_checkpoint(world, 0, "/images");
+    world_answer(world, node, false);
+    world_set_manner(world, node, WORLD_IS_OLD);
+    world_pass(world, 1500);
+    world_run(world);
+    assert_null(world_cluster(world)->savings);
+    world_set_manner(world, node, WORLD_OBEYS);
+    world_settle(world);
+    world_free(world);
+}
+
+/* Whoever leads next goes on to ask about those that have begun and not ended. */
+static void test_savings_are_remembered(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    struct flyt_cluster *cluster = world_cluster(world);
+    char begun[256];
+
+    snprintf(begun, sizeof begun,
+             "{\"id\":\"00000000000000aa\",\"kind\":\"checkpoint\",\"node\":\"n%u\",\"folder\":\"/images\"}", node);
+    flyt_saving_load_event(cluster, "checkpoint.started", begun);
+    flyt_saving_load_event(cluster, "restore.started",
+                           "{\"id\":\"00000000000000bb\",\"kind\":\"restore\",\"node\":\"n1\"}");
+    flyt_saving_load_event(cluster, "restore.done",
+                           "{\"id\":\"00000000000000bb\",\"kind\":\"restore\",\"node\":\"n1\"}");
+    flyt_saving_load_event(cluster, "vm.added", "{}");
+    assert_non_null(flyt_saving_find(cluster, 0xaa));
+    assert_null(flyt_saving_find(cluster, 0xbb));
+    assert_true(flyt_saving_is_told(cluster, "checkpoint.done", "checkpoint 00000000000000aa: written"));
+    assert_true(flyt_saving_is_told(cluster, "restore.done", "restore 00000000000000bb: 1 program"));
+    assert_false(flyt_saving_is_told(cluster, "restore.done", "restore 00000000000000cc: 1 program"));
+    assert_false(flyt_saving_is_told(cluster, "vm.added", "checkpoint 00000000000000aa: written"));
+    world_settle(world); /* its node does not know it: it has failed */
+    assert_null(cluster->savings);
+    world_free(world);
+}
+
+/* ---- migrations ---- */
+
+static void migrate(struct world *world, unsigned node)
+{
+    world_migrate(world, 0, node, -1, 0);
+    world_run(world);
+}
+
+static void test_moves_that_nodes_do_not_take(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    struct flyt_cluster *cluster = world_cluster(world);
+
+    for (unsigned target = 0; target < WORLD_NODES; target++)
+        for (unsigned manner = WORLD_REFUSES; manner <= WORLD_IS_OLD; manner++) {
+            for (unsigned i = 0; i < WORLD_NODES; i++)
+                world_set_manner(world, i, manner);
+            migrate(world, target);
+            assert_said(world, manner == WORLD_IS_OLD ? FLYT_STATUS_NOT_SUPPORTED : FLYT_STATUS_CONFLICT, "");
+            assert_int_equal(world_vm(world, 0)->held->node->key[1] - '0', node);
+        }
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        world_set_manner(world, i, WORLD_OBEYS);
+    migrate(world, !node);
+    world_settle(world);
+    assert_int_equal(world_vm(world, 0)->held->node->key[1] - '0', !node);
+    assert_int_equal(count(flyt_migration_view(cluster, "")), 5);
+    assert_int_equal(count(flyt_migration_view(cluster, "10.0.0.1")), 5);
+    assert_int_equal(count(flyt_migration_view(cluster, "10.0.0.9")), 0);
+    flyt_migration_load_event(cluster, "migration.failed", "{\"id\":\"00000000000000aa\"}");
+    flyt_migration_load_event(cluster, "vm.added", "{}");
+    assert_int_equal(count(flyt_migration_view(cluster, "00000000000000aa")), 1);
+    world_free(world);
+}
+
+static void test_moves_that_cannot_be(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+
+    world_cancel(world, 0);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "does not move");
+    world_cancel(world, 7);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "");
+    assert_null(world_vm(world, 1)->held);
+    world_migrate(world, 1, node, -1, 0);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "nothing to move");
+    world_migrate(world, 0, node, 7, 0);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "");
+    world_migrate(world, 0, 7, -1, 0);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "");
+    world_migrate(world, 0, node, -1, 0);
+    world_migrate(world, 0, !node, -1, 0);
+    assert_said(world, FLYT_STATUS_CONFLICT, "moves already");
+    world_resize(world, 0, 16, 0, false, 1000);
+    assert_said(world, FLYT_STATUS_CONFLICT, "moves to another GPU");
+    world_checkpoint(world, 0, "/images");
+    assert_said(world, FLYT_STATUS_CONFLICT, "moves to another GPU");
+    world_cancel(world, 0);
+    world_run(world);
+    assert_null(world_vm(world, 0)->held->migration);
+    world_settle(world);
+    world_disconnect(world, node);
+    world_migrate(world, 0, !node, -1, 0);
+    assert_said(world, FLYT_STATUS_UNAVAILABLE, "not connected");
+    world_settle(world);
+    world_free(world);
+}
+
+/* ---- draining ---- */
+
+/* VM 0 had 32 SMs; its programs are still on those that were taken from it. */
+static struct world *world_that_drains(unsigned *ret_node)
+{
+    struct world *world = world_of_one(ret_node);
+    const struct flyt_held *held = world_vm(world, 0)->held;
+
+    while (!held->session_count) /* programs come when the world likes */
+        world_heartbeat(world, *ret_node);
+    world_resize(world, 0, 8, 0, false, 100);
+    world_run(world);
+    assert_true(flyt_groupset_count(&held->parts[0].leaving) > 0);
+    return world;
+}
+
+static void test_drain(void **state)
+{
+    unsigned node;
+    struct world *world = world_that_drains(&node);
+
+    world_drain(world, 7);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "");
+    assert_null(world_vm(world, 1)->held);
+    world_drain(world, 1);
+    assert_said(world, FLYT_STATUS_OK, "");
+    /* Its time is over: which programs they are. */
+    world_drain(world, 0);
+    world_pass(world, 5001);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_TIMEOUT, "solver (pid 7)");
+    world_set_manner(world, node, WORLD_REFUSES);
+    world_drain_and_kill(world, 0, 0);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_TIMEOUT, "has ended none");
+    world_disconnect(world, node);
+    world_drain_and_kill(world, 0, 0);
+    assert_said(world, FLYT_STATUS_TIMEOUT, "cannot say");
+    world_set_manner(world, node, WORLD_OBEYS);
+    world_register(world, node, false);
+    world_run(world);
+    world_settle(world);
+    world_free(world);
+}
+
+static void test_drain_and_kill(void **state)
+{
+    unsigned node;
+    struct world *world = world_that_drains(&node);
+
+    world_drain_and_kill(world, 0, 100);
+    world_pass(world, 101);
+    world_answer(world, node, false);
+    for (unsigned i = 0; flyt_groupset_count(&world_vm(world, 0)->held->parts[0].leaving) && i < 100; i++)
+        world_heartbeat(world, node);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_settle(world);
+    world_free(world);
+}
+
+/* ---- nodes and GPUs ---- */
+
+static void test_fence(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+
+    world_fence(world, 7, true);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "");
+    world_fence(world, node, true);
+    assert_said(world, FLYT_STATUS_CONFLICT, "may be up");
+    world_die(world, node);
+    world_pass(world, 11000);
+    world_fence(world, node, false);
+    assert_said(world, FLYT_STATUS_INVALID, "--confirmed-dead");
+    world_fence(world, node, true);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    assert_null(world_vm(world, 0)->held);
+    world_settle(world);
+    world_free(world);
+}
+
+/* The source, or the target, of a move between nodes dies in its middle. */
+static void test_fenced_in_a_move(void **state)
+{
+    for (unsigned target_dies = 0; target_dies < 2; target_dies++)
+        for (unsigned steps = 0; steps < 40; steps++) {
+            unsigned node;
+            struct world *world = world_of_one(&node);
+            unsigned dead = target_dies ? !node : node;
+            world_migrate(world, 0, !node, -1, 0);
+            for (unsigned i = 0; i < steps; i++) {
+                world_store(world, false);
+                world_answer(world, i % 2, false);
+                if (i % 3 == 2)
+                    world_move(world, i % 2, false);
+            }
+            world_die(world, dead);
+            world_pass(world, 11000);
+            world_fence(world, dead, true);
+            world_run(world);
+            world_settle(world);
+            world_free(world);
+        }
+}
+
+static void test_gpu_changes_nodes(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    struct flyt_cluster *cluster = world_cluster(world);
+    char uuid[16];
+
+    snprintf(uuid, sizeof uuid, "GPU-%u:0", node);
+    world_adopt_gpu(world, 7);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "there is no node");
+    world_adopt_gpu(world, !node);
+    assert_said(world, FLYT_STATUS_CONFLICT, "has not reported");
+    world_register(world, !node, true);
+    world_adopt_gpu(world, !node);
+    assert_said(world, FLYT_STATUS_CONFLICT, "does not say the truth");
+    world_disconnect(world, node);
+    world_adopt_gpu(world, !node);
+    const struct flyt_card *card = flyt_table_find(&cluster->cards, uuid);
+    assert_int_equal(card->node->key[1] - '0', !node);
+    for (unsigned i = 0; i < card->held_count; i++)
+        assert_ptr_equal(card->held[i]->node, card->node);
+    world_free(world);
+}
+
+static void test_vm_device(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+
+    world_vm_device(world, 0, node, false);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_vm_device(world, 0, node, true);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_vm_device(world, 0, 7, false);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "not known");
+    world_vm_device(world, 7, node, false);
+    assert_said(world, FLYT_STATUS_NOT_FOUND, "");
+    world_vm_device(world, 7, node, true);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_set_manner(world, node, WORLD_REFUSES);
+    world_vm_device(world, 0, node, false);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_CONFLICT, "it cannot");
+    flyt_vm_device_forget(world_cluster(world), "10.0.0.1");
+    world_run(world);
+    world_set_manner(world, node, WORLD_IS_OLD);
+    world_vm_device(world, 0, node, false);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_UNAVAILABLE, "knows no memory of VMs");
+    world_disconnect(world, node);
+    world_vm_device(world, 0, node, false);
+    assert_said(world, FLYT_STATUS_UNAVAILABLE, "not connected");
+    world_set_manner(world, node, WORLD_OBEYS);
+    world_settle(world);
+    world_free(world);
+}
+
+/* ---- documents by hand ---- */
+
+static void write_document(struct world *world, const char *id, const char *text)
+{
+    cJSON *document = text ? cJSON_Parse(text) : NULL;
+
+    assert_true(!text || document);
+    flyt_wish_written(world_cluster(world), id, document);
+    cJSON_Delete(document);
+}
+
+static void test_documents(void **state)
+{
+    struct world *world = world_new(1);
+    struct flyt_vm *vm = world_vm(world, 3);
+
+    write_document(world, "a", "{\"vm_ip\":\"10.0.0.4\",\"compute_units\":8,\"memory\":1}");
+    assert_true(vm->has_desired);
+    assert_int_equal(vm->desired.sm_count, 8);
+    /* Two documents: neither counts until one goes. */
+    write_document(world, "b", "{\"vm_ip\":\"10.0.0.4\",\"compute_units\":16,\"memory\":1}");
+    assert_int_equal(vm->desired.sm_count, 8);
+    assert_non_null(strstr(vm->reason, "both have vm_ip"));
+    write_document(world, "a", NULL);
+    assert_int_equal(vm->desired.sm_count, 16);
+    write_document(world, "b", "{\"vm_ip\":\"10.0.0.4\",\"compute_units\":\"many\",\"memory\":1}");
+    assert_int_equal(vm->desired.sm_count, 16);
+    assert_non_null(strstr(vm->reason, "compute_units"));
+    /* It is another VM's now. */
+    write_document(world, "b", "{\"vm_ip\":\"10.0.0.5\",\"compute_units\":24,\"memory\":1}");
+    assert_false(vm->has_desired);
+    assert_int_equal(world_vm(world, 4)->desired.sm_count, 24);
+    write_document(world, "b", NULL);
+    assert_false(world_vm(world, 4)->has_desired);
+    world_attach(world, 4);
+    assert_said(world, FLYT_STATUS_DENIED, "");
+    world_settle(world);
+    world_free(world);
+}
+
+static void test_tenants(void **state)
+{
+    struct world *world = world_new(1);
+    cJSON *quota = cJSON_Parse("{\"vms\":1}"), *bad = cJSON_Parse("{\"vms\":-1}");
+    struct flyt_change change = {.id = (char *)"default", .document = quota};
+
+    flyt_tenant_changed(world_cluster(world), &change);
+    change.document = bad;
+    flyt_tenant_changed(world_cluster(world), &change);
+    for (unsigned i = 0; i < 2; i++) {
+        world_document(world, i, 8, 1, false, 0);
+        world_attach(world, i);
+        world_run(world);
+    }
+    assert_said(world, FLYT_STATUS_QUOTA, "");
+    change.document = NULL;
+    flyt_tenant_changed(world_cluster(world), &change);
+    world_attach(world, 1);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_settle(world);
+    cJSON_Delete(quota);
+    cJSON_Delete(bad);
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_checkpoint),
+        cmocka_unit_test(test_restore),
+        cmocka_unit_test(test_nothing_is_saved),
+        cmocka_unit_test(test_savings_are_remembered),
+        cmocka_unit_test(test_moves_that_nodes_do_not_take),
+        cmocka_unit_test(test_moves_that_cannot_be),
+        cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_drain_and_kill),
+        cmocka_unit_test(test_fence),
+        cmocka_unit_test(test_fenced_in_a_move),
+        cmocka_unit_test(test_gpu_changes_nodes),
+        cmocka_unit_test(test_vm_device),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_tenants),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
