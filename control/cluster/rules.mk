@@ -28,6 +28,7 @@ UNIT_TESTS += $(cluster_whole_tests)
 
 # The store's documents as the version before wrote them.
 $(B)/control/cluster/io/document_test.o: CPPFLAGS += -DFLYT_DOCUMENT_GOLDEN='"$(CURDIR)/control/cluster/io/document_golden.json"'
+$(B)/control/cluster/io/document_test: private LDFLAGS += -Wl,--wrap=flyt_kept_new,--wrap=flyt_kept_free
 
 # Decisions in a world of the test's own: the store's thread, connections and leading are the test's.
 cluster_world_objs := $(CLUSTER_MODEL_OBJS) $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/reconcile/*.c)) \

@@ -13,6 +13,7 @@
 
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/gpu_document.h"
+#include "control/cluster/io/keep.h"
 #include "control/cluster/io/member_document.h"
 #include "control/cluster/io/migration_document.h"
 #include "control/cluster/io/node_document.h"
@@ -29,6 +30,23 @@
 
 static const struct flyt_cluster_settings settings = {.events_max = 64, .window_ms = 100};
 
+/* No store is there, and nothing is written. */
+struct flyt_kept *__wrap_flyt_kept_new(struct flyt_keeper *keeper, const char *collection, const char *id,
+                                       uint64_t revision, cJSON *(*make)(void *object), void *object);
+struct flyt_kept *__wrap_flyt_kept_free(struct flyt_kept *kept);
+
+struct flyt_kept *__wrap_flyt_kept_new(struct flyt_keeper *keeper, const char *collection, const char *id,
+                                       uint64_t revision, cJSON *(*make)(void *object), void *object)
+{
+    return malloc(1);
+}
+
+struct flyt_kept *__wrap_flyt_kept_free(struct flyt_kept *kept)
+{
+    free(kept);
+    return NULL;
+}
+
 /* What a manager has in memory when it begins to lead. */
 struct world {
     struct flyt_cluster cluster;
@@ -44,6 +62,7 @@ static struct world *new_world(void)
     world->cluster.events.next_sequence = 1;
     world->cluster.events.is_saving = true;
     TAILQ_INIT(&world->cluster.links);
+    TAILQ_INIT(&world->cluster.unseen);
     return world;
 }
 
