@@ -5,7 +5,8 @@
  * no sharing: CUDA_ERROR_NOT_SUPPORTED.
  *
  * An import is charged to nobody here: it is its owner's, and the node manager charges it to the VM when that has gone.
- * It is not cleared, hashed or copied either: that is done where it is charged.
+ * It is not cleared, hashed or copied either: that is done where it is charged. So where the session goes on at another
+ * server its own one carries it, and the client imports it again, at the address that it had.
  *
  * The submission thread.
  */
