@@ -1,11 +1,12 @@
 /*
  * Memory that sessions of one VM share: an export lets others have one of this session's extents, an import is an
- * extent of another session's, mapped in the window of its device here. The node manager is the broker (control/node/link/
- * broker.h): it alone has a descriptor of every extent, and knows which sessions are of one VM. So without one there is
- * no sharing: CUDA_ERROR_NOT_SUPPORTED.
+ * extent of another session's, mapped in the window of its device here. The node manager is the broker
+ * (control/node/link/ broker.h): it alone has a descriptor of every extent, and knows which sessions are of one VM. So
+ * without one there is no sharing: CUDA_ERROR_NOT_SUPPORTED.
  *
  * An import is charged to nobody here: it is its owner's, and the node manager charges it to the VM when that has gone.
- * It is not cleared, hashed or copied either: that is done where it is charged.
+ * It is not cleared, hashed or copied either: that is done where it is charged. So where the session goes on at another
+ * server its own one carries it, and the client imports it again, at the address that it had.
  *
  * The submission thread.
  */
