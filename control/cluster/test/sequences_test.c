@@ -13,6 +13,8 @@
 #include <cmocka.h>
 
 #include "control/cluster/model/allocation.h"
+#include "control/cluster/model/gpu.h"
+#include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/test/test_world.h"
@@ -190,6 +192,44 @@ static void test_memory_of_one_taken_back(void **state)
     world_free(world);
 }
 
+static uint64_t free_bytes(const struct flyt_part *part)
+{
+    return flyt_gpu_capacity(part->card)->memory_free_bytes;
+}
+
+/* Memory that was taken away and is in use still moves along, and is charged wherever the programs are. */
+static void test_memory_that_moves_along(void **state)
+{
+    const uint64_t gib = 1ull << 30, left = ((uint64_t)WORLD_MEMORY_GIB << 30) - 3 * gib;
+
+    for (unsigned is_between = 0; is_between < 2; is_between++) {
+        struct world *world = world_new(1);
+        world_document(world, 0, 32, 3, false, 0);
+        world_attach(world, 0);
+        world_settle(world);
+        const struct flyt_held *held = world_vm(world, 0)->held;
+        unsigned node = (unsigned)(held->node->key[1] - '0');
+        const struct flyt_card *source = held->parts[0].card;
+        while (!held->uses[0].memory_used_bytes)
+            world_heartbeat(world, node);
+        world_resize(world, 0, 0, gib, false, 8000);
+        world_run(world);
+        assert_int_equal(held->parts[0].leaving_bytes, 2 * gib);
+        world_migrate(world, 0, is_between ? !node : node, -1, 0);
+        assert_non_null(held->migration);
+        assert_int_equal(free_bytes(&held->parts[0]), left);
+        assert_int_equal(free_bytes(&held->migration->others[0]), left);
+        world_run(world);
+        world_pass(world, 1500);
+        world_run(world);
+        assert_null(held->migration);
+        assert_ptr_not_equal(held->parts[0].card, source);
+        assert_int_equal(free_bytes(&held->parts[0]), left);
+        world_settle(world);
+        world_free(world);
+    }
+}
+
 /* Neither is written: an adoption, and a resize that came right after it. */
 static void test_resized_while_adopted(void **state)
 {
@@ -255,10 +295,12 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_taken_back_unwritten), cmocka_unit_test(test_memory_of_one_taken_back),
-        cmocka_unit_test(test_resized_while_adopted), cmocka_unit_test(test_moved_while_adopted),
-        cmocka_unit_test_setup_teardown(test_sequences, setup, teardown)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_taken_back_unwritten),
+                                       cmocka_unit_test(test_memory_of_one_taken_back),
+                                       cmocka_unit_test(test_memory_that_moves_along),
+                                       cmocka_unit_test(test_resized_while_adopted),
+                                       cmocka_unit_test(test_moved_while_adopted),
+                                       cmocka_unit_test_setup_teardown(test_sequences, setup, teardown)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

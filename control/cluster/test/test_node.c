@@ -394,7 +394,7 @@ void world_heartbeat(struct world *world, unsigned i)
         if (!own->id)
             continue;
         const struct move *move = world_move_of(node, own->id);
-        switch (move && move->phase == FLYT_MIGRATION_SWITCHING ? 3 : world_random(world, 6)) {
+        switch (move && move->phase == FLYT_MIGRATION_SWITCHING ? 3 : world_random(world, 12)) {
         case 0:
             own->in_use &= own->groups; /* what was taken away is left */
             break;
@@ -403,6 +403,9 @@ void world_heartbeat(struct world *world, unsigned i)
             break;
         case 2:
         case 4:
+        case 5:
+        case 6:
+        case 7:
             own->in_use |= own->groups;
             if (own->used_bytes < own->memory_bytes)
                 own->used_bytes = own->memory_bytes;
@@ -410,7 +413,7 @@ void world_heartbeat(struct world *world, unsigned i)
         default:
             break;
         }
-        if (own->used_bytes > own->memory_bytes && !world_random(world, 8))
+        if (own->used_bytes > own->memory_bytes && !world_random(world, 20))
             own->used_bytes = own->memory_bytes; /* it is given back */
         unsigned k = args.uses.uses_len++;
         slots[k] = slot_use_of(own);

@@ -16,7 +16,7 @@ enum {
     WORLD_NODES = 2,
     WORLD_GPUS = 2, /* of each node */
     WORLD_VMS = 5,
-    WORLD_MEMORY_GIB = 6, /* of each GPU */
+    WORLD_MEMORY_GIB = 5, /* of each GPU */
     WORLD_GROUPS = 8,     /* of each GPU, of 8 SMs each */
 };
 
