@@ -375,8 +375,8 @@ def kills_at_random():
                 soak.settles()
                 print("    %s killed; harmed %d" % (dict(soak.killed), sum(w.harmed for w in soak.works)), flush=True)
             soak.ends()
-        except harness.Failed as failure:
-            raise harness.Failed("seed %d, killed %s: %s" % (seed, dict(soak.killed), failure)) from None
+        except (harness.Failed, OSError) as failure:
+            raise harness.Failed("FLYT_SEED=%d, killed %s: %s" % (seed, dict(soak.killed), failure)) from None
         finally:
             soak.tells()
 
