@@ -1,7 +1,9 @@
 """programs/sharer.cu in a VM of a whole system (cluster.py): a program that shares memory and events with others as it is
 told."""
+import select
+
 import harness
-from harness import expect_equal
+from harness import expect, expect_equal
 
 MIB = 1 << 20
 # Of cluster.System, and of the VM: sharing_gpu_test.py has others.
@@ -22,6 +24,11 @@ class Sharer:
             raise harness.Failed("%s ended: %r" % (self.name, harness.finish(self.process)))
         expect_equal(line[:len(wanted)], list(wanted), self.name)
         return line
+
+    def hears_nothing(self, seconds=1):
+        """What it was told is not done yet, as far as can be seen."""
+        said = select.select([self.process.stdout], [], [], seconds)[0]
+        expect(not said, self.name, "is answered:", said and self.process.stdout.readline())
 
     def says(self, *words):
         self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())

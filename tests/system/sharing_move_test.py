@@ -306,6 +306,38 @@ def into_images_and_back():
 
 
 @scenario
+def one_that_begins_while_others_are_written():
+    """It is given memory of one of them when that is over: else it could write what is being written."""
+    with whole_system() as system:
+        folder = system.path("images")
+        os.mkdir(folder)
+        a, b = sharers(system, 2)
+        a.does("alloc", "memory", LARGE)
+        handle = a.does("handle", "memory")
+        b.does("open", "memory", handle)
+        b.does("hold")
+        b.does("fill_later", "memory", 5)
+        begun = system.flytctl("checkpoint", "vm0", "--to", folder, "--leave-running", "--stop-timeout", 3600000, "--detach")
+
+        def phase():
+            return system.flytctl("checkpoints", begun["id"])[0]["phase"]
+
+        within(60, lambda: phase() == "stopping", "B's work is waited for")
+        newcomer, = sharers(system, 1)
+        newcomer.says("open", "memory", handle)
+        newcomer.hears_nothing()
+        b.does("let_go")
+        newcomer.hears("ok")
+        expect_equal(newcomer.does("sum", "memory"), total(5, LARGE), "what the newcomer finds")
+        within(60, lambda: phase() == "done", "it is written")
+        newcomer.does("free", "memory")
+        b.does("free", "memory")
+        for one in (newcomer, b, a):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
 def servers_that_die_are_replaced():
     """Of one that has others' memory, of one whose memory others have, and of all at once; those that are left go on
     meanwhile."""
