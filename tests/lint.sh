@@ -20,7 +20,7 @@ for folder in rpc rpc/gen cpu cpu/client cpu/server cpu/server/test cpu/softgpu 
 done
 # What flytctl -o json has, VIEWS.md names (`make lint` alone looks).
 [ "${1-}" = documents ] && for field in $(grep -ohE '\{"[a-z_]+", (FLYT|OF|NUMBER_OF|TEXT_OF|TIME_OF)|ToObject\([a-z]+, "[a-z_]+"' \
-    control/cluster/api/view.c control/cluster/reconcile/migration_view.c control/cluster/reconcile/saving_view.c | cut -d'"' -f2 | sort -u); do
+    control/cluster/api/view.c control/cluster/reconcile/migration_view.c control/cluster/reconcile/checkpoint_op_view.c | cut -d'"' -f2 | sort -u); do
     grep -q "\`$field\`" control/cluster/api/VIEWS.md || { echo "control/cluster/api/VIEWS.md does not name the field $field of a view"; status=1; }
 done
 # tests/run starts these as programs.

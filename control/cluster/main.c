@@ -14,7 +14,7 @@
 #include "control/cluster/api/member.h"
 #include "control/cluster/api/serve.h"
 #include "control/cluster/io/event.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/measure.h"
@@ -25,9 +25,9 @@
 #include "control/cluster/model/tenant.h"
 #include "control/cluster/reconcile/look.h"
 #include "control/cluster/reconcile/node.h"
-#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/checkpoint_op.h"
 #include "control/cluster/reconcile/vm.h"
-#include "control/cluster/reconcile/wish.h"
+#include "control/cluster/reconcile/desired_store.h"
 #include "control/store/store.h"
 #include "control/store/store_ops.h"
 #include "rpc/base/clock.h"
@@ -46,7 +46,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *user)
     if (cluster->is_leader) {
         flyt_node_tick(cluster);
         flyt_looks_tick(cluster);
-        flyt_saving_tick(cluster);
+        flyt_checkpoint_op_tick(cluster);
         flyt_vm_tick(cluster);
         flyt_event_tick(cluster);
     }
@@ -58,7 +58,7 @@ static int on_poll(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_cluster *cluster = user;
 
-    flyt_wish_poll(cluster);
+    flyt_desired_store_poll(cluster);
     sd_event_source_set_time_relative(source, cluster->settings->desired_poll_ms * 1000);
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
@@ -88,13 +88,13 @@ static int open_store(struct flyt_cluster *cluster, struct flyt_error *err)
         return status;
     cluster->is_shared_store = flyt_store_is_shared(store);
     cluster->is_store_available = true;
-    struct flyt_keeper_config config = {.event = cluster->event,
-                                        .store = store,
-                                        .user = cluster,
-                                        .overruled = store_overruled,
-                                        .turned = store_turned,
-                                        .measured = flyt_measure_store};
-    status = flyt_keeper_new(&config, &cluster->keeper);
+    struct flyt_store_writer_config config = {.event = cluster->event,
+                                              .store = store,
+                                              .user = cluster,
+                                              .overruled = store_overruled,
+                                              .turned = store_turned,
+                                              .measured = flyt_measure_store};
+    status = flyt_store_writer_new(&config, &cluster->store_writer);
     if (!status)
         return 0;
     flyt_store_close(store);
@@ -211,11 +211,11 @@ static void stop(void *user)
     sd_event_source_disable_unref(cluster->poll_timer);
     cluster->look_timer = sd_event_source_disable_unref(cluster->look_timer);
     cluster->try_timer = sd_event_source_disable_unref(cluster->try_timer);
-    if (cluster->keeper) {
+    if (cluster->store_writer) {
         flyt_event_save_all(cluster);
         flyt_lead_stop(cluster);
         flyt_cluster_forget(cluster);
-        if (!flyt_keeper_finish(cluster->keeper, STOP_MS) || !flyt_lead_release(cluster, STOP_MS))
+        if (!flyt_store_writer_finish(cluster->store_writer, STOP_MS) || !flyt_lead_release(cluster, STOP_MS))
             flyt_warn("the store does not answer: the last events are not in it, another manager waits for the lease");
     }
     cluster->tcp_door = flyt_door_free(cluster->tcp_door);
@@ -228,10 +228,10 @@ static void stop(void *user)
     }
     if (cluster->tcp_fd >= 0)
         close(cluster->tcp_fd);
-    cluster->keeper = flyt_keeper_free(cluster->keeper);
+    cluster->store_writer = flyt_store_writer_free(cluster->store_writer);
     flyt_backup_stop(cluster);
     flyt_lead_free(cluster);
-    flyt_watch_free(cluster->wish_watch);
+    flyt_watch_free(cluster->desired_watch);
     flyt_watch_free(cluster->tenant_watch);
     flyt_watch_free(cluster->member_watch);
     flyt_measure_stop(cluster);
@@ -270,15 +270,15 @@ static void reload(void *user)
  *   nodes ──tcp, TLS──┐                                        ┌── flytctl, tcp, TLS
  *   VMs  ──tcp, TLS──►├── doors ──► serve.c ──► the registry ◄─┴── flytctl, unix socket
  *                     └◄─ orders ─────────────────┘   │ ▲
- *                                                     ▼ │  keep.c: documents out, documents in
+ *                                                     ▼ │  store_writer.c: documents out, documents in
  *                                               the store's thread ──► SQLite or MongoDB
  *
  * The loop's thread has everything but the store: connections, the registry (cluster.h), timers, metrics. The store's
- * thread does one job after another (keep.c): kept documents, the reading of desired documents every two seconds
- * (wish.c), events (event.c). The watches belong to that thread. On a store that managers share the lease has a thread
- * and a connection of its own (leader.c), so that no other work holds up its renewal.
+ * thread does one job after another (store_writer.c): records, the reading of desired documents every two seconds
+ * (request.c), events (event.c). The watches belong to that thread. On a store that managers share the lease has a
+ * thread and a connection of its own (leader.c), so that no other work holds up its renewal.
  *
- * Ownership: struct flyt_cluster is main's. It owns the keeper (which owns the store), the doors (which own the
+ * Ownership: struct flyt_cluster is main's. It owns the store writer (which owns the store), the doors (which own the
  * connections) and the tables. A link belongs to its connection. Nodes own their GPUs' capacity, the tables own nodes,
  * GPUs, VMs, allocations, documents, tenants, members and tokens; all are freed together when this manager ceases to
  * lead (flyt_cluster_forget), and read anew from the store when it leads again.

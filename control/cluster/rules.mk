@@ -17,9 +17,9 @@ $(cluster_model_tests): $(B)/%: $(B)/%.o $(CLUSTER_MODEL_OBJS) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lm -lcmocka
 UNIT_TESTS += $(cluster_model_tests)
 
-$(B)/control/cluster/io/keep_test: $(B)/control/cluster/io/keep_test.o $(B)/control/cluster/io/keep.o $$(STORE_OBJS) $(CONTROL_OBJS)
+$(B)/control/cluster/io/store_writer_test: $(B)/control/cluster/io/store_writer_test.o $(B)/control/cluster/io/store_writer.o $$(STORE_OBJS) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lcmocka
-UNIT_TESTS += $(B)/control/cluster/io/keep_test
+UNIT_TESTS += $(B)/control/cluster/io/store_writer_test
 
 cluster_whole_tests := $(addprefix $(B)/control/cluster/io/,claims_test document_test event_test leader_test migration_document_test)
 $(cluster_whole_tests): $(B)/%: $(B)/%.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS)
@@ -28,7 +28,7 @@ UNIT_TESTS += $(cluster_whole_tests)
 
 # The store's documents as the version before wrote them.
 $(B)/control/cluster/io/document_test.o: CPPFLAGS += -DFLYT_DOCUMENT_GOLDEN='"$(CURDIR)/control/cluster/io/document_golden.json"'
-$(B)/control/cluster/io/document_test: private LDFLAGS += -Wl,--wrap=flyt_kept_new,--wrap=flyt_kept_free
+$(B)/control/cluster/io/document_test: private LDFLAGS += -Wl,--wrap=flyt_record_new,--wrap=flyt_record_free
 
 # Decisions in a world of the test's own: the store's thread, connections and leading are the test's.
 cluster_world_objs := $(CLUSTER_MODEL_OBJS) $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/reconcile/*.c)) \

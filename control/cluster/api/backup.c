@@ -16,7 +16,7 @@
 #include "control/base/peer.h"
 #include "control/base/worker.h"
 #include "control/cluster/api/backup.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/reply.h"
@@ -274,7 +274,7 @@ static void begin(struct flyt_call *call, struct flyt_link *link)
     cluster->backup_count++;
     place(backup);
     backup->call = call;
-    if (!flyt_keeper_do(cluster->keeper, "backup", run_backup, answer, backup))
+    if (!flyt_store_writer_do(cluster->store_writer, "backup", run_backup, answer, backup))
         return;
     flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
     backup_free(backup);

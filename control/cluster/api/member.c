@@ -11,7 +11,7 @@
 #include "control/cluster/api/member.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/member_document.h"
@@ -121,35 +121,35 @@ static void disconnect(struct flyt_cluster *cluster, enum flyt_peer_kind kind, c
 }
 
 /* A VM's tickets are worthless from the moment on that the node knows. */
-static void revoke_tickets(struct flyt_held *held)
+static void revoke_tickets(struct flyt_cluster_allocation *allocation)
 {
-    held->generation++;
-    held->revision++;
-    flyt_held_write(held);
-    flyt_held_order(held);
+    allocation->generation++;
+    allocation->revision++;
+    flyt_allocation_write(allocation);
+    flyt_allocation_order(allocation);
 }
 
-static void expel(struct flyt_cluster *cluster, enum flyt_peer_kind kind, const char *name)
+static void revoke_identity(struct flyt_cluster *cluster, enum flyt_peer_kind kind, const char *name)
 {
     struct flyt_vm *vm = kind == FLYT_PEER_VM ? flyt_table_find(&cluster->vms, name) : NULL;
 
     disconnect(cluster, kind, name, "its membership was revoked");
-    if (vm && vm->held)
-        revoke_tickets(vm->held);
+    if (vm && vm->allocation)
+        revoke_tickets(vm->allocation);
 }
 
-void flyt_member_expel_removed(struct flyt_cluster *cluster)
+void flyt_member_revoke_removed(struct flyt_cluster *cluster)
 {
     char key[FLYT_NAME_BYTES_MAX + 16];
 
     /* In clear nobody has a record. */
     for (size_t i = 0; cluster->tls && i < cluster->vms.count; i++) {
         struct flyt_vm *vm = cluster->vms.items[i];
-        if (!vm->held || flyt_table_find(&cluster->members, member_key(FLYT_PEER_VM, vm->key, key)))
+        if (!vm->allocation || flyt_table_find(&cluster->members, member_key(FLYT_PEER_VM, vm->key, key)))
             continue;
         flyt_event_add(cluster, "member.revoked", "document", key, NULL, NULL,
                        "it has an allocation and no record: its tickets are worthless from now on");
-        revoke_tickets(vm->held);
+        revoke_tickets(vm->allocation);
     }
 }
 
@@ -168,13 +168,13 @@ void flyt_member_changed(struct flyt_cluster *cluster, const struct flyt_change 
     flyt_table_remove(&cluster->members, member);
     flyt_member_free(member);
     flyt_event_add(cluster, "member.revoked", "document", change->id, NULL, NULL, "its record was removed by hand");
-    expel(cluster, kind, colon + 1);
+    revoke_identity(cluster, kind, colon + 1);
 }
 
 /* ---- tokens ---- */
 
 struct token_call {
-    struct flyt_kept_wait wait;
+    struct flyt_record_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     char key[2 * FLYT_SHA256_BYTES + 1];
@@ -196,8 +196,8 @@ static void token_written(void *user, enum flyt_store_result result, const char 
     } else {
         if (token) {
             flyt_table_remove(&made->cluster->tokens, token);
-            flyt_kept_delete(token->kept, NULL);
-            token->kept = NULL;
+            flyt_record_delete(token->record, NULL);
+            token->record = NULL;
             flyt_token_free(token);
         }
         flyt_call_reply(made->call,
@@ -225,8 +225,8 @@ static void drop_expired(struct flyt_cluster *cluster)
         if (token->expires_ms > now_ms)
             continue;
         flyt_table_remove(&cluster->tokens, token);
-        flyt_kept_delete(token->kept, NULL);
-        token->kept = NULL;
+        flyt_record_delete(token->record, NULL);
+        token->record = NULL;
         flyt_token_free(token);
     }
 }
@@ -292,14 +292,14 @@ void flyt_serve_join_token(struct flyt_call *call, void *data)
     }
     uint64_t valid_s = args->valid_s ? args->valid_s : TOKEN_VALID_S;
     token->expires_ms = flyt_wall_ms() + (valid_s < TOKEN_VALID_MAX_S ? valid_s : TOKEN_VALID_MAX_S) * 1000;
-    made->wait = (struct flyt_kept_wait){.done = token_written, .user = made};
-    flyt_kept_change(token->kept, &made->wait);
+    made->wait = (struct flyt_record_wait){.done = token_written, .user = made};
+    flyt_record_change(token->record, &made->wait);
 }
 
 /* ---- enrolment ---- */
 
 struct enrolment {
-    struct flyt_kept_wait wait;
+    struct flyt_record_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     enum flyt_peer_kind kind;
@@ -388,8 +388,8 @@ static void token_spent(void *user, enum flyt_store_result result, const char *e
         return;
     }
     member->enrolled_ms = flyt_wall_ms();
-    enrolment->wait = (struct flyt_kept_wait){.done = member_written, .user = enrolment};
-    flyt_kept_change(member->kept, &enrolment->wait);
+    enrolment->wait = (struct flyt_record_wait){.done = member_written, .user = enrolment};
+    flyt_record_change(member->record, &enrolment->wait);
 }
 
 /* A request that says for whom it is must say the same as the token, which is not used up by a mistake. */
@@ -461,18 +461,18 @@ void flyt_serve_enrol(struct flyt_call *call, void *data)
         return;
     }
     /* From here on nobody else can use it. */
-    struct flyt_kept *kept = token->kept;
-    token->kept = NULL;
+    struct flyt_record *record = token->record;
+    token->record = NULL;
     flyt_table_remove(&cluster->tokens, token);
     flyt_token_free(token);
-    enrolment->wait = (struct flyt_kept_wait){.done = token_spent, .user = enrolment};
-    flyt_kept_delete(kept, &enrolment->wait);
+    enrolment->wait = (struct flyt_record_wait){.done = token_spent, .user = enrolment};
+    flyt_record_delete(record, &enrolment->wait);
 }
 
 /* ---- revocation ---- */
 
 struct revocation {
-    struct flyt_kept_wait wait;
+    struct flyt_record_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     enum flyt_peer_kind kind;
@@ -519,19 +519,19 @@ void flyt_serve_revoke(struct flyt_call *call, void *data)
     revocation->kind = args->kind;
     snprintf(revocation->name, sizeof revocation->name, "%s", args->name);
     flyt_call_who(call, revocation->who);
-    struct flyt_kept *kept = member->kept;
-    member->kept = NULL;
+    struct flyt_record *record = member->record;
+    member->record = NULL;
     flyt_table_remove(&cluster->members, member);
     flyt_member_free(member);
-    expel(cluster, args->kind, revocation->name);
-    revocation->wait = (struct flyt_kept_wait){.done = revoked, .user = revocation};
-    flyt_kept_delete(kept, &revocation->wait);
+    revoke_identity(cluster, args->kind, revocation->name);
+    revocation->wait = (struct flyt_record_wait){.done = revoked, .user = revocation};
+    flyt_record_delete(record, &revocation->wait);
 }
 
 /* ---- admission of certificates that were made by hand ---- */
 
 struct admission {
-    struct flyt_kept_wait wait;
+    struct flyt_record_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     char key[FLYT_NAME_BYTES_MAX + 16];
@@ -606,6 +606,6 @@ void flyt_serve_admit(struct flyt_call *call, void *data)
         return;
     }
     member->enrolled_ms = flyt_wall_ms();
-    admission->wait = (struct flyt_kept_wait){.done = admitted, .user = admission};
-    flyt_kept_change(member->kept, &admission->wait);
+    admission->wait = (struct flyt_record_wait){.done = admitted, .user = admission};
+    flyt_record_change(member->record, &admission->wait);
 }

@@ -7,7 +7,7 @@
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/link.h"
-#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/checkpoint_op.h"
 
 /* Nodes say too how a migration goes, for their own log; here its event says more: who asked, from where, what became
  * of both sides. */
@@ -24,7 +24,7 @@ void flyt_serve_node_event(struct flyt_call *call, void *data)
 
     if (!flyt_lead_may(link->cluster, call))
         return;
-    if (is_told_already(event->kind) || flyt_saving_is_told(link->cluster, event->kind, event->text)) {
+    if (is_told_already(event->kind) || flyt_checkpoint_op_is_told(link->cluster, event->kind, event->text)) {
         flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
         return;
     }

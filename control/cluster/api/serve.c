@@ -39,10 +39,10 @@
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/node.h"
 #include "control/cluster/reconcile/resize.h"
-#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/checkpoint_op.h"
 #include "control/cluster/reconcile/vm.h"
 #include "control/cluster/reconcile/vm_device.h"
-#include "control/cluster/reconcile/wish.h"
+#include "control/cluster/reconcile/desired_store.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -84,7 +84,7 @@ static void reply_hello(struct flyt_call *call, struct flyt_cluster *cluster, en
     flyt_hello_res res = {.outcome = {FLYT_STATUS_OK, empty},
                           .build = (char *)flyt_build_name,
                           .epoch = flyt_lead_known_epoch(cluster),
-                          .is_leader = is_person ? flyt_lead_knows_wishes(cluster) : cluster->is_leader,
+                          .is_leader = is_person ? flyt_lead_knows_desired(cluster) : cluster->is_leader,
                           .leaders.leaders_val = urls};
 
     if (res.is_leader || !is_person) {
@@ -334,7 +334,7 @@ static void tenant_free(struct flyt_tenant *tenant)
 
 void flyt_cluster_forget(struct flyt_cluster *cluster)
 {
-    struct flyt_table cards = cluster->cards;
+    struct flyt_table gpus = cluster->gpus;
     struct flyt_link *link;
 
     TAILQ_FOREACH(link, &cluster->links, entry)
@@ -344,16 +344,16 @@ void flyt_cluster_forget(struct flyt_cluster *cluster)
     }
     for (size_t i = 0; i < cluster->vms.count; i++) {
         struct flyt_vm *vm = cluster->vms.items[i];
-        vm->held = NULL;
+        vm->allocation = NULL;
         vm->link = NULL;
     }
     /* Who waits for a write is told while VMs are there still, and finds neither GPUs nor allocations. */
-    cluster->cards = (struct flyt_table){0};
-    FORGET(cluster->held, struct flyt_held, flyt_held_free);
-    for (size_t i = 0; i < cards.count; i++)
-        flyt_gpu_free(cards.items[i]);
-    flyt_table_fini(&cards);
-    FORGET(cluster->wishes, struct flyt_wish, flyt_wish_free);
+    cluster->gpus = (struct flyt_table){0};
+    FORGET(cluster->allocations, struct flyt_cluster_allocation, flyt_allocation_free);
+    for (size_t i = 0; i < gpus.count; i++)
+        flyt_gpu_free(gpus.items[i]);
+    flyt_table_fini(&gpus);
+    FORGET(cluster->desired_documents, struct flyt_desired_document, flyt_desired_store_free);
     forget_vms(cluster);
     FORGET(cluster->nodes, struct flyt_node, flyt_node_free);
     free(cluster->place_nodes);
@@ -365,7 +365,7 @@ void flyt_cluster_forget(struct flyt_cluster *cluster)
     flyt_event_fini(cluster);
     cJSON_Delete(cluster->migrations);
     cluster->migrations = NULL;
-    flyt_savings_forget(cluster);
+    flyt_checkpoint_ops_forget(cluster);
 }
 
 /* Nodes and VMs that are connected already are entered as if they had just said HELLO. */
@@ -396,7 +396,7 @@ static int load_event(struct flyt_cluster *cluster, const cJSON *document)
     if (!status) {
         const struct flyt_event *event = flyt_event_last(cluster);
         flyt_migration_load_event(cluster, event->kind, event->after);
-        flyt_saving_load_event(cluster, event->kind, event->after);
+        flyt_checkpoint_op_load_event(cluster, event->kind, event->after);
     }
     return status;
 }
@@ -419,18 +419,18 @@ static int load(struct flyt_cluster *cluster, const char *collection, const cJSO
 
 static void loaded(struct flyt_cluster *cluster)
 {
-    flyt_held_loaded(cluster);
+    flyt_allocation_loaded(cluster);
     flyt_member_recheck(cluster);
-    flyt_member_expel_removed(cluster);
+    flyt_member_revoke_removed(cluster);
     enter_links(cluster);
 }
 
 const struct flyt_cluster_ops flyt_cluster_ops = {
     .link_ended = link_ended,
-    .allocation_observed = flyt_held_look_all,
+    .allocation_observed = flyt_allocation_look_all,
     .load = load,
     .loaded = loaded,
-    .leads = flyt_wish_poll,
+    .leads = flyt_desired_store_poll,
     .forget = flyt_cluster_forget,
     .member_changed = flyt_member_changed,
 };

@@ -5,14 +5,14 @@
 #include "control/base/peer.h"
 #include "control/cluster/api/tenant.h"
 #include "control/cluster/io/event.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/desired.h"
 #include "control/cluster/model/quota.h"
-#include "control/cluster/reconcile/wish.h"
+#include "control/cluster/reconcile/desired_store.h"
 #include "control/store/store.h"
 #include "control/store/store_ops.h"
 #include "rpc/base/error.h"
@@ -90,7 +90,7 @@ static void tenant_done(void *user, int is_cancelled)
                           "the store did not take it: %s", edit->err.text);
     }
     if (!is_cancelled)
-        flyt_wish_poll(cluster); /* few, and rarely written: read like any other change */
+        flyt_desired_store_poll(cluster); /* few, and rarely written: read like any other change */
     cJSON_Delete(edit->before);
     cJSON_Delete(edit->after);
     free(edit);
@@ -116,7 +116,7 @@ void flyt_serve_tenant_set(struct flyt_call *call, void *data)
     edit->cluster = cluster;
     edit->args = args;
     flyt_call_who(call, edit->who);
-    if (!flyt_keeper_do(cluster->keeper, "tenant", run_tenant, tenant_done, edit))
+    if (!flyt_store_writer_do(cluster->store_writer, "tenant", run_tenant, tenant_done, edit))
         return;
     flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
     free(edit);

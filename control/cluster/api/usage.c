@@ -12,7 +12,7 @@
 #include "control/cluster/model/link.h"
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/vm.h"
 
 /* However many VMs are watched, this manager is asked about so often together. */
@@ -20,17 +20,18 @@ enum { AGAIN_MS = 1000, VMS_PER_MS = 2 };
 
 static char empty[] = "";
 
-static flyt_device_use use_of_part(const struct flyt_held *held, const struct flyt_part *part, unsigned slot,
-                                   bool is_reported)
+static flyt_device_use use_of_slot(const struct flyt_cluster_allocation *allocation,
+                                   const struct flyt_cluster_slot *slot, unsigned slot_index, bool is_reported)
 {
     return (flyt_device_use){
-        .type = part->card->type ? part->card->type : empty,
-        .compute_major = part->card->compute_major,
-        .compute_minor = part->card->compute_minor,
-        .sm_count = part->sm_count,
-        .memory_bytes = part->memory_bytes,
-        .memory_used_bytes =
-            is_reported && slot < held->use_count ? held->uses[slot].memory_used_bytes : FLYT_UNKNOWN_BYTES,
+        .type = slot->gpu->type ? slot->gpu->type : empty,
+        .compute_major = slot->gpu->compute_major,
+        .compute_minor = slot->gpu->compute_minor,
+        .sm_count = slot->sm_count,
+        .memory_bytes = slot->memory_bytes,
+        .memory_used_bytes = is_reported && slot_index < allocation->use_count
+                                 ? allocation->uses[slot_index].memory_used_bytes
+                                 : FLYT_UNKNOWN_BYTES,
         .busy_pct = FLYT_UNKNOWN,
     };
 }
@@ -50,8 +51,8 @@ static uint64_t time_since(const struct flyt_times *earlier, unsigned place, con
 }
 
 /* Its programs, and the GPU time that they had together since the earlier report. 0 or -1: no memory. */
-static int list_programs(const struct flyt_node *node, const struct flyt_held *held, flyt_vm_usage_res *res,
-                         uint64_t *ret_busy_us)
+static int list_programs(const struct flyt_node *node, const struct flyt_cluster_allocation *allocation,
+                         flyt_vm_usage_res *res, uint64_t *ret_busy_us)
 {
     u_int room = node->session_count, count = 0;
     flyt_program_use *programs = calloc(room + 1, sizeof *programs);
@@ -60,7 +61,7 @@ static int list_programs(const struct flyt_node *node, const struct flyt_held *h
         return -1;
     for (unsigned i = 0; i < node->session_count; i++) {
         const flyt_session_use *session = &node->sessions[i];
-        if (session->allocation_id != held->id)
+        if (session->allocation_id != allocation->id)
             continue;
         programs[count++] = (flyt_program_use){session->client_pid, session->memory_bytes};
         *ret_busy_us += time_since(&node->earlier[0], i, session);
@@ -84,21 +85,21 @@ static void tell_busy(const struct flyt_node *node, flyt_vm_usage_res *res, uint
     res->devices.devices_val[0].busy_pct = pct > 100 ? 100 : (unsigned)pct;
 }
 
-static int tell_held(const struct flyt_held *held, flyt_vm_usage_res *res)
+static int tell_allocation(const struct flyt_cluster_allocation *allocation, flyt_vm_usage_res *res)
 {
     struct flyt_node *node;
-    const struct flyt_part *parts = flyt_migration_parts_now(held, &node);
-    bool is_reported = flyt_node_is_up(node) && node->is_registered && node == held->node;
+    const struct flyt_cluster_slot *slots = flyt_migration_parts_now(allocation, &node);
+    bool is_reported = flyt_node_is_up(node) && node->is_registered && node == allocation->node;
     uint64_t busy_us = 0;
 
-    for (unsigned i = 0; i < held->part_count; i++)
-        res->devices.devices_val[i] = use_of_part(held, &parts[i], i, is_reported);
-    res->devices.devices_len = held->part_count;
+    for (unsigned i = 0; i < allocation->slot_count; i++)
+        res->devices.devices_val[i] = use_of_slot(allocation, &slots[i], i, is_reported);
+    res->devices.devices_len = allocation->slot_count;
     res->driver.driver_version = node->driver_version ? node->driver_version : empty;
     res->driver.cuda_version = node->cuda_version;
     if (!is_reported)
         return 0;
-    int status = list_programs(node, held, res, &busy_us);
+    int status = list_programs(node, allocation, res, &busy_us);
     if (!status)
         tell_busy(node, res, busy_us);
     return status;
@@ -128,10 +129,10 @@ void flyt_serve_vm_usage(struct flyt_call *call, void *args)
     res.again_ms = spread_ms > AGAIN_MS ? (unsigned)spread_ms : AGAIN_MS;
     if (!vm) {
         res.outcome = (flyt_outcome){FLYT_STATUS_INVALID, (char *)"HELLO comes first"};
-    } else if (vm->held && vm->held->is_granted) {
-        if (tell_held(vm->held, &res))
+    } else if (vm->allocation && vm->allocation->is_granted) {
+        if (tell_allocation(vm->allocation, &res))
             res.outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"no memory"};
-    } else if (flyt_lead_knows_wishes(cluster)) {
+    } else if (flyt_lead_knows_desired(cluster)) {
         tell_desired(vm, &res);
     } else {
         res.outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"this manager has not read yet what is wanted"};

@@ -18,7 +18,7 @@
 #include "control/cluster/model/gpu.h"
 #include "control/cluster/model/member.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/placement.h"
 #include "control/cluster/model/session.h"
 #include "control/cluster/model/share.h"
@@ -26,7 +26,7 @@
 #include "control/cluster/model/tenant.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/migration.h"
-#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/checkpoint_op.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/error.h"
@@ -91,7 +91,7 @@ static const struct flyt_field node_fields[] = {
     {"state", FLYT_TEXT(struct shown_node, state), .part = SHOWN_NODE},
     {"schedule", FLYT_CHOICE(struct flyt_node, place.schedule, flyt_schedule_names), .part = NODE},
     {"gpus", NUMBER_OF(struct flyt_node, place.gpu_count), .part = NODE},
-    {"allocations", NUMBER_OF(struct flyt_node, shown_held_count), .part = NODE},
+    {"allocations", NUMBER_OF(struct flyt_node, shown_allocation_count), .part = NODE},
     {"sessions", NUMBER_OF(struct flyt_node, session_count), .part = NODE},
     {"host_ip", TEXT_OF(struct flyt_node, host_ip), .part = NODE},
     {"data_urls", FLYT_ARRAY(struct flyt_node, data_urls, data_url_count, &text_item), .part = NODE},
@@ -133,69 +133,70 @@ struct shown_gpu {
     unsigned sms_allocated, groups_allocated, client_slots_allocated, sms_time_shared;
 };
 
-enum { CARD, CAPACITY, SHOWN_GPU };
-#define OF_CARD(member)     NUMBER_OF(struct flyt_card, member), .part = CARD
-#define OF_CAPACITY(member) NUMBER_OF(struct flyt_capacity, member), .part = CAPACITY
-#define OF_GPU(member)      NUMBER_OF(struct shown_gpu, member), .part = SHOWN_GPU
+enum { GPU, CAPACITY, SHOWN_GPU };
+#define OF_GPU(member)       NUMBER_OF(struct flyt_cluster_gpu, member), .part = GPU
+#define OF_CAPACITY(member)  NUMBER_OF(struct flyt_capacity, member), .part = CAPACITY
+#define OF_SHOWN_GPU(member) NUMBER_OF(struct shown_gpu, member), .part = SHOWN_GPU
 
 static const struct flyt_field gpu_fields[] = {
-    {"uuid", FLYT_TEXT(struct flyt_card, key), .part = CARD},
+    {"uuid", FLYT_TEXT(struct flyt_cluster_gpu, key), .part = GPU},
     {"node", FLYT_TEXT(struct shown_gpu, node), .part = SHOWN_GPU},
     {"index", OF_CAPACITY(index)},
-    {"type", FLYT_TEXT(struct flyt_card, type), .part = CARD},
-    {"health", FLYT_CHOICE(struct flyt_card, health, flyt_health_names), .part = CARD},
-    {"health_text", TEXT_OF(struct flyt_card, health_text), .part = CARD},
+    {"type", FLYT_TEXT(struct flyt_cluster_gpu, type), .part = GPU},
+    {"health", FLYT_CHOICE(struct flyt_cluster_gpu, health, flyt_health_names), .part = GPU},
+    {"health_text", TEXT_OF(struct flyt_cluster_gpu, health_text), .part = GPU},
     {"schedule", FLYT_CHOICE(struct flyt_capacity, schedule, flyt_schedule_names), .part = CAPACITY},
     {"isolation", FLYT_CHOICE(struct flyt_capacity, isolation, flyt_isolation_names), .part = CAPACITY},
-    {"group_size", OF_CARD(group_size)},
+    {"group_size", OF_GPU(group_size)},
     {"sms", OF_CAPACITY(sms_total)},
-    {"sms_allocated", OF_GPU(sms_allocated)},
+    {"sms_allocated", OF_SHOWN_GPU(sms_allocated)},
     {"groups", OF_CAPACITY(group_count)},
-    {"groups_allocated", OF_GPU(groups_allocated)},
+    {"groups_allocated", OF_SHOWN_GPU(groups_allocated)},
     {"memory_bytes", OF_CAPACITY(memory_bytes)},
-    {"memory_allocated_bytes", OF_GPU(memory_allocated_bytes)},
-    {"memory_used_bytes", OF_CARD(use.memory_used_bytes)},
+    {"memory_allocated_bytes", OF_SHOWN_GPU(memory_allocated_bytes)},
+    {"memory_used_bytes", OF_GPU(use.memory_used_bytes)},
     {"server_reserve_bytes", OF_CAPACITY(server_reserve_bytes)},
     {"client_slots", OF_CAPACITY(client_slots)},
-    {"client_slots_allocated", OF_GPU(client_slots_allocated)},
-    {"busy_pct", OF_CARD(use.busy_pct)},
-    {"power_w", OF_CARD(use.power_w)},
-    {"temperature_c", OF_CARD(use.temperature_c)},
-    {"warm", OF_CARD(use.warm_count)},
-    {"servers", OF_CARD(use.server_count)},
-    {"allocations", OF_CARD(held_count)},
-    {"sms_time_shared", OF_GPU(sms_time_shared)},
+    {"client_slots_allocated", OF_SHOWN_GPU(client_slots_allocated)},
+    {"busy_pct", OF_GPU(use.busy_pct)},
+    {"power_w", OF_GPU(use.power_w)},
+    {"temperature_c", OF_GPU(use.temperature_c)},
+    {"warm", OF_GPU(use.warm_count)},
+    {"servers", OF_GPU(use.server_count)},
+    {"allocations", OF_GPU(allocation_count)},
+    {"sms_time_shared", OF_SHOWN_GPU(sms_time_shared)},
     {"minimum_share_allocated", OF_CAPACITY(share_taken_pct)},
     {0},
 };
 
 static cJSON *view_gpu(struct flyt_cluster *cluster, void *item, const char *selector)
 {
-    const struct flyt_card *card = item;
-    const struct flyt_capacity *gpu = flyt_gpu_capacity(card);
+    const struct flyt_cluster_gpu *gpu = item;
+    const struct flyt_capacity *capacity = flyt_gpu_capacity(gpu);
     char place[FLYT_NAME_BYTES_MAX + 16];
 
-    snprintf(place, sizeof place, "%s:%u", card->node->key, gpu->index);
-    if (*selector && !begins(card->key, selector) && strcmp(place, selector) && strcmp(card->node->key, selector))
+    snprintf(place, sizeof place, "%s:%u", gpu->node->key, capacity->index);
+    if (*selector && !begins(gpu->key, selector) && strcmp(place, selector) && strcmp(gpu->node->key, selector))
         return NULL;
-    const struct shown_gpu shown = {.node = card->node->key,
-                                    .memory_allocated_bytes = gpu->memory_bytes - gpu->memory_free_bytes,
-                                    .sms_allocated = gpu->sms_total - gpu->sms_free,
-                                    .groups_allocated = flyt_groupset_count(&gpu->taken),
-                                    .client_slots_allocated = gpu->client_slots - gpu->slots_free,
-                                    .sms_time_shared = flyt_capacity_sms(gpu, &gpu->timed)};
-    return flyt_document_write(gpu_fields, (const void *const[]){card, gpu, &shown}, "gpu", card->key);
+    const struct shown_gpu shown = {.node = gpu->node->key,
+                                    .memory_allocated_bytes = capacity->memory_bytes - capacity->memory_free_bytes,
+                                    .sms_allocated = capacity->sms_total - capacity->sms_free,
+                                    .groups_allocated = flyt_groupset_count(&capacity->taken),
+                                    .client_slots_allocated = capacity->client_slots - capacity->slots_free,
+                                    .sms_time_shared = flyt_capacity_sms(capacity, &capacity->timed)};
+    return flyt_document_write(gpu_fields, (const void *const[]){gpu, capacity, &shown}, "gpu", gpu->key);
 }
 
 static const char *vm_state(const struct flyt_vm *vm)
 {
-    if (vm->held && vm->held->migration)
+    if (vm->allocation && vm->allocation->migration)
         return "migrating";
-    if (vm->held && vm->held->is_granted && vm->held->is_suspended && vm->held->state == FLYT_ALLOCATION_ACTIVE)
+    if (vm->allocation && vm->allocation->is_granted && vm->allocation->is_suspended &&
+        vm->allocation->state == FLYT_ALLOCATION_ACTIVE)
         return "suspended";
-    if (vm->held && vm->held->is_granted)
-        return vm->held->state == FLYT_ALLOCATION_BLOCKED && !vm->held->is_closing ? "blocked" : "granted";
-    if (!vm->has_desired && !vm->wish_count)
+    if (vm->allocation && vm->allocation->is_granted)
+        return vm->allocation->state == FLYT_ALLOCATION_BLOCKED && !vm->allocation->is_closing ? "blocked" : "granted";
+    if (!vm->has_desired && !vm->desired_count)
         return "blocked";
     return vm->reason ? "refused" : "waiting";
 }
@@ -257,8 +258,8 @@ static cJSON *view_vm(struct flyt_cluster *cluster, void *item, const char *sele
     const struct shown_vm shown = {.tenant = desired->tenant ? desired->tenant : cluster->settings->tenant,
                                    .state = vm_state(vm),
                                    .address = vm->link ? vm->link->address : NULL,
-                                   .allocation = vm->held ? vm->held->id_text : NULL,
-                                   .node = vm->held ? vm->held->node->key : NULL,
+                                   .allocation = vm->allocation ? vm->allocation->id_text : NULL,
+                                   .node = vm->allocation ? vm->allocation->node->key : NULL,
                                    .sessions_max =
                                        desired->session_count ? desired->session_count : cluster->settings->sessions,
                                    .is_connected = vm->link != NULL};
@@ -268,90 +269,91 @@ static cJSON *view_vm(struct flyt_cluster *cluster, void *item, const char *sele
     return flyt_document_write(vm_fields, (const void *const[]){vm, desired, &shown}, "vm", vm->key);
 }
 
-struct shown_held {
+struct shown_allocation {
     const char *node, *gpu, *state, *migration, *suspend_state;
     unsigned sms_shown, sms_draining;
 };
 
 static const char *const switch_names[] = {"target", "switched", "vacated", "kept", NULL};
 
-enum { HELD, PART, USE, SWITCH, SHARE, WINDOW, SHOWN_HELD, HELD_PARTS };
-#define OF_HELD(kind, ...)          kind(struct flyt_held, __VA_ARGS__), .part = HELD
-#define OF_PART(member)             NUMBER_OF(struct flyt_part, member), .part = PART
-#define OF_USE(member)              NUMBER_OF(struct flyt_slot_use, member), .part = USE
-#define OF_SHOWN_HELD(kind, member) kind(struct shown_held, member), .part = SHOWN_HELD
+enum { ALLOCATION, SLOT, USE, SWITCH, SHARE, WINDOW, SHOWN_ALLOCATION, ALLOCATION_PARTS };
+#define OF_ALLOCATION(kind, ...)          kind(struct flyt_cluster_allocation, __VA_ARGS__), .part = ALLOCATION
+#define OF_SLOT(member)                   NUMBER_OF(struct flyt_cluster_slot, member), .part = SLOT
+#define OF_USE(member)                    NUMBER_OF(struct flyt_slot_use, member), .part = USE
+#define OF_SHOWN_ALLOCATION(kind, member) kind(struct shown_allocation, member), .part = SHOWN_ALLOCATION
 
-static const struct flyt_field held_fields[] = {
-    {"id", OF_HELD(FLYT_ID, id)},
-    {"vm_ip", OF_HELD(FLYT_TEXT, vm_ip)},
-    {"tenant", OF_HELD(FLYT_TEXT, tenant)},
-    {"node", OF_SHOWN_HELD(FLYT_TEXT, node)},
-    {"gpu", OF_SHOWN_HELD(FLYT_TEXT, gpu)},
-    {"slot", OF_PART(device_index)},
-    {"state", OF_SHOWN_HELD(FLYT_TEXT, state)},
-    {"migration", OF_SHOWN_HELD(TEXT_OF, migration)},
-    {"revision", OF_HELD(NUMBER_OF, revision)},
-    {"revision_applied", OF_HELD(NUMBER_OF, applied_revision)},
-    {"generation", OF_HELD(NUMBER_OF, generation)},
-    {"sms_wanted", OF_PART(wanted_sms)},
-    {"sms", OF_PART(sm_count)},
+static const struct flyt_field allocation_fields[] = {
+    {"id", OF_ALLOCATION(FLYT_ID, id)},
+    {"vm_ip", OF_ALLOCATION(FLYT_TEXT, vm_ip)},
+    {"tenant", OF_ALLOCATION(FLYT_TEXT, tenant)},
+    {"node", OF_SHOWN_ALLOCATION(FLYT_TEXT, node)},
+    {"gpu", OF_SHOWN_ALLOCATION(FLYT_TEXT, gpu)},
+    {"slot", OF_SLOT(device_index)},
+    {"state", OF_SHOWN_ALLOCATION(FLYT_TEXT, state)},
+    {"migration", OF_SHOWN_ALLOCATION(TEXT_OF, migration)},
+    {"revision", OF_ALLOCATION(NUMBER_OF, revision)},
+    {"revision_applied", OF_ALLOCATION(NUMBER_OF, applied_revision)},
+    {"generation", OF_ALLOCATION(NUMBER_OF, generation)},
+    {"sms_wanted", OF_SLOT(wanted_sms)},
+    {"sms", OF_SLOT(sm_count)},
     {"sms_now", OF_USE(sm_count)},
     {"switch_state", FLYT_CHOICE(struct flyt_slot_use, switch_state, switch_names), .part = SWITCH,
      .rules = FLYT_NULLABLE},
-    {"sms_shown", OF_SHOWN_HELD(NUMBER_OF, sms_shown)},
-    {"sms_draining", OF_SHOWN_HELD(NUMBER_OF, sms_draining)},
-    {"sm_groups", FLYT_BITS(struct flyt_part, groups), .part = PART},
-    {"memory_bytes", OF_PART(memory_bytes)},
+    {"sms_shown", OF_SHOWN_ALLOCATION(NUMBER_OF, sms_shown)},
+    {"sms_draining", OF_SHOWN_ALLOCATION(NUMBER_OF, sms_draining)},
+    {"sm_groups", FLYT_BITS(struct flyt_cluster_slot, groups), .part = SLOT},
+    {"memory_bytes", OF_SLOT(memory_bytes)},
     {"memory_now_bytes", OF_USE(memory_bytes)},
     {"memory_used_bytes", OF_USE(memory_used_bytes)},
     {"memory_peak_bytes", OF_USE(memory_peak_bytes)},
     {"memory_refused", OF_USE(memory_refused_count)},
-    {"sharing", OF_HELD(FLYT_CHOICE, share.is_timed, flyt_sharing_names)},
+    {"sharing", OF_ALLOCATION(FLYT_CHOICE, share.is_timed, flyt_sharing_names)},
     {"minimum_share", NUMBER_OF(struct flyt_share, minimum_pct), .part = SHARE},
     {"maximum_share", NUMBER_OF(struct flyt_share, maximum_pct), .part = SHARE},
     {"window_ms", NUMBER_OF(struct flyt_share, window_ms), .part = WINDOW},
-    {"priority", OF_HELD(NUMBER_OF, priority)},
-    {"suspended", OF_HELD(FLYT_FLAG, is_suspended)},
-    {"suspend_state", OF_SHOWN_HELD(TEXT_OF, suspend_state)},
+    {"priority", OF_ALLOCATION(NUMBER_OF, priority)},
+    {"suspended", OF_ALLOCATION(FLYT_FLAG, is_suspended)},
+    {"suspend_state", OF_SHOWN_ALLOCATION(TEXT_OF, suspend_state)},
     {"shared_us", OF_USE(shared_us)},
     {"waited_us", OF_USE(waited_us)},
-    {"sessions", OF_HELD(NUMBER_OF, session_count)},
-    {"sessions_max", OF_HELD(NUMBER_OF, sessions_max)},
-    {"reserved", OF_HELD(FLYT_FLAG, is_reserved)},
-    {"created_ms", OF_HELD(TIME_OF, created_ms)},
-    {"idle_since_ms", OF_HELD(TIME_OF, idle_since_ms)},
-    {"outcome", OF_HELD(TEXT_OF, use_text)},
+    {"sessions", OF_ALLOCATION(NUMBER_OF, session_count)},
+    {"sessions_max", OF_ALLOCATION(NUMBER_OF, sessions_max)},
+    {"reserved", OF_ALLOCATION(FLYT_FLAG, is_reserved)},
+    {"created_ms", OF_ALLOCATION(TIME_OF, created_ms)},
+    {"idle_since_ms", OF_ALLOCATION(TIME_OF, idle_since_ms)},
+    {"outcome", OF_ALLOCATION(TEXT_OF, use_text)},
     {0},
 };
 
-cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part)
+cJSON *flyt_view_allocation(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_slot *slot)
 {
     static const struct flyt_slot_use none;
-    const unsigned slot = (unsigned)(part - held->parts);
-    const struct flyt_slot_use *use = slot < held->use_count ? &held->uses[slot] : NULL;
-    const bool is_strict = held->isolation == FLYT_ISOLATION_STRICT;
-    const struct shown_held shown = {.node = held->node->key,
-                                     .gpu = part->card->key,
-                                     .state = held->is_leaving  ? "ending"
-                                              : held->migration ? "migrating"
-                                                                : flyt_held_state_name(held->state),
-                                     .migration = held->migration ? held->migration->id_text : NULL,
-                                     .suspend_state = !held->is_suspended        ? NULL
-                                                      : use && use->is_suspended ? "suspended"
-                                                                                 : "suspending",
-                                     .sms_shown = held->shown_sms ? held->shown_sms : part->sm_count,
-                                     .sms_draining = flyt_capacity_sms(flyt_gpu_capacity(part->card), &part->leaving)};
-    const void *const parts[HELD_PARTS] = {
-        [HELD] = held,
-        [PART] = part,
+    const unsigned slot_index = (unsigned)(slot - allocation->slots);
+    const struct flyt_slot_use *use = slot_index < allocation->use_count ? &allocation->uses[slot_index] : NULL;
+    const bool is_strict = allocation->isolation == FLYT_ISOLATION_STRICT;
+    const struct shown_allocation shown = {
+        .node = allocation->node->key,
+        .gpu = slot->gpu->key,
+        .state = allocation->is_leaving  ? "ending"
+                 : allocation->migration ? "migrating"
+                                         : flyt_allocation_state_name(allocation->state),
+        .migration = allocation->migration ? allocation->migration->id_text : NULL,
+        .suspend_state = !allocation->is_suspended  ? NULL
+                         : use && use->is_suspended ? "suspended"
+                                                    : "suspending",
+        .sms_shown = allocation->shown_sms ? allocation->shown_sms : slot->sm_count,
+        .sms_draining = flyt_capacity_sms(flyt_gpu_capacity(slot->gpu), &slot->leaving)};
+    const void *const parts[ALLOCATION_PARTS] = {
+        [ALLOCATION] = allocation,
+        [SLOT] = slot,
         [USE] = use ? use : &none,
         [SWITCH] = use && use->switch_state <= FLYT_SWITCH_KEPT ? use : NULL,
-        [SHARE] = held->share.is_timed ? &held->share : NULL,
-        [WINDOW] = held->share.is_timed || is_strict ? &held->share : NULL,
-        [SHOWN_HELD] = &shown,
+        [SHARE] = allocation->share.is_timed ? &allocation->share : NULL,
+        [WINDOW] = allocation->share.is_timed || is_strict ? &allocation->share : NULL,
+        [SHOWN_ALLOCATION] = &shown,
     };
 
-    return flyt_document_write(held_fields, parts, "allocation", held->id_text);
+    return flyt_document_write(allocation_fields, parts, "allocation", allocation->id_text);
 }
 
 /* Over what its client is connected; NULL: its node does not say. */
@@ -402,8 +404,8 @@ static const struct flyt_field session_fields[] = {
 
 cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session_use *session)
 {
-    const struct flyt_held *held = flyt_held_find(node->cluster, session->allocation_id);
-    struct shown_session shown = {.vm_ip = held ? held->vm_ip : NULL,
+    const struct flyt_cluster_allocation *allocation = flyt_allocation_find(node->cluster, session->allocation_id);
+    struct shown_session shown = {.vm_ip = allocation ? allocation->vm_ip : NULL,
                                   .node = node->key,
                                   .state = session->server_pid                     ? "serving"
                                            : flyt_session_is_checkpointed(session) ? "checkpointed"
@@ -485,27 +487,27 @@ static void reply_table(struct flyt_call *call, struct flyt_cluster *cluster, co
 static void reply_nodes(struct flyt_call *call, struct flyt_cluster *cluster, const flyt_view_args *args)
 {
     for (size_t i = 0; i < cluster->nodes.count; i++)
-        ((struct flyt_node *)cluster->nodes.items[i])->shown_held_count = 0;
-    for (size_t i = 0; i < cluster->held.count; i++)
-        ((struct flyt_held *)cluster->held.items[i])->node->shown_held_count++;
+        ((struct flyt_node *)cluster->nodes.items[i])->shown_allocation_count = 0;
+    for (size_t i = 0; i < cluster->allocations.count; i++)
+        ((struct flyt_cluster_allocation *)cluster->allocations.items[i])->node->shown_allocation_count++;
     reply_table(call, cluster, &cluster->nodes, args, view_node);
 }
 
 static void reply_allocations(struct flyt_call *call, struct flyt_cluster *cluster, const flyt_view_args *args)
 {
     cJSON *array = cJSON_CreateArray();
-    size_t place = args->after < cluster->held.count ? (size_t)args->after : cluster->held.count;
+    size_t place = args->after < cluster->allocations.count ? (size_t)args->after : cluster->allocations.count;
     unsigned count = 0;
 
-    for (; place < cluster->held.count && count < PAGE_OBJECTS; place++) {
-        const struct flyt_held *held = cluster->held.items[place];
-        if (*args->selector && !begins(held->key, args->selector) && strcmp(held->vm_ip, args->selector) &&
-            strcmp(held->node->key, args->selector))
+    for (; place < cluster->allocations.count && count < PAGE_OBJECTS; place++) {
+        const struct flyt_cluster_allocation *allocation = cluster->allocations.items[place];
+        if (*args->selector && !begins(allocation->key, args->selector) && strcmp(allocation->vm_ip, args->selector) &&
+            strcmp(allocation->node->key, args->selector))
             continue;
-        for (unsigned i = 0; i < held->part_count; i++, count++)
-            cJSON_AddItemToArray(array, flyt_view_held(held, &held->parts[i]));
+        for (unsigned i = 0; i < allocation->slot_count; i++, count++)
+            cJSON_AddItemToArray(array, flyt_view_allocation(allocation, &allocation->slots[i]));
     }
-    flyt_view_reply(call, FLYT_STATUS_OK, "", array, place < cluster->held.count ? place : 0);
+    flyt_view_reply(call, FLYT_STATUS_OK, "", array, place < cluster->allocations.count ? place : 0);
 }
 
 static bool selects_session(struct flyt_cluster *cluster, const struct flyt_node *node,
@@ -516,9 +518,10 @@ static bool selects_session(struct flyt_cluster *cluster, const struct flyt_node
     snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)session->id);
     if (!*selector || begins(id, selector) || !strcmp(node->key, selector))
         return true;
-    const struct flyt_held *held = flyt_held_find(cluster, session->allocation_id);
-    return held && (!strcmp(held->vm_ip, selector) || begins(held->key, selector) ||
-                    (held->vm && held->vm->desired.name && !strcmp(held->vm->desired.name, selector)));
+    const struct flyt_cluster_allocation *allocation = flyt_allocation_find(cluster, session->allocation_id);
+    return allocation &&
+           (!strcmp(allocation->vm_ip, selector) || begins(allocation->key, selector) ||
+            (allocation->vm && allocation->vm->desired.name && !strcmp(allocation->vm->desired.name, selector)));
 }
 
 static void reply_sessions(struct flyt_call *call, struct flyt_cluster *cluster, const flyt_view_args *args)
@@ -583,8 +586,8 @@ static void reply_status(struct flyt_call *call, struct flyt_cluster *cluster)
                                  .epoch = cluster->epoch,
                                  .uptime_ms = flyt_clock_ms() - cluster->started_ms,
                                  .nodes = cluster->nodes.count,
-                                 .gpus = cluster->cards.count,
-                                 .allocations = cluster->held.count};
+                                 .gpus = cluster->gpus.count,
+                                 .allocations = cluster->allocations.count};
 
     for (size_t i = 0; i < cluster->nodes.count; i++) {
         const struct flyt_node *node = cluster->nodes.items[i];
@@ -625,12 +628,12 @@ void flyt_serve_view(struct flyt_call *call, void *data)
 
     if (!strcmp(args->view, "status"))
         reply_status(call, cluster);
-    else if (!flyt_lead_knows_wishes(cluster))
+    else if (!flyt_lead_knows_desired(cluster))
         flyt_lead_refuse(cluster, call);
     else if (!strcmp(args->view, "nodes"))
         reply_nodes(call, cluster, args);
     else if (!strcmp(args->view, "gpus"))
-        reply_table(call, cluster, &cluster->cards, args, view_gpu);
+        reply_table(call, cluster, &cluster->gpus, args, view_gpu);
     else if (!strcmp(args->view, "vms"))
         reply_table(call, cluster, &cluster->vms, args, view_vm);
     else if (!strcmp(args->view, "tenants"))
@@ -646,7 +649,7 @@ void flyt_serve_view(struct flyt_call *call, void *data)
     else if (!strcmp(args->view, "migrations"))
         flyt_view_reply(call, FLYT_STATUS_OK, "", flyt_migration_view(cluster, args->selector), 0);
     else if (!strcmp(args->view, "checkpoints"))
-        flyt_view_reply(call, FLYT_STATUS_OK, "", flyt_saving_view(cluster, args->selector), 0);
+        flyt_view_reply(call, FLYT_STATUS_OK, "", flyt_checkpoint_op_view(cluster, args->selector), 0);
     else if (!strcmp(args->view, "explain"))
         reply_explain(call, cluster, args);
     else

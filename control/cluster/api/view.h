@@ -5,9 +5,9 @@
 #include <cjson/cJSON.h>
 
 #include "control/base/peer.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 
-struct flyt_held;
+struct flyt_cluster_allocation;
 struct flyt_node;
 struct flyt_vm;
 
@@ -15,6 +15,6 @@ void flyt_serve_view(struct flyt_call *call, void *args);
 /* An array of sentences' objects, NULL: no memory. */
 cJSON *flyt_explain(struct flyt_vm *vm);
 cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session_use *session);
-cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part);
+cJSON *flyt_view_allocation(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_slot *slot);
 
 #endif

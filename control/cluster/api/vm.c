@@ -9,7 +9,7 @@
 #include "control/cluster/api/vm.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/grant.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/measure.h"
@@ -22,7 +22,7 @@
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/allocation.h"
 #include "control/cluster/reconcile/vm_device.h"
-#include "control/cluster/reconcile/wish.h"
+#include "control/cluster/reconcile/desired_store.h"
 #include "control/store/store.h"
 #include "control/store/store_ops.h"
 #include "rpc/base/error.h"
@@ -185,14 +185,14 @@ static void edit_done(void *user, int is_cancelled)
                            : edit->was_there ? "changed"
                                              : "added");
         if (is_done)
-            flyt_wish_written(cluster, edit->id, edit->args ? edit->written : NULL);
+            flyt_desired_store_written(cluster, edit->id, edit->args ? edit->written : NULL);
         if (is_done)
             edit->before = edit->after = NULL;
         if (is_done && !edit->args)
             flyt_vm_device_forget(cluster, edit->vm_ip);
         struct flyt_vm *vm = flyt_table_find(&cluster->vms, edit->vm_ip);
-        if (is_done && edit->kill && vm && vm->held) {
-            flyt_held_end(vm->held, edit->who, "its VM was removed with its programs");
+        if (is_done && edit->kill && vm && vm->allocation) {
+            flyt_allocation_end(vm->allocation, edit->who, "its VM was removed with its programs");
             flyt_vm_tell(vm, "an operator removed the VM");
         }
         reply_edit(edit);
@@ -219,7 +219,7 @@ static void start_edit(struct flyt_call *call, struct flyt_cluster *cluster, con
     snprintf(edit->id, sizeof edit->id, "%s", id);
     snprintf(edit->vm_ip, sizeof edit->vm_ip, "%s", vm_ip);
     flyt_call_who(call, edit->who);
-    if (!flyt_keeper_do(cluster->keeper, "vm", run_edit, edit_done, edit))
+    if (!flyt_store_writer_do(cluster->store_writer, "vm", run_edit, edit_done, edit))
         return;
     flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
     free(edit);
@@ -249,15 +249,15 @@ void flyt_serve_vm_set(struct flyt_call *call, void *data)
         return;
     if (args->must_exist) {
         struct flyt_vm *vm = flyt_vm_find(cluster, args->vm, &err);
-        struct flyt_wish *wish = vm ? flyt_wish_of(cluster, vm->key) : NULL;
-        if (vm && !wish)
-            flyt_error_set(&err, vm->wish_count ? -EINVAL : -ENOENT, "VM %s has %s", vm->key,
-                           vm->wish_count ? "several documents: remove all but one by hand" : "no document");
-        if (!wish) {
+        struct flyt_desired_document *desired = vm ? flyt_desired_store_of(cluster, vm->key) : NULL;
+        if (vm && !desired)
+            flyt_error_set(&err, vm->desired_count ? -EINVAL : -ENOENT, "VM %s has %s", vm->key,
+                           vm->desired_count ? "several documents: remove all but one by hand" : "no document");
+        if (!desired) {
             flyt_call_outcome(call, err.code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND, "%s", err.text);
             return;
         }
-        start_edit(call, cluster, vm->key, wish->key, args, false);
+        start_edit(call, cluster, vm->key, desired->key, args, false);
         return;
     }
     struct flyt_vm *known = flyt_table_find(&cluster->vms, args->vm);
@@ -266,7 +266,7 @@ void flyt_serve_vm_set(struct flyt_call *call, void *data)
     struct flyt_tenant *tenant = flyt_tenant_get(cluster, tenant_name);
     if (!flyt_is_address(args->vm)) {
         flyt_call_outcome(call, FLYT_STATUS_INVALID, "%s is not an IP address: a VM is added by its vm_ip", args->vm);
-    } else if (known && known->wish_count) {
+    } else if (known && known->desired_count) {
         flyt_call_outcome(call, FLYT_STATUS_EXISTS, "VM %s is there already", args->vm);
     } else if (tenant && !flyt_quota_allows(tenant_name, &tenant->quota,
                                             &(struct flyt_quota){.vm_count = count_vms(cluster, tenant_name)},
@@ -288,16 +288,16 @@ void flyt_serve_vm_remove(struct flyt_call *call, void *data)
     if (!flyt_lead_may(cluster, call))
         return;
     struct flyt_vm *vm = flyt_vm_find(cluster, args->vm, &err);
-    struct flyt_wish *wish = vm ? flyt_wish_of(cluster, vm->key) : NULL;
+    struct flyt_desired_document *desired = vm ? flyt_desired_store_of(cluster, vm->key) : NULL;
     if (!vm) {
         flyt_call_outcome(call, err.code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND, "%s", err.text);
-    } else if (wish) {
-        start_edit(call, cluster, vm->key, wish->key, NULL, args->kill);
-    } else if (vm->wish_count) {
+    } else if (desired) {
+        start_edit(call, cluster, vm->key, desired->key, NULL, args->kill);
+    } else if (vm->desired_count) {
         flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "VM %s has several documents: remove all but one by hand",
                           vm->key);
-    } else if (vm->held && args->kill) {
-        flyt_held_end(vm->held, flyt_call_who(call, who), "its VM was removed with its programs");
+    } else if (vm->allocation && args->kill) {
+        flyt_allocation_end(vm->allocation, flyt_call_who(call, who), "its VM was removed with its programs");
         flyt_vm_tell(vm, "an operator removed the VM");
         flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
     } else {

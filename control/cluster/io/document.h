@@ -15,10 +15,10 @@ struct flyt_document {
 };
 
 /* Both are read only: the part is NULL where a document is written. */
-#define FLYT_DOCUMENT_FIELDS(its_part)                                                                                 \
-    {"_id", FLYT_TEXT(struct flyt_document, id), .part = its_part, .rules = FLYT_NEEDED | FLYT_BORROWED},              \
+#define FLYT_DOCUMENT_FIELDS(its_slot)                                                                                 \
+    {"_id", FLYT_TEXT(struct flyt_document, id), .part = its_slot, .rules = FLYT_NEEDED | FLYT_BORROWED},              \
     {                                                                                                                  \
-        "revision", FLYT_NUMBER(struct flyt_document, revision), .part = its_part                                      \
+        "revision", FLYT_NUMBER(struct flyt_document, revision), .part = its_slot                                      \
     }
 
 /* NULL: no memory, or it has a number that no document holds, which is logged. `kind` and `name` say what it is. */

@@ -13,7 +13,7 @@
 
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/gpu_document.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/member_document.h"
 #include "control/cluster/io/migration_document.h"
 #include "control/cluster/io/node_document.h"
@@ -31,19 +31,21 @@
 static const struct flyt_cluster_settings settings = {.events_max = 64, .window_ms = 100};
 
 /* No store is there, and nothing is written. */
-struct flyt_kept *__wrap_flyt_kept_new(struct flyt_keeper *keeper, const char *collection, const char *id,
-                                       uint64_t revision, cJSON *(*make)(void *object), void *object);
-struct flyt_kept *__wrap_flyt_kept_free(struct flyt_kept *kept);
+struct flyt_record *__wrap_flyt_record_new(struct flyt_store_writer *store_writer, const char *collection,
+                                           const char *id, uint64_t revision, cJSON *(*make)(void *object),
+                                           void *object);
+struct flyt_record *__wrap_flyt_record_free(struct flyt_record *record);
 
-struct flyt_kept *__wrap_flyt_kept_new(struct flyt_keeper *keeper, const char *collection, const char *id,
-                                       uint64_t revision, cJSON *(*make)(void *object), void *object)
+struct flyt_record *__wrap_flyt_record_new(struct flyt_store_writer *store_writer, const char *collection,
+                                           const char *id, uint64_t revision, cJSON *(*make)(void *object),
+                                           void *object)
 {
     return malloc(1);
 }
 
-struct flyt_kept *__wrap_flyt_kept_free(struct flyt_kept *kept)
+struct flyt_record *__wrap_flyt_record_free(struct flyt_record *record)
 {
-    free(kept);
+    free(record);
     return NULL;
 }
 
@@ -70,10 +72,10 @@ static void free_world(struct world *world)
 {
     struct flyt_cluster *cluster = &world->cluster;
 
-    for (size_t i = 0; i < cluster->held.count; i++)
-        flyt_held_free(cluster->held.items[i]);
-    for (size_t i = 0; i < cluster->cards.count; i++)
-        flyt_gpu_free(cluster->cards.items[i]);
+    for (size_t i = 0; i < cluster->allocations.count; i++)
+        flyt_allocation_free(cluster->allocations.items[i]);
+    for (size_t i = 0; i < cluster->gpus.count; i++)
+        flyt_gpu_free(cluster->gpus.items[i]);
     for (size_t i = 0; i < cluster->nodes.count; i++)
         flyt_node_free(cluster->nodes.items[i]);
     for (size_t i = 0; i < cluster->members.count; i++)
@@ -81,8 +83,8 @@ static void free_world(struct world *world)
     for (size_t i = 0; i < cluster->tokens.count; i++)
         flyt_token_free(cluster->tokens.items[i]);
     flyt_event_fini(cluster);
-    flyt_table_fini(&cluster->held);
-    flyt_table_fini(&cluster->cards);
+    flyt_table_fini(&cluster->allocations);
+    flyt_table_fini(&cluster->gpus);
     flyt_table_fini(&cluster->nodes);
     flyt_table_fini(&cluster->members);
     flyt_table_fini(&cluster->tokens);
@@ -119,8 +121,8 @@ static void load_all(struct world *world, const cJSON *documents)
     for (unsigned i = 0; i < sizeof collections / sizeof *collections; i++)
         cJSON_ArrayForEach(document, cJSON_GetObjectItemCaseSensitive(documents, collections[i].name))
             assert_int_equal(collections[i].load(&world->cluster, document), 0);
-    for (size_t i = 0; i < world->cluster.held.count; i++)
-        flyt_migration_loaded(world->cluster.held.items[i]);
+    for (size_t i = 0; i < world->cluster.allocations.count; i++)
+        flyt_migration_loaded(world->cluster.allocations.items[i]);
 }
 
 static cJSON *document_of(const cJSON *documents, const char *collection, const char *id)
@@ -157,14 +159,14 @@ static void test_the_format_stays(void **state)
 
     load_all(world, golden);
     assert_int_equal(cluster->nodes.count, 2);
-    assert_int_equal(cluster->cards.count, 4);
-    assert_int_equal(cluster->held.count, 5);
+    assert_int_equal(cluster->gpus.count, 4);
+    assert_int_equal(cluster->allocations.count, 5);
     for (size_t i = 0; i < cluster->nodes.count; i++)
         expect(golden, "nodes", ((struct flyt_node *)cluster->nodes.items[i])->key,
                flyt_node_document(cluster->nodes.items[i]));
-    for (size_t i = 0; i < cluster->cards.count; i++)
-        expect(golden, "gpus", ((struct flyt_card *)cluster->cards.items[i])->key,
-               flyt_gpu_document(cluster->cards.items[i]));
+    for (size_t i = 0; i < cluster->gpus.count; i++)
+        expect(golden, "gpus", ((struct flyt_cluster_gpu *)cluster->gpus.items[i])->key,
+               flyt_gpu_document(cluster->gpus.items[i]));
     for (size_t i = 0; i < cluster->members.count; i++)
         expect(golden, "members", ((struct flyt_member *)cluster->members.items[i])->key,
                flyt_member_document(cluster->members.items[i]));
@@ -187,27 +189,34 @@ static void test_what_is_read(void **state)
     cJSON *golden = read_golden();
 
     load_all(world, golden);
-    const struct flyt_held *held = flyt_held_find(&world->cluster, 0xabc);
-    assert_int_equal(held->state, FLYT_ALLOCATION_BLOCKED);
-    assert_string_equal(held->tenant, "lab");
-    assert_true(held->revision == 7 && held->generation == 3 && held->sessions_max == 8 && held->priority == -5);
-    assert_true(held->share.is_timed && held->share.minimum_pct == 20 && held->share.maximum_pct == 60);
-    assert_true(held->share.window_ms == 250 && held->shown_sms == 2 && held->created_ms == 1700000000000);
-    assert_true(held->is_suspended && held->is_reserved && held->when_free && held->is_encrypted);
-    assert_true(held->parts[0].sm_count == 4 && held->parts[0].wanted_sms == 3 && held->parts[0].leaving_bytes == 4096);
-    assert_true(flyt_groupset_has(&held->parts[0].leaving, 7) && flyt_groupset_count(&held->parts[0].groups) == 2);
-    held = flyt_held_find(&world->cluster, 0xdef);
-    assert_true(held->part_count == 2 && !strcmp(held->parts[1].card->key, "GPU-2"));
-    const struct flyt_migration *migration = flyt_held_find(&world->cluster, 0xfa)->migration;
+    const struct flyt_cluster_allocation *allocation = flyt_allocation_find(&world->cluster, 0xabc);
+    assert_int_equal(allocation->state, FLYT_ALLOCATION_BLOCKED);
+    assert_string_equal(allocation->tenant, "lab");
+    assert_true(allocation->revision == 7 && allocation->generation == 3 && allocation->sessions_max == 8 &&
+                allocation->priority == -5);
+    assert_true(allocation->share.is_timed && allocation->share.minimum_pct == 20 &&
+                allocation->share.maximum_pct == 60);
+    assert_true(allocation->share.window_ms == 250 && allocation->shown_sms == 2 &&
+                allocation->created_ms == 1700000000000);
+    assert_true(allocation->is_suspended && allocation->is_reserved && allocation->when_free &&
+                allocation->is_encrypted);
+    assert_true(allocation->slots[0].sm_count == 4 && allocation->slots[0].wanted_sms == 3 &&
+                allocation->slots[0].leaving_bytes == 4096);
+    assert_true(flyt_groupset_has(&allocation->slots[0].leaving, 7) &&
+                flyt_groupset_count(&allocation->slots[0].groups) == 2);
+    allocation = flyt_allocation_find(&world->cluster, 0xdef);
+    assert_true(allocation->slot_count == 2 && !strcmp(allocation->slots[1].gpu->key, "GPU-2"));
+    const struct flyt_migration *migration = flyt_allocation_find(&world->cluster, 0xfa)->migration;
     assert_true(migration->is_between && migration->id == 0xfeed && migration->bounds.stop_ms == 750);
     assert_true(migration->stream_count == 3 && migration->packing == 2 && migration->is_encrypted);
     assert_true(migration->is_forced && migration->revision == 8);
-    migration = flyt_held_find(&world->cluster, 0xea)->migration;
+    migration = flyt_allocation_find(&world->cluster, 0xea)->migration;
     assert_true(!migration->is_between && migration->bounds.timeout_s == 60 && !migration->stream_count);
     assert_string_equal(migration->who, "operator:bob");
     const struct flyt_node *node = flyt_table_find(&world->cluster.nodes, "n2");
     assert_true(node->is_fenced && node->place.schedule == FLYT_SCHEDULE_CORDONED);
-    assert_int_equal(((struct flyt_card *)flyt_table_find(&world->cluster.cards, "GPU-4"))->health, FLYT_HEALTH_FAILED);
+    assert_int_equal(((struct flyt_cluster_gpu *)flyt_table_find(&world->cluster.gpus, "GPU-4"))->health,
+                     FLYT_HEALTH_FAILED);
     cJSON_Delete(golden);
     free_world(world);
 }
@@ -257,16 +266,16 @@ static void test_what_is_wrong_is_as_if_absent(void **state)
 
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct world *world = load_changed(cases[i][0], cases[i][1]);
-        const struct flyt_held *held = flyt_held_find(&world->cluster, 0xabc);
-        assert_non_null(held);
-        assert_int_equal(held->generation, 3);
-        assert_int_equal(flyt_groupset_count(&held->parts[0].groups), 2);
+        const struct flyt_cluster_allocation *allocation = flyt_allocation_find(&world->cluster, 0xabc);
+        assert_non_null(allocation);
+        assert_int_equal(allocation->generation, 3);
+        assert_int_equal(flyt_groupset_count(&allocation->slots[0].groups), 2);
         if (!strcmp(cases[i][0], "priority"))
-            assert_int_equal(held->priority, 0);
+            assert_int_equal(allocation->priority, 0);
         if (!strcmp(cases[i][0], "window_ms"))
-            assert_int_equal(held->share.window_ms, 100); /* the setting */
+            assert_int_equal(allocation->share.window_ms, 100); /* the setting */
         if (!strcmp(cases[i][0], "state"))
-            assert_int_equal(held->state, FLYT_ALLOCATION_ACTIVE);
+            assert_int_equal(allocation->state, FLYT_ALLOCATION_ACTIVE);
         free_world(world);
     }
 }
@@ -281,9 +290,9 @@ static void test_what_is_needed(void **state)
 
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct world *world = load_changed(cases[i][0], cases[i][1]);
-        if (flyt_held_find(&world->cluster, 0xabc))
+        if (flyt_allocation_find(&world->cluster, 0xabc))
             fail_msg("%s %s is taken", cases[i][0], cases[i][1] ? cases[i][1] : "missing");
-        assert_int_equal(world->cluster.held.count, 4);
+        assert_int_equal(world->cluster.allocations.count, 4);
         free_world(world);
     }
     struct world *world = new_world();
@@ -299,16 +308,16 @@ static void test_what_is_needed(void **state)
 static void test_numbers_are_exact(void **state)
 {
     struct world *world = load_changed("created_ms", "9007199254740991");
-    struct flyt_held *held = flyt_held_find(&world->cluster, 0xabc);
-    struct flyt_card *card = held->parts[0].card;
+    struct flyt_cluster_allocation *allocation = flyt_allocation_find(&world->cluster, 0xabc);
+    struct flyt_cluster_gpu *gpu = allocation->slots[0].gpu;
 
-    assert_true(held->created_ms == (1ull << 53) - 1);
-    cJSON *document = flyt_gpu_document(card);
+    assert_true(allocation->created_ms == (1ull << 53) - 1);
+    cJSON *document = flyt_gpu_document(gpu);
     const cJSON *entry = cJSON_GetObjectItemCaseSensitive(document, "allocations")->child;
     assert_true(cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(entry, "created_ms")) == 9007199254740991.0);
     cJSON_Delete(document);
-    held->created_ms++;
-    document = flyt_gpu_document(card);
+    allocation->created_ms++;
+    document = flyt_gpu_document(gpu);
     assert_null(document);
     free_world(world);
 }

@@ -12,7 +12,7 @@
 #include "control/base/json_memory.h"
 #include "control/cluster/io/document.h"
 #include "control/cluster/io/event.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/events.h"
@@ -300,7 +300,7 @@ static uint64_t save_from(struct flyt_cluster *cluster, uint64_t next, unsigned 
         end > log->room && end - log->room > saving->delete_first ? end - log->room : saving->delete_first;
     if (saving->delete_end > saving->delete_first + at_once)
         saving->delete_end = saving->delete_first + at_once;
-    log->is_saving = !flyt_keeper_do(cluster->keeper, "event", run_saving, saving_done, saving);
+    log->is_saving = !flyt_store_writer_do(cluster->store_writer, "event", run_saving, saving_done, saving);
     if (log->is_saving)
         return end;
     for (unsigned i = 0; i < saving->count; i++)
@@ -313,7 +313,7 @@ void flyt_event_save(struct flyt_cluster *cluster)
 {
     if (!cluster->events.is_saving)
         save_from(cluster, cluster->events.saved_next,
-                  flyt_keeper_waiting(cluster->keeper) ? SAVE_BESIDE_OTHERS : SAVE_AT_ONCE);
+                  flyt_store_writer_waiting(cluster->store_writer) ? SAVE_BESIDE_OTHERS : SAVE_AT_ONCE);
 }
 
 void flyt_event_save_all(struct flyt_cluster *cluster)

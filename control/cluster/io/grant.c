@@ -19,20 +19,20 @@
 
 enum { TELL_MS = 10000 };
 
-/* 1 and *ret_grant (flyt_held_wire_free of its allocation); 0: there is nothing to be used now. */
+/* 1 and *ret_grant (flyt_allocation_wire_free of its allocation); 0: there is nothing to be used now. */
 static unsigned make_grant(const struct flyt_vm *vm, flyt_grant *ret_grant)
 {
-    struct flyt_held *held = vm->held;
+    struct flyt_cluster_allocation *allocation = vm->allocation;
     struct flyt_node *node;
     flyt_grant grant = {0};
 
-    if (!held || !held->is_granted || held->is_leaving || held->state != FLYT_ALLOCATION_ACTIVE)
+    if (!allocation || !allocation->is_granted || allocation->is_leaving || allocation->state != FLYT_ALLOCATION_ACTIVE)
         return 0;
-    const struct flyt_part *parts = flyt_migration_parts_now(held, &node);
-    if (!node->has_key || flyt_held_wire_parts(held, parts, &grant.allocation))
+    const struct flyt_cluster_slot *slots = flyt_migration_parts_now(allocation, &node);
+    if (!node->has_key || flyt_allocation_wire_parts(allocation, slots, &grant.allocation))
         return 0;
     struct flyt_credentials credentials = {
-        .allocation_id = held->id, .generation = held->generation, .key_number = node->key_number};
+        .allocation_id = allocation->id, .generation = allocation->generation, .key_number = node->key_number};
     snprintf(credentials.vm_ip, sizeof credentials.vm_ip, "%s", vm->key);
     grant.node = (char *)node->key;
     grant.data_urls.data_urls_val = node->data_urls;
@@ -45,7 +45,7 @@ static unsigned make_grant(const struct flyt_vm *vm, flyt_grant *ret_grant)
 
 static void drop_grant(flyt_grant *grant)
 {
-    flyt_held_wire_free(&grant->allocation);
+    flyt_allocation_wire_free(&grant->allocation);
     explicit_bzero(grant->ticket_key, sizeof grant->ticket_key);
 }
 

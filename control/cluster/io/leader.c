@@ -16,7 +16,7 @@
 #include "control/base/worker.h"
 #include "control/cluster/io/claims.h"
 #include "control/cluster/io/event.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/reply.h"
@@ -94,7 +94,7 @@ static void run_stepping(void *user)
     stepping->took_us = (flyt_clock_ns() - start_ns) / 1000;
 }
 
-static enum flyt_store_result run_stepping_kept(struct flyt_store *store, void *user, struct flyt_error *err)
+static enum flyt_store_result run_stepping_record(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct stepping *stepping = user;
 
@@ -227,7 +227,8 @@ static void stepping_done(void *user, int is_cancelled)
     struct stepping *stepping = user;
 
     if (!is_cancelled)
-        flyt_keeper_note(stepping->lead->cluster->keeper, "lease", stepping->result, stepping->took_us, &stepping->err);
+        flyt_store_writer_note(stepping->lead->cluster->store_writer, "lease", stepping->result, stepping->took_us,
+                               &stepping->err);
     stepping->done(stepping, is_cancelled);
 }
 
@@ -237,7 +238,7 @@ static bool do_step(struct flyt_lead *lead, struct stepping *stepping)
 {
     if (lead->worker)
         return !flyt_worker_do(lead->worker, run_stepping, stepping_done, stepping);
-    return !flyt_keeper_do(lead->cluster->keeper, "lease", run_stepping_kept, stepping->done, stepping);
+    return !flyt_store_writer_do(lead->cluster->store_writer, "lease", run_stepping_record, stepping->done, stepping);
 }
 
 static struct stepping *stepping_new(struct flyt_lead *lead,
@@ -296,7 +297,7 @@ static void resign(struct flyt_cluster *cluster, const char *why)
         return;
     flyt_warn("this manager leads no longer: %s", why);
     cluster->is_leader = cluster->is_loaded = false;
-    flyt_keeper_hold(cluster->keeper, true);
+    flyt_store_writer_hold(cluster->store_writer, true);
     cluster->ops->forget(cluster);
     announce(cluster, cluster->epoch);
 }
@@ -312,21 +313,22 @@ static void loaded(void *user, int is_cancelled)
         bool is_ours = loading->result == FLYT_STORE_OK && flyt_lease_epoch(lead->lease) == loading->epoch;
         if (is_ours) {
             cluster->epoch = loading->epoch;
-            flyt_keeper_set_epoch(cluster->keeper, cluster->epoch);
+            flyt_store_writer_set_epoch(cluster->store_writer, cluster->epoch);
             build(cluster, loading);
             cluster->is_leader = cluster->is_loaded = true;
-            flyt_keeper_hold(cluster->keeper, false);
+            flyt_store_writer_hold(cluster->store_writer, false);
             cluster->ops->loaded(cluster);
             flyt_event_add(cluster, "manager.leads", "manager", cluster->settings->name, NULL, NULL,
                            "manager %s decides, epoch %" PRIu64 ": %zu GPUs, %zu allocations", cluster->settings->name,
-                           cluster->epoch, cluster->cards.count, cluster->held.count);
+                           cluster->epoch, cluster->gpus.count, cluster->allocations.count);
             cluster->ops->leads(cluster);
             announce(cluster, cluster->epoch);
             flyt_daemon_ready(cluster->daemon, "leads");
             flyt_info("this manager leads: epoch=%" PRIu64 " gpus=%zu allocations=%zu raised_ms=%" PRIu64
                       " read_ms=%" PRIu64 " entered_ms=%" PRIu64,
-                      cluster->epoch, cluster->cards.count, cluster->held.count, loading->raised_ms - loading->start_ms,
-                      loading->read_ms - loading->raised_ms, flyt_clock_ms() - loading->read_ms);
+                      cluster->epoch, cluster->gpus.count, cluster->allocations.count,
+                      loading->raised_ms - loading->start_ms, loading->read_ms - loading->raised_ms,
+                      flyt_clock_ms() - loading->read_ms);
         } else if (loading->result != FLYT_STORE_OK) {
             flyt_warn("the store cannot be read: %s", loading->err.text);
         }
@@ -349,18 +351,18 @@ static void load(struct flyt_lead *lead, uint64_t epoch)
 
     if (!loading)
         return;
-    flyt_watch_free(cluster->wish_watch);
+    flyt_watch_free(cluster->desired_watch);
     flyt_watch_free(cluster->tenant_watch);
     flyt_watch_free(cluster->member_watch);
-    cluster->wish_watch = flyt_watch_new();
+    cluster->desired_watch = flyt_watch_new();
     cluster->tenant_watch = flyt_watch_new();
     cluster->member_watch = flyt_watch_new();
     loading->lead = lead;
     loading->start_ms = flyt_clock_ms();
     loading->epoch = epoch;
     loading->is_shared = cluster->is_shared_store;
-    lead->is_loading = cluster->wish_watch && cluster->tenant_watch && cluster->member_watch &&
-                       !flyt_keeper_do(cluster->keeper, "load", run_loading, loaded, loading);
+    lead->is_loading = cluster->desired_watch && cluster->tenant_watch && cluster->member_watch &&
+                       !flyt_store_writer_do(cluster->store_writer, "load", run_loading, loaded, loading);
     if (!lead->is_loading)
         free(loading);
 }
@@ -391,7 +393,7 @@ static void give_up(struct flyt_lead *lead)
     lead->must_resign = NULL;
     if (!stepping)
         return;
-    lead->is_releasing = !flyt_keeper_do(lead->cluster->keeper, "last", run_last, last_done, stepping);
+    lead->is_releasing = !flyt_store_writer_do(lead->cluster->store_writer, "last", run_last, last_done, stepping);
     if (!lead->is_releasing)
         free(stepping);
 }
@@ -536,7 +538,8 @@ int flyt_lead_start(struct flyt_cluster *cluster, struct flyt_error *err)
     if (status)
         return status;
     snprintf(lead->url, sizeof lead->url, "%s", settings->advertise ? settings->advertise : cluster->listen_url);
-    struct flyt_lease_config config = {.store = lead->store ? lead->store : flyt_keeper_store(cluster->keeper),
+    struct flyt_lease_config config = {.store =
+                                           lead->store ? lead->store : flyt_store_writer_store(cluster->store_writer),
                                        .holder = settings->name,
                                        .address = lead->url,
                                        .lease_ms = settings->lease_ms,
@@ -544,7 +547,7 @@ int flyt_lead_start(struct flyt_cluster *cluster, struct flyt_error *err)
     status = flyt_lease_new(&config, &lead->lease);
     if (!status)
         status = sd_event_add_time_relative(cluster->event, &lead->timer, CLOCK_MONOTONIC, 0, 0, on_timer, lead);
-    flyt_keeper_hold(cluster->keeper, true);
+    flyt_store_writer_hold(cluster->store_writer, true);
     return status < 0 ? flyt_error_set(err, status, "leadership cannot be watched: %s", strerror(-status)) : 0;
 }
 
@@ -629,7 +632,7 @@ const char *flyt_lead_elsewhere(const struct flyt_cluster *cluster)
     return is_other ? view->address : NULL;
 }
 
-bool flyt_lead_knows_wishes(const struct flyt_cluster *cluster)
+bool flyt_lead_knows_desired(const struct flyt_cluster *cluster)
 {
     return cluster->is_leader && cluster->read_epoch == cluster->epoch;
 }
@@ -657,7 +660,7 @@ bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call)
     const struct flyt_link *link = flyt_call_link(call);
     bool is_person = link->kind != FLYT_PEER_NODE && link->kind != FLYT_PEER_VM;
 
-    if (leads(cluster) && (!is_person || flyt_lead_knows_wishes(cluster)))
+    if (leads(cluster) && (!is_person || flyt_lead_knows_desired(cluster)))
         return true;
     flyt_lead_refuse(cluster, call);
     return false;

@@ -15,7 +15,7 @@ int flyt_lead_start(struct flyt_cluster *cluster, struct flyt_error *err);
 /* Leads no more and takes the lease no more. */
 void flyt_lead_stop(struct flyt_cluster *cluster);
 /* After that, when all that was to be written is: gives the lease to who wants it, waiting up to so long. Then the
- * keeper goes, then flyt_lead_free. */
+ * store writer goes, then flyt_lead_free. */
 bool flyt_lead_release(struct flyt_cluster *cluster, uint64_t timeout_ms);
 void flyt_lead_free(struct flyt_cluster *cluster);
 /* A copy of a GPU's document with this epoch. NULL: no memory for all of it. Any thread. */
@@ -27,7 +27,7 @@ void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *wh
  * epoch. */
 void flyt_lead_claimed(struct flyt_cluster *cluster, struct flyt_node *node, uint64_t epoch);
 /* Whether operators' documents were read since this manager leads: until then nobody lacks one. */
-bool flyt_lead_knows_wishes(const struct flyt_cluster *cluster);
+bool flyt_lead_knows_desired(const struct flyt_cluster *cluster);
 /* Whether decisions may be made and changed now; else replies. People wait until their documents are known. */
 bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call);
 /* Replies who is to be asked instead, or that it takes a moment. */

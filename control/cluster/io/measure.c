@@ -6,7 +6,7 @@
 #include "control/base/metrics.h"
 #include "control/base/peer.h"
 #include "control/base/tls.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/measure.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/capacity.h"
@@ -15,7 +15,7 @@
 #include "control/cluster/model/link.h"
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/vm.h"
 #include "rpc/base/clock.h"
@@ -30,7 +30,7 @@ struct flyt_cluster_metrics {
     struct flyt_metric *limits, *heartbeats, *placement_seconds, *attach_seconds, *attaches, *call_seconds,
         *call_errors, *store_seconds, *store_errors;
     struct flyt_metric *migrations, *migrating, *migration_standstill, *migration_bytes, *migration_rounds;
-    struct flyt_metric *checkpoints, *restores, *saving, *checkpoint_standstill, *checkpoint_bytes, *checkpoint_seconds;
+    struct flyt_metric *checkpoints, *restores, *op, *checkpoint_standstill, *checkpoint_bytes, *checkpoint_seconds;
 };
 
 /* Of migrations: within a node, to another one. */
@@ -38,31 +38,33 @@ static const char *const scopes[] = {"gpu", "node"};
 
 enum { OBJECTS_AT_ONCE = 128 };
 
-static void refresh_gpu(struct flyt_cluster_metrics *m, const struct flyt_card *card)
+static void refresh_gpu(struct flyt_cluster_metrics *m, const struct flyt_cluster_gpu *gpu)
 {
-    const struct flyt_capacity *gpu = flyt_gpu_capacity(card);
-    const char *labels[] = {card->node->key, card->key};
+    const struct flyt_capacity *capacity = flyt_gpu_capacity(gpu);
+    const char *labels[] = {gpu->node->key, gpu->key};
 
-    flyt_metric_set(m->gpu_sms, labels, gpu->sms_total);
-    flyt_metric_set(m->gpu_sms_allocated, labels, gpu->sms_total - gpu->sms_free);
-    flyt_metric_set(m->gpu_memory, labels, (double)gpu->memory_bytes);
-    flyt_metric_set(m->gpu_memory_allocated, labels, (double)(gpu->memory_bytes - gpu->memory_free_bytes));
-    flyt_metric_set(m->gpu_memory_used, labels, (double)card->use.memory_used_bytes);
-    flyt_metric_set(m->gpu_slots, labels, gpu->client_slots);
-    flyt_metric_set(m->gpu_slots_allocated, labels, gpu->client_slots - gpu->slots_free);
-    flyt_metric_set(m->gpu_healthy, labels, !gpu->is_unhealthy);
+    flyt_metric_set(m->gpu_sms, labels, capacity->sms_total);
+    flyt_metric_set(m->gpu_sms_allocated, labels, capacity->sms_total - capacity->sms_free);
+    flyt_metric_set(m->gpu_memory, labels, (double)capacity->memory_bytes);
+    flyt_metric_set(m->gpu_memory_allocated, labels, (double)(capacity->memory_bytes - capacity->memory_free_bytes));
+    flyt_metric_set(m->gpu_memory_used, labels, (double)gpu->use.memory_used_bytes);
+    flyt_metric_set(m->gpu_slots, labels, capacity->client_slots);
+    flyt_metric_set(m->gpu_slots_allocated, labels, capacity->client_slots - capacity->slots_free);
+    flyt_metric_set(m->gpu_healthy, labels, !capacity->is_unhealthy);
 }
 
 /* Zero from an allocation's creation on, so that rates have a beginning. */
-static void refresh_allocation(struct flyt_cluster_metrics *m, const struct flyt_held *held)
+static void refresh_allocation(struct flyt_cluster_metrics *m, const struct flyt_cluster_allocation *allocation)
 {
-    flyt_metric_set(m->allocation_sessions, (const char *[]){held->id_text, held->vm_ip, held->tenant},
-                    held->session_count);
-    for (unsigned j = 0; j < held->part_count; j++) {
-        const struct flyt_slot_use none = {0}, *use = j < held->use_count ? &held->uses[j] : &none;
-        const char *labels[] = {held->id_text, held->vm_ip, held->tenant, held->parts[j].card->key};
-        flyt_metric_set(m->allocation_sms, labels, held->parts[j].sm_count);
-        flyt_metric_set(m->allocation_memory, labels, (double)held->parts[j].memory_bytes);
+    flyt_metric_set(m->allocation_sessions,
+                    (const char *[]){allocation->id_text, allocation->vm_ip, allocation->tenant},
+                    allocation->session_count);
+    for (unsigned j = 0; j < allocation->slot_count; j++) {
+        const struct flyt_slot_use none = {0}, *use = j < allocation->use_count ? &allocation->uses[j] : &none;
+        const char *labels[] = {allocation->id_text, allocation->vm_ip, allocation->tenant,
+                                allocation->slots[j].gpu->key};
+        flyt_metric_set(m->allocation_sms, labels, allocation->slots[j].sm_count);
+        flyt_metric_set(m->allocation_memory, labels, (double)allocation->slots[j].memory_bytes);
         flyt_metric_set(m->allocation_used, labels, (double)use->memory_used_bytes);
         flyt_metric_set(m->allocation_refused, labels, (double)use->memory_refused_count);
     }
@@ -100,20 +102,21 @@ static void refresh_totals(struct flyt_cluster *cluster)
     flyt_metric_set(m->leader, NULL, cluster->is_leader);
     flyt_metric_set(m->epoch, NULL, (double)cluster->epoch);
     flyt_metric_set(m->store_up, NULL, cluster->is_store_available);
-    flyt_metric_set(m->store_waiting, NULL, (double)flyt_keeper_waiting(cluster->keeper));
+    flyt_metric_set(m->store_waiting, NULL, (double)flyt_store_writer_waiting(cluster->store_writer));
     flyt_metric_set(m->vms, NULL, (double)vms);
     uint64_t migrating[2] = {0};
-    for (size_t i = 0; i < cluster->held.count; i++) {
-        const struct flyt_migration *migration = ((struct flyt_held *)cluster->held.items[i])->migration;
+    for (size_t i = 0; i < cluster->allocations.count; i++) {
+        const struct flyt_migration *migration =
+            ((struct flyt_cluster_allocation *)cluster->allocations.items[i])->migration;
         if (migration)
             migrating[migration->is_between]++;
     }
     for (size_t i = 0; i < sizeof scopes / sizeof *scopes; i++)
         flyt_metric_set(m->migrating, &scopes[i], (double)migrating[i]);
-    uint64_t saving = 0;
-    for (const struct flyt_saving *one = cluster->savings; one; one = one->next)
-        saving += one->is_begun;
-    flyt_metric_set(m->saving, NULL, (double)saving);
+    uint64_t op = 0;
+    for (const struct flyt_checkpoint_op *one = cluster->checkpoint_ops; one; one = one->next)
+        op += one->is_begun;
+    flyt_metric_set(m->op, NULL, (double)op);
     flyt_metric_set(m->connections, NULL, (double)links);
     flyt_metric_set(m->refused, NULL, cluster->tcp_door ? (double)flyt_door_refused_count(cluster->tcp_door) : 0);
     flyt_metric_set(m->certificate, NULL, cluster->tls ? (double)flyt_tls_expires(cluster->tls) : 0);
@@ -126,7 +129,7 @@ static bool refresh(void *user, uint64_t *position)
     struct flyt_cluster *cluster = user;
     struct flyt_cluster_metrics *m = cluster->measures;
     const struct flyt_table *const tables[] = {
-        [GPUS] = &cluster->cards, [ALLOCATIONS] = &cluster->held, [NODES] = &cluster->nodes};
+        [GPUS] = &cluster->gpus, [ALLOCATIONS] = &cluster->allocations, [NODES] = &cluster->nodes};
     const uint64_t stage = *position >> 32, now_ms = flyt_clock_ms();
     uint64_t place = *position & UINT32_MAX;
 
@@ -230,7 +233,7 @@ static int make(struct flyt_cluster *cluster)
         {&m->migrating, FLYT_GAUGE, "flyt_migrations_running", "scope", "VMs whose programs move to another GPU"},
         {&m->migrations, FLYT_COUNTER, "flyt_migrations_total", "outcome scope",
          "Those that are over, cancelled ones among the failed"},
-        {&m->saving, FLYT_GAUGE, "flyt_checkpoints_running", "", "Checkpoints and restores under way"},
+        {&m->op, FLYT_GAUGE, "flyt_checkpoints_running", "", "Checkpoints and restores under way"},
         {&m->checkpoints, FLYT_COUNTER, "flyt_checkpoints_total", "outcome", "Checkpoints that are over"},
         {&m->restores, FLYT_COUNTER, "flyt_restores_total", "outcome", "Restores that are over"},
         {&m->limits, FLYT_COUNTER, "flyt_limits_hit_total", "limit", "Refusals by the limit that was hit"},
@@ -356,19 +359,19 @@ void flyt_measure_migration(struct flyt_cluster *cluster, const struct flyt_migr
     flyt_metric_observe(m->migration_rounds, &scope, use->round);
 }
 
-void flyt_measure_saving(struct flyt_cluster *cluster, const struct flyt_saving *saving)
+void flyt_measure_checkpoint_op(struct flyt_cluster *cluster, const struct flyt_checkpoint_op *op)
 {
     struct flyt_cluster_metrics *m = cluster->measures;
-    const bool is_done = saving->use.phase == FLYT_SAVING_DONE;
+    const bool is_done = op->use.phase == FLYT_SAVING_DONE;
     const char *outcome = is_done ? "done" : "failed";
 
     if (!m)
         return;
-    flyt_metric_add(saving->is_restore ? m->restores : m->checkpoints, &outcome, 1);
-    if (!is_done || saving->is_restore)
+    flyt_metric_add(op->is_restore ? m->restores : m->checkpoints, &outcome, 1);
+    if (!is_done || op->is_restore)
         return;
-    flyt_metric_observe(m->checkpoint_bytes, NULL, (double)saving->use.copied_bytes);
-    flyt_metric_observe(m->checkpoint_seconds, NULL, (double)saving->use.elapsed_ms / 1e3);
-    if (saving->leaves_running)
-        flyt_metric_observe(m->checkpoint_standstill, NULL, (double)saving->use.standstill_us / 1e6);
+    flyt_metric_observe(m->checkpoint_bytes, NULL, (double)op->use.copied_bytes);
+    flyt_metric_observe(m->checkpoint_seconds, NULL, (double)op->use.elapsed_ms / 1e3);
+    if (op->leaves_running)
+        flyt_metric_observe(m->checkpoint_standstill, NULL, (double)op->use.standstill_us / 1e6);
 }

@@ -9,7 +9,7 @@
 
 struct flyt_cluster;
 struct flyt_migration;
-struct flyt_saving;
+struct flyt_checkpoint_op;
 
 int flyt_measure_start(struct flyt_cluster *cluster, struct flyt_error *err);
 void flyt_measure_stop(struct flyt_cluster *cluster);
@@ -21,6 +21,6 @@ void flyt_measure_limit(struct flyt_cluster *cluster, const char *limit);
 void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node);
 /* One that is over; its phase says how. What it took is measured where it was done, and that is known. */
 void flyt_measure_migration(struct flyt_cluster *cluster, const struct flyt_migration *migration);
-void flyt_measure_saving(struct flyt_cluster *cluster, const struct flyt_saving *saving);
+void flyt_measure_checkpoint_op(struct flyt_cluster *cluster, const struct flyt_checkpoint_op *op);
 
 #endif

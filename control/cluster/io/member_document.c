@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "control/cluster/io/document.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/member_document.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/cluster.h"
@@ -44,7 +44,7 @@ void flyt_member_free(struct flyt_member *member)
 {
     if (!member)
         return;
-    flyt_kept_free(member->kept);
+    flyt_record_free(member->record);
     free((char *)member->key);
     free(member->serial);
     free(member);
@@ -54,7 +54,7 @@ void flyt_token_free(struct flyt_token *token)
 {
     if (!token)
         return;
-    flyt_kept_free(token->kept);
+    flyt_record_free(token->record);
     free((char *)token->key);
     free(token->name);
     free(token);
@@ -70,8 +70,8 @@ struct flyt_member *flyt_member_new(struct flyt_cluster *cluster, const char *ke
     member->key = strdup(key);
     member->serial = strdup(serial);
     if (member->key && member->serial)
-        member->kept = flyt_kept_new(cluster->keeper, "members", key, revision, flyt_member_document, member);
-    if (!member->kept || flyt_table_add(&cluster->members, member)) {
+        member->record = flyt_record_new(cluster->store_writer, "members", key, revision, flyt_member_document, member);
+    if (!member->record || flyt_table_add(&cluster->members, member)) {
         flyt_member_free(member);
         return NULL;
     }
@@ -89,8 +89,8 @@ struct flyt_token *flyt_token_new(struct flyt_cluster *cluster, const char *key,
     token->name = strdup(name);
     token->kind = kind;
     if (token->key && token->name)
-        token->kept = flyt_kept_new(cluster->keeper, "tokens", key, revision, flyt_token_document, token);
-    if (!token->kept || flyt_table_add(&cluster->tokens, token)) {
+        token->record = flyt_record_new(cluster->store_writer, "tokens", key, revision, flyt_token_document, token);
+    if (!token->record || flyt_table_add(&cluster->tokens, token)) {
         flyt_token_free(token);
         return NULL;
     }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "control/cluster/io/allocation_document.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/migration_document.h"
 #include "control/cluster/io/reply.h"
 #include "control/cluster/model/allocation.h"
@@ -14,35 +14,37 @@
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/text.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/ticket.h"
 
-int flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card, cJSON **ret_entry)
+int flyt_migration_entry(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_gpu *gpu,
+                         cJSON **ret_entry)
 {
-    const struct flyt_migration *migration = held->migration;
+    const struct flyt_migration *migration = allocation->migration;
 
     *ret_entry = NULL;
     return migration && !flyt_migration_is_moved(migration)
-               ? flyt_held_part_entry(held, migration->others, card, held->revision, migration, true, ret_entry)
+               ? flyt_allocation_slot_entry(allocation, migration->others, gpu, allocation->revision, migration, true,
+                                            ret_entry)
                : 0;
 }
 
 /* NULL: -EINVAL, the entry is of no migration or of another one; -ENOMEM. */
-static struct flyt_migration *migration_of(struct flyt_held *held, const struct flyt_entry *its, const cJSON *entry,
-                                           int *ret_status)
+static struct flyt_migration *migration_of(struct flyt_cluster_allocation *allocation, const struct flyt_entry *its,
+                                           const cJSON *entry, int *ret_status)
 {
     *ret_status = -EINVAL;
-    if (!its->migration_id || (held->migration && held->migration->id != its->migration_id))
+    if (!its->migration_id || (allocation->migration && allocation->migration->id != its->migration_id))
         return NULL;
-    if (held->migration)
-        return held->migration;
+    if (allocation->migration)
+        return allocation->migration;
     struct flyt_migration *migration = calloc(1, sizeof *migration);
     *ret_status = -ENOMEM;
     if (!migration)
         return NULL;
-    migration->held = held;
+    migration->allocation = allocation;
     migration->id = its->migration_id;
     snprintf(migration->id_text, sizeof migration->id_text, "%016" PRIx64, migration->id);
     if ((*its->migration_from && flyt_text_set(&migration->from, its->migration_from)) ||
@@ -50,91 +52,91 @@ static struct flyt_migration *migration_of(struct flyt_held *held, const struct 
         flyt_migration_free(migration);
         return NULL;
     }
-    return held->migration = migration;
+    return allocation->migration = migration;
 }
 
-static bool has_attached(const struct flyt_card *card, const struct flyt_held *held)
+static bool has_attached(const struct flyt_cluster_gpu *gpu, const struct flyt_cluster_allocation *allocation)
 {
-    for (unsigned i = 0; i < card->held_count; i++)
-        if (card->held[i] == held)
+    for (unsigned i = 0; i < gpu->allocation_count; i++)
+        if (gpu->allocations[i] == allocation)
             return true;
     return false;
 }
 
-static int attach_once(struct flyt_card *card, struct flyt_held *held)
+static int attach_once(struct flyt_cluster_gpu *gpu, struct flyt_cluster_allocation *allocation)
 {
-    return has_attached(card, held) ? 0 : flyt_gpu_attach(card, held);
+    return has_attached(gpu, allocation) ? 0 : flyt_gpu_attach(gpu, allocation);
 }
 
-int flyt_migration_load(struct flyt_card *card, const cJSON *entry)
+int flyt_migration_load(struct flyt_cluster_gpu *gpu, const cJSON *entry)
 {
     struct flyt_entry its;
-    struct flyt_part part;
+    struct flyt_cluster_slot slot;
     int status;
-    struct flyt_held *held = flyt_held_of_entry(card, entry, &its, &part, &status);
-    struct flyt_migration *migration = held ? migration_of(held, &its, entry, &status) : NULL;
+    struct flyt_cluster_allocation *allocation = flyt_allocation_of_entry(gpu, entry, &its, &slot, &status);
+    struct flyt_migration *migration = allocation ? migration_of(allocation, &its, entry, &status) : NULL;
 
     if (!migration)
         return status;
-    if (migration->others[its.slot].card)
+    if (migration->others[its.slot].gpu)
         return -EINVAL;
-    migration->others[its.slot] = part;
-    migration->others[its.slot].card = card;
+    migration->others[its.slot] = slot;
+    migration->others[its.slot].gpu = gpu;
     migration->is_arriving[its.slot] = true;
     if (its.migration_revision > migration->revision)
         migration->revision = its.migration_revision;
     status = flyt_entry_read_migration(entry, migration);
-    return status ? status : attach_once(card, held);
+    return status ? status : attach_once(gpu, allocation);
 }
 
-int flyt_migration_load_twice(struct flyt_held *held, const struct flyt_entry *its, const struct flyt_part *part,
-                              const cJSON *entry)
+int flyt_migration_load_twice(struct flyt_cluster_allocation *allocation, const struct flyt_entry *its,
+                              const struct flyt_cluster_slot *slot, const cJSON *entry)
 {
     int status;
-    struct flyt_migration *migration = migration_of(held, its, entry, &status);
-    const unsigned slot = its->slot;
-    bool is_newer = part->revision > held->parts[slot].revision;
+    struct flyt_migration *migration = migration_of(allocation, its, entry, &status);
+    const unsigned slot_index = its->slot;
+    bool is_newer = slot->revision > allocation->slots[slot_index].revision;
 
     if (!migration)
         return status;
-    if (migration->others[slot].card)
+    if (migration->others[slot_index].gpu)
         return -EINVAL;
     /* Only who has moved is listed by two: the newer one is where it is. */
     migration->state = FLYT_MOVE_TO_TARGET;
-    migration->others[slot] = is_newer ? held->parts[slot] : *part;
+    migration->others[slot_index] = is_newer ? allocation->slots[slot_index] : *slot;
     if (is_newer) {
-        held->parts[slot] = *part;
-        held->node = part->card->node;
+        allocation->slots[slot_index] = *slot;
+        allocation->node = slot->gpu->node;
     }
-    return attach_once(part->card, held);
+    return attach_once(slot->gpu, allocation);
 }
 
 /* Nothing was ordered before all of it was recorded: what there is of it goes. */
-static void give_up(struct flyt_held *held, struct flyt_migration *migration)
+static void give_up(struct flyt_cluster_allocation *allocation, struct flyt_migration *migration)
 {
-    held->migration = NULL;
-    for (unsigned i = 0; i < held->part_count; i++) {
-        struct flyt_card *card = migration->others[i].card;
-        bool is_part = false;
-        for (unsigned j = 0; j < held->part_count; j++)
-            is_part |= held->parts[j].card == card;
-        if (card && !is_part)
-            flyt_gpu_detach(card, held);
-        if (card) {
-            flyt_gpu_count(card);
-            flyt_kept_change(card->kept, NULL);
+    allocation->migration = NULL;
+    for (unsigned i = 0; i < allocation->slot_count; i++) {
+        struct flyt_cluster_gpu *gpu = migration->others[i].gpu;
+        bool is_slot = false;
+        for (unsigned j = 0; j < allocation->slot_count; j++)
+            is_slot |= allocation->slots[j].gpu == gpu;
+        if (gpu && !is_slot)
+            flyt_gpu_detach(gpu, allocation);
+        if (gpu) {
+            flyt_gpu_count(gpu);
+            flyt_record_change(gpu->record, NULL);
         }
     }
     flyt_migration_free(migration);
 }
 
-static bool are_complete(const struct flyt_held *held)
+static bool are_complete(const struct flyt_cluster_allocation *allocation)
 {
-    const struct flyt_migration *migration = held->migration;
+    const struct flyt_migration *migration = allocation->migration;
 
-    for (unsigned i = 0; i < held->part_count; i++)
-        if (!held->parts[i].card || !migration->others[i].card ||
-            held->parts[i].card->node == migration->others[i].card->node)
+    for (unsigned i = 0; i < allocation->slot_count; i++)
+        if (!allocation->slots[i].gpu || !migration->others[i].gpu ||
+            allocation->slots[i].gpu->node == migration->others[i].gpu->node)
             return false;
     return true;
 }
@@ -143,20 +145,20 @@ static bool are_complete(const struct flyt_held *held)
  * Between nodes the side with the newest entry in `allocations` has it: all parts are there, also where the writing was
  * cut off after the first ones. False: parts are missing, on the side that has it no more, or not yet.
  */
-static bool settle_sides(struct flyt_held *held)
+static bool settle_sides(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     uint64_t newest[FLYT_MIGRATION_SIDES] = {0};
-    struct flyt_part sides[FLYT_MIGRATION_SIDES][FLYT_SLOTS_MAX];
+    struct flyt_cluster_slot sides[FLYT_MIGRATION_SIDES][FLYT_SLOTS_MAX];
 
-    if (!are_complete(held))
+    if (!are_complete(allocation))
         return false;
-    for (unsigned i = 0; i < held->part_count; i++) {
-        bool is_target = strcmp(held->parts[i].card->node->key, migration->from) != 0;
-        sides[is_target][i] = held->parts[i];
+    for (unsigned i = 0; i < allocation->slot_count; i++) {
+        bool is_target = strcmp(allocation->slots[i].gpu->node->key, migration->from) != 0;
+        sides[is_target][i] = allocation->slots[i];
         sides[!is_target][i] = migration->others[i];
-        if (held->parts[i].revision > newest[is_target])
-            newest[is_target] = held->parts[i].revision;
+        if (allocation->slots[i].revision > newest[is_target])
+            newest[is_target] = allocation->slots[i].revision;
         if (!migration->is_arriving[i] && migration->others[i].revision > newest[!is_target])
             newest[!is_target] = migration->others[i].revision;
     }
@@ -164,61 +166,61 @@ static bool settle_sides(struct flyt_held *held)
     migration->is_between = true;
     migration->state = is_moved ? FLYT_MOVE_TO_TARGET : FLYT_MOVE_TO_SOURCE;
     for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
-        migration->sides[i].node = sides[i][0].card->node;
-    memcpy(held->parts, sides[is_moved], held->part_count * sizeof *held->parts);
-    memcpy(migration->others, sides[!is_moved], held->part_count * sizeof *held->parts);
-    held->node = migration->sides[is_moved].node;
+        migration->sides[i].node = sides[i][0].gpu->node;
+    memcpy(allocation->slots, sides[is_moved], allocation->slot_count * sizeof *allocation->slots);
+    memcpy(migration->others, sides[!is_moved], allocation->slot_count * sizeof *allocation->slots);
+    allocation->node = migration->sides[is_moved].node;
     return true;
 }
 
-static bool settle_near(struct flyt_held *held)
+static bool settle_near(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     bool is_complete = true;
 
-    for (unsigned i = 0; i < held->part_count; i++) {
-        struct flyt_part *part = &held->parts[i], *other = &migration->others[i];
-        is_complete &= part->card && other->card && other->card->node == part->card->node;
+    for (unsigned i = 0; i < allocation->slot_count; i++) {
+        struct flyt_cluster_slot *slot = &allocation->slots[i], *other = &migration->others[i];
+        is_complete &= slot->gpu && other->gpu && other->gpu->node == slot->gpu->node;
         /* Several GPUs, and the writing was cut off after the first ones that list what has moved there. */
         if (!flyt_migration_is_moved(migration) || !migration->is_arriving[i] || !is_complete)
             continue;
-        struct flyt_part source = *part;
-        *part = *other;
+        struct flyt_cluster_slot source = *slot;
+        *slot = *other;
         *other = source;
     }
-    migration->sides[FLYT_MIGRATION_SOURCE].node = migration->sides[FLYT_MIGRATION_TARGET].node = held->node;
+    migration->sides[FLYT_MIGRATION_SOURCE].node = migration->sides[FLYT_MIGRATION_TARGET].node = allocation->node;
     return is_complete;
 }
 
-void flyt_migration_loaded(struct flyt_held *held)
+void flyt_migration_loaded(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
 
     if (!migration)
         return;
-    if (!(migration->from ? settle_sides(held) : settle_near(held))) {
-        give_up(held, migration);
+    if (!(migration->from ? settle_sides(allocation) : settle_near(allocation))) {
+        give_up(allocation, migration);
         return;
     }
     bool is_moved = flyt_migration_is_moved(migration);
-    migration->source = flyt_migration_places(is_moved ? migration->others : held->parts, held->part_count);
-    migration->target = flyt_migration_places(is_moved ? held->parts : migration->others, held->part_count);
+    migration->source = flyt_migration_places(is_moved ? migration->others : allocation->slots, allocation->slot_count);
+    migration->target = flyt_migration_places(is_moved ? allocation->slots : migration->others, allocation->slot_count);
     if (!is_moved && !migration->is_between)
         migration->state = FLYT_MOVE_ORDERED;
     migration->heard_ms = flyt_clock_ms();
     migration->use.id = migration->id;
-    migration->use.allocation_id = held->id;
+    migration->use.allocation_id = allocation->id;
     migration->use.phase = is_moved ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_PREPARING;
     if (is_moved) {
         migration->source_revision = 0;
-        for (unsigned i = 0; i < held->part_count; i++)
+        for (unsigned i = 0; i < allocation->slot_count; i++)
             if (migration->others[i].revision > migration->source_revision)
                 migration->source_revision = migration->others[i].revision;
-        held->revision++;
+        allocation->revision++;
     }
-    for (unsigned i = 0; i < held->part_count; i++) {
-        flyt_gpu_count(held->parts[i].card);
-        flyt_gpu_count(migration->others[i].card);
+    for (unsigned i = 0; i < allocation->slot_count; i++) {
+        flyt_gpu_count(allocation->slots[i].gpu);
+        flyt_gpu_count(migration->others[i].gpu);
     }
 }
 

@@ -19,7 +19,7 @@
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/settings.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/reconcile/allocation.h"
@@ -33,7 +33,7 @@ struct model {
     struct flyt_cluster cluster;
     struct flyt_node nodes[2];
     struct flyt_capacity capacities[2];
-    struct flyt_card cards[2];
+    struct flyt_cluster_gpu gpus[2];
 };
 
 static struct model *new_model(void)
@@ -48,43 +48,43 @@ static struct model *new_model(void)
         model->nodes[i].key = names[i];
         model->nodes[i].cluster = &model->cluster;
         model->nodes[i].place.gpus = &model->capacities[i];
-        model->cards[i].key = uuids[i];
-        model->cards[i].node = &model->nodes[i];
+        model->gpus[i].key = uuids[i];
+        model->gpus[i].node = &model->nodes[i];
     }
     return model;
 }
 
 static void free_model(struct model *model)
 {
-    for (size_t i = 0; i < model->cluster.held.count; i++)
-        flyt_held_free(model->cluster.held.items[i]);
-    flyt_table_fini(&model->cluster.held);
+    for (size_t i = 0; i < model->cluster.allocations.count; i++)
+        flyt_allocation_free(model->cluster.allocations.items[i]);
+    flyt_table_fini(&model->cluster.allocations);
     for (unsigned i = 0; i < 2; i++)
-        free(model->cards[i].held);
+        free(model->gpus[i].allocations);
     free(model);
 }
 
 /* An allocation on n1's GPU. */
-static struct flyt_held *hold(struct model *model)
+static struct flyt_cluster_allocation *hold(struct model *model)
 {
     cJSON *entry =
         cJSON_Parse("{\"id\":\"0000000000000abc\",\"vm_ip\":\"10.0.0.1\",\"tenant\":\"default\",\"state\":\"active\","
                     "\"revision\":7,\"slot\":0,\"slot_count\":1,\"sm_count\":16,\"memory_bytes\":1073741824}");
 
     assert_non_null(entry);
-    assert_int_equal(flyt_held_load(&model->cards[0], entry), 0);
+    assert_int_equal(flyt_allocation_load(&model->gpus[0], entry), 0);
     cJSON_Delete(entry);
-    return model->cluster.held.items[0];
+    return model->cluster.allocations.items[0];
 }
 
 /* Its migration to n2's, as flyt_migration_start makes it. */
-static struct flyt_migration *move(struct model *model, struct flyt_held *held)
+static struct flyt_migration *move(struct model *model, struct flyt_cluster_allocation *allocation)
 {
     struct flyt_migration *migration = calloc(1, sizeof *migration);
 
     assert_non_null(migration);
-    held->migration = migration;
-    migration->held = held;
+    allocation->migration = migration;
+    migration->allocation = allocation;
     migration->id = 0xfeed;
     strcpy(migration->id_text, "000000000000feed");
     strcpy(migration->who, "operator:alice");
@@ -94,18 +94,18 @@ static struct flyt_migration *move(struct model *model, struct flyt_held *held)
     migration->stream_count = 3;
     migration->packing = 2;
     migration->is_encrypted = true;
-    migration->others[0] = (struct flyt_part){.card = &model->cards[1], .sm_count = 16, .memory_bytes = GIB};
+    migration->others[0] = (struct flyt_cluster_slot){.gpu = &model->gpus[1], .sm_count = 16, .memory_bytes = GIB};
     for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
         migration->sides[i].node = &model->nodes[i];
-    assert_int_equal(flyt_gpu_attach(&model->cards[1], held), 0);
+    assert_int_equal(flyt_gpu_attach(&model->gpus[1], allocation), 0);
     return migration;
 }
 
-static cJSON *arriving(const struct flyt_held *held, const struct flyt_card *card)
+static cJSON *arriving(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_gpu *gpu)
 {
     cJSON *entry;
 
-    assert_int_equal(flyt_migration_entry(held, card, &entry), 0);
+    assert_int_equal(flyt_migration_entry(allocation, gpu, &entry), 0);
     return entry;
 }
 
@@ -113,28 +113,28 @@ static cJSON *arriving(const struct flyt_held *held, const struct flyt_card *car
 static void record(cJSON **ret_entries)
 {
     struct model *model = new_model();
-    struct flyt_held *held = hold(model);
+    struct flyt_cluster_allocation *allocation = hold(model);
 
-    move(model, held);
-    assert_int_equal(flyt_held_entry(held, &model->cards[0], &ret_entries[0]), 0);
-    ret_entries[1] = arriving(held, &model->cards[1]);
+    move(model, allocation);
+    assert_int_equal(flyt_allocation_entry(allocation, &model->gpus[0], &ret_entries[0]), 0);
+    ret_entries[1] = arriving(allocation, &model->gpus[1]);
     assert_non_null(ret_entries[0]);
     assert_non_null(ret_entries[1]);
-    assert_null(arriving(held, &model->cards[0]));
+    assert_null(arriving(allocation, &model->gpus[0]));
     free_model(model);
 }
 
 /* By who leads next; the entries are the test's. */
 static struct flyt_migration *load(struct model *model, cJSON *const *entries)
 {
-    assert_int_equal(flyt_held_load(&model->cards[0], entries[0]), 0);
-    assert_int_equal(flyt_migration_load(&model->cards[1], entries[1]), 0);
-    struct flyt_held *held = model->cluster.held.items[0];
-    flyt_migration_loaded(held);
-    assert_non_null(held->migration);
-    assert_int_equal(held->migration->id, 0xfeed);
-    assert_true(held->migration->is_between);
-    return held->migration;
+    assert_int_equal(flyt_allocation_load(&model->gpus[0], entries[0]), 0);
+    assert_int_equal(flyt_migration_load(&model->gpus[1], entries[1]), 0);
+    struct flyt_cluster_allocation *allocation = model->cluster.allocations.items[0];
+    flyt_migration_loaded(allocation);
+    assert_non_null(allocation->migration);
+    assert_int_equal(allocation->migration->id, 0xfeed);
+    assert_true(allocation->migration->is_between);
+    return allocation->migration;
 }
 
 static const cJSON *member(const cJSON *object, const char *name)
@@ -171,7 +171,7 @@ static void test_the_next_one_knows_how_it_goes(void **state)
     assert_true(cJSON_IsTrue(member(row, "encrypted")));
     cJSON_Delete(row);
     /* What it writes again is what it has read. */
-    cJSON *again = arriving(migration->held, &model->cards[1]);
+    cJSON *again = arriving(migration->allocation, &model->gpus[1]);
     assert_true(cJSON_Compare(member(again, "migration_streams"), member(entries[1], "migration_streams"), true));
     assert_true(cJSON_Compare(member(again, "migration_packing"), member(entries[1], "migration_packing"), true));
     assert_true(cJSON_Compare(member(again, "migration_encrypted"), member(entries[1], "migration_encrypted"), true));
@@ -199,7 +199,7 @@ static void test_documents_of_an_older_manager(void **state)
     assert_null(member(row, "encrypted"));
     assert_non_null(member(row, "target_node"));
     cJSON_Delete(row);
-    cJSON *again = arriving(migration->held, &model->cards[1]);
+    cJSON *again = arriving(migration->allocation, &model->gpus[1]);
     for (unsigned i = 0; i < 3; i++)
         assert_null(member(again, names[i]));
     cJSON_Delete(again);
@@ -246,20 +246,20 @@ static void test_what_is_none(void **state)
 static void test_within_a_node(void **state)
 {
     struct model *model = new_model();
-    struct flyt_held *held = hold(model);
-    struct flyt_migration *migration = move(model, held);
+    struct flyt_cluster_allocation *allocation = hold(model);
+    struct flyt_migration *migration = move(model, allocation);
 
-    model->cards[1].node = &model->nodes[0];
+    model->gpus[1].node = &model->nodes[0];
     migration->is_between = migration->is_encrypted = false;
     migration->stream_count = migration->packing = 0;
     migration->sides[FLYT_MIGRATION_TARGET].node = &model->nodes[0];
-    cJSON *entry = arriving(held, &model->cards[1]);
+    cJSON *entry = arriving(allocation, &model->gpus[1]);
     assert_non_null(member(entry, "migration_rounds_max"));
     assert_null(member(entry, "migration_streams"));
     assert_null(member(entry, "migration_packing"));
     assert_null(member(entry, "migration_encrypted"));
     cJSON_Delete(entry);
-    model->cards[1].node = &model->nodes[1];
+    model->gpus[1].node = &model->nodes[1];
     free_model(model);
 }
 
@@ -270,20 +270,20 @@ static void test_nothing_is_known_of_what_has_moved(void **state)
     cJSON *entries[2];
 
     record(entries);
-    model->cards[1].node = &model->nodes[0];
-    model->cards[1].place = 1;
+    model->gpus[1].node = &model->nodes[0];
+    model->gpus[1].place = 1;
     model->nodes[0].place.gpus = model->capacities;
     for (unsigned i = 0; i < 2; i++)
         cJSON_DeleteItemFromObjectCaseSensitive(entries[i], "migration_from");
     cJSON_ReplaceItemInObjectCaseSensitive(entries[1], "revision", cJSON_CreateNumber(9));
     for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(flyt_held_load(&model->cards[i], entries[i]), 0);
-    struct flyt_held *held = model->cluster.held.items[0];
-    flyt_migration_loaded(held);
-    assert_non_null(held->migration);
-    assert_true(flyt_migration_is_moved(held->migration));
-    assert_int_equal(held->migration->use.phase, FLYT_MIGRATION_DONE);
-    assert_false(held->migration->has_figures);
+        assert_int_equal(flyt_allocation_load(&model->gpus[i], entries[i]), 0);
+    struct flyt_cluster_allocation *allocation = model->cluster.allocations.items[0];
+    flyt_migration_loaded(allocation);
+    assert_non_null(allocation->migration);
+    assert_true(flyt_migration_is_moved(allocation->migration));
+    assert_int_equal(allocation->migration->use.phase, FLYT_MIGRATION_DONE);
+    assert_false(allocation->migration->has_figures);
     free_entries(entries);
     free_model(model);
 }

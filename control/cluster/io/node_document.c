@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "control/cluster/io/document.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/node_document.h"
 #include "control/cluster/model/capacity.h"
 #include "control/cluster/model/cluster.h"
@@ -62,8 +62,9 @@ static struct flyt_node *node_new(struct flyt_cluster *cluster, const char *name
     node->cluster = cluster;
     node->key = strdup(name);
     node->last_heard_ms = flyt_clock_ms();
-    node->kept = node->key ? flyt_kept_new(cluster->keeper, "nodes", name, revision, flyt_node_document, node) : NULL;
-    if (!node->kept)
+    node->record =
+        node->key ? flyt_record_new(cluster->store_writer, "nodes", name, revision, flyt_node_document, node) : NULL;
+    if (!node->record)
         goto failed;
     node->place.name = node->key;
     if (cluster->nodes.count == cluster->place_room) {
@@ -106,7 +107,7 @@ void flyt_node_free(struct flyt_node *node)
 {
     if (!node)
         return;
-    flyt_kept_free(node->kept);
+    flyt_record_free(node->record);
     flyt_node_free_sessions(node);
     free(node->earlier[0].items);
     free(node->earlier[1].items);
@@ -120,7 +121,7 @@ void flyt_node_free(struct flyt_node *node)
     free(node->host_ip);
     free(node->build);
     free(node->place.gpus);
-    free(node->cards);
+    free(node->gpus);
     explicit_bzero(node->node_key, sizeof node->node_key);
     free(node);
 }

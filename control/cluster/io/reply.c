@@ -42,7 +42,7 @@ union any_result {
     flyt_resize_res resize;
     flyt_drain_res drain;
     flyt_migrate_res migrate;
-    flyt_saving_begun_res saving;
+    flyt_saving_begun_res op;
     flyt_token_res token;
     flyt_backup_res backup;
     flyt_vm_usage_res usage;

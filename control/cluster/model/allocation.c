@@ -7,59 +7,61 @@
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/migration.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/quota.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/tenant.h"
 #include "control/cluster/model/text.h"
 #include "rpc/base/clock.h"
 
-struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id)
+struct flyt_cluster_allocation *flyt_allocation_find(struct flyt_cluster *cluster, uint64_t id)
 {
     char text[17];
 
     snprintf(text, sizeof text, "%016" PRIx64, id);
-    return flyt_table_find(&cluster->held, text);
+    return flyt_table_find(&cluster->allocations, text);
 }
 
-struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip, const char *tenant,
-                                unsigned part_count)
+struct flyt_cluster_allocation *flyt_allocation_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip,
+                                                    const char *tenant, unsigned slot_count)
 {
-    struct flyt_held *held = calloc(1, sizeof *held + part_count * sizeof *held->parts);
+    struct flyt_cluster_allocation *allocation = calloc(1, sizeof *allocation + slot_count * sizeof *allocation->slots);
 
-    if (!held)
+    if (!allocation)
         return NULL;
-    held->key = held->id_text;
-    snprintf(held->id_text, sizeof held->id_text, "%016" PRIx64, id);
-    held->id = id;
-    held->cluster = cluster;
-    held->vm_ip = strdup(vm_ip);
-    held->tenant = strdup(tenant);
-    held->part_count = part_count;
-    held->state = FLYT_ALLOCATION_ACTIVE;
-    held->revision = held->generation = 1;
-    TAILQ_INIT(&held->drains);
-    if (!held->vm_ip || !held->tenant || flyt_table_add(&cluster->held, held)) {
-        free(held->vm_ip);
-        free(held->tenant);
-        free(held);
+    allocation->key = allocation->id_text;
+    snprintf(allocation->id_text, sizeof allocation->id_text, "%016" PRIx64, id);
+    allocation->id = id;
+    allocation->cluster = cluster;
+    allocation->vm_ip = strdup(vm_ip);
+    allocation->tenant = strdup(tenant);
+    allocation->slot_count = slot_count;
+    allocation->state = FLYT_ALLOCATION_ACTIVE;
+    allocation->revision = allocation->generation = 1;
+    TAILQ_INIT(&allocation->drains);
+    if (!allocation->vm_ip || !allocation->tenant || flyt_table_add(&cluster->allocations, allocation)) {
+        free(allocation->vm_ip);
+        free(allocation->tenant);
+        free(allocation);
         return NULL;
     }
-    return held;
+    return allocation;
 }
 
-void flyt_held_charge(struct flyt_held *held, bool is_taken)
+void flyt_allocation_charge(struct flyt_cluster_allocation *allocation, bool is_taken)
 {
-    struct flyt_tenant *tenant = flyt_tenant_get(held->cluster, held->tenant);
-    struct flyt_quota sum = {.session_count = (uint64_t)held->sessions_max * held->part_count, .vm_count = 1};
+    struct flyt_tenant *tenant = flyt_tenant_get(allocation->cluster, allocation->tenant);
+    struct flyt_quota sum = {.session_count = (uint64_t)allocation->sessions_max * allocation->slot_count,
+                             .vm_count = 1};
 
-    if (!tenant || held->state == FLYT_ALLOCATION_ORPHAN)
+    if (!tenant || allocation->state == FLYT_ALLOCATION_ORPHAN)
         return;
-    for (unsigned i = 0; i < held->part_count; i++) {
+    for (unsigned i = 0; i < allocation->slot_count; i++) {
         /* A VM that moves has its size once: the larger one, where that changes on the way. */
-        const struct flyt_part *part = &held->parts[i], *other = held->migration ? &held->migration->others[i] : part;
-        sum.sm_count += other->sm_count > part->sm_count ? other->sm_count : part->sm_count;
-        sum.memory_bytes += other->memory_bytes > part->memory_bytes ? other->memory_bytes : part->memory_bytes;
+        const struct flyt_cluster_slot *slot = &allocation->slots[i],
+                                       *other = allocation->migration ? &allocation->migration->others[i] : slot;
+        sum.sm_count += other->sm_count > slot->sm_count ? other->sm_count : slot->sm_count;
+        sum.memory_bytes += other->memory_bytes > slot->memory_bytes ? other->memory_bytes : slot->memory_bytes;
     }
     if (is_taken) {
         tenant->used.sm_count += sum.sm_count;
@@ -74,65 +76,66 @@ void flyt_held_charge(struct flyt_held *held, bool is_taken)
     }
 }
 
-bool flyt_held_is_written(const struct flyt_held *held)
+bool flyt_allocation_is_written(const struct flyt_cluster_allocation *allocation)
 {
-    return held->state == FLYT_ALLOCATION_ORPHAN || held->written_revision >= held->revision;
+    return allocation->state == FLYT_ALLOCATION_ORPHAN || allocation->written_revision >= allocation->revision;
 }
 
-static void set_session_count(struct flyt_held *held, unsigned session_count)
+static void set_session_count(struct flyt_cluster_allocation *allocation, unsigned session_count)
 {
-    bool was_idle = held->idle_since_ms != 0;
+    bool was_idle = allocation->idle_since_ms != 0;
 
-    held->session_count = session_count;
+    allocation->session_count = session_count;
     if (session_count || !was_idle)
-        flyt_held_set_idle(held, !session_count);
+        flyt_allocation_set_idle(allocation, !session_count);
 }
 
-void flyt_held_note_use(struct flyt_held *held, const flyt_allocation_use *use)
+void flyt_allocation_note_use(struct flyt_cluster_allocation *allocation, const flyt_allocation_use *use)
 {
-    for (unsigned i = 0; i < held->part_count && i < FLYT_SLOTS_MAX; i++)
-        held->uses[i] = i < use->slots.slots_len ? use->slots.slots_val[i] : (struct flyt_slot_use){0};
-    held->use_count = use->slots.slots_len < held->part_count ? use->slots.slots_len : held->part_count;
-    held->use_status = use->outcome.status;
-    if (strcmp(held->use_text ? held->use_text : "", use->outcome.text))
-        flyt_text_set(&held->use_text, use->outcome.text);
-    held->applied_revision = use->revision < held->revision ? use->revision : held->revision;
-    if (held->applied_revision)
-        held->is_new = false;
-    set_session_count(held, use->session_count);
+    for (unsigned i = 0; i < allocation->slot_count && i < FLYT_SLOTS_MAX; i++)
+        allocation->uses[i] = i < use->slots.slots_len ? use->slots.slots_val[i] : (struct flyt_slot_use){0};
+    allocation->use_count =
+        use->slots.slots_len < allocation->slot_count ? use->slots.slots_len : allocation->slot_count;
+    allocation->use_status = use->outcome.status;
+    if (strcmp(allocation->use_text ? allocation->use_text : "", use->outcome.text))
+        flyt_text_set(&allocation->use_text, use->outcome.text);
+    allocation->applied_revision = use->revision < allocation->revision ? use->revision : allocation->revision;
+    if (allocation->applied_revision)
+        allocation->is_new = false;
+    set_session_count(allocation, use->session_count);
 }
 
-bool flyt_held_has_emptied(struct flyt_held *held, bool release)
+bool flyt_allocation_has_emptied(struct flyt_cluster_allocation *allocation, bool release)
 {
     bool has_emptied = false;
 
-    if (held->applied_revision < held->revision)
+    if (allocation->applied_revision < allocation->revision)
         return false;
-    for (unsigned i = 0; i < held->part_count; i++) {
-        struct flyt_part *part = &held->parts[i];
-        const struct flyt_slot_use *use = i < held->use_count ? &held->uses[i] : NULL;
-        bool is_left = flyt_groupset_count(&part->leaving) &&
-                       (!held->session_count || (use && use->switch_state == FLYT_SWITCH_VACATED));
-        bool is_given_back = part->leaving_bytes && use && use->memory_bytes <= part->memory_bytes;
+    for (unsigned i = 0; i < allocation->slot_count; i++) {
+        struct flyt_cluster_slot *slot = &allocation->slots[i];
+        const struct flyt_slot_use *use = i < allocation->use_count ? &allocation->uses[i] : NULL;
+        bool is_left = flyt_groupset_count(&slot->leaving) &&
+                       (!allocation->session_count || (use && use->switch_state == FLYT_SWITCH_VACATED));
+        bool is_given_back = slot->leaving_bytes && use && use->memory_bytes <= slot->memory_bytes;
         if (release && is_left)
-            part->leaving = (struct flyt_groupset){0};
+            slot->leaving = (struct flyt_groupset){0};
         if (release && is_given_back)
-            part->leaving_bytes = 0;
+            slot->leaving_bytes = 0;
         has_emptied |= is_left || is_given_back;
     }
     return has_emptied;
 }
 
-void flyt_held_set_idle(struct flyt_held *held, bool is_idle)
+void flyt_allocation_set_idle(struct flyt_cluster_allocation *allocation, bool is_idle)
 {
-    held->idle_since_ms = is_idle ? flyt_wall_ms() : 0;
-    held->idle_clock_ms = flyt_clock_ms();
-    held->lingered_ms = 0;
+    allocation->idle_since_ms = is_idle ? flyt_wall_ms() : 0;
+    allocation->idle_clock_ms = flyt_clock_ms();
+    allocation->lingered_ms = 0;
 }
 
-const char *const flyt_held_state_names[] = {"", "active", "blocked", "ending", "orphan", NULL};
+const char *const flyt_allocation_state_names[] = {"", "active", "blocked", "ending", "orphan", NULL};
 
-const char *flyt_held_state_name(enum flyt_allocation_state state)
+const char *flyt_allocation_state_name(enum flyt_allocation_state state)
 {
-    return flyt_held_state_names[state];
+    return flyt_allocation_state_names[state];
 }

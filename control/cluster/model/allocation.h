@@ -4,7 +4,7 @@
 
 #include <sys/queue.h>
 
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/share.h"
 
 struct flyt_adoption;
@@ -19,10 +19,10 @@ struct flyt_vm;
 #define FLYT_REVISION_MAX   (1ull << 52)
 #define FLYT_GENERATION_MAX (1u << 31)
 
-TAILQ_HEAD(flyt_held_list, flyt_held);
+TAILQ_HEAD(flyt_allocation_list, flyt_cluster_allocation);
 
 /* An allocation. */
-struct flyt_held {
+struct flyt_cluster_allocation {
     const char *key; /* id_text */
     char id_text[17];
     uint64_t id;
@@ -46,7 +46,7 @@ struct flyt_held {
     bool is_new;       /* granted by this manager, and its node has not taken it yet */
     bool is_gone;      /* its node has nothing of it any more */
     uint64_t written_revision;
-    uint64_t write_asked, write_done, write_failed; /* numbers of the last one of each (flyt_held_write) */
+    uint64_t write_asked, write_done, write_failed; /* numbers of the last one of each (flyt_allocation_write) */
     uint64_t failed_revision;                       /* the last one that the store did not take, or not for sure; why */
     char *failed_text;
     uint64_t answer_count;      /* of orders */
@@ -76,30 +76,31 @@ struct flyt_held {
     flyt_status moved_status;         /* how the last one has ended, with its sentence */
     char *moved_text;
     bool is_unseen; /* in the cluster's list of those to be looked at */
-    TAILQ_ENTRY(flyt_held) unseen_entry;
+    TAILQ_ENTRY(flyt_cluster_allocation) unseen_entry;
     uint64_t grow_ms;                /* monotonic: a part that has less than it wants is not tried to grow before */
     TAILQ_HEAD(, flyt_drain) drains; /* who waits until nothing runs on what was taken away */
-    unsigned part_count;
-    struct flyt_part parts[];
+    unsigned slot_count;
+    struct flyt_cluster_slot slots[];
 };
 
 /* By state; "" for none of them (0), NULL behind the last. */
-extern const char *const flyt_held_state_names[];
-const char *flyt_held_state_name(enum flyt_allocation_state state);
-struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id);
+extern const char *const flyt_allocation_state_names[];
+const char *flyt_allocation_state_name(enum flyt_allocation_state state);
+struct flyt_cluster_allocation *flyt_allocation_find(struct flyt_cluster *cluster, uint64_t id);
 /* An active one without parts, in the table of the cluster; texts are copied, parts are 1 to FLYT_SLOTS_MAX. NULL: no
  * memory, or the id is there. */
-struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip, const char *tenant,
-                                unsigned part_count);
-/* Whether the store has what it is now. What was not written is not ordered: flyt_held_order waits for the write. */
-bool flyt_held_is_written(const struct flyt_held *held);
+struct flyt_cluster_allocation *flyt_allocation_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip,
+                                                    const char *tenant, unsigned slot_count);
+/* Whether the store has what it is now. What was not written is not ordered: flyt_allocation_order waits for the write.
+ */
+bool flyt_allocation_is_written(const struct flyt_cluster_allocation *allocation);
 /* Charges its tenant (or takes the charge back). Around every change of parts. */
-void flyt_held_charge(struct flyt_held *held, bool is_taken);
+void flyt_allocation_charge(struct flyt_cluster_allocation *allocation, bool is_taken);
 /* Takes its node's word down. */
-void flyt_held_note_use(struct flyt_held *held, const flyt_allocation_use *use);
+void flyt_allocation_note_use(struct flyt_cluster_allocation *allocation, const flyt_allocation_use *use);
 /* Whether something that was taken away is in use no more, as far as its node has said; release: then it is free. */
-bool flyt_held_has_emptied(struct flyt_held *held, bool release);
+bool flyt_allocation_has_emptied(struct flyt_cluster_allocation *allocation, bool release);
 /* It has no sessions, from now on; or has some. */
-void flyt_held_set_idle(struct flyt_held *held, bool is_idle);
+void flyt_allocation_set_idle(struct flyt_cluster_allocation *allocation, bool is_idle);
 
 #endif

@@ -33,12 +33,12 @@ enum flyt_drain_step flyt_drain_next(enum flyt_drain_state state, unsigned seen,
     return FLYT_DRAIN_WAIT;
 }
 
-unsigned flyt_held_draining(const struct flyt_held *held)
+unsigned flyt_allocation_draining(const struct flyt_cluster_allocation *allocation)
 {
     unsigned sms = 0;
 
-    for (unsigned i = 0; i < held->part_count; i++)
-        if (held->parts[i].card)
-            sms += flyt_capacity_sms(flyt_gpu_capacity(held->parts[i].card), &held->parts[i].leaving);
+    for (unsigned i = 0; i < allocation->slot_count; i++)
+        if (allocation->slots[i].gpu)
+            sms += flyt_capacity_sms(flyt_gpu_capacity(allocation->slots[i].gpu), &allocation->slots[i].leaving);
     return sms;
 }

@@ -2,7 +2,7 @@
 #ifndef FLYT_CLUSTER_MODEL_DRAIN_H
 #define FLYT_CLUSTER_MODEL_DRAIN_H
 
-struct flyt_held;
+struct flyt_cluster_allocation;
 
 enum flyt_drain_state {
     FLYT_DRAIN_WAITING,
@@ -32,6 +32,6 @@ enum flyt_drain_step {
 /* seen: of enum flyt_drain_seen. *ret_state: where it is then. */
 enum flyt_drain_step flyt_drain_next(enum flyt_drain_state state, unsigned seen, enum flyt_drain_state *ret_state);
 /* SMs that were taken away and that the node has not said to be free. */
-unsigned flyt_held_draining(const struct flyt_held *held);
+unsigned flyt_allocation_draining(const struct flyt_cluster_allocation *allocation);
 
 #endif

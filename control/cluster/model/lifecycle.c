@@ -23,7 +23,7 @@
 /* The first row counts of which all of the one is seen, and none of the other. */
 static const struct {
     unsigned all, none;
-    enum flyt_held_step step;
+    enum flyt_allocation_step step;
 } rows[] = {
     {GONE, 0, FLYT_HELD_FORGET},
     {WRITTEN, MADE, FLYT_HELD_GRANT},
@@ -43,7 +43,7 @@ static const struct {
     {DUE | WRITTEN | REACHED, 0, FLYT_HELD_ORDER},
 };
 
-enum flyt_held_step flyt_held_next(unsigned seen)
+enum flyt_allocation_step flyt_allocation_next(unsigned seen)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if ((seen & rows[i].all) == rows[i].all && !(seen & rows[i].none))
@@ -51,16 +51,16 @@ enum flyt_held_step flyt_held_next(unsigned seen)
     return FLYT_HELD_WAIT;
 }
 
-#define HELD      FLYT_ATTACH_IS_HELD
-#define ASKED     (FLYT_ATTACH_IS_HELD | FLYT_ATTACH_IS_ASKED)
-#define ANSWERED  (ASKED | FLYT_ATTACH_IS_ANSWERED)
-#define UNREACHED (ANSWERED | FLYT_ATTACH_IS_UNREACHED)
+#define ALLOCATION FLYT_ATTACH_IS_HELD
+#define ASKED      (FLYT_ATTACH_IS_HELD | FLYT_ATTACH_IS_ASKED)
+#define ANSWERED   (ASKED | FLYT_ATTACH_IS_ANSWERED)
+#define UNREACHED  (ANSWERED | FLYT_ATTACH_IS_UNREACHED)
 
 static const struct {
     unsigned all, none;
     enum flyt_attach_step step;
 } attach_rows[] = {
-    {0, HELD, FLYT_ATTACH_PLACE},
+    {0, ALLOCATION, FLYT_ATTACH_PLACE},
     {0, FLYT_ATTACH_IS_MADE, FLYT_ATTACH_WAIT},
     {FLYT_ATTACH_IS_LEAVING, 0, FLYT_ATTACH_WAIT},
     {ASKED | FLYT_ATTACH_HAS_FAILED, 0, FLYT_ATTACH_SAY_UNWRITTEN},

@@ -3,7 +3,7 @@
 #define FLYT_CLUSTER_MODEL_LIFECYCLE_H
 
 /* What is seen of an allocation: desired (its VM's document), written (the store) and observed (its node's word). */
-enum flyt_held_seen {
+enum flyt_allocation_seen {
     FLYT_HELD_IS_GONE = 1 << 0,    /* its node has nothing of it any more */
     FLYT_HELD_IS_MADE = 1 << 1,    /* else it is being made: nobody knows of it */
     FLYT_HELD_IS_WRITTEN = 1 << 2, /* as it is now */
@@ -23,7 +23,7 @@ enum flyt_held_seen {
     FLYT_HELD_IS_REACHED = 1 << 16,   /* its node is connected */
 };
 
-enum flyt_held_step {
+enum flyt_allocation_step {
     FLYT_HELD_WAIT,
     FLYT_HELD_FORGET,
     FLYT_HELD_TAKE_BACK, /* the store did not take what was being made */
@@ -41,8 +41,8 @@ enum flyt_held_step {
     FLYT_HELD_ORDER,      /* again */
 };
 
-/* seen: of enum flyt_held_seen. */
-enum flyt_held_step flyt_held_next(unsigned seen);
+/* seen: of enum flyt_allocation_seen. */
+enum flyt_allocation_step flyt_allocation_next(unsigned seen);
 
 /* ---- who waits for a grant ---- */
 

@@ -8,18 +8,18 @@
 
 #include "control/cluster/model/lifecycle.h"
 
-enum { HELD_BITS = 17, ATTACH_BITS = 13 };
+enum { ALLOCATION_BITS = 17, ATTACH_BITS = 13 };
 
 /* ---- allocations ---- */
 
-static bool is_end(enum flyt_held_step step)
+static bool is_end(enum flyt_allocation_step step)
 {
     return step >= FLYT_HELD_END_REFUSED && step <= FLYT_HELD_END_UNUSED;
 }
 
 /* What holds of each step, whatever is seen besides. */
 static const struct {
-    enum flyt_held_step step;
+    enum flyt_allocation_step step;
     unsigned all, none;
 } needs[] = {
     {FLYT_HELD_FORGET, FLYT_HELD_IS_GONE, 0},
@@ -43,9 +43,9 @@ static const struct {
 
 static void test_nothing_without_its_reason(void **state)
 {
-    for (unsigned seen = 0; seen < 1u << HELD_BITS; seen++)
+    for (unsigned seen = 0; seen < 1u << ALLOCATION_BITS; seen++)
         for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
-            if (flyt_held_next(seen) == needs[i].step) {
+            if (flyt_allocation_next(seen) == needs[i].step) {
                 assert_int_equal(seen & needs[i].all, needs[i].all);
                 assert_int_equal(seen & needs[i].none, 0);
             }
@@ -55,16 +55,16 @@ static void test_each_step_is_taken(void **state)
 {
     unsigned taken = 0;
 
-    for (unsigned seen = 0; seen < 1u << HELD_BITS; seen++)
-        taken |= 1u << flyt_held_next(seen);
+    for (unsigned seen = 0; seen < 1u << ALLOCATION_BITS; seen++)
+        taken |= 1u << flyt_allocation_next(seen);
     assert_int_equal(taken, (1u << (FLYT_HELD_ORDER + 1)) - 1);
 }
 
 /* Of what is being made, or adopted, nothing else begins. */
 static void test_first_it_is_made(void **state)
 {
-    for (unsigned seen = 0; seen < 1u << HELD_BITS; seen++) {
-        enum flyt_held_step step = flyt_held_next(seen);
+    for (unsigned seen = 0; seen < 1u << ALLOCATION_BITS; seen++) {
+        enum flyt_allocation_step step = flyt_allocation_next(seen);
         bool is_unsure = !(seen & FLYT_HELD_IS_MADE) || seen & FLYT_HELD_IS_ADOPTED;
         if (is_unsure)
             assert_true(step <= FLYT_HELD_ADOPT);
@@ -76,15 +76,15 @@ static void test_first_it_is_made(void **state)
 /* One that is being taken away ends once only, and is ordered away again until its node has nothing of it. */
 static void test_what_leaves_goes(void **state)
 {
-    for (unsigned seen = 0; seen < 1u << HELD_BITS; seen++) {
+    for (unsigned seen = 0; seen < 1u << ALLOCATION_BITS; seen++) {
         if (!(seen & FLYT_HELD_IS_LEAVING))
             continue;
-        assert_false(is_end(flyt_held_next(seen)));
-        assert_int_not_equal(flyt_held_next(seen), FLYT_HELD_OPEN);
-        assert_int_equal(flyt_held_next(seen | FLYT_HELD_IS_GONE), FLYT_HELD_FORGET);
+        assert_false(is_end(flyt_allocation_next(seen)));
+        assert_int_not_equal(flyt_allocation_next(seen), FLYT_HELD_OPEN);
+        assert_int_equal(flyt_allocation_next(seen | FLYT_HELD_IS_GONE), FLYT_HELD_FORGET);
     }
-    assert_int_equal(flyt_held_next(FLYT_HELD_IS_MADE | FLYT_HELD_IS_LEAVING | FLYT_HELD_IS_WRITTEN | FLYT_HELD_IS_DUE |
-                                    FLYT_HELD_IS_REACHED),
+    assert_int_equal(flyt_allocation_next(FLYT_HELD_IS_MADE | FLYT_HELD_IS_LEAVING | FLYT_HELD_IS_WRITTEN |
+                                          FLYT_HELD_IS_DUE | FLYT_HELD_IS_REACHED),
                      FLYT_HELD_ORDER);
 }
 

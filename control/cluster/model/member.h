@@ -4,13 +4,13 @@
 
 #include "control/base/peer.h"
 
-struct flyt_kept;
+struct flyt_record;
 
 struct flyt_member {
     const char *key; /* "node:NAME" */
     char *serial;
     uint64_t enrolled_ms;
-    struct flyt_kept *kept;
+    struct flyt_record *record;
 };
 
 struct flyt_token {
@@ -18,7 +18,7 @@ struct flyt_token {
     enum flyt_peer_kind kind;
     char *name;
     uint64_t expires_ms;
-    struct flyt_kept *kept;
+    struct flyt_record *record;
 };
 
 #endif

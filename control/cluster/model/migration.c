@@ -9,7 +9,7 @@
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 
 static const unsigned nexts[] = {
     [FLYT_MOVE_RECORDING] = 1u << FLYT_MOVE_RECORDED,
@@ -35,18 +35,18 @@ bool flyt_migration_is_moved(const struct flyt_migration *migration)
     return migration->state >= FLYT_MOVE_TO_TARGET;
 }
 
-bool flyt_migration_holds_orders(const struct flyt_held *held)
+bool flyt_migration_holds_orders(const struct flyt_cluster_allocation *allocation)
 {
-    const struct flyt_migration *migration = held->migration;
+    const struct flyt_migration *migration = allocation->migration;
 
     if (!migration || migration->state < FLYT_MOVE_ORDERED)
         return false;
     return migration->is_between ? migration->state != FLYT_MOVE_RELEASING : !flyt_migration_is_moved(migration);
 }
 
-bool flyt_migration_is_on(const struct flyt_held *held, const struct flyt_node *node)
+bool flyt_migration_is_on(const struct flyt_cluster_allocation *allocation, const struct flyt_node *node)
 {
-    const struct flyt_migration *migration = held->migration;
+    const struct flyt_migration *migration = allocation->migration;
 
     return migration && migration->is_between &&
            (migration->sides[FLYT_MIGRATION_SOURCE].node == node ||
@@ -61,7 +61,7 @@ bool flyt_migration_is_late(const struct flyt_migration *migration)
            phase == FLYT_MIGRATION_FAILED;
 }
 
-char *flyt_migration_places(const struct flyt_part *parts, unsigned count)
+char *flyt_migration_places(const struct flyt_cluster_slot *slots, unsigned count)
 {
     char *text = NULL;
     size_t bytes;
@@ -70,7 +70,7 @@ char *flyt_migration_places(const struct flyt_part *parts, unsigned count)
     if (!out)
         return NULL;
     for (unsigned i = 0; i < count; i++)
-        fprintf(out, "%s%s:%u", i ? "," : "", parts[i].card->node->key, flyt_gpu_capacity(parts[i].card)->index);
+        fprintf(out, "%s%s:%u", i ? "," : "", slots[i].gpu->node->key, flyt_gpu_capacity(slots[i].gpu)->index);
     if (!fclose(out))
         return text;
     free(text);
@@ -87,21 +87,22 @@ const char *flyt_migration_packing_name(unsigned packing)
     return packing < count ? flyt_migration_packing_names[packing] : NULL;
 }
 
-bool flyt_migration_is_leaving(const struct flyt_held *held)
+bool flyt_migration_is_leaving(const struct flyt_cluster_allocation *allocation)
 {
-    const struct flyt_migration *migration = held->migration;
+    const struct flyt_migration *migration = allocation->migration;
 
     return migration && migration->is_between && flyt_migration_is_moved(migration) &&
            migration->state < FLYT_MOVE_LEFT;
 }
 
-const struct flyt_part *flyt_migration_parts_now(const struct flyt_held *held, struct flyt_node **ret_node)
+const struct flyt_cluster_slot *flyt_migration_parts_now(const struct flyt_cluster_allocation *allocation,
+                                                         struct flyt_node **ret_node)
 {
-    const struct flyt_migration *migration = held->migration;
-    bool is_source = flyt_migration_is_leaving(held);
+    const struct flyt_migration *migration = allocation->migration;
+    bool is_source = flyt_migration_is_leaving(allocation);
 
-    *ret_node = is_source ? migration->sides[FLYT_MIGRATION_SOURCE].node : held->node;
-    return is_source ? migration->others : held->parts;
+    *ret_node = is_source ? migration->sides[FLYT_MIGRATION_SOURCE].node : allocation->node;
+    return is_source ? migration->others : allocation->slots;
 }
 
 /* The first row of a state counts of which all of the one is seen, and none of the other. */

@@ -54,7 +54,7 @@ struct flyt_migration_side {
 struct flyt_migration {
     uint64_t id;
     char id_text[17];
-    struct flyt_held *held;
+    struct flyt_cluster_allocation *allocation;
     struct flyt_call *call; /* of who asked for it, until it has begun; NULL: nobody waits */
     char who[FLYT_NAME_BYTES_MAX + 1];
     flyt_migration_bounds bounds; /* as asked for; 0: the node's own */
@@ -83,13 +83,13 @@ struct flyt_migration {
     flyt_status failed_status;       /* why it fails, with `reason`; 0: it does not */
     uint64_t opened_us, switched_us; /* monotonic: the target let programs in; the source was told to let them go */
     char *from;                      /* while loading: the source's name, as entries have it */
-    /* Parallel to the allocation's parts, and charged like them. card NULL while loading: not read yet. */
-    struct flyt_part others[FLYT_SLOTS_MAX];
+    /* Parallel to the allocation's parts, and charged like them. GPU NULL while loading: not read yet. */
+    struct flyt_cluster_slot others[FLYT_SLOTS_MAX];
     bool is_arriving[FLYT_SLOTS_MAX]; /* while loading: others[i] was read under `arriving` */
 };
 
 /* What one is to be. */
-struct flyt_migration_wish {
+struct flyt_migration_desired {
     const char *target; /* as in flyt_migrate_args, and so are the others */
     flyt_migration_bounds bounds;
     unsigned stream_count, packing;
@@ -133,17 +133,18 @@ bool flyt_migration_is_moved(const struct flyt_migration *migration);
 /* Goes on to a state that follows the present one; any other one is a mistake of the program. */
 void flyt_migration_set_state(struct flyt_migration *migration, enum flyt_move_state state);
 /* Whether orders about the allocation have to wait. */
-bool flyt_migration_holds_orders(const struct flyt_held *held);
+bool flyt_migration_holds_orders(const struct flyt_cluster_allocation *allocation);
 /* Whether the node has something of it, or may have: as one of those between which its programs move. */
-bool flyt_migration_is_on(const struct flyt_held *held, const struct flyt_node *node);
+bool flyt_migration_is_on(const struct flyt_cluster_allocation *allocation, const struct flyt_node *node);
 /* Whether it is too late to cancel it. */
 bool flyt_migration_is_late(const struct flyt_migration *migration);
 /* Whether its programs may be at the source still, or have left: the source lets nobody in who has not been there. */
-bool flyt_migration_is_leaving(const struct flyt_held *held);
+bool flyt_migration_is_leaving(const struct flyt_cluster_allocation *allocation);
 /* Where programs that ask now find those that run: the allocation's own parts and node, or those of the source. */
-const struct flyt_part *flyt_migration_parts_now(const struct flyt_held *held, struct flyt_node **ret_node);
+const struct flyt_cluster_slot *flyt_migration_parts_now(const struct flyt_cluster_allocation *allocation,
+                                                         struct flyt_node **ret_node);
 /* "node:0,node:1" of as many parts; malloc'ed, NULL: no memory. */
-char *flyt_migration_places(const struct flyt_part *parts, unsigned count);
+char *flyt_migration_places(const struct flyt_cluster_slot *slots, unsigned count);
 /* By number, NULL behind the last. */
 extern const char *const flyt_migration_packing_names[];
 /* NULL: none of them. */

@@ -25,34 +25,34 @@ bool flyt_node_is_awaited(const struct flyt_node *node)
            flyt_clock_ms() - node->last_heard_ms < (node_lost_ms < AWAITED_MS ? node_lost_ms : AWAITED_MS);
 }
 
-int flyt_node_add_card(struct flyt_node *node, struct flyt_card *card)
+int flyt_node_add_gpu(struct flyt_node *node, struct flyt_cluster_gpu *gpu)
 {
     unsigned count = node->place.gpu_count;
 
     if (count >= FLYT_GPUS_MAX)
         return -E2BIG;
-    struct flyt_capacity *gpus = realloc(node->place.gpus, (count + 1) * sizeof *gpus);
+    struct flyt_capacity *capacities = realloc(node->place.gpus, (count + 1) * sizeof *capacities);
+    if (capacities)
+        node->place.gpus = capacities;
+    struct flyt_cluster_gpu **gpus = realloc(node->gpus, (count + 1) * sizeof(struct flyt_cluster_gpu *));
     if (gpus)
-        node->place.gpus = gpus;
-    struct flyt_card **cards = realloc(node->cards, (count + 1) * sizeof(struct flyt_card *));
-    if (cards)
-        node->cards = cards;
-    if (!gpus || !cards)
+        node->gpus = gpus;
+    if (!capacities || !gpus)
         return -ENOMEM;
-    memset(&gpus[count], 0, sizeof *gpus);
-    gpus[count].uuid = card->key;
-    gpus[count].type = card->type;
-    cards[count] = card;
-    card->place = count;
+    memset(&capacities[count], 0, sizeof *capacities);
+    capacities[count].uuid = gpu->key;
+    capacities[count].type = gpu->type;
+    gpus[count] = gpu;
+    gpu->place = count;
     node->place.gpu_count++;
     return 0;
 }
 
-void flyt_node_remove_card(struct flyt_node *node, struct flyt_card *card)
+void flyt_node_remove_gpu(struct flyt_node *node, struct flyt_cluster_gpu *gpu)
 {
     unsigned last = --node->place.gpu_count;
 
-    node->place.gpus[card->place] = node->place.gpus[last];
-    node->cards[card->place] = node->cards[last];
-    node->cards[card->place]->place = card->place;
+    node->place.gpus[gpu->place] = node->place.gpus[last];
+    node->gpus[gpu->place] = node->gpus[last];
+    node->gpus[gpu->place]->place = gpu->place;
 }

@@ -1,4 +1,4 @@
-/* What a tenant may have at most, and whether a wish stays within it. Pure functions; any thread. */
+/* What a tenant may have at most, and whether a request stays within it. Pure functions; any thread. */
 #ifndef FLYT_CLUSTER_QUOTA_H
 #define FLYT_CLUSTER_QUOTA_H
 

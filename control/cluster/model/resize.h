@@ -75,7 +75,7 @@ enum flyt_resize_step flyt_resize_next(enum flyt_resize_state state, const struc
 
 /* All of an allocation that a resize may change. */
 struct flyt_resize_size {
-    struct flyt_part parts[FLYT_SLOTS_MAX];
+    struct flyt_cluster_slot slots[FLYT_SLOTS_MAX];
     struct flyt_share share;
     int priority;
     bool is_suspended, when_free;
@@ -88,20 +88,20 @@ struct flyt_resize_want {
     bool is_forced; /* beyond quotas, and below what programs' launches have needed */
 };
 
-void flyt_resize_keep(const struct flyt_held *held, struct flyt_resize_size *ret_size);
+void flyt_resize_keep(const struct flyt_cluster_allocation *allocation, struct flyt_resize_size *ret_size);
 /* Makes the allocation what `want` and the VM's document say, and charges it. FLYT_STATUS_OK, and in *ret_is_change
  * whether anything but when_free is another than before; else *err, and it is as `before`, which it was when called. */
-flyt_status flyt_resize_change(struct flyt_held *held, const struct flyt_resize_want *want,
+flyt_status flyt_resize_change(struct flyt_cluster_allocation *allocation, const struct flyt_resize_want *want,
                                const struct flyt_resize_size *before, bool *ret_is_change, struct flyt_error *err);
 /* After a change that holds no more: what it had added may be in use by now, and leaves like anything else. */
-void flyt_resize_put_back(struct flyt_held *held, const struct flyt_resize_size *before);
+void flyt_resize_put_back(struct flyt_cluster_allocation *allocation, const struct flyt_resize_size *before);
 /* Whether the VM's document says other than what it has, or has less than it wants. */
-bool flyt_resize_is_wanted(const struct flyt_held *held, const struct flyt_vm *vm);
+bool flyt_resize_is_wanted(const struct flyt_cluster_allocation *allocation, const struct flyt_vm *vm);
 /* The slot that is least far with the SMs that have changed; *ret_sms (untouched where none has): what it has now. KEPT
  * says more than TARGET: there is nothing to wait for. */
-flyt_switch_state flyt_resize_least_switched(const struct flyt_held *held, const struct flyt_resize_size *before,
-                                             unsigned *ret_sms);
+flyt_switch_state flyt_resize_least_switched(const struct flyt_cluster_allocation *allocation,
+                                             const struct flyt_resize_size *before, unsigned *ret_sms);
 /* A part that has less than it wants; NULL: none. */
-const struct flyt_part *flyt_resize_short_part(const struct flyt_held *held);
+const struct flyt_cluster_slot *flyt_resize_short_slot(const struct flyt_cluster_allocation *allocation);
 
 #endif

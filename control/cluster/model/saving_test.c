@@ -1,17 +1,17 @@
-/* Tests of saving.c's table: whatever is seen of a checkpoint or a restore. */
+/* Tests of checkpoint_op.c's table: whatever is seen of a checkpoint or a restore. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 
 enum { BITS = 10 };
 
 /* What must be seen for a step, and what must not. */
 static const struct {
-    enum flyt_saving_step step;
+    enum flyt_checkpoint_op_step step;
     unsigned all, none;
 } needs[] = {
     {FLYT_SAVING_REFUSE_OLD, FLYT_SAVING_IS_ANSWERED | FLYT_SAVING_IS_OLD, FLYT_SAVING_IS_BEGUN},
@@ -31,7 +31,7 @@ static void test_nothing_without_its_reason(void **state)
     unsigned taken = 0;
 
     for (unsigned seen = 0; seen < 1u << BITS; seen++) {
-        enum flyt_saving_step step = flyt_saving_next(seen);
+        enum flyt_checkpoint_op_step step = flyt_checkpoint_op_next(seen);
         taken |= 1u << step;
         for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
             if (needs[i].step == step) {
@@ -48,7 +48,7 @@ static void test_everything_goes_on(void **state)
     for (unsigned seen = 0; seen < 1u << BITS; seen++) {
         bool waits = seen & FLYT_SAVING_IS_ASKING || !(seen & (FLYT_SAVING_IS_BEGUN | FLYT_SAVING_IS_ANSWERED));
         if (seen & FLYT_SAVING_IS_DUE && !waits)
-            assert_int_not_equal(flyt_saving_next(seen), FLYT_SAVING_WAIT);
+            assert_int_not_equal(flyt_checkpoint_op_next(seen), FLYT_SAVING_WAIT);
     }
 }
 

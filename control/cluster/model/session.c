@@ -5,7 +5,7 @@
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/placement.h"
 #include "control/cluster/model/session.h"
 #include "rpc/base/error.h"
@@ -39,16 +39,16 @@ unsigned flyt_session_needed(const struct flyt_node *node, uint64_t session_id, 
     return 0;
 }
 
-bool flyt_session_needs_fit(const struct flyt_held *held, const struct flyt_part *before, const struct flyt_part *after,
-                            struct flyt_error *err)
+bool flyt_session_needs_fit(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_slot *before,
+                            const struct flyt_cluster_slot *after, struct flyt_error *err)
 {
-    struct flyt_node *node = held->node, *found;
+    struct flyt_node *node = allocation->node, *found;
 
     for (u_int i = 0; i < node->needs.needs.needs_len; i++) {
         const flyt_session_need *need = &node->needs.needs.needs_val[i];
         /* The node may have been restarted, and not know the session again yet: what it needed it needs still. */
-        const struct flyt_session_use *session = flyt_session_find(held->cluster, need->session_id, &found);
-        for (unsigned j = 0; need->allocation_id == held->id && j < held->part_count; j++) {
+        const struct flyt_session_use *session = flyt_session_find(allocation->cluster, need->session_id, &found);
+        for (unsigned j = 0; need->allocation_id == allocation->id && j < allocation->slot_count; j++) {
             unsigned needed = j < need->sm_counts.sm_counts_len ? need->sm_counts.sm_counts_val[j] : 0;
             if (after[j].sm_count >= before[j].sm_count || needed <= after[j].sm_count)
                 continue;
@@ -64,13 +64,13 @@ bool flyt_session_needs_fit(const struct flyt_held *held, const struct flyt_part
     return true;
 }
 
-void flyt_session_opened(const struct flyt_held *held, struct flyt_place_libraries *libraries)
+void flyt_session_opened(const struct flyt_cluster_allocation *allocation, struct flyt_place_libraries *libraries)
 {
-    const flyt_libraries_args *opened = &held->node->opened;
+    const flyt_libraries_args *opened = &allocation->node->opened;
 
     for (u_int i = 0; i < opened->sessions.sessions_len; i++) {
         const flyt_session_libraries *session = &opened->sessions.sessions_val[i];
-        for (u_int j = 0; session->allocation_id == held->id && j < session->libraries.libraries_len; j++)
+        for (u_int j = 0; session->allocation_id == allocation->id && j < session->libraries.libraries_len; j++)
             flyt_place_libraries_add(libraries, session->libraries.libraries_val[j].name,
                                      session->libraries.libraries_val[j].version_number);
     }

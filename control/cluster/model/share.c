@@ -6,7 +6,7 @@
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/desired.h"
 #include "control/cluster/model/gpu.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/settings.h"
 #include "control/cluster/model/share.h"
 #include "control/cluster/model/vm.h"
@@ -30,79 +30,82 @@ struct flyt_share flyt_vm_share(const struct flyt_vm *vm)
     };
 }
 
-unsigned flyt_share_minimum(enum flyt_isolation isolation, const struct flyt_share *share, const struct flyt_part *part)
+unsigned flyt_share_minimum(enum flyt_isolation isolation, const struct flyt_share *share,
+                            const struct flyt_cluster_slot *slot)
 {
     if (share->is_timed)
         return share->minimum_pct;
-    return isolation == FLYT_ISOLATION_STRICT ? flyt_capacity_share(flyt_gpu_capacity(part->card), part->sm_count) : 0;
+    return isolation == FLYT_ISOLATION_STRICT ? flyt_capacity_share(flyt_gpu_capacity(slot->gpu), slot->sm_count) : 0;
 }
 
-void flyt_share_fill(const struct flyt_held *held, const struct flyt_part *part, flyt_slot *slot)
+void flyt_share_fill(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_slot *slot,
+                     flyt_slot *wire_slot)
 {
-    unsigned sms = flyt_gpu_capacity(part->card)->sms_total;
+    unsigned sms = flyt_gpu_capacity(slot->gpu)->sms_total;
 
-    slot->priority = held->priority;
-    if (held->share.is_timed) {
-        slot->minimum_share_pct = held->share.minimum_pct;
-        slot->maximum_share_pct = held->share.maximum_pct;
-        slot->window_ms = held->share.window_ms;
-    } else if (held->isolation == FLYT_ISOLATION_STRICT && sms) {
+    wire_slot->priority = allocation->priority;
+    if (allocation->share.is_timed) {
+        wire_slot->minimum_share_pct = allocation->share.minimum_pct;
+        wire_slot->maximum_share_pct = allocation->share.maximum_pct;
+        wire_slot->window_ms = allocation->share.window_ms;
+    } else if (allocation->isolation == FLYT_ISOLATION_STRICT && sms) {
         /* Without MPS, SMs are granted as a share of the time. */
-        slot->minimum_share_pct = flyt_share_minimum(held->isolation, &held->share, part);
-        slot->maximum_share_pct = (part->sm_count * 100 + sms - 1) / sms;
-        slot->window_ms = held->share.window_ms;
+        wire_slot->minimum_share_pct = flyt_share_minimum(allocation->isolation, &allocation->share, slot);
+        wire_slot->maximum_share_pct = (slot->sm_count * 100 + sms - 1) / sms;
+        wire_slot->window_ms = allocation->share.window_ms;
     }
 }
 
-struct flyt_share flyt_share_of(enum flyt_isolation isolation, const flyt_slot *slot, const struct flyt_part *part)
+struct flyt_share flyt_share_of(enum flyt_isolation isolation, const flyt_slot *wire_slot,
+                                const struct flyt_cluster_slot *slot)
 {
-    struct flyt_share own = {.window_ms = slot->window_ms};
-    bool is_own = isolation == FLYT_ISOLATION_STRICT && slot->maximum_share_pct &&
-                  slot->minimum_share_pct == flyt_share_minimum(isolation, &own, part);
+    struct flyt_share own = {.window_ms = wire_slot->window_ms};
+    bool is_own = isolation == FLYT_ISOLATION_STRICT && wire_slot->maximum_share_pct &&
+                  wire_slot->minimum_share_pct == flyt_share_minimum(isolation, &own, slot);
 
-    if (!slot->window_ms || is_own)
+    if (!wire_slot->window_ms || is_own)
         return own;
     return (struct flyt_share){.is_timed = true,
-                               .minimum_pct = slot->minimum_share_pct,
-                               .maximum_pct = slot->maximum_share_pct,
-                               .window_ms = slot->window_ms};
+                               .minimum_pct = wire_slot->minimum_share_pct,
+                               .maximum_pct = wire_slot->maximum_share_pct,
+                               .window_ms = wire_slot->window_ms};
 }
 
-bool flyt_share_fits(const struct flyt_held *held, unsigned before_pct, const struct flyt_share *share,
-                     const struct flyt_part *part, struct flyt_error *err)
+bool flyt_share_fits(const struct flyt_cluster_allocation *allocation, unsigned before_pct,
+                     const struct flyt_share *share, const struct flyt_cluster_slot *slot, struct flyt_error *err)
 {
-    const struct flyt_capacity *gpu = flyt_gpu_capacity(part->card);
+    const struct flyt_capacity *gpu = flyt_gpu_capacity(slot->gpu);
     unsigned others_pct = gpu->share_taken_pct > before_pct ? gpu->share_taken_pct - before_pct : 0;
-    unsigned wanted_pct = flyt_share_minimum(held->isolation, share, part);
+    unsigned wanted_pct = flyt_share_minimum(allocation->isolation, share, slot);
 
     /* What was promised already is never refused: a node may have reported more than there is. */
     if (wanted_pct <= before_pct || others_pct + wanted_pct <= 100)
         return true;
     flyt_error_set(err, -ENOSPC, "GPU %s has not so much time: a minimum of %u %% wanted, %u %% are promised to others",
-                   part->card->key, wanted_pct, others_pct);
+                   slot->gpu->key, wanted_pct, others_pct);
     return false;
 }
 
 const char *const flyt_sharing_names[] = {"exclusive", "time", NULL};
 
-void flyt_share_add_json(const struct flyt_held *held, cJSON *object)
+void flyt_share_add_json(const struct flyt_cluster_allocation *allocation, cJSON *object)
 {
-    cJSON_AddStringToObject(object, "sharing", flyt_sharing_names[held->share.is_timed]);
-    if (held->share.is_timed) {
-        cJSON_AddNumberToObject(object, "minimum_share", held->share.minimum_pct);
-        cJSON_AddNumberToObject(object, "maximum_share", held->share.maximum_pct);
+    cJSON_AddStringToObject(object, "sharing", flyt_sharing_names[allocation->share.is_timed]);
+    if (allocation->share.is_timed) {
+        cJSON_AddNumberToObject(object, "minimum_share", allocation->share.minimum_pct);
+        cJSON_AddNumberToObject(object, "maximum_share", allocation->share.maximum_pct);
     }
-    if (held->share.is_timed || held->isolation == FLYT_ISOLATION_STRICT)
-        cJSON_AddNumberToObject(object, "window_ms", held->share.window_ms);
-    cJSON_AddNumberToObject(object, "priority", held->priority);
-    cJSON_AddBoolToObject(object, "suspended", held->is_suspended);
+    if (allocation->share.is_timed || allocation->isolation == FLYT_ISOLATION_STRICT)
+        cJSON_AddNumberToObject(object, "window_ms", allocation->share.window_ms);
+    cJSON_AddNumberToObject(object, "priority", allocation->priority);
+    cJSON_AddBoolToObject(object, "suspended", allocation->is_suspended);
 }
 
-bool flyt_share_is_still(const struct flyt_held *held)
+bool flyt_share_is_still(const struct flyt_cluster_allocation *allocation)
 {
-    bool is_still = held->use_count == held->part_count;
+    bool is_still = allocation->use_count == allocation->slot_count;
 
-    for (unsigned i = 0; i < held->use_count; i++)
-        is_still &= held->uses[i].is_suspended != 0;
+    for (unsigned i = 0; i < allocation->use_count; i++)
+        is_still &= allocation->uses[i].is_suspended != 0;
     return is_still;
 }

@@ -25,7 +25,7 @@ struct flyt_vm *flyt_vm_get(struct flyt_cluster *cluster, const char *vm_ip)
     vm->key = strdup(vm_ip);
     vm->cluster = cluster;
     flyt_desired_init(&vm->desired);
-    LIST_INIT(&vm->wishes);
+    LIST_INIT(&vm->desired_documents);
     STAILQ_INIT(&vm->attaching);
     TAILQ_INIT(&vm->resizes);
     if (!vm->key || flyt_table_add(&cluster->vms, vm)) {
@@ -56,11 +56,11 @@ struct flyt_vm *flyt_vm_find(struct flyt_cluster *cluster, const char *name, str
     return found;
 }
 
-struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip)
+struct flyt_desired_document *flyt_desired_store_of(struct flyt_cluster *cluster, const char *vm_ip)
 {
     struct flyt_vm *vm = flyt_table_find(&cluster->vms, vm_ip);
 
-    return vm && vm->wish_count == 1 ? LIST_FIRST(&vm->wishes) : NULL;
+    return vm && vm->desired_count == 1 ? LIST_FIRST(&vm->desired_documents) : NULL;
 }
 
 void flyt_vm_set_reason(struct flyt_vm *vm, const char *reason)

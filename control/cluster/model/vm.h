@@ -8,11 +8,11 @@
 #include "control/cluster/model/share.h"
 
 struct flyt_cluster;
-struct flyt_held;
+struct flyt_cluster_allocation;
 struct flyt_link;
 
 /* A desired document. */
-struct flyt_wish {
+struct flyt_desired_document {
     const char *key; /* _id */
     char *vm_ip;     /* whose it is, also where it is malformed; NULL: nobody's */
     bool is_malformed;
@@ -21,7 +21,7 @@ struct flyt_wish {
     struct flyt_desired desired;
     cJSON *document;
     struct flyt_vm *vm; /* that vm_ip names, in whose list it is */
-    LIST_ENTRY(flyt_wish) entry;
+    LIST_ENTRY(flyt_desired_document) entry;
     unsigned put_back_count; /* resizes that are putting it back: what was read of it before is not what it says */
 };
 
@@ -36,11 +36,11 @@ struct flyt_vm {
     struct flyt_cluster *cluster;
     bool has_desired; /* an accepted document */
     bool is_deleted;  /* it had one */
-    LIST_HEAD(, flyt_wish) wishes;
-    unsigned wish_count;   /* documents that name it, malformed ones too */
-    uint64_t doubled_poll; /* the reading that found several documents */
+    LIST_HEAD(, flyt_desired_document) desired_documents;
+    unsigned desired_count; /* documents that name it, malformed ones too */
+    uint64_t doubled_poll;  /* the reading that found several documents */
     struct flyt_desired desired;
-    struct flyt_held *held;
+    struct flyt_cluster_allocation *allocation;
     struct flyt_link *link;
     unsigned program_count;
     uint64_t memory_told_ms; /* when it last said that it does not use what it shares with its host */
@@ -63,6 +63,6 @@ void flyt_vm_set_reason(struct flyt_vm *vm, const char *reason);
 void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_request);
 void flyt_vm_free(struct flyt_vm *vm);
 /* The one document of a VM that counts, NULL: none or several. */
-struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip);
+struct flyt_desired_document *flyt_desired_store_of(struct flyt_cluster *cluster, const char *vm_ip);
 
 #endif

@@ -7,7 +7,7 @@
 #include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/grant.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/reply.h"
@@ -27,7 +27,7 @@ struct adoption {
     unsigned left;
     enum flyt_store_result result;
     char err[256];
-    struct flyt_kept_wait waits[FLYT_GPUS_MAX]; /* of as many GPUs */
+    struct flyt_record_wait waits[FLYT_GPUS_MAX]; /* of as many GPUs */
 };
 
 static void written(void *user, enum flyt_store_result result, const char *err)
@@ -48,92 +48,92 @@ static void written(void *user, enum flyt_store_result result, const char *err)
     free(adoption);
 }
 
-static bool is_in(const struct flyt_card *card, struct flyt_card *const *cards, unsigned count)
+static bool is_in(const struct flyt_cluster_gpu *gpu, struct flyt_cluster_gpu *const *gpus, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
-        if (cards[i] == card)
+        if (gpus[i] == gpu)
             return true;
     return false;
 }
 
 /* Whether an allocation of the GPU can go with it: all that it has goes to the node, or is there. */
-static flyt_status check_held(const struct flyt_held *held, const struct flyt_node *node,
-                              struct flyt_card *const *cards, unsigned count, struct flyt_error *err)
+static flyt_status check_allocation(const struct flyt_cluster_allocation *allocation, const struct flyt_node *node,
+                                    struct flyt_cluster_gpu *const *gpus, unsigned count, struct flyt_error *err)
 {
-    if (held->migration)
+    if (allocation->migration)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s moves (migration %s): try again when that is over",
-                           held->vm_ip, held->migration->id_text);
-    for (unsigned i = 0; i < held->part_count; i++) {
-        const struct flyt_card *card = held->parts[i].card;
-        if (card && card->node != node && !is_in(card, cards, count))
+                           allocation->vm_ip, allocation->migration->id_text);
+    for (unsigned i = 0; i < allocation->slot_count; i++) {
+        const struct flyt_cluster_gpu *gpu = allocation->slots[i].gpu;
+        if (gpu && gpu->node != node && !is_in(gpu, gpus, count))
             return flyt_refuse(err, FLYT_STATUS_CONFLICT,
                                "allocation %s of VM %s has GPU %s of node %s, too: name that as well, or end the "
                                "allocation (`flytctl allocation kill %s`)",
-                               held->id_text, held->vm_ip, card->key, card->node->key, held->id_text);
+                               allocation->id_text, allocation->vm_ip, gpu->key, gpu->node->key, allocation->id_text);
     }
     return FLYT_STATUS_OK;
 }
 
-static flyt_status check_card(const struct flyt_card *card, const struct flyt_node *node,
-                              struct flyt_card *const *cards, unsigned count, struct flyt_error *err)
+static flyt_status check_gpu(const struct flyt_cluster_gpu *gpu, const struct flyt_node *node,
+                             struct flyt_cluster_gpu *const *gpus, unsigned count, struct flyt_error *err)
 {
     flyt_status status = FLYT_STATUS_OK;
 
-    if (!flyt_gpu_is_claimed_by(card, node))
+    if (!flyt_gpu_is_claimed_by(gpu, node))
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "node %s has not reported GPU %s, which is node %s's", node->key,
-                           card->key, card->node->key);
-    if (card->node->is_registered && card->is_reported)
+                           gpu->key, gpu->node->key);
+    if (gpu->node->is_registered && gpu->is_reported)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT,
                            "GPU %s is in node %s, which is up and reports it: one of the two does not say the truth",
-                           card->key, card->node->key);
-    for (unsigned i = 0; i < card->held_count && status == FLYT_STATUS_OK; i++)
-        status = check_held(card->held[i], node, cards, count, err);
+                           gpu->key, gpu->node->key);
+    for (unsigned i = 0; i < gpu->allocation_count && status == FLYT_STATUS_OK; i++)
+        status = check_allocation(gpu->allocations[i], node, gpus, count, err);
     return status;
 }
 
-static flyt_status find_cards(struct flyt_cluster *cluster, const struct flyt_node *node,
-                              const struct flyt_adopt_args *args, struct flyt_card **ret_cards, unsigned *ret_count,
-                              struct flyt_error *err)
+static flyt_status find_gpus(struct flyt_cluster *cluster, const struct flyt_node *node,
+                             const struct flyt_adopt_args *args, struct flyt_cluster_gpu **ret_gpus,
+                             unsigned *ret_count, struct flyt_error *err)
 {
     flyt_status status = FLYT_STATUS_OK;
 
     *ret_count = 0;
     for (unsigned i = 0; i < args->gpus.gpus_len; i++) {
-        struct flyt_card *card = flyt_gpu_find(cluster, args->gpus.gpus_val[i], err);
-        if (!card)
+        struct flyt_cluster_gpu *gpu = flyt_gpu_find(cluster, args->gpus.gpus_val[i], err);
+        if (!gpu)
             return err->code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND;
-        if (card->node != node && !is_in(card, ret_cards, *ret_count))
-            ret_cards[(*ret_count)++] = card;
+        if (gpu->node != node && !is_in(gpu, ret_gpus, *ret_count))
+            ret_gpus[(*ret_count)++] = gpu;
     }
     if (node->place.gpu_count + *ret_count > FLYT_GPUS_MAX)
         return flyt_refuse(err, FLYT_STATUS_INVALID, "a node has at most %d GPUs", FLYT_GPUS_MAX);
     for (unsigned i = 0; i < *ret_count && status == FLYT_STATUS_OK; i++)
-        status = check_card(ret_cards[i], node, ret_cards, *ret_count, err);
+        status = check_gpu(ret_gpus[i], node, ret_gpus, *ret_count, err);
     return status;
 }
 
 /* The GPU is the node's, with its allocations. */
-static int move_card(struct flyt_card *card, struct flyt_node *node)
+static int move_gpu(struct flyt_cluster_gpu *gpu, struct flyt_node *node)
 {
-    struct flyt_capacity capacity = *flyt_gpu_capacity(card);
-    struct flyt_node *old = card->node;
+    struct flyt_capacity capacity = *flyt_gpu_capacity(gpu);
+    struct flyt_node *old = gpu->node;
 
-    flyt_node_remove_card(old, card);
-    int status = flyt_node_add_card(node, card);
-    if (status && flyt_node_add_card(old, card))
+    flyt_node_remove_gpu(old, gpu);
+    int status = flyt_node_add_gpu(node, gpu);
+    if (status && flyt_node_add_gpu(old, gpu))
         abort(); /* its place was given up a moment ago: there is room */
-    card->node = status ? old : node;
-    *flyt_gpu_capacity(card) = capacity;
+    gpu->node = status ? old : node;
+    *flyt_gpu_capacity(gpu) = capacity;
     if (status)
         return status;
-    for (unsigned i = 0; i < card->held_count; i++) {
-        card->held[i]->node = node;
-        card->held[i]->applied_revision = 0;
-        if (card->held[i]->vm)
-            flyt_vm_tell(card->held[i]->vm, "its GPU is another node's now");
+    for (unsigned i = 0; i < gpu->allocation_count; i++) {
+        gpu->allocations[i]->node = node;
+        gpu->allocations[i]->applied_revision = 0;
+        if (gpu->allocations[i]->vm)
+            flyt_vm_tell(gpu->allocations[i]->vm, "its GPU is another node's now");
     }
-    free(card->claimant);
-    card->claimant = NULL;
+    free(gpu->claimant);
+    gpu->claimant = NULL;
     return 0;
 }
 
@@ -141,7 +141,7 @@ void flyt_serve_node_adopt(struct flyt_call *call, void *data)
 {
     const struct flyt_adopt_args *args = data;
     struct flyt_cluster *cluster = flyt_call_cluster(call);
-    struct flyt_card *cards[FLYT_GPUS_MAX];
+    struct flyt_cluster_gpu *gpus[FLYT_GPUS_MAX];
     char who[FLYT_NAME_BYTES_MAX + 1];
     struct flyt_error err = {0};
     unsigned count;
@@ -153,7 +153,7 @@ void flyt_serve_node_adopt(struct flyt_call *call, void *data)
         flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "there is no node %s", args->node);
         return;
     }
-    flyt_status status = find_cards(cluster, node, args, cards, &count, &err);
+    flyt_status status = find_gpus(cluster, node, args, gpus, &count, &err);
     if (status != FLYT_STATUS_OK) {
         flyt_call_outcome(call, status, "%s", err.text);
         return;
@@ -166,16 +166,16 @@ void flyt_serve_node_adopt(struct flyt_call *call, void *data)
     *adoption = (struct adoption){.call = call, .left = count + 1, .result = FLYT_STORE_OK};
     flyt_call_who(call, who);
     for (unsigned i = 0; i < count; i++) {
-        const char *old = cards[i]->node->key;
-        if (move_card(cards[i], node)) {
+        const char *old = gpus[i]->node->key;
+        if (move_gpu(gpus[i], node)) {
             written(adoption, FLYT_STORE_UNAVAILABLE, "no memory");
             continue;
         }
-        flyt_event_add(cluster, "gpu.adopted", who, cards[i]->key, NULL, NULL,
-                       "GPU %s is node %s's now, with %u allocations; it was node %s's", cards[i]->key, node->key,
-                       cards[i]->held_count, old);
-        adoption->waits[i] = (struct flyt_kept_wait){.done = written, .user = adoption};
-        flyt_kept_change(cards[i]->kept, &adoption->waits[i]);
+        flyt_event_add(cluster, "gpu.adopted", who, gpus[i]->key, NULL, NULL,
+                       "GPU %s is node %s's now, with %u allocations; it was node %s's", gpus[i]->key, node->key,
+                       gpus[i]->allocation_count, old);
+        adoption->waits[i] = (struct flyt_record_wait){.done = written, .user = adoption};
+        flyt_record_change(gpus[i]->record, &adoption->waits[i]);
     }
     /* It is to say what it has of them, and to be told what it is to have. */
     if (count && node->link)

@@ -1,7 +1,7 @@
 /*
  * Waiting until nothing runs any more on SMs that were taken from a VM (FLYT_DRAIN): they stay charged to its
- * allocation until its node says so (flyt_held_has_emptied). When the caller's time is over, the node is asked which
- * programs these are, and ends them where that is wished; they are answered for when they have gone.
+ * allocation until its node says so (flyt_allocation_has_emptied). When the caller's time is over, the node is asked
+ * which programs these are, and ends them where that is wished; they are answered for when they have gone.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -31,8 +31,8 @@ enum {
 
 struct flyt_drain {
     struct flyt_cluster *cluster;
-    struct flyt_held *held; /* NULL: it has gone */
-    struct flyt_call *call; /* NULL: answered */
+    struct flyt_cluster_allocation *allocation; /* NULL: it has gone */
+    struct flyt_call *call;                     /* NULL: answered */
     enum flyt_drain_state state;
     uint64_t due_ms; /* monotonic: the time of its state is over */
     sd_event_source *timer;
@@ -45,9 +45,9 @@ struct flyt_drain {
 };
 
 /* Nothing is left, as far as the node's word on the present groups goes. */
-static bool has_drained(const struct flyt_held *held)
+static bool has_drained(const struct flyt_cluster_allocation *allocation)
 {
-    return held->applied_revision >= held->revision && !flyt_held_draining(held);
+    return allocation->applied_revision >= allocation->revision && !flyt_allocation_draining(allocation);
 }
 
 /* Once it is neither waited for nor in the node's hands. */
@@ -62,13 +62,13 @@ static void drain_release(struct flyt_drain *drain)
 static void answer(struct flyt_drain *drain, flyt_status status, const char *text)
 {
     flyt_drain_res res = {.outcome = {status, (char *)text},
-                          .sm_count = drain->held ? flyt_held_draining(drain->held) : 0,
+                          .sm_count = drain->allocation ? flyt_allocation_draining(drain->allocation) : 0,
                           .sessions = {drain->told.sessions.sessions_len, drain->told.sessions.sessions_val}};
 
     drain->timer = sd_event_source_disable_unref(drain->timer);
-    if (drain->held)
-        TAILQ_REMOVE(&drain->held->drains, drain, entry);
-    drain->held = NULL;
+    if (drain->allocation)
+        TAILQ_REMOVE(&drain->allocation->drains, drain, entry);
+    drain->allocation = NULL;
     flyt_call_reply(drain->call, &res);
     drain->call = NULL;
     drain_release(drain);
@@ -78,7 +78,7 @@ static void answer(struct flyt_drain *drain, flyt_status status, const char *tex
 static void describe(const struct flyt_drain *drain, char *text, size_t bytes)
 {
     const u_int count = drain->told.sessions.sessions_len;
-    size_t used = (size_t)snprintf(text, bytes, "%u SMs draining", flyt_held_draining(drain->held));
+    size_t used = (size_t)snprintf(text, bytes, "%u SMs draining", flyt_allocation_draining(drain->allocation));
 
     for (u_int i = 0; i < count && i < NAMED_MAX && used < bytes; i++) {
         const flyt_draining *one = &drain->told.sessions.sessions_val[i];
@@ -118,7 +118,7 @@ static void tell_killed(const struct flyt_drain *drain)
         snprintf(object, sizeof object, "%016" PRIx64, (uint64_t)one->session_id);
         flyt_event_add(drain->cluster, "session.killed", drain->who, object, NULL, NULL,
                        "session %s (%s, pid %u) was ended: SMs that were taken from VM %s still had work of it", object,
-                       one->program_name, one->client_pid, drain->held ? drain->held->vm_ip : "?");
+                       one->program_name, one->client_pid, drain->allocation ? drain->allocation->vm_ip : "?");
     }
 }
 
@@ -142,9 +142,9 @@ static void on_node_answer(void *user, int status, void *result)
 
 static void ask_node(struct flyt_drain *drain)
 {
-    const struct flyt_node *node = drain->held->node;
+    const struct flyt_node *node = drain->allocation->node;
     const flyt_order_drain_args args = {
-        .epoch = drain->cluster->epoch, .allocation_id = drain->held->id, .kill = drain->kill};
+        .epoch = drain->cluster->epoch, .allocation_id = drain->allocation->id, .kill = drain->kill};
     int status = -ENOTCONN;
 
     if (node->is_registered)
@@ -159,7 +159,7 @@ static void ask_node(struct flyt_drain *drain)
 
 static unsigned see(const struct flyt_drain *drain)
 {
-    return (has_drained(drain->held) ? FLYT_DRAIN_IS_EMPTY : 0) |
+    return (has_drained(drain->allocation) ? FLYT_DRAIN_IS_EMPTY : 0) |
            (flyt_clock_ms() >= drain->due_ms ? FLYT_DRAIN_IS_LATE : 0) |
            (!drain->is_asking ? FLYT_DRAIN_IS_ANSWERED : 0) | (*drain->failure ? FLYT_DRAIN_IS_REFUSED : 0) |
            (drain->kill ? FLYT_DRAIN_KILLS : 0);
@@ -188,8 +188,8 @@ static void do_step(struct flyt_drain *drain, enum flyt_drain_step step)
         break;
     case FLYT_DRAIN_SAY_UNKNOWN:
         snprintf(text, sizeof text, "%u SMs draining; node %s cannot say of which programs%s: %s",
-                 flyt_held_draining(drain->held), drain->held->node->key, drain->kill ? ", and has ended none" : "",
-                 drain->failure);
+                 flyt_allocation_draining(drain->allocation), drain->allocation->node->key,
+                 drain->kill ? ", and has ended none" : "", drain->failure);
         answer(drain, FLYT_STATUS_TIMEOUT, text);
         break;
     }
@@ -207,24 +207,24 @@ static void look(struct flyt_drain *drain)
     } while (step != FLYT_DRAIN_WAIT && next != FLYT_DRAIN_OVER);
 }
 
-void flyt_drain_look(struct flyt_held *held)
+void flyt_drain_look(struct flyt_cluster_allocation *allocation)
 {
     struct flyt_drain *drain, *next;
 
-    for (drain = TAILQ_FIRST(&held->drains); drain; drain = next) {
+    for (drain = TAILQ_FIRST(&allocation->drains); drain; drain = next) {
         next = TAILQ_NEXT(drain, entry);
         look(drain);
     }
 }
 
-void flyt_drain_end(struct flyt_held *held)
+void flyt_drain_end(struct flyt_cluster_allocation *allocation)
 {
     struct flyt_drain *drain;
-    bool has_gone = held->cluster->is_leader;
+    bool has_gone = allocation->cluster->is_leader;
 
-    while ((drain = TAILQ_FIRST(&held->drains))) {
-        TAILQ_REMOVE(&held->drains, drain, entry);
-        drain->held = NULL;
+    while ((drain = TAILQ_FIRST(&allocation->drains))) {
+        TAILQ_REMOVE(&allocation->drains, drain, entry);
+        drain->allocation = NULL;
         answer(drain, has_gone ? FLYT_STATUS_OK : FLYT_STATUS_UNAVAILABLE,
                has_gone ? "" : "this cluster manager leads no longer");
     }
@@ -243,8 +243,8 @@ void flyt_serve_drain(struct flyt_call *call, void *data)
         flyt_call_outcome(call, err.code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND, "%s", err.text);
         return;
     }
-    struct flyt_held *held = vm->held;
-    if (!held || has_drained(held)) {
+    struct flyt_cluster_allocation *allocation = vm->allocation;
+    if (!allocation || has_drained(allocation)) {
         flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
         return;
     }
@@ -254,11 +254,11 @@ void flyt_serve_drain(struct flyt_call *call, void *data)
         return;
     }
     drain->cluster = cluster;
-    drain->held = held;
+    drain->allocation = allocation;
     drain->call = call;
     drain->kill = args->kill;
     flyt_call_who(call, drain->who);
-    TAILQ_INSERT_TAIL(&held->drains, drain, entry);
+    TAILQ_INSERT_TAIL(&allocation->drains, drain, entry);
     arm(drain, args->timeout_ms < TIMEOUT_MAX_MS ? args->timeout_ms : TIMEOUT_MAX_MS);
     look(drain);
 }

@@ -5,7 +5,7 @@
 #include "control/base/fields.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/gpu_document.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/model/capacity.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/gpu.h"
@@ -18,33 +18,32 @@
 
 enum { CLAIM_TOLD_MS = 60000 }; /* one event in so long, whoever claims it */
 
-void flyt_gpu_set_health(struct flyt_card *card, enum flyt_health health, const char *health_text)
+void flyt_gpu_set_health(struct flyt_cluster_gpu *gpu, enum flyt_health health, const char *health_text)
 {
-    struct flyt_cluster *cluster = card->node->cluster;
+    struct flyt_cluster *cluster = gpu->node->cluster;
 
-    if (!flyt_gpu_note_health(card, health, health_text) || !cluster->is_loaded)
+    if (!flyt_gpu_note_health(gpu, health, health_text) || !cluster->is_loaded)
         return;
-    flyt_event_add(cluster, "gpu.health", "node", card->key, NULL, NULL, "%s:%u is %s%s%s", card->node->key,
-                   flyt_gpu_capacity(card)->index, flyt_health_name(card->health), *health_text ? ": " : "",
-                   health_text);
-    flyt_kept_change(card->kept, NULL);
+    flyt_event_add(cluster, "gpu.health", "node", gpu->key, NULL, NULL, "%s:%u is %s%s%s", gpu->node->key,
+                   flyt_gpu_capacity(gpu)->index, flyt_health_name(gpu->health), *health_text ? ": " : "", health_text);
+    flyt_record_change(gpu->record, NULL);
 }
 
 /* A node has reported a GPU that is another one's: a UUID is no proof, so an operator decides. */
-static void note_claim(struct flyt_card *card, const struct flyt_node *node)
+static void note_claim(struct flyt_cluster_gpu *gpu, const struct flyt_node *node)
 {
     uint64_t now_ms = flyt_clock_ms();
 
-    bool is_known = flyt_gpu_is_claimed_by(card, node);
-    if (!is_known && flyt_text_set(&card->claimant, node->key))
-        flyt_warn("gpu: %s: no memory for who claims it", card->key);
-    if (card->claim_told_ms && (is_known || now_ms - card->claim_told_ms < CLAIM_TOLD_MS))
+    bool is_known = flyt_gpu_is_claimed_by(gpu, node);
+    if (!is_known && flyt_text_set(&gpu->claimant, node->key))
+        flyt_warn("gpu: %s: no memory for who claims it", gpu->key);
+    if (gpu->claim_told_ms && (is_known || now_ms - gpu->claim_told_ms < CLAIM_TOLD_MS))
         return;
-    card->claim_told_ms = now_ms;
-    flyt_event_add(card->node->cluster, "gpu.claimed", "manager", card->key, NULL, NULL,
+    gpu->claim_told_ms = now_ms;
+    flyt_event_add(gpu->node->cluster, "gpu.claimed", "manager", gpu->key, NULL, NULL,
                    "node %s reports GPU %s, which is node %s's: it stays so, with its allocations, until `flytctl node "
                    "adopt %s %s` says that the GPU is there now",
-                   node->key, card->key, card->node->key, node->key, card->key);
+                   node->key, gpu->key, gpu->node->key, node->key, gpu->key);
 }
 
 static bool same_groups(const struct flyt_capacity *capacity, const struct flyt_gpu *report)
@@ -60,42 +59,42 @@ static bool same_groups(const struct flyt_capacity *capacity, const struct flyt_
 int flyt_gpu_report(struct flyt_node *node, const struct flyt_gpu *report)
 {
     struct flyt_cluster *cluster = node->cluster;
-    struct flyt_card *card = flyt_table_find(&cluster->cards, report->uuid);
-    bool is_new = !card, has_changed = is_new;
+    struct flyt_cluster_gpu *gpu = flyt_table_find(&cluster->gpus, report->uuid);
+    bool is_new = !gpu, has_changed = is_new;
 
     if (report->memory_bytes > FLYT_FIELD_NUMBER_MAX || report->server_reserve_bytes > FLYT_FIELD_NUMBER_MAX)
         return -EINVAL;
-    if (!card && !(card = flyt_gpu_new(node, report->uuid, report->type, 0)))
+    if (!gpu && !(gpu = flyt_gpu_new(node, report->uuid, report->type, 0)))
         return -ENOMEM;
-    if (card->node != node) {
-        note_claim(card, node);
+    if (gpu->node != node) {
+        note_claim(gpu, node);
         return -EEXIST;
     }
-    struct flyt_capacity *capacity = flyt_gpu_capacity(card);
+    struct flyt_capacity *capacity = flyt_gpu_capacity(gpu);
     has_changed |= capacity->index != report->index || capacity->memory_bytes != report->memory_bytes ||
                    capacity->server_reserve_bytes != report->server_reserve_bytes ||
                    capacity->client_slots != report->client_slots || capacity->isolation != report->isolation ||
-                   card->group_size != report->group_size || !same_groups(capacity, report) ||
-                   strcmp(card->type, report->type) != 0;
-    if (strcmp(card->type, report->type) && !flyt_text_set(&card->type, report->type))
-        capacity->type = card->type;
+                   gpu->group_size != report->group_size || !same_groups(capacity, report) ||
+                   strcmp(gpu->type, report->type) != 0;
+    if (strcmp(gpu->type, report->type) && !flyt_text_set(&gpu->type, report->type))
+        capacity->type = gpu->type;
     capacity->index = report->index;
     capacity->memory_bytes = report->memory_bytes;
     capacity->server_reserve_bytes = report->server_reserve_bytes;
     capacity->client_slots = report->client_slots;
     capacity->isolation = report->isolation;
-    card->group_size = report->group_size;
-    card->compute_major = report->compute_major;
-    card->compute_minor = report->compute_minor;
-    capacity->compute_capability = 100 * card->compute_major + card->compute_minor;
-    card->is_reported = true;
+    gpu->group_size = report->group_size;
+    gpu->compute_major = report->compute_major;
+    gpu->compute_minor = report->compute_minor;
+    capacity->compute_capability = 100 * gpu->compute_major + gpu->compute_minor;
+    gpu->is_reported = true;
     flyt_capacity_set_groups(capacity, report->group_sms.group_sms_val, report->group_sms.group_sms_len);
-    flyt_gpu_count(card);
-    flyt_gpu_set_health(card, report->health, report->health_text);
+    flyt_gpu_count(gpu);
+    flyt_gpu_set_health(gpu, report->health, report->health_text);
     if (has_changed)
-        flyt_kept_change(card->kept, NULL);
+        flyt_record_change(gpu->record, NULL);
     if (is_new)
-        flyt_event_add(cluster, "gpu.added", "node", card->key, NULL, NULL, "%s:%u is a %s with %u SMs", node->key,
-                       capacity->index, card->type, capacity->sms_total);
+        flyt_event_add(cluster, "gpu.added", "node", gpu->key, NULL, NULL, "%s:%u is a %s with %u SMs", node->key,
+                       capacity->index, gpu->type, capacity->sms_total);
     return 0;
 }

@@ -7,6 +7,6 @@
 struct flyt_cluster;
 
 /* After all GPUs were loaded: takes back what is not complete. */
-void flyt_held_loaded(struct flyt_cluster *cluster);
+void flyt_allocation_loaded(struct flyt_cluster *cluster);
 
 #endif

@@ -17,30 +17,30 @@
 #include "control/cluster/reconcile/vm.h"
 
 /* Who waits hears what has come of it before that may be taken away. */
-static void look_for_callers(struct flyt_held *held)
+static void look_for_callers(struct flyt_cluster_allocation *allocation)
 {
-    if (held->vm && held->vm->held == held)
-        flyt_vm_look(held->vm);
+    if (allocation->vm && allocation->vm->allocation == allocation)
+        flyt_vm_look(allocation->vm);
 }
 
 /* A resize that was refused is taken back before it would be ordered again. */
-static void (*const looks[])(struct flyt_held *held) = {look_for_callers, flyt_resize_look, flyt_held_look,
-                                                        flyt_migration_look, flyt_drain_look};
+static void (*const looks[])(struct flyt_cluster_allocation *allocation) = {
+    look_for_callers, flyt_resize_look, flyt_allocation_look, flyt_migration_look, flyt_drain_look};
 
-void flyt_held_look_all(struct flyt_held *held)
+void flyt_allocation_look_all(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_cluster *cluster = held->cluster;
-    uint64_t id = held->id;
+    struct flyt_cluster *cluster = allocation->cluster;
+    uint64_t id = allocation->id;
 
-    for (size_t i = 0; held && i < sizeof looks / sizeof *looks; i++) {
-        looks[i](held);
-        held = flyt_held_find(cluster, id);
+    for (size_t i = 0; allocation && i < sizeof looks / sizeof *looks; i++) {
+        looks[i](allocation);
+        allocation = flyt_allocation_find(cluster, id);
     }
 }
 
 void flyt_looks_tick(struct flyt_cluster *cluster)
 {
-    for (size_t i = cluster->held.count; i-- > 0;)
-        if (i < cluster->held.count) /* others may go with one */
-            flyt_held_look_all(cluster->held.items[i]);
+    for (size_t i = cluster->allocations.count; i-- > 0;)
+        if (i < cluster->allocations.count) /* others may go with one */
+            flyt_allocation_look_all(cluster->allocations.items[i]);
 }

@@ -33,54 +33,58 @@ void flyt_serve_migrate_cancel(struct flyt_call *call, void *args);
 void flyt_serve_node_migration(struct flyt_call *call, void *args);
 /* Records it and has it begin; `others`: where to (flyt_migration_choose). `call` (NULL: none) is answered when the
  * node has taken the order, or where that cannot be. 0; -ENOMEM: nothing has happened, and the call is the caller's. */
-int flyt_migration_start(struct flyt_held *held, const struct flyt_migration_wish *wish, const struct flyt_part *others,
-                         struct flyt_call *call);
+int flyt_migration_start(struct flyt_cluster_allocation *allocation, const struct flyt_migration_desired *desired,
+                         const struct flyt_cluster_slot *others, struct flyt_call *call);
 /* One whose node (NULL: any of them) has registered: that is asked how far it is.
  */
-void flyt_migration_ask(struct flyt_held *held, const struct flyt_node *node);
+void flyt_migration_ask(struct flyt_cluster_allocation *allocation, const struct flyt_node *node);
 /* What is next of one that is under way (flyt_move_next); it may end. */
-void flyt_migration_look(struct flyt_held *held);
+void flyt_migration_look(struct flyt_cluster_allocation *allocation);
 /* Writes what its state waits for. */
-void flyt_migration_write(struct flyt_held *held);
+void flyt_migration_write(struct flyt_cluster_allocation *allocation);
 /* One of its nodes has registered; wire NULL: it does not have the allocation. */
-void flyt_migration_registered(struct flyt_held *held, const struct flyt_node *node, const flyt_allocation *wire);
+void flyt_migration_registered(struct flyt_cluster_allocation *allocation, const struct flyt_node *node,
+                               const flyt_allocation *wire);
 /* It is to fail, if it still can. */
-void flyt_migration_cancel(struct flyt_held *held, const char *why);
+void flyt_migration_cancel(struct flyt_cluster_allocation *allocation, const char *why);
 /* The allocation is forgotten, and what it has on other GPUs with it. */
-void flyt_migration_drop(struct flyt_held *held, const char *why, bool is_written);
+void flyt_migration_drop(struct flyt_cluster_allocation *allocation, const char *why, bool is_written);
 /* Who asked for it is told that it has begun. */
-void flyt_migration_reply(struct flyt_held *held);
+void flyt_migration_reply(struct flyt_cluster_allocation *allocation);
 /* It is over, and gone: the source is free (migration->use says how it went), or all is as it was. */
-void flyt_migration_end(struct flyt_held *held);
-void flyt_migration_fail(struct flyt_held *held, flyt_status status, const char *text);
+void flyt_migration_end(struct flyt_cluster_allocation *allocation);
+void flyt_migration_fail(struct flyt_cluster_allocation *allocation, flyt_status status, const char *text);
 /* Counts anew what the GPUs of both sides have left. */
-void flyt_migration_count(const struct flyt_held *held);
+void flyt_migration_count(const struct flyt_cluster_allocation *allocation);
 /* It is recorded, and the source has what was ordered before. */
-void flyt_migration_nodes_order(struct flyt_held *held);
+void flyt_migration_nodes_order(struct flyt_cluster_allocation *allocation);
 /* The next step, as both nodes stand; once it is over, the source is to let go. */
-void flyt_migration_nodes_compare(struct flyt_held *held);
-void flyt_migration_nodes_release(struct flyt_held *held);
+void flyt_migration_nodes_compare(struct flyt_cluster_allocation *allocation);
+void flyt_migration_nodes_release(struct flyt_cluster_allocation *allocation);
 /* How far it is, as one of the nodes says. */
-void flyt_migration_nodes_heard(struct flyt_held *held, const struct flyt_node *node, const flyt_migration_use *use);
-void flyt_migration_nodes_ask(struct flyt_held *held, const struct flyt_node *node);
-void flyt_migration_nodes_registered(struct flyt_held *held, const struct flyt_node *node, const flyt_allocation *wire);
+void flyt_migration_nodes_heard(struct flyt_cluster_allocation *allocation, const struct flyt_node *node,
+                                const flyt_migration_use *use);
+void flyt_migration_nodes_ask(struct flyt_cluster_allocation *allocation, const struct flyt_node *node);
+void flyt_migration_nodes_registered(struct flyt_cluster_allocation *allocation, const struct flyt_node *node,
+                                     const flyt_allocation *wire);
 /* It is to fail, if it still can (is_cancelled). */
 void flyt_migration_nodes_cancel(struct flyt_migration *migration);
 /* The node is dead, or has ended all that it had. True: the allocation stays, at the other one or until that is known.
  */
-bool flyt_migration_nodes_fenced(struct flyt_held *held, const struct flyt_node *node);
+bool flyt_migration_nodes_fenced(struct flyt_cluster_allocation *allocation, const struct flyt_node *node);
 /* The allocation is forgotten at once: the nodes are told. */
-void flyt_migration_nodes_drop(const struct flyt_held *held);
+void flyt_migration_nodes_drop(const struct flyt_cluster_allocation *allocation);
 /* The node is not to have these allocations: what it still has of them goes. */
 void flyt_migration_remove_strays(struct flyt_node *node, u_quad_t *ids, u_int count);
 /*
  * Where a VM's programs would move, in ret_others (as many as it has parts). FLYT_STATUS_OK; or why it cannot be, with
  * a sentence in *err.
  */
-flyt_status flyt_migration_choose(struct flyt_held *held, const struct flyt_migration_wish *wish,
-                                  struct flyt_part *ret_others, struct flyt_error *err);
+flyt_status flyt_migration_choose(struct flyt_cluster_allocation *allocation,
+                                  const struct flyt_migration_desired *desired, struct flyt_cluster_slot *ret_others,
+                                  struct flyt_error *err);
 /* Whether what programs have goes encrypted to this node, which is not theirs. */
-bool flyt_migration_is_encrypted(const struct flyt_held *held, const struct flyt_node *node);
+bool flyt_migration_is_encrypted(const struct flyt_cluster_allocation *allocation, const struct flyt_node *node);
 /* As in the view "migrations". */
 cJSON *flyt_migration_json(const struct flyt_migration *migration);
 /* Tells how it ended (use.phase, reason): event, measurements, list. */

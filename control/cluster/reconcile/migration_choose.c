@@ -18,10 +18,10 @@
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/placement.h"
 #include "control/cluster/model/quota.h"
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 #include "control/cluster/model/session.h"
 #include "control/cluster/model/settings.h"
 #include "control/cluster/model/table.h"
@@ -32,144 +32,148 @@
 #include "rpc/base/url.h"
 
 /* The node or GPU that is meant; both NULL: any. */
-static flyt_status find_target(const struct flyt_held *held, const char *target, struct flyt_node **ret_node,
-                               struct flyt_card **ret_card, struct flyt_error *err)
+static flyt_status find_target(const struct flyt_cluster_allocation *allocation, const char *target,
+                               struct flyt_node **ret_node, struct flyt_cluster_gpu **ret_gpu, struct flyt_error *err)
 {
-    struct flyt_node *node = *target ? flyt_table_find(&held->cluster->nodes, target) : NULL;
-    struct flyt_card *card = *target && !node ? flyt_gpu_find(held->cluster, target, err) : NULL;
+    struct flyt_node *node = *target ? flyt_table_find(&allocation->cluster->nodes, target) : NULL;
+    struct flyt_cluster_gpu *gpu = *target && !node ? flyt_gpu_find(allocation->cluster, target, err) : NULL;
 
-    if (*target && !node && !card)
+    if (*target && !node && !gpu)
         return err->code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND;
-    if (card && held->part_count > 1)
+    if (gpu && allocation->slot_count > 1)
         return flyt_refuse(
             err, FLYT_STATUS_NOT_SUPPORTED,
             "VM %s has %u GPUs, which move together: name the node, or none, and all of them are chosen anew",
-            held->vm_ip, held->part_count);
-    *ret_card = card;
-    *ret_node = card ? card->node : node;
+            allocation->vm_ip, allocation->slot_count);
+    *ret_gpu = gpu;
+    *ret_node = gpu ? gpu->node : node;
     return FLYT_STATUS_OK;
 }
 
 /* What placement is asked: as much as there is, or as is wished, with the VM's conditions. is_near: in its node. */
-static void make_request(const struct flyt_held *held, const struct flyt_migration_wish *wish, bool is_near,
-                         struct flyt_place_request *ret_request)
+static void make_request(const struct flyt_cluster_allocation *allocation, const struct flyt_migration_desired *desired,
+                         bool is_near, struct flyt_place_request *ret_request)
 {
-    const struct flyt_part *part = &held->parts[0];
-    const struct flyt_capacity *now = flyt_gpu_capacity(part->card);
+    const struct flyt_cluster_slot *slot = &allocation->slots[0];
+    const struct flyt_capacity *now = flyt_gpu_capacity(slot->gpu);
 
-    flyt_vm_request(held->vm, ret_request);
-    ret_request->device_count = held->part_count;
-    ret_request->sm_count = wish->sm_count ? wish->sm_count : part->wanted_sms;
-    ret_request->memory_bytes = wish->memory_bytes ? wish->memory_bytes : part->memory_bytes + part->leaving_bytes;
-    ret_request->session_count = held->sessions_max;
-    ret_request->isolation = held->isolation;
-    ret_request->is_timed = held->share.is_timed;
-    ret_request->minimum_share_pct = held->share.minimum_pct;
+    flyt_vm_request(allocation->vm, ret_request);
+    ret_request->device_count = allocation->slot_count;
+    ret_request->sm_count = desired->sm_count ? desired->sm_count : slot->wanted_sms;
+    ret_request->memory_bytes =
+        desired->memory_bytes ? desired->memory_bytes : slot->memory_bytes + slot->leaving_bytes;
+    ret_request->session_count = allocation->sessions_max;
+    ret_request->isolation = allocation->isolation;
+    ret_request->is_timed = allocation->share.is_timed;
+    ret_request->minimum_share_pct = allocation->share.minimum_pct;
     ret_request->compute_capability = now->compute_capability;
     ret_request->group_sms = now->regular_sms;
-    flyt_session_opened(held, &ret_request->libraries);
-    for (unsigned i = 0; is_near && i < held->part_count; i++)
-        ret_request->present_gpus |= 1ull << held->parts[i].card->place;
+    flyt_session_opened(allocation, &ret_request->libraries);
+    for (unsigned i = 0; is_near && i < allocation->slot_count; i++)
+        ret_request->present_gpus |= 1ull << allocation->slots[i].gpu->place;
 }
 
-static void set_other(const struct flyt_held *held, const struct flyt_migration_wish *wish,
-                      const struct flyt_place_request *request, unsigned slot, struct flyt_card *card,
-                      unsigned sm_count, const struct flyt_groupset *groups, struct flyt_part *ret_other)
+static void set_other(const struct flyt_cluster_allocation *allocation, const struct flyt_migration_desired *desired,
+                      const struct flyt_place_request *request, unsigned slot_index, struct flyt_cluster_gpu *gpu,
+                      unsigned sm_count, const struct flyt_groupset *groups, struct flyt_cluster_slot *ret_other)
 {
-    const struct flyt_part *part = &held->parts[slot];
+    const struct flyt_cluster_slot *slot = &allocation->slots[slot_index];
 
-    *ret_other = (struct flyt_part){.card = card,
-                                    .device_index = part->device_index,
-                                    .wanted_sms = request->sm_count,
-                                    .sm_count = sm_count,
-                                    .groups = *groups,
-                                    .memory_bytes = wish->memory_bytes ? wish->memory_bytes : part->memory_bytes,
-                                    .leaving_bytes = wish->memory_bytes ? 0 : part->leaving_bytes};
+    *ret_other =
+        (struct flyt_cluster_slot){.gpu = gpu,
+                                   .device_index = slot->device_index,
+                                   .wanted_sms = request->sm_count,
+                                   .sm_count = sm_count,
+                                   .groups = *groups,
+                                   .memory_bytes = desired->memory_bytes ? desired->memory_bytes : slot->memory_bytes,
+                                   .leaving_bytes = desired->memory_bytes ? 0 : slot->leaving_bytes};
 }
 
 /* New server processes on the GPU where they are: its SMs and its memory stay, client slots are taken twice. */
-static flyt_status choose_same(const struct flyt_held *held, const struct flyt_migration_wish *wish,
-                               const struct flyt_place_request *request, struct flyt_part *ret_other,
-                               struct flyt_error *err)
+static flyt_status choose_same(const struct flyt_cluster_allocation *allocation,
+                               const struct flyt_migration_desired *desired, const struct flyt_place_request *request,
+                               struct flyt_cluster_slot *ret_other, struct flyt_error *err)
 {
-    const struct flyt_part *part = &held->parts[0];
-    const struct flyt_capacity *gpu = flyt_gpu_capacity(part->card);
+    const struct flyt_cluster_slot *slot = &allocation->slots[0];
+    const struct flyt_capacity *gpu = flyt_gpu_capacity(slot->gpu);
     char reason[96];
 
-    if (!wish->force)
+    if (!desired->force)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT,
                            "VM %s is on %s:%u already; --force gives its programs new server processes there",
-                           held->vm_ip, held->node->key, gpu->index);
-    if (wish->sm_count || wish->memory_bytes)
+                           allocation->vm_ip, allocation->node->key, gpu->index);
+    if (desired->sm_count || desired->memory_bytes)
         return flyt_refuse(err, FLYT_STATUS_INVALID, "VM %s is on %s:%u already: a resize changes its size there",
-                           held->vm_ip, held->node->key, gpu->index);
+                           allocation->vm_ip, allocation->node->key, gpu->index);
     if (gpu->is_unhealthy)
-        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not healthy", held->node->key, gpu->index);
-    if (held->sessions_max > gpu->slots_free)
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not healthy", allocation->node->key, gpu->index);
+    if (allocation->sessions_max > gpu->slots_free)
         return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough client slots (needs %u more, %u free)",
-                           held->node->key, gpu->index, held->sessions_max, gpu->slots_free);
-    if (flyt_capacity_memory(gpu, 0, held->sessions_max) > gpu->memory_free_bytes)
+                           allocation->node->key, gpu->index, allocation->sessions_max, gpu->slots_free);
+    if (flyt_capacity_memory(gpu, 0, allocation->sessions_max) > gpu->memory_free_bytes)
         return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough memory for its programs' new servers",
-                           held->node->key, gpu->index);
-    if (flyt_place_lacks_library(&held->node->place, &request->libraries, reason, sizeof reason))
-        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: %s", held->node->key, gpu->index, reason);
-    set_other(held, wish, request, 0, part->card, part->sm_count, &part->groups, ret_other);
-    ret_other->wanted_sms = part->wanted_sms;
-    ret_other->leaving = part->leaving;
+                           allocation->node->key, gpu->index);
+    if (flyt_place_lacks_library(&allocation->node->place, &request->libraries, reason, sizeof reason))
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: %s", allocation->node->key, gpu->index, reason);
+    set_other(allocation, desired, request, 0, slot->gpu, slot->sm_count, &slot->groups, ret_other);
+    ret_other->wanted_sms = slot->wanted_sms;
+    ret_other->leaving = slot->leaving;
     return FLYT_STATUS_OK;
 }
 
-static flyt_status choose_gpu(const struct flyt_held *held, const struct flyt_migration_wish *wish,
-                              const struct flyt_place_request *request, struct flyt_card *card,
-                              struct flyt_part *ret_other, struct flyt_error *err)
+static flyt_status choose_gpu(const struct flyt_cluster_allocation *allocation,
+                              const struct flyt_migration_desired *desired, const struct flyt_place_request *request,
+                              struct flyt_cluster_gpu *gpu, struct flyt_cluster_slot *ret_other, struct flyt_error *err)
 {
-    const struct flyt_capacity *gpu = flyt_gpu_capacity(card);
+    const struct flyt_capacity *capacity = flyt_gpu_capacity(gpu);
     struct flyt_groupset groups = {{0}};
     char reason[256];
 
-    if (flyt_place_refuses(&card->node->place, gpu, request, reason, sizeof reason))
-        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: %s", card->node->key, gpu->index, reason);
-    unsigned sms = flyt_capacity_choose(gpu, request->is_timed ? &gpu->timed : NULL, request->sm_count, &groups);
+    if (flyt_place_refuses(&gpu->node->place, capacity, request, reason, sizeof reason))
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: %s", gpu->node->key, capacity->index, reason);
+    unsigned sms =
+        flyt_capacity_choose(capacity, request->is_timed ? &capacity->timed : NULL, request->sm_count, &groups);
     if (!sms)
-        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough SMs", card->node->key, gpu->index);
-    set_other(held, wish, request, 0, card, sms, &groups, ret_other);
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough SMs", gpu->node->key, capacity->index);
+    set_other(allocation, desired, request, 0, gpu, sms, &groups, ret_other);
     return FLYT_STATUS_OK;
 }
 
 /* Of these nodes; 0 or -ENOSPC and the reason. */
-static int choose_of(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+static int choose_of(const struct flyt_cluster_allocation *allocation, const struct flyt_migration_desired *desired,
                      const struct flyt_place_request *request, struct flyt_place_node *const *places,
-                     struct flyt_node *const *nodes, unsigned count, struct flyt_part *ret_others, char *reason,
+                     struct flyt_node *const *nodes, unsigned count, struct flyt_cluster_slot *ret_others, char *reason,
                      size_t reason_bytes)
 {
     struct flyt_placement placement;
     int status = flyt_place(places, count, request, &placement, reason, reason_bytes);
 
     for (unsigned i = 0; !status && i < placement.slot_count; i++)
-        set_other(held, wish, request, i, nodes[placement.node]->cards[placement.slots[i].gpu],
+        set_other(allocation, desired, request, i, nodes[placement.node]->gpus[placement.slots[i].gpu],
                   placement.slots[i].sm_count, &placement.slots[i].groups, &ret_others[i]);
     return status;
 }
 
 /* is_same: of the compute capability that they have; else of any. */
-static int choose_near(const struct flyt_held *held, const struct flyt_migration_wish *wish, bool is_same,
-                       struct flyt_part *ret_others, char *reason, size_t reason_bytes)
+static int choose_near(const struct flyt_cluster_allocation *allocation, const struct flyt_migration_desired *desired,
+                       bool is_same, struct flyt_cluster_slot *ret_others, char *reason, size_t reason_bytes)
 {
-    struct flyt_place_node *const places[] = {&held->node->place};
+    struct flyt_place_node *const places[] = {&allocation->node->place};
     struct flyt_place_request request;
 
-    make_request(held, wish, true, &request);
+    make_request(allocation, desired, true, &request);
     if (!is_same)
         request.compute_capability = 0;
-    return choose_of(held, wish, &request, places, (struct flyt_node *const[]){held->node}, 1, ret_others, reason,
-                     reason_bytes);
+    return choose_of(allocation, desired, &request, places, (struct flyt_node *const[]){allocation->node}, 1,
+                     ret_others, reason, reason_bytes);
 }
 
 /* On `only`, or, NULL, on any other node that is connected. is_same: as above. */
-static int choose_far(const struct flyt_held *held, const struct flyt_migration_wish *wish, bool is_same,
-                      struct flyt_node *only, struct flyt_part *ret_others, char *reason, size_t reason_bytes)
+static int choose_far(const struct flyt_cluster_allocation *allocation, const struct flyt_migration_desired *desired,
+                      bool is_same, struct flyt_node *only, struct flyt_cluster_slot *ret_others, char *reason,
+                      size_t reason_bytes)
 {
-    const struct flyt_table *all = &held->cluster->nodes;
+    const struct flyt_table *all = &allocation->cluster->nodes;
     struct flyt_node **nodes = calloc(all->count + 1, sizeof(struct flyt_node *));
     struct flyt_place_node **places = calloc(all->count + 1, sizeof(struct flyt_place_node *));
     struct flyt_place_request request;
@@ -178,16 +182,16 @@ static int choose_far(const struct flyt_held *held, const struct flyt_migration_
 
     for (size_t i = 0; nodes && places && i < all->count; i++) {
         struct flyt_node *node = all->items[i];
-        if (node == held->node || (only && node != only) || !node->is_registered)
+        if (node == allocation->node || (only && node != only) || !node->is_registered)
             continue;
         nodes[count] = node;
         places[count++] = &node->place;
     }
-    make_request(held, wish, false, &request);
+    make_request(allocation, desired, false, &request);
     if (!is_same)
         request.compute_capability = 0;
     if (nodes && places && count) {
-        status = choose_of(held, wish, &request, places, nodes, count, ret_others, reason, reason_bytes);
+        status = choose_of(allocation, desired, &request, places, nodes, count, ret_others, reason, reason_bytes);
     } else if (nodes && places) {
         snprintf(reason, reason_bytes, "%s", only ? "it is not connected" : "no other one is connected");
         status = -ENOSPC;
@@ -200,58 +204,62 @@ static int choose_far(const struct flyt_held *held, const struct flyt_migration_
 }
 
 /* None that was named: one of the same compute capability first, wherever that is. */
-static flyt_status choose_any(const struct flyt_held *held, const struct flyt_migration_wish *wish,
-                              struct flyt_part *ret_others, struct flyt_error *err)
+static flyt_status choose_any(const struct flyt_cluster_allocation *allocation,
+                              const struct flyt_migration_desired *desired, struct flyt_cluster_slot *ret_others,
+                              struct flyt_error *err)
 {
-    bool takes_new = held->node->place.schedule == FLYT_SCHEDULE_ACTIVE;
+    bool takes_new = allocation->node->place.schedule == FLYT_SCHEDULE_ACTIVE;
     char near[224] = "it takes nothing new", far[224];
 
     for (int is_same = 1; is_same >= 0; is_same--) {
-        if (takes_new && !choose_near(held, wish, is_same, ret_others, near, sizeof near))
+        if (takes_new && !choose_near(allocation, desired, is_same, ret_others, near, sizeof near))
             return FLYT_STATUS_OK;
-        if (!choose_far(held, wish, is_same, NULL, ret_others, far, sizeof far))
+        if (!choose_far(allocation, desired, is_same, NULL, ret_others, far, sizeof far))
             return FLYT_STATUS_OK;
     }
     return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY,
-                       "VM %s cannot move to another GPU of node %.64s: %s; nor to another node: %s", held->vm_ip,
-                       held->node->key, near, far);
+                       "VM %s cannot move to another GPU of node %.64s: %s; nor to another node: %s", allocation->vm_ip,
+                       allocation->node->key, near, far);
 }
 
-static flyt_status choose_on(const struct flyt_held *held, const struct flyt_migration_wish *wish,
-                             struct flyt_node *node, struct flyt_part *ret_others, struct flyt_error *err)
+static flyt_status choose_on(const struct flyt_cluster_allocation *allocation,
+                             const struct flyt_migration_desired *desired, struct flyt_node *node,
+                             struct flyt_cluster_slot *ret_others, struct flyt_error *err)
 {
     char reason[384];
 
     for (int is_same = 1; is_same >= 0; is_same--)
-        if (!(node == held->node ? choose_near(held, wish, is_same, ret_others, reason, sizeof reason)
-                                 : choose_far(held, wish, is_same, node, ret_others, reason, sizeof reason)))
+        if (!(node == allocation->node
+                  ? choose_near(allocation, desired, is_same, ret_others, reason, sizeof reason)
+                  : choose_far(allocation, desired, is_same, node, ret_others, reason, sizeof reason)))
             return FLYT_STATUS_OK;
-    return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "VM %s cannot move to %snode %.64s: %s", held->vm_ip,
-                       node == held->node ? "another GPU of " : "", node->key, reason);
+    return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "VM %s cannot move to %snode %.64s: %s", allocation->vm_ip,
+                       node == allocation->node ? "another GPU of " : "", node->key, reason);
 }
 
-static flyt_status choose_gpus(const struct flyt_held *held, const struct flyt_migration_wish *wish,
-                               struct flyt_part *ret_others, struct flyt_error *err)
+static flyt_status choose_gpus(const struct flyt_cluster_allocation *allocation,
+                               const struct flyt_migration_desired *desired, struct flyt_cluster_slot *ret_others,
+                               struct flyt_error *err)
 {
     struct flyt_place_request request;
     struct flyt_node *node = NULL;
-    struct flyt_card *card = NULL;
-    flyt_status status = find_target(held, wish->target, &node, &card, err);
+    struct flyt_cluster_gpu *gpu = NULL;
+    flyt_status status = find_target(allocation, desired->target, &node, &gpu, err);
 
     if (status != FLYT_STATUS_OK)
         return status;
     if (!node)
-        return choose_any(held, wish, ret_others, err);
-    if (!card)
-        return choose_on(held, wish, node, ret_others, err);
-    make_request(held, wish, node == held->node, &request);
-    if (card == held->parts[0].card)
-        return choose_same(held, wish, &request, ret_others, err);
-    if (node != held->node && !node->is_registered)
+        return choose_any(allocation, desired, ret_others, err);
+    if (!gpu)
+        return choose_on(allocation, desired, node, ret_others, err);
+    make_request(allocation, desired, node == allocation->node, &request);
+    if (gpu == allocation->slots[0].gpu)
+        return choose_same(allocation, desired, &request, ret_others, err);
+    if (node != allocation->node && !node->is_registered)
         return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: node not connected", node->key,
-                           flyt_gpu_capacity(card)->index);
+                           flyt_gpu_capacity(gpu)->index);
     request.compute_capability = 0; /* the servers there judge */
-    return choose_gpu(held, wish, &request, card, ret_others, err);
+    return choose_gpu(allocation, desired, &request, gpu, ret_others, err);
 }
 
 /* ---- what goes over the wire in clear ---- */
@@ -267,85 +275,88 @@ static bool is_loopback(const char *text)
            (inet_pton(AF_INET, url.host, &four) == 1 && ntohl(four.s_addr) >> 24 == 127);
 }
 
-bool flyt_migration_is_encrypted(const struct flyt_held *held, const struct flyt_node *node)
+bool flyt_migration_is_encrypted(const struct flyt_cluster_allocation *allocation, const struct flyt_node *node)
 {
     bool is_here = true;
 
-    if (held->is_encrypted || held->cluster->settings->migration_encryption == FLYT_ENCRYPTION_ALWAYS)
+    if (allocation->is_encrypted || allocation->cluster->settings->migration_encryption == FLYT_ENCRYPTION_ALWAYS)
         return true;
     for (unsigned i = 0; i < node->data_url_count; i++)
         is_here &= is_loopback(node->data_urls[i]);
-    return !is_here && held->cluster->settings->migration_encryption == FLYT_ENCRYPTION_AUTO;
+    return !is_here && allocation->cluster->settings->migration_encryption == FLYT_ENCRYPTION_AUTO;
 }
 
 /* ---- whether they can move: nothing is taken and nothing stops before all of this holds ---- */
 
 /* What of the allocation itself forbids it now. */
-static flyt_status check_held(const struct flyt_held *held, const struct flyt_migration_wish *wish,
-                              struct flyt_error *err)
+static flyt_status check_allocation(const struct flyt_cluster_allocation *allocation,
+                                    const struct flyt_migration_desired *desired, struct flyt_error *err)
 {
-    const struct flyt_node *node = held->node;
+    const struct flyt_node *node = allocation->node;
 
-    if (!held->is_granted)
+    if (!allocation->is_granted)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is just being granted its GPU: try again in a moment",
-                           held->vm_ip);
-    if (held->adoption)
+                           allocation->vm_ip);
+    if (allocation->adoption)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT,
-                           "allocation %s of VM %s is just being adopted: try again in a moment", held->id_text,
-                           held->vm_ip);
-    if (held->is_leaving || held->state == FLYT_ALLOCATION_ENDING)
-        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "what VM %s was granted is being taken away", held->vm_ip);
-    if (held->migration)
+                           "allocation %s of VM %s is just being adopted: try again in a moment", allocation->id_text,
+                           allocation->vm_ip);
+    if (allocation->is_leaving || allocation->state == FLYT_ALLOCATION_ENDING)
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "what VM %s was granted is being taken away", allocation->vm_ip);
+    if (allocation->migration)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s moves already: migration %s from %s to %s, %s",
-                           held->vm_ip, held->migration->id_text, held->migration->source, held->migration->target,
-                           flyt_migration_phase_name(held->migration->use.phase));
-    if (flyt_saving_of(held))
+                           allocation->vm_ip, allocation->migration->id_text, allocation->migration->source,
+                           allocation->migration->target, flyt_migration_phase_name(allocation->migration->use.phase));
+    if (flyt_checkpoint_op_of(allocation))
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed (%s): try again when that is over",
-                           held->vm_ip, flyt_saving_of(held)->id_text);
+                           allocation->vm_ip, flyt_checkpoint_op_of(allocation)->id_text);
     if (!node->is_registered)
         return flyt_refuse(err, FLYT_STATUS_UNAVAILABLE, "node %s, where VM %s is, is not connected", node->key,
-                           held->vm_ip);
-    for (unsigned i = 0; wish->memory_bytes && i < held->use_count; i++)
-        if (held->uses[i].memory_used_bytes > wish->memory_bytes)
-            return flyt_refuse(err, FLYT_STATUS_IN_USE, "VM %s has more memory in use than it would have", held->vm_ip);
+                           allocation->vm_ip);
+    for (unsigned i = 0; desired->memory_bytes && i < allocation->use_count; i++)
+        if (allocation->uses[i].memory_used_bytes > desired->memory_bytes)
+            return flyt_refuse(err, FLYT_STATUS_IN_USE, "VM %s has more memory in use than it would have",
+                               allocation->vm_ip);
     return FLYT_STATUS_OK;
 }
 
 /* What it grows by counts for its tenant. */
-static bool within_quota(const struct flyt_held *held, const struct flyt_part *others, struct flyt_error *err)
+static bool within_quota(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_slot *others,
+                         struct flyt_error *err)
 {
-    const struct flyt_tenant *tenant = flyt_tenant_get(held->cluster, held->tenant);
+    const struct flyt_tenant *tenant = flyt_tenant_get(allocation->cluster, allocation->tenant);
     struct flyt_quota more = {0};
     char reason[sizeof err->text];
 
-    for (unsigned i = 0; i < held->part_count; i++) {
-        const struct flyt_part *now = &held->parts[i], *new = &others[i];
+    for (unsigned i = 0; i < allocation->slot_count; i++) {
+        const struct flyt_cluster_slot *now = &allocation->slots[i], *new = &others[i];
         more.sm_count += new->sm_count > now->sm_count ? new->sm_count - now->sm_count : 0;
         more.memory_bytes += new->memory_bytes > now->memory_bytes ? new->memory_bytes - now->memory_bytes : 0;
     }
-    if (!tenant || flyt_quota_allows(held->tenant, &tenant->quota, &tenant->used, &more, reason, sizeof reason))
+    if (!tenant || flyt_quota_allows(allocation->tenant, &tenant->quota, &tenant->used, &more, reason, sizeof reason))
         return true;
-    flyt_measure_limit(held->cluster, "quota");
+    flyt_measure_limit(allocation->cluster, "quota");
     flyt_error_set(err, -EDQUOT, "%s", reason);
     return false;
 }
 
-flyt_status flyt_migration_choose(struct flyt_held *held, const struct flyt_migration_wish *wish,
-                                  struct flyt_part *ret_others, struct flyt_error *err)
+flyt_status flyt_migration_choose(struct flyt_cluster_allocation *allocation,
+                                  const struct flyt_migration_desired *desired, struct flyt_cluster_slot *ret_others,
+                                  struct flyt_error *err)
 {
-    struct flyt_part others[FLYT_SLOTS_MAX] = {0};
-    flyt_status status = check_held(held, wish, err);
+    struct flyt_cluster_slot others[FLYT_SLOTS_MAX] = {0};
+    flyt_status status = check_allocation(allocation, desired, err);
 
     if (status == FLYT_STATUS_OK)
-        status = choose_gpus(held, wish, others, err);
+        status = choose_gpus(allocation, desired, others, err);
     if (status != FLYT_STATUS_OK) {
         if (status == FLYT_STATUS_NO_CAPACITY)
-            flyt_measure_limit(held->cluster, "capacity");
+            flyt_measure_limit(allocation->cluster, "capacity");
         return status;
     }
-    if (!wish->force && !within_quota(held, others, err))
+    if (!desired->force && !within_quota(allocation, others, err))
         return FLYT_STATUS_QUOTA;
-    if (!wish->force && !flyt_session_needs_fit(held, held->parts, others, err))
+    if (!desired->force && !flyt_session_needs_fit(allocation, allocation->slots, others, err))
         return FLYT_STATUS_IN_USE;
     memcpy(ret_others, others, sizeof others);
     return FLYT_STATUS_OK;

@@ -19,7 +19,7 @@
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/reconcile/migration.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
@@ -120,7 +120,7 @@ static const struct order_kind receive_kind = {FLYT_ORDER_RECEIVE, (xdrproc_t)xd
                                              (xdrproc_t)xdr_flyt_apply_res, sizeof(flyt_apply_res)};
 
 static void answered(void *user, int status, void *result);
-static void end_done(struct flyt_held *held);
+static void end_done(struct flyt_cluster_allocation *allocation);
 
 static int call_node(struct flyt_node *node, const struct order_kind *kind, const void *args, uint64_t timeout_ms,
                      flyt_call_done_fn done, void *user)
@@ -140,10 +140,10 @@ static bool may_call(const struct flyt_migration_side *side, unsigned procedure,
 }
 
 /* 0, or why it was not given. `answered` says what comes of it. */
-static int call_side(struct flyt_held *held, unsigned index, const struct order_kind *kind, bool is_cancel,
-                     const void *args, uint64_t timeout_ms)
+static int call_side(struct flyt_cluster_allocation *allocation, unsigned index, const struct order_kind *kind,
+                     bool is_cancel, const void *args, uint64_t timeout_ms)
 {
-    struct flyt_migration_side *side = &held->migration->sides[index];
+    struct flyt_migration_side *side = &allocation->migration->sides[index];
     struct calling *calling = calloc(1, sizeof *calling);
 
     side->called = kind->procedure;
@@ -151,7 +151,8 @@ static int call_side(struct flyt_held *held, unsigned index, const struct order_
     side->called_ms = side->heard_ms = flyt_clock_ms();
     if (!calling)
         return -ENOMEM;
-    *calling = (struct calling){held->cluster, held->id, held->migration->id, index, kind->procedure, is_cancel};
+    *calling = (struct calling){allocation->cluster, allocation->id, allocation->migration->id, index,
+                                kind->procedure,     is_cancel};
     int status = call_node(side->node, kind, args, timeout_ms, answered, calling);
     side->is_calling = !status;
     if (status)
@@ -159,20 +160,20 @@ static int call_side(struct flyt_held *held, unsigned index, const struct order_
     return status;
 }
 
-static void ask(struct flyt_held *held, unsigned index, bool is_cancel)
+static void ask(struct flyt_cluster_allocation *allocation, unsigned index, bool is_cancel)
 {
     const flyt_order_migration_args args = {
-        .epoch = held->cluster->epoch, .migration_id = held->migration->id, .cancel = is_cancel};
+        .epoch = allocation->cluster->epoch, .migration_id = allocation->migration->id, .cancel = is_cancel};
 
-    if (may_call(&held->migration->sides[index], FLYT_ORDER_MIGRATION, is_cancel))
-        call_side(held, index, &ask_kind, is_cancel, &args, ANSWER_MS);
+    if (may_call(&allocation->migration->sides[index], FLYT_ORDER_MIGRATION, is_cancel))
+        call_side(allocation, index, &ask_kind, is_cancel, &args, ANSWER_MS);
 }
 
-static void order_switch(struct flyt_held *held, unsigned index)
+static void order_switch(struct flyt_cluster_allocation *allocation, unsigned index)
 {
-    const struct flyt_migration *migration = held->migration;
+    const struct flyt_migration *migration = allocation->migration;
     const flyt_order_switch_args args = {
-        .epoch = held->cluster->epoch,
+        .epoch = allocation->cluster->epoch,
         .migration_id = migration->id,
         .session_count = migration->sides[FLYT_MIGRATION_SOURCE].use.session_count,
     };
@@ -180,36 +181,36 @@ static void order_switch(struct flyt_held *held, unsigned index)
     if (!may_call(&migration->sides[index], FLYT_ORDER_SWITCH, false))
         return;
     if (index == FLYT_MIGRATION_SOURCE)
-        held->migration->switched_us = flyt_clock_ns() / 1000;
-    call_side(held, index, &switch_kind, false, &args, SWITCH_MS);
+        allocation->migration->switched_us = flyt_clock_ns() / 1000;
+    call_side(allocation, index, &switch_kind, false, &args, SWITCH_MS);
 }
 
-static void order_back(struct flyt_held *held)
+static void order_back(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     const flyt_order_send_back_args args = {
-        .epoch = held->cluster->epoch, .migration_id = migration->id, .reason = migration->reason};
+        .epoch = allocation->cluster->epoch, .migration_id = migration->id, .reason = migration->reason};
 
     if (may_call(&migration->sides[FLYT_MIGRATION_SOURCE], FLYT_ORDER_SEND_BACK, false))
-        call_side(held, FLYT_MIGRATION_SOURCE, &back_kind, false, &args, held->cluster->settings->order_ms);
+        call_side(allocation, FLYT_MIGRATION_SOURCE, &back_kind, false, &args, allocation->cluster->settings->order_ms);
 }
 
-static flyt_apply_args removal(const struct flyt_held *held, u_quad_t *id)
+static flyt_apply_args removal(const struct flyt_cluster_allocation *allocation, u_quad_t *id)
 {
-    *id = held->id;
-    return (flyt_apply_args){.epoch = held->cluster->epoch, .removed = {.removed_len = 1, .removed_val = id}};
+    *id = allocation->id;
+    return (flyt_apply_args){.epoch = allocation->cluster->epoch, .removed = {.removed_len = 1, .removed_val = id}};
 }
 
 /* ---- to both nodes ---- */
 
-static void order_send(struct flyt_held *held)
+static void order_send(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     const struct flyt_node *target = migration->sides[FLYT_MIGRATION_TARGET].node;
     flyt_order_send_args args = {
-        .epoch = held->cluster->epoch,
+        .epoch = allocation->cluster->epoch,
         .migration_id = migration->id,
-        .allocation_id = held->id,
+        .allocation_id = allocation->id,
         .bounds = migration->bounds,
         .node = (char *)target->key,
         .urls = {.urls_len = target->data_url_count, .urls_val = (char **)target->data_urls},
@@ -222,45 +223,47 @@ static void order_send(struct flyt_held *held)
     explicit_bzero(migration->secret, sizeof migration->secret);
     flyt_migration_set_state(migration, FLYT_MOVE_SENT);
     if (migration->is_cancelled || migration->failed_status) {
-        flyt_held_look_soon(held);
-    } else if (call_side(held, FLYT_MIGRATION_SOURCE, &send_kind, false, &args, held->cluster->settings->order_ms)) {
+        flyt_allocation_look_soon(allocation);
+    } else if (call_side(allocation, FLYT_MIGRATION_SOURCE, &send_kind, false, &args,
+                         allocation->cluster->settings->order_ms)) {
         note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s is not connected any more: nothing was moved",
                      migration->sides[FLYT_MIGRATION_SOURCE].node->key);
-        flyt_held_look_soon(held);
+        flyt_allocation_look_soon(allocation);
     } else { /* until it has answered; so far it knew nothing of it */
         migration->sides[FLYT_MIGRATION_SOURCE].standing = FLYT_STANDING_UNKNOWN;
     }
     explicit_bzero(args.secret, sizeof args.secret);
 }
 
-void flyt_migration_nodes_order(struct flyt_held *held)
+void flyt_migration_nodes_order(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     struct flyt_migration_side *target = &migration->sides[FLYT_MIGRATION_TARGET];
     flyt_order_receive_args args = {
-        .epoch = held->cluster->epoch,
+        .epoch = allocation->cluster->epoch,
         .migration_id = migration->id,
         .timeout_s = migration->bounds.timeout_s ? migration->bounds.timeout_s : TIMEOUT_S,
         .is_encrypted = migration->is_encrypted,
     };
     char text[256];
 
-    migration->revision = held->revision + 1;
+    migration->revision = allocation->revision + 1;
     migration->sides[FLYT_MIGRATION_SOURCE].standing = target->standing = FLYT_STANDING_ABSENT;
-    int status = flyt_held_wire_parts(held, migration->others, &args.allocation);
+    int status = flyt_allocation_wire_parts(allocation, migration->others, &args.allocation);
     if (!status) {
         args.allocation.revision = migration->revision;
         memcpy(args.secret, migration->secret, sizeof args.secret);
-        status = call_side(held, FLYT_MIGRATION_TARGET, &receive_kind, false, &args, held->cluster->settings->order_ms);
+        status = call_side(allocation, FLYT_MIGRATION_TARGET, &receive_kind, false, &args,
+                           allocation->cluster->settings->order_ms);
         explicit_bzero(args.secret, sizeof args.secret);
-        flyt_held_wire_free(&args.allocation);
+        flyt_allocation_wire_free(&args.allocation);
     }
     if (!status) {
         flyt_migration_set_state(migration, FLYT_MOVE_ORDERED);
         return;
     }
     snprintf(text, sizeof text, "node %.100s cannot be asked to receive them: nothing was moved", target->node->key);
-    flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, text);
+    flyt_migration_fail(allocation, FLYT_STATUS_UNAVAILABLE, text);
 }
 
 /* ---- answers ---- */
@@ -329,9 +332,9 @@ static void take_back(struct flyt_migration_side *side, const flyt_outcome *outc
                                                                 : FLYT_STANDING_UNKNOWN;
 }
 
-static void take_answer(struct flyt_held *held, const struct calling *calling, const void *result)
+static void take_answer(struct flyt_cluster_allocation *allocation, const struct calling *calling, const void *result)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     struct flyt_migration_side *side = &migration->sides[calling->side];
     const flyt_outcome *outcome = result;
     const flyt_order_migration_res *res = result;
@@ -369,110 +372,112 @@ static void take_answer(struct flyt_held *held, const struct calling *calling, c
 static void answered(void *user, int status, void *result)
 {
     struct calling calling = *(struct calling *)user;
-    struct flyt_held *held = flyt_held_find(calling.cluster, calling.allocation_id);
+    struct flyt_cluster_allocation *allocation = flyt_allocation_find(calling.cluster, calling.allocation_id);
     const flyt_outcome *outcome = result;
 
     free(user);
-    if (!held || !held->migration || held->migration->id != calling.id)
+    if (!allocation || !allocation->migration || allocation->migration->id != calling.id)
         return;
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     migration->sides[calling.side].is_calling = false;
     if (calling.procedure == FLYT_ORDER_APPLY) { /* the source has let go of it, or is told again */
         if (!status && outcome->status == FLYT_STATUS_OK)
-            end_done(held);
+            end_done(allocation);
         return;
     }
     if (status)
         not_answered(migration, &calling, status);
     else
-        take_answer(held, &calling, result);
+        take_answer(allocation, &calling, result);
     if (calling.procedure == FLYT_ORDER_RECEIVE) {
-        order_send(held);
+        order_send(allocation);
         return;
     }
     if (calling.procedure == FLYT_ORDER_SEND && !migration->failed_status)
-        flyt_migration_reply(held);
-    flyt_held_look_soon(held);
+        flyt_migration_reply(allocation);
+    flyt_allocation_look_soon(allocation);
 }
 
-void flyt_migration_nodes_heard(struct flyt_held *held, const struct flyt_node *node, const flyt_migration_use *use)
+void flyt_migration_nodes_heard(struct flyt_cluster_allocation *allocation, const struct flyt_node *node,
+                                const flyt_migration_use *use)
 {
-    hear(held->migration, side_of(held->migration, node), FLYT_STATUS_OK, use);
-    flyt_held_look_soon(held);
+    hear(allocation->migration, side_of(allocation->migration, node), FLYT_STATUS_OK, use);
+    flyt_allocation_look_soon(allocation);
 }
 
-void flyt_migration_nodes_ask(struct flyt_held *held, const struct flyt_node *node)
+void flyt_migration_nodes_ask(struct flyt_cluster_allocation *allocation, const struct flyt_node *node)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
 
     for (unsigned i = 0; migration->state >= FLYT_MOVE_SENT && i < FLYT_MIGRATION_SIDES; i++)
         if (!node || migration->sides[i].node == node)
-            ask(held, i, false);
+            ask(allocation, i, false);
 }
 
-void flyt_migration_nodes_registered(struct flyt_held *held, const struct flyt_node *node, const flyt_allocation *wire)
+void flyt_migration_nodes_registered(struct flyt_cluster_allocation *allocation, const struct flyt_node *node,
+                                     const flyt_allocation *wire)
 {
-    struct flyt_migration_side *side = side_of(held->migration, node);
+    struct flyt_migration_side *side = side_of(allocation->migration, node);
 
     side->has_registered = true;
     side->has_allocation = wire != NULL;
-    if (held->migration->state >= FLYT_MOVE_SENT)
+    if (allocation->migration->state >= FLYT_MOVE_SENT)
         side->standing = FLYT_STANDING_UNKNOWN;
 }
 
 /* ---- the documents change sides ---- */
 
-static void change_sides(struct flyt_held *held, bool is_moved)
+static void change_sides(struct flyt_cluster_allocation *allocation, bool is_moved)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     struct flyt_migration_side *side = &migration->sides[is_moved ? FLYT_MIGRATION_TARGET : FLYT_MIGRATION_SOURCE];
-    struct flyt_part parts[FLYT_SLOTS_MAX];
-    size_t bytes = held->part_count * sizeof *parts;
+    struct flyt_cluster_slot slots[FLYT_SLOTS_MAX];
+    size_t bytes = allocation->slot_count * sizeof *slots;
 
-    memcpy(parts, held->parts, bytes);
-    memcpy(held->parts, migration->others, bytes);
-    memcpy(migration->others, parts, bytes);
-    held->node = side->node;
-    held->applied_revision = is_moved ? migration->revision : migration->source_revision;
-    migration->source_revision = held->revision;
-    if (held->revision < migration->revision)
-        held->revision = migration->revision;
-    held->revision++;
+    memcpy(slots, allocation->slots, bytes);
+    memcpy(allocation->slots, migration->others, bytes);
+    memcpy(migration->others, slots, bytes);
+    allocation->node = side->node;
+    allocation->applied_revision = is_moved ? migration->revision : migration->source_revision;
+    migration->source_revision = allocation->revision;
+    if (allocation->revision < migration->revision)
+        allocation->revision = migration->revision;
+    allocation->revision++;
     flyt_migration_set_state(migration, is_moved ? FLYT_MOVE_TO_TARGET : FLYT_MOVE_TO_SOURCE);
     side->has_registered = false;
-    flyt_migration_count(held);
-    flyt_migration_write(held);
+    flyt_migration_count(allocation);
+    flyt_migration_write(allocation);
 }
 
-static void undo(struct flyt_held *held)
+static void undo(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
 
     note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s has not taken them",
                  migration->sides[FLYT_MIGRATION_TARGET].node->key);
-    flyt_event_add(held->cluster, "migration.back", "manager", held->vm_ip, NULL, flyt_migration_json(migration),
-                   "VM %s goes back from %s to %s: %s", held->vm_ip, migration->target, migration->source,
-                   migration->reason);
-    change_sides(held, false);
+    flyt_event_add(allocation->cluster, "migration.back", "manager", allocation->vm_ip, NULL,
+                   flyt_migration_json(migration), "VM %s goes back from %s to %s: %s", allocation->vm_ip,
+                   migration->target, migration->source, migration->reason);
+    change_sides(allocation, false);
 }
 
 /* The VM hears where its programs are as soon as they can have left. */
-static void tell(struct flyt_held *held)
+static void tell(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     const struct flyt_migration_side *source = &migration->sides[FLYT_MIGRATION_SOURCE],
                                      *target = &migration->sides[FLYT_MIGRATION_TARGET];
     bool is_lost = !source->node->is_registered &&
-                   flyt_clock_ms() - source->node->last_heard_ms > held->cluster->settings->node_lost_ms;
+                   flyt_clock_ms() - source->node->last_heard_ms > allocation->cluster->settings->node_lost_ms;
     bool have_left = source->standing == FLYT_STANDING_SWITCHED || source->standing == FLYT_STANDING_DONE ||
                      source->standing == FLYT_STANDING_ABSENT || target->standing == FLYT_STANDING_DONE || is_lost;
 
     if (migration->state != FLYT_MOVE_COMMITTED || !have_left)
         return;
     flyt_migration_set_state(migration, FLYT_MOVE_LEFT);
-    if (held->vm)
-        flyt_vm_tell(held->vm, "its programs have moved to another node");
-    flyt_held_look_soon(held);
+    if (allocation->vm)
+        flyt_vm_tell(allocation->vm, "its programs have moved to another node");
+    flyt_allocation_look_soon(allocation);
 }
 
 /* ---- the end ---- */
@@ -511,25 +516,25 @@ static void sum_up(struct flyt_migration *migration)
     migration->reason[0] = '\0';
 }
 
-static void end_done(struct flyt_held *held)
+static void end_done(struct flyt_cluster_allocation *allocation)
 {
-    held->migration->reason[0] = '\0';
-    flyt_migration_end(held);
+    allocation->migration->reason[0] = '\0';
+    flyt_migration_end(allocation);
 }
 
-void flyt_migration_nodes_release(struct flyt_held *held)
+void flyt_migration_nodes_release(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     struct flyt_migration_side *source = &migration->sides[FLYT_MIGRATION_SOURCE];
     u_quad_t id;
-    const flyt_apply_args args = removal(held, &id);
+    const flyt_apply_args args = removal(allocation, &id);
 
     if (migration->state != FLYT_MOVE_RELEASING) {
         sum_up(migration);
         flyt_migration_set_state(migration, FLYT_MOVE_RELEASING);
     }
     if (source->node->is_fenced) {
-        end_done(held);
+        end_done(allocation);
         return;
     }
     if (!source->node->is_registered)
@@ -538,24 +543,25 @@ void flyt_migration_nodes_release(struct flyt_held *held)
                  "back",
                  source->node->key);
     if (may_call(source, FLYT_ORDER_APPLY, false))
-        call_side(held, FLYT_MIGRATION_SOURCE, &apply_kind, false, &args, held->cluster->settings->order_ms);
+        call_side(allocation, FLYT_MIGRATION_SOURCE, &apply_kind, false, &args,
+                  allocation->cluster->settings->order_ms);
 }
 
-static void end_failed(struct flyt_held *held)
+static void end_failed(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     char text[sizeof migration->reason];
 
     snprintf(text, sizeof text, "%s", migration->reason);
-    flyt_migration_fail(held, migration->failed_status, text);
+    flyt_migration_fail(allocation, migration->failed_status, text);
 }
 
 /* ---- steps ---- */
 
 /* A node that may have something of it and says nothing is asked. */
-static void ask_silent(struct flyt_held *held)
+static void ask_silent(struct flyt_cluster_allocation *allocation)
 {
-    const struct flyt_migration *migration = held->migration;
+    const struct flyt_migration *migration = allocation->migration;
     uint64_t now_ms = flyt_clock_ms();
 
     for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++) {
@@ -563,48 +569,48 @@ static void ask_silent(struct flyt_held *held)
         bool is_out = side->standing == FLYT_STANDING_ABSENT || side->standing == FLYT_STANDING_FAILED;
         uint64_t limit_ms = side->standing == FLYT_STANDING_UNKNOWN ? AGAIN_MS : SILENT_MS;
         if (!is_out && now_ms - side->heard_ms >= limit_ms)
-            ask(held, i, false);
+            ask(allocation, i, false);
     }
 }
 
-void flyt_migration_nodes_compare(struct flyt_held *held)
+void flyt_migration_nodes_compare(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     struct flyt_migration_side *sides = migration->sides;
 
-    ask_silent(held);
-    tell(held);
+    ask_silent(allocation);
+    tell(allocation);
     switch (flyt_migration_next(flyt_migration_is_moved(migration), migration->is_cancelled || migration->failed_status,
                                 sides[FLYT_MIGRATION_SOURCE].standing, sides[FLYT_MIGRATION_TARGET].standing,
                                 sides[FLYT_MIGRATION_TARGET].node->is_registered)) {
     case FLYT_STEP_WAIT:
         break;
     case FLYT_STEP_SWITCH_TARGET:
-        order_switch(held, FLYT_MIGRATION_TARGET);
+        order_switch(allocation, FLYT_MIGRATION_TARGET);
         break;
     case FLYT_STEP_COMMIT:
-        change_sides(held, true);
+        change_sides(allocation, true);
         break;
     case FLYT_STEP_SWITCH_SOURCE:
-        order_switch(held, FLYT_MIGRATION_SOURCE);
+        order_switch(allocation, FLYT_MIGRATION_SOURCE);
         break;
     case FLYT_STEP_FINISH:
-        flyt_migration_nodes_release(held);
+        flyt_migration_nodes_release(allocation);
         break;
     case FLYT_STEP_CANCEL_SOURCE:
-        ask(held, FLYT_MIGRATION_SOURCE, true);
+        ask(allocation, FLYT_MIGRATION_SOURCE, true);
         break;
     case FLYT_STEP_CANCEL_TARGET:
-        ask(held, FLYT_MIGRATION_TARGET, true);
+        ask(allocation, FLYT_MIGRATION_TARGET, true);
         break;
     case FLYT_STEP_UNDO:
-        undo(held);
+        undo(allocation);
         break;
     case FLYT_STEP_SEND_BACK:
-        order_back(held);
+        order_back(allocation);
         break;
     case FLYT_STEP_END:
-        end_failed(held);
+        end_failed(allocation);
         break;
     }
 }
@@ -615,20 +621,20 @@ void flyt_migration_nodes_cancel(struct flyt_migration *migration)
         migration->failed_status = FLYT_STATUS_CONFLICT; /* `reason` is why */
 }
 
-bool flyt_migration_nodes_fenced(struct flyt_held *held, const struct flyt_node *node)
+bool flyt_migration_nodes_fenced(struct flyt_cluster_allocation *allocation, const struct flyt_node *node)
 {
-    struct flyt_migration *migration = held->migration;
+    struct flyt_migration *migration = allocation->migration;
     struct flyt_migration_side *side = side_of(migration, node);
     const struct flyt_migration_side *source = &migration->sides[FLYT_MIGRATION_SOURCE];
 
     if (migration->state < FLYT_MOVE_SENT || (migration->state == FLYT_MOVE_RELEASING && side != source))
-        return held->node != node;
+        return allocation->node != node;
     side->standing = FLYT_STANDING_ABSENT;
     note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s was fenced", node->key);
     bool stays = side == source ? flyt_migration_is_moved(migration)
                                 : !(flyt_migration_is_moved(migration) && source->standing == FLYT_STANDING_ABSENT);
     if (stays)
-        flyt_held_look_soon(held);
+        flyt_allocation_look_soon(allocation);
     return stays;
 }
 
@@ -646,15 +652,15 @@ void flyt_migration_remove_strays(struct flyt_node *node, u_quad_t *ids, u_int c
     call_node(node, &apply_kind, &args, node->cluster->settings->order_ms, ignored, NULL);
 }
 
-void flyt_migration_nodes_drop(const struct flyt_held *held)
+void flyt_migration_nodes_drop(const struct flyt_cluster_allocation *allocation)
 {
-    const struct flyt_migration *migration = held->migration;
+    const struct flyt_migration *migration = allocation->migration;
     const flyt_order_migration_args cancel = {
-        .epoch = held->cluster->epoch, .migration_id = migration->id, .cancel = true};
+        .epoch = allocation->cluster->epoch, .migration_id = migration->id, .cancel = true};
 
     for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++) {
         struct flyt_node *node = migration->sides[i].node;
         call_node(node, &ask_kind, &cancel, ANSWER_MS, ignored, NULL);
-        flyt_migration_remove_strays(node, &(u_quad_t){held->id}, 1);
+        flyt_migration_remove_strays(node, &(u_quad_t){allocation->id}, 1);
     }
 }

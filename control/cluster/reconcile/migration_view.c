@@ -11,7 +11,7 @@
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/migration.h"
 
@@ -25,16 +25,16 @@ struct shown {
 static const struct flyt_field uuid_fields[] = {{"", .kind = FLYT_FIELD_TEXT, .size = sizeof(char *)}, {0}};
 static const struct flyt_item uuid_item = {.fields = uuid_fields, .bytes = sizeof(char *)};
 
-#define OF(kind, ...)       FLYT_##kind(struct flyt_migration, __VA_ARGS__), .part = MIGRATION
-#define OF_HELD(kind, ...)  FLYT_##kind(struct flyt_held, __VA_ARGS__), .part = HELD
-#define OF_SHOWN(kind, ...) FLYT_##kind(struct shown, __VA_ARGS__), .part = SHOWN
-#define OF_USE(member)      OF(NUMBER, use.member), .rules = FLYT_EXACT
-enum { MIGRATION, HELD, SHOWN, WAY, PARTS };
+#define OF(kind, ...)            FLYT_##kind(struct flyt_migration, __VA_ARGS__), .part = MIGRATION
+#define OF_ALLOCATION(kind, ...) FLYT_##kind(struct flyt_cluster_allocation, __VA_ARGS__), .part = ALLOCATION
+#define OF_SHOWN(kind, ...)      FLYT_##kind(struct shown, __VA_ARGS__), .part = SHOWN
+#define OF_USE(member)           OF(NUMBER, use.member), .rules = FLYT_EXACT
+enum { MIGRATION, ALLOCATION, SHOWN, WAY, PARTS };
 
 static const struct flyt_field fields[] = {
     {"id", OF(ID, id)},
-    {"allocation", OF_HELD(ID, id)},
-    {"vm_ip", OF_HELD(TEXT, vm_ip)},
+    {"allocation", OF_ALLOCATION(ID, id)},
+    {"vm_ip", OF_ALLOCATION(TEXT, vm_ip)},
     {"node", OF_SHOWN(TEXT, source_node), .rules = FLYT_NULLABLE},
     {"target_node", OF_SHOWN(TEXT, target_node), .rules = FLYT_NULLABLE},
     {"source", OF(TEXT, source), .rules = FLYT_NULLABLE},
@@ -69,19 +69,19 @@ static const struct flyt_field fields[] = {
     {0},
 };
 
-static unsigned list_uuids(const struct flyt_part *parts, unsigned count, const char **uuids)
+static unsigned list_uuids(const struct flyt_cluster_slot *slots, unsigned count, const char **uuids)
 {
     unsigned listed = 0;
 
     for (unsigned i = 0; i < count; i++)
-        if (parts[i].card)
-            uuids[listed++] = parts[i].card->key;
+        if (slots[i].gpu)
+            uuids[listed++] = slots[i].gpu->key;
     return listed;
 }
 
 cJSON *flyt_migration_json(const struct flyt_migration *migration)
 {
-    const struct flyt_held *held = migration->held;
+    const struct flyt_cluster_allocation *allocation = migration->allocation;
     const bool is_moved = flyt_migration_is_moved(migration);
     struct shown shown = {.source_node = migration->sides[FLYT_MIGRATION_SOURCE].node->key,
                           .target_node = migration->sides[FLYT_MIGRATION_TARGET].node->key,
@@ -90,9 +90,11 @@ cJSON *flyt_migration_json(const struct flyt_migration *migration)
     /* Not known of one within a node, or that an older manager has recorded. */
     const struct flyt_migration *way = migration->is_between && migration->stream_count ? migration : NULL;
 
-    shown.source_count = list_uuids(is_moved ? migration->others : held->parts, held->part_count, shown.source_gpus);
-    shown.target_count = list_uuids(is_moved ? held->parts : migration->others, held->part_count, shown.target_gpus);
-    return flyt_document_write(fields, (const void *const[PARTS]){migration, held, &shown, way}, "migration",
+    shown.source_count =
+        list_uuids(is_moved ? migration->others : allocation->slots, allocation->slot_count, shown.source_gpus);
+    shown.target_count =
+        list_uuids(is_moved ? allocation->slots : migration->others, allocation->slot_count, shown.target_gpus);
+    return flyt_document_write(fields, (const void *const[PARTS]){migration, allocation, &shown, way}, "migration",
                                migration->id_text);
 }
 
@@ -120,7 +122,7 @@ static bool is_told(const struct flyt_migration *migration)
 {
     const cJSON *over;
 
-    cJSON_ArrayForEach(over, migration->held->cluster->migrations)
+    cJSON_ArrayForEach(over, migration->allocation->cluster->migrations)
     {
         const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(over, "id"));
         if (id && !strcmp(id, migration->id_text))
@@ -131,8 +133,8 @@ static bool is_told(const struct flyt_migration *migration)
 
 void flyt_migration_tell_end(struct flyt_migration *migration)
 {
-    struct flyt_held *held = migration->held;
-    struct flyt_cluster *cluster = held->cluster;
+    struct flyt_cluster_allocation *allocation = migration->allocation;
+    struct flyt_cluster *cluster = allocation->cluster;
     bool is_done = migration->use.phase == FLYT_MIGRATION_DONE;
     char figures[256] = "nothing was copied";
     const char *remark = is_done ? migration->reason : "";
@@ -147,12 +149,12 @@ void flyt_migration_tell_end(struct flyt_migration *migration)
     remember(cluster, cJSON_Duplicate(object, true));
     flyt_measure_migration(cluster, migration);
     if (is_done)
-        flyt_event_add(cluster, "migration.done", migration->who, held->vm_ip, NULL, object,
-                       "VM %s has moved from %s to %s: %s%s%s", held->vm_ip, migration->source, migration->target,
+        flyt_event_add(cluster, "migration.done", migration->who, allocation->vm_ip, NULL, object,
+                       "VM %s has moved from %s to %s: %s%s%s", allocation->vm_ip, migration->source, migration->target,
                        figures, *remark ? "; " : "", remark);
     else
-        flyt_event_add(cluster, "migration.failed", migration->who, held->vm_ip, NULL, object,
-                       "VM %s stays on %s, it has not moved to %s: %s (%s)", held->vm_ip,
+        flyt_event_add(cluster, "migration.failed", migration->who, allocation->vm_ip, NULL, object,
+                       "VM %s stays on %s, it has not moved to %s: %s (%s)", allocation->vm_ip,
                        migration->source ? migration->source : "?", migration->target ? migration->target : "?",
                        migration->reason, figures);
 }
@@ -189,9 +191,9 @@ cJSON *flyt_migration_view(struct flyt_cluster *cluster, const char *selector)
         if (is_selected(over, selector))
             cJSON_AddItemToArray(array, cJSON_Duplicate(over, true));
     }
-    for (size_t i = 0; i < cluster->held.count; i++) {
-        const struct flyt_held *held = cluster->held.items[i];
-        cJSON *object = held->migration ? flyt_migration_json(held->migration) : NULL;
+    for (size_t i = 0; i < cluster->allocations.count; i++) {
+        const struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
+        cJSON *object = allocation->migration ? flyt_migration_json(allocation->migration) : NULL;
         if (object && is_selected(object, selector))
             cJSON_AddItemToArray(array, object);
         else

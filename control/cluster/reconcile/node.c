@@ -9,7 +9,7 @@
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
 #include "control/cluster/io/grant.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/measure.h"
@@ -87,7 +87,7 @@ static int take_urls(struct flyt_node *node, const flyt_register_args *args)
 static int take_gpus(struct flyt_node *node, const flyt_register_args *args, struct flyt_error *err)
 {
     for (unsigned i = 0; i < node->place.gpu_count; i++)
-        node->cards[i]->is_reported = false;
+        node->gpus[i]->is_reported = false;
     for (unsigned i = 0; i < args->gpus.gpus_len; i++) {
         const struct flyt_gpu *report = &args->gpus.gpus_val[i];
         if (!*report->uuid)
@@ -97,8 +97,8 @@ static int take_gpus(struct flyt_node *node, const flyt_register_args *args, str
             return flyt_error_set(err, status, "GPU %s could not be entered: %s", report->uuid, strerror(-status));
     }
     for (unsigned i = 0; i < node->place.gpu_count; i++)
-        if (!node->cards[i]->is_reported)
-            flyt_gpu_set_health(node->cards[i], FLYT_HEALTH_FAILED, "its node does not report it any more");
+        if (!node->gpus[i]->is_reported)
+            flyt_gpu_set_health(node->gpus[i], FLYT_HEALTH_FAILED, "its node does not report it any more");
     return 0;
 }
 
@@ -109,36 +109,38 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
 
     for (unsigned i = 0; i < args->allocations.allocations_len; i++) {
         const flyt_allocation *wire = &args->allocations.allocations_val[i];
-        struct flyt_held *held = flyt_held_find(cluster, wire->id);
-        if (held && (held->node == node || flyt_migration_is_on(held, node)) && flyt_migration_holds_orders(held))
+        struct flyt_cluster_allocation *allocation = flyt_allocation_find(cluster, wire->id);
+        if (allocation && (allocation->node == node || flyt_migration_is_on(allocation, node)) &&
+            flyt_migration_holds_orders(allocation))
             continue; /* which of the two it has is not known before it has said what has become of the migration */
-        if (held && held->node == node && held->state != FLYT_ALLOCATION_ORPHAN) {
+        if (allocation && allocation->node == node && allocation->state != FLYT_ALLOCATION_ORPHAN) {
             /* The store may be older than the node, e.g. restored. */
-            if ((wire->revision > held->revision || wire->generation > held->generation) &&
-                flyt_held_outgrow(held, wire->revision, wire->generation))
-                flyt_held_write(held);
+            if ((wire->revision > allocation->revision || wire->generation > allocation->generation) &&
+                flyt_allocation_outgrow(allocation, wire->revision, wire->generation))
+                flyt_allocation_write(allocation);
             continue;
         }
-        if (held)
+        if (allocation)
             continue; /* an orphan that is known */
-        held = flyt_held_orphan(node, wire);
-        if (!held)
+        allocation = flyt_allocation_orphan(node, wire);
+        if (!allocation)
             continue;
-        flyt_event_add(cluster, "allocation.orphan", "node", held->id_text, NULL, flyt_held_json(held),
+        flyt_event_add(cluster, "allocation.orphan", "node", allocation->id_text, NULL,
+                       flyt_allocation_json(allocation),
                        "node %s has allocation %s of VM %s, which the store does not know; `flytctl allocation adopt` "
                        "or `kill` decides",
-                       node->key, held->id_text, held->vm_ip);
+                       node->key, allocation->id_text, allocation->vm_ip);
     }
     /* Orphans that the node has no more. */
-    for (size_t i = cluster->held.count; i-- > 0;) {
-        struct flyt_held *held = cluster->held.items[i];
+    for (size_t i = cluster->allocations.count; i-- > 0;) {
+        struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
         bool is_there = false;
-        if (held->node != node || held->state != FLYT_ALLOCATION_ORPHAN)
+        if (allocation->node != node || allocation->state != FLYT_ALLOCATION_ORPHAN)
             continue;
         for (unsigned j = 0; j < args->allocations.allocations_len && !is_there; j++)
-            is_there = args->allocations.allocations_val[j].id == held->id;
+            is_there = args->allocations.allocations_val[j].id == allocation->id;
         if (!is_there)
-            flyt_held_drop(held);
+            flyt_allocation_drop(allocation);
     }
 }
 
@@ -147,8 +149,8 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
 static bool is_disputed(const struct flyt_node *node, const flyt_allocation *wire)
 {
     for (unsigned i = 0; i < wire->slots.slots_len; i++) {
-        const struct flyt_card *card = flyt_table_find(&node->cluster->cards, wire->slots.slots_val[i].gpu_uuid);
-        if (card && flyt_gpu_is_claimed_by(card, node))
+        const struct flyt_cluster_gpu *gpu = flyt_table_find(&node->cluster->gpus, wire->slots.slots_val[i].gpu_uuid);
+        if (gpu && flyt_gpu_is_claimed_by(gpu, node))
             return true;
     }
     return false;
@@ -164,14 +166,15 @@ static u_int find_strays(const struct flyt_node *node, const flyt_register_args 
 
     for (unsigned i = 0; i < args->allocations.allocations_len; i++) {
         const flyt_allocation *wire = &args->allocations.allocations_val[i];
-        const struct flyt_held *held = flyt_held_find(node->cluster, wire->id);
-        if (!held || held->node == node || flyt_migration_is_on(held, node) || is_disputed(node, wire))
+        const struct flyt_cluster_allocation *allocation = flyt_allocation_find(node->cluster, wire->id);
+        if (!allocation || allocation->node == node || flyt_migration_is_on(allocation, node) ||
+            is_disputed(node, wire))
             continue;
-        if (wire->revision <= held->revision)
+        if (wire->revision <= allocation->revision)
             ret_ids[count++] = wire->id;
         else
             flyt_warn("node %s has allocation %s in a later state than the store, which gives it to node %s", node->key,
-                      held->id_text, held->node->key);
+                      allocation->id_text, allocation->node->key);
     }
     return count;
 }
@@ -179,10 +182,10 @@ static u_int find_strays(const struct flyt_node *node, const flyt_register_args 
 static void take_uses(struct flyt_node *node, const flyt_allocation_use *uses, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
-        struct flyt_held *held = flyt_held_find(node->cluster, uses[i].id);
-        if (held && held->node == node) {
-            flyt_held_note_use(held, &uses[i]);
-            flyt_held_look_all(held);
+        struct flyt_cluster_allocation *allocation = flyt_allocation_find(node->cluster, uses[i].id);
+        if (allocation && allocation->node == node) {
+            flyt_allocation_note_use(allocation, &uses[i]);
+            flyt_allocation_look_all(allocation);
         }
     }
 }
@@ -210,32 +213,32 @@ static const flyt_allocation *find_wire(const flyt_register_args *args, uint64_t
 /* Whether it is told of an allocation, and *ret_theirs: it goes on having that what it has, as long as the programs of
  * the allocation may be about to move from it or to it, or what the allocation is now is not in the store; else NULL.
  */
-static bool is_to_have(const struct flyt_node *node, const struct flyt_held *held, const flyt_register_args *args,
-                       const flyt_allocation **ret_theirs)
+static bool is_to_have(const struct flyt_node *node, const struct flyt_cluster_allocation *allocation,
+                       const flyt_register_args *args, const flyt_allocation **ret_theirs)
 {
     *ret_theirs = NULL;
-    if (!flyt_migration_holds_orders(held)) {
-        if (held->node != node || flyt_held_is_written(held))
-            return held->node == node;
-        *ret_theirs = find_wire(args, held->id); /* what it is to have is ordered when that is written */
+    if (!flyt_migration_holds_orders(allocation)) {
+        if (allocation->node != node || flyt_allocation_is_written(allocation))
+            return allocation->node == node;
+        *ret_theirs = find_wire(args, allocation->id); /* what it is to have is ordered when that is written */
         return *ret_theirs != NULL;
     }
-    if (held->node != node && !flyt_migration_is_on(held, node))
+    if (allocation->node != node && !flyt_migration_is_on(allocation, node))
         return false;
-    *ret_theirs = find_wire(args, held->id);
+    *ret_theirs = find_wire(args, allocation->id);
     if (*ret_theirs)
         return true;
-    return held->node == node && flyt_held_is_written(held) &&
-           !(held->migration->is_between && flyt_migration_is_moved(held->migration));
+    return allocation->node == node && flyt_allocation_is_written(allocation) &&
+           !(allocation->migration->is_between && flyt_migration_is_moved(allocation->migration));
 }
 
-static int wire_of(const struct flyt_held *held, const flyt_allocation *theirs, flyt_allocation *ret_wire,
-                   bool *ret_is_borrowed)
+static int wire_of(const struct flyt_cluster_allocation *allocation, const flyt_allocation *theirs,
+                   flyt_allocation *ret_wire, bool *ret_is_borrowed)
 {
 
     *ret_is_borrowed = theirs != NULL;
     if (!theirs)
-        return flyt_held_wire(held, ret_wire);
+        return flyt_allocation_wire(allocation, ret_wire);
     *ret_wire = *theirs;
     return 0;
 }
@@ -251,23 +254,23 @@ static void answer_registration(struct flyt_node *node, const flyt_register_args
     unsigned count = 0;
 
     const flyt_allocation *theirs;
-    for (size_t i = 0; i < cluster->held.count; i++)
-        count += is_to_have(node, cluster->held.items[i], args, &theirs);
+    for (size_t i = 0; i < cluster->allocations.count; i++)
+        count += is_to_have(node, cluster->allocations.items[i], args, &theirs);
     if (count > FLYT_ALLOCATIONS_MAX)
         count = FLYT_ALLOCATIONS_MAX;
     flyt_allocation *wires = calloc(count + 1, sizeof *wires);
     u_quad_t *orphans = calloc(count + 1, sizeof *orphans);
     bool *are_borrowed = calloc(count + 1, sizeof *are_borrowed);
     bool has_failed = !wires || !orphans || !are_borrowed;
-    for (size_t i = 0; i < cluster->held.count && !has_failed; i++) {
-        struct flyt_held *held = cluster->held.items[i];
-        if (!is_to_have(node, held, args, &theirs) ||
+    for (size_t i = 0; i < cluster->allocations.count && !has_failed; i++) {
+        struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
+        if (!is_to_have(node, allocation, args, &theirs) ||
             res.allocations.allocations_len + res.orphans.orphans_len >= count)
             continue;
-        if (held->state == FLYT_ALLOCATION_ORPHAN)
-            orphans[res.orphans.orphans_len++] = held->id;
-        else if (held->is_granted)
-            has_failed = wire_of(held, theirs, &wires[res.allocations.allocations_len],
+        if (allocation->state == FLYT_ALLOCATION_ORPHAN)
+            orphans[res.orphans.orphans_len++] = allocation->id;
+        else if (allocation->is_granted)
+            has_failed = wire_of(allocation, theirs, &wires[res.allocations.allocations_len],
                                  &are_borrowed[res.allocations.allocations_len]) != 0 ||
                          !++res.allocations.allocations_len;
     }
@@ -279,7 +282,7 @@ static void answer_registration(struct flyt_node *node, const flyt_register_args
         flyt_call_reply(call, &res);
     for (unsigned i = 0; wires && i < res.allocations.allocations_len; i++)
         if (!are_borrowed[i])
-            flyt_held_wire_free(&wires[i]);
+            flyt_allocation_wire_free(&wires[i]);
     free(are_borrowed);
     free(wires);
     free(orphans);
@@ -289,10 +292,11 @@ static void note_migrations(struct flyt_node *node, const flyt_register_args *ar
 {
     struct flyt_cluster *cluster = node->cluster;
 
-    for (size_t i = 0; i < cluster->held.count; i++) {
-        struct flyt_held *held = cluster->held.items[i];
-        if ((held->node == node || flyt_migration_is_on(held, node)) && flyt_migration_holds_orders(held))
-            flyt_migration_registered(held, node, find_wire(args, held->id));
+    for (size_t i = 0; i < cluster->allocations.count; i++) {
+        struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
+        if ((allocation->node == node || flyt_migration_is_on(allocation, node)) &&
+            flyt_migration_holds_orders(allocation))
+            flyt_migration_registered(allocation, node, find_wire(args, allocation->id));
     }
 }
 
@@ -301,10 +305,10 @@ static void ask_for_migrations(struct flyt_node *node)
 {
     struct flyt_cluster *cluster = node->cluster;
 
-    for (size_t i = 0; i < cluster->held.count; i++) {
-        struct flyt_held *held = cluster->held.items[i];
-        if (held->node == node || flyt_migration_is_on(held, node))
-            flyt_migration_ask(held, node);
+    for (size_t i = 0; i < cluster->allocations.count; i++) {
+        struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
+        if (allocation->node == node || flyt_migration_is_on(allocation, node))
+            flyt_migration_ask(allocation, node);
     }
 }
 
@@ -313,11 +317,13 @@ static void order_pending(struct flyt_node *node)
 {
     struct flyt_cluster *cluster = node->cluster;
 
-    for (size_t i = 0; i < cluster->held.count; i++) {
-        struct flyt_held *held = cluster->held.items[i];
-        if (held->node == node && held->is_granted && (held->state != FLYT_ALLOCATION_ORPHAN || held->is_leaving) &&
-            (held->is_leaving || held->state == FLYT_ALLOCATION_ENDING || held->applied_revision < held->revision))
-            flyt_held_order(held);
+    for (size_t i = 0; i < cluster->allocations.count; i++) {
+        struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
+        if (allocation->node == node && allocation->is_granted &&
+            (allocation->state != FLYT_ALLOCATION_ORPHAN || allocation->is_leaving) &&
+            (allocation->is_leaving || allocation->state == FLYT_ALLOCATION_ENDING ||
+             allocation->applied_revision < allocation->revision))
+            flyt_allocation_order(allocation);
     }
 }
 
@@ -330,7 +336,7 @@ static void bring_up(struct flyt_node *node, struct flyt_link *link)
     node->is_fenced = node->is_known_lost = false;
     node->last_heard_ms = flyt_clock_ms();
     node->last_seen_ms = flyt_wall_ms();
-    flyt_kept_change(node->kept, NULL);
+    flyt_record_change(node->record, NULL);
     if (!was_up)
         flyt_event_add(cluster, "node.up", "manager", node->key, NULL, NULL, "node %s registered from %s with %u GPUs",
                        node->key, link->address, node->place.gpu_count);
@@ -381,20 +387,20 @@ void flyt_serve_node_register(struct flyt_call *call, void *data)
     bring_up(node, link);
     take_allocations(node, args);
     /* What holds now is what the node says now; what it does not have was never applied. */
-    for (size_t i = 0; i < cluster->held.count; i++) {
-        struct flyt_held *held = cluster->held.items[i];
-        if (held->node == node)
-            held->applied_revision = 0;
+    for (size_t i = 0; i < cluster->allocations.count; i++) {
+        struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
+        if (allocation->node == node)
+            allocation->applied_revision = 0;
     }
     take_sessions(node, &args->sessions.sessions_val, &args->sessions.sessions_len);
     take_uses(node, args->uses.uses_val, args->uses.uses_len);
     note_migrations(node, args);
-    u_quad_t *strays = calloc(args->allocations.allocations_len + 1, sizeof *strays);
-    u_int stray_count = strays ? find_strays(node, args, strays) : 0;
+    u_quad_t *orphans = calloc(args->allocations.allocations_len + 1, sizeof *orphans);
+    u_int orphan_count = orphans ? find_strays(node, args, orphans) : 0;
     answer_registration(node, args, call); /* args go with it */
-    if (stray_count)
-        flyt_migration_remove_strays(node, strays, stray_count);
-    free(strays);
+    if (orphan_count)
+        flyt_migration_remove_strays(node, orphans, orphan_count);
+    free(orphans);
     ask_for_migrations(node);
     order_pending(node);
     flyt_vm_try_soon(cluster);
@@ -418,13 +424,13 @@ void flyt_serve_node_heartbeat(struct flyt_call *call, void *data)
         bring_up(node, link);
     for (unsigned i = 0; i < args->gpus.gpus_len; i++) {
         const struct flyt_gpu_use *use = &args->gpus.gpus_val[i];
-        struct flyt_card *card = flyt_table_find(&cluster->cards, use->uuid);
-        if (!card || card->node != node)
+        struct flyt_cluster_gpu *gpu = flyt_table_find(&cluster->gpus, use->uuid);
+        if (!gpu || gpu->node != node)
             continue;
-        if (use->health != card->health || strcmp(use->health_text, card->health_text ? card->health_text : ""))
-            flyt_gpu_set_health(card, use->health, use->health_text);
-        card->use = *use;
-        card->use.uuid = card->use.health_text = NULL;
+        if (use->health != gpu->health || strcmp(use->health_text, gpu->health_text ? gpu->health_text : ""))
+            flyt_gpu_set_health(gpu, use->health, use->health_text);
+        gpu->use = *use;
+        gpu->use.uuid = gpu->use.health_text = NULL;
     }
     take_sessions(node, &args->sessions.sessions_val, &args->sessions.sessions_len);
     take_uses(node, args->uses.uses_val, args->uses.uses_len);
@@ -494,7 +500,7 @@ static void set_lost(struct flyt_node *node, const char *cause)
     flyt_warn("node %s is lost: %s", node->key, cause);
     flyt_event_add(node->cluster, "node.lost", "manager", node->key, NULL, NULL, "%s; its allocations stay bound to it",
                    cause);
-    flyt_kept_change(node->kept, NULL);
+    flyt_record_change(node->record, NULL);
 }
 
 void flyt_node_unlinked(struct flyt_node *node, const char *cause)
@@ -514,23 +520,24 @@ static void fence(struct flyt_node *node, const char *who, const char *why)
     node->place.is_up = false;
     /* Should it live all the same: what it still has is known, and charged, when it has registered again. */
     node->is_registered = false;
-    for (size_t i = cluster->held.count; i-- > 0;) {
-        struct flyt_held *held = cluster->held.items[i];
-        if (flyt_migration_is_on(held, node) && flyt_migration_nodes_fenced(held, node))
+    for (size_t i = cluster->allocations.count; i-- > 0;) {
+        struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
+        if (flyt_migration_is_on(allocation, node) && flyt_migration_nodes_fenced(allocation, node))
             continue;
-        if (held->node != node)
+        if (allocation->node != node)
             continue;
-        struct flyt_vm *vm = held->vm;
+        struct flyt_vm *vm = allocation->vm;
         count++;
-        flyt_event_add(cluster, "allocation.removed", who, held->id_text, flyt_held_json(held), NULL,
-                       "allocation %s of VM %s was on node %s, which is fenced", held->id_text, held->vm_ip, node->key);
-        flyt_held_drop(held);
+        flyt_event_add(cluster, "allocation.removed", who, allocation->id_text, flyt_allocation_json(allocation), NULL,
+                       "allocation %s of VM %s was on node %s, which is fenced", allocation->id_text, allocation->vm_ip,
+                       node->key);
+        flyt_allocation_drop(allocation);
         if (vm)
             flyt_vm_tell(vm, "its node was fenced");
     }
     flyt_node_free_sessions(node);
     flyt_event_add(cluster, "node.fenced", who, node->key, NULL, NULL, "%s; %u allocations freed", why, count);
-    flyt_kept_change(node->kept, NULL);
+    flyt_record_change(node->record, NULL);
 }
 
 void flyt_node_tick(struct flyt_cluster *cluster)
@@ -552,7 +559,7 @@ void flyt_node_tick(struct flyt_cluster *cluster)
 }
 
 struct fencing {
-    struct flyt_kept_wait wait;
+    struct flyt_record_wait wait;
     struct flyt_call *call;
     struct flyt_cluster *cluster;
 };
@@ -599,7 +606,7 @@ void flyt_serve_node_fence(struct flyt_call *call, void *data)
         }
         *fencing = (struct fencing){.call = call, .cluster = cluster};
         fence(node, flyt_call_who(call, who), "an operator confirmed that it is dead");
-        fencing->wait = (struct flyt_kept_wait){.done = fence_written, .user = fencing};
-        flyt_kept_change(node->kept, &fencing->wait);
+        fencing->wait = (struct flyt_record_wait){.done = fence_written, .user = fencing};
+        flyt_record_change(node->record, &fencing->wait);
     }
 }

@@ -20,7 +20,7 @@
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
 #include "control/cluster/io/grant.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/measure.h"
@@ -31,9 +31,9 @@
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/resize.h"
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 #include "control/cluster/model/share.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/vm.h"
@@ -127,7 +127,7 @@ static void leave(struct flyt_resize *resize)
 
 static void reply(struct flyt_resize *resize, flyt_status status, const char *text)
 {
-    struct flyt_held *held = resize->vm->held;
+    struct flyt_cluster_allocation *allocation = resize->vm->allocation;
     flyt_allocation_use use = {0};
     static char empty[] = "";
     flyt_resize_res res = {.outcome = {status, (char *)text}, .revision = resize->revision};
@@ -141,13 +141,13 @@ static void reply(struct flyt_resize *resize, flyt_status status, const char *te
         resize->call = NULL;
         return;
     }
-    if (held && held->use_count) {
-        use.id = held->id;
-        use.revision = held->applied_revision;
-        use.outcome = (flyt_outcome){held->use_status, held->use_text ? held->use_text : empty};
-        use.session_count = held->session_count;
-        use.slots.slots_len = held->use_count;
-        use.slots.slots_val = held->uses;
+    if (allocation && allocation->use_count) {
+        use.id = allocation->id;
+        use.revision = allocation->applied_revision;
+        use.outcome = (flyt_outcome){allocation->use_status, allocation->use_text ? allocation->use_text : empty};
+        use.session_count = allocation->session_count;
+        use.slots.slots_len = allocation->use_count;
+        use.slots.slots_val = allocation->uses;
         res.uses.uses_len = 1;
         res.uses.uses_val = &use;
     }
@@ -161,13 +161,13 @@ static void finish(struct flyt_resize *resize, flyt_status status, const char *t
     struct flyt_vm *vm = resize->vm;
 
     reply(resize, status, text);
-    if (vm->held && vm->held->resize == resize)
-        vm->held->resize = NULL;
+    if (vm->allocation && vm->allocation->resize == resize)
+        vm->allocation->resize = NULL;
     if (status != FLYT_STATUS_OK && status != FLYT_STATUS_TIMEOUT) {
         if (resize->is_from_document)
             flyt_vm_set_reason(vm, text);
-        if (vm->held && resize->is_from_document)
-            vm->held->grow_ms = flyt_clock_ms() + GROW_REFUSED_MS;
+        if (vm->allocation && resize->is_from_document)
+            vm->allocation->grow_ms = flyt_clock_ms() + GROW_REFUSED_MS;
         flyt_event_add(resize->cluster, "vm.resize_refused", resize->who, vm->key, NULL, NULL, "%s", text);
     }
     leave(resize);
@@ -248,11 +248,12 @@ static enum flyt_store_result run_edit(struct flyt_store *store, void *user, str
 static void put_back_done(void *user, int is_cancelled)
 {
     struct flyt_resize *resize = user;
-    struct flyt_wish *wish = is_cancelled ? NULL : flyt_table_find(&resize->cluster->wishes, resize->id);
+    struct flyt_desired_document *desired =
+        is_cancelled ? NULL : flyt_table_find(&resize->cluster->desired_documents, resize->id);
 
     resize->is_editing = false;
-    if (wish && wish->put_back_count)
-        wish->put_back_count--;
+    if (desired && desired->put_back_count)
+        desired->put_back_count--;
     if (!is_cancelled && resize->result != FLYT_STORE_OK)
         flyt_warn("vm %s: its document could not be put back after a refused resize: %s", resize->id, resize->err.text);
     if (is_cancelled)
@@ -261,7 +262,7 @@ static void put_back_done(void *user, int is_cancelled)
         let_go(resize);
 }
 
-/* The wish in the document goes back to what it was; in memory at once, so that its next reading changes nothing. */
+/* The request in the document goes back to what it was; in memory at once, so that its next reading changes nothing. */
 static void put_document_back(struct flyt_resize *resize)
 {
     struct flyt_desired old;
@@ -273,10 +274,11 @@ static void put_document_back(struct flyt_resize *resize)
         flyt_desired_free(&old);
     }
     resize->puts_back = true;
-    resize->is_editing = !flyt_keeper_do(resize->cluster->keeper, "resize", run_edit, put_back_done, resize);
-    struct flyt_wish *wish = flyt_table_find(&resize->cluster->wishes, resize->id);
-    if (wish && resize->is_editing)
-        wish->put_back_count++;
+    resize->is_editing =
+        !flyt_store_writer_do(resize->cluster->store_writer, "resize", run_edit, put_back_done, resize);
+    struct flyt_desired_document *desired = flyt_table_find(&resize->cluster->desired_documents, resize->id);
+    if (desired && resize->is_editing)
+        desired->put_back_count++;
 }
 
 static void refuse(struct flyt_resize *resize, flyt_status status, const char *text)
@@ -288,42 +290,43 @@ static void refuse(struct flyt_resize *resize, flyt_status status, const char *t
 /* ---- what it makes of the allocation ---- */
 
 /* For events. */
-static cJSON *describe(const struct flyt_held *held, const struct flyt_part *part)
+static cJSON *describe(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_slot *slot)
 {
     cJSON *object = cJSON_CreateObject();
 
-    cJSON_AddNumberToObject(object, "sms", part->sm_count);
-    cJSON_AddNumberToObject(object, "memory_bytes", (double)part->memory_bytes);
-    flyt_share_add_json(held, object);
+    cJSON_AddNumberToObject(object, "sms", slot->sm_count);
+    cJSON_AddNumberToObject(object, "memory_bytes", (double)slot->memory_bytes);
+    flyt_share_add_json(allocation, object);
     return object;
 }
 
-static void tell_recorded(const struct flyt_resize *resize, const struct flyt_held *held)
+static void tell_recorded(const struct flyt_resize *resize, const struct flyt_cluster_allocation *allocation)
 {
     const struct flyt_resize_size *before = &resize->before;
-    struct flyt_held old = {.share = before->share,
-                            .isolation = held->isolation,
-                            .priority = before->priority,
-                            .is_suspended = before->is_suspended};
-    cJSON *was = describe(&old, &before->parts[0]), *is = describe(held, &held->parts[0]);
+    struct flyt_cluster_allocation old = {.share = before->share,
+                                          .isolation = allocation->isolation,
+                                          .priority = before->priority,
+                                          .is_suspended = before->is_suspended};
+    cJSON *was = describe(&old, &before->slots[0]), *is = describe(allocation, &allocation->slots[0]);
     char size[FLYT_SIZE_TEXT_BYTES];
 
-    if (held->is_suspended != before->is_suspended)
-        flyt_event_add(resize->cluster, held->is_suspended ? "vm.suspended" : "vm.resumed", resize->who, held->vm_ip,
-                       was, is, "VM %s is %s, revision %" PRIu64, held->vm_ip,
-                       held->is_suspended ? "suspended" : "resumed", held->revision);
+    if (allocation->is_suspended != before->is_suspended)
+        flyt_event_add(resize->cluster, allocation->is_suspended ? "vm.suspended" : "vm.resumed", resize->who,
+                       allocation->vm_ip, was, is, "VM %s is %s, revision %" PRIu64, allocation->vm_ip,
+                       allocation->is_suspended ? "suspended" : "resumed", allocation->revision);
     else
-        flyt_event_add(resize->cluster, "vm.resized", resize->who, held->vm_ip, was, is,
-                       "VM %s: %u SMs and %s on each GPU, revision %" PRIu64, held->vm_ip, held->parts[0].sm_count,
-                       flyt_size_text(held->parts[0].memory_bytes, size), held->revision);
+        flyt_event_add(resize->cluster, "vm.resized", resize->who, allocation->vm_ip, was, is,
+                       "VM %s: %u SMs and %s on each GPU, revision %" PRIu64, allocation->vm_ip,
+                       allocation->slots[0].sm_count, flyt_size_text(allocation->slots[0].memory_bytes, size),
+                       allocation->revision);
 }
 
 /* The store or the node did not take it: what was before gets a revision of its own, for some of the GPUs' documents,
  * or the node, may have the one that failed. */
-static void put_back(struct flyt_resize *resize, struct flyt_held *held)
+static void put_back(struct flyt_resize *resize, struct flyt_cluster_allocation *allocation)
 {
-    flyt_resize_put_back(held, &resize->before);
-    held->revision++;
+    flyt_resize_put_back(allocation, &resize->before);
+    allocation->revision++;
     put_document_back(resize);
 }
 
@@ -331,46 +334,46 @@ static void put_back(struct flyt_resize *resize, struct flyt_held *held)
 
 static struct flyt_resize_seen see(const struct flyt_resize *resize)
 {
-    const struct flyt_held *held = resize->vm->held;
+    const struct flyt_cluster_allocation *allocation = resize->vm->allocation;
     struct flyt_resize_seen seen = {.is_late = resize->is_late, .is_waited = resize->call != NULL};
     unsigned sms;
 
     if (resize->state == FLYT_RESIZE_MOVING) {
-        seen.has_moved = !held->migration && held->moved_status == FLYT_STATUS_OK;
-        seen.has_stayed = !held->migration && held->moved_status != FLYT_STATUS_OK;
+        seen.has_moved = !allocation->migration && allocation->moved_status == FLYT_STATUS_OK;
+        seen.has_stayed = !allocation->migration && allocation->moved_status != FLYT_STATUS_OK;
     }
     if (resize->state < FLYT_RESIZE_WRITING)
         return seen;
-    seen.is_written = held->written_revision >= resize->revision;
-    seen.has_failed = held->failed_revision >= resize->revision;
-    seen.is_answered = held->answered_revision >= resize->revision;
-    seen.answer_error = held->answer_error;
-    seen.is_refused = held->answer_status != FLYT_STATUS_OK;
-    seen.is_applied =
-        held->applied_revision >= resize->revision && held->use_status == FLYT_STATUS_OK && !held->is_ordering;
-    seen.switch_state = flyt_resize_least_switched(held, &resize->before, &sms);
-    seen.is_still = !held->is_suspended || resize->before.is_suspended || flyt_share_is_still(held);
-    seen.is_short = flyt_resize_short_part(held) != NULL;
+    seen.is_written = allocation->written_revision >= resize->revision;
+    seen.has_failed = allocation->failed_revision >= resize->revision;
+    seen.is_answered = allocation->answered_revision >= resize->revision;
+    seen.answer_error = allocation->answer_error;
+    seen.is_refused = allocation->answer_status != FLYT_STATUS_OK;
+    seen.is_applied = allocation->applied_revision >= resize->revision && allocation->use_status == FLYT_STATUS_OK &&
+                      !allocation->is_ordering;
+    seen.switch_state = flyt_resize_least_switched(allocation, &resize->before, &sms);
+    seen.is_still = !allocation->is_suspended || resize->before.is_suspended || flyt_share_is_still(allocation);
+    seen.is_short = flyt_resize_short_slot(allocation) != NULL;
     return seen;
 }
 
-static void say_short(struct flyt_resize *resize, const struct flyt_part *part)
+static void say_short(struct flyt_resize *resize, const struct flyt_cluster_slot *slot)
 {
     char reason[128], sentence[256];
 
-    snprintf(reason, sizeof reason, "%u of %u SMs now, the others as other VMs' programs leave them", part->sm_count,
-             part->wanted_sms);
+    snprintf(reason, sizeof reason, "%u of %u SMs now, the others as other VMs' programs leave them", slot->sm_count,
+             slot->wanted_sms);
     snprintf(sentence, sizeof sentence, "recorded at revision %" PRIu64 ": %s", resize->revision, reason);
     flyt_vm_set_reason(resize->vm, reason);
     finish(resize, FLYT_STATUS_TIMEOUT, sentence);
 }
 
-static void say_kept(struct flyt_resize *resize, const struct flyt_held *held)
+static void say_record(struct flyt_resize *resize, const struct flyt_cluster_allocation *allocation)
 {
     char sentence[256];
     unsigned sms = 0;
 
-    flyt_resize_least_switched(held, &resize->before, &sms);
+    flyt_resize_least_switched(allocation, &resize->before, &sms);
     flyt_vm_set_reason(resize->vm, NULL);
     snprintf(sentence, sizeof sentence,
              "recorded at revision %" PRIu64 "; running programs keep their %u SMs until they start again",
@@ -404,57 +407,57 @@ static void say_unknown(struct flyt_resize *resize)
     reply(resize, FLYT_STATUS_TIMEOUT, sentence);
 }
 
-static void say_unreached(struct flyt_resize *resize, const struct flyt_held *held)
+static void say_unreached(struct flyt_resize *resize, const struct flyt_cluster_allocation *allocation)
 {
     char sentence[512];
 
     snprintf(sentence, sizeof sentence,
              "recorded at revision %" PRIu64 ", not acknowledged: node %s did not answer (%s); it takes hold when "
              "the node is back",
-             resize->revision, held->node->key, strerror(-held->answer_error));
+             resize->revision, allocation->node->key, strerror(-allocation->answer_error));
     finish(resize, FLYT_STATUS_TIMEOUT, sentence);
 }
 
-static void take_back(struct flyt_resize *resize, struct flyt_held *held)
+static void take_back(struct flyt_resize *resize, struct flyt_cluster_allocation *allocation)
 {
-    const char *why = held->answer_text ? held->answer_text : "";
+    const char *why = allocation->answer_text ? allocation->answer_text : "";
 
-    resize->refusal = held->answer_status;
+    resize->refusal = allocation->answer_status;
     snprintf(resize->refusal_text, sizeof resize->refusal_text, "%.400s; revision %" PRIu64 " is taken back",
              *why ? why : "the node refused", resize->revision);
-    put_back(resize, held);
-    resize->revision = held->revision;
-    flyt_held_write(held);
+    put_back(resize, allocation);
+    resize->revision = allocation->revision;
+    flyt_allocation_write(allocation);
 }
 
-static void give_up(struct flyt_resize *resize, struct flyt_held *held)
+static void give_up(struct flyt_resize *resize, struct flyt_cluster_allocation *allocation)
 {
     char sentence[512];
 
     snprintf(sentence, sizeof sentence, "the store did not take it: %.300s",
-             held->failed_text ? held->failed_text : "");
-    put_back(resize, held);
-    flyt_held_write_and_order(held);
+             allocation->failed_text ? allocation->failed_text : "");
+    put_back(resize, allocation);
+    flyt_allocation_write_and_order(allocation);
     finish(resize, FLYT_STATUS_UNAVAILABLE, sentence);
 }
 
 static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
 {
-    struct flyt_held *held = resize->vm->held;
+    struct flyt_cluster_allocation *allocation = resize->vm->allocation;
 
     switch (step) {
     case FLYT_RESIZE_WAIT:
     case FLYT_RESIZE_LOOK:
         break;
     case FLYT_RESIZE_ORDER:
-        tell_recorded(resize, held);
-        flyt_held_order(held);
+        tell_recorded(resize, allocation);
+        flyt_allocation_order(allocation);
         break;
     case FLYT_RESIZE_PUT_BACK:
-        give_up(resize, held);
+        give_up(resize, allocation);
         break;
     case FLYT_RESIZE_TAKE_BACK:
-        take_back(resize, held);
+        take_back(resize, allocation);
         break;
     case FLYT_RESIZE_SAY_QUEUED:
         finish(resize, FLYT_STATUS_CONFLICT,
@@ -464,18 +467,18 @@ static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
         say_unknown(resize);
         break;
     case FLYT_RESIZE_SAY_UNREACHED:
-        say_unreached(resize, held);
+        say_unreached(resize, allocation);
         break;
     case FLYT_RESIZE_SAY_LATE:
         say_late(resize);
         break;
     case FLYT_RESIZE_SAY_KEPT:
         flyt_vm_tell(resize->vm, "resized");
-        say_kept(resize, held);
+        say_record(resize, allocation);
         break;
     case FLYT_RESIZE_SAY_SHORT:
         flyt_vm_tell(resize->vm, "resized");
-        say_short(resize, flyt_resize_short_part(held));
+        say_short(resize, flyt_resize_short_slot(allocation));
         break;
     case FLYT_RESIZE_SAY_DONE:
         flyt_vm_tell(resize->vm, "resized");
@@ -486,10 +489,10 @@ static void do_step(struct flyt_resize *resize, enum flyt_resize_step step)
         finish(resize, FLYT_STATUS_OK, "");
         break;
     case FLYT_RESIZE_SAY_STAYED:
-        refuse(resize, held->moved_status, held->moved_text ? held->moved_text : "");
+        refuse(resize, allocation->moved_status, allocation->moved_text ? allocation->moved_text : "");
         break;
     case FLYT_RESIZE_SAY_REFUSED:
-        flyt_held_order(held);
+        flyt_allocation_order(allocation);
         finish(resize, resize->refusal, resize->refusal_text);
         break;
     }
@@ -523,26 +526,26 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *user)
 /* ---- the way of one ---- */
 
 /* It moves to where there is room for it. The migration answers who asked, and ends the resize. */
-static void migrate(struct flyt_resize *resize, struct flyt_held *held)
+static void migrate(struct flyt_resize *resize, struct flyt_cluster_allocation *allocation)
 {
-    const struct flyt_migration_wish wish = {.target = resize->target,
-                                             .bounds = resize->bounds,
-                                             .stream_count = resize->stream_count,
-                                             .packing = resize->packing,
-                                             .force = resize->force,
-                                             .sm_count = resize->sms.is_set ? (unsigned)resize->sms.value : 0,
-                                             .memory_bytes =
-                                                 resize->memory_bytes.is_set ? resize->memory_bytes.value : 0,
-                                             .who = resize->who};
-    struct flyt_part others[FLYT_SLOTS_MAX];
+    const struct flyt_migration_desired desired = {.target = resize->target,
+                                                   .bounds = resize->bounds,
+                                                   .stream_count = resize->stream_count,
+                                                   .packing = resize->packing,
+                                                   .force = resize->force,
+                                                   .sm_count = resize->sms.is_set ? (unsigned)resize->sms.value : 0,
+                                                   .memory_bytes =
+                                                       resize->memory_bytes.is_set ? resize->memory_bytes.value : 0,
+                                                   .who = resize->who};
+    struct flyt_cluster_slot others[FLYT_SLOTS_MAX];
     struct flyt_error err = {0};
 
-    flyt_status status = flyt_migration_choose(held, &wish, others, &err);
+    flyt_status status = flyt_migration_choose(allocation, &desired, others, &err);
     if (status != FLYT_STATUS_OK) {
         refuse(resize, status, err.text);
         return;
     }
-    if (flyt_migration_start(held, &wish, others, resize->call)) {
+    if (flyt_migration_start(allocation, &desired, others, resize->call)) {
         refuse(resize, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
         return;
     }
@@ -552,7 +555,7 @@ static void migrate(struct flyt_resize *resize, struct flyt_held *held)
 
 static void change(struct flyt_resize *resize)
 {
-    struct flyt_held *held = resize->vm->held;
+    struct flyt_cluster_allocation *allocation = resize->vm->allocation;
     const struct flyt_resize_want want = {.sms = resize->sms,
                                           .memory_bytes = resize->memory_bytes,
                                           .when_free = resize->when_free,
@@ -560,36 +563,36 @@ static void change(struct flyt_resize *resize)
     struct flyt_error err = {0};
     bool is_change;
 
-    if (!held || !held->is_granted || held->is_leaving) {
+    if (!allocation || !allocation->is_granted || allocation->is_leaving) {
         finish(resize, FLYT_STATUS_OK, "");
         return;
     }
-    held->resize = resize;
+    allocation->resize = resize;
     if (resize->migrates) {
         resize->state = FLYT_RESIZE_MOVING;
-        migrate(resize, held);
+        migrate(resize, allocation);
         return;
     }
-    flyt_resize_keep(held, &resize->before);
-    flyt_status status = flyt_resize_change(held, &want, &resize->before, &is_change, &err);
+    flyt_resize_keep(allocation, &resize->before);
+    flyt_status status = flyt_resize_change(allocation, &want, &resize->before, &is_change, &err);
     if (status == FLYT_STATUS_QUOTA)
         flyt_measure_limit(resize->cluster, "quota");
     if (status != FLYT_STATUS_OK) {
         refuse(resize, status, err.text);
         return;
     }
-    resize->revision = held->revision;
+    resize->revision = allocation->revision;
     if (!is_change && resize->before.when_free == resize->when_free) {
-        const struct flyt_part *part = flyt_resize_short_part(held);
-        if (part)
-            say_short(resize, part);
+        const struct flyt_cluster_slot *slot = flyt_resize_short_slot(allocation);
+        if (slot)
+            say_short(resize, slot);
         else
             finish(resize, FLYT_STATUS_OK, "");
         return;
     }
-    resize->revision = ++held->revision;
+    resize->revision = ++allocation->revision;
     resize->state = FLYT_RESIZE_WRITING;
-    flyt_held_write(held);
+    flyt_allocation_write(allocation);
 }
 
 static void take_set(struct flyt_resize *resize)
@@ -643,7 +646,7 @@ static void document_written(void *user, int is_cancelled)
 
 static void begin(struct flyt_resize *resize)
 {
-    struct flyt_wish *wish = flyt_wish_of(resize->cluster, resize->vm->key);
+    struct flyt_desired_document *desired = flyt_desired_store_of(resize->cluster, resize->vm->key);
 
     if (resize->state != FLYT_RESIZE_QUEUED)
         return;
@@ -652,12 +655,13 @@ static void begin(struct flyt_resize *resize)
         change(resize);
         return;
     }
-    if (!wish) {
+    if (!desired) {
         finish(resize, FLYT_STATUS_CONFLICT, "the VM has no document, or several");
         return;
     }
-    snprintf(resize->id, sizeof resize->id, "%s", wish->key);
-    resize->is_editing = !flyt_keeper_do(resize->cluster->keeper, "resize", run_edit, document_written, resize);
+    snprintf(resize->id, sizeof resize->id, "%s", desired->key);
+    resize->is_editing =
+        !flyt_store_writer_do(resize->cluster->store_writer, "resize", run_edit, document_written, resize);
     if (!resize->is_editing)
         finish(resize, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
 }
@@ -681,11 +685,11 @@ static struct flyt_resize *resize_new(struct flyt_vm *vm, const char *who, uint6
 
 void flyt_resize_wanted(struct flyt_vm *vm)
 {
-    struct flyt_held *held = vm->held;
+    struct flyt_cluster_allocation *allocation = vm->allocation;
 
-    if (!held || !held->is_granted || held->is_leaving || !flyt_resize_is_wanted(held, vm))
+    if (!allocation || !allocation->is_granted || allocation->is_leaving || !flyt_resize_is_wanted(allocation, vm))
         return;
-    if (!TAILQ_EMPTY(&vm->resizes) || held->migration || flyt_saving_of(held)) {
+    if (!TAILQ_EMPTY(&vm->resizes) || allocation->migration || flyt_checkpoint_op_of(allocation)) {
         vm->wants_again = true; /* the one under way has written this document, or it is looked at afterwards */
         return;
     }
@@ -698,46 +702,46 @@ void flyt_resize_wanted(struct flyt_vm *vm)
     begin(resize);
 }
 
-static bool can_grow(const struct flyt_held *held, uint64_t now_ms)
+static bool can_grow(const struct flyt_cluster_allocation *allocation, uint64_t now_ms)
 {
-    if (!held->vm || now_ms < held->grow_ms || held->migration || flyt_saving_of(held))
+    if (!allocation->vm || now_ms < allocation->grow_ms || allocation->migration || flyt_checkpoint_op_of(allocation))
         return false;
-    for (unsigned i = 0; i < held->part_count; i++)
-        if (held->parts[i].card && flyt_part_can_grow(held, &held->parts[i]))
+    for (unsigned i = 0; i < allocation->slot_count; i++)
+        if (allocation->slots[i].gpu && flyt_slot_can_grow(allocation, &allocation->slots[i]))
             return true;
     return false;
 }
 
 /* What a VM's document has come to say meanwhile, or could not have yet. */
-static void look_at_wishes(struct flyt_held *held)
+static void look_at_desired(struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_vm *vm = held->vm;
+    struct flyt_vm *vm = allocation->vm;
     uint64_t now_ms = flyt_clock_ms();
 
-    if (vm && vm->held == held && vm->wants_again && TAILQ_EMPTY(&vm->resizes) && !held->migration &&
-        !flyt_saving_of(held)) {
+    if (vm && vm->allocation == allocation && vm->wants_again && TAILQ_EMPTY(&vm->resizes) && !allocation->migration &&
+        !flyt_checkpoint_op_of(allocation)) {
         vm->wants_again = false;
         flyt_resize_wanted(vm);
-    } else if (can_grow(held, now_ms)) {
-        held->grow_ms = now_ms + GROW_MS;
+    } else if (can_grow(allocation, now_ms)) {
+        allocation->grow_ms = now_ms + GROW_MS;
         flyt_resize_wanted(vm);
     }
 }
 
-void flyt_resize_look(struct flyt_held *held)
+void flyt_resize_look(struct flyt_cluster_allocation *allocation)
 {
-    if (held->resize)
-        look(held->resize);
+    if (allocation->resize)
+        look(allocation->resize);
     else
-        look_at_wishes(held);
+        look_at_desired(allocation);
 }
 
 void flyt_resize_cancel(struct flyt_vm *vm, const char *why)
 {
     struct flyt_resize *resize, *next;
 
-    if (vm->held)
-        vm->held->resize = NULL;
+    if (vm->allocation)
+        vm->allocation->resize = NULL;
     for (resize = TAILQ_FIRST(&vm->resizes); resize; resize = next) {
         next = TAILQ_NEXT(resize, entry);
         reply(resize, FLYT_STATUS_CONFLICT, why);
@@ -824,18 +828,19 @@ void flyt_serve_resize(struct flyt_call *call, void *data)
         flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "%s", err.text);
         return;
     }
-    if (vm->held && vm->held->migration) {
+    if (vm->allocation && vm->allocation->migration) {
         flyt_call_outcome(call, FLYT_STATUS_CONFLICT,
                           "VM %s moves to another GPU (migration %s, %s): try again when that is over", vm->key,
-                          vm->held->migration->id_text, flyt_migration_phase_name(vm->held->migration->use.phase));
+                          vm->allocation->migration->id_text,
+                          flyt_migration_phase_name(vm->allocation->migration->use.phase));
         return;
     }
-    if (vm->held && flyt_saving_of(vm->held)) {
+    if (vm->allocation && flyt_checkpoint_op_of(vm->allocation)) {
         flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed (%s): try again when that is over",
-                          vm->key, flyt_saving_of(vm->held)->id_text);
+                          vm->key, flyt_checkpoint_op_of(vm->allocation)->id_text);
         return;
     }
-    if (names_share && vm->held && vm->held->is_granted && !vm->held->share.is_timed) {
+    if (names_share && vm->allocation && vm->allocation->is_granted && !vm->allocation->share.is_timed) {
         flyt_call_outcome(
             call, FLYT_STATUS_CONFLICT,
             "VM %s has its SMs alone: a share of the time is for SMs that VMs share (vm set --sharing time "

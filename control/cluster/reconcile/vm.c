@@ -32,66 +32,70 @@ enum { RESERVE_MS = 2000, TRY_MS = 20, MEMORY_TOLD_MS = 60000 };
 
 static unsigned see(const struct flyt_vm *vm)
 {
-    const struct flyt_held *held = vm->held;
+    const struct flyt_cluster_allocation *allocation = vm->allocation;
 
-    if (!held)
+    if (!allocation)
         return 0;
-    const struct flyt_node *node = held->node;
-    bool is_answered = held->answer_count > vm->asked_answers && held->answered_revision >= vm->asked_revision;
-    bool has_failed = held->write_failed >= vm->asked_write && held->write_done < vm->asked_write &&
-                      held->written_revision < held->open_revision;
-    return FLYT_ATTACH_IS_HELD | (held->is_granted ? FLYT_ATTACH_IS_MADE : 0) |
+    const struct flyt_node *node = allocation->node;
+    bool is_answered =
+        allocation->answer_count > vm->asked_answers && allocation->answered_revision >= vm->asked_revision;
+    bool has_failed = allocation->write_failed >= vm->asked_write && allocation->write_done < vm->asked_write &&
+                      allocation->written_revision < allocation->open_revision;
+    return FLYT_ATTACH_IS_HELD | (allocation->is_granted ? FLYT_ATTACH_IS_MADE : 0) |
            (vm->is_asked ? FLYT_ATTACH_IS_ASKED : 0) | (has_failed ? FLYT_ATTACH_HAS_FAILED : 0) |
-           (is_answered ? FLYT_ATTACH_IS_ANSWERED : 0) | (held->answer_error ? FLYT_ATTACH_IS_UNREACHED : 0) |
-           (held->answer_status != FLYT_STATUS_OK ? FLYT_ATTACH_IS_REFUSED : 0) |
+           (is_answered ? FLYT_ATTACH_IS_ANSWERED : 0) | (allocation->answer_error ? FLYT_ATTACH_IS_UNREACHED : 0) |
+           (allocation->answer_status != FLYT_STATUS_OK ? FLYT_ATTACH_IS_REFUSED : 0) |
            (flyt_node_is_awaited(node) ? FLYT_ATTACH_IS_AWAITED : 0) |
-           (flyt_migration_is_leaving(held) ? FLYT_ATTACH_IS_LEAVING : 0) |
+           (flyt_migration_is_leaving(allocation) ? FLYT_ATTACH_IS_LEAVING : 0) |
            (!node->is_registered || !node->has_key ? FLYT_ATTACH_IS_AWAY : 0) |
-           (held->is_closing ? FLYT_ATTACH_IS_CLOSING : 0) |
-           (held->state == FLYT_ALLOCATION_BLOCKED ? FLYT_ATTACH_IS_BLOCKED : 0) |
-           (held->applied_revision && held->applied_revision >= held->open_revision ? FLYT_ATTACH_IS_OPEN : 0) |
-           (held->written_revision >= held->open_revision ? FLYT_ATTACH_IS_WRITTEN : 0);
+           (allocation->is_closing ? FLYT_ATTACH_IS_CLOSING : 0) |
+           (allocation->state == FLYT_ALLOCATION_BLOCKED ? FLYT_ATTACH_IS_BLOCKED : 0) |
+           (allocation->applied_revision && allocation->applied_revision >= allocation->open_revision
+                ? FLYT_ATTACH_IS_OPEN
+                : 0) |
+           (allocation->written_revision >= allocation->open_revision ? FLYT_ATTACH_IS_WRITTEN : 0);
 }
 
 /* From here on the next answer of its node counts, to what it has now. */
 static void begin_asking(struct flyt_vm *vm)
 {
-    const struct flyt_held *held = vm->held;
+    const struct flyt_cluster_allocation *allocation = vm->allocation;
 
     vm->is_asked = true;
-    vm->asked_write = held->write_asked;
-    vm->asked_answers = held->answer_count;
-    vm->asked_revision = held->revision;
+    vm->asked_write = allocation->write_asked;
+    vm->asked_answers = allocation->answer_count;
+    vm->asked_revision = allocation->revision;
 }
 
-static void say_unreached(const struct flyt_held *held, flyt_status *status, char *sentence, size_t room)
+static void say_unreached(const struct flyt_cluster_allocation *allocation, flyt_status *status, char *sentence,
+                          size_t room)
 {
-    *status = held->answer_error == -ETIMEDOUT ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_UNAVAILABLE;
-    snprintf(sentence, room, "allocation %s is recorded, but node %s did not answer: %s", held->id_text,
-             held->node->key, strerror(-held->answer_error));
+    *status = allocation->answer_error == -ETIMEDOUT ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_UNAVAILABLE;
+    snprintf(sentence, room, "allocation %s is recorded, but node %s did not answer: %s", allocation->id_text,
+             allocation->node->key, strerror(-allocation->answer_error));
 }
 
 static void say_refused(struct flyt_vm *vm, char *sentence, size_t room)
 {
-    snprintf(sentence, room, "node %s refused: %.300s", vm->held->node->key,
-             vm->held->answer_text ? vm->held->answer_text : "");
-    if (!vm->held->applied_revision)
+    snprintf(sentence, room, "node %s refused: %.300s", vm->allocation->node->key,
+             vm->allocation->answer_text ? vm->allocation->answer_text : "");
+    if (!vm->allocation->applied_revision)
         flyt_vm_set_reason(vm, sentence);
 }
 
-static void say_away(const struct flyt_held *held, char *sentence, size_t room)
+static void say_away(const struct flyt_cluster_allocation *allocation, char *sentence, size_t room)
 {
-    uint64_t silent_ms = flyt_clock_ms() - held->node->last_heard_ms;
+    uint64_t silent_ms = flyt_clock_ms() - allocation->node->last_heard_ms;
 
-    snprintf(sentence, room, "node %s, which has the allocation %s, is not connected for %.0f s", held->node->key,
-             held->id_text, (double)silent_ms / 1000);
+    snprintf(sentence, room, "node %s, which has the allocation %s, is not connected for %.0f s", allocation->node->key,
+             allocation->id_text, (double)silent_ms / 1000);
 }
 
 static bool may_place(struct flyt_vm *vm, flyt_status *status, char *sentence, size_t room)
 {
     if (!vm->has_desired) {
         *status = FLYT_STATUS_DENIED;
-        if (vm->wish_count)
+        if (vm->desired_count)
             snprintf(sentence, room, "VM %s: %s", vm->key, vm->reason ? vm->reason : "its document is of no use");
         else
             snprintf(sentence, room, "VM %s has no document in vm_required_resources; `flytctl vm add %s` makes one",
@@ -119,11 +123,11 @@ static bool place(struct flyt_vm *vm, flyt_status *status, char *sentence, size_
 {
     struct flyt_error err = {0};
 
-    if (!flyt_lead_knows_wishes(vm->cluster))
+    if (!flyt_lead_knows_desired(vm->cluster))
         return false; /* it may have a document */
     if (!may_place(vm, status, sentence, room))
         return true;
-    int code = flyt_held_place(vm, &err);
+    int code = flyt_allocation_place(vm, &err);
     if (!code) {
         begin_asking(vm);
         return false;
@@ -141,7 +145,7 @@ static bool place(struct flyt_vm *vm, flyt_status *status, char *sentence, size_
 /* What there is for a VM: true, status and a sentence; false: it is not decided yet. */
 static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size_t room)
 {
-    struct flyt_held *held = vm->held;
+    struct flyt_cluster_allocation *allocation = vm->allocation;
 
     *status = FLYT_STATUS_UNAVAILABLE;
     *sentence = '\0';
@@ -154,34 +158,34 @@ static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size
         vm->is_asked = false;
         return false;
     case FLYT_ATTACH_OPEN:
-        held->is_closing = false;
-        flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
+        allocation->is_closing = false;
+        flyt_allocation_set_state(allocation, FLYT_ALLOCATION_ACTIVE);
         begin_asking(vm);
         return false;
     case FLYT_ATTACH_WRITE:
-        flyt_held_write_and_order(held);
+        flyt_allocation_write_and_order(allocation);
         begin_asking(vm);
         return false;
     case FLYT_ATTACH_ORDER:
         begin_asking(vm);
-        flyt_held_order(held);
+        flyt_allocation_order(allocation);
         return false;
     case FLYT_ATTACH_SAY_GRANTED:
-        flyt_held_set_idle(held, !held->session_count); /* a program is about to come */
+        flyt_allocation_set_idle(allocation, !allocation->session_count); /* a program is about to come */
         *status = FLYT_STATUS_OK;
         break;
     case FLYT_ATTACH_SAY_UNWRITTEN:
         snprintf(sentence, room, "the allocation is blocked, and cannot be opened again: %.400s",
-                 held->failed_text ? held->failed_text : "no memory");
+                 allocation->failed_text ? allocation->failed_text : "no memory");
         break;
     case FLYT_ATTACH_SAY_UNREACHED:
-        say_unreached(held, status, sentence, room);
+        say_unreached(allocation, status, sentence, room);
         break;
     case FLYT_ATTACH_SAY_REFUSED:
         say_refused(vm, sentence, room);
         break;
     case FLYT_ATTACH_SAY_AWAY:
-        say_away(held, sentence, room);
+        say_away(allocation, sentence, room);
         break;
     case FLYT_ATTACH_SAY_REMOVED:
         *status = FLYT_STATUS_DENIED;
@@ -197,7 +201,7 @@ void flyt_vm_look(struct flyt_vm *vm)
     flyt_status status;
     char sentence[sizeof(struct flyt_error)];
 
-    vm->is_asked &= vm->held != NULL;
+    vm->is_asked &= vm->allocation != NULL;
     if ((vm->is_asked || !STAILQ_EMPTY(&vm->attaching)) && attach(vm, &status, sentence, sizeof sentence))
         flyt_vm_answer(vm, status, sentence);
 }
@@ -208,7 +212,7 @@ static void reserve(struct flyt_vm *vm)
     flyt_status status = FLYT_STATUS_OK;
     char sentence[sizeof(struct flyt_error)] = "";
 
-    if (!vm->has_desired || !vm->desired.is_reserved || vm->held || flyt_clock_ms() < vm->reserve_ms)
+    if (!vm->has_desired || !vm->desired.is_reserved || vm->allocation || flyt_clock_ms() < vm->reserve_ms)
         return;
     vm->reserve_ms = flyt_clock_ms() + RESERVE_MS;
     if (attach(vm, &status, sentence, sizeof sentence))
@@ -250,7 +254,7 @@ void flyt_vm_tick(struct flyt_cluster *cluster)
     try_again(cluster);
     for (size_t i = cluster->vms.count; i-- > 0;) {
         struct flyt_vm *vm = cluster->vms.items[i];
-        if (vm->has_desired || vm->wish_count || vm->held || vm->link || vm->is_asked ||
+        if (vm->has_desired || vm->desired_count || vm->allocation || vm->link || vm->is_asked ||
             !STAILQ_EMPTY(&vm->attaching) || !TAILQ_EMPTY(&vm->resizes))
             continue;
         flyt_table_remove(&cluster->vms, vm);
@@ -272,14 +276,14 @@ void flyt_serve_vm_attach(struct flyt_call *call, void *data)
         flyt_call_outcome(call, FLYT_STATUS_INVALID, "HELLO comes first");
         return;
     }
-    if (!args->is_waiting && vm->held && !vm->held->node->has_key) {
+    if (!args->is_waiting && vm->allocation && !vm->allocation->node->has_key) {
         /* There is one, but this manager has not heard of its node since its own start. */
         snprintf(sentence, sizeof sentence, "node %s, which has the allocation %s, has not registered yet",
-                 vm->held->node->key, vm->held->id_text);
+                 vm->allocation->node->key, vm->allocation->id_text);
         flyt_vm_reply_grant(vm, call, FLYT_STATUS_UNAVAILABLE, sentence);
         return;
     }
-    if (!args->is_waiting && vm->held && flyt_migration_is_leaving(vm->held)) {
+    if (!args->is_waiting && vm->allocation && flyt_migration_is_leaving(vm->allocation)) {
         snprintf(sentence, sizeof sentence, "the programs of VM %s are about to leave their node", vm->key);
         flyt_vm_reply_grant(vm, call, FLYT_STATUS_UNAVAILABLE, sentence);
         return;

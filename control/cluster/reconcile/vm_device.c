@@ -75,7 +75,7 @@ static const char *vm_of(struct flyt_cluster *cluster, struct flyt_call *call, c
     struct flyt_error err = {0};
     struct flyt_vm *vm = flyt_vm_find(cluster, args->vm, &err);
 
-    if (vm && (vm->wish_count || args->remove))
+    if (vm && (vm->desired_count || args->remove))
         return vm->key;
     if (args->remove && flyt_is_address(args->vm))
         return args->vm;

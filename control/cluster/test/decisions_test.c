@@ -14,13 +14,13 @@
 #include "control/cluster/model/gpu.h"
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/migration.h"
-#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/checkpoint_op.h"
 #include "control/cluster/reconcile/vm_device.h"
-#include "control/cluster/reconcile/wish.h"
+#include "control/cluster/reconcile/desired_store.h"
 #include "control/cluster/test/test_world.h"
 
 /* VM 0 has 32 SMs and 1 GiB; *ret_node: where. */
@@ -31,16 +31,16 @@ static struct world *world_of_one(unsigned *ret_node)
     world_document(world, 0, 32, 1, false, 0);
     world_attach(world, 0);
     world_settle(world);
-    *ret_node = (unsigned)(world_vm(world, 0)->held->node->key[1] - '0');
+    *ret_node = (unsigned)(world_vm(world, 0)->allocation->node->key[1] - '0');
     return world;
 }
 
-static void assert_said(const struct world *world, flyt_status status, const char *part)
+static void assert_said(const struct world *world, flyt_status status, const char *slot)
 {
     const char *text;
 
-    if (world_last_status(world, &text) != status || !strstr(text, part))
-        fail_msg("%d, '%s' is not %d, '%s'", (int)world_last_status(world, NULL), text, (int)status, part);
+    if (world_last_status(world, &text) != status || !strstr(text, slot))
+        fail_msg("%d, '%s' is not %d, '%s'", (int)world_last_status(world, NULL), text, (int)status, slot);
 }
 
 static int count(cJSON *array)
@@ -66,8 +66,8 @@ static void test_checkpoint(void **state)
     world_checkpoint(world, 0, "/images");
     world_answer(world, node, false);
     assert_said(world, FLYT_STATUS_OK, "");
-    assert_non_null(flyt_saving_of(world_vm(world, 0)->held));
-    assert_int_equal(count(flyt_saving_view(cluster, "")), 1);
+    assert_non_null(flyt_checkpoint_op_of(world_vm(world, 0)->allocation));
+    assert_int_equal(count(flyt_checkpoint_op_view(cluster, "")), 1);
     /* Meanwhile it stays as it is. */
     world_checkpoint(world, 0, "/others");
     assert_said(world, FLYT_STATUS_CONFLICT, "checkpointed already");
@@ -77,13 +77,13 @@ static void test_checkpoint(void **state)
     assert_said(world, FLYT_STATUS_CONFLICT, "checkpointed");
     world_document(world, 0, 16, 1, false, 0);
     world_run(world);
-    assert_int_equal(world_vm(world, 0)->held->parts[0].sm_count, 32);
+    assert_int_equal(world_vm(world, 0)->allocation->slots[0].sm_count, 32);
     /* When it is over, what the document has come to say holds. */
     world_settle(world);
-    assert_null(cluster->savings);
-    assert_int_equal(world_vm(world, 0)->held->parts[0].sm_count, 16);
-    assert_int_equal(count(flyt_saving_view(cluster, "10.0.0.1")), 1);
-    assert_int_equal(count(flyt_saving_view(cluster, "10.0.0.2")), 0);
+    assert_null(cluster->checkpoint_ops);
+    assert_int_equal(world_vm(world, 0)->allocation->slots[0].sm_count, 16);
+    assert_int_equal(count(flyt_checkpoint_op_view(cluster, "10.0.0.1")), 1);
+    assert_int_equal(count(flyt_checkpoint_op_view(cluster, "10.0.0.2")), 0);
     world_free(world);
 }
 
@@ -100,7 +100,7 @@ static void test_restore(void **state)
     world_answer(world, node, false);
     assert_said(world, FLYT_STATUS_OK, "");
     world_settle(world);
-    assert_int_equal(count(flyt_saving_view(world_cluster(world), "")), 1);
+    assert_int_equal(count(flyt_checkpoint_op_view(world_cluster(world), "")), 1);
     world_disconnect(world, node);
     world_restore_images(world, node, "/images");
     assert_said(world, FLYT_STATUS_UNAVAILABLE, "not connected");
@@ -128,7 +128,7 @@ static void test_nothing_is_saved(void **state)
     world_set_manner(world, node, WORLD_IS_OLD);
     world_pass(world, 1500);
     world_run(world);
-    assert_null(world_cluster(world)->savings);
+    assert_null(world_cluster(world)->checkpoint_ops);
     world_set_manner(world, node, WORLD_OBEYS);
     world_settle(world);
     world_free(world);
@@ -138,30 +138,30 @@ static void test_one_session(void **state)
 {
     unsigned node;
     struct world *world = world_of_one(&node);
-    const struct flyt_held *held = world_vm(world, 0)->held;
+    const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
 
     world_checkpoint_session(world, 1, "/images");
     assert_said(world, FLYT_STATUS_NOT_FOUND, "no session");
     world_session(world, node, 99, 8, false);
     world_checkpoint_session(world, 1, "/images");
     assert_said(world, FLYT_STATUS_NOT_FOUND, "not known");
-    world_session(world, node, held->id, 24, false);
+    world_session(world, node, allocation->id, 24, false);
     /* Its kernels' blocks run together. */
     world_resize(world, 0, 16, 0, false, 1000);
     world_run(world);
     assert_said(world, FLYT_STATUS_IN_USE, "need 24 SMs");
     world_resize(world, 0, 24, 0, false, 1000);
     world_run(world);
-    assert_int_equal(held->parts[0].sm_count, 24);
+    assert_int_equal(allocation->slots[0].sm_count, 24);
     /* No other node has the library that it has opened. */
     world_migrate(world, 0, !node, -1, 0);
-    assert_true(world_last_status(world, NULL) != FLYT_STATUS_OK && !held->migration);
+    assert_true(world_last_status(world, NULL) != FLYT_STATUS_OK && !allocation->migration);
     world_checkpoint_session(world, 1, "/images");
     world_answer(world, node, false);
     assert_said(world, FLYT_STATUS_OK, "");
     world_pass(world, 1500);
     world_run(world);
-    world_session(world, node, held->id, 0, true);
+    world_session(world, node, allocation->id, 0, true);
     world_checkpoint_session(world, 1, "/images");
     assert_said(world, FLYT_STATUS_CONFLICT, "in an image already");
     world_restore_images(world, WORLD_NODES, "/images");
@@ -181,20 +181,20 @@ static void test_savings_are_remembered(void **state)
 
     snprintf(begun, sizeof begun,
              "{\"id\":\"00000000000000aa\",\"kind\":\"checkpoint\",\"node\":\"n%u\",\"folder\":\"/images\"}", node);
-    flyt_saving_load_event(cluster, "checkpoint.started", begun);
-    flyt_saving_load_event(cluster, "restore.started",
-                           "{\"id\":\"00000000000000bb\",\"kind\":\"restore\",\"node\":\"n1\"}");
-    flyt_saving_load_event(cluster, "restore.done",
-                           "{\"id\":\"00000000000000bb\",\"kind\":\"restore\",\"node\":\"n1\"}");
-    flyt_saving_load_event(cluster, "vm.added", "{}");
-    assert_non_null(flyt_saving_find(cluster, 0xaa));
-    assert_null(flyt_saving_find(cluster, 0xbb));
-    assert_true(flyt_saving_is_told(cluster, "checkpoint.done", "checkpoint 00000000000000aa: written"));
-    assert_true(flyt_saving_is_told(cluster, "restore.done", "restore 00000000000000bb: 1 program"));
-    assert_false(flyt_saving_is_told(cluster, "restore.done", "restore 00000000000000cc: 1 program"));
-    assert_false(flyt_saving_is_told(cluster, "vm.added", "checkpoint 00000000000000aa: written"));
+    flyt_checkpoint_op_load_event(cluster, "checkpoint.started", begun);
+    flyt_checkpoint_op_load_event(cluster, "restore.started",
+                                  "{\"id\":\"00000000000000bb\",\"kind\":\"restore\",\"node\":\"n1\"}");
+    flyt_checkpoint_op_load_event(cluster, "restore.done",
+                                  "{\"id\":\"00000000000000bb\",\"kind\":\"restore\",\"node\":\"n1\"}");
+    flyt_checkpoint_op_load_event(cluster, "vm.added", "{}");
+    assert_non_null(flyt_checkpoint_op_find(cluster, 0xaa));
+    assert_null(flyt_checkpoint_op_find(cluster, 0xbb));
+    assert_true(flyt_checkpoint_op_is_told(cluster, "checkpoint.done", "checkpoint 00000000000000aa: written"));
+    assert_true(flyt_checkpoint_op_is_told(cluster, "restore.done", "restore 00000000000000bb: 1 program"));
+    assert_false(flyt_checkpoint_op_is_told(cluster, "restore.done", "restore 00000000000000cc: 1 program"));
+    assert_false(flyt_checkpoint_op_is_told(cluster, "vm.added", "checkpoint 00000000000000aa: written"));
     world_settle(world); /* its node does not know it: it has failed */
-    assert_null(cluster->savings);
+    assert_null(cluster->checkpoint_ops);
     world_free(world);
 }
 
@@ -218,13 +218,13 @@ static void test_moves_that_nodes_do_not_take(void **state)
                 world_set_manner(world, i, manner);
             migrate(world, target);
             assert_said(world, manner == WORLD_IS_OLD ? FLYT_STATUS_NOT_SUPPORTED : FLYT_STATUS_CONFLICT, "");
-            assert_int_equal(world_vm(world, 0)->held->node->key[1] - '0', node);
+            assert_int_equal(world_vm(world, 0)->allocation->node->key[1] - '0', node);
         }
     for (unsigned i = 0; i < WORLD_NODES; i++)
         world_set_manner(world, i, WORLD_OBEYS);
     migrate(world, !node);
     world_settle(world);
-    assert_int_equal(world_vm(world, 0)->held->node->key[1] - '0', !node);
+    assert_int_equal(world_vm(world, 0)->allocation->node->key[1] - '0', !node);
     assert_int_equal(count(flyt_migration_view(cluster, "")), 5);
     assert_int_equal(count(flyt_migration_view(cluster, "10.0.0.1")), 5);
     assert_int_equal(count(flyt_migration_view(cluster, "10.0.0.9")), 0);
@@ -243,7 +243,7 @@ static void test_moves_that_cannot_be(void **state)
     assert_said(world, FLYT_STATUS_NOT_FOUND, "does not move");
     world_cancel(world, 7);
     assert_said(world, FLYT_STATUS_NOT_FOUND, "");
-    assert_null(world_vm(world, 1)->held);
+    assert_null(world_vm(world, 1)->allocation);
     world_migrate(world, 1, node, -1, 0);
     assert_said(world, FLYT_STATUS_NOT_FOUND, "nothing to move");
     world_migrate(world, 0, node, 7, 0);
@@ -259,7 +259,7 @@ static void test_moves_that_cannot_be(void **state)
     assert_said(world, FLYT_STATUS_CONFLICT, "moves to another GPU");
     world_cancel(world, 0);
     world_run(world);
-    assert_null(world_vm(world, 0)->held->migration);
+    assert_null(world_vm(world, 0)->allocation->migration);
     world_settle(world);
     world_disconnect(world, node);
     world_migrate(world, 0, !node, -1, 0);
@@ -274,13 +274,13 @@ static void test_moves_that_cannot_be(void **state)
 static struct world *world_that_drains(unsigned *ret_node)
 {
     struct world *world = world_of_one(ret_node);
-    const struct flyt_held *held = world_vm(world, 0)->held;
+    const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
 
-    while (!held->session_count) /* programs come when the world likes */
+    while (!allocation->session_count) /* programs come when the world likes */
         world_heartbeat(world, *ret_node);
     world_resize(world, 0, 8, 0, false, 100);
     world_run(world);
-    assert_true(flyt_groupset_count(&held->parts[0].leaving) > 0);
+    assert_true(flyt_groupset_count(&allocation->slots[0].leaving) > 0);
     return world;
 }
 
@@ -291,7 +291,7 @@ static void test_drain(void **state)
 
     world_drain(world, 7);
     assert_said(world, FLYT_STATUS_NOT_FOUND, "");
-    assert_null(world_vm(world, 1)->held);
+    assert_null(world_vm(world, 1)->allocation);
     world_drain(world, 1);
     assert_said(world, FLYT_STATUS_OK, "");
     /* Its time is over: which programs they are. */
@@ -321,7 +321,7 @@ static void test_drain_and_kill(void **state)
     world_drain_and_kill(world, 0, 100);
     world_pass(world, 101);
     world_answer(world, node, false);
-    for (unsigned i = 0; flyt_groupset_count(&world_vm(world, 0)->held->parts[0].leaving) && i < 100; i++)
+    for (unsigned i = 0; flyt_groupset_count(&world_vm(world, 0)->allocation->slots[0].leaving) && i < 100; i++)
         world_heartbeat(world, node);
     world_run(world);
     assert_said(world, FLYT_STATUS_OK, "");
@@ -347,7 +347,7 @@ static void test_fence(void **state)
     world_fence(world, node, true);
     world_run(world);
     assert_said(world, FLYT_STATUS_OK, "");
-    assert_null(world_vm(world, 0)->held);
+    assert_null(world_vm(world, 0)->allocation);
     world_settle(world);
     world_free(world);
 }
@@ -394,9 +394,9 @@ static void test_gpu_fails(void **state)
     world_attach(world, 0);
     world_run(world);
     assert_said(world, FLYT_STATUS_OK, "");
-    node = (unsigned)(world_vm(world, 0)->held->node->key[1] - '0');
+    node = (unsigned)(world_vm(world, 0)->allocation->node->key[1] - '0');
     assert_int_equal(node, 1);
-    assert_string_equal(world_vm(world, 0)->held->parts[0].card->key, "GPU-1:1");
+    assert_string_equal(world_vm(world, 0)->allocation->slots[0].gpu->key, "GPU-1:1");
     world_settle(world);
     world_free(world);
 }
@@ -418,10 +418,10 @@ static void test_gpu_changes_nodes(void **state)
     assert_said(world, FLYT_STATUS_CONFLICT, "does not say the truth");
     world_disconnect(world, node);
     world_adopt_gpu(world, !node);
-    const struct flyt_card *card = flyt_table_find(&cluster->cards, uuid);
-    assert_int_equal(card->node->key[1] - '0', !node);
-    for (unsigned i = 0; i < card->held_count; i++)
-        assert_ptr_equal(card->held[i]->node, card->node);
+    const struct flyt_cluster_gpu *gpu = flyt_table_find(&cluster->gpus, uuid);
+    assert_int_equal(gpu->node->key[1] - '0', !node);
+    for (unsigned i = 0; i < gpu->allocation_count; i++)
+        assert_ptr_equal(gpu->allocations[i]->node, gpu->node);
     world_free(world);
 }
 
@@ -482,7 +482,7 @@ static void test_attach(void **state)
     world_register(world, node, false);
     world_run(world);
     /* Its document is deleted while programs run. */
-    while (!world_vm(world, 0)->held->session_count)
+    while (!world_vm(world, 0)->allocation->session_count)
         world_heartbeat(world, node);
     world_document(world, 0, 0, 0, false, 0);
     world_attach(world, 0);
@@ -534,7 +534,7 @@ static void test_resizes_that_cannot_be(void **state)
     world_run(world);
     assert_said(world, FLYT_STATUS_TIMEOUT, "it takes hold when the node is back");
     world_settle(world);
-    assert_int_equal(world_vm(world, 0)->held->parts[0].sm_count, 8);
+    assert_int_equal(world_vm(world, 0)->allocation->slots[0].sm_count, 8);
     world_migrate(world, 0, node, -1, 1 << 21);
     assert_said(world, FLYT_STATUS_INVALID, "at least 1 SM");
     world_migrate(world, 0, node, -1, 512);
@@ -551,7 +551,7 @@ static void write_document(struct world *world, const char *id, const char *text
     cJSON *document = text ? cJSON_Parse(text) : NULL;
 
     assert_true(!text || document);
-    flyt_wish_written(world_cluster(world), id, document);
+    flyt_desired_store_written(world_cluster(world), id, document);
     cJSON_Delete(document);
 }
 

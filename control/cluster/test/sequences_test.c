@@ -161,11 +161,11 @@ static void test_taken_back_unwritten(void **state)
     world_document(world, 0, 8, 1, false, 0);
     while (world_store(world, false))
         ;
-    assert_ptr_not_equal(world_vm(world, 0)->held->resize, NULL);
+    assert_ptr_not_equal(world_vm(world, 0)->allocation->resize, NULL);
     for (unsigned i = 0; i < WORLD_NODES; i++)
         world_answer(world, i, false);
     world_refuse(world);
-    assert_ptr_equal(world_vm(world, 0)->held->resize, NULL);
+    assert_ptr_equal(world_vm(world, 0)->allocation->resize, NULL);
     world_settle(world);
     world_free(world);
 }
@@ -175,8 +175,8 @@ static void test_taken_back_unwritten(void **state)
 static void test_memory_of_one_taken_back(void **state)
 {
     struct world *world = world_of_one();
-    const struct flyt_held *held = world_vm(world, 0)->held;
-    unsigned node = (unsigned)(held->node->key[1] - '0');
+    const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
+    unsigned node = (unsigned)(allocation->node->key[1] - '0');
 
     world_need(world, node, 32);
     world_resize(world, 0, 8, 3ull << 30, false, 8000);
@@ -186,15 +186,15 @@ static void test_memory_of_one_taken_back(void **state)
     while (world_store(world, false))
         ;
     world_answer(world, node, false);
-    assert_int_equal(held->parts[0].memory_bytes, 1ull << 30);
-    assert_true(held->parts[0].memory_bytes + held->parts[0].leaving_bytes >= 3ull << 30);
+    assert_int_equal(allocation->slots[0].memory_bytes, 1ull << 30);
+    assert_true(allocation->slots[0].memory_bytes + allocation->slots[0].leaving_bytes >= 3ull << 30);
     world_settle(world);
     world_free(world);
 }
 
-static uint64_t free_bytes(const struct flyt_part *part)
+static uint64_t free_bytes(const struct flyt_cluster_slot *slot)
 {
-    return flyt_gpu_capacity(part->card)->memory_free_bytes;
+    return flyt_gpu_capacity(slot->gpu)->memory_free_bytes;
 }
 
 /* Memory that was taken away and is in use still moves along, and is charged wherever the programs are. */
@@ -207,24 +207,24 @@ static void test_memory_that_moves_along(void **state)
         world_document(world, 0, 32, 3, false, 0);
         world_attach(world, 0);
         world_settle(world);
-        const struct flyt_held *held = world_vm(world, 0)->held;
-        unsigned node = (unsigned)(held->node->key[1] - '0');
-        const struct flyt_card *source = held->parts[0].card;
-        while (!held->uses[0].memory_used_bytes)
+        const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
+        unsigned node = (unsigned)(allocation->node->key[1] - '0');
+        const struct flyt_cluster_gpu *source = allocation->slots[0].gpu;
+        while (!allocation->uses[0].memory_used_bytes)
             world_heartbeat(world, node);
         world_resize(world, 0, 0, gib, false, 8000);
         world_run(world);
-        assert_int_equal(held->parts[0].leaving_bytes, 2 * gib);
+        assert_int_equal(allocation->slots[0].leaving_bytes, 2 * gib);
         world_migrate(world, 0, is_between ? !node : node, -1, 0);
-        assert_non_null(held->migration);
-        assert_int_equal(free_bytes(&held->parts[0]), left);
-        assert_int_equal(free_bytes(&held->migration->others[0]), left);
+        assert_non_null(allocation->migration);
+        assert_int_equal(free_bytes(&allocation->slots[0]), left);
+        assert_int_equal(free_bytes(&allocation->migration->others[0]), left);
         world_run(world);
         world_pass(world, 1500);
         world_run(world);
-        assert_null(held->migration);
-        assert_ptr_not_equal(held->parts[0].card, source);
-        assert_int_equal(free_bytes(&held->parts[0]), left);
+        assert_null(allocation->migration);
+        assert_ptr_not_equal(allocation->slots[0].gpu, source);
+        assert_int_equal(free_bytes(&allocation->slots[0]), left);
         world_settle(world);
         world_free(world);
     }
@@ -242,12 +242,12 @@ static void test_resized_while_adopted(void **state)
         ;
     world_adopt(world, 0);
     world_document(world, 0, 8, 1, false, 0);
-    assert_ptr_not_equal(world_vm(world, 0)->held->resize, NULL);
+    assert_ptr_not_equal(world_vm(world, 0)->allocation->resize, NULL);
     world_refuse(world);
-    assert_ptr_equal(world_vm(world, 0)->held, NULL);
+    assert_ptr_equal(world_vm(world, 0)->allocation, NULL);
     world_adopt(world, 0);
     world_settle(world);
-    assert_int_equal(world_vm(world, 0)->held->parts[0].sm_count, 8);
+    assert_int_equal(world_vm(world, 0)->allocation->slots[0].sm_count, 8);
     world_free(world);
 }
 
@@ -262,17 +262,17 @@ static void test_moved_while_adopted(void **state)
     while (world_store(world, false))
         ;
     world_adopt(world, 0);
-    const struct flyt_held *held = world_vm(world, 0)->held;
+    const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
     for (unsigned i = 0; i < WORLD_NODES; i++)
         world_migrate(world, 0, i, -1, 0);
-    assert_null(held->migration);
+    assert_null(allocation->migration);
     world_refuse(world);
-    assert_null(world_vm(world, 0)->held);
+    assert_null(world_vm(world, 0)->allocation);
     world_adopt(world, 0);
     while (world_store(world, false))
         ;
-    world_migrate(world, 0, held->node->key[1] - '0', -1, 0);
-    assert_non_null(held->migration);
+    world_migrate(world, 0, allocation->node->key[1] - '0', -1, 0);
+    assert_non_null(allocation->migration);
     world_settle(world);
     world_free(world);
 }

@@ -11,7 +11,7 @@
 
 #include "control/cluster/model/gpu.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/part.h"
+#include "control/cluster/model/slot.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/test/test_state.h"
 
@@ -96,28 +96,28 @@ void world_assert_apart(const struct world *world, unsigned i)
 
 void world_assert_model(struct world *world)
 {
-    for (size_t i = 0; i < world->cluster.cards.count; i++) {
-        struct flyt_card *card = world->cluster.cards.items[i];
+    for (size_t i = 0; i < world->cluster.gpus.count; i++) {
+        struct flyt_cluster_gpu *gpu = world->cluster.gpus.items[i];
         uint64_t taken = 0, bytes = 0;
         char owner[16];
-        snprintf(owner, sizeof owner, "GPU-%c", card->node->key[1]);
-        if (!world->is_given && strncmp(card->key, owner, strlen(owner)))
-            fail_msg("GPU %s is node %s's, and nobody has said so", card->key, card->node->key);
-        for (unsigned j = 0; j < card->held_count; j++) {
-            const struct flyt_held *held = card->held[j];
-            for (unsigned k = 0; k < held->part_count; k++) {
-                const struct flyt_part *part = &held->parts[k];
-                if (part->card != card)
+        snprintf(owner, sizeof owner, "GPU-%c", gpu->node->key[1]);
+        if (!world->is_given && strncmp(gpu->key, owner, strlen(owner)))
+            fail_msg("GPU %s is node %s's, and nobody has said so", gpu->key, gpu->node->key);
+        for (unsigned j = 0; j < gpu->allocation_count; j++) {
+            const struct flyt_cluster_allocation *allocation = gpu->allocations[j];
+            for (unsigned k = 0; k < allocation->slot_count; k++) {
+                const struct flyt_cluster_slot *slot = &allocation->slots[k];
+                if (slot->gpu != gpu)
                     continue;
-                uint64_t groups = part->groups.words[0] | part->leaving.words[0];
+                uint64_t groups = slot->groups.words[0] | slot->leaving.words[0];
                 assert_int_equal(taken & groups, 0);
                 taken |= groups;
-                bytes += part->memory_bytes + part->leaving_bytes;
+                bytes += slot->memory_bytes + slot->leaving_bytes;
             }
         }
         assert_true(taken >> WORLD_GROUPS == 0);
         if (bytes > WORLD_MEMORY_GIB * GIB)
-            fail_msg("GPU %s has given %" PRIu64 " MiB", card->key, bytes >> 20);
+            fail_msg("GPU %s has given %" PRIu64 " MiB", gpu->key, bytes >> 20);
     }
 }
 
@@ -154,16 +154,17 @@ void world_assert_given_away(const struct world *world, const struct move *move,
 
 bool world_is_at_rest(struct world *world)
 {
-    bool is_quiet = !world->queue && !world->busy && !world->jobs && !world->calls && !world->cluster.savings;
+    bool is_quiet = !world->queue && !world->busy && !world->jobs && !world->calls && !world->cluster.checkpoint_ops;
 
     for (unsigned i = 0; i < WORLD_NODES; i++)
         is_quiet &= !world->nodes[i].order_count;
     for (size_t i = 0; i < world->cluster.vms.count; i++)
         is_quiet &= TAILQ_EMPTY(&((struct flyt_vm *)world->cluster.vms.items[i])->resizes);
-    for (size_t i = 0; i < world->cluster.held.count && is_quiet; i++) {
-        const struct flyt_held *held = world->cluster.held.items[i];
-        is_quiet = held->is_granted && !held->is_leaving && held->written_revision == held->revision &&
-                   held->applied_revision == held->revision && !held->resize && !held->migration;
+    for (size_t i = 0; i < world->cluster.allocations.count && is_quiet; i++) {
+        const struct flyt_cluster_allocation *allocation = world->cluster.allocations.items[i];
+        is_quiet =
+            allocation->is_granted && !allocation->is_leaving && allocation->written_revision == allocation->revision &&
+            allocation->applied_revision == allocation->revision && !allocation->resize && !allocation->migration;
     }
     return is_quiet;
 }
@@ -175,10 +176,10 @@ void world_assert_agree(struct world *world)
             const struct applied *own = &world->nodes[i].applied[j];
             if (!own->id)
                 continue;
-            const struct flyt_held *held = flyt_held_find(&world->cluster, own->id);
-            if (!held)
+            const struct flyt_cluster_allocation *allocation = flyt_allocation_find(&world->cluster, own->id);
+            if (!allocation)
                 fail_msg("node n%u has allocation %016" PRIx64 ", which nobody knows", i, own->id);
-            assert_int_equal(held->revision, own->revision);
+            assert_int_equal(allocation->revision, own->revision);
             world_assert_written(world, own);
         }
 }

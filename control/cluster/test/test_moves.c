@@ -39,10 +39,10 @@ static bool has_switched(const struct move *move)
 
 static bool is_under_way(const struct world *world, const struct move *move)
 {
-    const struct flyt_held *held =
-        flyt_held_find((struct flyt_cluster *)&world->cluster, move->allocation_id); /* finding changes nothing */
+    const struct flyt_cluster_allocation *allocation =
+        flyt_allocation_find((struct flyt_cluster *)&world->cluster, move->allocation_id); /* finding changes nothing */
 
-    return held && held->migration && held->migration->id == move->id;
+    return allocation && allocation->migration && allocation->migration->id == move->id;
 }
 
 uint64_t world_memory_arriving(const struct world *world, unsigned node, unsigned gpu)

@@ -34,7 +34,7 @@ struct applied world_applied_of(const flyt_allocation *wire)
     for (unsigned i = 0; i < slot->sm_groups.sm_groups_len; i++)
         applied.groups |= 1ull << slot->sm_groups.sm_groups_val[i];
     snprintf(applied.vm_ip, sizeof applied.vm_ip, "%s", wire->vm_ip);
-    world_content(applied.content, flyt_held_state_name(wire->state), applied.groups, applied.sm_count,
+    world_content(applied.content, flyt_allocation_state_name(wire->state), applied.groups, applied.sm_count,
                   applied.memory_bytes);
     return applied;
 }
@@ -212,9 +212,9 @@ static flyt_status remove_all(struct world *world, struct node *node, const stru
 {
     for (unsigned i = 0; i < order->removed_count; i++) {
         struct applied *own = world_find_applied(node, order->removed[i]);
-        const struct flyt_held *held = flyt_held_find(&world->cluster, order->removed[i]);
+        const struct flyt_cluster_allocation *allocation = flyt_allocation_find(&world->cluster, order->removed[i]);
         struct move *move = world_move_of(node, order->removed[i]);
-        if (own && own->in_use && held && !held->is_leaving && held->state != FLYT_ALLOCATION_ENDING)
+        if (own && own->in_use && allocation && !allocation->is_leaving && allocation->state != FLYT_ALLOCATION_ENDING)
             fail_msg("programs of allocation %016" PRIx64 " were ended, and it goes on", own->id);
         if (own)
             *own = (struct applied){0};
@@ -235,25 +235,26 @@ static flyt_status take_apply_order(struct world *world, struct node *node, cons
     return world_take(world, (unsigned)(node - world->nodes), &order->wanted);
 }
 
-static struct saving *find_saving(struct node *node, uint64_t id)
+static struct saving *find_checkpoint_op(struct node *node, uint64_t id)
 {
     for (unsigned i = 0; i < SAVINGS; i++)
-        if (node->savings[i].id == id)
-            return &node->savings[i];
+        if (node->checkpoint_ops[i].id == id)
+            return &node->checkpoint_ops[i];
     return NULL;
 }
 
 /* Each time that it is asked it may be over. */
-static flyt_status go_on_saving(struct world *world, struct node *node, const struct order *order)
+static flyt_status go_on_checkpoint_op(struct world *world, struct node *node, const struct order *order)
 {
-    struct saving *saving = find_saving(node, order->migration_id);
+    struct saving *op = find_checkpoint_op(node, order->migration_id);
 
-    if (!saving && order->is_cancel)
+    if (!op && order->is_cancel)
         return FLYT_STATUS_NOT_FOUND;
-    if (!saving)
-        node->savings[node->saving_count++ % SAVINGS] = (struct saving){order->migration_id, FLYT_SAVING_PREPARING};
-    else if (saving->phase < FLYT_SAVING_DONE)
-        saving->phase = world_random(world, 4) ? FLYT_SAVING_DONE : FLYT_SAVING_FAILED;
+    if (!op)
+        node->checkpoint_ops[node->saving_count++ % SAVINGS] =
+            (struct saving){order->migration_id, FLYT_SAVING_PREPARING};
+    else if (op->phase < FLYT_SAVING_DONE)
+        op->phase = world_random(world, 4) ? FLYT_SAVING_DONE : FLYT_SAVING_FAILED;
     return FLYT_STATUS_OK;
 }
 
@@ -288,7 +289,7 @@ static flyt_status obey(struct world *world, unsigned i, const struct order *ord
         return drain(node, order);
     case FLYT_ORDER_CHECKPOINT:
     case FLYT_ORDER_RESTORE:
-        return go_on_saving(world, node, order);
+        return go_on_checkpoint_op(world, node, order);
     case FLYT_ORDER_VM_DEVICE:
         return FLYT_STATUS_OK;
     default:
@@ -296,15 +297,15 @@ static flyt_status obey(struct world *world, unsigned i, const struct order *ord
     }
 }
 
-static void answer_saving(struct node *node, const struct order *order, flyt_status status)
+static void answer_checkpoint_op(struct node *node, const struct order *order, flyt_status status)
 {
     static char empty[] = "", why[] = "it went wrong";
-    const struct saving *saving = find_saving(node, order->migration_id);
-    bool has_failed = saving && saving->phase == FLYT_SAVING_FAILED;
+    const struct saving *op = find_checkpoint_op(node, order->migration_id);
+    bool has_failed = op && op->phase == FLYT_SAVING_FAILED;
     flyt_saving_res res = {
         .outcome = {status, status == FLYT_STATUS_OK ? empty : why},
         .use = {.id = order->migration_id,
-                .phase = saving ? saving->phase : FLYT_SAVING_PREPARING,
+                .phase = op ? op->phase : FLYT_SAVING_PREPARING,
                 .outcome = {has_failed ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK, has_failed ? why : empty}}};
 
     order->done(order->user, 0, &res);
@@ -339,7 +340,7 @@ static void answer(struct node *node, const struct order *order, flyt_status sta
         break;
     case FLYT_ORDER_CHECKPOINT:
     case FLYT_ORDER_RESTORE:
-        answer_saving(node, order, status);
+        answer_checkpoint_op(node, order, status);
         break;
     case FLYT_ORDER_VM_DEVICE:
         order->done(order->user, 0, &(flyt_vm_device_res){.outcome = {status, status == FLYT_STATUS_OK ? empty : why}});
@@ -509,7 +510,7 @@ void world_register(struct world *world, unsigned i, bool claims)
 
     /* Of a GPU that nobody has written down yet nothing is known. */
     snprintf(name, sizeof name, "GPU-%u:0", !i);
-    claims = claims && flyt_table_find(&world->cluster.cards, name);
+    claims = claims && flyt_table_find(&world->cluster.gpus, name);
     args.gpus.gpus_len = WORLD_GPUS + claims;
     if (node->link.node && node->link.node->is_registered && !claims)
         return;

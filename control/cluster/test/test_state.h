@@ -6,7 +6,7 @@
 #include <systemd/sd-event.h>
 
 #include "control/base/peer.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/link.h"
@@ -81,7 +81,7 @@ struct node {
     struct order orders[ORDERS];
     unsigned order_count, needed_sms;
     struct move moves[MOVES];
-    struct saving savings[SAVINGS];
+    struct saving checkpoint_ops[SAVINGS];
     unsigned move_count, saving_count; /* ever; the last ones are kept */
     enum world_manner manner;
     bool has_died; /* with all that it had */
@@ -97,8 +97,8 @@ struct world {
     /* the store */
     cJSON *gpus, *documents, *history, *refused; /* by uuid; by the VM's address; "id revision content" that was
                                                     written; id -> the last revision that a node refused */
-    struct flyt_kept *queue, *busy;
-    struct flyt_kept_waits left; /* their documents are written no more */
+    struct flyt_record *queue, *busy;
+    struct flyt_record_waits left; /* their documents are written no more */
     cJSON *snapshot;
     struct job *jobs;
     struct sd_event_source *timers[TIMERS];

@@ -1,4 +1,4 @@
-/* The store, and its thread: what control/cluster/io/keep.c is to the program. */
+/* The store, and its thread: what control/cluster/io/store_writer.c is to the program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,12 +14,12 @@
 #include "control/store/store_ops.h"
 #include "rpc/base/error.h"
 
-struct flyt_kept {
+struct flyt_record {
     char collection[32], id[64];
     cJSON *(*make)(void *object);
     void *object;
-    struct flyt_kept_waits waiting, writing; /* for the next write, for the one under way */
-    struct flyt_kept *next;                  /* in the queue */
+    struct flyt_record_waits waiting, writing; /* for the next write, for the one under way */
+    struct flyt_record *next;                  /* in the queue */
     bool is_queued;
 };
 
@@ -31,25 +31,25 @@ struct job {
     struct job *next;
 };
 
-struct flyt_kept *flyt_kept_new(struct flyt_keeper *keeper, const char *collection, const char *id, uint64_t revision,
-                                cJSON *(*make)(void *object), void *object)
+struct flyt_record *flyt_record_new(struct flyt_store_writer *store_writer, const char *collection, const char *id,
+                                    uint64_t revision, cJSON *(*make)(void *object), void *object)
 {
-    struct flyt_kept *kept = calloc(1, sizeof *kept);
+    struct flyt_record *record = calloc(1, sizeof *record);
 
-    assert_non_null(kept);
-    snprintf(kept->collection, sizeof kept->collection, "%s", collection);
-    snprintf(kept->id, sizeof kept->id, "%s", id);
-    kept->make = make;
-    kept->object = object;
-    STAILQ_INIT(&kept->waiting);
-    STAILQ_INIT(&kept->writing);
-    return kept;
+    assert_non_null(record);
+    snprintf(record->collection, sizeof record->collection, "%s", collection);
+    snprintf(record->id, sizeof record->id, "%s", id);
+    record->make = make;
+    record->object = object;
+    STAILQ_INIT(&record->waiting);
+    STAILQ_INIT(&record->writing);
+    return record;
 }
 
-static void tell(struct flyt_kept_waits *waits, enum flyt_store_result result)
+static void tell(struct flyt_record_waits *waits, enum flyt_store_result result)
 {
-    struct flyt_kept_waits told = STAILQ_HEAD_INITIALIZER(told);
-    struct flyt_kept_wait *wait;
+    struct flyt_record_waits told = STAILQ_HEAD_INITIALIZER(told);
+    struct flyt_record_wait *wait;
 
     STAILQ_CONCAT(&told, waits);
     while ((wait = STAILQ_FIRST(&told))) {
@@ -58,23 +58,23 @@ static void tell(struct flyt_kept_waits *waits, enum flyt_store_result result)
     }
 }
 
-struct flyt_kept *flyt_kept_free(struct flyt_kept *kept)
+struct flyt_record *flyt_record_free(struct flyt_record *record)
 {
-    if (!kept)
+    if (!record)
         return NULL;
-    struct flyt_kept **at = &the_world->queue;
-    while (*at && *at != kept)
+    struct flyt_record **at = &the_world->queue;
+    while (*at && *at != record)
         at = &(*at)->next;
     if (*at)
-        *at = kept->next;
-    if (the_world->busy == kept) {
+        *at = record->next;
+    if (the_world->busy == record) {
         the_world->busy = NULL;
         cJSON_Delete(the_world->snapshot);
         the_world->snapshot = NULL;
     }
-    STAILQ_CONCAT(&the_world->left, &kept->writing);
-    STAILQ_CONCAT(&the_world->left, &kept->waiting);
-    free(kept);
+    STAILQ_CONCAT(&the_world->left, &record->writing);
+    STAILQ_CONCAT(&the_world->left, &record->waiting);
+    free(record);
     return NULL;
 }
 
@@ -83,24 +83,24 @@ void world_tell_left(struct world *world)
     tell(&world->left, FLYT_STORE_UNAVAILABLE);
 }
 
-void flyt_kept_change(struct flyt_kept *kept, struct flyt_kept_wait *wait)
+void flyt_record_change(struct flyt_record *record, struct flyt_record_wait *wait)
 {
-    struct flyt_kept **last = &the_world->queue;
+    struct flyt_record **last = &the_world->queue;
 
     if (wait)
-        STAILQ_INSERT_TAIL(&kept->waiting, wait, link);
-    if (kept->is_queued)
+        STAILQ_INSERT_TAIL(&record->waiting, wait, link);
+    if (record->is_queued)
         return;
-    kept->is_queued = true;
-    kept->next = NULL;
+    record->is_queued = true;
+    record->next = NULL;
     while (*last)
         last = &(*last)->next;
-    *last = kept;
+    *last = record;
 }
 
-int flyt_keeper_do(struct flyt_keeper *keeper, const char *operation,
-                   enum flyt_store_result (*work)(struct flyt_store *store, void *job, struct flyt_error *err),
-                   void (*done)(void *job, int is_cancelled), void *user)
+int flyt_store_writer_do(struct flyt_store_writer *store_writer, const char *operation,
+                         enum flyt_store_result (*work)(struct flyt_store *store, void *job, struct flyt_error *err),
+                         void (*done)(void *job, int is_cancelled), void *user)
 {
     struct job **end = &the_world->jobs, *job = calloc(1, sizeof *job);
 
@@ -147,24 +147,24 @@ bool world_run_job(struct world *world)
 
 void world_end_write(struct world *world, bool may_fail)
 {
-    struct flyt_kept *kept = world->busy;
+    struct flyt_record *record = world->busy;
     unsigned chance = may_fail ? world_random(world, 10) : 9;
     const cJSON *entry;
 
     /* 0: it was not written; 1: it was, and nobody knows */
-    if (chance && !strcmp(kept->collection, "gpus")) {
-        cJSON_DeleteItemFromObjectCaseSensitive(world->gpus, kept->id);
+    if (chance && !strcmp(record->collection, "gpus")) {
+        cJSON_DeleteItemFromObjectCaseSensitive(world->gpus, record->id);
         cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(world->snapshot, "allocations"))
             world_entry_written(world, entry);
         cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(world->snapshot, "arriving"))
-            world_arriving_written(world, kept->id, entry);
-        cJSON_AddItemToObject(world->gpus, kept->id, world->snapshot);
+            world_arriving_written(world, record->id, entry);
+        cJSON_AddItemToObject(world->gpus, record->id, world->snapshot);
     } else {
         cJSON_Delete(world->snapshot);
     }
     world->snapshot = NULL;
     world->busy = NULL;
-    tell(&kept->writing, chance > 1 ? FLYT_STORE_OK : chance ? FLYT_STORE_UNKNOWN : FLYT_STORE_UNAVAILABLE);
+    tell(&record->writing, chance > 1 ? FLYT_STORE_OK : chance ? FLYT_STORE_UNKNOWN : FLYT_STORE_UNAVAILABLE);
 }
 
 bool world_store(struct world *world, bool may_fail)
@@ -172,12 +172,12 @@ bool world_store(struct world *world, bool may_fail)
     if (world->busy) {
         world_end_write(world, may_fail);
     } else if (world->queue && (!world->jobs || world_random(world, 2))) {
-        struct flyt_kept *kept = world->queue;
-        world->queue = kept->next;
-        kept->is_queued = false;
-        STAILQ_CONCAT(&kept->writing, &kept->waiting);
-        world->busy = kept;
-        world->snapshot = kept->make(kept->object);
+        struct flyt_record *record = world->queue;
+        world->queue = record->next;
+        record->is_queued = false;
+        STAILQ_CONCAT(&record->writing, &record->waiting);
+        world->busy = record;
+        world->snapshot = record->make(record->object);
         assert_non_null(world->snapshot);
     } else if (!world_run_job(world)) {
         return false;
@@ -188,8 +188,8 @@ bool world_store(struct world *world, bool may_fail)
 
 void world_refuse(struct world *world)
 {
-    for (struct flyt_kept *kept = world->queue; kept; kept = kept->next)
-        tell(&kept->waiting, FLYT_STORE_UNAVAILABLE);
+    for (struct flyt_record *record = world->queue; record; record = record->next)
+        tell(&record->waiting, FLYT_STORE_UNAVAILABLE);
     world_turn(world);
 }
 

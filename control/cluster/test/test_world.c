@@ -26,7 +26,7 @@
 #include "control/cluster/model/gpu.h"
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 #include "control/cluster/model/settings.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/tenant.h"
@@ -39,10 +39,10 @@
 #include "control/cluster/reconcile/migration.h"
 #include "control/cluster/reconcile/node.h"
 #include "control/cluster/reconcile/resize.h"
-#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/checkpoint_op.h"
 #include "control/cluster/reconcile/vm.h"
 #include "control/cluster/reconcile/vm_device.h"
-#include "control/cluster/reconcile/wish.h"
+#include "control/cluster/reconcile/desired_store.h"
 #include "control/cluster/test/test_state.h"
 #include "control/store/store.h"
 #include "rpc/base/error.h"
@@ -175,13 +175,13 @@ static void assert_refused(const struct flyt_call *call, const flyt_outcome *out
 {
     const char *said = strstr(outcome->text, "; revision ");
 
-    if (!call->vm || !call->vm->held || outcome->status != FLYT_STATUS_IN_USE || !said)
+    if (!call->vm || !call->vm->allocation || outcome->status != FLYT_STATUS_IN_USE || !said)
         return;
     uint64_t revision = strtoul(said + strlen("; revision "), NULL, 10);
-    const cJSON *refused = cJSON_GetObjectItemCaseSensitive(the_world->refused, call->vm->held->id_text);
+    const cJSON *refused = cJSON_GetObjectItemCaseSensitive(the_world->refused, call->vm->allocation->id_text);
     if (!refused || (uint64_t)refused->valuedouble < revision)
         fail_msg("allocation %s: no node has refused revision %" PRIu64 ", and it was taken back",
-                 call->vm->held->id_text, revision);
+                 call->vm->allocation->id_text, revision);
 }
 
 void flyt_call_reply(struct flyt_call *call, const void *result)
@@ -248,7 +248,7 @@ void world_document(struct world *world, unsigned i, unsigned sms, unsigned gib,
         cJSON_AddItemToObject(world->documents, ip, document);
     }
     cJSON *copy = document ? cJSON_Duplicate(document, true) : NULL;
-    flyt_wish_written(&world->cluster, ip, copy);
+    flyt_desired_store_written(&world->cluster, ip, copy);
     cJSON_Delete(copy);
     world_turn(world);
 }
@@ -329,8 +329,8 @@ void world_end(struct world *world, unsigned i)
 {
     struct flyt_vm *vm = world_vm(world, i);
 
-    if (vm->held && vm->held->is_granted && !vm->held->is_leaving)
-        flyt_held_end(vm->held, "operator", "a test");
+    if (vm->allocation && vm->allocation->is_granted && !vm->allocation->is_leaving)
+        flyt_allocation_end(vm->allocation, "operator", "a test");
     world_turn(world);
 }
 
@@ -348,11 +348,11 @@ void world_adopt(struct world *world, unsigned i)
     char ip[16];
 
     vm_ip(i, ip);
-    for (size_t j = 0; j < world->cluster.held.count; j++) {
-        const struct flyt_held *held = world->cluster.held.items[j];
-        if (held->state != FLYT_ALLOCATION_ORPHAN || strcmp(held->vm_ip, ip))
+    for (size_t j = 0; j < world->cluster.allocations.count; j++) {
+        const struct flyt_cluster_allocation *allocation = world->cluster.allocations.items[j];
+        if (allocation->state != FLYT_ALLOCATION_ORPHAN || strcmp(allocation->vm_ip, ip))
             continue;
-        flyt_allocation_args args = {.id = held->id, .action = FLYT_ALLOCATION_ADOPT};
+        flyt_allocation_args args = {.id = allocation->id, .action = FLYT_ALLOCATION_ADOPT};
         flyt_serve_allocation(world_call_new(world, &world->operator, "an adoption"), &args);
         world_turn(world);
         return;
@@ -476,10 +476,10 @@ void world_pass(struct world *world, uint64_t ms)
         }
     fire_timers(world);
     if (!world_random(world, 4))
-        flyt_wish_poll(&world->cluster);
+        flyt_desired_store_poll(&world->cluster);
     flyt_node_tick(&world->cluster);
     flyt_looks_tick(&world->cluster);
-    flyt_saving_tick(&world->cluster);
+    flyt_checkpoint_op_tick(&world->cluster);
     flyt_vm_tick(&world->cluster);
     world_turn(world);
 }
@@ -514,32 +514,33 @@ void world_settle(struct world *world)
         }
         world_pass(world, 1000);
     }
-    for (size_t i = 0; i < world->cluster.held.count; i++) {
-        const struct flyt_held *held = world->cluster.held.items[i];
+    for (size_t i = 0; i < world->cluster.allocations.count; i++) {
+        const struct flyt_cluster_allocation *allocation = world->cluster.allocations.items[i];
         print_message("allocation %s vm=%s state=%s revision=%" PRIu64 " written=%" PRIu64 " applied=%" PRIu64
                       " granted=%d leaving=%d ordering=%d resize=%p move=%d\n",
-                      held->id_text, held->vm_ip, flyt_held_state_name(held->state), held->revision,
-                      held->written_revision, held->applied_revision, held->is_granted, held->is_leaving,
-                      held->is_ordering, (void *)held->resize, held->migration ? (int)held->migration->state : -1);
+                      allocation->id_text, allocation->vm_ip, flyt_allocation_state_name(allocation->state),
+                      allocation->revision, allocation->written_revision, allocation->applied_revision,
+                      allocation->is_granted, allocation->is_leaving, allocation->is_ordering,
+                      (void *)allocation->resize, allocation->migration ? (int)allocation->migration->state : -1);
     }
     for (size_t i = 0; i < world->cluster.vms.count; i++) {
         const struct flyt_vm *vm = world->cluster.vms.items[i];
         if (!TAILQ_EMPTY(&vm->resizes))
             print_message("a resize of VM %s waits; its allocation: %s\n", vm->key,
-                          vm->held ? vm->held->id_text : "none");
+                          vm->allocation ? vm->allocation->id_text : "none");
     }
     fail_msg("it does not come to an end: %u calls wait, the store %s", world->calls,
              world->queue || world->busy || world->jobs ? "has work" : "has none");
 }
 
 static const struct flyt_cluster_ops ops = {
-    .allocation_observed = flyt_held_look_all,
+    .allocation_observed = flyt_allocation_look_all,
 };
 
 /* Whoever leads reads the documents anew. */
 static void renew_watches(struct flyt_cluster *cluster)
 {
-    struct flyt_watch **watches[] = {&cluster->wish_watch, &cluster->tenant_watch, &cluster->member_watch};
+    struct flyt_watch **watches[] = {&cluster->desired_watch, &cluster->tenant_watch, &cluster->member_watch};
 
     for (unsigned i = 0; i < sizeof watches / sizeof *watches; i++) {
         flyt_watch_free(*watches[i]);
@@ -603,14 +604,14 @@ static void forget_table(struct flyt_table *table, void (*free_one)(void *one))
     flyt_table_fini(&old);
 }
 
-static void free_held(void *held)
+static void free_allocation(void *allocation)
 {
-    flyt_held_free(held);
+    flyt_allocation_free(allocation);
 }
 
-static void free_wish(void *wish)
+static void free_desired(void *desired)
 {
-    flyt_wish_free(wish);
+    flyt_desired_store_free(desired);
 }
 
 static void free_vm(void *one)
@@ -639,21 +640,21 @@ static void free_tenant(void *one)
 static void forget(struct world *world)
 {
     struct flyt_cluster *cluster = &world->cluster;
-    struct flyt_table cards = cluster->cards;
+    struct flyt_table gpus = cluster->gpus;
 
     for (unsigned i = 0; i < WORLD_NODES; i++)
         world->nodes[i].link.node = NULL;
     for (size_t i = 0; i < cluster->vms.count; i++) {
         struct flyt_vm *vm = cluster->vms.items[i];
-        vm->held = NULL;
+        vm->allocation = NULL;
         vm->link = NULL;
     }
-    cluster->cards = (struct flyt_table){0};
-    forget_table(&cluster->held, free_held);
-    for (size_t i = 0; i < cards.count; i++)
-        flyt_gpu_free(cards.items[i]);
-    flyt_table_fini(&cards);
-    forget_table(&cluster->wishes, free_wish);
+    cluster->gpus = (struct flyt_table){0};
+    forget_table(&cluster->allocations, free_allocation);
+    for (size_t i = 0; i < gpus.count; i++)
+        flyt_gpu_free(gpus.items[i]);
+    flyt_table_fini(&gpus);
+    forget_table(&cluster->desired_documents, free_desired);
     forget_table(&cluster->vms, free_vm);
     forget_table(&cluster->nodes, free_node);
     free(cluster->place_nodes);
@@ -662,7 +663,7 @@ static void forget(struct world *world)
     forget_table(&cluster->tenants, free_tenant);
     cJSON_Delete(cluster->migrations);
     cluster->migrations = NULL;
-    flyt_savings_forget(cluster);
+    flyt_checkpoint_ops_forget(cluster);
     world_tell_left(world);
     while (world_run_job(world))
         ;
@@ -690,8 +691,8 @@ void world_takeover(struct world *world)
     }
     renew_watches(cluster);
     cluster->is_leader = cluster->is_loaded = true;
-    flyt_held_loaded(cluster);
-    cJSON_ArrayForEach(document, world->documents) flyt_wish_written(cluster, document->string, document);
+    flyt_allocation_loaded(cluster);
+    cJSON_ArrayForEach(document, world->documents) flyt_desired_store_written(cluster, document->string, document);
     world_turn(world);
 }
 
@@ -700,7 +701,7 @@ void world_free(struct world *world)
     struct flyt_cluster *cluster = &world->cluster;
 
     forget(world);
-    flyt_watch_free(cluster->wish_watch);
+    flyt_watch_free(cluster->desired_watch);
     flyt_watch_free(cluster->tenant_watch);
     flyt_watch_free(cluster->member_watch);
     sd_event_source_disable_unref(cluster->try_timer);
@@ -735,7 +736,7 @@ bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call)
     return true;
 }
 
-bool flyt_lead_knows_wishes(const struct flyt_cluster *cluster)
+bool flyt_lead_knows_desired(const struct flyt_cluster *cluster)
 {
     return true;
 }
@@ -765,6 +766,6 @@ void flyt_measure_migration(struct flyt_cluster *cluster, const struct flyt_migr
 {
 }
 
-void flyt_measure_saving(struct flyt_cluster *cluster, const struct flyt_saving *saving)
+void flyt_measure_checkpoint_op(struct flyt_cluster *cluster, const struct flyt_checkpoint_op *op)
 {
 }

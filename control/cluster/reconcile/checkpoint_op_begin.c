@@ -12,11 +12,11 @@
 #include "control/cluster/model/migration.h"
 #include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 #include "control/cluster/model/session.h"
 #include "control/cluster/model/table.h"
 #include "control/cluster/model/vm.h"
-#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/checkpoint_op.h"
 #include "rpc/base/error.h"
 
 static flyt_status check_folder(const char *folder, struct flyt_error *err)
@@ -29,12 +29,12 @@ static flyt_status check_folder(const char *folder, struct flyt_error *err)
 /* ---- checkpoints ---- */
 
 /* The allocation of the VM or of the program that is meant. */
-static flyt_status find_held(struct flyt_cluster *cluster, const flyt_checkpoint_args *args,
-                             struct flyt_held **ret_held, struct flyt_error *err)
+static flyt_status find_allocation(struct flyt_cluster *cluster, const flyt_checkpoint_args *args,
+                                   struct flyt_cluster_allocation **ret_allocation, struct flyt_error *err)
 {
     struct flyt_node *node;
     const struct flyt_session_use *session = NULL;
-    struct flyt_held *held = NULL;
+    struct flyt_cluster_allocation *allocation = NULL;
 
     if (!args->session_id == !*args->vm)
         return flyt_refuse(err, FLYT_STATUS_INVALID, "a checkpoint is one of a VM, or of one program");
@@ -42,9 +42,9 @@ static flyt_status find_held(struct flyt_cluster *cluster, const flyt_checkpoint
         struct flyt_vm *vm = flyt_vm_find(cluster, args->vm, err);
         if (!vm)
             return err->code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND;
-        if (!vm->held)
+        if (!vm->allocation)
             return flyt_refuse(err, FLYT_STATUS_NOT_FOUND, "VM %s has no GPU now: there is nothing to write", vm->key);
-        held = vm->held;
+        allocation = vm->allocation;
     } else {
         session = flyt_session_find(cluster, args->session_id, &node);
         if (!session)
@@ -53,88 +53,91 @@ static flyt_status find_held(struct flyt_cluster *cluster, const flyt_checkpoint
         if (flyt_session_is_checkpointed(session))
             return flyt_refuse(err, FLYT_STATUS_CONFLICT, "program %.200s is in an image already: %.200s",
                                session->program_name, session->why_not);
-        held = flyt_held_find(cluster, session->allocation_id);
-        if (!held)
+        allocation = flyt_allocation_find(cluster, session->allocation_id);
+        if (!allocation)
             return flyt_refuse(err, FLYT_STATUS_NOT_FOUND, "the allocation of session %016" PRIx64 " is not known",
                                (uint64_t)args->session_id);
     }
-    *ret_held = held;
+    *ret_allocation = allocation;
     return FLYT_STATUS_OK;
 }
 
-static flyt_status check_held(const struct flyt_held *held, struct flyt_error *err)
+static flyt_status check_allocation(const struct flyt_cluster_allocation *allocation, struct flyt_error *err)
 {
-    const struct flyt_saving *saving = flyt_saving_of(held);
+    const struct flyt_checkpoint_op *op = flyt_checkpoint_op_of(allocation);
 
-    if (held->state == FLYT_ALLOCATION_ORPHAN)
-        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "allocation %s is an orphan: adopt it first", held->id_text);
-    if (!held->is_granted)
+    if (allocation->state == FLYT_ALLOCATION_ORPHAN)
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "allocation %s is an orphan: adopt it first",
+                           allocation->id_text);
+    if (!allocation->is_granted)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is just being granted its GPU: try again in a moment",
-                           held->vm_ip);
-    if (held->is_leaving || held->state == FLYT_ALLOCATION_ENDING)
-        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "what VM %s was granted is being taken away", held->vm_ip);
-    if (held->migration)
+                           allocation->vm_ip);
+    if (allocation->is_leaving || allocation->state == FLYT_ALLOCATION_ENDING)
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "what VM %s was granted is being taken away", allocation->vm_ip);
+    if (allocation->migration)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT,
-                           "VM %s moves to another GPU (migration %s, %s): try again when that is over", held->vm_ip,
-                           held->migration->id_text, flyt_migration_phase_name(held->migration->use.phase));
-    if (held->resize || (held->vm && !TAILQ_EMPTY(&held->vm->resizes)))
+                           "VM %s moves to another GPU (migration %s, %s): try again when that is over",
+                           allocation->vm_ip, allocation->migration->id_text,
+                           flyt_migration_phase_name(allocation->migration->use.phase));
+    if (allocation->resize || (allocation->vm && !TAILQ_EMPTY(&allocation->vm->resizes)))
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being resized: try again when that is over",
-                           held->vm_ip);
-    if (saving)
+                           allocation->vm_ip);
+    if (op)
         return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed already: %s to %.200s, %s",
-                           held->vm_ip, saving->id_text, saving->folder, flyt_saving_phase_name(saving->use.phase));
-    if (!held->node->is_registered)
-        return flyt_refuse(err, FLYT_STATUS_UNAVAILABLE, "node %s, where VM %s is, is not connected", held->node->key,
-                           held->vm_ip);
+                           allocation->vm_ip, op->id_text, op->folder, flyt_checkpoint_op_phase_name(op->use.phase));
+    if (!allocation->node->is_registered)
+        return flyt_refuse(err, FLYT_STATUS_UNAVAILABLE, "node %s, where VM %s is, is not connected",
+                           allocation->node->key, allocation->vm_ip);
     return FLYT_STATUS_OK;
 }
 
 /* One for this call, of this node; NULL: the call has been answered, with `status` where that is not OK. */
-static struct flyt_saving *new_saving(struct flyt_call *call, flyt_status status, struct flyt_error *err,
-                                      const struct flyt_node *node, const char *folder, unsigned timeout_s)
+static struct flyt_checkpoint_op *new_checkpoint_op(struct flyt_call *call, flyt_status status, struct flyt_error *err,
+                                                    const struct flyt_node *node, const char *folder,
+                                                    unsigned timeout_s)
 {
-    struct flyt_saving *saving = NULL;
+    struct flyt_checkpoint_op *op = NULL;
 
-    if (status == FLYT_STATUS_OK && !(saving = flyt_saving_new(flyt_call_cluster(call), 0)))
+    if (status == FLYT_STATUS_OK && !(op = flyt_checkpoint_op_new(flyt_call_cluster(call), 0)))
         status = flyt_refuse(err, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
-    if (!saving) {
+    if (!op) {
         flyt_call_outcome(call, status, "%s", err->text);
         return NULL;
     }
-    saving->call = call;
-    saving->timeout_s = timeout_s;
-    flyt_call_who(call, saving->who);
-    snprintf(saving->node, sizeof saving->node, "%s", node->key);
-    snprintf(saving->folder, sizeof saving->folder, "%s", folder);
-    return saving;
+    op->call = call;
+    op->timeout_s = timeout_s;
+    flyt_call_who(call, op->who);
+    snprintf(op->node, sizeof op->node, "%s", node->key);
+    snprintf(op->folder, sizeof op->folder, "%s", folder);
+    return op;
 }
 
 void flyt_serve_checkpoint(struct flyt_call *call, void *data)
 {
     const flyt_checkpoint_args *args = data;
     struct flyt_cluster *cluster = flyt_call_cluster(call);
-    struct flyt_held *held = NULL;
+    struct flyt_cluster_allocation *allocation = NULL;
     struct flyt_error err = {0};
 
     if (!flyt_lead_may(cluster, call))
         return;
     flyt_status status = check_folder(args->folder, &err);
     if (status == FLYT_STATUS_OK)
-        status = find_held(cluster, args, &held, &err);
+        status = find_allocation(cluster, args, &allocation, &err);
     if (status == FLYT_STATUS_OK)
-        status = check_held(held, &err);
-    struct flyt_saving *saving =
-        new_saving(call, status, &err, held ? held->node : NULL, args->folder, args->timeout_s);
-    if (!saving)
+        status = check_allocation(allocation, &err);
+    struct flyt_checkpoint_op *op =
+        new_checkpoint_op(call, status, &err, allocation ? allocation->node : NULL, args->folder, args->timeout_s);
+    if (!op)
         return;
-    saving->allocation_id = held->id;
-    saving->session_id = args->session_id;
-    saving->leaves_running = args->leave_running;
-    saving->is_full = args->full;
-    saving->packing = args->packing;
-    saving->stop_ms = args->stop_ms;
-    snprintf(saving->vm_ip, sizeof saving->vm_ip, "%s", held->vm_ip);
-    flyt_saving_start(saving);
+    op->allocation_id = allocation->id;
+    op->session_id = args->session_id;
+    op->leaves_running = args->leave_running;
+    op->is_full = args->full;
+    op->packing = args->packing;
+    op->stop_ms = args->stop_ms;
+    snprintf(op->vm_ip, sizeof op->vm_ip, "%s", allocation->vm_ip);
+    flyt_checkpoint_op_start(op);
 }
 
 /* ---- restores ---- */
@@ -200,9 +203,9 @@ void flyt_serve_restore(struct flyt_call *call, void *data)
         status = find_node(cluster, args, &node, &err);
     if (status == FLYT_STATUS_OK && !node->is_registered)
         status = flyt_refuse(&err, FLYT_STATUS_UNAVAILABLE, "node %s is not connected", node->key);
-    struct flyt_saving *saving = new_saving(call, status, &err, node, args->folder, args->timeout_s);
-    if (!saving)
+    struct flyt_checkpoint_op *op = new_checkpoint_op(call, status, &err, node, args->folder, args->timeout_s);
+    if (!op)
         return;
-    saving->is_restore = true;
-    flyt_saving_start(saving);
+    op->is_restore = true;
+    flyt_checkpoint_op_start(op);
 }

@@ -9,20 +9,20 @@
 #include <cmocka.h>
 
 #include "control/base/json_memory.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 
 enum { DOCUMENTS = 400, AWAITED = 40 };
 
 struct fixture {
     sd_event *event;
-    struct flyt_keeper *keeper;
-    struct flyt_kept *kept[DOCUMENTS];
+    struct flyt_store_writer *store_writer;
+    struct flyt_record *record[DOCUMENTS];
     unsigned told_count;
     size_t waiting_when_told; /* the last one */
     struct awaited {
         struct fixture *fixture;
         unsigned document;
-        struct flyt_kept_wait wait;
+        struct flyt_record_wait wait;
     } awaited[DOCUMENTS];
     char folder[32], path[64];
 };
@@ -45,7 +45,7 @@ static void turned(bool is_available, const char *cause, void *user)
     fail_msg("the store has failed: %s", cause);
 }
 
-static void open_keeper(struct fixture *f)
+static void open_store_writer(struct fixture *f)
 {
     struct flyt_store *store;
     struct flyt_error err = {0};
@@ -53,9 +53,9 @@ static void open_keeper(struct fixture *f)
 
     snprintf(uri, sizeof uri, "sqlite://%s", f->path);
     assert_int_equal(flyt_store_open(uri, 2500, &err, &store), 0);
-    struct flyt_keeper_config config = {
+    struct flyt_store_writer_config config = {
         .event = f->event, .store = store, .user = f, .overruled = overruled, .turned = turned};
-    assert_int_equal(flyt_keeper_new(&config, &f->keeper), 0);
+    assert_int_equal(flyt_store_writer_new(&config, &f->store_writer), 0);
 }
 
 static int set_up(void **state)
@@ -67,12 +67,12 @@ static int set_up(void **state)
     assert_non_null(mkdtemp(f->folder));
     snprintf(f->path, sizeof f->path, "%s/store.db", f->folder);
     assert_true(sd_event_new(&f->event) >= 0);
-    open_keeper(f);
+    open_store_writer(f);
     for (intptr_t i = 0; i < DOCUMENTS; i++) {
         char id[16];
         snprintf(id, sizeof id, "%04d", (int)i);
-        f->kept[i] = flyt_kept_new(f->keeper, "things", id, 0, make, (void *)(i + 1));
-        assert_non_null(f->kept[i]);
+        f->record[i] = flyt_record_new(f->store_writer, "things", id, 0, make, (void *)(i + 1));
+        assert_non_null(f->record[i]);
     }
     *state = f;
     return 0;
@@ -85,8 +85,8 @@ static int tear_down(void **state)
     char path[96];
 
     for (unsigned i = 0; i < DOCUMENTS; i++)
-        flyt_kept_free(f->kept[i]);
-    flyt_keeper_free(f->keeper);
+        flyt_record_free(f->record[i]);
+    flyt_store_writer_free(f->store_writer);
     sd_event_unref(f->event);
     for (unsigned i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
         snprintf(path, sizeof path, "%s%s", f->path, suffixes[i]);
@@ -97,12 +97,12 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void await(struct fixture *f, unsigned i, flyt_kept_done_fn done)
+static void await(struct fixture *f, unsigned i, flyt_record_done_fn done)
 {
     struct awaited *awaited = &f->awaited[i];
 
     *awaited = (struct awaited){.fixture = f, .document = i, .wait = {.done = done, .user = awaited}};
-    flyt_kept_change(f->kept[i], &awaited->wait);
+    flyt_record_change(f->record[i], &awaited->wait);
 }
 
 static void told(void *user, enum flyt_store_result result, const char *err)
@@ -111,19 +111,19 @@ static void told(void *user, enum flyt_store_result result, const char *err)
 
     assert_int_equal(result, FLYT_STORE_OK);
     f->told_count++;
-    f->waiting_when_told = flyt_keeper_waiting(f->keeper);
+    f->waiting_when_told = flyt_store_writer_waiting(f->store_writer);
 }
 
 static void run_until_written(struct fixture *f)
 {
-    while (flyt_keeper_waiting(f->keeper))
+    while (flyt_store_writer_waiting(f->store_writer))
         assert_true(sd_event_run(f->event, 10000000) > 0);
 }
 
 /* Everything is there, once. */
 static void look_into_the_store(struct fixture *f)
 {
-    struct flyt_store *store = flyt_keeper_store(f->keeper);
+    struct flyt_store *store = flyt_store_writer_store(f->store_writer);
     cJSON *documents = NULL, *document;
     int expected = 1;
 
@@ -157,8 +157,8 @@ static void test_what_lacks_a_member_is_not_written(void **state)
     for (unsigned n = 1; n < 8; n++) { /* the n-th allocation fails; making the document needs fewer */
         result = FLYT_STORE_UNKNOWN;
         left_count = n;
-        struct flyt_kept_wait wait = {.done = told_how, .user = &result};
-        flyt_kept_change(f->kept[n], &wait);
+        struct flyt_record_wait wait = {.done = told_how, .user = &result};
+        flyt_record_change(f->record[n], &wait);
         assert_int_equal(result, FLYT_STORE_UNKNOWN);
         while (result == FLYT_STORE_UNKNOWN)
             assert_true(sd_event_run(f->event, 10000000) > 0);
@@ -169,7 +169,7 @@ static void test_what_lacks_a_member_is_not_written(void **state)
     flyt_json_watch_memory(NULL);
     /* What was refused is tried again. */
     for (unsigned i = 0; i < DOCUMENTS; i++)
-        flyt_kept_change(f->kept[i], NULL);
+        flyt_record_change(f->record[i], NULL);
     run_until_written(f);
     look_into_the_store(f);
 }
@@ -191,7 +191,7 @@ static void test_what_was_not_written_is_changed_again(void **state)
     left_count = 1;
     await(f, 0, once_more);
     for (unsigned i = 1; i < DOCUMENTS; i++)
-        flyt_kept_change(f->kept[i], NULL);
+        flyt_record_change(f->record[i], NULL);
     while (!f->told_count)
         assert_true(sd_event_run(f->event, 10000000) > 0);
     assert_int_equal(f->told_count, 1);
@@ -205,7 +205,7 @@ static void test_what_is_awaited_comes_first(void **state)
     struct fixture *f = *state;
 
     for (unsigned i = 0; i < DOCUMENTS; i++)
-        flyt_kept_change(f->kept[i], NULL);
+        flyt_record_change(f->record[i], NULL);
     /* New ones and one that is queued already: all from the queue's end. */
     for (unsigned i = DOCUMENTS - AWAITED; i < DOCUMENTS; i++)
         await(f, i, told);
@@ -224,7 +224,7 @@ static void again(void *user, enum flyt_store_result result, const char *err)
 
     assert_int_equal(result, FLYT_STORE_OK);
     assert_true(++f->told_count < 100 * DOCUMENTS);
-    if (flyt_keeper_waiting(f->keeper) > AWAITED)
+    if (flyt_store_writer_waiting(f->store_writer) > AWAITED)
         await(f, awaited->document, again);
 }
 
@@ -236,7 +236,7 @@ static void test_others_are_written_too(void **state)
         if (i < AWAITED)
             await(f, i, again);
         else
-            flyt_kept_change(f->kept[i], NULL);
+            flyt_record_change(f->record[i], NULL);
     run_until_written(f);
     assert_true(f->told_count >= AWAITED);
     look_into_the_store(f);
@@ -255,29 +255,29 @@ static void test_let_go_while_they_wait(void **state)
 
     for (unsigned i = 0; i < DOCUMENTS; i++)
         if (i < 100 || i >= 200)
-            flyt_kept_change(f->kept[i], NULL);
+            flyt_record_change(f->record[i], NULL);
         else
             await(f, i, told_lost);
     for (unsigned i = 100; i < 200; i++)
-        f->kept[i] = flyt_kept_free(f->kept[i]);
+        f->record[i] = flyt_record_free(f->record[i]);
     assert_int_equal(f->told_count, 0);
     run_until_written(f);
     assert_int_equal(f->told_count, 100);
 }
 
-/* The keeper ends with a document to be deleted, and one that is let go. */
+/* The store writer ends with a document to be deleted, and one that is let go. */
 static void test_ends_while_they_wait(void **state)
 {
     struct fixture *f = *state;
 
     for (unsigned i = 0; i < 2; i++)
         f->awaited[i] = (struct awaited){.fixture = f, .wait = {.done = told_lost, .user = &f->awaited[i]}};
-    flyt_kept_change(f->kept[0], &f->awaited[0].wait);
-    flyt_kept_delete(f->kept[1], &f->awaited[1].wait);
-    f->kept[1] = NULL;
+    flyt_record_change(f->record[0], &f->awaited[0].wait);
+    flyt_record_delete(f->record[1], &f->awaited[1].wait);
+    f->record[1] = NULL;
     for (unsigned i = 0; i < DOCUMENTS; i++)
-        f->kept[i] = flyt_kept_free(f->kept[i]);
-    f->keeper = flyt_keeper_free(f->keeper);
+        f->record[i] = flyt_record_free(f->record[i]);
+    f->store_writer = flyt_store_writer_free(f->store_writer);
     assert_int_equal(f->told_count, 2);
 }
 

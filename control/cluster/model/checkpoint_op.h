@@ -1,16 +1,16 @@
 /* Checkpoints and restores in the registry. */
-#ifndef FLYT_CLUSTER_MODEL_SAVING_H
-#define FLYT_CLUSTER_MODEL_SAVING_H
+#ifndef FLYT_CLUSTER_MODEL_CHECKPOINT_OP_H
+#define FLYT_CLUSTER_MODEL_CHECKPOINT_OP_H
 
 #include "control/base/peer.h"
 
 struct flyt_cluster;
-struct flyt_held;
+struct flyt_cluster_allocation;
 
-enum { FLYT_SAVINGS_SHOWN = 100 /* that are over */ };
+enum { FLYT_CHECKPOINT_OPS_SHOWN = 100 /* that are over */ };
 
-struct flyt_saving {
-    struct flyt_saving *next; /* in cluster->savings */
+struct flyt_checkpoint_op {
+    struct flyt_checkpoint_op *next; /* in cluster->savings */
     struct flyt_cluster *cluster;
     uint64_t id;
     char id_text[17];
@@ -37,7 +37,7 @@ struct flyt_saving {
 };
 
 /* What is seen of one. */
-enum flyt_saving_seen {
+enum flyt_checkpoint_op_seen {
     FLYT_SAVING_IS_BEGUN = 1 << 0, /* else it is being ordered */
     FLYT_SAVING_IS_ASKING = 1 << 1,
     FLYT_SAVING_IS_ANSWERED = 1 << 2, /* or it is known that there is no answer */
@@ -50,7 +50,7 @@ enum flyt_saving_seen {
     FLYT_SAVING_IS_DUE = 1 << 9,      /* it is time to ask again */
 };
 
-enum flyt_saving_step {
+enum flyt_checkpoint_op_step {
     FLYT_SAVING_WAIT,
     FLYT_SAVING_REFUSE_OLD, /* nothing has begun: who asked is told */
     FLYT_SAVING_REFUSE,
@@ -63,10 +63,10 @@ enum flyt_saving_step {
     FLYT_SAVING_FAIL_GIVEN_UP,
 };
 
-/* What is next; seen: of enum flyt_saving_seen. Pure. */
-enum flyt_saving_step flyt_saving_next(unsigned seen);
+/* What is next; seen: of enum flyt_checkpoint_op_seen. Pure. */
+enum flyt_checkpoint_op_step flyt_checkpoint_op_next(unsigned seen);
 /* Under way, by id or of an allocation; NULL: none. */
-struct flyt_saving *flyt_saving_find(struct flyt_cluster *cluster, uint64_t id);
-struct flyt_saving *flyt_saving_of(const struct flyt_held *held);
+struct flyt_checkpoint_op *flyt_checkpoint_op_find(struct flyt_cluster *cluster, uint64_t id);
+struct flyt_checkpoint_op *flyt_checkpoint_op_of(const struct flyt_cluster_allocation *allocation);
 
 #endif

@@ -8,43 +8,44 @@
  * about those that have begun and not ended. A node knows nothing of one any more after a restart of its manager: then
  * it has failed, with a sentence that says what to look at.
  *
- * saving.c: the way of one; saving_begin.c: whether it can be; saving_view.c: what is shown and told.
+ * checkpoint_op.c: the way of one; checkpoint_op_begin.c: whether it can be; checkpoint_op_view.c: what is shown and
+ * told.
  */
-#ifndef FLYT_CLUSTER_RECONCILE_SAVING_H
-#define FLYT_CLUSTER_RECONCILE_SAVING_H
+#ifndef FLYT_CLUSTER_RECONCILE_CHECKPOINT_OP_H
+#define FLYT_CLUSTER_RECONCILE_CHECKPOINT_OP_H
 
 #include <cjson/cJSON.h>
 
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 
 struct flyt_cluster;
-struct flyt_held;
+struct flyt_cluster_allocation;
 
 void flyt_serve_checkpoint(struct flyt_call *call, void *args);
 void flyt_serve_restore(struct flyt_call *call, void *args);
 /* A new one with an id, in no list; NULL: no memory. */
-struct flyt_saving *flyt_saving_new(struct flyt_cluster *cluster, uint64_t id);
+struct flyt_checkpoint_op *flyt_checkpoint_op_new(struct flyt_cluster *cluster, uint64_t id);
 /* Who waits for it is told. Returns NULL. */
-struct flyt_saving *flyt_saving_free(struct flyt_saving *saving);
+struct flyt_checkpoint_op *flyt_checkpoint_op_free(struct flyt_checkpoint_op *op);
 /* Has it begin: it is the cluster's from now on. Its call is answered when the node has taken the order, or has not. */
-void flyt_saving_start(struct flyt_saving *saving);
+void flyt_checkpoint_op_start(struct flyt_checkpoint_op *op);
 /* Its node is asked how far it is, where that is connected. */
-void flyt_saving_ask(struct flyt_saving *saving);
+void flyt_checkpoint_op_ask(struct flyt_checkpoint_op *op);
 /* Every second. */
-void flyt_saving_tick(struct flyt_cluster *cluster);
+void flyt_checkpoint_op_tick(struct flyt_cluster *cluster);
 /* Everything in memory is forgotten. */
-void flyt_savings_forget(struct flyt_cluster *cluster);
+void flyt_checkpoint_ops_forget(struct flyt_cluster *cluster);
 /* "preparing" … "failed"; "unknown" for a number that none has. */
-const char *flyt_saving_phase_name(flyt_saving_phase phase);
+const char *flyt_checkpoint_op_phase_name(flyt_saving_phase phase);
 /* As in the view "checkpoints". */
-cJSON *flyt_saving_json(const struct flyt_saving *saving);
+cJSON *flyt_checkpoint_op_json(const struct flyt_checkpoint_op *op);
 /* Tells that it has begun; how it ended (use.phase, reason). */
-void flyt_saving_tell_begin(struct flyt_saving *saving);
-void flyt_saving_tell_end(struct flyt_saving *saving);
+void flyt_checkpoint_op_tell_begin(struct flyt_checkpoint_op *op);
+void flyt_checkpoint_op_tell_end(struct flyt_checkpoint_op *op);
 /* One that has begun, or is over, of an event in the store. */
-void flyt_saving_load_event(struct flyt_cluster *cluster, const char *kind, const char *after);
+void flyt_checkpoint_op_load_event(struct flyt_cluster *cluster, const char *kind, const char *after);
 /* Whether a node's own event says what is told here, with more. The node is asked then, where that is not over. */
-bool flyt_saving_is_told(struct flyt_cluster *cluster, const char *kind, const char *text);
-cJSON *flyt_saving_view(struct flyt_cluster *cluster, const char *selector);
+bool flyt_checkpoint_op_is_told(struct flyt_cluster *cluster, const char *kind, const char *text);
+cJSON *flyt_checkpoint_op_view(struct flyt_cluster *cluster, const char *selector);
 
 #endif

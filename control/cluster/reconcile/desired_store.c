@@ -6,7 +6,7 @@
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
 #include "control/cluster/io/grant.h"
-#include "control/cluster/io/keep.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
@@ -19,7 +19,7 @@
 #include "control/cluster/reconcile/allocation.h"
 #include "control/cluster/reconcile/resize.h"
 #include "control/cluster/reconcile/vm.h"
-#include "control/cluster/reconcile/wish.h"
+#include "control/cluster/reconcile/desired_store.h"
 #include "control/store/store.h"
 #include "control/store/store_ops.h"
 #include "rpc/base/error.h"
@@ -28,29 +28,29 @@
 enum { MEMBER_POLLS = 5 }; /* members are read each so many times: few are removed by hand */
 
 /* Puts it into the list of the VM that it is about; NULL: of none. */
-static void name_vm(struct flyt_wish *wish, struct flyt_vm *vm)
+static void name_vm(struct flyt_desired_document *desired, struct flyt_vm *vm)
 {
-    if (wish->vm == vm)
+    if (desired->vm == vm)
         return;
-    if (wish->vm) {
-        LIST_REMOVE(wish, entry);
-        wish->vm->wish_count--;
+    if (desired->vm) {
+        LIST_REMOVE(desired, entry);
+        desired->vm->desired_count--;
     }
-    wish->vm = vm;
+    desired->vm = vm;
     if (!vm)
         return;
-    LIST_INSERT_HEAD(&vm->wishes, wish, entry);
-    vm->wish_count++;
+    LIST_INSERT_HEAD(&vm->desired_documents, desired, entry);
+    vm->desired_count++;
 }
 
-void flyt_wish_free(struct flyt_wish *wish)
+void flyt_desired_store_free(struct flyt_desired_document *desired)
 {
-    flyt_desired_free(&wish->desired);
-    name_vm(wish, NULL);
-    cJSON_Delete(wish->document);
-    free((char *)wish->key);
-    free(wish->vm_ip);
-    free(wish);
+    flyt_desired_free(&desired->desired);
+    name_vm(desired, NULL);
+    cJSON_Delete(desired->document);
+    free((char *)desired->key);
+    free(desired->vm_ip);
+    free(desired);
 }
 
 static bool same_text(const char *one, const char *other)
@@ -63,25 +63,25 @@ static bool same_text(const char *one, const char *other)
 static void apply(struct flyt_vm *vm, struct flyt_desired *desired, bool is_same)
 {
     bool is_first = !vm->has_desired;
-    struct flyt_held *held = vm->held;
+    struct flyt_cluster_allocation *allocation = vm->allocation;
 
-    if (!is_first && !same_text(vm->desired.tenant, desired->tenant) && held)
+    if (!is_first && !same_text(vm->desired.tenant, desired->tenant) && allocation)
         flyt_info("vm %s: its tenant changes with its next allocation", vm->key);
     flyt_desired_free(&vm->desired);
     vm->desired = *desired;
     memset(desired, 0, sizeof *desired);
     vm->has_desired = true;
     vm->is_deleted = false;
-    if (!is_same || is_first || held)
+    if (!is_same || is_first || allocation)
         flyt_vm_set_reason(vm, NULL);
-    if (!held)
+    if (!allocation)
         return;
-    if (held->is_reserved != vm->desired.is_reserved && held->is_granted) {
-        held->is_reserved = vm->desired.is_reserved;
-        flyt_held_write(held);
+    if (allocation->is_reserved != vm->desired.is_reserved && allocation->is_granted) {
+        allocation->is_reserved = vm->desired.is_reserved;
+        flyt_allocation_write(allocation);
     }
-    if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_closing) {
-        flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
+    if (allocation->state == FLYT_ALLOCATION_BLOCKED && !allocation->is_closing) {
+        flyt_allocation_set_state(allocation, FLYT_ALLOCATION_ACTIVE);
         flyt_vm_tell(vm, "the VM has a document again");
     }
     flyt_resize_wanted(vm);
@@ -89,40 +89,40 @@ static void apply(struct flyt_vm *vm, struct flyt_desired *desired, bool is_same
 
 static void withdraw(struct flyt_vm *vm)
 {
-    if (!vm->has_desired && !vm->held)
+    if (!vm->has_desired && !vm->allocation)
         return;
     flyt_desired_free(&vm->desired);
     flyt_desired_init(&vm->desired);
     vm->has_desired = false;
     vm->is_deleted = true;
     flyt_vm_set_reason(vm, "its document was deleted");
-    if (!vm->held)
+    if (!vm->allocation)
         return;
-    vm->held->is_closing = false;
-    if (vm->held->state == FLYT_ALLOCATION_ACTIVE) {
-        flyt_event_add(vm->cluster, "allocation.blocked", "manager", vm->held->id_text, NULL, NULL,
+    vm->allocation->is_closing = false;
+    if (vm->allocation->state == FLYT_ALLOCATION_ACTIVE) {
+        flyt_event_add(vm->cluster, "allocation.blocked", "manager", vm->allocation->id_text, NULL, NULL,
                        "VM %s has no document any more: running programs go on, new ones are not let in", vm->key);
-        flyt_held_set_state(vm->held, FLYT_ALLOCATION_BLOCKED);
+        flyt_allocation_set_state(vm->allocation, FLYT_ALLOCATION_BLOCKED);
     }
     flyt_vm_tell(vm, "the VM's document was deleted");
 }
 
 /* Looks at all documents of a VM after one of them has changed. */
-static void settle(struct flyt_cluster *cluster, const char *vm_ip, const struct flyt_wish *changed)
+static void settle(struct flyt_cluster *cluster, const char *vm_ip, const struct flyt_desired_document *changed)
 {
     struct flyt_vm *vm = flyt_table_find(&cluster->vms, vm_ip);
-    struct flyt_wish *wish, *valid = NULL, *other = NULL;
+    struct flyt_desired_document *desired, *valid = NULL, *other = NULL;
     char sentence[700];
 
     if (!vm)
         return;
-    unsigned count = vm->wish_count;
-    LIST_FOREACH(wish, &vm->wishes, entry)
+    unsigned count = vm->desired_count;
+    LIST_FOREACH(desired, &vm->desired_documents, entry)
     {
-        if (wish != changed)
-            other = wish;
-        if (!wish->is_malformed)
-            valid = wish;
+        if (desired != changed)
+            other = desired;
+        if (!desired->is_malformed)
+            valid = desired;
     }
     if (!count) {
         withdraw(vm);
@@ -146,7 +146,7 @@ static void settle(struct flyt_cluster *cluster, const char *vm_ip, const struct
 /* One of two was removed: the other one counts now, and must be read again. */
 static void read_again(struct flyt_cluster *cluster, const char *vm_ip)
 {
-    struct flyt_wish *left = flyt_wish_of(cluster, vm_ip);
+    struct flyt_desired_document *left = flyt_desired_store_of(cluster, vm_ip);
 
     if (left && !left->is_malformed && !left->is_fresh && left->document &&
         !flyt_desired_read(left->document, NULL, &left->desired)) {
@@ -158,12 +158,12 @@ static void read_again(struct flyt_cluster *cluster, const char *vm_ip)
 /* But for what the store and the manager keep in it. */
 static bool same_content(const cJSON *one, const cJSON *other)
 {
-    static const char *const kept[] = {"_id", "revision"};
+    static const char *const record[] = {"_id", "revision"};
     cJSON *copies[] = {cJSON_Duplicate(one, true), cJSON_Duplicate(other, true)};
 
-    for (unsigned i = 0; i < sizeof kept / sizeof kept[0]; i++) {
-        cJSON_DeleteItemFromObjectCaseSensitive(copies[0], kept[i]);
-        cJSON_DeleteItemFromObjectCaseSensitive(copies[1], kept[i]);
+    for (unsigned i = 0; i < sizeof record / sizeof record[0]; i++) {
+        cJSON_DeleteItemFromObjectCaseSensitive(copies[0], record[i]);
+        cJSON_DeleteItemFromObjectCaseSensitive(copies[1], record[i]);
     }
     bool is_same = cJSON_Compare(copies[0], copies[1], true);
     cJSON_Delete(copies[0]);
@@ -171,41 +171,43 @@ static bool same_content(const cJSON *one, const cJSON *other)
     return is_same;
 }
 
-static int take_document(struct flyt_cluster *cluster, struct flyt_wish *wish, cJSON *document)
+static int take_document(struct flyt_cluster *cluster, struct flyt_desired_document *desired, cJSON *document)
 {
     struct flyt_error err = {0};
     const char *vm_ip = flyt_desired_vm_ip(document);
-    struct flyt_desired desired;
-    int status = flyt_desired_read(document, &err, &desired);
+    struct flyt_desired now_desired;
+    int status = flyt_desired_read(document, &err, &now_desired);
 
-    wish->is_same = wish->document && !wish->is_malformed && !wish->is_fresh && same_content(wish->document, document);
-    cJSON_Delete(wish->document);
-    wish->document = document;
-    wish->is_malformed = status != 0;
+    desired->is_same =
+        desired->document && !desired->is_malformed && !desired->is_fresh && same_content(desired->document, document);
+    cJSON_Delete(desired->document);
+    desired->document = document;
+    desired->is_malformed = status != 0;
     if (status) {
-        flyt_event_add(cluster, "document.malformed", "manager", wish->key, NULL, NULL,
-                       "document %s of vm_required_resources changes nothing: %s", wish->key, err.text);
+        flyt_event_add(cluster, "document.malformed", "manager", desired->key, NULL, NULL,
+                       "document %s of vm_required_resources changes nothing: %s", desired->key, err.text);
         if (vm_ip)
-            flyt_text_set(&wish->vm_ip, vm_ip);
-        name_vm(wish, wish->vm_ip ? flyt_vm_get(cluster, wish->vm_ip) : NULL);
-        if (wish->vm)
-            flyt_vm_set_reason(wish->vm, err.text);
+            flyt_text_set(&desired->vm_ip, vm_ip);
+        name_vm(desired, desired->vm_ip ? flyt_vm_get(cluster, desired->vm_ip) : NULL);
+        if (desired->vm)
+            flyt_vm_set_reason(desired->vm, err.text);
         return status;
     }
-    flyt_desired_free(&wish->desired);
-    wish->desired = desired;
-    wish->is_fresh = true;
-    name_vm(wish, flyt_vm_get(cluster, desired.vm_ip));
-    return flyt_text_set(&wish->vm_ip, desired.vm_ip);
+    flyt_desired_free(&desired->desired);
+    desired->desired = now_desired;
+    desired->is_fresh = true;
+    name_vm(desired, flyt_vm_get(cluster, now_desired.vm_ip));
+    return flyt_text_set(&desired->vm_ip, now_desired.vm_ip);
 }
 
 /* A VM whose documents are to be looked at when all changes have been taken. */
 struct touched {
     char *vm_ip;
-    const struct flyt_wish *changed; /* NULL: one went, or is another VM's now */
+    const struct flyt_desired_document *changed; /* NULL: one went, or is another VM's now */
 };
 
-static void touch(struct touched *touched, size_t *count, const char *vm_ip, const struct flyt_wish *changed)
+static void touch(struct touched *touched, size_t *count, const char *vm_ip,
+                  const struct flyt_desired_document *changed)
 {
     char *copy = vm_ip ? strdup(vm_ip) : NULL;
 
@@ -213,15 +215,15 @@ static void touch(struct touched *touched, size_t *count, const char *vm_ip, con
         touched[(*count)++] = (struct touched){copy, changed};
 }
 
-static struct flyt_wish *wish_new(struct flyt_cluster *cluster, const char *id)
+static struct flyt_desired_document *desired_new(struct flyt_cluster *cluster, const char *id)
 {
-    struct flyt_wish *wish = calloc(1, sizeof *wish);
+    struct flyt_desired_document *desired = calloc(1, sizeof *desired);
 
-    if (wish && (wish->key = strdup(id)) && !flyt_table_add(&cluster->wishes, wish))
-        return wish;
+    if (desired && (desired->key = strdup(id)) && !flyt_table_add(&cluster->desired_documents, desired))
+        return desired;
     flyt_fail("document %s: no memory to take it over", id);
-    if (wish)
-        flyt_wish_free(wish);
+    if (desired)
+        flyt_desired_store_free(desired);
     return NULL;
 }
 
@@ -229,22 +231,22 @@ static struct flyt_wish *wish_new(struct flyt_cluster *cluster, const char *id)
 static void take_change(struct flyt_cluster *cluster, const struct flyt_change *change, struct touched *touched,
                         size_t *count)
 {
-    struct flyt_wish *wish = flyt_table_find(&cluster->wishes, change->id);
-    char *old_ip = wish && wish->vm_ip ? strdup(wish->vm_ip) : NULL;
+    struct flyt_desired_document *desired = flyt_table_find(&cluster->desired_documents, change->id);
+    char *old_ip = desired && desired->vm_ip ? strdup(desired->vm_ip) : NULL;
 
-    if (!wish && change->document)
-        wish = wish_new(cluster, change->id);
-    if (wish && change->document) {
-        take_document(cluster, wish, cJSON_Duplicate(change->document, true));
-    } else if (wish) {
-        flyt_table_remove(&cluster->wishes, wish);
-        flyt_wish_free(wish);
-        wish = NULL;
+    if (!desired && change->document)
+        desired = desired_new(cluster, change->id);
+    if (desired && change->document) {
+        take_document(cluster, desired, cJSON_Duplicate(change->document, true));
+    } else if (desired) {
+        flyt_table_remove(&cluster->desired_documents, desired);
+        flyt_desired_store_free(desired);
+        desired = NULL;
     }
-    if (old_ip && (!wish || !wish->vm_ip || strcmp(old_ip, wish->vm_ip)))
+    if (old_ip && (!desired || !desired->vm_ip || strcmp(old_ip, desired->vm_ip)))
         touch(touched, count, old_ip, NULL);
-    if (wish)
-        touch(touched, count, wish->vm_ip, wish);
+    if (desired)
+        touch(touched, count, desired->vm_ip, desired);
     free(old_ip);
 }
 
@@ -261,9 +263,9 @@ static void take_all(struct flyt_cluster *cluster, const struct flyt_change *cha
     }
     /* All first: of two that one reading brings for a VM, neither may count for a moment. */
     for (size_t i = 0; i < change_count; i++) {
-        const struct flyt_wish *wish = flyt_table_find(&cluster->wishes, changes[i].id);
+        const struct flyt_desired_document *desired = flyt_table_find(&cluster->desired_documents, changes[i].id);
         /* Read while a refused resize stood in the document: the next reading has what it says again. */
-        if (!is_reading || !wish || !wish->put_back_count)
+        if (!is_reading || !desired || !desired->put_back_count)
             take_change(cluster, &changes[i], touched, &count);
     }
     for (size_t i = 0; i < count; i++) {
@@ -275,17 +277,17 @@ static void take_all(struct flyt_cluster *cluster, const struct flyt_change *cha
     free(touched);
 }
 
-void flyt_wishes_changed(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count)
+void flyt_desired_store_changed(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count)
 {
     take_all(cluster, changes, change_count, false);
 }
 
-void flyt_wish_written(struct flyt_cluster *cluster, const char *id, const cJSON *document)
+void flyt_desired_store_written(struct flyt_cluster *cluster, const char *id, const cJSON *document)
 {
     struct flyt_change change = {.id = (char *)id, .document = (cJSON *)document};
 
     if (cluster->is_leader)
-        flyt_wishes_changed(cluster, &change, 1);
+        flyt_desired_store_changed(cluster, &change, 1);
 }
 
 /* ---- tenants ---- */
@@ -315,7 +317,7 @@ struct reading {
     bool with_members;
     enum flyt_store_result result;
     int status;
-    struct flyt_changes wishes, tenants, members;
+    struct flyt_changes desired_documents, tenants, members;
 };
 
 static enum flyt_store_result read_one(struct flyt_store *store, const char *collection, struct flyt_watch *watch,
@@ -339,8 +341,8 @@ static enum flyt_store_result run_reading(struct flyt_store *store, void *user, 
 
     reading->result = read_one(store, "tenants", cluster->tenant_watch, &reading->tenants, &reading->status, err);
     if (reading->result == FLYT_STORE_OK)
-        reading->result =
-            read_one(store, "vm_required_resources", cluster->wish_watch, &reading->wishes, &reading->status, err);
+        reading->result = read_one(store, "vm_required_resources", cluster->desired_watch, &reading->desired_documents,
+                                   &reading->status, err);
     if (reading->result == FLYT_STORE_OK && reading->with_members)
         reading->result = read_one(store, "members", cluster->member_watch, &reading->members, &reading->status, err);
     return reading->result;
@@ -358,24 +360,24 @@ static void reading_done(void *user, int is_cancelled)
         if (cluster->is_leader && reading->epoch == cluster->epoch) {
             for (size_t i = 0; i < reading->tenants.count; i++)
                 flyt_tenant_changed(cluster, &reading->tenants.items[i]);
-            take_all(cluster, reading->wishes.items, reading->wishes.count, true);
+            take_all(cluster, reading->desired_documents.items, reading->desired_documents.count, true);
             for (size_t i = 0; i < reading->members.count; i++)
                 cluster->ops->member_changed(cluster, &reading->members.items[i]);
-            if (reading->result == FLYT_STORE_OK && !reading->status && !flyt_lead_knows_wishes(cluster)) {
+            if (reading->result == FLYT_STORE_OK && !reading->status && !flyt_lead_knows_desired(cluster)) {
                 cluster->read_epoch = cluster->epoch;
                 flyt_vm_try_soon(cluster);
             }
         }
         if (cluster->polls_again)
-            flyt_wish_poll(cluster);
+            flyt_desired_store_poll(cluster);
     }
-    flyt_changes_free(&reading->wishes);
+    flyt_changes_free(&reading->desired_documents);
     flyt_changes_free(&reading->tenants);
     flyt_changes_free(&reading->members);
     free(reading);
 }
 
-void flyt_wish_poll(struct flyt_cluster *cluster)
+void flyt_desired_store_poll(struct flyt_cluster *cluster)
 {
     if (!cluster->is_leader)
         return;
@@ -388,7 +390,7 @@ void flyt_wish_poll(struct flyt_cluster *cluster)
     reading->cluster = cluster;
     reading->epoch = cluster->epoch;
     reading->with_members = cluster->poll_count++ % MEMBER_POLLS == 0;
-    cluster->is_polling = !flyt_keeper_do(cluster->keeper, "poll", run_reading, reading_done, reading);
+    cluster->is_polling = !flyt_store_writer_do(cluster->store_writer, "poll", run_reading, reading_done, reading);
     if (!cluster->is_polling)
         free(reading);
 }

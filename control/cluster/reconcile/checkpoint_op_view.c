@@ -8,11 +8,11 @@
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/measure.h"
 #include "control/cluster/model/cluster.h"
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 #include "control/cluster/model/vm.h"
-#include "control/cluster/reconcile/saving.h"
+#include "control/cluster/reconcile/checkpoint_op.h"
 
-const char *flyt_saving_phase_name(flyt_saving_phase phase)
+const char *flyt_checkpoint_op_phase_name(flyt_saving_phase phase)
 {
     static const char *const names[] = {"unknown", "preparing", "copying", "stopping", "switching", "done", "failed"};
 
@@ -22,7 +22,7 @@ const char *flyt_saving_phase_name(flyt_saving_phase phase)
 static const char *const kinds[] = {"checkpoint", "restore", NULL};
 
 /* What the begin of one says, and who leads next reads there. */
-#define OF(kind, ...)  FLYT_##kind(struct flyt_saving, __VA_ARGS__), .part = SAVING
+#define OF(kind, ...)  FLYT_##kind(struct flyt_checkpoint_op, __VA_ARGS__), .part = SAVING
 #define OF_USE(member) FLYT_NUMBER(flyt_saving_use, member), .part = USE, .rules = FLYT_EXACT
 enum { SAVING, PHASE, USE, END, PARTS };
 
@@ -45,67 +45,63 @@ static const struct flyt_field fields[] = {
     {"standstill_us", OF_USE(standstill_us)},
     {"elapsed_ms", OF_USE(elapsed_ms)},
     {"started_ms", OF(NUMBER, started_ms)},
-    {"ended_ms", FLYT_NUMBER(struct flyt_saving, ended_ms), .part = END, .rules = FLYT_NULLABLE},
+    {"ended_ms", FLYT_NUMBER(struct flyt_checkpoint_op, ended_ms), .part = END, .rules = FLYT_NULLABLE},
     {0},
 };
 
-cJSON *flyt_saving_json(const struct flyt_saving *saving)
+cJSON *flyt_checkpoint_op_json(const struct flyt_checkpoint_op *op)
 {
-    const char *phase = flyt_saving_phase_name(saving->use.phase);
+    const char *phase = flyt_checkpoint_op_phase_name(op->use.phase);
 
-    return flyt_document_write(fields, (const void *const[PARTS]){saving, &phase, &saving->use, saving}, "checkpoint",
-                               saving->id_text);
+    return flyt_document_write(fields, (const void *const[PARTS]){op, &phase, &op->use, op}, "checkpoint", op->id_text);
 }
 
 /* Takes it over. */
 static void remember(struct flyt_cluster *cluster, cJSON *object)
 {
-    if (!cluster->savings_over)
-        cluster->savings_over = cJSON_CreateArray();
-    if (!object || !cluster->savings_over || !cJSON_AddItemToArray(cluster->savings_over, object)) {
+    if (!cluster->checkpoint_ops_over)
+        cluster->checkpoint_ops_over = cJSON_CreateArray();
+    if (!object || !cluster->checkpoint_ops_over || !cJSON_AddItemToArray(cluster->checkpoint_ops_over, object)) {
         cJSON_Delete(object);
         return;
     }
-    while (cJSON_GetArraySize(cluster->savings_over) > FLYT_SAVINGS_SHOWN)
-        cJSON_DeleteItemFromArray(cluster->savings_over, 0);
+    while (cJSON_GetArraySize(cluster->checkpoint_ops_over) > FLYT_CHECKPOINT_OPS_SHOWN)
+        cJSON_DeleteItemFromArray(cluster->checkpoint_ops_over, 0);
 }
 
 /* ---- events ---- */
 
-void flyt_saving_tell_begin(struct flyt_saving *saving)
+void flyt_checkpoint_op_tell_begin(struct flyt_checkpoint_op *op)
 {
-    if (saving->is_restore)
-        flyt_event_add(saving->cluster, "restore.started", saving->who, saving->node, NULL, flyt_saving_json(saving),
-                       "programs on node %s go on from images in %s: restore %s", saving->node, saving->folder,
-                       saving->id_text);
+    if (op->is_restore)
+        flyt_event_add(op->cluster, "restore.started", op->who, op->node, NULL, flyt_checkpoint_op_json(op),
+                       "programs on node %s go on from images in %s: restore %s", op->node, op->folder, op->id_text);
     else
-        flyt_event_add(saving->cluster, "checkpoint.started", saving->who, saving->vm_ip, NULL,
-                       flyt_saving_json(saving), "programs of VM %s are written to %s on node %s: checkpoint %s",
-                       saving->vm_ip, saving->folder, saving->node, saving->id_text);
+        flyt_event_add(op->cluster, "checkpoint.started", op->who, op->vm_ip, NULL, flyt_checkpoint_op_json(op),
+                       "programs of VM %s are written to %s on node %s: checkpoint %s", op->vm_ip, op->folder, op->node,
+                       op->id_text);
 }
 
-void flyt_saving_tell_end(struct flyt_saving *saving)
+void flyt_checkpoint_op_tell_end(struct flyt_checkpoint_op *op)
 {
-    cJSON *object = flyt_saving_json(saving);
-    const bool is_done = saving->use.phase == FLYT_SAVING_DONE;
-    const unsigned count = saving->use.session_count;
+    cJSON *object = flyt_checkpoint_op_json(op);
+    const bool is_done = op->use.phase == FLYT_SAVING_DONE;
+    const unsigned count = op->use.session_count;
 
-    remember(saving->cluster, cJSON_Duplicate(object, true));
-    flyt_measure_saving(saving->cluster, saving);
-    if (saving->is_restore)
-        flyt_event_add(saving->cluster, is_done ? "restore.done" : "restore.failed", saving->who, saving->node, NULL,
-                       object, "%u program%s on node %s from images in %s%s%s", count,
-                       count == 1 ? " goes on" : "s go on", saving->node, saving->folder,
-                       is_done ? "" : "; not all: ", is_done ? "" : saving->reason);
+    remember(op->cluster, cJSON_Duplicate(object, true));
+    flyt_measure_checkpoint_op(op->cluster, op);
+    if (op->is_restore)
+        flyt_event_add(op->cluster, is_done ? "restore.done" : "restore.failed", op->who, op->node, NULL, object,
+                       "%u program%s on node %s from images in %s%s%s", count, count == 1 ? " goes on" : "s go on",
+                       op->node, op->folder, is_done ? "" : "; not all: ", is_done ? "" : op->reason);
     else if (is_done)
-        flyt_event_add(saving->cluster, "checkpoint.done", saving->who, saving->vm_ip, NULL, object,
+        flyt_event_add(op->cluster, "checkpoint.done", op->who, op->vm_ip, NULL, object,
                        "%u program%s of VM %s: written to %s on node %s, and %s", count, count == 1 ? "" : "s",
-                       saving->vm_ip, saving->folder, saving->node,
-                       saving->leaves_running ? "running on" : "waiting for a restore");
+                       op->vm_ip, op->folder, op->node, op->leaves_running ? "running on" : "waiting for a restore");
     else
-        flyt_event_add(saving->cluster, "checkpoint.failed", saving->who, saving->vm_ip, NULL, object,
-                       "programs of VM %s are not written to %s on node %s: %s", saving->vm_ip, saving->folder,
-                       saving->node, saving->reason);
+        flyt_event_add(op->cluster, "checkpoint.failed", op->who, op->vm_ip, NULL, object,
+                       "programs of VM %s are not written to %s on node %s: %s", op->vm_ip, op->folder, op->node,
+                       op->reason);
 }
 
 static const char *text_of(const cJSON *object, const char *name)
@@ -124,27 +120,28 @@ static uint64_t id_of(const cJSON *object, const char *name)
 static void load(struct flyt_cluster *cluster, const cJSON *object)
 {
     const uint64_t id = id_of(object, "id");
-    struct flyt_saving *saving = id && !flyt_saving_find(cluster, id) ? flyt_saving_new(cluster, id) : NULL;
+    struct flyt_checkpoint_op *op =
+        id && !flyt_checkpoint_op_find(cluster, id) ? flyt_checkpoint_op_new(cluster, id) : NULL;
 
-    if (!saving)
+    if (!op)
         return;
-    if (flyt_document_read(fields, object, (void *const[PARTS]){[SAVING] = saving}, "an event of a", "checkpoint") ||
-        !*saving->node) {
-        flyt_saving_free(saving);
+    if (flyt_document_read(fields, object, (void *const[PARTS]){[SAVING] = op}, "an event of a", "checkpoint") ||
+        !*op->node) {
+        flyt_checkpoint_op_free(op);
         return;
     }
-    saving->is_begun = true;
-    saving->next = cluster->savings;
-    cluster->savings = saving;
+    op->is_begun = true;
+    op->next = cluster->checkpoint_ops;
+    cluster->checkpoint_ops = op;
 }
 
 static void unload(struct flyt_cluster *cluster, uint64_t id)
 {
-    for (struct flyt_saving **link = &cluster->savings, *saving; (saving = *link); link = &saving->next) {
-        if (saving->id != id)
+    for (struct flyt_checkpoint_op **link = &cluster->checkpoint_ops, *op; (op = *link); link = &op->next) {
+        if (op->id != id)
             continue;
-        *link = saving->next;
-        flyt_saving_free(saving);
+        *link = op->next;
+        flyt_checkpoint_op_free(op);
         return;
     }
 }
@@ -155,7 +152,7 @@ static bool is_end(const char *kind)
            !strcmp(kind, "restore.failed");
 }
 
-void flyt_saving_load_event(struct flyt_cluster *cluster, const char *kind, const char *after)
+void flyt_checkpoint_op_load_event(struct flyt_cluster *cluster, const char *kind, const char *after)
 {
     const bool is_begin = !strcmp(kind, "checkpoint.started") || !strcmp(kind, "restore.started");
     cJSON *object = is_begin || is_end(kind) ? cJSON_Parse(after) : NULL; /* a node's own event has none */
@@ -180,17 +177,17 @@ static uint64_t id_in(const char *text)
     return behind && behind == word + 17 && *behind == ':' ? id : 0;
 }
 
-bool flyt_saving_is_told(struct flyt_cluster *cluster, const char *kind, const char *text)
+bool flyt_checkpoint_op_is_told(struct flyt_cluster *cluster, const char *kind, const char *text)
 {
     const uint64_t id = is_end(kind) ? id_in(text) : 0;
-    struct flyt_saving *saving = id ? flyt_saving_find(cluster, id) : NULL;
+    struct flyt_checkpoint_op *op = id ? flyt_checkpoint_op_find(cluster, id) : NULL;
     const cJSON *over;
 
-    if (saving) {
-        flyt_saving_ask(saving);
+    if (op) {
+        flyt_checkpoint_op_ask(op);
         return true;
     }
-    cJSON_ArrayForEach(over, cluster->savings_over)
+    cJSON_ArrayForEach(over, cluster->checkpoint_ops_over)
     {
         if (id && id_of(over, "id") == id)
             return true;
@@ -208,7 +205,7 @@ static bool is_selected(const cJSON *object, const char *selector)
            !strcmp(text_of(object, "node"), selector);
 }
 
-cJSON *flyt_saving_view(struct flyt_cluster *cluster, const char *selector)
+cJSON *flyt_checkpoint_op_view(struct flyt_cluster *cluster, const char *selector)
 {
     const struct flyt_vm *vm = *selector ? flyt_vm_find(cluster, selector, NULL) : NULL;
     cJSON *array = cJSON_CreateArray();
@@ -216,14 +213,14 @@ cJSON *flyt_saving_view(struct flyt_cluster *cluster, const char *selector)
 
     if (vm)
         selector = vm->key;
-    cJSON_ArrayForEach(over, cluster->savings_over)
+    cJSON_ArrayForEach(over, cluster->checkpoint_ops_over)
     {
         if (is_selected(over, selector))
             cJSON_AddItemToArray(array, cJSON_Duplicate(over, true));
     }
-    for (const struct flyt_saving *saving = cluster->savings; saving; saving = saving->next) {
-        cJSON *object = flyt_saving_json(saving);
-        if (object && saving->is_begun && is_selected(object, selector))
+    for (const struct flyt_checkpoint_op *op = cluster->checkpoint_ops; op; op = op->next) {
+        cJSON *object = flyt_checkpoint_op_json(op);
+        if (object && op->is_begun && is_selected(object, selector))
             cJSON_AddItemToArray(array, object);
         else
             cJSON_Delete(object);

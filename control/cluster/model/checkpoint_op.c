@@ -2,24 +2,24 @@
 
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
-#include "control/cluster/model/saving.h"
+#include "control/cluster/model/checkpoint_op.h"
 
-struct flyt_saving *flyt_saving_find(struct flyt_cluster *cluster, uint64_t id)
+struct flyt_checkpoint_op *flyt_checkpoint_op_find(struct flyt_cluster *cluster, uint64_t id)
 {
-    struct flyt_saving *saving = cluster->savings;
+    struct flyt_checkpoint_op *op = cluster->checkpoint_ops;
 
-    while (saving && saving->id != id)
-        saving = saving->next;
-    return saving;
+    while (op && op->id != id)
+        op = op->next;
+    return op;
 }
 
-struct flyt_saving *flyt_saving_of(const struct flyt_held *held)
+struct flyt_checkpoint_op *flyt_checkpoint_op_of(const struct flyt_cluster_allocation *allocation)
 {
-    struct flyt_saving *saving = held->cluster->savings;
+    struct flyt_checkpoint_op *op = allocation->cluster->checkpoint_ops;
 
-    while (saving && saving->allocation_id != held->id)
-        saving = saving->next;
-    return saving;
+    while (op && op->allocation_id != allocation->id)
+        op = op->next;
+    return op;
 }
 
 #define BEGUN    FLYT_SAVING_IS_BEGUN
@@ -28,7 +28,7 @@ struct flyt_saving *flyt_saving_of(const struct flyt_held *held)
 /* The first row counts of which all of the one is seen, and none of the other. */
 static const struct {
     unsigned all, none;
-    enum flyt_saving_step step;
+    enum flyt_checkpoint_op_step step;
 } rows[] = {
     {ANSWERED | FLYT_SAVING_IS_OLD, BEGUN, FLYT_SAVING_REFUSE_OLD},
     {ANSWERED | FLYT_SAVING_IS_REFUSED, BEGUN, FLYT_SAVING_REFUSE},
@@ -42,7 +42,7 @@ static const struct {
     {FLYT_SAVING_IS_DUE, FLYT_SAVING_IS_ASKING, FLYT_SAVING_ASK},
 };
 
-enum flyt_saving_step flyt_saving_next(unsigned seen)
+enum flyt_checkpoint_op_step flyt_checkpoint_op_next(unsigned seen)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if ((seen & rows[i].all) == rows[i].all && !(seen & rows[i].none))

@@ -2,8 +2,8 @@
  * What an allocation has of one GPU, and what it could have there: groups of SMs that are its own, that others still
  * leave, that it works in turns on; and memory. Nothing here is written or ordered (resize.c). The loop's thread.
  */
-#ifndef FLYT_CLUSTER_PART_H
-#define FLYT_CLUSTER_PART_H
+#ifndef FLYT_CLUSTER_SLOT_H
+#define FLYT_CLUSTER_SLOT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,12 +11,12 @@
 #include "control/cluster/model/capacity.h"
 #include "rpc/base/error.h"
 
-struct flyt_card;
-struct flyt_held;
+struct flyt_cluster_gpu;
+struct flyt_cluster_allocation;
 
 /* What an allocation has of one GPU. */
-struct flyt_part {
-    struct flyt_card *card;
+struct flyt_cluster_slot {
+    struct flyt_cluster_gpu *gpu;
     unsigned device_index;
     unsigned wanted_sms; /* what was asked for; sm_count is whole groups */
     unsigned sm_count;
@@ -28,13 +28,13 @@ struct flyt_part {
 };
 
 /* Whether it has fewer SMs than it was promised. */
-bool flyt_part_is_short(const struct flyt_part *part);
+bool flyt_slot_is_short(const struct flyt_cluster_slot *slot);
 /* Whether one that is short can have more SMs now. */
-bool flyt_part_can_grow(const struct flyt_held *held, const struct flyt_part *part);
-/* Makes the part of `held`, whose parts are not charged meanwhile, one of so many SMs and bytes. True: it may be short,
- * where others' programs have yet to leave SMs that it gets, and what it loses leaves. False and *err: the GPU has not
- * so much. */
-bool flyt_part_change(const struct flyt_held *held, struct flyt_part *part, unsigned sms, uint64_t memory_bytes,
-                      struct flyt_error *err);
+bool flyt_slot_can_grow(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_slot *slot);
+/* Makes the part of the allocation, whose parts are not charged meanwhile, one of so many SMs and bytes. True: it may
+ * be short, where others' programs have yet to leave SMs that it gets, and what it loses leaves. False and *err: the
+ * GPU has not so much. */
+bool flyt_slot_change(const struct flyt_cluster_allocation *allocation, struct flyt_cluster_slot *slot, unsigned sms,
+                      uint64_t memory_bytes, struct flyt_error *err);
 
 #endif
