@@ -259,11 +259,11 @@ def chosen():
 @scenario
 def no_point_is_missing():
     """Of those that are numbered, which are the node manager's, but for what concerns no program: folders that are removed and
-    descriptors that are closed aside."""
+    descriptors that are closed aside; and for what concerns programs that share memory (sharing_move_test.py)."""
     with open(os.path.join(harness.ROOT, "control", "node", "POINTS.md"), encoding="utf-8") as file:
         numbered = re.findall(r"^\d+\. `([a-z]+\.[a-z_.]+)`:", file.read(), re.MULTILINE)
     expect(len(numbered) > 30, "points that are numbered:", numbered)
-    expect_equal(sorted({point[0] for point in POINTS} | {"close.aside", "node.images.remove"}), sorted(set(numbered)), "points")
+    expect_equal(sorted({point[0] for point in POINTS} | {"close.aside", "node.images.remove", "node.migrate.last"}), sorted(set(numbered)), "points")
 
 
 @scenario

@@ -338,6 +338,59 @@ def one_that_begins_while_others_are_written():
 
 
 @scenario
+def one_that_begins_while_others_go_into_images():
+    """Memory and events of those that have gone are not there for it."""
+    with whole_system() as system:
+        folder = system.path("images")
+        os.mkdir(folder)
+        a, b = sharers(system, 2)
+        a.does("alloc", "memory", LARGE)
+        a.does("make_event", "event")
+        handle, event = a.does("handle", "memory"), a.does("event_handle", "event")
+        b.does("open", "memory", handle)
+        b.does("hold")
+        b.does("fill_later", "memory", 5)
+        begun = system.flytctl("checkpoint", "vm0", "--to", folder, "--stop-timeout", 3600000, "--detach")
+
+        def phase():
+            return system.flytctl("checkpoints", begun["id"])[0]["phase"]
+
+        within(60, lambda: phase() == "stopping", "B's work is waited for")
+        newcomers = sharers(system, 2)
+        for one, words in zip(newcomers, (("open", "memory", handle), ("open_event", "event", event))):
+            one.says(*words)
+            one.hears_nothing()
+        b.does("let_go")
+        within(60, lambda: phase() == "done", "it is written")
+        for one in newcomers:
+            expect(one.hears()[0].startswith("CUDA_ERROR"), "what is in an image is not there")
+            one.ends()
+        expect_equal(system.flytctl_run("restore", folder, timeout=120).status, 0, "they come back")
+        expect_equal(b.does("sum", "memory"), total(5, LARGE), "what B has")
+        b.does("free", "memory")
+        for one in (b, a):
+            one.ends()
+        is_idle(system)
+
+
+@scenario
+def the_node_manager_is_killed_when_all_have_drained():
+    """The sessions that wait to copy their last pages go on where they were."""
+    with whole_system("node.migrate.last:kill") as system:
+        family = Family(system)
+        family.shares("before")
+        before, here, known = family.left(), place(system), servers(system)
+        pid = system.supervisor.get(system.node_name(0))["pid"]
+        expect(migrates(system, "other").status != 0, "it fails")
+        expect(system.supervisor.get(system.node_name(0))["pid"] != pid, "it was killed")
+        within(60, lambda: servers(system) == known, "all have come back")
+        expect_equal(place(system), here, "where it is")
+        family.shares("afterwards")
+        family.has_left(before)
+        family.ends()
+
+
+@scenario
 def servers_that_die_are_replaced():
     """Of one that has others' memory, of one whose memory others have, and of all at once; those that are left go on
     meanwhile."""

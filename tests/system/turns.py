@@ -1,6 +1,7 @@
 """programs/turns.cu in a VM of a whole system: a program that always has a kernel for its GPU, and counts those that have
 ended; and programs/spin.cu: one kernel."""
 import contextlib
+import os
 
 import harness
 from harness import expect, expect_equal, within
@@ -30,7 +31,7 @@ class Turns(Steady):
     def ends_after_its_server(self):
         """It got an error; or, where nothing of it was under way, it goes on at another server and ends right."""
         with contextlib.suppress(BrokenPipeError):
-            self.say("end")
+            os.write(self.process.stdin.fileno(), b"end\n")
         answer = self.line("an error, or its end", 120).split()
         status = harness.finish(self.process).status
         expect((answer[0], status) in (("error", 7), ("right", 0)), self.name, "said", answer, "and ended with", status)

@@ -291,7 +291,7 @@ def programs_of_one_vm_and_of_another():
         os.truncate(system.file(0), HEAD_BYTES)
         for program in programs:
             with contextlib.suppress(BrokenPipeError):
-                program.say("check")
+                os.write(program.process.stdin.fileno(), b"check\n")
         within(60, lambda: {s["vm_ip"] for s in system.flytctl("sessions")} == {system.vm_ip(1)}, "the other VM's is left")
         expect(not [pid for pid in pids if os.path.exists("/proc/%d" % pid)], "servers of the VM")
         expect("cut short" in system.log("node-0"), "why they have ended is said")

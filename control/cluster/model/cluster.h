@@ -44,7 +44,7 @@ struct flyt_cluster_ops {
     void (*loaded)(struct flyt_cluster *cluster);
     void (*leads)(struct flyt_cluster *cluster);
     void (*forget)(struct flyt_cluster *cluster);
-    /* reconcile/request.c: the members' documents are read with the desired ones. */
+    /* reconcile/desired_store.c: the members' documents are read with the desired ones. */
     void (*member_changed)(struct flyt_cluster *cluster, const struct flyt_change *change);
 };
 

@@ -96,6 +96,7 @@ static int on_late(sd_event_source *source, uint64_t usec, void *user)
     struct flyt_drain *drain = user;
 
     drain->timer = sd_event_source_disable_unref(drain->timer);
+    drain->due_ms = 0; /* the loop's clock may be behind */
     look(drain);
     return 0;
 }

@@ -23,7 +23,6 @@ static void look_for_callers(struct flyt_cluster_allocation *allocation)
         flyt_vm_look(allocation->vm);
 }
 
-/* A resize that was refused is taken back before it would be ordered again. */
 static void (*const looks[])(struct flyt_cluster_allocation *allocation) = {
     look_for_callers, flyt_resize_look, flyt_allocation_look, flyt_migration_look, flyt_drain_look};
 

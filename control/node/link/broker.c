@@ -254,15 +254,30 @@ static int export(struct flyt_node_server *server, const struct flyt_manager_lin
     return add(&broker->exports, &broker->export_count, FLYT_NODE_SHARED_MAX, shared, false, NULL);
 }
 
-/* What a server has of another session's event is kept as long as there is room: it is only for sessions that had the
- * event, and for the time when its maker has destroyed it. */
-static void keep_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared,
-                       struct flyt_node_event_page *page)
+/* What a session of the allocation has of another one's event; NULL: none has it. */
+static struct flyt_node_event_page *find_kept(const struct flyt_node_allocation *allocation,
+                                              const struct flyt_manager_link_shared *shared)
+{
+    struct walk walk = walk_of(allocation);
+    const struct flyt_node_server *session;
+
+    while ((session = next_session(&walk)))
+        for (const struct flyt_node_shared *one = session->broker.event_imports; one; one = one->next)
+            if (is_token(&one->shared, shared)) {
+                one->page->ref_count++;
+                return one->page;
+            }
+    return NULL;
+}
+
+/* What a server has of another session's event is kept for sessions that had the event, where its maker has destroyed
+ * it or comes back. 0, -ENOMEM, -ENOSPC. */
+static int keep_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared,
+                      struct flyt_node_event_page *page)
 {
     struct flyt_node_brokerage *broker = &server->broker;
 
-    if (add(&broker->event_imports, &broker->event_import_count, FLYT_NODE_SHARED_MAX, shared, true, page))
-        flyt_debug("session %016" PRIx64 ": what it has of another session's event is not kept", server->session_id);
+    return add(&broker->event_imports, &broker->event_import_count, FLYT_NODE_SHARED_EVENTS_MAX, shared, true, page);
 }
 
 /* The page of the first time is the event's: other sessions have it already. */
@@ -274,13 +289,18 @@ static void export_event(struct flyt_node_server *server, const struct flyt_mana
     const struct flyt_node_server *owner =
         shared->is_restored ? NULL : find_export(server->allocation, shared, true, &known);
 
+    struct flyt_node_event_page *kept = owner ? NULL : find_kept(server->allocation, shared);
+    if (kept) { /* its maker has come back */
+        page_unref(page);
+        page = kept;
+    }
     if (!page) {
         answer(server, shared, -ENOMEM, NULL, -1);
     } else if (owner) {
         answer(server, shared, owner == server ? 0 : -EEXIST, NULL, owner == server ? known->page->fd : -1);
     } else if (shared->is_restored) {
-        keep_event(server, shared, page);
-        answer(server, shared, 0, NULL, page->fd);
+        int status = keep_event(server, shared, page);
+        answer(server, shared, status, NULL, status ? -1 : page->fd);
     } else {
         int status = add(&broker->events, &broker->event_count, FLYT_NODE_SHARED_EVENTS_MAX, shared, true, page);
         answer(server, shared, status, NULL, status ? -1 : page->fd);
@@ -344,22 +364,6 @@ static bool is_any_awaited(const struct flyt_node_server *server)
     return false;
 }
 
-/* What a session of the allocation has of another one's event; NULL: none has it. */
-static struct flyt_node_event_page *find_kept(const struct flyt_node_allocation *allocation,
-                                              const struct flyt_manager_link_shared *shared)
-{
-    struct walk walk = walk_of(allocation);
-    const struct flyt_node_server *session;
-
-    while ((session = next_session(&walk)))
-        for (const struct flyt_node_shared *one = session->broker.event_imports; one; one = one->next)
-            if (is_token(&one->shared, shared)) {
-                one->page->ref_count++;
-                return one->page;
-            }
-    return NULL;
-}
-
 /* Never recorded: NULL where none can be made. */
 static struct flyt_node_event_page *make_page(void)
 {
@@ -371,6 +375,12 @@ static struct flyt_node_event_page *make_page(void)
     int status = flyt_shared_event_descriptor(event, &fd);
     flyt_shared_event_close(event);
     return status ? NULL : page_new(fd);
+}
+
+/* Its session is written to an image, together with all that share with it by then: others wait for the end of that. */
+static bool is_being_written(const struct flyt_node_server *session)
+{
+    return session->role && session->role->ops->kind == FLYT_NODE_ROLE_SAVE;
 }
 
 /* A reference to the page that the session is to have; NULL: none. */
@@ -390,15 +400,18 @@ static struct flyt_node_event_page *find_page(const struct flyt_node_server *ser
  * they go on: all its records are complete, so that a new page is as good. */
 static bool try_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
 {
-    struct flyt_node_event_page *page = find_page(server, question);
+    struct flyt_node_shared *known;
+    const struct flyt_node_server *owner = find_export(server->allocation, question, true, &known);
 
+    if (owner && is_being_written(owner) && !is_being_written(server))
+        return false;
+    struct flyt_node_event_page *page = find_page(server, question);
     if (!page && (server->node->is_reattaching || (question->is_restored && is_any_awaited(server))))
         return false;
     if (!page && question->is_restored)
         page = make_page();
-    if (page)
-        keep_event(server, question, page);
-    answer(server, question, page ? 0 : question->is_restored ? -ENOMEM : -ENOENT, NULL, page ? page->fd : -1);
+    int status = page ? keep_event(server, question, page) : question->is_restored ? -ENOMEM : -ENOENT;
+    answer(server, question, status, NULL, status ? -1 : page->fd);
     page_unref(page);
     return true;
 }
@@ -408,13 +421,8 @@ static bool has_left(const struct flyt_node_server *session)
 {
     bool is_moved = session->role && session->role->ops->kind == FLYT_NODE_ROLE_MOVE;
 
-    return session->state == FLYT_NODE_SERVER_LEFT || (session->state == FLYT_NODE_SERVER_AWAY && is_moved);
-}
-
-/* Its session is written to an image, together with all that share with it by then: others wait for the end of that. */
-static bool is_being_written(const struct flyt_node_server *session)
-{
-    return session->role && session->role->ops->kind == FLYT_NODE_ROLE_SAVE;
+    return session->state == FLYT_NODE_SERVER_LEFT || session->state == FLYT_NODE_SERVER_ENDING ||
+           (session->state == FLYT_NODE_SERVER_AWAY && is_moved);
 }
 
 /* False: it cannot be told yet. */
@@ -567,6 +575,7 @@ void flyt_node_broker_on_message(struct flyt_node_server *server, const struct f
         if (add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, shared, false, NULL))
             flyt_warn("session %016" PRIx64 ": what it has of another session's memory is not known here",
                       server->session_id);
+        settle(server->allocation);
         break;
     default:
         end_import(server, shared);

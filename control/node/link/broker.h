@@ -39,7 +39,7 @@ struct flyt_node_server;
 
 enum {
     FLYT_NODE_SHARED_MAX = 4096,        /* exports, and imports, of one server */
-    FLYT_NODE_SHARED_EVENTS_MAX = 1024, /* events that one server exports: a descriptor each */
+    FLYT_NODE_SHARED_EVENTS_MAX = 1024, /* events that one server exports, and imports: a descriptor each */
     FLYT_NODE_WANTED_MAX = 1024,        /* questions of one server that wait */
 };
 

@@ -279,6 +279,23 @@ static void test_a_destroyed_event_is_there_for_who_had_it(void **state)
     test_node_leave(test, &test_one, (struct test_program[]){one, other, third}, 3);
 }
 
+/* Who made it has gone, into an image say, and comes back: it is one event with what the others have of it. */
+static void test_a_maker_that_comes_back_has_the_same_page(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    struct test_program one = test_node_enter(test, &test_one), other = test_node_enter(test, &test_one);
+    test_program_say(test, &one, "export_event 8 21", "0 0 21");
+    test_program_say(test, &other, "import_event 8", "0 0 21");
+    test_program_say(test, &one, "die", "gone");
+    test_node_until_ended(test, &one);
+    close(one.fd);
+    one = test_node_enter(test, &test_one);
+    test_program_say(test, &one, "export_event 8 22", "0 0 21");
+    test_node_leave(test, &test_one, (struct test_program[]){one, other}, 2);
+}
+
 static bool all_are_waiting(struct test_node *test, void *program)
 {
     return test_node_server(test, program)->broker.wanted_count == 3;
@@ -319,11 +336,17 @@ static void test_the_node_manager_is_started_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_NODE(test_a_token_names_what_it_was_given_for), TEST_NODE(test_another_vm_has_nothing_by_it),
-        TEST_NODE(test_what_its_owner_frees_is_the_vms),     TEST_NODE(test_what_its_owner_dies_with_is_the_vms),
-        TEST_NODE(test_a_server_dies_before_its_answer),     TEST_NODE(test_a_server_has_so_many),
-        TEST_NODE(test_an_event_is_its_first_page),          TEST_NODE(test_the_node_manager_is_started_anew),
-        TEST_NODE(test_what_is_wanted_again_is_waited_for),  TEST_NODE(test_a_destroyed_event_is_there_for_who_had_it),
+        TEST_NODE(test_a_token_names_what_it_was_given_for),
+        TEST_NODE(test_another_vm_has_nothing_by_it),
+        TEST_NODE(test_what_its_owner_frees_is_the_vms),
+        TEST_NODE(test_what_its_owner_dies_with_is_the_vms),
+        TEST_NODE(test_a_server_dies_before_its_answer),
+        TEST_NODE(test_a_server_has_so_many),
+        TEST_NODE(test_an_event_is_its_first_page),
+        TEST_NODE(test_the_node_manager_is_started_anew),
+        TEST_NODE(test_what_is_wanted_again_is_waited_for),
+        TEST_NODE(test_a_destroyed_event_is_there_for_who_had_it),
+        TEST_NODE(test_a_maker_that_comes_back_has_the_same_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

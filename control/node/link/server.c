@@ -593,6 +593,8 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     if (goes_on) {
         detach(server);
         node->session_ops->wait(server, how);
+        if (server->allocation)
+            flyt_node_broker_look(server->allocation);
     } else {
         forget(server);
     }

@@ -339,13 +339,14 @@ static void stop_all(struct flyt_node_checkpoint *checkpoint)
 }
 
 /* A session that shares memory or events with the programs that are written, and is not written: it would write what is
- * copied. NULL: there is none. */
+ * copied. One that has lost its server, or comes, may: it has not said yet. NULL: there is none. */
 static const struct flyt_node_server *find_left_out(const struct flyt_node_server *list,
                                                     const struct flyt_node_checkpoint *checkpoint)
 {
     for (; list; list = list->next)
         if (list->allocation == checkpoint->op.allocation && list->state != FLYT_NODE_SERVER_ENDING &&
-            !(list->role && list->role->ops->kind == FLYT_NODE_ROLE_SAVE) && flyt_node_broker_shares(list))
+            !(list->role && list->role->ops->kind == FLYT_NODE_ROLE_SAVE) &&
+            (list->state == FLYT_NODE_SERVER_AWAY || list->use.is_coming || flyt_node_broker_shares(list)))
             return list;
     return NULL;
 }

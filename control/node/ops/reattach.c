@@ -15,6 +15,7 @@
 
 #include "control/base/acceptor.h"
 #include "control/node/host/machine.h"
+#include "control/node/link/broker.h"
 #include "control/node/link/groups.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/link/server.h"
@@ -363,6 +364,7 @@ static const char *take_up(struct flyt_node_stranger *stranger, const struct fly
         server->replacement.end_us = 0;
     server->replace_asked_ms = 0;
     server->use.is_replaceable = 0; /* before it says so again */
+    flyt_node_broker_exit(server); /* it tells what it has of others', which is there once */
     welcome(server, server->extents.count < rejoin->extent_count);
     if (flyt_node_server_listens(server, server->allocation)) {
         tell_missed(server, rejoin);

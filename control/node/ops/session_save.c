@@ -100,15 +100,21 @@ void flyt_node_session_save_let_go_of_file(struct flyt_node_session_save *sessio
     session_save->has_file = false;
 }
 
-static void leave_server(struct flyt_node_session_save *session_save)
+static void lose_server(struct flyt_node_session_save *session_save)
 {
     flyt_node_restore_check_end(&session_save->restore_check);
-    if (session_save->server) {
+    if (session_save->server)
         session_save->server->role = NULL;
-        if (session_save->server->allocation)
-            flyt_node_broker_look(session_save->server->allocation);
-    }
     session_save->server = NULL;
+}
+
+static void leave_server(struct flyt_node_session_save *session_save)
+{
+    struct flyt_node_allocation *allocation = session_save->server ? session_save->server->allocation : NULL;
+
+    lose_server(session_save);
+    if (allocation)
+        flyt_node_broker_look(allocation);
 }
 
 /* It goes on as if nothing had been. */
@@ -240,7 +246,7 @@ static bool on_process_end(struct flyt_node_server *server)
     struct flyt_node_session_save *session_save = session_save_at(server);
 
     bool is_by_will = server->state == FLYT_NODE_SERVER_ENDING && !server->fault.is_hit;
-    leave_server(session_save);
+    lose_server(session_save); /* who waits for its memory is answered when that has gone with it */
     if (session_save->stage <= FLYT_NODE_SESSION_SAVE_STOPPED && !is_by_will)
         flyt_node_session_save_fail(session_save, -EPIPE, "its server process has ended unexpectedly");
     if (session_save->stage <=

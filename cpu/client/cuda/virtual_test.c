@@ -206,6 +206,7 @@ static void it_is_made_again_as_it_is(void **state)
     assert_int_equal(flyt_virtual_set_access(address + 2 * GRANULE, GRANULE, &read_write, 1), CUDA_ERROR_INVALID_VALUE);
     server.said[0] = 0;
     struct flyt_restore restore = {.fresh = fresh, .sequence = fake.sequence, .err = &err};
+    assert_int_equal(flyt_virtual_restore_own(&restore), 0);
     assert_int_equal(flyt_virtual_restore(&restore), 0);
     char wanted[512];
     snprintf(wanted, sizeof wanted,
@@ -216,7 +217,7 @@ static void it_is_made_again_as_it_is(void **state)
              (unsigned long long)flyt_id_number(two), (unsigned long long)flyt_id_number(two));
     expect_said(wanted);
     server.result = CUDA_ERROR_INVALID_VALUE;
-    assert_true(flyt_virtual_restore(&restore) < 0);
+    assert_true(flyt_virtual_restore_own(&restore) < 0);
     assert_string_equal(err.text, "physical memory of device 0, 2097152 bytes cannot be made again: CUDA error 1");
     server.result = CUDA_SUCCESS;
     assert_int_equal(flyt_virtual_unmap(address, 3 * GRANULE), CUDA_SUCCESS);

@@ -101,13 +101,14 @@ CUresult flyt_mirrors_make(struct flyt_mirrors *self, uint64_t context_id, int d
 
 /* ---- nodes ---- */
 
-/* Where the mirror of a noted address is. */
+/* Where the mirror of a noted address is. One that was managed memory when the others were noted, and has been freed
+ * since, stays as it is: the server has no such address. */
 static CUdeviceptr mirrored(const struct flyt_mirrors *self, uint64_t address)
 {
-    const struct flyt_mirror *one = self->list;
-    while (address - one->base >= one->bytes)
-        one++;
-    return one->address + (address - one->base);
+    for (unsigned i = 0; i < self->count; i++)
+        if (address - self->list[i].base < self->list[i].bytes)
+            return self->list[i].address + (address - self->list[i].base);
+    return address;
 }
 
 static struct flyt_copy_side mirrored_side(const struct flyt_mirrors *self, const struct flyt_copy_side *side)

@@ -171,10 +171,14 @@ static CUresult alloc_on_host(const struct flyt_range *range, unsigned flags, CU
     void *address;
     if (!flyt_arena_is_mapped())
         return flyt_not_supported("managed memory that lies on the host, at a server that shares none with it,");
-    flyt_host_note_reached(); /* before there is any: no move takes the session to such a server from here on */
     CUresult result = flyt_host_take(range->bytes, FLYT_HOST_MANAGED, range->context_id, range->device, &address);
     if (result)
         return result;
+    flyt_host_note_reached(); /* no move takes the session to a server without the region from here on */
+    if (!flyt_arena_is_mapped()) {
+        flyt_host_give(address, FLYT_HOST_MANAGED);
+        return flyt_not_supported("managed memory that lies on the host, at a server that shares none with it,");
+    }
     there.base = (uint64_t)(uintptr_t)address;
     struct flyt_managed *piece = new_entry(&there, there.bytes, flags);
     flyt_managed_lock();
