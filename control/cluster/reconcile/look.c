@@ -24,7 +24,7 @@ static void look_for_callers(struct flyt_cluster_allocation *allocation)
 }
 
 static void (*const looks[])(struct flyt_cluster_allocation *allocation) = {
-    look_for_callers, flyt_resize_look, flyt_allocation_look, flyt_migration_look, flyt_drain_look};
+    look_for_callers, flyt_allocation_look, flyt_migration_look, flyt_resize_look, flyt_drain_look};
 
 void flyt_allocation_look_all(struct flyt_cluster_allocation *allocation)
 {

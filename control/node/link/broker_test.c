@@ -206,7 +206,8 @@ static void test_an_event_is_its_first_page(void **state)
     assert_int_equal(test_node_try_to_come(test, &test_one, &one), FLYT_HANDSHAKE_OK);
     test_program_say(test, &one, "export_event 8 24", "0 0 21");
     say(test, &one, "unexport 8", 0);
-    test_program_say(test, &one, "export_event 8 25", "0 0 25");
+    test_program_say(test, &one, "export_event 9 25", "0 0 25"); /* by then the node manager has heard of it */
+    say(test, &other, "import_event 8", -ENOENT);
     test_program_say(test, &one, "die", "gone");
     close(one.fd);
     test_node_leave(test, &test_one, &other, 1);
