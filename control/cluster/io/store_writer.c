@@ -50,7 +50,7 @@ struct flyt_store_writer {
     size_t queued_count, writing_count;
     unsigned awaited_in_turn;
     uint64_t epoch;
-    bool is_available, is_allocation, is_ending;
+    bool is_available, is_paused, is_ending;
 };
 
 /* One operation on the store's thread. */
@@ -401,7 +401,7 @@ static void pump(struct flyt_store_writer *store_writer)
 {
     struct flyt_record *record;
 
-    if (store_writer->is_allocation || store_writer->is_ending)
+    if (store_writer->is_paused || store_writer->is_ending)
         return;
     while (store_writer->writing_count < WRITES_AT_ONCE && (record = dequeue(store_writer))) {
         if (record->is_writing)
@@ -422,7 +422,7 @@ static void settle_conflict(struct flyt_record *record, struct job *job)
     record->revision = job->found ? number_of(job->found, "revision") : 0;
     record->is_dirty = true;
     if (epoch > store_writer->epoch && epoch <= FLYT_EPOCH_MAX) {
-        store_writer->is_allocation = true;
+        store_writer->is_paused = true;
         store_writer->config.overruled(epoch, store_writer->config.user);
         return;
     }
@@ -552,9 +552,9 @@ void flyt_store_writer_set_epoch(struct flyt_store_writer *store_writer, uint64_
     store_writer->epoch = epoch;
 }
 
-void flyt_store_writer_hold(struct flyt_store_writer *store_writer, bool is_allocation)
+void flyt_store_writer_hold(struct flyt_store_writer *store_writer, bool is_paused)
 {
-    store_writer->is_allocation = is_allocation;
+    store_writer->is_paused = is_paused;
     take_turn(store_writer);
 }
 

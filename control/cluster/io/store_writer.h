@@ -49,7 +49,7 @@ bool flyt_store_writer_is_available(const struct flyt_store_writer *store_writer
 /* The epoch of this manager, written into documents that have one, and compared. */
 void flyt_store_writer_set_epoch(struct flyt_store_writer *store_writer, uint64_t epoch);
 /* Nothing is written any more (another leads), or again. */
-void flyt_store_writer_hold(struct flyt_store_writer *store_writer, bool is_allocation);
+void flyt_store_writer_hold(struct flyt_store_writer *store_writer, bool is_paused);
 /* Writes that wait. */
 size_t flyt_store_writer_waiting(const struct flyt_store_writer *store_writer);
 

@@ -276,7 +276,8 @@ static void is_ended_for_silence(struct test_node *test, struct test_program *pr
         test_node_run(test, 10);
     /* It does not hear that it is to end either. */
     test_node_until_empty(test, &test_one);
-    assert_int_equal(kill(pid, 0), -1);
+    while (!kill(pid, 0)) /* the thread that starts servers reaps them */
+        test_node_run(test, 10);
     assert_int_equal(errno, ESRCH);
     close(program->fd);
 }
