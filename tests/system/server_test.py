@@ -22,6 +22,7 @@ CALL_ERROR = 6      # what the server calls where a call without a reply has fai
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_HANDLE = 1, 2, 400
 STREAM_ID, EVENT_ID = 0x11 << 56, 0x12 << 56
 WINDOW = 0x200000000000
+REGION_BASE = WINDOW + (15 << 40)
 
 
 def u32(*values):
@@ -365,6 +366,46 @@ class Shared(Client):
                   u32(self.thread) + u64(self.stream) + device_box + u32(region) + u64(offset, pitch, slice_bytes))
         expect_equal(self.call("stream_synchronize", u64(self.stream))[0], 0, "the session goes on")
         return list(self.errors)
+
+
+    def fill(self, where, element_bytes=1, value=0):
+        """Errors of a fill."""
+        self.errors.clear()
+        self.send(PROCEDURES["memory_set"].number, u32(self.thread) + u64(self.stream) + where + u32(element_bytes, value))
+        expect_equal(self.call("stream_synchronize", u64(self.stream))[0], 0, "the session goes on")
+        return list(self.errors)
+
+
+@scenario
+def fills_of_a_region():
+    """Locked pages are filled by their addresses, which no other page of the host is."""
+    with server(kind="unix") as s:
+        client = Shared(s.url)
+        here, there = REGION_BASE + 4 * PAGE, 4 * PAGE
+        expect_equal(client.lock(there, 4 * PAGE), 0, "locking")
+        client.memory[:12 * PAGE] = b"\1" * 12 * PAGE
+        expect_equal(client.fill(box(here + 4, 4 * PAGE - 8), 4, 0x05040302), [], "errors of a fill")
+        expect_equal(client.memory[:12 * PAGE],
+                     b"\1" * (there + 4) + b"\2\3\4\5" * (PAGE - 2) + b"\1" * (4 * PAGE + 4), "what was filled")
+        expect_equal(client.fill(box(here, 6, 3, 2, 16, 64), 2, 0x0807), [], "errors of a box")
+        for at in (sl * 64 + row * 16 for sl in range(2) for row in range(3)):
+            expect_equal(client.memory[there + at:there + at + 6], b"\7\x08" * 3, "a row of the box")
+        before = client.memory[:12 * PAGE]
+        for name, where in (("before what is locked", box(here - 1, 2)), ("behind it", box(here + 4 * PAGE, 1)),
+                            ("over its end", box(here + 4 * PAGE - 1, 2)), ("rows over its end", box(here, 1, 4 * PAGE, 1, 2)),
+                            ("what is not locked", box(REGION_BASE, 1)), ("behind the region", box(REGION_BASE + (1 << 30), 1)),
+                            ("before it", box(REGION_BASE - 1, 2)), ("a span that overflows", box(here, 1, 1 << 20, 1, 1 << 60)),
+                            ("sizes that overflow", box(here, 1 << 32, 1 << 32, 1, 1 << 32)),
+                            ("rows that overlap", box(here, 10, 3, 1, 9))):
+            expect_equal(client.fill(where), [(client.thread, INVALID_VALUE)], "errors of", name)
+        expect_equal(client.fill(box(here + 1, 4), 4), [(client.thread, INVALID_VALUE)], "errors of what is not aligned")
+        expect_equal(client.fill(box(here, 0)), [], "errors of nothing")
+        expect_equal(client.lock(there, 4 * PAGE, "unlock"), 0, "unlocking")
+        expect_equal(client.fill(box(here, 1)), [(client.thread, INVALID_VALUE)], "errors of what is not locked any more")
+        expect_equal(client.memory[:12 * PAGE], before, "what was refused")
+    with server(kind="unix") as s:
+        client = Shared(s.url, 0)
+        expect_equal(client.fill(box(REGION_BASE, 1)), [(client.thread, INVALID_VALUE)], "errors without a region")
 
 
 @scenario

@@ -298,31 +298,25 @@ static flyt_region_box region_box_of(const struct flyt_copy_side *side)
     return box;
 }
 
-static CUresult send_region(struct flyt_stream *stream, const struct flyt_copy *copy, bool is_in,
-                            uint64_t *ret_sequence)
+static CUresult send_region(struct flyt_stream *stream, const void *what, uint64_t *ret_sequence)
 {
-    CUresult result;
-    if (is_in) {
+    const struct flyt_copy *copy = what;
+    if (copy->src.place == FLYT_PLACE_HOST) {
         flyt_copy_in_region_args args = {.thread = flyt_thread_number(),
                                          .stream_id = stream->stream_id,
                                          .dst = box_of(copy, &copy->dst),
                                          .src = region_box_of(&copy->src)};
-        result =
-            flyt_client_status(flyt_send_copy_in_region(flyt_client.channel, &args, ret_sequence), "copy_in_region");
-    } else {
-        flyt_copy_out_region_args args = {.thread = flyt_thread_number(),
-                                          .stream_id = stream->stream_id,
-                                          .src = box_of(copy, &copy->src),
-                                          .dst = region_box_of(&copy->dst)};
-        result =
-            flyt_client_status(flyt_send_copy_out_region(flyt_client.channel, &args, ret_sequence), "copy_out_region");
+        return flyt_client_status(flyt_send_copy_in_region(flyt_client.channel, &args, ret_sequence), "copy_in_region");
     }
-    return result;
+    flyt_copy_out_region_args args = {.thread = flyt_thread_number(),
+                                      .stream_id = stream->stream_id,
+                                      .src = box_of(copy, &copy->src),
+                                      .dst = region_box_of(&copy->dst)};
+    return flyt_client_status(flyt_send_copy_out_region(flyt_client.channel, &args, ret_sequence), "copy_out_region");
 }
 
-/* The GPU reads or writes the program's memory when the stream reaches the copy. CUDA_ERROR_NOT_READY: the session has
- * gone on at another server than this one, which has this memory locked. */
-static CUresult copy_region(struct flyt_stream *stream, const struct flyt_copy *copy, uint64_t server, bool is_async)
+CUresult flyt_copy_send_shared(struct flyt_stream *stream, uint64_t server,
+                               CUresult (*send)(struct flyt_stream *, const void *, uint64_t *), const void *what)
 {
     struct flyt_channel_group group;
     uint64_t sequence = 0;
@@ -331,17 +325,16 @@ static CUresult copy_region(struct flyt_stream *stream, const struct flyt_copy *
         result = flyt_client_status(flyt_channel_group_begin(flyt_client.channel, &group), "copy_region");
     if (result)
         return result;
-    result = flyt_arena_server() == server ? send_region(stream, copy, copy->src.place == FLYT_PLACE_HOST, &sequence)
-                                           : CUDA_ERROR_NOT_READY;
+    result = flyt_arena_server() == server ? send(stream, what, &sequence) : CUDA_ERROR_NOT_READY;
     flyt_channel_group_end(flyt_client.channel, &group);
     if (result == CUDA_ERROR_NOT_READY) /* no call was made of what was begun */
         atomic_fetch_sub_explicit(&stream->issued_calls, 1, memory_order_relaxed);
     else
         flyt_stream_sent(stream, sequence);
-    return result || is_async ? result : flyt_stream_wait(stream);
+    return result;
 }
 
-/* ---- the other two ---- */
+/* ---- within device memory ---- */
 
 static CUresult copy_within(struct flyt_stream *stream, const struct flyt_copy *copy)
 {
@@ -358,19 +351,82 @@ static CUresult copy_within(struct flyt_stream *stream, const struct flyt_copy *
     return result;
 }
 
-/* CUDA makes copies between host memory wait for the stream, asynchronous ones too. */
-static CUresult copy_host(struct flyt_stream *stream, const struct flyt_copy *copy)
+/* ---- between memory of the host ---- */
+
+static void copy_now(const struct flyt_copy *copy)
 {
-    CUresult result = flyt_stream_wait(stream);
-    if (result)
-        return result;
     for (uint64_t row = 0; row < copy->height * copy->depth; row++) {
         uint64_t slice = row / copy->height, line = row % copy->height;
         uint64_t dst = copy->dst.address + slice * copy->dst.slice_bytes + line * copy->dst.pitch_bytes;
         uint64_t src = copy->src.address + slice * copy->src.slice_bytes + line * copy->src.pitch_bytes;
         memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, copy->width_bytes); /* NOLINT: the program's */
     }
-    return CUDA_SUCCESS;
+}
+
+/* What a thread of this library's does when the stream reaches it. */
+struct later {
+    struct flyt_copy copy;
+    char data[]; /* the source, where that may change before */
+};
+
+static void copy_later(void *user)
+{
+    struct later *later = user;
+    copy_now(&later->copy);
+    free(later);
+}
+
+static CUresult launch_later(struct flyt_stream *stream, struct later *later)
+{
+    CUresult result = flyt_function_launch_on(stream, copy_later, later);
+    if (result)
+        free(later);
+    return result;
+}
+
+CUresult flyt_copy_host_later(struct flyt_stream *stream, const struct flyt_copy *copy)
+{
+    struct later *later = malloc(sizeof *later);
+    if (!later)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    later->copy = *copy;
+    return launch_later(stream, later);
+}
+
+/* The source is read before this returns. */
+static CUresult copy_read_now(struct flyt_stream *stream, const struct flyt_copy *copy)
+{
+    struct flyt_host_box host = host_box_of(copy, &copy->src);
+    const uint64_t bytes = flyt_host_box_bytes(&host);
+    struct later *later = malloc(sizeof *later + bytes);
+    if (!later)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    flyt_host_box_pack(&host, 0, later->data, bytes);
+    later->copy = *copy;
+    later->copy.src = (struct flyt_copy_side){.place = FLYT_PLACE_HOST,
+                                              .address = (uint64_t)(uintptr_t)later->data,
+                                              .pitch_bytes = copy->width_bytes,
+                                              .slice_bytes = copy->width_bytes * copy->height};
+    return launch_later(stream, later);
+}
+
+/*
+ * CUDA makes copies between host memory wait for the stream, asynchronous ones too. Managed memory is none: copies from
+ * and to it go to the stream, whose kernels may wait for what the host does next. Pageable memory is written before the
+ * call returns.
+ */
+static CUresult copy_host(struct flyt_stream *stream, const struct flyt_copy *copy, const struct sides *sides,
+                          bool is_async)
+{
+    struct flyt_host_box src = host_box_of(copy, &copy->src), dst = host_box_of(copy, &copy->dst);
+    const bool is_managed = sides->is_src_managed || sides->is_dst_managed;
+    if (is_async && is_managed && flyt_range_is_pinned(dst.address, flyt_host_box_span(&dst)))
+        return flyt_range_is_pinned(src.address, flyt_host_box_span(&src)) ? flyt_copy_host_later(stream, copy)
+                                                                           : copy_read_now(stream, copy);
+    CUresult result = flyt_stream_wait(stream);
+    if (!result)
+        copy_now(copy);
+    return result;
 }
 
 /* ---- the whole ---- */
@@ -448,7 +504,8 @@ static bool may_return_early(const struct flyt_stream *stream, const struct flyt
 
 /* ---- one after the other ---- */
 
-static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, uint64_t bytes, enum way way)
+static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, const struct sides *sides, uint64_t bytes,
+                          enum way way)
 {
     uint64_t server;
     const bool is_async = way != WAITED;
@@ -465,7 +522,7 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, ui
     }
     switch (route) {
     case FLYT_ROUTE_HOST:
-        return copy_host(stream, copy);
+        return copy_host(stream, copy, sides, is_async);
     case FLYT_ROUTE_WITHIN:
         return copy_within(stream, copy);
     case FLYT_ROUTE_OUT_INLINE:
@@ -475,8 +532,11 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, ui
         return copy_out_transfer(stream, copy, route == FLYT_ROUTE_OUT_BACKGROUND);
     case FLYT_ROUTE_OUT_REGION:
     case FLYT_ROUTE_IN_REGION:
-        result = copy_region(stream, copy, server, is_async);
-        return result == CUDA_ERROR_NOT_READY ? carry_out(stream, copy, bytes, way) : result;
+        /* The GPU reads or writes the program's memory when the stream reaches the copy. */
+        result = flyt_copy_send_shared(stream, server, send_region, copy);
+        if (!result && !is_async)
+            result = flyt_stream_wait(stream);
+        return result == CUDA_ERROR_NOT_READY ? carry_out(stream, copy, sides, bytes, way) : result;
     case FLYT_ROUTE_IN_INLINE:
     case FLYT_ROUTE_IN_NOW:
         /* A synchronous copy out of pageable memory first waits for the stream, whose host functions may write it. */
@@ -533,7 +593,7 @@ CUresult flyt_copy(const struct flyt_copy *given, CUstream stream_handle, bool i
     if (!result && sides.is_dst_managed)
         result = flyt_watch_before_use(stream, copy.dst.address);
     if (!result)
-        result = carry_out(stream, &copy, bytes, is_async ? ASYNC : WAITED);
+        result = carry_out(stream, &copy, &sides, bytes, is_async ? ASYNC : WAITED);
     if (!result && !is_async && must_wait(&copy, &sides))
         result = flyt_stream_wait(stream);
     else if (!result && !is_async && (copy.dst.place == FLYT_PLACE_HOST || copy.src.place == FLYT_PLACE_HOST))
@@ -560,7 +620,7 @@ CUresult flyt_copy_of_graph(struct flyt_stream *stream, const struct flyt_copy *
     CUresult result = flyt_watch_before_use(stream, copy.src.address);
     if (!result)
         result = flyt_watch_before_use(stream, copy.dst.address);
-    return result ? result : carry_out(stream, &copy, copy.width_bytes * copy.height * copy.depth, OF_GRAPH);
+    return result ? result : carry_out(stream, &copy, NULL, copy.width_bytes * copy.height * copy.depth, OF_GRAPH);
 }
 
 /* ---- without checks and waits ---- */

@@ -7,7 +7,8 @@
  *                                  (device-to-host copy into an overlapping range, host function) can still write it
  *   pageable destination           written before the call returns
  *   pinned destination, async      written before the synchronization that covers the copy returns
- *   host to host                   done by the calling thread, after all earlier work of the stream
+ *   host to host                   done by the calling thread, after all earlier work of the stream; asynchronous ones
+ *                                  of managed memory that lies on the host in the stream's order, as copies of a device
  * A synchronous copy returns when it is complete on the device; device to device it returns at once, like CUDA's; and
  * at most FLYT_INLINE_BYTES_MAX of pageable memory to an allocation return when they are sent, where the legacy stream
  * has nothing before it but such copies (flyt_stream_may_return_early). An error of theirs is the thread's next call's.
@@ -39,8 +40,8 @@ static inline CUresult flyt_copy_range(enum flyt_place dst_place, uint64_t dst, 
 /*
  * Fills `height` rows of `width` elements of element_bytes (1, 2 or 4) with the low bytes of value, in `depth` slices.
  * pitch_bytes as in flyt_copy_side. Asynchronous for device memory; pinned host memory is filled by the calling thread
- * after all earlier work of the stream. CUDA_ERROR_INVALID_VALUE as above, also where the address is not aligned to the
- * element.
+ * after all earlier work of the stream or, is_async, in the stream's order. CUDA_ERROR_INVALID_VALUE as above, also
+ * where the address is not aligned to the element.
  */
 struct flyt_fill {
     uint64_t address;

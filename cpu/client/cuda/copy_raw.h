@@ -20,6 +20,12 @@ CUresult flyt_copy_raw_out(struct flyt_stream *stream, void *ret_data, uint64_t 
 /* Fills bytes with a value, asynchronously. */
 CUresult flyt_fill_raw(struct flyt_stream *stream, uint64_t address, unsigned char value, uint64_t bytes);
 
+/* Sends what names memory that is shared with that server, in the stream's order. CUDA_ERROR_NOT_READY: the session has
+ * gone on at another one, and nothing is sent. */
+CUresult flyt_copy_send_shared(struct flyt_stream *stream, uint64_t server,
+                               CUresult (*send)(struct flyt_stream *stream, const void *what, uint64_t *ret_sequence),
+                               const void *what);
+
 /* ---- of graphs ---- */
 
 /* Finds out where the sides are, and checks them as flyt_copy does; what is copied of constants has true addresses
@@ -33,7 +39,8 @@ CUresult flyt_fill_check(const struct flyt_fill *fill, bool *ret_is_host);
 /* One of device memory, and memory operations, each checked before. */
 CUresult flyt_fill_of_graph(struct flyt_stream *stream, const struct flyt_fill *fill);
 CUresult flyt_memory_ops_of_graph(struct flyt_stream *stream, unsigned count, const CUstreamBatchMemOpParams *ops);
-/* Fills memory of the host, by the calling thread. */
-void flyt_fill_host(const struct flyt_fill *fill);
+/* Between memory of the host, or a fill of it, which a thread of this library's does when the stream reaches it. */
+CUresult flyt_copy_host_later(struct flyt_stream *stream, const struct flyt_copy *copy);
+CUresult flyt_fill_host_later(struct flyt_stream *stream, const struct flyt_fill *fill);
 
 #endif

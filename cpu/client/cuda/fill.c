@@ -1,10 +1,14 @@
+#include <stdlib.h>
 #include <string.h>
+#include "cpu/client/bulk/arena.h"
 #include "cpu/client/bulk/copy_plan.h"
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/copy.h"
 #include "cpu/client/cuda/copy_raw.h"
+#include "cpu/client/cuda/function_queue.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
 
@@ -19,20 +23,36 @@ static void fill_row(void *row, uint64_t width, unsigned element_bytes, uint32_t
         memcpy((char *)row + 4 * i, &value, 4);
 }
 
-static CUresult fill_host(struct flyt_stream *stream, const struct flyt_fill *fill)
+static void fill_now(const struct flyt_fill *fill)
 {
-    CUresult result = flyt_stream_wait(stream);
-    if (!result)
-        flyt_fill_host(fill);
+    for (uint64_t row = 0; row < fill->height * fill->depth; row++) {
+        uint64_t place =
+            fill->address + row / fill->height * fill->slice_bytes + row % fill->height * fill->pitch_bytes;
+        fill_row((void *)(uintptr_t)place, fill->width, fill->element_bytes, fill->value); /* NOLINT: the program's */
+    }
+}
+
+static void fill_later(void *user)
+{
+    fill_now(user);
+    free(user);
+}
+
+CUresult flyt_fill_host_later(struct flyt_stream *stream, const struct flyt_fill *fill)
+{
+    struct flyt_fill *later = malloc(sizeof *later);
+    if (!later)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *later = *fill;
+    CUresult result = flyt_function_launch_on(stream, fill_later, later);
+    if (result)
+        free(later);
     return result;
 }
 
-static CUresult fill_device(struct flyt_stream *stream, const struct flyt_fill *fill)
+static CUresult send_fill(struct flyt_stream *stream, const void *what, uint64_t *ret_sequence)
 {
-    uint64_t sequence = 0;
-    CUresult result = flyt_stream_begin(stream);
-    if (result)
-        return result;
+    const struct flyt_fill *fill = what;
     flyt_memory_set_args args = {.thread = flyt_thread_number(),
                                  .stream_id = stream->stream_id,
                                  .element_bytes = fill->element_bytes,
@@ -43,9 +63,40 @@ static CUresult fill_device(struct flyt_stream *stream, const struct flyt_fill *
                           .depth = fill->depth,
                           .pitch_bytes = fill->pitch_bytes,
                           .slice_bytes = fill->slice_bytes};
-    result = flyt_client_status(flyt_send_memory_set(flyt_client.channel, &args, &sequence), "memory_set");
+    return flyt_client_status(flyt_send_memory_set(flyt_client.channel, &args, ret_sequence), "memory_set");
+}
+
+static CUresult fill_device(struct flyt_stream *stream, const struct flyt_fill *fill)
+{
+    uint64_t sequence = 0;
+    CUresult result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    result = send_fill(stream, fill, &sequence);
     flyt_stream_sent(stream, sequence);
     return result;
+}
+
+/* The GPU fills memory that it reaches. CUDA_ERROR_NOT_READY: it does not. */
+static CUresult fill_shared(struct flyt_stream *stream, const struct flyt_fill *fill)
+{
+    uint64_t server, offset_bytes;
+    const bool is_reached = flyt_arena_is_mapped() && flyt_arena_find(fill->address, &offset_bytes) &&
+                            flyt_host_is_shared(fill->address, &server);
+    return is_reached ? flyt_copy_send_shared(stream, server, send_fill, fill) : CUDA_ERROR_NOT_READY;
+}
+
+/* Asynchronously in the stream's order, as CUDA does: kernels before it may wait for what the program does next. */
+static CUresult fill_host(struct flyt_stream *stream, const struct flyt_fill *fill, bool is_async)
+{
+    if (!is_async) {
+        CUresult result = flyt_stream_wait(stream);
+        if (!result)
+            fill_now(fill);
+        return result;
+    }
+    CUresult result = fill_shared(stream, fill);
+    return result == CUDA_ERROR_NOT_READY ? flyt_fill_host_later(stream, fill) : result;
 }
 
 /* Whose memory is filled. */
@@ -91,15 +142,6 @@ CUresult flyt_fill_check(const struct flyt_fill *fill, bool *ret_is_host)
     return result;
 }
 
-void flyt_fill_host(const struct flyt_fill *fill)
-{
-    for (uint64_t row = 0; row < fill->height * fill->depth; row++) {
-        uint64_t place =
-            fill->address + row / fill->height * fill->slice_bytes + row % fill->height * fill->pitch_bytes;
-        fill_row((void *)(uintptr_t)place, fill->width, fill->element_bytes, fill->value);
-    }
-}
-
 CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is_async)
 {
     struct flyt_stream *stream;
@@ -119,7 +161,7 @@ CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is
         result = flyt_watch_before_use(stream, fill->address);
     if (result)
         return result;
-    result = owner == HOST ? fill_host(stream, fill) : fill_device(stream, fill);
+    result = owner == HOST ? fill_host(stream, fill, is_async) : fill_device(stream, fill);
     if (result || is_async || ((owner == DEVICE || owner == HOST) && !flyt_range_is_synchronous(fill->address)))
         return result;
     /* CUDA fills managed memory synchronously; what is unknown may be nobody's, which the server's word tells. */

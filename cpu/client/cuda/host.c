@@ -1,7 +1,9 @@
 #include "cpu/client/cuda/host.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,10 +12,12 @@
 #include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/restore_call.h"
+#include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/context.h"
 #include "rpc/base/log.h"
 #include "rpc/base/region.h"
+#include "rpc/base/thread.h"
 
 /* ---- memory that the GPU reaches ---- */
 
@@ -190,6 +194,77 @@ static void give_back(void *address, uint64_t bytes)
         flyt_warn("pinned memory is not unmapped bytes=%llu: %m", (unsigned long long)bytes);
 }
 
+/* ---- what is given back later ---- */
+
+struct given {
+    void *address;
+    uint64_t bytes;
+    struct given *next;
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct given *first;
+    unsigned count; /* the one that the thread works on is in it, and not in the list any more */
+    bool is_running;
+} later = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void *give_those(void *user)
+{
+    flyt_thread_get();
+    pthread_mutex_lock(&later.mutex);
+    for (;;) {
+        struct given *one = later.first;
+        if (!one) {
+            pthread_cond_wait(&later.changed, &later.mutex);
+            continue;
+        }
+        later.first = one->next;
+        pthread_mutex_unlock(&later.mutex);
+        flyt_transfer_wait_range((uint64_t)(uintptr_t)one->address, one->bytes);
+        give_back(one->address, one->bytes);
+        free(one);
+        pthread_mutex_lock(&later.mutex);
+        later.count--;
+        pthread_cond_broadcast(&later.changed);
+    }
+    return NULL;
+}
+
+/* False: no memory, or no thread. */
+static bool queue_later(void *address, uint64_t bytes)
+{
+    struct given *one = malloc(sizeof *one);
+    if (!one)
+        return false;
+    pthread_mutex_lock(&later.mutex);
+    if (!later.is_running)
+        later.is_running = flyt_thread_start("flyt-unlock", give_those, NULL) == 0;
+    const bool is_queued = later.is_running;
+    if (is_queued) {
+        *one = (struct given){.address = address, .bytes = bytes, .next = later.first};
+        later.first = one;
+        later.count++;
+        pthread_cond_broadcast(&later.changed);
+    }
+    pthread_mutex_unlock(&later.mutex);
+    if (!is_queued)
+        free(one);
+    return is_queued;
+}
+
+/* False: there was nothing to wait for. */
+static bool wait_for_given(void)
+{
+    pthread_mutex_lock(&later.mutex);
+    const bool is_any = later.count != 0;
+    while (later.count)
+        pthread_cond_wait(&later.changed, &later.mutex);
+    pthread_mutex_unlock(&later.mutex);
+    return is_any;
+}
+
 CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int device, void **ret_address)
 {
     struct flyt_range range = {.kind = FLYT_RANGE_HOST_ALLOC,
@@ -200,6 +275,8 @@ CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int d
                                .is_managed = (flags & FLYT_HOST_MANAGED) != 0};
     const bool is_mapped = flyt_arena_is_mapped(); /* all of it, as with unified addressing, asked for or not */
     void *address = alloc_shared(bytes);
+    if (!address && wait_for_given())
+        address = alloc_shared(bytes);
     if (!address && is_mapped && flags & CU_MEMHOSTALLOC_DEVICEMAP && flyt_arena_is_bounded())
         return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
     if (!address && !range.is_managed && (!is_mapped || (flyt_arena_is_bounded() && !(flags & FLYT_HOST_OF_POOL))))
@@ -242,16 +319,33 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
     return result;
 }
 
+static bool find_given(void *address, unsigned owner, struct flyt_range *ret_range)
+{
+    return flyt_range_find((uint64_t)(uintptr_t)address, ret_range) && ret_range->kind == FLYT_RANGE_HOST_ALLOC &&
+           ret_range->base == (uint64_t)(uintptr_t)address && (ret_range->flags & FLYT_HOST_OWNERS) == owner;
+}
+
 CUresult flyt_host_give(void *address, unsigned owner)
 {
     struct flyt_range range;
-    if (!flyt_range_find((uint64_t)(uintptr_t)address, &range) || range.kind != FLYT_RANGE_HOST_ALLOC ||
-        range.base != (uint64_t)(uintptr_t)address || (range.flags & FLYT_HOST_OWNERS) != owner)
+    if (!find_given(address, owner, &range))
         return CUDA_ERROR_INVALID_VALUE;
     flyt_transfer_wait_range(range.base, range.bytes);
     if (!flyt_range_remove(range.base, FLYT_RANGE_HOST_ALLOC, NULL))
         return CUDA_ERROR_INVALID_VALUE; /* another thread was first */
     give_back(address, range.bytes);
+    return flyt_client_broken();
+}
+
+CUresult flyt_host_give_later(void *address, unsigned owner)
+{
+    struct flyt_range range;
+    if (!find_given(address, owner, &range) || !flyt_range_remove(range.base, FLYT_RANGE_HOST_ALLOC, NULL))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!queue_later(address, range.bytes)) {
+        flyt_transfer_wait_range(range.base, range.bytes);
+        give_back(address, range.bytes);
+    }
     return flyt_client_broken();
 }
 

@@ -437,24 +437,29 @@ static struct block *collect_locked(struct pool *pool, uint64_t bytes_kept, stru
     return list;
 }
 
-/* It is in no pool any more. is_on_server: not ended there with its context. */
-static CUresult end_block(const struct block *block, bool is_on_server)
+/* It is in no pool any more. is_on_server: not ended there with its context. give: how memory of the host goes. */
+static CUresult end_block(const struct block *block, bool is_on_server, CUresult (*give)(void *, unsigned))
 {
     if (block->import)
         return block->ended(block->import, block->base, is_on_server);
-    return block->is_host ? flyt_host_give((void *)(uintptr_t)block->base, FLYT_HOST_OF_POOL) /* NOLINT */
+    return block->is_host ? give((void *)(uintptr_t)block->base, FLYT_HOST_OF_POOL) /* NOLINT */
                           : flyt_range_free(block->base);
 }
 
-/* A loss shows at the next call. */
-static void release(struct block *list, bool is_on_server)
+static void end_blocks(struct block *list, bool is_on_server, CUresult (*give)(void *, unsigned))
 {
     while (list) {
         struct block *one = list;
         list = one->next;
-        end_block(one, is_on_server);
+        end_block(one, is_on_server, give);
         free(one);
     }
+}
+
+/* A loss shows at the next call. */
+static void release(struct block *list)
+{
+    end_blocks(list, true, flyt_host_give_later);
 }
 
 void flyt_pool_settle(void)
@@ -470,7 +475,7 @@ void flyt_pool_settle(void)
             list = collect_locked(one, kept, list);
     }
     pthread_mutex_unlock(&pools.mutex);
-    release(list, true);
+    release(list);
 }
 
 static bool give_back_done(int place)
@@ -484,7 +489,7 @@ static bool give_back_done(int place)
     }
     pthread_mutex_unlock(&pools.mutex);
     const bool is_some = list != NULL;
-    release(list, true);
+    release(list);
     return is_some;
 }
 
@@ -512,7 +517,7 @@ CUresult flyt_pool_trim(CUmemoryPool handle, size_t bytes_kept)
     if (pool)
         list = collect_locked(pool, bytes_kept, NULL);
     pthread_mutex_unlock(&pools.mutex);
-    release(list, true);
+    release(list);
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -534,7 +539,7 @@ CUresult flyt_pool_destroy(CUmemoryPool handle)
     if (!list)
         forget_if_empty_locked(pool);
     pthread_mutex_unlock(&pools.mutex);
-    release(list, true);
+    release(list);
     return CUDA_SUCCESS;
 }
 
@@ -557,7 +562,7 @@ void flyt_pool_clear(uint64_t context_id, bool is_on_server)
             }
         }
     pthread_mutex_unlock(&pools.mutex);
-    release(list, is_on_server);
+    end_blocks(list, is_on_server, flyt_host_give);
 }
 
 void flyt_pool_before_reset(int device, uint64_t context_id)
@@ -713,7 +718,7 @@ bool flyt_pool_take_back(uint64_t address, CUresult *ret_result)
         leave_block_locked(block);
     pthread_mutex_unlock(&pools.mutex);
     if (block)
-        *ret_result = is_used ? end_block(block, true) : CUDA_ERROR_INVALID_VALUE;
+        *ret_result = is_used ? end_block(block, true, flyt_host_give) : CUDA_ERROR_INVALID_VALUE;
     if (is_used)
         free(block);
     return block != NULL;
@@ -746,7 +751,7 @@ CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
         flyt_pool_take_back(address, &result);
         return result;
     }
-    if (block || (flyt_client.is_managed_on_host && flyt_watch_table->free(address, &result)))
+    if (block || (flyt_client.is_managed_on_host && flyt_watch_table->free(address, flyt_host_give_later, &result)))
         return result;
     flyt_watch_release(address);
     return flyt_range_free(address);

@@ -13,39 +13,6 @@
 
 /* ---- one step ---- */
 
-/* What the host does itself when the stream reaches it. */
-struct host_work {
-    struct flyt_copy copy; /* no bytes: the fill */
-    struct flyt_fill fill;
-};
-
-static void do_host_work(void *user)
-{
-    struct host_work *work = user;
-    const struct flyt_copy *copy = &work->copy;
-    for (uint64_t row = 0; row < copy->height * copy->depth; row++) {
-        uint64_t slice = row / copy->height, line = row % copy->height;
-        uint64_t dst = copy->dst.address + slice * copy->dst.slice_bytes + line * copy->dst.pitch_bytes;
-        uint64_t src = copy->src.address + slice * copy->src.slice_bytes + line * copy->src.pitch_bytes;
-        memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, copy->width_bytes); /* NOLINT: the program's */
-    }
-    if (!copy->width_bytes)
-        flyt_fill_host(&work->fill);
-    free(work);
-}
-
-static CUresult run_on_host(struct flyt_stream *stream, const struct host_work *what)
-{
-    struct host_work *work = malloc(sizeof *work);
-    if (!work)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *work = *what;
-    CUresult result = flyt_function_launch_on(stream, do_host_work, work);
-    if (result)
-        free(work);
-    return result;
-}
-
 static CUresult run_event(struct flyt_stream *stream, const struct flyt_node_data *data)
 {
     struct flyt_event *event = flyt_event_find(data->event);
@@ -59,10 +26,10 @@ static CUresult run_data(struct flyt_stream *stream, const struct flyt_node_data
     switch (data->kind) {
     case FLYT_NODE_COPY:
         if (data->copy.dst.place == FLYT_PLACE_HOST && data->copy.src.place == FLYT_PLACE_HOST)
-            return run_on_host(stream, &(struct host_work){.copy = data->copy});
+            return flyt_copy_host_later(stream, &data->copy);
         return flyt_copy_of_graph(stream, &data->copy);
     case FLYT_NODE_FILL:
-        return data->fill.is_host ? run_on_host(stream, &(struct host_work){.fill = data->fill.fill})
+        return data->fill.is_host ? flyt_fill_host_later(stream, &data->fill.fill)
                                   : flyt_fill_of_graph(stream, &data->fill.fill);
     case FLYT_NODE_HOST:
         return flyt_function_launch_on(stream, data->host.function, data->host.user);

@@ -1,6 +1,7 @@
 /* Copies within device memory, between devices too, and memory_set. */
 #include <stdlib.h>
 
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/core/call.h"
 #include "cpu/server/cuda/array.h"
 #include "cpu/server/cuda/constant.h"
@@ -190,6 +191,31 @@ static CUresult start_fill(void *user, struct flyt_stream *stream)
     return FLYT_CALL_STARTED;
 }
 
+/* What may be filled: device memory, or locked pages of the region where kernels reach them by their addresses. */
+static CUresult check_filled(const struct flyt_stream *stream, const flyt_box *box, uint64_t *ret_bytes,
+                             struct flyt_device **ret_device)
+{
+    struct flyt_session *session = stream->device->session;
+    const struct flyt_session_region *region = session->region;
+    if (!region || !flyt_session_region_is_mapped(session) ||
+        box->address - (uint64_t)(uintptr_t)region->region.base >= region->region.bytes)
+        return flyt_box_check(session, box, ret_bytes, ret_device);
+    const struct flyt_region_span span = {.offset_bytes = box->address - (uint64_t)(uintptr_t)region->region.base,
+                                          .width_bytes = box->width_bytes,
+                                          .height = box->height,
+                                          .depth = box->depth,
+                                          .pitch_bytes = box->pitch_bytes,
+                                          .slice_bytes = box->slice_bytes};
+    *ret_device = stream->device;
+    *ret_bytes = 0;
+    if (!box->width_bytes || !box->height || !box->depth)
+        return CUDA_SUCCESS;
+    if (!flyt_session_region_place(session, region->region.id, &span))
+        return CUDA_ERROR_INVALID_VALUE;
+    *ret_bytes = box->width_bytes * box->height * box->depth;
+    return CUDA_SUCCESS;
+}
+
 CUresult flyt_serve_memory_set(struct flyt_call *call, const flyt_memory_set_args *args, struct flyt_stream *stream)
 {
     const flyt_box *box = &args->dst;
@@ -198,8 +224,7 @@ CUresult flyt_serve_memory_set(struct flyt_call *call, const flyt_memory_set_arg
     uint64_t bytes;
     if (element_bytes != 1 && element_bytes != 2 && element_bytes != 4)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result =
-        flyt_box_is_array(box) ? CUDA_ERROR_INVALID_VALUE : flyt_box_check(call->session, box, &bytes, &device);
+    CUresult result = flyt_box_is_array(box) ? CUDA_ERROR_INVALID_VALUE : check_filled(stream, box, &bytes, &device);
     if (result != CUDA_SUCCESS || !bytes)
         return result;
     if (box->width_bytes % element_bytes || box->address % element_bytes ||
