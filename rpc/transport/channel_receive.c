@@ -9,6 +9,7 @@
 #include "rpc/transport/endpoint/listen.h"
 
 enum {
+    PAUSES_BETWEEN_SYSTEM_CALLS = 16,
     SPIN_NS = 30 * 1000,            /* a reply that comes at all soon comes within this */
     TICK_MS = 1,                    /* how long a call may wait in the buffer, and the reader's role for a reader */
     ATTENTIVE_NS = 10 * 1000 * 1000 /* the background thread goes on ticking so long after the last thing it saw */
@@ -422,12 +423,13 @@ static int fill_waiting(struct flyt_channel *channel)
         if (status != -EAGAIN)
             return status;
     } else if (channel->may_spin && waits_as != FLYT_CHANNEL_BLOCKS) {
+        const unsigned pauses = channel->endpoint->ops->reads_memory ? 1 : PAUSES_BETWEEN_SYSTEM_CALLS;
         uint64_t end_ns = flyt_clock_ns() + SPIN_NS;
         do {
             int status = flyt_input_fill(&channel->input, false);
             if (status != -EAGAIN)
                 return status;
-            for (unsigned i = 0; i < 16; i++)
+            for (unsigned i = 0; i < pauses; i++) /* of 0.07 µs each */
                 __builtin_ia32_pause();
         } while (flyt_clock_ns() < end_ns);
     }

@@ -29,5 +29,5 @@ shared_test.ELSEWHERE = {"local": True, "hardware": "each", "namespaces": False,
 
 if __name__ == "__main__":
     if not HAS_TWO:
-        sys.argv[1:] = sys.argv[1:] or ["at_each_server_of_the_node"]
+        sys.argv[1:] = sys.argv[1:] or ["at_each_server_of_the_node", "programs_with_managed_memory_on_the_host_move"]
     main()

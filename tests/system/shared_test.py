@@ -4,6 +4,7 @@ next one, where the session goes on after a death, a move to another GPU, and a 
 and copies travel until the program is back. What kernels may reach stays on its node."""
 import os
 
+import movers
 from cluster import System
 from connections import goes_over
 from harness import expect, expect_equal, finish, main, scenario, within
@@ -125,6 +126,28 @@ def managed_memory_on_the_host_away():
         program.does("managed", "error %d" % NOT_SUPPORTED)
         result = finish(program.process)
         expect("managed memory that lies on the host, at a server that shares none with it, is not supported" in result.err, result)
+
+
+@scenario
+def programs_with_managed_memory_on_the_host_move():
+    """What works on managed memory, in the region of each, finds it as it left it at each server of the node: moved, resized."""
+    cases = [case for case in movers.cases("fault") if case.family == "managed"]
+    expect_equal(len(cases), 3, "cases")
+    with System(**{"local": True, **OPTIONS}, client=lambda i: {"managed_memory": "host"}) as system:
+        add_vm(system, 0, "--name", "alice", "--sessions", len(cases), sm=24, memory="6G" if OPTIONS.get("hardware") else "768M")
+        done = 0
+
+        def disturb(chance):
+            nonlocal done
+            done += 1
+            if done % 2:
+                system.flytctl("resize", "alice", "--sm", chance.choice((16, 24, 32)))
+            else:
+                system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (OTHER if done % 4 else 0), "--force", *PATIENCE)
+            for one in within(60, lambda: (lambda all: len(all) == len(cases) and all)(system.flytctl("sessions")), "sessions"):
+                expect_equal((one["transport"], len(regions(one["server_pid"]))), ("unix", 1), "how it goes on", one)
+
+        movers.under(system, 0, cases, disturb, 6, movers.seed())
 
 
 @scenario

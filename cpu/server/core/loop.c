@@ -88,6 +88,12 @@ static bool take_calls(struct flyt_session *session)
     return false;
 }
 
+static void flush(struct flyt_session *session)
+{
+    if (session->connection && flyt_connection_flush(session->connection) != 0)
+        session->is_ended = true;
+}
+
 /*
  * Calls, and in a quiet session what programs wait for, calls and the ends of jobs, for some rounds' time: a look at
  * all the rest takes as long as a program's wait for a short kernel, and asks the driver for the same work once more.
@@ -102,9 +108,15 @@ static bool await_calls(struct flyt_session *session, const struct idle *idle)
     if (now_ns - idle->since_ns >= idle->spin_ns)
         return false;
     bool needs_poll;
-    while (!is_busy && !session->is_ended && !atomic_load(&session->is_kicked) && flyt_clock_ns() < end_ns)
-        is_busy = flyt_jobs_advance(session, &needs_poll) || take_calls(session);
-    return is_busy;
+    while (!session->is_ended && !atomic_load(&session->is_kicked) && flyt_clock_ns() < end_ns) {
+        if (flyt_jobs_advance(session, &needs_poll)) {
+            flush(session); /* who waits for a reply has it before the rest of the round */
+            return true;
+        }
+        if (take_calls(session))
+            return true;
+    }
+    return false;
 }
 
 static void take_kick(struct flyt_session *session)
@@ -271,12 +283,6 @@ static void rest(struct flyt_session *session, struct idle *idle, bool needs_pol
     }
 }
 
-static void flush(struct flyt_session *session)
-{
-    if (session->connection && flyt_connection_flush(session->connection) != 0)
-        session->is_ended = true;
-}
-
 void flyt_session_run(struct flyt_session *session)
 {
     bool has_few_cpus = sysconf(_SC_NPROCESSORS_ONLN) <= FEW_CPUS;
@@ -290,8 +296,7 @@ void flyt_session_run(struct flyt_session *session)
         bool is_busy = await_calls(session, &idle);
         take_kick(session);
         is_busy |= advance(session, &hooks, is_waiting, &needs_poll);
-        /* Who waits for a reply has it before the rest of the round. */
-        flush(session);
+        flush(session); /* likewise */
         if (!is_busy || is_notice_overdue(session))
             needs_poll |= tell_progress(session);
         bool is_going_on = is_busy || flyt_pieces_were_submitted(session);

@@ -55,6 +55,7 @@ struct flyt_endpoint_ops {
                                unsigned fd_count_max, unsigned *ret_fd_count);
     void (*abandon)(struct flyt_endpoint *endpoint);
     void (*close)(struct flyt_endpoint *endpoint);
+    bool reads_memory; /* a look for bytes is no system call */
 };
 
 /* What every implementation begins with. */

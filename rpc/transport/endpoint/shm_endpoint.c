@@ -284,6 +284,7 @@ static const struct flyt_endpoint_ops operations = {
     .make_beside = make_beside,
     .abandon = abandon,
     .close = close_all,
+    .reads_memory = true,
 };
 
 int flyt_endpoint_over_rings(struct flyt_endpoint *plain, struct flyt_rings *rings, struct flyt_endpoint **ret_endpoint)
