@@ -10,7 +10,7 @@ CLIENT_OBJS := $(call objs,$(cpu_client_sources)) $(GEN)/control_xdr.o $(GEN)/fl
 $(B)/lib/libflyt-client.so.1: $(CLIENT_OBJS) $$(RPC_OBJS) $$(FATBIN_OBJS) $(BUILD_NAME) cpu/client/flyt-client.map
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,--version-script=cpu/client/flyt-client.map \
-		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(filter %.o,$^) $(RPC_LIBS) $(FATBIN_LIBS)
+		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(filter %.o,$^) $(RPC_INSIDE) $(FATBIN_LIBS)
 $(B)/lib/libflyt-client.so: $(B)/lib/libflyt-client.so.1
 	ln -sf libflyt-client.so.1 $@
 CLIENT += $(B)/lib/libflyt-client.so.1 $(B)/lib/libflyt-client.so

@@ -14,7 +14,7 @@ NVML_PARTS := $(call objs,cpu/client/core/local_call.c) $(SOCKET_OBJS) $(BASE_OB
 $(B)/lib/libnvidia-ml.so.1: $(NVML_OBJS) $(NVML_PARTS) $(GEN)/libnvidia-ml.map
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F) -Wl,--version-script,$(GEN)/libnvidia-ml.map -Wl,--no-undefined-version \
-	    $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-Bsymbolic -o $@ $(filter %.o,$^) $(RPC_LIBS)
+	    $(if $(SANITIZE),,-Wl,-z,defs) -Wl,-Bsymbolic -o $@ $(filter %.o,$^) $(RPC_INSIDE)
 CLIENT += $(B)/lib/libnvidia-ml.so.1
 
 nvml_tests := $(patsubst %.c,$(B)/%,$(filter-out cpu/nvml/flyt_smi%,$(wildcard cpu/nvml/*_test.c)))

@@ -11,6 +11,7 @@
 enum {
     PAUSES_BETWEEN_SYSTEM_CALLS = 16,
     SPIN_NS = 30 * 1000,            /* a reply that comes at all soon comes within this */
+    LOOK_MAX_NS = 6 * 1000 * 1000,  /* a wait of more than this is slept through: it is woken 50 µs late or more */
     TICK_MS = 1,                    /* how long a call may wait in the buffer, and the reader's role for a reader */
     ATTENTIVE_NS = 10 * 1000 * 1000 /* the background thread goes on ticking so long after the last thing it saw */
 };
@@ -414,25 +415,30 @@ static int fill_spinning(struct flyt_channel *channel)
     return status;
 }
 
-/* Waits until something can be read, as the thread has been told or in the cheapest way; goes on writing meanwhile if
- * the socket was full. */
-static int fill_waiting(struct flyt_channel *channel)
+/* Looks for some time: through rings as long as the last wait took, between two looks for others to run. -EAGAIN:
+ * nothing came. */
+static int fill_looking(struct flyt_channel *channel, uint64_t begin_ns)
 {
-    if (waits_as == FLYT_CHANNEL_SPINS || waits_as == FLYT_CHANNEL_YIELDS) {
-        int status = fill_spinning(channel);
+    const bool reads_memory = channel->endpoint->ops->reads_memory;
+    const unsigned pauses = reads_memory ? 1 : PAUSES_BETWEEN_SYSTEM_CALLS;
+    const uint64_t spin_ns =
+        reads_memory && channel->last_wait_ns < LOOK_MAX_NS ? SPIN_NS + 2 * channel->last_wait_ns : SPIN_NS;
+    uint64_t waited_ns = 0;
+    do {
+        int status = flyt_input_fill(&channel->input, false);
         if (status != -EAGAIN)
             return status;
-    } else if (channel->may_spin && waits_as != FLYT_CHANNEL_BLOCKS) {
-        const unsigned pauses = channel->endpoint->ops->reads_memory ? 1 : PAUSES_BETWEEN_SYSTEM_CALLS;
-        uint64_t end_ns = flyt_clock_ns() + SPIN_NS;
-        do {
-            int status = flyt_input_fill(&channel->input, false);
-            if (status != -EAGAIN)
-                return status;
-            for (unsigned i = 0; i < pauses; i++) /* of 0.07 µs each */
-                __builtin_ia32_pause();
-        } while (flyt_clock_ns() < end_ns);
-    }
+        if (waited_ns > SPIN_NS)
+            sched_yield();
+        for (unsigned i = 0; i < pauses; i++) /* of 0.07 µs each */
+            __builtin_ia32_pause();
+        waited_ns = flyt_clock_ns() - begin_ns;
+    } while (waited_ns < spin_ns && !atomic_load(&channel->output.is_stuck));
+    return -EAGAIN;
+}
+
+static int fill_sleeping(struct flyt_channel *channel)
+{
     while (atomic_load(&channel->output.is_stuck)) {
         int found = flyt_endpoint_wait(channel->endpoint, FLYT_ENDPOINT_IN | FLYT_ENDPOINT_OUT, -1, -1);
         if (found > 0 && found & FLYT_ENDPOINT_IN)
@@ -440,6 +446,22 @@ static int fill_waiting(struct flyt_channel *channel)
         write_waiting(channel);
     }
     return flyt_input_fill(&channel->input, true);
+}
+
+/* Waits until something can be read, as the thread has been told or in the cheapest way; goes on writing meanwhile if
+ * the socket was full. */
+static int fill_waiting(struct flyt_channel *channel)
+{
+    int status = -EAGAIN;
+    const uint64_t begin_ns = flyt_clock_ns();
+    if (waits_as == FLYT_CHANNEL_SPINS || waits_as == FLYT_CHANNEL_YIELDS)
+        status = fill_spinning(channel);
+    else if (channel->may_spin && waits_as != FLYT_CHANNEL_BLOCKS)
+        status = fill_looking(channel, begin_ns);
+    if (status == -EAGAIN)
+        status = fill_sleeping(channel);
+    channel->last_wait_ns = flyt_clock_ns() - begin_ns;
+    return status;
 }
 
 /*

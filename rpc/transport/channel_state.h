@@ -198,6 +198,7 @@ struct flyt_channel {
     bool is_closing;
     bool background_is_aside, background_is_timed;
     bool may_spin;
+    uint64_t last_wait_ns; /* of the reader, until something came */
 
     pthread_t background;
     bool has_background;

@@ -194,6 +194,39 @@ static void reset(void)
     }
 }
 
+__global__ void wait_for(volatile unsigned *flag)
+{
+    while (!*flag)
+        ;
+}
+
+// While a kernel waits for what the host does next, what another stream has freed goes back: nobody waits for the
+// kernel.
+static void beside_a_kernel_that_waits(cudaMemPool_t pool, cudaStream_t stream)
+{
+    volatile unsigned *flag;
+    unsigned *words;
+    cudaStream_t beside;
+    CHECK(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking));
+    CHECK(cudaHostAlloc((void **)&flag, sizeof *flag, cudaHostAllocMapped));
+    *flag = 0;
+    wait_for<<<1, 1, 0, stream>>>(flag);
+    CHECK_LAUNCH();
+    for (unsigned round = 0; round < 10; round++) {
+        CHECK(cudaMallocFromPoolAsync((void **)&words, BYTES, pool, beside));
+        CHECK(cudaMemsetAsync(words, (int)round + 1, BYTES, beside));
+        CHECK(cudaStreamSynchronize(beside));
+        EXPECT_EQ(words[COUNT - 1], (round + 1) * 0x01010101u);
+        CHECK(cudaFreeAsync(words, beside));
+        CHECK(cudaStreamSynchronize(beside));
+    }
+    EXPECT_ERR(cudaStreamQuery(stream), cudaErrorNotReady);
+    *flag = 1;
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaFreeHost((void *)flag));
+    CHECK(cudaStreamDestroy(beside));
+}
+
 int main(void)
 {
     cudaMemPoolProps props = host_props();
@@ -213,6 +246,8 @@ int main(void)
     CHECK(cudaMemPoolCreate(&pool, &props));
     give_access(pool);
     rounds(pool, stream, device);
+    if (is_reached)
+        beside_a_kernel_that_waits(pool, stream);
     marks(stream);
     refusals(stream);
     CHECK(cudaMemPoolDestroy(pool));

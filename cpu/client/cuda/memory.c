@@ -136,7 +136,7 @@ CUresult flyt_memory_free(CUdeviceptr address)
         return result;
     if (flyt_graph_memory_free(address, &result))
         return result;
-    if (flyt_client.is_managed_on_host && flyt_watch_table->free(address, flyt_host_give, &result))
+    if (flyt_client.is_managed_on_host && flyt_watch_table->free(address, &result))
         return result;
     flyt_watch_release(address);
     return flyt_pool_take_back(address, &result) ? result : flyt_range_free(address);

@@ -751,9 +751,11 @@ CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
         flyt_pool_take_back(address, &result);
         return result;
     }
-    if (block || (flyt_client.is_managed_on_host && flyt_watch_table->free(address, flyt_host_give_later, &result)))
+    if (block)
         return result;
-    flyt_watch_release(address);
+    struct flyt_range range;
+    if (flyt_range_find(address, &range) && range.base == address && range.is_managed)
+        return CUDA_ERROR_NOT_SUPPORTED; /* NVIDIA's driver's answer */
     return flyt_range_free(address);
 }
 

@@ -28,9 +28,9 @@ struct flyt_watch {
     /* The allocation that begins there is about to be freed: the host has it no more. Nothing where it is not managed.
      */
     void (*release)(uint64_t address);
-    /* Frees managed memory that lies on the host, which no other member is ever called for. give: flyt_host_give or
-     * flyt_host_give_later. False: none begins there. */
-    bool (*free)(uint64_t address, CUresult (*give)(void *, unsigned), CUresult *ret_result);
+    /* Frees managed memory that lies on the host, which no other member is ever called for. False: none begins there.
+     */
+    bool (*free)(uint64_t address, CUresult *ret_result);
     /* A managed variable of a module, whose range was entered: the program gets memory there. Without it there is none
      * of the table's others to call. CUDA_ERROR_MAP_FAILED: it cannot have it. */
     CUresult (*adopt)(const struct flyt_range *range);

@@ -21,7 +21,7 @@
 #include "rpc/base/log.h"
 
 static void release(uint64_t address);
-static bool free_on_host(uint64_t address, CUresult (*give)(void *, unsigned), CUresult *ret_result);
+static bool free_on_host(uint64_t address, CUresult *ret_result);
 static CUresult adopt(const struct flyt_range *range);
 static void forget(uint64_t library_id, int device);
 
@@ -264,7 +264,7 @@ static void release(uint64_t address)
     flyt_managed_unlock();
 }
 
-static bool free_on_host(uint64_t address, CUresult (*give)(void *, unsigned), CUresult *ret_result)
+static bool free_on_host(uint64_t address, CUresult *ret_result)
 {
     flyt_managed_lock();
     struct flyt_managed *piece = flyt_managed_find(address);
@@ -275,7 +275,7 @@ static bool free_on_host(uint64_t address, CUresult (*give)(void *, unsigned), C
     }
     flyt_managed_unlock();
     if (is_there) /* whatever becomes of it, the program has it no more */
-        *ret_result = give((void *)(uintptr_t)address, FLYT_HOST_MANAGED); /* NOLINT: the program's own */
+        *ret_result = flyt_host_give((void *)(uintptr_t)address, FLYT_HOST_MANAGED); /* NOLINT: the program's own */
     return is_there;
 }
 
@@ -323,7 +323,7 @@ void flyt_managed_before_reset(int device, uint64_t context_id)
     CUresult ignored; /* what the server does not let go of it keeps (free_shared in host.c) */
     uint64_t base;
     while (flyt_client.is_managed_on_host && (base = first_of(context_id)))
-        free_on_host(base, flyt_host_give, &ignored);
+        free_on_host(base, &ignored);
 }
 
 void flyt_managed_clear(uint64_t context_id, bool is_on_server)

@@ -27,7 +27,7 @@ enum {
     SPIN_FEW_CPUS_NS = 5 * 1000, /* where spinning takes a core that others need */
     SPIN_ROUND_NS = 4 * 1000,    /* of that without looking for anything but what programs wait for */
     FEW_CPUS = 4,
-    POLL_PART = 64,
+    POLL_PART = 256,
     POLL_MIN_NS = 20 * 1000,
     POLL_MAX_NS = 250 * 1000,
     TURN_MAX_NS = 1000 * 1000 * 1000,
