@@ -3,6 +3,7 @@
 next one, where the session goes on after a death, a move to another GPU, and a resize; a node that it goes to over TCP has not,
 and copies travel until the program is back. What kernels may reach stays on its node."""
 import os
+import signal
 
 import movers
 from cluster import System
@@ -110,6 +111,24 @@ def managed_memory_on_the_host():
         shares(system, program)
         program.is_right()
         ends(system, program)
+
+
+@scenario
+def where_managed_memory_lies_is_read_again():
+    """The next program has it where the client manager's configuration says now."""
+    with System(**{"local": True, **OPTIONS}) as system:
+        add_vm(system, 0)
+        path = system.path("vm-0", "client.conf")
+        with open(path) as configuration:
+            said = configuration.read()
+        for round_, place in enumerate(("host", "device"), 1):
+            with open(path, "w") as configuration:
+                configuration.write('%s\nmanaged_memory = "%s";\n' % (said, place))
+            os.kill(system.supervisor.get("vm-0")["pid"], signal.SIGHUP)
+            within(60, lambda: system.log("vm-0").count("configuration read again") == round_, "it is read")
+            program = Pinned(system)
+            program.is_right(("managed", "managed %d" % (place == "host")))
+            ends(system, program)
 
 
 @scenario
