@@ -1,4 +1,4 @@
-/* Connecting: the host's addresses are looked up (lookup.h) and tried one after another. */
+/* Connecting: the host's addresses are looked up (lookup.h) and tried one after another (connector.h). */
 #include "control/base/peer_state.h"
 
 #include <arpa/inet.h>
@@ -11,52 +11,26 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "control/base/connector.h"
 #include "control/base/lookup.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/machine.h"
 #include "rpc/base/url.h"
 
-enum { FULL_QUEUE_MS = 5 };
+enum { ADDRESSES_MAX = 64 /* of a host; further ones are not tried */ };
+
+enum stage { LOOKING_UP, TRYING, OVER };
 
 struct flyt_connecting {
     struct flyt_url url;
+    enum stage stage;
     uint64_t deadline_ms;
     struct flyt_lookup *lookup;
-    const struct addrinfo *next; /* to be tried */
-    bool is_looked_up;
-    int fd; /* being connected, -1: none */
-    int status;
-    sd_event_source *attempt; /* the deadline of this one, or until it is tried again */
+    struct sockaddr_un path; /* of a unix socket */
+    struct flyt_connector *connector;
+    int status, fd; /* of what is over; fd -1: none, or taken */
 };
-
-/* ---- looking up ---- */
-
-/* Whether the addresses are known by now, if there are any; else the peer is woken when they are. */
-static void look_up(struct flyt_peer *peer)
-{
-    struct flyt_connecting *connecting = peer->connecting;
-    struct flyt_error err = {0};
-    int status = 0;
-
-    if (!connecting->lookup)
-        status = flyt_lookup_new(&connecting->url, &connecting->lookup);
-    if (status) {
-        flyt_peer_fail(peer, status, "cannot look up '%s': %s", connecting->url.host, strerror(-status));
-        return;
-    }
-    status = flyt_lookup_result(connecting->lookup, &connecting->next, &err);
-    if (status == -EAGAIN) {
-        status = peer->io ? 0 : flyt_peer_watch(peer, flyt_lookup_fd(connecting->lookup), EPOLLIN);
-        if (status)
-            flyt_peer_fail(peer, status, "cannot look up '%s': %s", connecting->url.host, strerror(-status));
-        return;
-    }
-    peer->io = sd_event_source_disable_unref(peer->io);
-    connecting->is_looked_up = true;
-    if (status)
-        flyt_peer_fail(peer, status, "%s", err.text);
-}
 
 /* ---- connecting ---- */
 
@@ -77,139 +51,112 @@ static bool is_loopback(const struct sockaddr *address)
     return ntohl(four) >> 24 == IN_LOOPBACKNET;
 }
 
-static int on_attempt_over(sd_event_source *source, uint64_t usec, void *user)
+/* Its turn is where the peer goes on, or ends. */
+static void tried(void *user, int status, int fd, unsigned number)
 {
     struct flyt_peer *peer = user;
     struct flyt_connecting *connecting = peer->connecting;
 
-    connecting->attempt = sd_event_source_disable_unref(connecting->attempt);
-    if (connecting->fd >= 0) {
-        peer->io = sd_event_source_disable_unref(peer->io);
-        connecting->fd = flyt_close(connecting->fd);
-        connecting->status = -ETIMEDOUT;
-    }
-    flyt_peer_wake(peer);
-    return 0;
-}
-
-/* Begins to connect to one address. 0: wait; 1: connected; or a negative errno. */
-static int attempt(struct flyt_peer *peer, const struct sockaddr *address, socklen_t bytes, uint64_t within_ms)
-{
-    struct flyt_connecting *connecting = peer->connecting;
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0)
-        return -errno;
-    int status = connect(fd, address, bytes) ? errno : 0;
-    if (status == EAGAIN) { /* a unix listener's queue is full, unix(7): there is nothing to wait for */
-        close(fd);
-        status = flyt_peer_timer(peer, &connecting->attempt, FULL_QUEUE_MS, on_attempt_over);
-        return status < 0 ? status : 0;
-    }
-    if (status && status != EINPROGRESS && status != EINTR) {
-        close(fd);
-        return -status;
-    }
+    connecting->stage = OVER;
+    connecting->status = status;
     connecting->fd = fd;
-    if (!status)
-        return 1;
-    status = flyt_peer_timer(peer, &connecting->attempt, within_ms, on_attempt_over);
-    return status < 0 ? status : flyt_peer_watch(peer, fd, EPOLLOUT);
+    flyt_peer_wake(peer);
 }
 
-static int attempt_unix(struct flyt_peer *peer)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-
-    memcpy(address.sun_path, peer->connecting->url.path, strlen(peer->connecting->url.path) + 1);
-    return attempt(peer, (const struct sockaddr *)&address, sizeof address, 0);
-}
-
-/* The next address; each gets its share of the time that is left. */
-static int attempt_next(struct flyt_peer *peer)
+static void begin_to_try(struct flyt_peer *peer, const struct flyt_connector_address *addresses, unsigned count)
 {
     struct flyt_connecting *connecting = peer->connecting;
-    const struct addrinfo *address = connecting->next;
-    uint64_t left_ms = (uint64_t)flyt_clock_left_ms(connecting->deadline_ms), count = 0;
+    const struct flyt_connector_config config = {
+        .addresses = addresses, .count = count, .deadline_ms = connecting->deadline_ms, .done = tried, .user = peer};
 
-    for (const struct addrinfo *one = address; one; one = one->ai_next)
-        count++;
-    connecting->next = address->ai_next;
-    if (!peer->tls && !is_loopback(address->ai_addr))
-        return -EPERM;
-    return attempt(peer, address->ai_addr, address->ai_addrlen, left_ms / count + 1);
+    connecting->stage = TRYING;
+    if (flyt_connector_new(peer->config.event, &config, &connecting->connector))
+        flyt_peer_fail(peer, -ENOMEM, "out of memory");
 }
 
-/* What became of an attempt that was under way: 0: connected. */
-static int attempt_outcome(struct flyt_connecting *connecting)
+static void try_host(struct flyt_peer *peer, const struct addrinfo *list)
 {
-    int error = 0;
-    socklen_t bytes = sizeof error;
+    struct flyt_connector_address addresses[ADDRESSES_MAX];
+    unsigned count = 0;
 
-    return getsockopt(connecting->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) ? -errno : -error;
+    for (const struct addrinfo *one = list; one && count < ADDRESSES_MAX; one = one->ai_next)
+        if (peer->tls || is_loopback(one->ai_addr))
+            addresses[count++] = (struct flyt_connector_address){one->ai_addr, one->ai_addrlen};
+    if (count)
+        begin_to_try(peer, addresses, count);
+    else
+        flyt_peer_fail(peer, -EPERM, "without TLS only this machine's own (loopback) addresses can be connected to");
+}
+
+static void try_path(struct flyt_peer *peer)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+    const struct flyt_connector_address address = {(const struct sockaddr *)&connecting->path, sizeof connecting->path};
+
+    connecting->path.sun_family = AF_UNIX;
+    memcpy(connecting->path.sun_path, connecting->url.path, strlen(connecting->url.path) + 1);
+    begin_to_try(peer, &address, 1);
+}
+
+/* The peer is woken when there is a result. */
+static void look_up(struct flyt_peer *peer)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+    const struct addrinfo *list;
+    struct flyt_error err = {0};
+    int status = 0;
+
+    if (!connecting->lookup)
+        status = flyt_lookup_new(&connecting->url, &connecting->lookup);
+    if (status) {
+        flyt_peer_fail(peer, status, "cannot look up '%s': %s", connecting->url.host, strerror(-status));
+        return;
+    }
+    status = flyt_lookup_result(connecting->lookup, &list, &err);
+    if (status == -EAGAIN) {
+        status = peer->io ? 0 : flyt_peer_watch(peer, flyt_lookup_fd(connecting->lookup), EPOLLIN);
+        if (status)
+            flyt_peer_fail(peer, status, "cannot look up '%s': %s", connecting->url.host, strerror(-status));
+        return;
+    }
+    peer->io = sd_event_source_disable_unref(peer->io);
+    if (status)
+        flyt_peer_fail(peer, status, "%s", err.text);
+    else
+        try_host(peer, list);
 }
 
 static void connected(struct flyt_peer *peer)
 {
     struct flyt_connecting *connecting = peer->connecting;
-    int fd = connecting->fd;
+    int fd = connecting->fd, status = connecting->status;
 
     connecting->fd = -1;
-    connecting->attempt = sd_event_source_disable_unref(connecting->attempt);
-    int status = flyt_peer_attach(peer, fd);
+    if (!status)
+        status = flyt_peer_attach(peer, fd) ? -ENOMEM : 0;
     if (status)
-        flyt_peer_fail(peer, status, "out of memory");
+        flyt_peer_fail(peer, status, "%s", strerror(-status));
     else
         flyt_peer_proceed(peer);
-}
-
-static void try_on(struct flyt_peer *peer)
-{
-    struct flyt_connecting *connecting = peer->connecting;
-    int status = 0;
-
-    if (connecting->fd >= 0) {
-        status = attempt_outcome(connecting);
-        if (!status) {
-            connected(peer);
-            return;
-        }
-        peer->io = sd_event_source_disable_unref(peer->io);
-        connecting->fd = flyt_close(connecting->fd);
-        connecting->attempt = sd_event_source_disable_unref(connecting->attempt);
-        connecting->status = status;
-    }
-    if (connecting->url.scheme == FLYT_URL_UNIX) {
-        status = connecting->status ? connecting->status : attempt_unix(peer);
-    } else {
-        for (status = -EHOSTUNREACH; status < 0 && connecting->next;)
-            connecting->status = status = attempt_next(peer);
-        if (status < 0 && connecting->status)
-            status = connecting->status;
-    }
-    if (status > 0)
-        connected(peer);
-    else if (status == -EPERM && !peer->tls)
-        flyt_peer_fail(peer, status, "without TLS only this machine's own (loopback) addresses can be connected to");
-    else if (status)
-        flyt_peer_fail(peer, status, "%s", strerror(-status));
 }
 
 static void go_on(struct flyt_peer *peer)
 {
     struct flyt_connecting *connecting = peer->connecting;
 
-    if (connecting->url.scheme == FLYT_URL_TCP && !connecting->is_looked_up)
+    if (connecting->stage == OVER)
+        connected(peer);
+    else if (connecting->stage == LOOKING_UP && connecting->url.scheme == FLYT_URL_TCP)
         look_up(peer);
-    if (!peer->cause.code && (connecting->is_looked_up || connecting->url.scheme == FLYT_URL_UNIX))
-        try_on(peer);
+    else if (connecting->stage == LOOKING_UP)
+        try_path(peer);
 }
 
 static void forget(struct flyt_peer *peer)
 {
     struct flyt_connecting *connecting = peer->connecting;
 
-    sd_event_source_disable_unref(connecting->attempt);
+    flyt_connector_free(connecting->connector);
     flyt_close(connecting->fd);
     flyt_lookup_free(connecting->lookup);
     free(connecting);

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "control/base/connector.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/sha256.h"
@@ -19,7 +20,7 @@
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/message.h"
 
-enum { MARK_BYTES = 4, FULL_QUEUE_MS = 5, FIRST_XID = 1, SECOND_XID = 2 };
+enum { MARK_BYTES = 4, FIRST_XID = 1, SECOND_XID = 2 };
 
 enum stage {
     CONNECTING,
@@ -31,13 +32,11 @@ enum stage {
 struct flyt_node_dial {
     struct flyt_node_dial_config config; /* without args and secret */
     sd_event *event;
-    sd_event_source *io, *attempt, *deadline; /* attempt: the time of the address that is tried, or a new try */
+    sd_event_source *io, *deadline;
     enum stage stage;
-    uint64_t deadline_ms;
-    unsigned first, tried; /* addresses: the number of the first one, and how many */
-    const struct flyt_node_address *address;
-    struct flyt_error err; /* of the last address */
-    int fd;                /* -1: none, or taken */
+    struct flyt_connector *connector;
+    const struct flyt_node_address *address; /* that was connected to, or the last one */
+    int fd;                                  /* -1: none, or taken */
     flyt_handshake_args args;
     unsigned char secret[FLYT_TICKET_KEY_BYTES], hash[FLYT_SHA256_BYTES], key[FLYT_TICKET_KEY_BYTES];
     struct flyt_bytes out; /* to be sent: a record with its mark */
@@ -51,7 +50,7 @@ struct flyt_node_dial {
 static void stop(struct flyt_node_dial *dial)
 {
     dial->io = sd_event_source_disable_unref(dial->io);
-    dial->attempt = sd_event_source_disable_unref(dial->attempt);
+    dial->connector = flyt_connector_free(dial->connector);
     dial->deadline = sd_event_source_disable_unref(dial->deadline);
     explicit_bzero(dial->secret, sizeof dial->secret);
     dial->stage = OVER;
@@ -60,7 +59,7 @@ static void stop(struct flyt_node_dial *dial)
 /* Tells what has become of it, which may free it. */
 static void finish(struct flyt_node_dial *dial, int status, const char *sentence)
 {
-    char text[sizeof dial->err.text];
+    char text[512];
 
     snprintf(text, sizeof text, "%s", sentence); /* it may be the dial's own */
     stop(dial);
@@ -268,50 +267,14 @@ static void send_record(struct flyt_node_dial *dial)
 
 /* ---- connecting ---- */
 
-static void try_next(struct flyt_node_dial *dial);
-
-static void connected(struct flyt_node_dial *dial)
-{
-    dial->attempt = sd_event_source_disable_unref(dial->attempt);
-    flyt_node_resolver_prefer(dial->config.resolver, dial->address);
-    flyt_socket_tune(dial->fd);
-    dial->stage = ASKING;
-    await_answer(dial);
-    int status = encode(dial, FIRST_XID, NULL, dial->hash);
-    if (!status)
-        status = watch(dial, EPOLLOUT);
-    if (status)
-        fail(dial, status, "no memory");
-}
-
-/* This address leads nowhere. */
-static void give_up(struct flyt_node_dial *dial, int status)
-{
-    dial->attempt = sd_event_source_disable_unref(dial->attempt);
-    dial->io = sd_event_source_disable_unref(dial->io);
-    dial->fd = flyt_close(dial->fd);
-    flyt_error_set(&dial->err, status, "%s", strerror(-status));
-    try_next(dial);
-}
-
 static int on_io(sd_event_source *source, int fd, uint32_t events, void *user)
 {
     struct flyt_node_dial *dial = user;
-    int error = 0;
-    socklen_t bytes = sizeof error;
 
-    if (dial->stage == CONNECTING) {
-        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes))
-            error = errno;
-        if (error)
-            give_up(dial, -error);
-        else
-            connected(dial);
-    } else if (dial->sent < dial->out.used) {
+    if (dial->sent < dial->out.used)
         send_record(dial);
-    } else {
+    else
         read_answer(dial);
-    }
     return 0;
 }
 
@@ -323,65 +286,42 @@ static int watch(struct flyt_node_dial *dial, uint32_t events)
     return status < 0 ? status : 0;
 }
 
-static int on_attempt_over(sd_event_source *source, uint64_t usec, void *user)
+static void connected(void *user, int status, int fd, unsigned number)
 {
     struct flyt_node_dial *dial = user;
 
-    if (dial->fd >= 0) {
-        give_up(dial, -ETIMEDOUT);
-        return 0;
+    dial->address = flyt_node_resolver_address(dial->config.resolver, number);
+    if (status) {
+        fail(dial, status, "%s", strerror(-status));
+        return;
     }
-    dial->attempt = sd_event_source_disable_unref(dial->attempt);
-    dial->tried--; /* the same once more: its queue was full */
-    try_next(dial);
-    return 0;
-}
-
-static int set_attempt(struct flyt_node_dial *dial, uint64_t ms)
-{
-    dial->attempt = sd_event_source_disable_unref(dial->attempt);
-    int status = sd_event_add_time_relative(dial->event, &dial->attempt, CLOCK_MONOTONIC, ms * 1000, 1000,
-                                            on_attempt_over, dial);
-    return status < 0 ? status : 0;
-}
-
-/* Begins to connect to an address, which gets its share of the time that is left. 0: it is under way; else a negative
- * errno. */
-static int begin(struct flyt_node_dial *dial)
-{
-    const struct flyt_node_address *address = dial->address;
-    unsigned left = flyt_node_resolver_count(dial->config.resolver) - dial->tried;
-    uint64_t within_ms = (uint64_t)flyt_clock_left_ms(dial->deadline_ms) / (left + 1) + 1;
-
-    flyt_auto_close int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -errno;
-    int error = connect(fd, (const struct sockaddr *)&address->address, address->bytes) ? errno : 0;
-    if (error == EAGAIN) /* a unix listener's queue is full, unix(7): there is nothing to wait for */
-        return set_attempt(dial, FULL_QUEUE_MS);
-    if (error && error != EINPROGRESS && error != EINTR)
-        return -error;
-    int status = set_attempt(dial, within_ms);
-    if (status)
-        return status;
     dial->fd = fd;
-    fd = -1;
-    return watch(dial, EPOLLOUT);
+    flyt_node_resolver_prefer(dial->config.resolver, dial->address);
+    flyt_socket_tune(dial->fd);
+    dial->stage = ASKING;
+    await_answer(dial);
+    status = encode(dial, FIRST_XID, NULL, dial->hash);
+    if (!status)
+        status = watch(dial, EPOLLOUT);
+    if (status)
+        fail(dial, status, "no memory");
 }
 
-static void try_next(struct flyt_node_dial *dial)
+static int connect_to(struct flyt_node_dial *dial)
 {
-    while (dial->tried < flyt_node_resolver_count(dial->config.resolver)) {
-        unsigned number = (dial->first + dial->tried++) % flyt_node_resolver_count(dial->config.resolver);
-        dial->address = flyt_node_resolver_address(dial->config.resolver, number);
-        int status = begin(dial);
-        if (!status)
-            return;
-        dial->io = sd_event_source_disable_unref(dial->io);
-        dial->fd = flyt_close(dial->fd);
-        flyt_error_set(&dial->err, status, "%s", strerror(-status));
+    struct flyt_connector_address addresses[FLYT_NODE_WAY_ADDRESSES_MAX];
+    struct flyt_connector_config config = {.addresses = addresses,
+                                           .count = flyt_node_resolver_count(dial->config.resolver),
+                                           .first = flyt_node_resolver_first(dial->config.resolver),
+                                           .deadline_ms = flyt_clock_ms() + dial->config.timeout_ms,
+                                           .done = connected,
+                                           .user = dial};
+
+    for (unsigned i = 0; i < config.count; i++) {
+        const struct flyt_node_address *one = flyt_node_resolver_address(dial->config.resolver, i);
+        addresses[i] = (struct flyt_connector_address){(const struct sockaddr *)&one->address, one->bytes};
     }
-    fail(dial, dial->err.code, "%.300s", dial->err.text);
+    return flyt_connector_new(dial->event, &config, &dial->connector);
 }
 
 static int on_deadline(sd_event_source *source, uint64_t usec, void *user)
@@ -394,16 +334,6 @@ static int on_deadline(sd_event_source *source, uint64_t usec, void *user)
 }
 
 /* ---- beginning ---- */
-
-static int on_begin(sd_event_source *source, uint64_t usec, void *user)
-{
-    struct flyt_node_dial *dial = user;
-
-    dial->attempt = sd_event_source_disable_unref(dial->attempt);
-    dial->first = flyt_node_resolver_first(dial->config.resolver);
-    try_next(dial);
-    return 0;
-}
 
 static char *copy_of(const void *data, size_t bytes)
 {
@@ -440,11 +370,10 @@ int flyt_node_dial_new(sd_event *event, const struct flyt_node_dial_config *conf
     dial->config.secret = NULL;
     dial->event = sd_event_ref(event);
     dial->fd = -1;
-    dial->deadline_ms = flyt_clock_ms() + config->timeout_ms;
     memcpy(dial->secret, config->secret, sizeof dial->secret);
     int status = copy_args(config->args, &dial->args);
     if (!status)
-        status = sd_event_add_time_relative(event, &dial->attempt, CLOCK_MONOTONIC, 0, 1, on_begin, dial);
+        status = connect_to(dial);
     if (status >= 0)
         status = sd_event_add_time_relative(event, &dial->deadline, CLOCK_MONOTONIC, config->timeout_ms * 1000, 1000,
                                             on_deadline, dial);
