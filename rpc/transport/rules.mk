@@ -7,9 +7,10 @@ RPC_GEN_OBJS := $(GEN)/flyt_xdr.o $(GEN)/flyt_signatures.o $(GEN)/flyt_procedure
 RPC_OBJS := $(BASE_OBJS) $(TRANSPORT_OBJS) $(RPC_GEN_OBJS)
 RPC_LIBS := -ltirpc
 # Of a library in a program's process: a dozen of libtirpc's functions, without the libraries that it loads beside itself
-# (Kerberos: 0.9 ms of each program's start). Where there is no archive, the whole of it.
-RPC_ARCHIVED := -Wl,--exclude-libs,libtirpc.a -l:libtirpc.a
-RPC_INSIDE := $(if $(findstring /,$(shell $(CC) -print-file-name=libtirpc.a)),$(RPC_ARCHIVED),$(RPC_LIBS))
+# (Kerberos: 0.9 ms of each program's start). Where there is no archive, the whole of it; also where sanitizers look at
+# what its functions do.
+RPC_ARCHIVED := $(if $(SANITIZE),,$(findstring /,$(shell $(CC) -print-file-name=libtirpc.a)))
+RPC_INSIDE := $(if $(RPC_ARCHIVED),-Wl$(comma)--exclude-libs$(comma)libtirpc.a -l:libtirpc.a,$(RPC_LIBS))
 # What needs neither a channel nor a connection: blocking sockets and heads of messages.
 SOCKET_OBJS := $(call objs,rpc/transport/endpoint/listen.c rpc/transport/message.c rpc/transport/xdr_buffer.c)
 
