@@ -182,6 +182,8 @@ const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel
 uint64_t flyt_channel_region_at(const struct flyt_channel *channel);
 /* Whether kernels reach what is page-locked there, by the program's addresses. */
 bool flyt_channel_maps_region(const struct flyt_channel *channel);
+/* And whether the server fills memory by these addresses. */
+bool flyt_channel_fills_region(const struct flyt_channel *channel);
 /*
  * How the calling thread waits for the replies of its next calls: AUTO spins for a moment, where cores are many, and
  * blocks; the others do what they are called until the reply is there (a thread that has left reading to another one

@@ -242,6 +242,7 @@ static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *
     channel->can_resume = fresh->offers_resume;
     atomic_store(&channel->region_at, flyt_channel_region_at(fresh));
     atomic_store(&channel->maps_region, flyt_channel_maps_region(fresh));
+    atomic_store(&channel->fills_region, flyt_channel_fills_region(fresh));
     channel->is_read_out = channel->is_torn = channel->is_moved = channel->is_patient = false;
     take_place(channel, fresh);
     flyt_send_gate_take_locked(channel, fresh);

@@ -127,7 +127,9 @@ static void has_region_now(const struct flyt_channel *channel, struct flyt_chann
 static void use_region(struct flyt_channel *channel, struct flyt_channel *owner, unsigned use)
 {
     atomic_store(&channel->region_at, use & FLYT_REGION_IS_SEEN ? ++owner->region_number : 0);
-    atomic_store(&channel->maps_region, use & FLYT_REGION_IS_MAPPED && flyt_region_is_at_home(&owner->region));
+    const bool is_mapped = use & FLYT_REGION_IS_MAPPED && flyt_region_is_at_home(&owner->region);
+    atomic_store(&channel->maps_region, is_mapped);
+    atomic_store(&channel->fills_region, is_mapped && use & FLYT_REGION_IS_FILLED);
 }
 
 /* Through rings, unless they cannot be used: then neither can the server. 0 or a negative errno with a sentence. */
@@ -222,6 +224,11 @@ const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel
 uint64_t flyt_channel_region_at(const struct flyt_channel *channel)
 {
     return atomic_load_explicit(&channel->region_at, memory_order_relaxed);
+}
+
+bool flyt_channel_fills_region(const struct flyt_channel *channel)
+{
+    return atomic_load_explicit(&channel->fills_region, memory_order_relaxed);
 }
 
 bool flyt_channel_maps_region(const struct flyt_channel *channel)

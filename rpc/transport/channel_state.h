@@ -240,6 +240,7 @@ struct flyt_channel {
     uint64_t region_number; /* the last region_at that was given */
     _Atomic(bool) has_region;
     _Atomic(uint64_t) region_at;                 /* flyt_channel_region_at */
+    _Atomic(bool) fills_region;                  /* memory_set takes these addresses */
     _Atomic(bool) maps_region;                   /* kernels reach what is locked of it, by the program's addresses */
     const struct flyt_progress_page *spare_page; /* of a server that is gone, while this one has none; see AWAY */
 

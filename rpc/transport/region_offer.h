@@ -28,6 +28,7 @@ enum flyt_region_use {
     FLYT_REGION_IS_SEEN = 1,   /* copies may name places of it */
     FLYT_REGION_IS_MAPPED = 2, /* and kernels reach what is page-locked of it, by the program's addresses */
     FLYT_REGION_ASKS_AGAIN = 4,
+    FLYT_REGION_IS_FILLED = 8, /* and memory_set takes these addresses, which it did not always */
 };
 
 enum {

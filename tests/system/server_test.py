@@ -322,7 +322,7 @@ def values_of_streams_elsewhere():
 
 
 PAGE = os.sysconf("SC_PAGESIZE")
-CLIENT_BRINGS_REGION, REGION, IS_SEEN, IS_MAPPED = 8, 1, 1, 2
+CLIENT_BRINGS_REGION, REGION, IS_SEEN, IS_MAPPED, IS_FILLED = 8, 1, 1, 2, 8
 
 
 class Shared(Client):
@@ -413,7 +413,7 @@ def regions():
     """What both sides name is copied without a byte on the wire; all that is not locked is refused, and harms nobody."""
     with server(kind="unix") as s:
         client = Shared(s.url)
-        expect_equal((len(client.fds), client.use), (1, IS_SEEN | IS_MAPPED), "descriptors, and what is made of the region")
+        expect_equal((len(client.fds), client.use), (1, IS_SEEN | IS_MAPPED | IS_FILLED), "descriptors, and what is made of the region")
         address = struct.unpack(">Q", client.call("memory_alloc", u32(0) + u64(1 << 20))[1])[0]
         expect_equal(client.lock(4 * PAGE, 4 * PAGE), 0, "locking")
         sent = os.urandom(4 * PAGE)
@@ -459,7 +459,7 @@ def regions():
         gone.connect(s.url.removeprefix("unix://"))
         gone.sendall(silent.record(HANDSHAKE, handshake() + opaque(b"") + opaque(b"") + opaque(u64(CLIENT_BRINGS_REGION))))
         gone.close()
-        expect_equal(Shared(s.url).use, IS_SEEN | IS_MAPPED, "a session after these")
+        expect_equal(Shared(s.url).use, IS_SEEN | IS_MAPPED | IS_FILLED, "a session after these")
     with server() as s:
         client = session(s.url)
         expect_equal(client.call("region_lock", u32(REGION) + u64(0, PAGE))[0], INVALID_VALUE, "locking without a region")

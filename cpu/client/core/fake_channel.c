@@ -43,6 +43,11 @@ uint64_t flyt_channel_region_at(const struct flyt_channel *channel)
     return fake.region_at;
 }
 
+bool flyt_channel_fills_region(const struct flyt_channel *channel)
+{
+    return fake.maps_region;
+}
+
 bool flyt_channel_maps_region(const struct flyt_channel *channel)
 {
     return fake.maps_region;

@@ -378,7 +378,7 @@ static void copy_later(void *user)
 
 static CUresult launch_later(struct flyt_stream *stream, struct later *later)
 {
-    CUresult result = flyt_function_launch_on(stream, copy_later, later);
+    CUresult result = flyt_function_launch_own(stream, copy_later, later);
     if (result)
         free(later);
     return result;
@@ -410,19 +410,28 @@ static CUresult copy_read_now(struct flyt_stream *stream, const struct flyt_copy
     return launch_later(stream, later);
 }
 
+/* Memory of the region stays as long as anything of the session's uses it. */
+static bool is_kept(const struct flyt_host_box *box)
+{
+    uint64_t server;
+    return flyt_range_is_pinned(box->address, flyt_host_box_span(box)) && flyt_host_is_shared(box->address, &server);
+}
+
 /*
  * CUDA makes copies between host memory wait for the stream, asynchronous ones too. Managed memory is none: copies from
- * and to it go to the stream, whose kernels may wait for what the host does next. Pageable memory is written before the
- * call returns.
+ * and to it go to the stream, whose kernels may wait for what the host does next. A little of pageable memory is read
+ * at once; what else may be gone when the stream gets there is waited for.
  */
 static CUresult copy_host(struct flyt_stream *stream, const struct flyt_copy *copy, const struct sides *sides,
                           bool is_async)
 {
     struct flyt_host_box src = host_box_of(copy, &copy->src), dst = host_box_of(copy, &copy->dst);
-    const bool is_managed = sides->is_src_managed || sides->is_dst_managed;
-    if (is_async && is_managed && flyt_range_is_pinned(dst.address, flyt_host_box_span(&dst)))
-        return flyt_range_is_pinned(src.address, flyt_host_box_span(&src)) ? flyt_copy_host_later(stream, copy)
-                                                                           : copy_read_now(stream, copy);
+    if (is_async && (sides->is_src_managed || sides->is_dst_managed) && is_kept(&dst)) {
+        if (is_kept(&src))
+            return flyt_copy_host_later(stream, copy);
+        if (flyt_host_box_bytes(&src) <= FLYT_INLINE_BYTES_MAX)
+            return copy_read_now(stream, copy);
+    }
     CUresult result = flyt_stream_wait(stream);
     if (!result)
         copy_now(copy);

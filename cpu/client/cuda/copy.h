@@ -40,8 +40,8 @@ static inline CUresult flyt_copy_range(enum flyt_place dst_place, uint64_t dst, 
 /*
  * Fills `height` rows of `width` elements of element_bytes (1, 2 or 4) with the low bytes of value, in `depth` slices.
  * pitch_bytes as in flyt_copy_side. Asynchronous for device memory; pinned host memory is filled by the calling thread
- * after all earlier work of the stream or, is_async, in the stream's order. CUDA_ERROR_INVALID_VALUE as above, also
- * where the address is not aligned to the element.
+ * after all earlier work of the stream or, is_async, where kernels have addresses of it, by the GPU.
+ * CUDA_ERROR_INVALID_VALUE as above, also where the address is not aligned to the element.
  */
 struct flyt_fill {
     uint64_t address;

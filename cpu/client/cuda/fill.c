@@ -1,8 +1,8 @@
 #include <stdlib.h>
 #include <string.h>
-#include "cpu/client/bulk/arena.h"
 #include "cpu/client/bulk/copy_plan.h"
 #include "cpu/client/bulk/range.h"
+#include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/copy.h"
@@ -44,7 +44,7 @@ CUresult flyt_fill_host_later(struct flyt_stream *stream, const struct flyt_fill
     if (!later)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *later = *fill;
-    CUresult result = flyt_function_launch_on(stream, fill_later, later);
+    CUresult result = flyt_function_launch_own(stream, fill_later, later);
     if (result)
         free(later);
     return result;
@@ -77,26 +77,34 @@ static CUresult fill_device(struct flyt_stream *stream, const struct flyt_fill *
     return result;
 }
 
-/* The GPU fills memory that it reaches. CUDA_ERROR_NOT_READY: it does not. */
-static CUresult fill_shared(struct flyt_stream *stream, const struct flyt_fill *fill)
+/* CUDA_ERROR_NOT_READY: the session's present server fills no such memory. */
+static CUresult send_shared(struct flyt_stream *stream, const void *what, uint64_t *ret_sequence)
 {
-    uint64_t server, offset_bytes;
-    const bool is_reached = flyt_arena_is_mapped() && flyt_arena_find(fill->address, &offset_bytes) &&
-                            flyt_host_is_shared(fill->address, &server);
-    return is_reached ? flyt_copy_send_shared(stream, server, send_fill, fill) : CUDA_ERROR_NOT_READY;
+    return flyt_channel_fills_region(flyt_client.channel) ? send_fill(stream, what, ret_sequence)
+                                                          : CUDA_ERROR_NOT_READY;
 }
 
-/* Asynchronously in the stream's order, as CUDA does: kernels before it may wait for what the program does next. */
+/* The GPU fills memory of which kernels have addresses, in the stream's order: one before it may wait for what the
+ * program does next. CUDA_ERROR_NOT_READY: it is none; or bytes of an earlier copy are still to come there. */
+static CUresult fill_shared(struct flyt_stream *stream, const struct flyt_fill *fill)
+{
+    uint64_t server;
+    struct flyt_range range;
+    if (!flyt_host_is_reached() || !flyt_host_is_mapped(fill->address) || !flyt_range_find(fill->address, &range) ||
+        flyt_transfer_writes(range.base, range.bytes) || !flyt_host_is_shared(fill->address, &server))
+        return CUDA_ERROR_NOT_READY;
+    return flyt_copy_send_shared(stream, server, send_shared, fill);
+}
+
 static CUresult fill_host(struct flyt_stream *stream, const struct flyt_fill *fill, bool is_async)
 {
-    if (!is_async) {
-        CUresult result = flyt_stream_wait(stream);
-        if (!result)
-            fill_now(fill);
+    CUresult result = is_async ? fill_shared(stream, fill) : CUDA_ERROR_NOT_READY;
+    if (result != CUDA_ERROR_NOT_READY)
         return result;
-    }
-    CUresult result = fill_shared(stream, fill);
-    return result == CUDA_ERROR_NOT_READY ? flyt_fill_host_later(stream, fill) : result;
+    result = flyt_stream_wait(stream);
+    if (!result)
+        fill_now(fill);
+    return result;
 }
 
 /* Whose memory is filled. */

@@ -20,18 +20,27 @@ struct flyt_function {
     struct flyt_pending_d2h pending_d2h; /* copies before it on its stream: their bytes must be there when it runs */
     bool is_reached;                     /* queued to run; under the queue's lock */
     CUresult status;
-    struct flyt_function *next; /* in the queue */
+    struct line *line;
+    struct flyt_function *next; /* in the line */
+};
+
+/* Functions that were reached, and a thread that runs them one after the other. */
+struct line {
+    struct flyt_function *first, **end; /* end is NULL while the line was never used */
+    pthread_cond_t changed;
+    bool is_running; /* the thread exists */
 };
 
 static struct flyt_table function_table = FLYT_TABLE_INIT(FLYT_ID_FUNCTION, struct flyt_function, 1);
 
+/* The library's own do not stand behind the program's, which may wait for what is behind them. */
 static struct {
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    struct flyt_function *first, **end; /* end is NULL while the queue was never used */
-    bool is_running;                    /* the callback thread exists */
+    struct line of_program, of_library;
     _Atomic unsigned pending_count;
-} queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} queue = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+           .of_program = {.changed = PTHREAD_COND_INITIALIZER},
+           .of_library = {.changed = PTHREAD_COND_INITIALIZER}};
 
 bool flyt_function_is_pending(void)
 {
@@ -54,16 +63,17 @@ bool flyt_function_is_unfinished(uint64_t sequence)
 
 static void append_locked(struct flyt_function *function, CUresult status)
 {
+    struct line *line = function->line;
     if (function->is_reached)
         return;
     function->is_reached = true;
     function->status = status;
     function->next = NULL;
-    if (!queue.first)
-        queue.end = &queue.first;
-    *queue.end = function;
-    queue.end = &function->next;
-    pthread_cond_signal(&queue.changed);
+    if (!line->first)
+        line->end = &line->first;
+    *line->end = function;
+    line->end = &function->next;
+    pthread_cond_signal(&line->changed);
 }
 
 static void run_one(struct flyt_function *function)
@@ -96,17 +106,18 @@ static void run_one(struct flyt_function *function)
 
 static void *run_functions(void *user)
 {
+    struct line *line = user;
     struct flyt_thread *thread = flyt_thread_get();
     if (thread)
         thread->is_callback = true;
     pthread_mutex_lock(&queue.mutex);
     for (;;) {
-        struct flyt_function *function = queue.first;
+        struct flyt_function *function = line->first;
         if (!function) {
-            pthread_cond_wait(&queue.changed, &queue.mutex);
+            pthread_cond_wait(&line->changed, &queue.mutex);
             continue;
         }
-        queue.first = function->next;
+        line->first = function->next;
         pthread_mutex_unlock(&queue.mutex);
         run_one(function);
         pthread_mutex_lock(&queue.mutex);
@@ -114,11 +125,12 @@ static void *run_functions(void *user)
     return NULL;
 }
 
-static CUresult ensure_thread(void)
+static CUresult ensure_thread(struct line *line)
 {
+    const char *name = line == &queue.of_program ? "flyt-callback" : "flyt-host-work";
     pthread_mutex_lock(&queue.mutex);
-    int error = queue.is_running ? 0 : flyt_thread_start("flyt-callback", run_functions, NULL);
-    queue.is_running = error == 0;
+    int error = line->is_running ? 0 : flyt_thread_start(name, run_functions, line);
+    line->is_running = error == 0;
     pthread_mutex_unlock(&queue.mutex);
     return error ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
@@ -141,7 +153,7 @@ void flyt_function_wake(void)
     struct flyt_function *function;
     CUresult broken = flyt_client_broken();
     pthread_mutex_lock(&queue.mutex);
-    while (broken && queue.is_running && (function = flyt_table_next(&function_table, &slot)))
+    while (broken && (function = flyt_table_next(&function_table, &slot)))
         append_locked(function, broken);
     pthread_mutex_unlock(&queue.mutex);
 }
@@ -181,7 +193,7 @@ static CUresult launch(CUstream handle, const struct flyt_function *what)
 
 static CUresult launch_on(struct flyt_stream *stream, const struct flyt_function *what)
 {
-    CUresult result = ensure_thread();
+    CUresult result = ensure_thread(what->line);
     if (!result)
         result = flyt_stream_begin(stream);
     if (result)
@@ -193,6 +205,7 @@ static CUresult launch_on(struct flyt_stream *stream, const struct flyt_function
     function->callback = what->callback;
     function->handle = what->handle;
     function->user = what->user;
+    function->line = what->line;
     function->stream_id = stream->stream_id;
     function->is_reached = false;
     function->sequence = 0;
@@ -215,12 +228,17 @@ static CUresult launch_on(struct flyt_stream *stream, const struct flyt_function
 
 CUresult flyt_function_launch_on(struct flyt_stream *stream, CUhostFn function, void *user)
 {
-    return launch_on(stream, &(struct flyt_function){.function = function, .user = user});
+    return launch_on(stream, &(struct flyt_function){.function = function, .user = user, .line = &queue.of_program});
+}
+
+CUresult flyt_function_launch_own(struct flyt_stream *stream, CUhostFn function, void *user)
+{
+    return launch_on(stream, &(struct flyt_function){.function = function, .user = user, .line = &queue.of_library});
 }
 
 CUresult flyt_host_function_launch(CUstream stream, CUhostFn function, void *user)
 {
-    return launch(stream, &(struct flyt_function){.function = function, .user = user});
+    return launch(stream, &(struct flyt_function){.function = function, .user = user, .line = &queue.of_program});
 }
 
 CUresult flyt_stream_callback_add(CUstream stream, CUstream handle, CUstreamCallback callback, void *user,
@@ -228,5 +246,6 @@ CUresult flyt_stream_callback_add(CUstream stream, CUstream handle, CUstreamCall
 {
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
-    return launch(stream, &(struct flyt_function){.callback = callback, .handle = handle, .user = user});
+    return launch(stream, &(struct flyt_function){
+                              .callback = callback, .handle = handle, .user = user, .line = &queue.of_program});
 }

@@ -19,7 +19,9 @@ bool flyt_function_is_pending(void);
 bool flyt_function_is_unfinished(uint64_t sequence);
 /* The connection is lost or the context dead: callbacks that will never be reached run with that status. */
 void flyt_function_wake(void);
-/* flyt_host_function_launch without checks, of a stream that does not capture. */
+/* flyt_host_function_launch without checks, of a stream that does not capture; and the same of a function of this
+ * library's own, which does not wait for those of the program. */
 CUresult flyt_function_launch_on(struct flyt_stream *stream, CUhostFn function, void *user);
+CUresult flyt_function_launch_own(struct flyt_stream *stream, CUhostFn function, void *user);
 
 #endif

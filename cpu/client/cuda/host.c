@@ -125,6 +125,11 @@ static void lock_all(void)
                             &server);
 }
 
+bool flyt_host_is_reached(void)
+{
+    return atomic_load_explicit(&is_reached, memory_order_relaxed);
+}
+
 void flyt_host_note_reached(void)
 {
     if (atomic_load_explicit(&is_reached, memory_order_relaxed) || atomic_exchange(&is_reached, true))
@@ -196,6 +201,8 @@ static void give_back(void *address, uint64_t bytes)
 
 /* ---- what is given back later ---- */
 
+enum { GIVEN_BYTES_MAX = 256 << 20 /* beyond that who gives waits himself */ };
+
 struct given {
     void *address;
     uint64_t bytes;
@@ -205,14 +212,15 @@ struct given {
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct given *first;
-    unsigned count; /* the one that the thread works on is in it, and not in the list any more */
+    struct given *first, *last;
+    uint64_t bytes, waiting_count, given_count; /* waiting: the one that the thread works on, too */
     bool is_running;
 } later = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void *give_those(void *user)
 {
     flyt_thread_get();
+    flyt_channel_wait_as(FLYT_CHANNEL_BLOCKS);
     pthread_mutex_lock(&later.mutex);
     for (;;) {
         struct given *one = later.first;
@@ -224,28 +232,32 @@ static void *give_those(void *user)
         pthread_mutex_unlock(&later.mutex);
         flyt_transfer_wait_range((uint64_t)(uintptr_t)one->address, one->bytes);
         give_back(one->address, one->bytes);
-        free(one);
         pthread_mutex_lock(&later.mutex);
-        later.count--;
+        later.bytes -= one->bytes;
+        later.waiting_count--;
+        later.given_count++;
         pthread_cond_broadcast(&later.changed);
+        free(one);
     }
     return NULL;
 }
 
-/* False: no memory, or no thread. */
+/* False: too much is waiting, no memory, or no thread. */
 static bool queue_later(void *address, uint64_t bytes)
 {
     struct given *one = malloc(sizeof *one);
     if (!one)
         return false;
+    *one = (struct given){.address = address, .bytes = bytes};
     pthread_mutex_lock(&later.mutex);
     if (!later.is_running)
         later.is_running = flyt_thread_start("flyt-unlock", give_those, NULL) == 0;
-    const bool is_queued = later.is_running;
+    const bool is_queued = later.is_running && later.bytes <= GIVEN_BYTES_MAX;
     if (is_queued) {
-        *one = (struct given){.address = address, .bytes = bytes, .next = later.first};
-        later.first = one;
-        later.count++;
+        *(later.first ? &later.last->next : &later.first) = one;
+        later.last = one;
+        later.bytes += bytes;
+        later.waiting_count++;
         pthread_cond_broadcast(&later.changed);
     }
     pthread_mutex_unlock(&later.mutex);
@@ -254,12 +266,13 @@ static bool queue_later(void *address, uint64_t bytes)
     return is_queued;
 }
 
-/* False: there was nothing to wait for. */
+/* Until one more has been given back. False: there is none. */
 static bool wait_for_given(void)
 {
     pthread_mutex_lock(&later.mutex);
-    const bool is_any = later.count != 0;
-    while (later.count)
+    const bool is_any = later.waiting_count != 0;
+    const uint64_t before = later.given_count;
+    while (later.waiting_count && later.given_count == before)
         pthread_cond_wait(&later.changed, &later.mutex);
     pthread_mutex_unlock(&later.mutex);
     return is_any;
@@ -275,7 +288,7 @@ CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int d
                                .is_managed = (flags & FLYT_HOST_MANAGED) != 0};
     const bool is_mapped = flyt_arena_is_mapped(); /* all of it, as with unified addressing, asked for or not */
     void *address = alloc_shared(bytes);
-    if (!address && wait_for_given())
+    while (!address && wait_for_given())
         address = alloc_shared(bytes);
     if (!address && is_mapped && flags & CU_MEMHOSTALLOC_DEVICEMAP && flyt_arena_is_bounded())
         return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");

@@ -64,6 +64,8 @@ bool flyt_host_is_shared(uint64_t address, uint64_t *ret_server);
 bool flyt_host_is_mapped(uint64_t address);
 /* Kernels may have an address of mapped memory from now on: before what gives it to them is sent. */
 void flyt_host_note_reached(void);
+/* Whether they may. */
+bool flyt_host_is_reached(void);
 /* The same where any of these aligned words is one. */
 void flyt_host_look_for_reached(const void *data, size_t bytes);
 

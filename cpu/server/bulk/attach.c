@@ -95,7 +95,8 @@ static bool may_share(const flyt_handshake_args *args, uint64_t what)
 
 static unsigned region_use(const struct flyt_session *session)
 {
-    return FLYT_REGION_IS_SEEN | (flyt_session_region_is_mapped(session) ? FLYT_REGION_IS_MAPPED : 0);
+    return FLYT_REGION_IS_SEEN |
+           (flyt_session_region_is_mapped(session) ? FLYT_REGION_IS_MAPPED | FLYT_REGION_IS_FILLED : 0);
 }
 
 /* The region that the client brings, which was asked for; where there is none, its copies go over its connections. 0 or

@@ -197,8 +197,8 @@ static CUresult check_filled(const struct flyt_stream *stream, const flyt_box *b
 {
     struct flyt_session *session = stream->device->session;
     const struct flyt_session_region *region = session->region;
-    if (!region || !flyt_session_region_is_mapped(session) ||
-        box->address - (uint64_t)(uintptr_t)region->region.base >= region->region.bytes)
+    if (!region || box->address - (uint64_t)(uintptr_t)region->region.base >= region->region.bytes ||
+        !flyt_session_region_is_mapped(session))
         return flyt_box_check(session, box, ret_bytes, ret_device);
     const struct flyt_region_span span = {.offset_bytes = box->address - (uint64_t)(uintptr_t)region->region.base,
                                           .width_bytes = box->width_bytes,
