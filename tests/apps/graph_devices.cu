@@ -174,7 +174,7 @@ static void nothing(void *)
 {
 }
 
-// A node without work joins a kernel of device 1 and a call of the host's: what comes after it comes after both.
+// Nodes without work join a kernel of device 1 and a call of the host's: what comes after them comes after both.
 static void joined_by_nothing(void)
 {
     enum { STEPS = 1000000 };
@@ -192,6 +192,7 @@ static void joined_by_nothing(void)
     host[COUNT - 1] = 0;
     on(0);
     CHECK(cudaGraphCreate(&graph, 0));
+    kernel_node(graph, 0, NULL, 0, 1, 0);
     call.fn = nothing;
     CHECK(cudaGraphAddHostNode(&both[0], graph, NULL, 0, &call));
     kernel.func = (void *)count_up;
@@ -201,6 +202,7 @@ static void joined_by_nothing(void)
     CHECK(cudaGraphAddKernelNode(&both[1], graph, NULL, 0, &kernel));
     on(0);
     CHECK(cudaGraphAddEmptyNode(&join, graph, both, 2));
+    CHECK(cudaGraphAddEmptyNode(&join, graph, &join, 1));
     CHECK(cudaGraphAddMemcpyNode1D(&out, graph, &join, 1, host, values[1], BYTES, cudaMemcpyDefault));
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
     CHECK(cudaGraphLaunch(exec, streams[0]));
