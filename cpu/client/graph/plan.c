@@ -287,17 +287,18 @@ static bool is_cooperative(const struct flyt_node_data *data)
     return is;
 }
 
-/* The GPU goes through bodies alone: nothing in them is the program's to do. MPS has no cooperative launches there. */
+/* The GPU goes through bodies alone: nothing in them is the program's to do. "All body nodes" are of the conditional
+ * node's context (CUDA_CONDITIONAL_NODE_PARAMS). MPS has no cooperative launches there. */
 static CUresult check_body(const struct flattening *all, int device)
 {
     for (unsigned i = 0; i < all->count; i++) {
         const struct flyt_node_data *data = all->list[i].node ? &all->list[i].node->data : NULL;
         if (data && data->device >= 0 && data->device != device)
-            return flyt_not_supported("nodes of several devices in the body of a conditional node");
+            return CUDA_ERROR_INVALID_VALUE;
         if (data && is_cooperative(data))
             return flyt_not_supported("cooperative launch in the body of a conditional node");
         if (!is_of_segment(&all->list[i], device))
-            return flyt_not_supported("managed memory in the body of a conditional node");
+            return flyt_not_supported("memory that is not the device's own in the body of a conditional node");
     }
     return CUDA_SUCCESS;
 }
