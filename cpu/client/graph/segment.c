@@ -24,7 +24,8 @@ struct flyt_segment {
     struct part {
         uint64_t sequence; /* of the call that has told of it, which the channel writes; 0: not yet */
         struct part *older;
-        uint64_t green_id; /* on whose SMs a kernel runs; the same of all that were at the place */
+        struct part *newer, *next, *prev; /* of one in the list of those that are no longer the newest */
+        uint64_t green_id;                /* on whose SMs a kernel runs; the same of all that were at the place */
         bool is_conditional;
         /* As they are sent; they own what they point to. */
         union {
@@ -36,6 +37,15 @@ struct flyt_segment {
 
 /* What parts were earlier. Not held while anything is sent to the server that the program has. */
 static pthread_mutex_t parts_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Parts that are no longer the newest, as the calls that have told of newer ones follow each other. Under the mutex of
+ * graphs. */
+static struct {
+    struct part *first, *last;
+    unsigned count;
+} earlier;
+
+enum { EARLIER_MAX = 4096 }; /* beyond, the channel is asked which of them nobody can need any more */
 
 static struct flyt_table segment_table = FLYT_TABLE_INIT(FLYT_ID_SEGMENT, struct flyt_segment, 1);
 
@@ -139,8 +149,27 @@ static int send_part(struct flyt_channel *channel, const struct part *part, uint
     return flyt_send_segment_node(channel, &args, sequence);
 }
 
+static void join_earlier(struct part *part, struct part *newer)
+{
+    part->newer = newer;
+    part->prev = earlier.last;
+    *(earlier.last ? &earlier.last->next : &earlier.first) = part;
+    earlier.last = part;
+    earlier.count++;
+}
+
+static void leave_earlier(struct part *part)
+{
+    if (!part->newer)
+        return;
+    *(part->prev ? &part->prev->next : &earlier.first) = part->next;
+    *(part->next ? &part->next->prev : &earlier.last) = part->prev;
+    earlier.count--;
+}
+
 static void free_part(struct part *part)
 {
+    leave_earlier(part);
     if (part->is_conditional) {
         free(part->conditional.before.before_val);
         free(part->conditional.bodies.bodies_val);
@@ -280,18 +309,39 @@ CUresult flyt_segment_new(uint64_t context_id, int device, const struct flyt_seg
     return result;
 }
 
-/* The part is what it was, earlier versions included that another server may still need. */
-static void add_version(struct part **place, struct part *fresh)
+/* The session goes on elsewhere behind a call that is executed, or not at all; and never where calls come again that
+ * the channel does not keep. */
+static uint64_t first_needed(void)
+{
+    const uint64_t executed = flyt_channel_progress(flyt_client.channel).executed;
+    const uint64_t gone = earlier.count > EARLIER_MAX ? flyt_channel_kept_sums(flyt_client.channel).gone : 0;
+    return executed > gone ? executed : gone;
+}
+
+/* Frees parts that no server needs any more. */
+static void forget_earlier(void)
+{
+    const uint64_t needed = first_needed();
+    pthread_mutex_lock(&parts_mutex);
+    while (earlier.first && earlier.first->newer->sequence <= needed) {
+        struct part *part = earlier.first;
+        part->newer->older = NULL;
+        free_parts(part);
+    }
+    pthread_mutex_unlock(&parts_mutex);
+}
+
+/* What the part was stays as long as another server may need it. */
+static CUresult add_version(struct part **place, struct part *fresh)
 {
     pthread_mutex_lock(&parts_mutex);
-    struct part *needed = part_at(*place, flyt_channel_progress(flyt_client.channel).executed);
-    if (needed) {
-        free_parts(needed->older);
-        needed->older = NULL;
-    }
-    fresh->older = *place;
+    struct part *old = fresh->older = *place;
     *place = fresh;
     pthread_mutex_unlock(&parts_mutex);
+    CUresult result = tell(fresh);
+    if (!result)
+        join_earlier(old, fresh);
+    return result;
 }
 
 bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_graph_node *node)
@@ -310,8 +360,8 @@ bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_
         return false;
     fresh->green_id = green_id;
     look_for_reached(node);
-    add_version(&segment->nodes[place], fresh);
-    return tell(fresh) == CUDA_SUCCESS;
+    forget_earlier();
+    return add_version(&segment->nodes[place], fresh) == CUDA_SUCCESS;
 }
 
 /* After the segment, which needs them. */
