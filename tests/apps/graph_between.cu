@@ -1,6 +1,6 @@
 // Graphs whose host does something between what sets a condition and the conditional node that reads it: host
 // functions, event nodes, copies of host memory, captured calls of cuBLAS; conditions that are set again on the way, in
-// bodies, or behind the node that reads them.
+// bodies, or behind the node that reads them; and all that after a reset of the device.
 // nvcc: -lcublas
 #include <cublas_v2.h>
 #include "conditional.h"
@@ -239,6 +239,14 @@ int main(void)
     set_again(stream);
     captured_library(stream);
     copies_between(stream);
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFree(words));
+    /* What was made for it has gone with the context. */
+    CHECK(cudaDeviceReset());
+    CHECK(cudaMalloc((void **)&words, WORDS * sizeof(*words)));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    choices(stream);
+    set_again(stream);
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFree(words));
     return 0;
