@@ -80,6 +80,15 @@ static bool may_all_be_in_body(const struct flyt_graph *child)
     return may;
 }
 
+/* What a library captures natively are kernels, which a body may have. */
+static bool has_call(const struct flyt_node_data *data)
+{
+    bool has = data->kind == FLYT_NODE_CALL;
+    for (unsigned i = 0; data->kind == FLYT_NODE_CHILD && i < data->child->count && !has; i++)
+        has = has_call(&data->child->nodes[i]->data);
+    return has;
+}
+
 /* Each condition is read by one node. */
 static bool is_good_reader(const struct flyt_graph *graph, const struct flyt_node_data *data)
 {
@@ -93,6 +102,8 @@ CUresult flyt_graph_takes_locked(const struct flyt_graph *graph, const struct fl
 {
     if (data->kind == FLYT_NODE_CONDITIONAL && !is_good_reader(graph, data))
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph->owner && has_call(data))
+        return flyt_not_supported("call of one of NVIDIA's libraries in the body of a conditional node");
     if (graph->owner &&
         (!may_be_in_body(data->kind) || (data->kind == FLYT_NODE_CHILD && !may_all_be_in_body(data->child))))
         return CUDA_ERROR_NOT_SUPPORTED;
