@@ -1,28 +1,10 @@
 // Conditional nodes of graphs: IF with one body and two, WHILE, SWITCH, nested in each other; conditions that kernels
 // set, in the graph, in bodies and in child graphs, and default ones; bodies made node by node and by capture; changes
-// of executable graphs; host memory in bodies, and between what sets a condition and what reads it; what is refused.
+// of executable graphs; host memory in bodies; what is refused.
 // nvcc: -lcuda
 #include <cuda.h>
 #include <sched.h>
-#include "check.h"
-
-__global__ void add(unsigned *word, unsigned value)
-{
-    *word += value;
-}
-
-__global__ void decide(cudaGraphConditionalHandle handle, const unsigned *word)
-{
-    cudaGraphSetConditional(handle, *word);
-}
-
-/* One less, and again while that is not 0. */
-__global__ void count_down(unsigned *word, cudaGraphConditionalHandle handle)
-{
-    unsigned left = *word - 1;
-    *word = left;
-    cudaGraphSetConditional(handle, left);
-}
+#include "conditional.h"
 
 struct step {
     unsigned *word;
@@ -35,91 +17,6 @@ __global__ void count_up(step s)
 {
     *s.word += 1;
     cudaGraphSetConditional(s.handle, *s.word % s.rounds != 0);
-}
-
-enum { WORDS = 8 };
-
-static unsigned *words;
-
-static cudaGraphNode_t kernel_node(cudaGraph_t graph, cudaGraphNode_t before, void *kernel, void **args)
-{
-    cudaKernelNodeParams params = {};
-    cudaGraphNode_t node;
-    params.func = kernel;
-    params.gridDim = params.blockDim = dim3(1);
-    params.kernelParams = args;
-    CHECK(cudaGraphAddKernelNode(&node, graph, before ? &before : NULL, before ? 1 : 0, &params));
-    return node;
-}
-
-static cudaGraphNode_t add_node(cudaGraph_t graph, cudaGraphNode_t before, unsigned place, unsigned value)
-{
-    unsigned *word = words + place;
-    void *args[] = {&word, &value};
-    return kernel_node(graph, before, (void *)add, args);
-}
-
-static cudaGraphNode_t decide_node(cudaGraph_t graph, cudaGraphNode_t before, cudaGraphConditionalHandle handle,
-                                   unsigned place)
-{
-    const unsigned *word = words + place;
-    void *args[] = {&handle, &word};
-    return kernel_node(graph, before, (void *)decide, args);
-}
-
-static cudaGraphNode_t count_down_node(cudaGraph_t graph, cudaGraphNode_t before, unsigned place,
-                                       cudaGraphConditionalHandle handle)
-{
-    unsigned *word = words + place;
-    void *args[] = {&word, &handle};
-    return kernel_node(graph, before, (void *)count_down, args);
-}
-
-static cudaGraphConditionalHandle new_handle(cudaGraph_t graph, unsigned value, unsigned flags)
-{
-    cudaGraphConditionalHandle handle;
-    CHECK(cudaGraphConditionalHandleCreate(&handle, graph, value, flags));
-    return handle;
-}
-
-static cudaError_t try_conditional(cudaGraph_t graph, cudaGraphNode_t before, cudaGraphConditionalHandle handle,
-                                   cudaGraphConditionalNodeType type, unsigned size, cudaGraphNode_t *node,
-                                   cudaGraph_t **bodies)
-{
-    cudaGraphNodeParams params = {};
-    params.type = cudaGraphNodeTypeConditional;
-    params.conditional.handle = handle;
-    params.conditional.type = type;
-    params.conditional.size = size;
-    cudaError_t error = cudaGraphAddNode(node, graph, before ? &before : NULL, NULL, before ? 1 : 0, &params);
-    *bodies = params.conditional.phGraph_out;
-    return error;
-}
-
-static cudaGraph_t *conditional_node(cudaGraph_t graph, cudaGraphNode_t before, cudaGraphConditionalHandle handle,
-                                     cudaGraphConditionalNodeType type, unsigned size, cudaGraphNode_t *ret_node)
-{
-    cudaGraphNode_t node;
-    cudaGraph_t *bodies;
-    cudaGraphNodeType kind;
-    CHECK(try_conditional(graph, before, handle, type, size, &node, &bodies));
-    CHECK(cudaGraphNodeGetType(node, &kind));
-    EXPECT_EQ(kind, cudaGraphNodeTypeConditional);
-    if (ret_node)
-        *ret_node = node;
-    return bodies;
-}
-
-/* Launches it with these words, and looks at what they are then. */
-static void expect_words(cudaGraphExec_t exec, cudaStream_t stream, const unsigned *in, const unsigned *want)
-{
-    unsigned out[WORDS];
-    CHECK(cudaMemcpyAsync(words, in, sizeof(out), cudaMemcpyHostToDevice, stream));
-    CHECK(cudaGraphLaunch(exec, stream));
-    CHECK(cudaMemcpyAsync(out, words, sizeof(out), cudaMemcpyDeviceToHost, stream));
-    CHECK(cudaStreamSynchronize(stream));
-    for (int i = 0; i < WORDS; i++)
-        EXPECT(out[i] == want[i], "word %d is %u, not %u", i, out[i], want[i]);
 }
 
 /* Word 0 decides about the bodies, which count in the others. */
@@ -460,35 +357,6 @@ static void refusals()
     CHECK(cudaGraphDestroy(other));
 }
 
-/* Between a kernel that sets a condition and the node that reads it, the host is to do something. */
-static void host_between()
-{
-    cudaGraph_t graph, *bodies;
-    cudaGraphNode_t node;
-    cudaGraphExec_t exec;
-    CHECK(cudaGraphCreate(&graph, 0));
-    cudaGraphConditionalHandle handle = new_handle(graph, 0, 0);
-    node = decide_node(graph, NULL, handle, 0);
-    cudaHostNodeParams function = {host_function, NULL};
-    CHECK(cudaGraphAddHostNode(&node, graph, &node, 1, &function));
-    bodies = conditional_node(graph, node, handle, cudaGraphCondTypeIf, 1, NULL);
-    add_node(bodies[0], NULL, 1, 1);
-    cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
-    EXPECT_EQ(error, is_forwarded() ? cudaErrorNotSupported : cudaSuccess);
-    (void)cudaGetLastError();
-    if (error == cudaSuccess)
-        CHECK(cudaGraphExecDestroy(exec));
-    CHECK(cudaGraphDestroy(graph));
-}
-
-static cudaGraphNode_t copy_node(cudaGraph_t graph, cudaGraphNode_t before, void *to, const void *from, size_t bytes)
-{
-    cudaGraphNode_t node;
-    CHECK(cudaGraphAddMemcpyNode1D(&node, graph, before ? &before : NULL, before ? 1 : 0, to, from, bytes,
-                                   cudaMemcpyDefault));
-    return node;
-}
-
 /* Bodies copy pinned memory of the host, which has other values at each launch, or not: word 0 decides. What one copy
  * brings to the host another one in the same body takes from there. */
 static void host_memory_in_bodies(cudaStream_t stream)
@@ -533,44 +401,6 @@ static void host_memory_in_bodies(cudaStream_t stream)
         EXPECT_EQ(host[CHAIN], want[5]);
         EXPECT_EQ(host[IN], 10 * n);
         EXPECT_EQ(host[BESIDE], n);
-    }
-    CHECK(cudaGraphExecDestroy(exec));
-    CHECK(cudaFreeHost(host));
-}
-
-/* Between a kernel that sets a condition and the node that reads it, host memory is copied both ways and filled. */
-static void copies_between(cudaStream_t stream)
-{
-    cudaGraph_t graph, *bodies;
-    cudaGraphExec_t exec;
-    cudaGraphNode_t node;
-    unsigned *host;
-    CHECK(cudaMallocHost((void **)&host, 4 * sizeof *host));
-    CHECK(cudaGraphCreate(&graph, 0));
-    cudaGraphConditionalHandle handle = new_handle(graph, 0, 0);
-    node = decide_node(graph, NULL, handle, 0);
-    node = copy_node(graph, node, host, words, 4);
-    node = copy_node(graph, node, words + 2, host + 1, 4);
-    cudaMemsetParams fill = {};
-    fill.dst = host + 2;
-    fill.value = 9;
-    fill.elementSize = 4;
-    fill.width = fill.height = 1;
-    CHECK(cudaGraphAddMemsetNode(&node, graph, &node, 1, &fill));
-    bodies = conditional_node(graph, node, handle, cudaGraphCondTypeIf, 1, NULL);
-    add_node(bodies[0], NULL, 1, 1);
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    CHECK(cudaGraphDestroy(graph));
-    for (unsigned n = 0; n < 4; n++) {
-        const unsigned in[WORDS] = {n % 2}, want[WORDS] = {n % 2, n % 2, 40 + n};
-        host[0] = 77;
-        host[1] = 40 + n;
-        host[2] = host[3] = n;
-        expect_words(exec, stream, in, want);
-        EXPECT_EQ(host[0], n % 2);
-        EXPECT_EQ(host[1], 40 + n);
-        EXPECT_EQ(host[2], 9);
-        EXPECT_EQ(host[3], n);
     }
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaFreeHost(host));
@@ -623,10 +453,8 @@ int main(void)
     updates(stream);
     driver_api(stream);
     host_memory_in_bodies(stream);
-    copies_between(stream);
     destroyed_while_it_waits(stream);
     refusals();
-    host_between();
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFree(words));
     return 0;

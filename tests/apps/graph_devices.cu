@@ -1,5 +1,6 @@
 // Graphs over two devices: kernels of both, each after some of the other's, with a copy between them and one to the
-// host; launched into streams of either device; nodes that change; captured over streams of both devices.
+// host; launched into streams of either device; nodes that change; captured over streams of both devices; memory that
+// is allocated on the other one.
 #include "check.h"
 
 enum { COUNT = 5000, BYTES = COUNT * 4, ROUNDS = 6 };
@@ -174,7 +175,7 @@ static void nothing(void *)
 {
 }
 
-// A node without work joins a kernel of device 1 and a call of the host's: what comes after it comes after both.
+// Nodes without work join a kernel of device 1 and a call of the host's: what comes after them comes after both.
 static void joined_by_nothing(void)
 {
     enum { STEPS = 1000000 };
@@ -192,6 +193,7 @@ static void joined_by_nothing(void)
     host[COUNT - 1] = 0;
     on(0);
     CHECK(cudaGraphCreate(&graph, 0));
+    kernel_node(graph, 0, NULL, 0, 1, 0);
     call.fn = nothing;
     CHECK(cudaGraphAddHostNode(&both[0], graph, NULL, 0, &call));
     kernel.func = (void *)count_up;
@@ -201,6 +203,7 @@ static void joined_by_nothing(void)
     CHECK(cudaGraphAddKernelNode(&both[1], graph, NULL, 0, &kernel));
     on(0);
     CHECK(cudaGraphAddEmptyNode(&join, graph, both, 2));
+    CHECK(cudaGraphAddEmptyNode(&join, graph, &join, 1));
     CHECK(cudaGraphAddMemcpyNode1D(&out, graph, &join, 1, host, values[1], BYTES, cudaMemcpyDefault));
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
     CHECK(cudaGraphLaunch(exec, streams[0]));
@@ -209,6 +212,78 @@ static void joined_by_nothing(void)
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
     CHECK(cudaFreeHost(host));
+}
+
+// A capture on device 0 takes memory from a pool of device 1's.
+static void memory_of_the_other(void)
+{
+    static unsigned got[COUNT], in[COUNT];
+    unsigned *memory;
+    cudaMemPool_t pool;
+    cudaMemAccessDesc access = {};
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaMemAllocNodeParams told;
+    cudaGraphNode_t nodes[8];
+    size_t count = 8;
+    int can = 0;
+    CHECK(cudaDeviceCanAccessPeer(&can, 0, 1));
+    if (!can)
+        return;
+    on(0);
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 1));
+    access.location.type = cudaMemLocationTypeDevice;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    CHECK(cudaMemPoolSetAccess(pool, &access, 1));
+    CHECK(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeGlobal));
+    CHECK(cudaMallocFromPoolAsync((void **)&memory, BYTES, pool, streams[0]));
+    CHECK(cudaMemcpyAsync(memory, values[0], BYTES, cudaMemcpyDefault, streams[0]));
+    CHECK(cudaMemcpyAsync(from_other[1], memory, BYTES, cudaMemcpyDefault, streams[0]));
+    CHECK(cudaFreeAsync(memory, streams[0]));
+    CHECK(cudaStreamEndCapture(streams[0], &graph));
+    CHECK(cudaGraphGetNodes(graph, nodes, &count));
+    EXPECT_EQ(count, 4);
+    CHECK(cudaGraphMemAllocNodeGetParams(nodes[0], &told));
+    EXPECT_EQ(told.poolProps.location.id, 1);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (unsigned round = 0; round < 3; round++) {
+        for (int i = 0; i < COUNT; i++)
+            in[i] = 50 + round;
+        CHECK(cudaMemcpy(values[0], in, BYTES, cudaMemcpyDefault));
+        CHECK(cudaGraphLaunch(exec, streams[0]));
+        CHECK(cudaStreamSynchronize(streams[0]));
+        CHECK(cudaMemcpy(got, from_other[1], BYTES, cudaMemcpyDefault));
+        expect_all(got, 50 + round);
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+// "Context on which to run the node. Must match context used to create the handle and all body nodes."
+static void body_of_the_other(void)
+{
+    struct prepared prepared;
+    cudaGraphNodeParams params = {};
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t choice, node;
+    on(0);
+    CHECK(cudaGraphCreate(&graph, 0));
+    params.type = cudaGraphNodeTypeConditional;
+    params.conditional.type = cudaGraphCondTypeIf;
+    params.conditional.size = 1;
+    CHECK(cudaGraphConditionalHandleCreate(&params.conditional.handle, graph, 1, cudaGraphCondAssignDefault));
+    CHECK(cudaGraphAddNode(&choice, graph, NULL, NULL, 0, &params));
+    on(1);
+    cudaError_t error =
+        cudaGraphAddKernelNode(&node, params.conditional.phGraph_out[0], NULL, 0, prepare(&prepared, values[1], 1, 0));
+    on(0);
+    if (error == cudaSuccess) {
+        error = cudaGraphInstantiate(&exec, graph, 0);
+        EXPECT(error == cudaErrorInvalidValue || (!is_forwarded() && error != cudaSuccess), "got %d", error);
+    }
+    (void)cudaGetLastError();
+    CHECK(cudaGraphDestroy(graph));
 }
 
 int main(void)
@@ -226,6 +301,8 @@ int main(void)
     node_by_node();
     captured();
     joined_by_nothing();
+    memory_of_the_other();
+    body_of_the_other();
     for (int device = 0; device < 2; device++) {
         on(device);
         CHECK(cudaFree(values[device]));

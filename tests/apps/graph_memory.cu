@@ -1,5 +1,5 @@
 // Memory that graphs allocate and free: by nodes and in captures, kept from one launch to the next, freed by the
-// program, by another graph or when the graph is launched again; and what is said of it.
+// program, by another graph or when the graph is launched again; pinned memory of the host; and what is said of it.
 #include "check.h"
 
 enum { COUNT = 100000, BYTES = COUNT * 4 };
@@ -132,6 +132,156 @@ static void across_graphs(cudaStream_t stream, unsigned *device_sum)
     CHECK(cudaGraphDestroy(other));
 }
 
+struct rows {
+    unsigned *values, sum;
+};
+
+static void fill_rows(void *user)
+{
+    const struct rows *rows = (const struct rows *)user;
+    for (unsigned i = 0; i < COUNT; i++)
+        rows->values[i] = i * 31 + 3;
+}
+
+static void sum_rows(void *user)
+{
+    struct rows *rows = (struct rows *)user;
+    rows->sum = 0;
+    for (unsigned i = 0; i < COUNT; i++)
+        rows->sum += rows->values[i];
+}
+
+static cudaMemPoolProps host_props(void)
+{
+    cudaMemPoolProps props = {};
+    props.allocType = cudaMemAllocationTypePinned;
+    props.location.type = cudaMemLocationTypeHost;
+    return props;
+}
+
+/* A capture takes it from a pool, has the host fill it and look at a copy by way of the device, and gives it back. */
+static void host_inside_a_capture(cudaStream_t stream, cudaMemPool_t pool)
+{
+    static rows in, out;
+    unsigned *device;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t nodes[16];
+    cudaGraphNodeType type;
+    size_t count = 16;
+    CHECK(cudaMalloc((void **)&device, BYTES));
+    const unsigned long long reserved = mark(cudaGraphMemAttrReservedMemCurrent);
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMallocFromPoolAsync((void **)&in.values, BYTES, pool, stream));
+    CHECK(cudaMallocFromPoolAsync((void **)&out.values, BYTES, pool, stream));
+    EXPECT(in.values != out.values, "two allocations are two");
+    CHECK(cudaLaunchHostFunc(stream, fill_rows, &in));
+    CHECK(cudaMemcpyAsync(device, in.values, BYTES, cudaMemcpyDefault, stream));
+    CHECK(cudaMemcpyAsync(out.values, device, BYTES, cudaMemcpyDefault, stream));
+    CHECK(cudaLaunchHostFunc(stream, sum_rows, &out));
+    CHECK(cudaFreeAsync(in.values, stream));
+    CHECK(cudaFreeAsync(out.values, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    EXPECT_EQ(mark(cudaGraphMemAttrReservedMemCurrent), reserved); /* no device's */
+    CHECK(cudaGraphGetNodes(graph, nodes, &count));
+    EXPECT_EQ(count, 8);
+    CHECK(cudaGraphNodeGetType(nodes[1], &type));
+    EXPECT_EQ(type, cudaGraphNodeTypeMemAlloc);
+    cudaMemAllocNodeParams told;
+    CHECK(cudaGraphMemAllocNodeGetParams(nodes[1], &told));
+    EXPECT(told.dptr == out.values && told.bytesize == BYTES);
+    EXPECT_EQ(told.poolProps.location.type, cudaMemLocationTypeHost);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int n = 0; n < 3; n++) {
+        out.sum = 0;
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        EXPECT_EQ(out.sum, want(3));
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaFree(device));
+}
+
+/* A node allocates it, and the program frees it. */
+static void host_by_nodes(cudaStream_t stream)
+{
+    static rows all;
+    cudaMemAllocNodeParams params = {};
+    cudaHostNodeParams call = {fill_rows, &all};
+    cudaPointerAttributes about;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t alloc, work;
+    params.poolProps = host_props();
+    params.bytesize = BYTES;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddMemAllocNode(&alloc, graph, NULL, 0, &params));
+    all.values = (unsigned *)params.dptr;
+    CHECK(cudaGraphAddHostNode(&work, graph, &alloc, 1, &call));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int n = 0; n < 3; n++) {
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        CHECK(cudaPointerGetAttributes(&about, all.values));
+        EXPECT_EQ(about.type, cudaMemoryTypeHost);
+        sum_rows(&all);
+        EXPECT_EQ(all.sum, want(3));
+        memset(all.values, 0, BYTES);
+        EXPECT_ERR(cudaGraphLaunch(exec, stream), cudaErrorInvalidValue);
+        CHECK(cudaFreeAsync(all.values, stream));
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+/* What a graph has at the host goes with the context. */
+static void host_after_a_reset()
+{
+    cudaMemAllocNodeParams params = {};
+    cudaPointerAttributes about;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t alloc;
+    int has_pools;
+    CHECK(cudaDeviceGetAttribute(&has_pools, cudaDevAttrHostMemoryPoolsSupported, 0));
+    if (!has_pools || !is_forwarded()) // CUDA does not say what becomes of it
+        return;
+    params.poolProps = host_props();
+    params.bytesize = BYTES;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddMemAllocNode(&alloc, graph, NULL, 0, &params));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaDeviceReset());
+    CHECK(cudaPointerGetAttributes(&about, params.dptr));
+    EXPECT_EQ(about.type, cudaMemoryTypeUnregistered);
+}
+
+/* "The memory pool's properties are used to set the node's creation parameters." */
+static void at_the_host(cudaStream_t stream)
+{
+    const cudaMemPoolProps props = host_props();
+    cudaMemPool_t pool;
+    cudaMemAccessDesc access = {};
+    int has_pools, can_map;
+    CHECK(cudaDeviceGetAttribute(&has_pools, cudaDevAttrHostMemoryPoolsSupported, 0));
+    if (!has_pools)
+        return;
+    CHECK(cudaMemPoolCreate(&pool, &props));
+    access.location.type = cudaMemLocationTypeDevice;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    CHECK(cudaDeviceGetAttribute(&can_map, cudaDevAttrCanMapHostMemory, 0));
+    if (can_map)
+        CHECK(cudaMemPoolSetAccess(pool, &access, 1));
+    host_inside_a_capture(stream, pool);
+    host_by_nodes(stream);
+    CHECK(cudaMemPoolDestroy(pool));
+}
+
 int main(void)
 {
     cudaStream_t stream;
@@ -141,12 +291,14 @@ int main(void)
     CHECK(cudaMalloc((void **)&device_sum, sizeof *device_sum));
     inside_a_capture(stream, device_sum);
     across_graphs(stream, device_sum);
+    at_the_host(stream);
     CHECK(cudaDeviceGraphMemTrim(0));
     EXPECT_EQ(mark(cudaGraphMemAttrUsedMemCurrent), 0);
     EXPECT_EQ(mark(cudaGraphMemAttrReservedMemCurrent), 0);
     CHECK(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &zero));
     EXPECT_EQ(mark(cudaGraphMemAttrUsedMemHigh), 0);
     EXPECT_ERR(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &zero), cudaErrorInvalidValue);
+    host_after_a_reset();
     printf("ok\n");
     return 0;
 }

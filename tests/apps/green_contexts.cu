@@ -1,8 +1,10 @@
 // Green contexts: SMs are split, and what runs in a green context's streams, its default stream included, stays on as
-// many SMs as it has, kernels of graphs too; events of whole contexts; what is refused.
+// many SMs as it has, kernels of graphs too, and those that wait when it is destroyed; events of whole contexts; what
+// is refused.
 // nvcc: -lcuda
 #include "check.h"
 #include <cuda.h>
+#include <sched.h>
 
 enum { BLOCKS = 2048, SMS_MAX = 1024 };
 
@@ -202,6 +204,47 @@ static void check_graphs(void)
     CHECK_CU(cuGreenCtxDestroy(green));
 }
 
+static void wait_for(void *go)
+{
+    while (!__atomic_load_n((int *)go, __ATOMIC_ACQUIRE))
+        sched_yield();
+}
+
+/* A launch that was made before its kernels' context was destroyed runs on that one's SMs, whenever its turn comes. */
+static void check_destroyed(void)
+{
+    static unsigned counts[SMS_MAX];
+    CUgreenCtx green = make_green(groups, 1);
+    CUstream stream, other;
+    CUgraph graph;
+    CUgraphExec exec;
+    unsigned count = 0;
+    int go = 0;
+    CHECK_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CHECK_CU(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    CHECK_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    visit<<<BLOCKS, 32, 0, (cudaStream_t)stream>>>(seen, 2000);
+    CHECK_LAUNCH();
+    CHECK_CU(cuStreamEndCapture(stream, &graph));
+    CHECK_CU(cuGraphInstantiate(&exec, graph, 0));
+    CHECK_CU(cuGraphDestroy(graph));
+    CHECK_CU(cuMemsetD8Async((CUdeviceptr)(uintptr_t)seen, 0, sizeof counts, other));
+    CHECK_CU(cuLaunchHostFunc(other, wait_for, &go));
+    if (!is_forwarded()) // a first launch, and the end of a context, may wait for what comes before
+        __atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+    CHECK_CU(cuGraphLaunch(exec, other));
+    CHECK_CU(cuStreamDestroy(stream));
+    CHECK_CU(cuGreenCtxDestroy(green));
+    __atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+    CHECK_CU(cuMemcpyDtoHAsync(counts, (CUdeviceptr)(uintptr_t)seen, sizeof counts, other));
+    CHECK_CU(cuStreamSynchronize(other));
+    for (unsigned at = 0; at < SMS_MAX; at++)
+        count += counts[at] != 0;
+    EXPECT(count > 0 && count <= groups[0].sm.smCount, "on %u SMs of %u", count, groups[0].sm.smCount);
+    CHECK_CU(cuGraphExecDestroy(exec));
+    CHECK_CU(cuStreamDestroy(other));
+}
+
 /* What the streams of one context get waits for the streams of another. */
 static void check_events(void)
 {
@@ -285,6 +328,7 @@ int main(void)
     check_split();
     check_greens();
     check_graphs();
+    check_destroyed();
     check_events();
     check_refusals();
     CHECK(cudaFree(seen));

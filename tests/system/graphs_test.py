@@ -66,5 +66,28 @@ def there_and_back():
         ends(program, system)
 
 
+@scenario
+def while_they_are_launched():
+    """Graphs that change, and one whose condition is carried over a function of the host's, at every step of a move."""
+    with System(vms=1, gpus=2, sms=64, memory="1G") as system:
+        add_vm(system, 0, "--name", "alice", sm=16, memory="512M")
+        program = Survivor(system, 0, program="replays")
+        launched = (0, 0)
+        for i in range(2):
+            program.does("go", "going")
+            moves(system)
+            moves(system)
+            resizes(system, 32 if i else 8)
+            program.say("halt")
+            words = program.line("halt", 120).split()
+            expect_equal(words[0], "halted", words)
+            expect_equal(all(int(n) > before for n, before in zip(words[1:], launched)), True, words, launched)
+            launched = tuple(map(int, words[1:]))
+            program.does("check", "right %d" % (i + 1))
+        its_server_is_killed(system)
+        program.does("check", "right 3")
+        ends(program, system)
+
+
 if __name__ == "__main__":
     main()

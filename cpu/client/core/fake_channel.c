@@ -120,6 +120,11 @@ int flyt_channel_flush(struct flyt_channel *channel)
     return fake.is_lost ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
 }
 
+struct flyt_channel_kept_sums flyt_channel_kept_sums(struct flyt_channel *channel)
+{
+    return (struct flyt_channel_kept_sums){.gone = fake.kept_gone, .last = fake.sequence};
+}
+
 flyt_progress flyt_channel_progress(const struct flyt_channel *channel)
 {
     return fake.progress;

@@ -21,6 +21,7 @@ struct fake_channel {
     const struct flyt_channel_kept_call *kept;
     unsigned kept_count;
     int kept_status;
+    uint64_t kept_gone;                /* what flyt_channel_kept_sums tells of them */
     flyt_progress progress;            /* what flyt_channel_progress answers */
     enum flyt_channel_known page_says; /* of what `progress` says nothing about */
     void (*on_page)(void);             /* called when it is asked; may be NULL */

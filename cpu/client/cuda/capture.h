@@ -61,7 +61,8 @@ struct flyt_capture_ops {
     CUresult (*function)(struct flyt_stream *stream, CUhostFn function, void *user);
     CUresult (*memory_ops)(struct flyt_stream *stream, unsigned count, const CUstreamBatchMemOpParams *ops);
     /* Memory that the graph allocates at each launch, and frees. */
-    CUresult (*alloc)(struct flyt_stream *stream, size_t bytes, CUdeviceptr *ret_address);
+    CUresult (*alloc)(struct flyt_stream *stream, const CUmemLocation *location, size_t bytes,
+                      CUdeviceptr *ret_address);
     CUresult (*free)(struct flyt_stream *stream, CUdeviceptr address);
     CUresult (*call)(struct flyt_stream *stream, const struct flyt_captured_call *call);
     /* The stream where it began has ended, and nobody can end it: its streams are ordinary ones again, and it is freed.

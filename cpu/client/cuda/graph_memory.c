@@ -6,6 +6,7 @@
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/memory.h"
 #include "rpc/proto/limits.h"
 
@@ -15,6 +16,7 @@ struct memory {
     uint64_t bytes, context_id;
     int device;
     unsigned refs;
+    bool is_host;      /* no device's books have it */
     bool is_allocated; /* by a launch, and not freed since */
 };
 
@@ -43,26 +45,44 @@ static void raise_to(uint64_t *high, uint64_t now)
         *high = now;
 }
 
-CUresult flyt_graph_memory_new(uint64_t context_id, int device, uint64_t bytes, CUdeviceptr *ret_address)
+static CUresult take_host(const struct memory *self, CUdeviceptr *ret_address)
+{
+    void *address;
+    CUresult result = flyt_host_take(self->bytes, CU_MEMHOSTALLOC_PORTABLE | FLYT_HOST_OF_POOL, self->context_id,
+                                     self->device, &address);
+    if (!result)
+        *ret_address = (CUdeviceptr)(uintptr_t)address;
+    return result;
+}
+
+/* More is reserved, and in use; or, negative, less. */
+static void book_locked(const struct memory *self, int reserved, int used)
+{
+    struct marks *marks = &all.marks[self->device];
+    if (self->is_host)
+        return;
+    marks->reserved += (uint64_t)reserved * self->bytes;
+    marks->used += (uint64_t)used * self->bytes;
+    raise_to(&marks->reserved_high, marks->reserved);
+    raise_to(&marks->used_high, marks->used);
+}
+
+CUresult flyt_graph_memory_new(uint64_t context_id, int device, bool is_host, uint64_t bytes, CUdeviceptr *ret_address)
 {
     struct memory *self = calloc(1, sizeof *self);
     if (!self)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = flyt_memory_take(context_id, device, bytes, &self->address);
+    *self = (struct memory){.bytes = bytes, .context_id = context_id, .device = device, .refs = 1, .is_host = is_host};
+    CUresult result =
+        is_host ? take_host(self, &self->address) : flyt_memory_take(context_id, device, bytes, &self->address);
     if (result) {
         free(self);
         return result;
     }
     pthread_mutex_lock(&all.mutex);
-    struct marks *marks = &all.marks[device];
     self->next = all.first;
-    self->bytes = bytes;
-    self->context_id = context_id;
-    self->device = device;
-    self->refs = 1;
     all.first = self;
-    marks->reserved += bytes;
-    raise_to(&marks->reserved_high, marks->reserved);
+    book_locked(self, 1, 0);
     atomic_fetch_add(&all.count, 1);
     pthread_mutex_unlock(&all.mutex);
     *ret_address = self->address;
@@ -92,13 +112,10 @@ void flyt_graph_memory_ref(CUdeviceptr address)
 static void leave_locked(struct memory *self)
 {
     struct memory **link = &all.first;
-    struct marks *marks = &all.marks[self->device];
     while (*link != self)
         link = &(*link)->next;
     *link = self->next;
-    marks->reserved -= self->bytes;
-    if (self->is_allocated)
-        marks->used -= self->bytes;
+    book_locked(self, -1, -self->is_allocated);
     atomic_fetch_sub(&all.count, 1);
 }
 
@@ -113,7 +130,10 @@ static bool settle_locked(struct memory *self)
 
 static void release(struct memory *self)
 {
-    flyt_range_free(self->address);
+    if (self->is_host)
+        flyt_host_give((void *)(uintptr_t)self->address, FLYT_HOST_OF_POOL); /* NOLINT: a loss shows at the next call */
+    else
+        flyt_range_free(self->address);
     free(self);
 }
 
@@ -139,10 +159,8 @@ CUresult flyt_graph_memory_allocate(CUdeviceptr address, bool is_freed_first)
     if (!self || (self->is_allocated && !is_freed_first)) {
         result = CUDA_ERROR_INVALID_VALUE;
     } else if (!self->is_allocated) {
-        struct marks *marks = &all.marks[self->device];
         self->is_allocated = true;
-        marks->used += self->bytes;
-        raise_to(&marks->used_high, marks->used);
+        book_locked(self, 0, 1);
     }
     pthread_mutex_unlock(&all.mutex);
     return result;
@@ -157,7 +175,7 @@ bool flyt_graph_memory_free(CUdeviceptr address, CUresult *ret_result)
     struct memory *self = find_locked(address);
     if (self) {
         *ret_result = self->is_allocated ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-        all.marks[self->device].used -= self->is_allocated ? self->bytes : 0;
+        book_locked(self, 0, -self->is_allocated);
         self->is_allocated = false;
         is_left = settle_locked(self);
     }
@@ -167,18 +185,29 @@ bool flyt_graph_memory_free(CUdeviceptr address, CUresult *ret_result)
     return self;
 }
 
-/* The ranges go with the context by themselves. */
+/* The device's ranges go with the context by themselves. */
 void flyt_graph_memory_clear(uint64_t context_id, bool is_on_server)
 {
+    struct memory *of_host = NULL;
     pthread_mutex_lock(&all.mutex);
     for (struct memory *next, *one = all.first; one; one = next) {
         next = one->next;
         if (one->context_id != context_id)
             continue;
         leave_locked(one);
-        free(one);
+        if (one->is_host) {
+            one->next = of_host;
+            of_host = one;
+        } else {
+            free(one);
+        }
     }
     pthread_mutex_unlock(&all.mutex);
+    while (of_host) {
+        struct memory *next = of_host->next;
+        release(of_host);
+        of_host = next;
+    }
 }
 
 /* ---- attributes ---- */

@@ -1,8 +1,8 @@
 /*
  * Memory that graphs allocate and free when they are launched (cudaGraphAddMemAllocNode, cudaMallocAsync in a capture):
- * ordinary device memory of the program's, taken when the node is made, because its address is told then, and kept as
- * long as a node names it or the program has it. What a launch "allocates" is there already; only the books say whether
- * the program may use it, and whether a graph may allocate it again.
+ * ordinary memory of the program's, on a device or pinned at the host, taken when the node is made, because its address
+ * is told then, and kept as long as a node names it or the program has it. What a launch "allocates" is there already;
+ * only the books say whether the program may use it, and whether a graph may allocate it again.
  */
 #ifndef FLYT_CLIENT_GRAPH_MEMORY_H
 #define FLYT_CLIENT_GRAPH_MEMORY_H
@@ -12,8 +12,8 @@
 #include <cuda.h>
 #include "cpu/client/core/api.h"
 
-/* Takes memory, with one reference. CUDA_ERROR_OUT_OF_MEMORY. */
-CUresult flyt_graph_memory_new(uint64_t context_id, int device, uint64_t bytes, CUdeviceptr *ret_address);
+/* Takes memory of a context and its device, or of the host, with one reference. CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult flyt_graph_memory_new(uint64_t context_id, int device, bool is_host, uint64_t bytes, CUdeviceptr *ret_address);
 /* Whether a graph's memory begins there. */
 bool flyt_graph_memory_is(CUdeviceptr address);
 /* Of the nodes that name it. Memory that nobody has any more is freed with the last one. */

@@ -668,13 +668,19 @@ static CUresult take(CUmemoryPool handle, uint64_t asked_bytes, const struct fly
     return result;
 }
 
-static bool is_of_host(CUmemoryPool handle)
+/* The graph has the memory, and of the pool only where that is. */
+static CUresult alloc_captured(CUmemoryPool handle, struct flyt_stream *stream, size_t bytes, CUdeviceptr *ret_address)
 {
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
     pthread_mutex_lock(&pools.mutex);
-    const struct pool *pool = handle ? find_locked(handle) : NULL;
-    const bool is = pool && pool->place == HOST;
+    const struct pool *pool = handle ? find_locked(handle) : current_locked(stream->device);
+    const bool is_good = pool && !pool->is_imported;
+    if (is_good && pool->place == HOST)
+        location.type = CU_MEM_LOCATION_TYPE_HOST;
+    else if (is_good)
+        location.id = pool->place;
     pthread_mutex_unlock(&pools.mutex);
-    return is;
+    return is_good ? flyt_captures.ops->alloc(stream, &location, bytes, ret_address) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_handle, CUdeviceptr *ret_address)
@@ -697,8 +703,7 @@ CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_hand
     if (!bytes)
         return CUDA_SUCCESS;
     if (is_captured)
-        return is_of_host(handle) ? flyt_not_supported("captured allocation of host memory")
-                                  : flyt_captures.ops->alloc(stream, bytes, ret_address);
+        return alloc_captured(handle, stream, bytes, ret_address);
     result = take(handle, bytes, stream, &pool, &block, &block_bytes);
     if (!result && !block)
         result = grow(pool, pool->place == HOST ? stream->device : pool->place, block_bytes, &block);

@@ -99,10 +99,10 @@ static CUresult add_ops(struct flyt_stream *stream, unsigned count, const CUstre
     return add(stream, flyt_node_data_ops(count, ops, 0, &data), &data);
 }
 
-static CUresult add_alloc(struct flyt_stream *stream, size_t bytes, CUdeviceptr *ret_address)
+static CUresult add_alloc(struct flyt_stream *stream, const CUmemLocation *location, size_t bytes,
+                          CUdeviceptr *ret_address)
 {
-    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = stream->device}};
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = *location};
     struct flyt_node_data data;
     CUresult result = flyt_node_data_alloc(&props, bytes, &data);
     if (!result)

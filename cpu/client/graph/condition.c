@@ -80,6 +80,15 @@ static bool may_all_be_in_body(const struct flyt_graph *child)
     return may;
 }
 
+/* What a library captures natively are kernels, which a body may have. */
+static bool has_call(const struct flyt_node_data *data)
+{
+    bool has = data->kind == FLYT_NODE_CALL;
+    for (unsigned i = 0; data->kind == FLYT_NODE_CHILD && i < data->child->count && !has; i++)
+        has = has_call(&data->child->nodes[i]->data);
+    return has;
+}
+
 /* Each condition is read by one node. */
 static bool is_good_reader(const struct flyt_graph *graph, const struct flyt_node_data *data)
 {
@@ -93,6 +102,8 @@ CUresult flyt_graph_takes_locked(const struct flyt_graph *graph, const struct fl
 {
     if (data->kind == FLYT_NODE_CONDITIONAL && !is_good_reader(graph, data))
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph->owner && has_call(data))
+        return flyt_not_supported("call of one of NVIDIA's libraries in the body of a conditional node");
     if (graph->owner &&
         (!may_be_in_body(data->kind) || (data->kind == FLYT_NODE_CHILD && !may_all_be_in_body(data->child))))
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -101,24 +112,24 @@ CUresult flyt_graph_takes_locked(const struct flyt_graph *graph, const struct fl
 
 /* ---- what a node names ---- */
 
-bool flyt_conditions_named_locked(const struct flyt_node_data *data, bool (*see)(void *user, uint64_t handle),
-                                  void *user)
+bool flyt_conditions_named_locked(const struct flyt_graph_node *node, flyt_condition_see_fn see, void *user)
 {
+    const struct flyt_node_data *data = &node->data;
     bool is_done = true;
     if (data->kind == FLYT_NODE_KERNEL)
         for (uint64_t at = 0, word; at + sizeof word <= data->kernel.taken->param_bytes && is_done; at += sizeof word) {
             memcpy(&word, data->kernel.taken->buffer + at, sizeof word);
-            is_done = flyt_id_type(word) != FLYT_ID_GRAPH_CONDITION || see(user, word);
+            is_done = flyt_id_type(word) != FLYT_ID_GRAPH_CONDITION || see(user, word, NULL);
         }
     if (data->kind == FLYT_NODE_CONDITIONAL)
-        is_done = see(user, data->conditional.handle);
+        is_done = see(user, data->conditional.handle, node);
     const unsigned graph_count = data->kind == FLYT_NODE_CONDITIONAL ? data->conditional.body_count
                                  : data->kind == FLYT_NODE_CHILD     ? 1
                                                                      : 0;
     for (unsigned i = 0; i < graph_count && is_done; i++) {
         const struct flyt_graph *graph = data->kind == FLYT_NODE_CHILD ? data->child : data->conditional.bodies[i];
-        for (unsigned node = 0; node < graph->count && is_done; node++)
-            is_done = flyt_conditions_named_locked(&graph->nodes[node]->data, see, user);
+        for (unsigned at = 0; at < graph->count && is_done; at++)
+            is_done = flyt_conditions_named_locked(graph->nodes[at], see, user);
     }
     return is_done;
 }

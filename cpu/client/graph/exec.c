@@ -19,7 +19,13 @@ struct flyt_graph_exec {
     unsigned changed_count, changed_room;
     uint64_t last_stream_id; /* of its last launch; 0: there was none */
     uint64_t last_stream_number;
+    unsigned told_count; /* changes of nodes that the server was told of since call number told_after */
+    uint64_t told_after;
 };
+
+/* A change waits at the server while an earlier launch of the graph does, and no stream's credit counts it. So many may
+ * be under way, and half as many again. */
+enum { TOLD_MAX = 16384 };
 
 static struct flyt_table exec_table = FLYT_TABLE_INIT(FLYT_ID_GRAPH_EXEC, struct flyt_graph_exec, 1);
 
@@ -61,6 +67,7 @@ static CUresult make_plan_locked(struct flyt_graph_exec *exec)
         is_changed = flyt_plan_change_locked(exec->plan, exec->changed[i]);
     for (unsigned i = 0; i < exec->changed_count; i++)
         exec->changed[i]->is_changed = false;
+    exec->told_count += exec->changed_count;
     exec->changed_count = 0;
     if (is_changed)
         return CUDA_SUCCESS;
@@ -98,6 +105,8 @@ static CUresult new_locked(CUgraph handle, unsigned long long flags, uint64_t co
     exec->changed = NULL;
     exec->changed_count = exec->changed_room = 0;
     exec->last_stream_id = 0;
+    exec->told_count = 0;
+    exec->told_after = 0;
     flyt_table_publish(&exec->record);
     CUresult result = exec->graph ? make_plan_locked(exec) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result)
@@ -210,6 +219,17 @@ static CUresult allocate_locked(const struct flyt_graph *graph, bool is_freed_fi
     return result;
 }
 
+/* Whether the server has too many changes before it. */
+static bool is_far_ahead_locked(struct flyt_graph_exec *exec)
+{
+    const uint64_t told_after = exec->told_after;
+    if (exec->told_count <= TOLD_MAX)
+        return false;
+    exec->told_count = 0;
+    exec->told_after = flyt_channel_kept_sums(flyt_client.channel).last;
+    return flyt_channel_progress(flyt_client.channel).executed < told_after;
+}
+
 /* The plan, with a reference, and the stream of its last launch where the next one must come after that: the server
  * orders launches of one segment, and no more. */
 static CUresult take_plan(CUgraphExec handle, const struct flyt_stream *stream, bool is_launch,
@@ -222,8 +242,10 @@ static CUresult take_plan(CUgraphExec handle, const struct flyt_stream *stream, 
     if (!result && is_launch && exec->plan->has_memory)
         result = allocate_locked(exec->graph, exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
     if (!result) {
-        if (exec->plan->count > 1 && exec->last_stream_id &&
-            (exec->last_stream_id != stream->stream_id || exec->last_stream_number != stream->number)) {
+        const bool is_elsewhere =
+            exec->last_stream_id != stream->stream_id || exec->last_stream_number != stream->number;
+        const bool is_after = (exec->plan->count > 1 && is_elsewhere) || is_far_ahead_locked(exec);
+        if (is_after && exec->last_stream_id) {
             *ret_after = exec->last_stream_id;
             *ret_after_number = exec->last_stream_number;
         }

@@ -86,10 +86,11 @@ bool flyt_conditions_are_read_locked(const struct flyt_graph *graph);
 /* Whether the node may be added: CUDA_ERROR_INVALID_VALUE: a conditional one without a condition of its own in reach;
  * CUDA_ERROR_NOT_SUPPORTED: bodies have no such nodes. */
 CUresult flyt_graph_takes_locked(const struct flyt_graph *graph, const struct flyt_node_data *data);
+/* reader: the conditional node that reads it; NULL: a kernel may set it. */
+typedef bool (*flyt_condition_see_fn)(void *user, uint64_t handle, const struct flyt_graph_node *reader);
 /* Has `see` look at each handle that the node reads or may set, it or one inside of it, until that is false; what it
  * was then. */
-bool flyt_conditions_named_locked(const struct flyt_node_data *data, bool (*see)(void *user, uint64_t handle),
-                                  void *user);
+bool flyt_conditions_named_locked(const struct flyt_graph_node *node, flyt_condition_see_fn see, void *user);
 
 /* ---- user objects ---- */
 

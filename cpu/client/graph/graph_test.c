@@ -445,8 +445,86 @@ static void changed_nodes_are_made_again_as_they_were(void **state)
     assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
     expect_restored(made[1], "create set0 set1<0=1 ");
     expect_restored(made[3], "create set0 set1<0=3 ");
-    expect_restored(fake.sequence, "create set0 set1<0=4 ");
+    expect_restored(fake.sequence, "create "); /* no call that comes again needs its nodes */
     fake.progress.executed = 0;
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    text[0] = '\0';
+}
+
+/* A server that gets a session gets the nodes of its graphs when they are launched there, once, and as they are then;
+ * those that calls which come again mean it gets at once. */
+static void nodes_follow_their_segment(void **state)
+{
+    CUgraph graph = make_graph();
+    CUgraphNode a = set_node(graph, NULL, 0), b = set_node(graph, &a, 1);
+    CUgraphExec exec = instantiate(graph);
+    expect_text("create set0 set1<0 ");
+    expect_restored(fake.sequence, "create set0 set1<0 "); /* one that was never launched may be a body */
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    const uint64_t launched = fake.sequence;
+    text[0] = '\0';
+    expect_restored(launched - 1, "create set0 set1<0 ");
+    expect_restored(launched, "create ");
+    expect_restored(launched, "create "); /* at one more */
+    const uint64_t there = fake.sequence;
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("set0 set1<0 launch ");
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("launch ");
+    /* What the second server was told, as far as it had come. */
+    expect_restored(there, "create ");
+    expect_restored(there + 1, "create set0 ");
+    expect_restored(there + 2, "create set0 set1<0 ");
+    expect_restored(fake.sequence, "create ");
+    /* A change has all of it made anew. */
+    assert_int_equal(set_value(exec, b, 7), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("destroy create set0 set1<0=7 launch ");
+    assert_int_equal(set_value(exec, b, 8), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("set1<0=8 launch ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    text[0] = '\0';
+}
+
+/* Where nothing is executed, what nodes were is known as far back as the channel keeps calls, and no further: nobody
+ * asks for what was before. */
+static void earlier_nodes_do_not_pile_up(void **state)
+{
+    enum { CHANGES = 40000 };
+    CUgraph graph = make_graph();
+    CUgraphNode a = set_node(graph, NULL, 0), b = set_node(graph, &a, 1);
+    CUgraphExec exec = instantiate(graph);
+    char want[64];
+    CUstream own;
+    const unsigned waits = fake.call_count[FLYT_STREAM_SYNCHRONIZE];
+    uint64_t first = 0, middle = 0, after_middle = 0;
+    assert_int_equal(flyt_stream_create(CU_STREAM_NON_BLOCKING, 0, &own), CUDA_SUCCESS);
+    for (unsigned i = 1; i <= CHANGES; i++) {
+        assert_int_equal(set_value(exec, b, i), CUDA_SUCCESS);
+        assert_int_equal(flyt_graph_launch(exec, own), CUDA_SUCCESS);
+        fake.handlers->credit(fake.user, (uint64_t)(uintptr_t)own, i);
+        first = i == 1 ? fake.sequence : first;
+        middle = i == CHANGES / 2 ? fake.sequence : middle;
+        after_middle = i == CHANGES / 2 + 1 ? fake.sequence : after_middle;
+        text[0] = '\0';
+    }
+    assert_int_equal(fake.call_count[FLYT_STREAM_SYNCHRONIZE], waits + 1); /* the server has enough before it */
+    expect_restored(first, "create set0 set1<0=1 ");
+    fake.kept_gone = middle;
+    assert_int_equal(set_value(exec, a, 1), CUDA_SUCCESS); /* another node's */
+    assert_int_equal(flyt_graph_launch(exec, own), CUDA_SUCCESS);
+    const uint64_t last = fake.sequence;
+    expect_restored(first, "create set0 "); /* what the other one was then is not known any more */
+    snprintf(want, sizeof want, "create set0 set1<0=%u ", CHANGES / 2);
+    expect_restored(middle, want);
+    snprintf(want, sizeof want, "create set0 set1<0=%u ", CHANGES / 2 + 1);
+    expect_restored(after_middle, want);
+    snprintf(want, sizeof want, "create set0=1 set1<0=%u ", CHANGES);
+    expect_restored(last - 1, want);
+    fake.kept_gone = 0;
     assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
     text[0] = '\0';
@@ -572,6 +650,8 @@ int main(void)
         cmocka_unit_test(an_update_sends_what_differs),
         cmocka_unit_test(a_node_that_goes_another_way_makes_another_segment),
         cmocka_unit_test(changed_nodes_are_made_again_as_they_were),
+        cmocka_unit_test(nodes_follow_their_segment),
+        cmocka_unit_test(earlier_nodes_do_not_pile_up),
         cmocka_unit_test(a_capture_sends_nothing),
         cmocka_unit_test(a_stream_ends_its_capture),
         cmocka_unit_test(segments_are_made_again),

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include "cpu/client/bulk/copy_plan.h"
 #include "cpu/client/bulk/range.h"
-#include "cpu/client/cuda/memory.h"
 
 enum { ALIGNMENT = 512 }; /* of a mirror: addresses in it are aligned as in the host's memory */
 
@@ -89,13 +88,8 @@ CUresult flyt_mirrors_note(struct flyt_mirrors *self, const struct flyt_node_dat
 CUresult flyt_mirrors_make(struct flyt_mirrors *self, uint64_t context_id, int device)
 {
     CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < self->count && !result; i++) {
-        struct flyt_mirror *one = &self->list[i];
-        struct flyt_range range;
-        result = flyt_memory_take(context_id, device, one->bytes, &one->address);
-        if (!result && flyt_range_find(one->address, &range))
-            one->buffer_id = range.buffer_id;
-    }
+    for (unsigned i = 0; i < self->count && !result; i++)
+        result = flyt_plan_memory_take(&self->list[i].memory, context_id, device, self->list[i].bytes);
     return result;
 }
 
@@ -107,7 +101,7 @@ static CUdeviceptr mirrored(const struct flyt_mirrors *self, uint64_t address)
 {
     for (unsigned i = 0; i < self->count; i++)
         if (address - self->list[i].base < self->list[i].bytes)
-            return self->list[i].address + (address - self->list[i].base);
+            return self->list[i].memory.address + (address - self->list[i].base);
     return address;
 }
 
@@ -170,15 +164,11 @@ void flyt_mirrors_forget(struct flyt_mirrors *self)
     self->in_count = self->out_count = 0;
 }
 
-/* A loss shows at the next call. */
 void flyt_mirrors_fini(struct flyt_mirrors *self)
 {
     flyt_mirrors_forget(self);
-    for (unsigned i = 0; i < self->count; i++) {
-        struct flyt_range range;
-        if (flyt_range_find(self->list[i].address, &range) && range.buffer_id == self->list[i].buffer_id)
-            flyt_range_free(self->list[i].address);
-    }
+    for (unsigned i = 0; i < self->count; i++)
+        flyt_plan_memory_free(&self->list[i].memory);
     free(self->list);
     *self = (struct flyt_mirrors){0};
 }

@@ -1,20 +1,20 @@
 /*
- * Host memory that nodes of a segment read and write, which the GPU goes through alone: bodies of conditional nodes,
- * and what lies between setting and reading a condition. Device memory of the plan's, a mirror, stands in for it in
- * these nodes. A launch copies the bytes of all of them into it before the segment, and what nodes may have written
- * back behind it: host memory is as it was where no node has written it. Under the mutex of graphs.
+ * Host memory that nodes of bodies of conditional nodes read and write, which the GPU goes through alone. Device memory
+ * of the plan's, a mirror, stands in for it in these nodes. A launch copies the bytes of all of them into it before the
+ * segment, and what nodes may have written back behind it: host memory is as it was where no node has written it. Under
+ * the mutex of graphs.
  */
 #ifndef FLYT_CLIENT_MIRROR_H
 #define FLYT_CLIENT_MIRROR_H
 
 #include "cpu/client/graph/graph_record.h"
+#include "cpu/client/graph/plan_memory.h"
 
 /* All zero: there are none. */
 struct flyt_mirrors {
     struct flyt_mirror {
         uint64_t base, bytes; /* of host memory; mirrors do not overlap */
-        CUdeviceptr address;
-        uint64_t buffer_id; /* of its range: its context may end, and the address be another allocation's */
+        struct flyt_plan_memory memory;
     } * list;
     unsigned count;
     /* What the segment that is being made needs; whoever makes it takes them. */

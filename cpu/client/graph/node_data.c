@@ -6,6 +6,7 @@
 #include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy_raw.h"
+#include "cpu/client/cuda/device.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/kernel_record.h"
@@ -264,6 +265,24 @@ CUresult flyt_node_data_ops(unsigned count, const CUstreamBatchMemOpParams *ops,
 
 /* ---- memory ---- */
 
+/* Memory at a place: of the current context, or another device's primary one. */
+static CUresult take_memory(const CUmemLocation *location, uint64_t context_id, int device, size_t bytes,
+                            CUdeviceptr *ret_address)
+{
+    const struct flyt_device_info *info;
+    const bool is_host = location->type == CU_MEM_LOCATION_TYPE_HOST;
+    if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+        return flyt_not_supported("graph's memory of a NUMA node");
+    if ((!is_host && location->type != CU_MEM_LOCATION_TYPE_DEVICE) ||
+        (!is_host && flyt_device_info(location->id, &info)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_host && location->id != device) {
+        device = location->id;
+        context_id = flyt_primary_context_id(device);
+    }
+    return flyt_graph_memory_new(context_id, device, is_host, bytes, ret_address);
+}
+
 CUresult flyt_node_data_alloc(const CUmemPoolProps *props, size_t bytes, struct flyt_node_data *ret_data)
 {
     struct flyt_node_data data = {.kind = FLYT_NODE_ALLOC, .memory = {.bytes = bytes, .props = *props}};
@@ -273,10 +292,8 @@ CUresult flyt_node_data_alloc(const CUmemPoolProps *props, size_t bytes, struct 
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_context_get(&context_id, &data.device);
-    if (!result && (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->location.id != data.device))
-        result = flyt_not_supported("graph's memory that is not the current device's");
     if (!result)
-        result = flyt_graph_memory_new(context_id, data.device, bytes, &data.memory.address);
+        result = take_memory(&props->location, context_id, data.device, bytes, &data.memory.address);
     if (!result)
         *ret_data = data;
     return result;

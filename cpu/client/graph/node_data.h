@@ -88,7 +88,7 @@ FLYT_API CUresult flyt_node_data_event(CUevent event, bool is_wait, struct flyt_
 FLYT_API CUresult flyt_node_data_ops(unsigned count, const CUstreamBatchMemOpParams *ops, unsigned flags,
                                      struct flyt_node_data *ret_data);
 
-/* Takes memory, whose address is in the data. CUDA_ERROR_NOT_SUPPORTED: memory of another kind. */
+/* Takes memory of a device or of the host, whose address is in the data. CUDA_ERROR_NOT_SUPPORTED: of a NUMA node. */
 FLYT_API CUresult flyt_node_data_alloc(const CUmemPoolProps *props, size_t bytes, struct flyt_node_data *ret_data);
 FLYT_API CUresult flyt_node_data_free(CUdeviceptr address, struct flyt_node_data *ret_data);
 

@@ -167,8 +167,8 @@ struct planning {
     unsigned done_count;
     /* Conditions that nodes name, by the places of these. */
     struct naming {
-        unsigned flat;
-        uint64_t handle;
+        unsigned flat, condition;
+        bool is_reader;
     } * namings;
     unsigned naming_count;
 };
@@ -224,16 +224,16 @@ static bool may_be_mirrored(const struct flyt_graph_node *node)
     return node && !node->is_disabled && flyt_mirrors_may_have(&node->data);
 }
 
-/* Notes the host memory of a graph that is executed as a whole, and of bodies in it. */
-static CUresult note_mirrors(struct flyt_plan *plan, const struct flyt_graph *graph, bool is_whole)
+/* Notes the host memory of bodies in a graph, which may be one. */
+static CUresult note_mirrors(struct flyt_plan *plan, const struct flyt_graph *graph, bool is_body)
 {
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < graph->count && !result; i++) {
         const struct flyt_node_data *data = &graph->nodes[i]->data;
-        if (is_whole && may_be_mirrored(graph->nodes[i]))
+        if (is_body && may_be_mirrored(graph->nodes[i]))
             result = flyt_mirrors_note(&plan->mirrors, data);
         if (data->kind == FLYT_NODE_CHILD)
-            result = note_mirrors(plan, data->child, is_whole);
+            result = note_mirrors(plan, data->child, is_body);
         for (unsigned at = 0; data->kind == FLYT_NODE_CONDITIONAL && at < data->conditional.body_count && !result; at++)
             result = note_mirrors(plan, data->conditional.bodies[at], true);
     }
@@ -287,17 +287,18 @@ static bool is_cooperative(const struct flyt_node_data *data)
     return is;
 }
 
-/* The GPU goes through bodies alone: nothing in them is the program's to do. MPS has no cooperative launches there. */
+/* The GPU goes through bodies alone: nothing in them is the program's to do. "All body nodes" are of the conditional
+ * node's context (CUDA_CONDITIONAL_NODE_PARAMS). MPS has no cooperative launches there. */
 static CUresult check_body(const struct flattening *all, int device)
 {
     for (unsigned i = 0; i < all->count; i++) {
         const struct flyt_node_data *data = all->list[i].node ? &all->list[i].node->data : NULL;
         if (data && data->device >= 0 && data->device != device)
-            return flyt_not_supported("nodes of several devices in the body of a conditional node");
+            return CUDA_ERROR_INVALID_VALUE;
         if (data && is_cooperative(data))
             return flyt_not_supported("cooperative launch in the body of a conditional node");
         if (!is_of_segment(&all->list[i], device))
-            return flyt_not_supported("managed memory in the body of a conditional node");
+            return flyt_not_supported("memory that is not the device's own in the body of a conditional node");
     }
     return CUDA_SUCCESS;
 }
@@ -318,7 +319,9 @@ static CUresult finish_segment(struct flyt_plan *plan, int device, struct flyt_s
 {
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < count && !result; i++)
-        if (parts[i].node && parts[i].node->data.kind == FLYT_NODE_CONDITIONAL)
+        if (parts[i].node && flyt_carry_is_save(parts[i].node))
+            result = flyt_carry_make_bodies(plan->context_id, &parts[i]);
+        else if (parts[i].node && parts[i].node->data.kind == FLYT_NODE_CONDITIONAL)
             result = make_bodies(plan, device, &parts[i]);
     if (!result)
         result = flyt_segment_new(plan->context_id, device, parts, count, ret_id);
@@ -365,58 +368,207 @@ static CUresult make_bodies(struct flyt_plan *plan, int device, struct flyt_segm
     return result;
 }
 
-/* ---- segments ---- */
+/* ---- conditions ---- */
 
 struct naming_walk {
     struct planning *self;
     unsigned flat;
 };
 
-static bool note_naming(void *user, uint64_t handle)
+static bool note_condition(void *user, uint64_t handle, const struct flyt_graph_node *reader)
+{
+    struct flyt_plan *plan = ((const struct naming_walk *)user)->self->plan;
+    if (!reader)
+        return true;
+    struct flyt_carry *list = realloc(plan->conditions, (plan->condition_count + 1) * sizeof *list);
+    if (!list)
+        return false;
+    plan->conditions = list;
+    list[plan->condition_count++] = (struct flyt_carry){.reader = reader};
+    return true;
+}
+
+/* What no node of the graph reads is no matter of the plan's. */
+static bool note_naming(void *user, uint64_t handle, const struct flyt_graph_node *reader)
 {
     const struct naming_walk *walk = user;
     struct planning *self = walk->self;
+    struct naming naming = {.flat = walk->flat, .is_reader = reader};
     const struct naming *last = self->naming_count ? &self->namings[self->naming_count - 1] : NULL;
-    if (last && last->flat == walk->flat && last->handle == handle)
+    while (naming.condition < self->plan->condition_count &&
+           self->plan->conditions[naming.condition].reader->data.conditional.handle != handle)
+        naming.condition++;
+    if (naming.condition == self->plan->condition_count)
+        return true;
+    if (last && last->flat == naming.flat && last->condition == naming.condition && !reader)
         return true; /* most kernels of a body name the same one */
     struct naming *list = realloc(self->namings, (self->naming_count + 1) * sizeof *list);
     if (!list)
         return false;
     self->namings = list;
-    list[self->naming_count++] = (struct naming){walk->flat, handle};
+    list[self->naming_count++] = naming;
     return true;
+}
+
+static bool walk_namings(struct planning *self, flyt_condition_see_fn see)
+{
+    bool is_done = true;
+    for (unsigned i = 0; i < self->all.count && is_done; i++)
+        if (!is_empty(&self->all.list[i])) {
+            struct naming_walk walk = {self, i};
+            is_done = flyt_conditions_named_locked(self->all.list[i].node, see, &walk);
+        }
+    return is_done;
 }
 
 /* Without a conditional node there are none, whatever kernels are given. False: no memory. */
 static bool note_namings(struct planning *self)
 {
-    bool are_noted = true;
     for (unsigned i = 0; i < self->all.count; i++)
         self->plan->has_conditions |=
             self->all.list[i].node && self->all.list[i].node->data.kind == FLYT_NODE_CONDITIONAL;
-    for (unsigned i = 0; self->plan->has_conditions && i < self->all.count && are_noted; i++)
-        if (!is_empty(&self->all.list[i])) {
-            struct naming_walk walk = {self, i};
-            are_noted = flyt_conditions_named_locked(&self->all.list[i].node->data, note_naming, &walk);
-        }
-    return are_noted;
+    return !self->plan->has_conditions || (walk_namings(self, note_condition) && walk_namings(self, note_naming));
+}
+
+static bool is_placed(const struct planning *self, const struct naming *naming)
+{
+    return self->all.list[naming->flat].place;
 }
 
 /*
- * A condition's value stays within a launch of the driver's graph, so that the nodes which set and read it must be in
- * one segment: without all of them it gets none. Whether another node is held now.
+ * A condition's value stays within a launch of the driver's graph, so that the nodes which set and read it should be in
+ * one segment: without all of them it gets none, unless the condition is carried. Whether another node is held now.
  */
 static bool hold_split(const struct planning *self)
 {
     bool is_new = false;
     for (unsigned i = 0; i < self->naming_count; i++) {
-        struct flat *flat = &self->all.list[self->namings[i].flat];
-        for (unsigned at = 0; at < self->naming_count && flat->place && !flat->is_held; at++)
-            if (self->namings[at].handle == self->namings[i].handle && !self->all.list[self->namings[at].flat].place)
+        const struct naming *naming = &self->namings[i];
+        struct flat *flat = &self->all.list[naming->flat];
+        const bool is_carried = self->plan->conditions[naming->condition].is_carried;
+        for (unsigned at = 0; at < self->naming_count && flat->place && !flat->is_held && !is_carried; at++)
+            if (self->namings[at].condition == naming->condition && !is_placed(self, &self->namings[at]))
                 is_new = flat->is_held = true;
     }
     return is_new;
 }
+
+/* Of a node that could go on, but for what is between it and others of its condition. */
+static CUresult carry_one(struct planning *self)
+{
+    for (unsigned i = 0; i < self->naming_count; i++) {
+        const struct flat *flat = &self->all.list[self->namings[i].flat];
+        struct flyt_carry *condition = &self->plan->conditions[self->namings[i].condition];
+        if (!condition->is_carried && !flat->is_done && is_ready(self, flat, false))
+            return flyt_carry_begin(condition, self->plan->context_id);
+    }
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* ---- what a segment has for conditions that are carried ---- */
+
+struct making {
+    struct flyt_segment_part *parts;
+    unsigned count, load_count;
+    struct flyt_carry_node *nodes; /* of these alone */
+    unsigned node_count;
+    unsigned *before; /* of the nodes that save a condition */
+};
+
+static struct flyt_segment_part *add_part(struct making *making, struct flyt_carry_node **ret_node)
+{
+    *ret_node = &making->nodes[making->node_count++];
+    struct flyt_segment_part *part = &making->parts[making->count++];
+    part->node = &(*ret_node)->node;
+    return part;
+}
+
+static bool has_condition(const struct planning *self, unsigned condition, bool is_read)
+{
+    for (unsigned i = 0; i < self->naming_count; i++)
+        if (self->namings[i].condition == condition && is_placed(self, &self->namings[i]) &&
+            (self->namings[i].is_reader || !is_read))
+            return true;
+    return false;
+}
+
+/* First of all; what is placed comes behind. */
+static CUresult add_loads(struct planning *self, int device, struct making *making)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct flyt_carry_node *node;
+    for (unsigned i = 0; i < self->plan->condition_count && !result; i++) {
+        struct flyt_carry *condition = &self->plan->conditions[i];
+        if (!condition->is_carried || !has_condition(self, i, false))
+            continue;
+        if (condition->reader->data.device != device)
+            return flyt_not_supported("condition that kernels of another device set");
+        if (!condition->is_begun)
+            continue;
+        condition->place = making->count;
+        add_part(making, &node);
+        result = flyt_carry_load(condition, node);
+    }
+    making->load_count = making->count;
+    for (unsigned i = 0; i < self->all.count; i++)
+        if (self->all.list[i].place)
+            self->all.list[i].place += making->load_count;
+    return result;
+}
+
+/* Nodes that name a condition come after what sets it. */
+static CUresult order_loads(struct planning *self, struct making *making)
+{
+    for (unsigned i = 0; i < self->naming_count; i++) {
+        struct flat *flat = &self->all.list[self->namings[i].flat];
+        const struct flyt_carry *condition = &self->plan->conditions[self->namings[i].condition];
+        if (!flat->place || !condition->is_begun)
+            continue;
+        struct flyt_segment_part *part = &making->parts[flat->place - 1];
+        unsigned at = part->before_count; /* those that set one are the last */
+        while (at && part->before[at - 1] < making->load_count && part->before[at - 1] != condition->place)
+            at--;
+        if (at && part->before[at - 1] == condition->place)
+            continue;
+        unsigned *before = realloc(flat->before, (part->before_count + 1) * sizeof *before);
+        if (!before)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        before[part->before_count++] = condition->place;
+        flat->before = part->before = before;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The conditions that have not met their readers: behind all that names them. */
+static void add_saves(struct planning *self, struct making *making)
+{
+    unsigned used = 0;
+    struct flyt_carry_node *node;
+    for (unsigned condition = 0; condition < self->plan->condition_count; condition++) {
+        struct flyt_carry *carry = &self->plan->conditions[condition];
+        if (!carry->is_carried || !has_condition(self, condition, false))
+            continue;
+        carry->is_begun = true;
+        if (has_condition(self, condition, true))
+            continue;
+        struct flyt_segment_part *clear = add_part(making, &node);
+        flyt_carry_clear(carry, node);
+        clear->before = &making->before[used];
+        for (unsigned i = 0; i < self->naming_count; i++) {
+            const unsigned place = self->all.list[self->namings[i].flat].place - 1;
+            if (self->namings[i].condition == condition && is_placed(self, &self->namings[i]) &&
+                (!clear->before_count || clear->before[clear->before_count - 1] != place))
+                clear->before[clear->before_count++] = place;
+        }
+        used += clear->before_count;
+        struct flyt_segment_part *save = add_part(making, &node);
+        flyt_carry_save(carry, node);
+        save->before = &making->before[used++];
+        save->before[save->before_count++] = making->count - 2;
+    }
+}
+
+/* ---- segments ---- */
 
 /* All that is ready, and what is when that is done, and so on; how many. */
 static unsigned place_ready(const struct planning *self, int device)
@@ -489,32 +641,62 @@ static void finish_placed(struct planning *self, int device, bool has_step)
     }
 }
 
-static CUresult plan_segment(struct planning *self, int device)
+/* All memory that it may need. */
+static CUresult making_init(struct making *making, const struct planning *self)
+{
+    const unsigned carried_room = 3 * self->plan->condition_count;
+    *making = (struct making){0};
+    making->parts = calloc(self->all.count + carried_room + 1, sizeof *making->parts);
+    making->nodes = calloc(carried_room + 1, sizeof *making->nodes);
+    making->before = calloc(self->naming_count + carried_room + 1, sizeof *making->before);
+    return making->parts && making->nodes && making->before ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void making_fini(struct making *making)
+{
+    free(making->parts);
+    free(making->nodes);
+    free(making->before);
+}
+
+/* Of what is placed. */
+static CUresult make_segment(struct planning *self, int device, unsigned count)
 {
     struct flyt_plan_step step = {.device = device};
-    struct flyt_segment_part *parts = calloc(self->all.count + 1, sizeof *parts);
-    unsigned count, work_count = 0;
-    if (!parts)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    do
-        count = place_ready(self, device);
-    while (hold_split(self));
-    CUresult result = CUDA_SUCCESS;
+    struct making making;
+    CUresult result = making_init(&making, self);
+    if (!result)
+        result = add_loads(self, device, &making);
     for (unsigned i = 0; i < self->all.count && !result; i++)
         if (self->all.list[i].place) {
             step.after |= others_before(self, &self->all.list[i], device);
-            localize(self, &self->all.list[i], &parts[self->all.list[i].place - 1]);
+            localize(self, &self->all.list[i], &making.parts[self->all.list[i].place - 1]);
             note_step(self, &self->all.list[i]);
-            work_count += !is_empty(&self->all.list[i]);
-            result = use_mirrors(self->plan, &self->all.list[i]);
         }
-    finish_placed(self, device, work_count);
-    if (work_count && !result)
-        result = finish_segment(self->plan, device, parts, count, &step.segment_id);
-    if (work_count && !result)
+    making.count += count;
+    if (!result)
+        result = order_loads(self, &making);
+    if (!result) {
+        add_saves(self, &making);
+        result = finish_segment(self->plan, device, making.parts, making.count, &step.segment_id);
+    }
+    if (!result)
         result = add_segment(self->plan, step);
     flyt_mirrors_forget(&self->plan->mirrors);
-    free(parts);
+    making_fini(&making);
+    return result;
+}
+
+static CUresult plan_segment(struct planning *self, int device)
+{
+    unsigned count, work_count = 0;
+    do
+        count = place_ready(self, device);
+    while (hold_split(self));
+    for (unsigned i = 0; i < self->all.count; i++)
+        work_count += self->all.list[i].place && !is_empty(&self->all.list[i]);
+    CUresult result = work_count ? make_segment(self, device, count) : CUDA_SUCCESS;
+    finish_placed(self, device, work_count);
     return result;
 }
 
@@ -526,8 +708,7 @@ static CUresult plan_calls(struct planning *self)
         struct flat *flat = &self->all.list[i];
         if (flat->is_done || is_of_any_segment(self, flat) || !is_ready(self, flat, false))
             continue;
-        /* No mirror is filled, or written back, for a call. */
-        const struct flyt_node_data *data = flat->original ? &flat->original->data : &flat->node->data;
+        const struct flyt_node_data *data = &flat->node->data;
         const int device = data->device >= 0 ? data->device : self->plan->device;
         note_step(self, flat);
         const struct flyt_plan_step step = {.device = device, .after = others_before(self, flat, device)};
@@ -554,8 +735,7 @@ static void find_devices(struct planning *self, int device)
     self->plan->devices |= 1u << self->plan->device;
 }
 
-/* All steps. CUDA_ERROR_NOT_READY: what sets and reads a condition would have to be in one segment, with work of the
- * host between. */
+/* All steps. Where nothing goes on, work of the host is between what sets a condition and what reads it. */
 static CUresult plan_steps(struct planning *self)
 {
     CUresult result = CUDA_SUCCESS;
@@ -567,22 +747,12 @@ static CUresult plan_steps(struct planning *self)
         if (!result)
             result = plan_calls(self);
         if (!result && self->done_count == done_count)
-            result = CUDA_ERROR_NOT_READY;
+            result = carry_one(self);
     }
     return result;
 }
 
-static CUresult make_mirrors(struct planning *self, const struct flyt_graph *graph, bool is_whole)
-{
-    CUresult result = note_mirrors(self->plan, graph, is_whole);
-    if (!result)
-        result = flyt_mirrors_make(&self->plan->mirrors, self->plan->context_id, self->plan->device);
-    return result || !is_whole ? result : put_mirrors(self->plan, &self->all);
-}
-
-/* is_whole: all host memory that it copies or fills has a mirror; else that of bodies alone. */
-static CUresult make_plan(struct flyt_graph *graph, uint64_t context_id, int device, bool is_whole,
-                          struct flyt_plan **ret_plan)
+CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan)
 {
     struct planning self = {.plan = calloc(1, sizeof *self.plan)};
     CUresult result = self.plan ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -598,7 +768,9 @@ static CUresult make_plan(struct flyt_graph *graph, uint64_t context_id, int dev
     if (!result && !note_namings(&self))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!result && self.plan->has_conditions)
-        result = make_mirrors(&self, graph, is_whole);
+        result = note_mirrors(self.plan, graph, false);
+    if (!result && self.plan->has_conditions)
+        result = flyt_mirrors_make(&self.plan->mirrors, context_id, self.plan->device);
     if (!result)
         result = plan_steps(&self);
     free(self.namings);
@@ -608,16 +780,6 @@ static CUresult make_plan(struct flyt_graph *graph, uint64_t context_id, int dev
     else
         *ret_plan = self.plan;
     return result;
-}
-
-CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan)
-{
-    CUresult result = make_plan(graph, context_id, device, false, ret_plan);
-    if (result == CUDA_ERROR_NOT_READY)
-        result = make_plan(graph, context_id, device, true, ret_plan);
-    return result == CUDA_ERROR_NOT_READY
-               ? flyt_not_supported("work of the host between what sets a graph's condition and what reads it")
-               : result;
 }
 
 static CUresult change_call(struct flyt_node_data *data, const struct flyt_node_data *from)
@@ -657,5 +819,8 @@ void flyt_plan_unref_locked(struct flyt_plan *plan)
             flyt_node_data_fini_locked(&plan->steps[i].data);
     free(plan->steps);
     flyt_mirrors_fini(&plan->mirrors);
+    for (unsigned i = 0; i < plan->condition_count; i++)
+        flyt_plan_memory_free(&plan->conditions[i].word);
+    free(plan->conditions);
     free(plan);
 }

@@ -6,6 +6,7 @@
 #ifndef FLYT_CLIENT_PLAN_H
 #define FLYT_CLIENT_PLAN_H
 
+#include "cpu/client/graph/carry.h"
 #include "cpu/client/graph/graph_record.h"
 #include "cpu/client/graph/mirror.h"
 
@@ -17,6 +18,8 @@ struct flyt_plan {
     bool has_memory;     /* the graph allocates or frees some */
     bool has_conditions; /* its segments are cut by what nodes name of them */
     struct flyt_mirrors mirrors;
+    struct flyt_carry *conditions;
+    unsigned condition_count;
     unsigned count;
     struct flyt_plan_step {
         uint64_t segment_id; /* 0: what `data` says */
@@ -27,8 +30,8 @@ struct flyt_plan {
 };
 
 /* Makes the plan of a graph for a context and its device, and its segments at the server. CUDA_ERROR_INVALID_VALUE: the
- * graph has a cycle; CUDA_ERROR_NOT_SUPPORTED: a body has nodes of several devices, or of the host; _OUT_OF_MEMORY; a
- * lost connection. */
+ * graph has a cycle, or a body nodes of another device; CUDA_ERROR_NOT_SUPPORTED: a body copies or fills managed memory
+ * or another device's, or has a cooperative launch; _OUT_OF_MEMORY; a lost connection. */
 CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan);
 /* The plan has a node of the graph do what it does now. False: that needs another plan. */
 bool flyt_plan_change_locked(struct flyt_plan *plan, const struct flyt_graph_node *node);

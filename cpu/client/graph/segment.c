@@ -1,7 +1,9 @@
 /*
  * Segments: what the server executes of a graph as one graph of the driver's. Where a node changes, what it was stays
  * known until the server has executed the call that changed it: another server gets each node as it was at the number
- * behind which calls come again, launches among them.
+ * behind which calls come again, launches among them. Of a segment that no such call names it gets nothing but that
+ * there is one: the nodes follow when the program launches it, and while the session is on its way nobody waits for
+ * them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +22,20 @@ struct flyt_segment {
     struct flyt_record record;
     uint64_t context_id;
     int device;
+    bool has_bodies;
+    _Atomic bool is_launched; /* once, or uploaded: it is no body, which is launched with another segment */
+    /* What the two threads look at without a mutex: who calls says so first, and looks whether nodes are missing; who
+     * brings the session to another server says first that they are, and looks whether anybody calls. */
+    _Atomic unsigned caller_count;  /* threads that are sending calls which name it */
+    _Atomic uint64_t last_sequence; /* of these calls */
+    _Atomic bool lacks_nodes;       /* this server was not told of its nodes */
+    _Atomic bool is_telling;        /* a thread is, which holds telling_mutex */
     unsigned node_count;
     struct part {
         uint64_t sequence; /* of the call that has told of it, which the channel writes; 0: not yet */
         struct part *older;
-        uint64_t green_id; /* on whose SMs a kernel runs; the same of all that were at the place */
+        struct part *newer, *next, *prev; /* of one in the list of those that are no longer the newest */
+        uint64_t green_id;                /* on whose SMs a kernel runs; the same of all that were at the place */
         bool is_conditional;
         /* As they are sent; they own what they point to. */
         union {
@@ -36,6 +47,18 @@ struct flyt_segment {
 
 /* What parts were earlier. Not held while anything is sent to the server that the program has. */
 static pthread_mutex_t parts_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* One thread at a time tells of nodes that a server lacks. */
+static pthread_mutex_t telling_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Parts that are no longer the newest, as the calls that have told of newer ones follow each other. Under the mutex of
+ * graphs. */
+static struct {
+    struct part *first, *last;
+    unsigned count;
+} earlier;
+
+enum { EARLIER_MAX = 4096 }; /* beyond, the channel is asked which of them nobody can need any more */
 
 static struct flyt_table segment_table = FLYT_TABLE_INIT(FLYT_ID_SEGMENT, struct flyt_segment, 1);
 
@@ -139,8 +162,27 @@ static int send_part(struct flyt_channel *channel, const struct part *part, uint
     return flyt_send_segment_node(channel, &args, sequence);
 }
 
+static void join_earlier(struct part *part, struct part *newer)
+{
+    part->newer = newer;
+    part->prev = earlier.last;
+    *(earlier.last ? &earlier.last->next : &earlier.first) = part;
+    earlier.last = part;
+    earlier.count++;
+}
+
+static void leave_earlier(struct part *part)
+{
+    if (!part->newer)
+        return;
+    *(part->prev ? &part->prev->next : &earlier.first) = part->next;
+    *(part->next ? &part->next->prev : &earlier.last) = part->prev;
+    earlier.count--;
+}
+
 static void free_part(struct part *part)
 {
+    leave_earlier(part);
     if (part->is_conditional) {
         free(part->conditional.before.before_val);
         free(part->conditional.bodies.bodies_val);
@@ -209,12 +251,18 @@ static struct flyt_segment *new_record(uint64_t context_id, int device, const st
     free_nodes(segment);
     segment->context_id = context_id;
     segment->device = device;
+    segment->has_bodies = false;
+    atomic_store(&segment->is_launched, false);
+    atomic_store(&segment->caller_count, 1); /* until it has its nodes */
+    atomic_store(&segment->last_sequence, 0);
+    atomic_store(&segment->lacks_nodes, false);
     segment->nodes = calloc(count + 1, sizeof *segment->nodes);
     segment->node_count = segment->nodes ? count : 0;
     bool is_taken = segment->nodes;
     for (unsigned i = 0; i < count && is_taken; i++) {
         segment->nodes[i] = new_part(segment->record.minted_id, i, &parts[i]);
         is_taken = segment->nodes[i];
+        segment->has_bodies |= is_taken && segment->nodes[i]->is_conditional;
     }
     if (is_taken)
         return segment;
@@ -240,13 +288,67 @@ static int send_green(struct flyt_channel *channel, const struct part *part, uin
     return flyt_send_segment_green(channel, &args, sequence);
 }
 
-static CUresult tell(struct part *part)
+/* *ret_last: the number of the last call. */
+static CUresult tell(struct part *part, uint64_t *ret_last)
 {
-    uint64_t sequence = 0;
     int status = send_part(flyt_client.channel, part, flyt_thread_number(), &part->sequence);
+    *ret_last = part->sequence;
     if (!status)
-        status = send_green(flyt_client.channel, part, flyt_thread_number(), &sequence);
+        status = send_green(flyt_client.channel, part, flyt_thread_number(), ret_last);
     return flyt_client_status(status, "segment_node");
+}
+
+/* ---- calls that name a segment ---- */
+
+static void begin_call(struct flyt_segment *segment)
+{
+    atomic_fetch_add(&segment->caller_count, 1);
+}
+
+/* sequence: of the last one. */
+static void end_call(struct flyt_segment *segment, uint64_t sequence)
+{
+    uint64_t last = atomic_load(&segment->last_sequence);
+    while (last < sequence && !atomic_compare_exchange_weak(&segment->last_sequence, &last, sequence))
+        ;
+    atomic_fetch_sub(&segment->caller_count, 1);
+}
+
+/* Whether nodes are to be told, which are as if they had never been until then. */
+static bool begin_telling(struct flyt_segment *segment)
+{
+    pthread_mutex_lock(&flyt_captures.mutex);
+    pthread_mutex_lock(&parts_mutex);
+    const bool is_begun = atomic_load(&segment->lacks_nodes);
+    for (unsigned i = 0; i < segment->node_count && is_begun; i++) {
+        struct part *part = segment->nodes[i];
+        free_parts(part->older);
+        part->older = NULL;
+        part->sequence = 0;
+    }
+    if (is_begun) {
+        atomic_store(&segment->is_telling, true);
+        atomic_store(&segment->lacks_nodes, false);
+    }
+    pthread_mutex_unlock(&parts_mutex);
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return is_begun;
+}
+
+/* Between begin_call and end_call: the server has the nodes then, whichever it is. *ret_last: unless it had. */
+static CUresult tell_what_lacks(struct flyt_segment *segment, uint64_t *ret_last)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (!atomic_load(&segment->lacks_nodes) && !atomic_load(&segment->is_telling))
+        return CUDA_SUCCESS;
+    pthread_mutex_lock(&telling_mutex);
+    if (begin_telling(segment)) {
+        for (unsigned i = 0; i < segment->node_count && !result; i++)
+            result = tell(segment->nodes[i], ret_last);
+        atomic_store(&segment->is_telling, false);
+    }
+    pthread_mutex_unlock(&telling_mutex);
+    return result;
 }
 
 /* What the wire does not take. */
@@ -269,35 +371,59 @@ CUresult flyt_segment_new(uint64_t context_id, int device, const struct flyt_seg
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < count; i++)
         look_for_reached(parts[i].node);
+    uint64_t last = 0;
     CUresult result = flyt_new_segment_create(&segment_table, segment);
     if (result)
         return result;
     for (unsigned i = 0; i < count && !result; i++)
-        result = tell(segment->nodes[i]);
+        result = tell(segment->nodes[i], &last);
+    end_call(segment, last);
     *ret_id = segment->record.minted_id;
     if (result)
         flyt_segment_end(*ret_id);
     return result;
 }
 
-/* The part is what it was, earlier versions included that another server may still need. */
-static void add_version(struct part **place, struct part *fresh)
+/* The session goes on elsewhere behind a call that is executed, or not at all; and never where calls come again that
+ * the channel does not keep. */
+static uint64_t first_needed(void)
+{
+    const uint64_t executed = flyt_channel_progress(flyt_client.channel).executed;
+    const uint64_t gone = earlier.count > EARLIER_MAX ? flyt_channel_kept_sums(flyt_client.channel).gone : 0;
+    return executed > gone ? executed : gone;
+}
+
+/* Frees parts that no server needs any more. */
+static void forget_earlier(void)
+{
+    const uint64_t needed = first_needed();
+    pthread_mutex_lock(&parts_mutex);
+    while (earlier.first && earlier.first->newer->sequence <= needed) {
+        struct part *part = earlier.first;
+        part->newer->older = NULL;
+        free_parts(part);
+    }
+    pthread_mutex_unlock(&parts_mutex);
+}
+
+/* What the part was stays as long as another server may need it. */
+static CUresult add_version(struct part **place, struct part *fresh, uint64_t *ret_last)
 {
     pthread_mutex_lock(&parts_mutex);
-    struct part *needed = part_at(*place, flyt_channel_progress(flyt_client.channel).executed);
-    if (needed) {
-        free_parts(needed->older);
-        needed->older = NULL;
-    }
-    fresh->older = *place;
+    struct part *old = fresh->older = *place;
     *place = fresh;
     pthread_mutex_unlock(&parts_mutex);
+    CUresult result = tell(fresh, ret_last);
+    if (!result)
+        join_earlier(old, fresh);
+    return result;
 }
 
 bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_graph_node *node)
 {
     struct flyt_segment *segment = flyt_table_find(&segment_table, segment_id);
-    if (!segment || place >= segment->node_count || segment->nodes[place]->is_conditional)
+    if (!segment || place >= segment->node_count || segment->nodes[place]->is_conditional ||
+        atomic_load(&segment->lacks_nodes))
         return false;
     const flyt_segment_node_args *old = &segment->nodes[place]->node;
     const struct flyt_segment_part from = {
@@ -310,8 +436,12 @@ bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_
         return false;
     fresh->green_id = green_id;
     look_for_reached(node);
-    add_version(&segment->nodes[place], fresh);
-    return tell(fresh) == CUDA_SUCCESS;
+    forget_earlier();
+    uint64_t last = 0;
+    begin_call(segment);
+    CUresult result = add_version(&segment->nodes[place], fresh, &last);
+    end_call(segment, last);
+    return result == CUDA_SUCCESS;
 }
 
 /* After the segment, which needs them. */
@@ -347,34 +477,56 @@ void flyt_segment_clear(uint64_t context_id, bool is_on_server)
 
 /* ---- launching ---- */
 
-CUresult flyt_segment_launch(uint64_t segment_id, struct flyt_stream *stream)
+static CUresult send_launch(uint64_t segment_id, struct flyt_stream *stream, uint64_t *ret_sequence)
 {
-    uint64_t sequence = 0;
-    CUresult result = flyt_table_find(&segment_table, segment_id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    if (!result)
-        result = flyt_watch_before(stream);
+    CUresult result = flyt_watch_before(stream);
     if (!result)
         result = flyt_stream_begin(stream);
     if (result)
         return result;
     flyt_segment_launch_args args = {
         .thread = flyt_thread_number(), .stream_id = stream->stream_id, .segment_id = segment_id};
-    result = flyt_client_status(flyt_send_segment_launch(flyt_client.channel, &args, &sequence), "segment_launch");
-    flyt_stream_sent(stream, sequence);
+    result = flyt_client_status(flyt_send_segment_launch(flyt_client.channel, &args, ret_sequence), "segment_launch");
+    flyt_stream_sent(stream, *ret_sequence);
     return result;
 }
 
-CUresult flyt_segment_upload(uint64_t segment_id, struct flyt_stream *stream)
+static CUresult send_upload(uint64_t segment_id, struct flyt_stream *stream, uint64_t *ret_sequence)
 {
-    uint64_t sequence = 0;
     CUresult result = flyt_stream_begin(stream);
     if (result)
         return result;
     flyt_segment_upload_args args = {
         .thread = flyt_thread_number(), .stream_id = stream->stream_id, .segment_id = segment_id};
-    result = flyt_client_status(flyt_send_segment_upload(flyt_client.channel, &args, &sequence), "segment_upload");
-    flyt_stream_sent(stream, sequence);
+    result = flyt_client_status(flyt_send_segment_upload(flyt_client.channel, &args, ret_sequence), "segment_upload");
+    flyt_stream_sent(stream, *ret_sequence);
     return result;
+}
+
+static CUresult submit(uint64_t segment_id, struct flyt_stream *stream,
+                       CUresult (*send)(uint64_t segment_id, struct flyt_stream *stream, uint64_t *ret_sequence))
+{
+    uint64_t sequence = 0;
+    struct flyt_segment *segment = flyt_table_find(&segment_table, segment_id);
+    if (!segment)
+        return CUDA_ERROR_INVALID_HANDLE;
+    atomic_store(&segment->is_launched, true);
+    begin_call(segment);
+    CUresult result = tell_what_lacks(segment, &sequence);
+    if (!result)
+        result = send(segment_id, stream, &sequence);
+    end_call(segment, sequence);
+    return result;
+}
+
+CUresult flyt_segment_launch(uint64_t segment_id, struct flyt_stream *stream)
+{
+    return submit(segment_id, stream, send_launch);
+}
+
+CUresult flyt_segment_upload(uint64_t segment_id, struct flyt_stream *stream)
+{
+    return submit(segment_id, stream, send_upload);
 }
 
 /* ---- at another server ---- */
@@ -508,6 +660,21 @@ static int restore_nodes(struct packing *self, const struct flyt_segment *segmen
     return status ? status : flush(self);
 }
 
+/* Whether the nodes can follow: nobody uses the segment, nor does a call that comes again. An older server of the
+ * session has not got them either. */
+static bool may_lack_nodes(const struct flyt_restore *restore, struct flyt_segment *segment)
+{
+    if (atomic_load(&segment->lacks_nodes))
+        return true;
+    if (segment->has_bodies || !atomic_load(&segment->is_launched))
+        return false;
+    atomic_store(&segment->lacks_nodes, true);
+    if (!atomic_load(&segment->caller_count) && atomic_load(&segment->last_sequence) <= restore->sequence)
+        return true;
+    atomic_store(&segment->lacks_nodes, false);
+    return false;
+}
+
 int flyt_segment_restore(struct flyt_restore *restore)
 {
     uint32_t slot = 0;
@@ -521,7 +688,7 @@ int flyt_segment_restore(struct flyt_restore *restore)
     pthread_mutex_lock(&parts_mutex);
     while (!status && (segment = flyt_table_next_at(&segment_table, restore->sequence, &slot))) {
         status = flyt_again_segment_create(restore, segment);
-        if (!status)
+        if (!status && !may_lack_nodes(restore, segment))
             status = restore_nodes(packing, segment);
     }
     pthread_mutex_unlock(&parts_mutex);

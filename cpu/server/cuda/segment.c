@@ -20,8 +20,28 @@ enum { NODE_BYTES = sizeof(struct node) + sizeof(struct made_node) + sizeof(unsi
 
 /* ---- life ---- */
 
+/* What one call has told of several nodes, as it came. */
+struct flyt_segment_chunk {
+    struct flyt_session *session; /* whose segment_bytes count it */
+    unsigned refs;                /* one for each node that has arrays in it, one of the call */
+    uint64_t bytes;
+    uint64_t content[];
+};
+
+static void unref_chunk(struct flyt_segment_chunk *chunk)
+{
+    if (--chunk->refs)
+        return;
+    chunk->session->segment_bytes -= chunk->bytes;
+    free(chunk);
+}
+
 static void free_node(struct node *node)
 {
+    if (node->chunk) {
+        unref_chunk(node->chunk);
+        return;
+    }
     if (node->kind == FLYT_SEGMENT_KERNEL) {
         free(node->kernel.attributes);
         free(node->kernel.params);
@@ -85,11 +105,15 @@ CUresult flyt_serve_segment_destroy(struct flyt_call *call, const flyt_segment_d
 
 /* ---- nodes ---- */
 
-static void *copy_of(const void *data, size_t count, size_t each_bytes)
+/* An array as the node has it, which counts it. NULL: no memory. */
+static void *keep(struct node *node, const void *data, size_t count, size_t each_bytes)
 {
+    if (node->chunk)
+        return (void *)(uintptr_t)data;
     void *copy = calloc(count + 1, each_bytes); /* of nothing, too */
     if (copy && count)
         memcpy(copy, data, count * each_bytes);
+    node->bytes += count * each_bytes;
     return copy;
 }
 
@@ -112,9 +136,8 @@ static CUresult take_kernel(const struct flyt_segment *self, const flyt_segment_
                                  .param_bytes = args->params.params_len};
     memcpy(part->grid, args->grid, sizeof part->grid);
     memcpy(part->block, args->block, sizeof part->block);
-    part->attributes = copy_of(args->attributes.attributes_val, part->attribute_count, sizeof *part->attributes);
-    part->params = copy_of(args->params.params_val, args->params.params_len, 1);
-    node->bytes += part->attribute_count * sizeof *part->attributes + args->params.params_len;
+    part->attributes = keep(node, args->attributes.attributes_val, part->attribute_count, sizeof *part->attributes);
+    part->params = keep(node, args->params.params_val, args->params.params_len, 1);
     return part->attributes && part->params ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -166,8 +189,7 @@ static CUresult take_conditional(const flyt_segment_conditional_args *args, stru
                                       .default_value = args->default_value,
                                       .flags = args->flags,
                                       .body_count = args->bodies.bodies_len};
-    part->bodies = copy_of(args->bodies.bodies_val, part->body_count, sizeof *part->bodies);
-    node->bytes += part->body_count * sizeof *part->bodies;
+    part->bodies = keep(node, args->bodies.bodies_val, part->body_count, sizeof *part->bodies);
     return part->bodies ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -176,18 +198,18 @@ static CUresult take_edges(uint32_t place, const uint32_t *before, unsigned coun
     for (unsigned i = 0; i < count; i++)
         if (before[i] >= place)
             return CUDA_ERROR_INVALID_VALUE;
-    node->before = copy_of(before, count, sizeof *node->before);
+    node->before = keep(node, before, count, sizeof *node->before);
     node->before_count = count;
-    node->bytes += count * sizeof *node->before;
     return node->before ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Room for one more. */
-static CUresult grow(struct flyt_segment *self)
+/* Room for so many more, or for all that there will be. */
+static CUresult grow(struct flyt_segment *self, unsigned more)
 {
     if (self->count < self->room)
         return CUDA_SUCCESS;
-    unsigned room = self->room ? 2 * self->room : 16;
+    unsigned room = self->room + (self->room > more ? self->room : more);
+    room = room < self->whole_count ? room : self->whole_count;
     struct node *nodes = realloc(self->nodes, room * sizeof *nodes);
     if (!nodes)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -200,7 +222,7 @@ static CUresult grow(struct flyt_segment *self)
 static CUresult begin_node(struct flyt_segment *segment, uint32_t place, bool is_good)
 {
     is_good = is_good && place <= segment->count && place < segment->whole_count;
-    CUresult result = is_good ? grow(segment) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = is_good ? grow(segment, 16) : CUDA_ERROR_INVALID_VALUE;
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : (segment->failure = result);
 }
 
@@ -224,13 +246,16 @@ static CUresult end_node(struct flyt_segment *segment, uint32_t place, CUresult 
     return CUDA_SUCCESS;
 }
 
-CUresult flyt_serve_segment_node(struct flyt_call *call, const flyt_segment_node_args *args,
-                                 struct flyt_segment *segment, struct flyt_kernel *kernel)
+/* chunk: that the arrays of the arguments lie in; NULL: they are copied. */
+static CUresult take_node(struct flyt_segment *segment, const flyt_segment_node_args *args,
+                          const struct flyt_kernel *kernel, struct flyt_segment_chunk *chunk)
 {
-    struct node node = {.kind = (enum flyt_segment_kind)args->kind, .bytes = NODE_BYTES};
+    struct node node = {.kind = (enum flyt_segment_kind)args->kind, .chunk = chunk, .bytes = NODE_BYTES};
     CUresult result = begin_node(segment, args->place, args->kind < FLYT_SEGMENT_CHOICE);
     if (result != CUDA_SUCCESS)
         return result;
+    if (chunk)
+        chunk->refs++;
     if (node.kind == FLYT_SEGMENT_KERNEL)
         result = take_kernel(segment, args, kernel, &node);
     else if (node.kind == FLYT_SEGMENT_SET)
@@ -240,6 +265,12 @@ CUresult flyt_serve_segment_node(struct flyt_call *call, const flyt_segment_node
     if (result == CUDA_SUCCESS)
         result = take_edges(args->place, args->before.before_val, args->before.before_len, &node);
     return end_node(segment, args->place, result, &node);
+}
+
+CUresult flyt_serve_segment_node(struct flyt_call *call, const flyt_segment_node_args *args,
+                                 struct flyt_segment *segment, struct flyt_kernel *kernel)
+{
+    return take_node(segment, args, kernel, NULL);
 }
 
 _Static_assert(sizeof(flyt_box) == FLYT_SEGMENT_BOX_BYTES &&
@@ -279,19 +310,43 @@ static uint32_t unpack(char *at, uint64_t left, flyt_segment_node_args *args)
     return packed.bytes;
 }
 
+/* The nodes have their arrays in it: one piece of memory for them all. NULL: no memory. */
+static struct flyt_segment_chunk *new_chunk(struct flyt_session *session, const void *content, uint64_t bytes)
+{
+    struct flyt_segment_chunk *chunk =
+        session->segment_bytes + bytes <= FLYT_SEGMENT_BYTES_MAX ? malloc(sizeof *chunk + bytes) : NULL;
+    if (!chunk)
+        return NULL;
+    *chunk = (struct flyt_segment_chunk){.session = session, .refs = 1, .bytes = bytes};
+    if (bytes)
+        memcpy(chunk->content, content, bytes);
+    session->segment_bytes += bytes;
+    return chunk;
+}
+
+static CUresult take_nodes(struct flyt_segment *segment, uint32_t place, struct flyt_segment_chunk *chunk)
+{
+    flyt_segment_node_args node = {.place = place};
+    char *const content = (char *)chunk->content;
+    CUresult result = grow(segment, (unsigned)(chunk->bytes / sizeof(struct flyt_segment_packed)));
+    for (uint64_t at = 0, bytes; at < chunk->bytes && result == CUDA_SUCCESS; at += bytes, node.place++) {
+        bytes = unpack(content + at, chunk->bytes - at, &node);
+        result =
+            bytes ? take_node(segment, &node,
+                              node.kernel_id ? flyt_session_find_kernel(chunk->session, node.kernel_id) : NULL, chunk)
+                  : CUDA_ERROR_INVALID_VALUE;
+    }
+    return result;
+}
+
 CUresult flyt_serve_segment_nodes(struct flyt_call *call, const flyt_segment_nodes_args *args,
                                   struct flyt_segment *segment)
 {
-    flyt_segment_node_args node = {.segment_id = args->segment_id, .place = args->place};
-    CUresult result = CUDA_SUCCESS;
-    for (uint32_t at = 0, bytes; at < args->nodes.nodes_len && result == CUDA_SUCCESS; at += bytes, node.place++) {
-        bytes = unpack(args->nodes.nodes_val + at, args->nodes.nodes_len - at, &node);
-        if (!bytes)
-            return segment->failure = CUDA_ERROR_INVALID_VALUE;
-        result = flyt_serve_segment_node(
-            call, &node, segment, node.kernel_id ? flyt_session_find_kernel(call->session, node.kernel_id) : NULL);
-    }
-    return result;
+    struct flyt_segment_chunk *chunk = new_chunk(call->session, args->nodes.nodes_val, args->nodes.nodes_len);
+    CUresult result = chunk ? take_nodes(segment, args->place, chunk) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (chunk)
+        unref_chunk(chunk);
+    return result == CUDA_SUCCESS ? CUDA_SUCCESS : (segment->failure = result);
 }
 
 CUresult flyt_serve_segment_conditional(struct flyt_call *call, const flyt_segment_conditional_args *args,

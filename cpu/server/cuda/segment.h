@@ -48,7 +48,8 @@ struct node {
         struct copy_part copy;
         struct conditional_part conditional;
     };
-    uint64_t green_id; /* of the program's green context on whose SMs a kernel runs; 0: the session's */
+    struct flyt_segment_chunk *chunk; /* that arrays lie in, with a reference; NULL: they are the node's */
+    uint64_t green_id;                /* of the program's green context on whose SMs a kernel runs; 0: the session's */
     uint32_t *before;
     unsigned before_count;
     uint64_t bytes; /* of the server's memory, this included */

@@ -5,14 +5,19 @@
 //   check    launches each graph several times, with other input each time, and compares: "right N" (the N-th time), or
 //            "wrong WHAT" and exit status 8
 //   begin    begins a capture and gives it work: "begun"; "finish" ends it and launches what it has become: "finished"
+//   go       has two threads launch graphs of their own all the time, one of them with a change before each: "going"
+//   halt     ends them, and compares: "halted N M", with how often each has launched
 //   sms      "sms A B C": of so many SMs a kernel, a graph's kernel and one in the body of a conditional node know
 //   (%nsmid) end      also the end of input: "ended", exit status 0
 //
-// A CUDA error is "error CODE NAME line N" and exit status 7. Between commands it makes no CUDA call.
+// A CUDA error is "error CODE NAME line N" and exit status 7. Between commands it makes no CUDA call, but for those
+// threads.
+#include <atomic>
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <thread>
 
 #define CHECK(call) check((call), __LINE__)
 
@@ -214,6 +219,167 @@ static void check_all(void)
     printf("right %u\n", ++number);
 }
 
+// ---- threads ----
+
+// A thread that launches, and what its words are to be.
+struct runner {
+    cudaStream_t stream;
+    unsigned *words, *left, calls, launches;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t first;
+    std::thread thread;
+};
+
+static runner changer, looper;
+static std::atomic<bool> is_going;
+
+__global__ void decide(cudaGraphConditionalHandle handle, const unsigned *word)
+{
+    cudaGraphSetConditional(handle, *word);
+}
+
+static cudaGraphNode_t add_kernel(cudaGraph_t graph, const cudaGraphNode_t *before, void *kernel, dim3 blocks,
+                                  dim3 threads, void **args)
+{
+    cudaKernelNodeParams params = {};
+    cudaGraphNode_t node;
+    params.func = kernel;
+    params.gridDim = blocks;
+    params.blockDim = threads;
+    params.kernelParams = args;
+    CHECK(cudaGraphAddKernelNode(&node, graph, before, before ? 1 : 0, &params));
+    return node;
+}
+
+static cudaGraphNode_t add_step(cudaGraph_t graph, const cudaGraphNode_t *before, runner *self, unsigned value)
+{
+    void *args[] = {&self->words, &value};
+    return add_kernel(graph, before, (void *)step_by, grid, block, args);
+}
+
+static void begin_runner(runner *self)
+{
+    CHECK(cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking));
+    CHECK(cudaMalloc((void **)&self->words, sizeof want));
+    CHECK(cudaMemset(self->words, 0, sizeof want));
+    CHECK(cudaMalloc((void **)&self->left, sizeof *self->left));
+    CHECK(cudaMemset(self->left, 0, sizeof *self->left));
+    CHECK(cudaGraphCreate(&self->graph, 0));
+}
+
+// Of two kernels, the first of which is given another value each time.
+static void make_changer(void)
+{
+    begin_runner(&changer);
+    changer.first = add_step(changer.graph, NULL, &changer, 0);
+    add_step(changer.graph, &changer.first, &changer, 1);
+    CHECK(cudaGraphInstantiate(&changer.exec, changer.graph, 0));
+}
+
+// Of a loop whose condition is set before the host does something.
+static void make_looper(void)
+{
+    cudaGraphConditionalHandle handle;
+    cudaGraphNodeParams params = {};
+    cudaMemsetParams fill = {};
+    cudaHostNodeParams call = {count_call, &looper.calls};
+    cudaGraphNode_t node;
+    begin_runner(&looper);
+    fill.dst = looper.left;
+    fill.value = ROUNDS;
+    fill.elementSize = 4;
+    fill.width = fill.height = 1;
+    CHECK(cudaGraphConditionalHandleCreate(&handle, looper.graph, 0, 0));
+    CHECK(cudaGraphAddMemsetNode(&node, looper.graph, NULL, 0, &fill));
+    void *args[] = {&handle, &looper.left}, *down_args[] = {&looper.left, &handle};
+    node = add_kernel(looper.graph, &node, (void *)decide, 1, 1, args);
+    CHECK(cudaGraphAddHostNode(&node, looper.graph, &node, 1, &call));
+    params.type = cudaGraphNodeTypeConditional;
+    params.conditional.handle = handle;
+    params.conditional.type = cudaGraphCondTypeWhile;
+    params.conditional.size = 1;
+    CHECK(cudaGraphAddNode(&node, looper.graph, &node, NULL, 1, &params));
+    node = add_step(params.conditional.phGraph_out[0], NULL, &looper, 2);
+    add_kernel(params.conditional.phGraph_out[0], &node, (void *)count_down, 1, 1, down_args);
+    CHECK(cudaGraphInstantiate(&looper.exec, looper.graph, 0));
+}
+
+static void run_changer(void)
+{
+    while (is_going) {
+        unsigned value = ++changer.launches;
+        void *args[] = {&changer.words, &value};
+        cudaKernelNodeParams params = {};
+        params.func = (void *)step_by;
+        params.gridDim = grid;
+        params.blockDim = block;
+        params.kernelParams = args;
+        CHECK(cudaGraphExecKernelNodeSetParams(changer.exec, changer.first, &params));
+        CHECK(cudaGraphLaunch(changer.exec, changer.stream));
+        if (value % 8 == 0)
+            CHECK(cudaStreamSynchronize(changer.stream));
+    }
+}
+
+static void run_looper(void)
+{
+    while (is_going) {
+        CHECK(cudaGraphLaunch(looper.exec, looper.stream));
+        if (++looper.launches % 4 == 0)
+            CHECK(cudaStreamSynchronize(looper.stream));
+    }
+}
+
+static void go(void)
+{
+    if (!changer.exec) {
+        make_changer();
+        make_looper();
+        CHECK(cudaDeviceSynchronize());
+    }
+    is_going = true;
+    changer.thread = std::thread(run_changer);
+    looper.thread = std::thread(run_looper);
+    printf("going\n");
+}
+
+static void expect_words_of(runner *self, const unsigned *expected)
+{
+    static unsigned got[COUNT];
+    CHECK(cudaStreamSynchronize(self->stream));
+    CHECK(cudaMemcpy(got, self->words, sizeof got, cudaMemcpyDeviceToHost));
+    if (memcmp(got, expected, sizeof got)) {
+        printf("wrong words of a thread's: %u, not %u, begin them\n", got[0], expected[0]);
+        exit(8);
+    }
+}
+
+static void halt(void)
+{
+    static unsigned expected[COUNT];
+    is_going = false;
+    changer.thread.join();
+    looper.thread.join();
+    for (unsigned i = 0; i < COUNT; i++) {
+        expected[i] = 0;
+        for (unsigned value = 1; value <= changer.launches; value++)
+            expected[i] = (expected[i] * 5 + value + i) * 5 + 1 + i;
+    }
+    expect_words_of(&changer, expected);
+    for (unsigned i = 0; i < COUNT; i++) {
+        expected[i] = 0;
+        for (unsigned n = 0; n < looper.launches * ROUNDS; n++)
+            expected[i] = expected[i] * 5 + 2 + i;
+    }
+    expect_words_of(&looper, expected);
+    if (looper.calls != looper.launches) {
+        printf("wrong count of calls: %u of %u\n", looper.calls, looper.launches);
+        exit(8);
+    }
+    printf("halted %u %u\n", changer.launches, looper.launches);
+}
+
 static void finish(void)
 {
     cudaGraphExec_t exec;
@@ -267,6 +433,10 @@ int main(void)
             printf("begun\n");
         } else if (!strcmp(line, "finish\n")) {
             finish();
+        } else if (!strcmp(line, "go\n")) {
+            go();
+        } else if (!strcmp(line, "halt\n")) {
+            halt();
         } else {
             tell_sms();
         }
