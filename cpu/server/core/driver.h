@@ -38,6 +38,8 @@
     X(cuDevicePrimaryCtxRetain)                                                                                        \
     X(cuCtxSetCurrent)                                                                                                 \
     X(cuCtxSynchronize)                                                                                                \
+    X(cuCoredumpSetAttribute)                                                                                          \
+    X(cuCoredumpSetAttributeGlobal)                                                                                    \
     X(cuCtxGetLimit)                                                                                                   \
     X(cuCtxSetLimit)                                                                                                   \
     X(cuCtxSetCacheConfig)                                                                                             \
