@@ -266,6 +266,18 @@ CUresult flyt_pool_adopt(int device, uint64_t pool_id, CUmemoryPool *ret_pool)
     return result;
 }
 
+/* All memory of a device that decompresses is made for it. */
+static CUresult check_usage(unsigned usage, int place)
+{
+    const struct flyt_device_info *info;
+    if (usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS || place == HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_device_info(place, &info);
+    if (!result && !info->attributes[CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK])
+        result = flyt_not_supported("pool for decompression by a GPU that cannot");
+    return result;
+}
+
 CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
 {
     int place = HOST;
@@ -282,7 +294,7 @@ CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
              (handle_types != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !can_share(props->location.id)))
         result = flyt_not_supported("pool that is shared with other processes");
     if (!result && props->usage)
-        result = flyt_not_supported("pool for decompression");
+        result = check_usage(props->usage, place);
     if (result)
         return result;
     pthread_mutex_lock(&pools.mutex);

@@ -6,6 +6,7 @@
 #include "cpu/client/core/notification.h"
 #include "cpu/client/coredump/coredump.h"
 #include "cpu/client/cuda/array.h"
+#include "cpu/client/cuda/copy_batch.h"
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/function_queue.h"
@@ -38,6 +39,7 @@ static const struct flyt_part parts[] = {
      .is_unfinished = flyt_transfer_lacks_bytes,
      .unfinished = "bytes of a copy to the host have not arrived"},
     {.restore = flyt_device_restore},
+    {.restore = flyt_decompress_restore},
     {.init = flyt_coredump_init,
      .before_reset = flyt_coredump_before_reset,
      .context_end = flyt_coredump_clear,

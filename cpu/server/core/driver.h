@@ -59,6 +59,7 @@
     X(cuMemFreeHost)                                                                                                   \
     X(cuMemHostRegister)                                                                                               \
     X(cuMemHostUnregister)                                                                                             \
+    X(cuMemBatchDecompressAsync)                                                                                       \
     X(cuMemAddressReserve)                                                                                             \
     X(cuMemAddressFree)                                                                                                \
     X(cuMemCreate)                                                                                                     \

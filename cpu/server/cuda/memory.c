@@ -57,6 +57,13 @@ CUresult flyt_memory_allow(struct flyt_device *device, uint64_t address, uint64_
     return session->driver->cuMemSetAccess(address, bytes, access, count);
 }
 
+unsigned short flyt_memory_usage(const struct flyt_driver *driver, CUdevice cu_device)
+{
+    int mask = 0;
+    CUresult result = driver->cuDeviceGetAttribute(&mask, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, cu_device);
+    return result == CUDA_SUCCESS && mask ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0;
+}
+
 /* Creates physical memory and maps it at the address. On failure nothing is left behind. */
 static CUresult create(struct flyt_device *device, struct flyt_extent *extent)
 {
@@ -65,6 +72,7 @@ static CUresult create(struct flyt_device *device, struct flyt_extent *extent)
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->cu_device},
+        .allocFlags = {.usage = flyt_memory_usage(driver, device->cu_device)},
     };
     CUresult result = driver->cuMemCreate(&extent->handle, extent->bytes, &properties, 0);
     if (result != CUDA_SUCCESS)

@@ -160,6 +160,14 @@ CUresult flyt_soft_leave(const struct CUctx_st *ctx, CUresult r);
 /* The device of an ordinal. CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_INVALID_DEVICE. */
 CUresult flyt_soft_device_find(CUdevice ordinal, struct flyt_soft_device **ret_device);
 
+/* Whether the device decompresses, as GPUs do from compute capability 10.0 on; and of one operation, the most bytes on
+ * either side. */
+static inline bool flyt_soft_decompresses(const struct flyt_soft_device *device)
+{
+    return device->arch.major >= 10;
+}
+enum { FLYT_SOFT_DECOMPRESS_BYTES_MAX = 4 << 20 };
+
 /* Fills in what belongs to a compute capability. False: one that the software GPU does not know. */
 bool flyt_soft_arch_find(int major, int minor, struct flyt_soft_arch *ret_arch);
 

@@ -157,6 +157,7 @@ static const struct {
     ENTRY(cuMemAllocHost, 0),
     ENTRY(cuMemAllocManaged, 0),
     ENTRY(cuMemAllocPitch, 0),
+    ENTRY(cuMemBatchDecompressAsync, 12060),
     ENTRY(cuMemCreate, 0),
     ENTRY(cuMemExportToShareableHandle, 0),
     ENTRY(cuMemFree, 0),

@@ -10,6 +10,7 @@
 #include "cpu/server/move/in/load_array.h"
 #include "cpu/server/move/in/prepare.h"
 #include "cpu/server/core/session.h"
+#include "cpu/server/cuda/memory.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -34,6 +35,7 @@ static int check_extent(const struct flyt_session *session, const struct flyt_ad
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = session->devices[ordinal].cu_device},
+        .allocFlags = {.usage = flyt_memory_usage(session->driver, session->devices[ordinal].cu_device)},
     };
     return 0;
 }
