@@ -176,10 +176,11 @@ static CUresult check_properties(const CUmemAllocationProp *properties)
     const unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return properties->location.type == CU_MEM_LOCATION_TYPE_INVALID
-                   ? CUDA_ERROR_INVALID_VALUE
-                   : flyt_not_supported("physical memory of the host (cuMemCreate)");
+    if (properties->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+        properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        return flyt_not_supported("physical memory of the host (cuMemCreate)");
+    if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) /* CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, too */
+        return CUDA_ERROR_INVALID_VALUE;
     if ((unsigned)properties->requestedHandleTypes & ~known || properties->win32HandleMetaData)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (properties->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL)
