@@ -12,6 +12,7 @@ import harness
 from cluster import System
 from harness import environment, expect, expect_equal, helper, main, scenario, server, within
 from steady import Steady, add_vm, events
+from two_nodes import COMMAND_S, PATIENCE
 
 ILLEGAL_ADDRESS = "fault 700"
 WORD = 0xfeedbeef
@@ -138,6 +139,23 @@ def who_asks_for_none_leaves_none():
 
 
 @scenario
+def the_environment_outranks_the_program():
+    """What a variable says cannot be set, which is CUDA_ERROR_NOT_PERMITTED, and is what a program gets."""
+    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
+        env = environment(FLYT_SERVER=s.url, LD_LIBRARY_PATH=os.path.join(harness.BUILD, "lib"), CUDA_COREDUMP_FILE="mine")
+        result = harness.run([helper("dumped"), "set", "other", "1024", "1"], env)
+        expect_equal((result.status, result.out), (3, "file: 800\n"), result)
+        # Flags of the environment hold for what the program enables.
+        program = direct(s, "set", "-", CUDA_COREDUMP_GENERATION_FLAGS="skip_abort,skip_global_memory")
+        program.faults()
+        program.ends()
+        expect_equal([is_whole(one) for one in dumps(path)], [{}], "dumps without memory")
+        program = direct(s, "environment", "-", **ENVIRONMENT, CUDA_ENABLE_USER_TRIGGERED_COREDUMP="1")
+        program.faults()
+        expect("CUDA_ENABLE_USER_TRIGGERED_COREDUMP is not supported" in program.ends(), "a pipe is refused by name")
+
+
+@scenario
 def one_that_is_too_large_is_removed():
     """The program gets its error, and is told; what was there before stays."""
     with folder() as path, server(arguments=("--soft", "1", "--coredumps", path, "--coredumps-bytes", str(40 << 20))) as s:
@@ -195,6 +213,28 @@ def in_the_vm_s_folder_on_the_node():
         expect_equal(system.flytctl_run("coredump", "remove", made[0]).status, 0, "flytctl coredump remove")
         expect_equal(dumps(vm_folder(system, 0)), [], "what is left")
         expect_equal(system.flytctl_run("coredump", "remove", made[0]).status, 3, "one that is not there")
+
+
+@scenario
+def after_a_move_the_next_server_leaves_it():
+    """With the same flags, and as the session that it was."""
+    with System(vms=1, gpus=2, sms=32, memory="512M", node={"isolation": "strict"}) as system:
+        system.flytctl("cordon", "node-0:1")
+        add_vm(system, 0, "--name", "alice", "--isolation", "strict", memory="256M")
+        programs = [in_vm(system, 0, how, "-") for how in ("set", "skip")]
+        sessions = within(20, lambda: s if len(s := {one["id"] for one in system.flytctl("sessions")}) == 2 else None, "both sessions")
+        system.flytctl("uncordon", "node-0:1")
+        result = system.flytctl_run("migrate", "alice", "--to", "node-0:1", *PATIENCE, timeout=COMMAND_S)
+        expect_equal(result.status, 0, "flytctl migrate", result)
+        for program in programs:
+            program.faults()
+            expect("core dump core." in program.ends(), "the dump's name on stderr")
+        made = dumps(vm_folder(system, 0))
+        expect_equal({os.path.basename(one).split(".")[1] for one in made}, sessions, "whose they are")
+        sizes = sorted(os.path.getsize(one) for one in made)
+        expect(sizes[0] < 1024 < sizes[1], "one of the two is without memory", sizes)
+        for one in made:
+            is_whole(one)
 
 
 @scenario
