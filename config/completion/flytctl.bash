@@ -26,7 +26,7 @@ _flytctl() {
     esac
     [ -n "$words" ] && { COMPREPLY=($(compgen -W "$words" -- "$word")); return; }
     case $command in
-    '') words=" status nodes gpus vms allocations sessions migrations checkpoints tenants members events top vm tenant suspend resume resize migrate checkpoint restore cordon uncordon drain gpu allocation node operator viewer join member session explain doctor backup image version help" ;;
+    '') words=" status nodes gpus vms allocations sessions migrations checkpoints tenants members events top vm tenant suspend resume resize migrate checkpoint restore cordon uncordon drain gpu allocation node operator viewer join member session explain doctor backup image coredump version help" ;;
     'status' | 'status '*) words=" --watch" ;;
     'nodes' | 'nodes '*) words=" --watch" ;;
     'gpus' | 'gpus '*) words=" --watch" ;;
@@ -85,6 +85,9 @@ _flytctl() {
     image) words=" show verify" ;;
     'image show') words="" ;;
     'image verify') words="" ;;
+    coredump) words=" list remove" ;;
+    'coredump list') words="" ;;
+    'coredump remove') words="" ;;
     'version' | 'version '*) words="" ;;
     'help' | 'help '*) words=" --form" ;;
     esac

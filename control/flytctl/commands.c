@@ -454,6 +454,15 @@ const struct flyt_command flyt_commands[] = {
      "reads checkpoint images to the end and says whether they are sound",
      "Needs no cluster manager. A file with all that it builds on, or all images in a folder. Ends as image show does; "
      "with 1 where any image of a folder is not sound."},
+    {"coredump list", "[FOLDER]", 0, 1, NULL, flyt_run_coredump_list, false,
+     "shows the core dumps of the GPU that programs have left on this node",
+     "Needs no cluster manager. FOLDER is coredumps in the node manager's state_dir (default "
+     "/var/lib/flyt/node/coredumps). The files can be copied from there; cuda-gdb reads those of a GPU. Each dump also "
+     "is "
+     "an event (session.coredump) with its node's path."},
+    {"coredump remove", "FILE", 1, 1, NULL, flyt_run_coredump_remove, false,
+     "removes a core dump, as coredump list names it",
+     "What a VM's dumps may take together is vm.coredumps in node.conf."},
     {"version", "", 0, 0, NULL, flyt_run_version, false, "shows the versions of flytctl and the cluster manager", NULL},
     {"help", "[COMMAND]", 0, 2, help_options, flyt_run_help, false, "explains a command, or lists all", NULL},
     {0},

@@ -56,6 +56,8 @@ enum flyt_exit flyt_run_doctor(struct flyt_ctl *ctl, const struct flyt_arguments
 enum flyt_exit flyt_run_backup(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_image_show(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_image_verify(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
+enum flyt_exit flyt_run_coredump_list(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
+enum flyt_exit flyt_run_coredump_remove(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_version(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_help(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 

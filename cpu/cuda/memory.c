@@ -48,6 +48,17 @@ struct attribute_value {
 #define VALUE_U64(x)     ((struct attribute_value){.u64 = (x), .bytes = 8})
 #define VALUE_POINTER(x) ((struct attribute_value){.pointer = (x), .bytes = sizeof(void *)})
 
+/* All memory of a device that decompresses is made for it, but modules' variables. */
+static bool is_decompressible(const struct flyt_pointer *pointer)
+{
+    int mask = 0;
+    bool is_memory = pointer->kind == FLYT_POINTER_DEVICE && !pointer->is_variable && !pointer->is_managed;
+    return is_memory &&
+           flyt_device_attribute(pointer->device, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, &mask) ==
+               CUDA_SUCCESS &&
+           mask;
+}
+
 /* CUDA_ERROR_INVALID_VALUE: the pointer has no such attribute; *ret_value is then what a list of attributes gets. */
 static CUresult pointer_attribute(CUpointer_attribute attribute, const struct flyt_pointer *pointer, uint64_t address,
                                   struct attribute_value *ret_value)
@@ -106,8 +117,10 @@ static CUresult pointer_attribute(CUpointer_attribute attribute, const struct fl
         *ret_value = VALUE_U32(flyt_ipc_pointer_find(address).has_handle);
         break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         *ret_value = VALUE_U32(0);
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        *ret_value = VALUE_U32(is_decompressible(pointer));
         break;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         return flyt_not_supported("cuPointerGetAttribute of CU_POINTER_ATTRIBUTE_P2P_TOKENS");

@@ -27,7 +27,7 @@ LIBRARIES = {
     "cudart": ("lib64/libcudart.so", "flyt_cudart_not_supported", ()),
 }
 # Where a family of the core is declared under another name.
-CORE_HEADERS = ["cpu/client/core/log.h", "cpu/client/graph/graph.h", "cpu/client/green/green.h", "cpu/client/cuda/graph_memory.h", "cpu/client/cuda/copy.h", "cpu/client/cuda/copy_batch.h", "cpu/client/cuda/function.h", "cpu/client/cuda/host.h", "cpu/client/core/notification.h", "cpu/client/ipc/ipc.h", "cpu/client/managed/managed.h", "cpu/client/cuda/library.h", "cpu/client/cuda/jit_link.h", "cpu/client/cuda/array.h", "cpu/client/cuda/texture.h",
+CORE_HEADERS = ["cpu/client/core/log.h", "cpu/client/coredump/coredump.h", "cpu/client/graph/graph.h", "cpu/client/green/green.h", "cpu/client/cuda/graph_memory.h", "cpu/client/cuda/copy.h", "cpu/client/cuda/copy_batch.h", "cpu/client/cuda/function.h", "cpu/client/cuda/host.h", "cpu/client/core/notification.h", "cpu/client/ipc/ipc.h", "cpu/client/managed/managed.h", "cpu/client/cuda/library.h", "cpu/client/cuda/jit_link.h", "cpu/client/cuda/array.h", "cpu/client/cuda/texture.h",
                 "flyt_client_rows.h"]
 ROOT = Path(__file__).resolve().parents[2]
 TWINS = ("_ptds", "_ptsz")

@@ -46,6 +46,7 @@
 #define FLYT_SEGMENT_EDGES_MAX     65536 /* earlier nodes that one node of a graph comes after directly */
 #define FLYT_SEGMENT_PACKED_MAX    65536 /* bytes of nodes that one call tells of */
 #define FLYT_SEGMENT_BODIES_MAX    4096  /* of one conditional node */
+#define FLYT_DECOMPRESSIONS_MAX    256   /* decompressions in one call; a batch of more is several calls */
 #define FLYT_STREAM_OPS_MAX        255   /* memory operations of a stream in one call: CUDA takes fewer than 256 */
 #define FLYT_LIBCALL_BYTES_MAX     65536 /* arguments, results and settings of a call of one of NVIDIA's libraries */
 #define FLYT_ATOMIC_OPERATIONS_MAX 256   /* of which one call asks */

@@ -158,6 +158,17 @@ static bool is_good_shared(const struct flyt_manager_link_message *message)
            message->shared.is_restored <= 1;
 }
 
+static bool is_good_coredumps(const struct flyt_manager_link_message *message)
+{
+    return message->coredumps.bytes_max > 0;
+}
+
+static bool is_good_coredump(const struct flyt_manager_link_message *message)
+{
+    return message->coredump.state >= FLYT_MANAGER_LINK_COREDUMP_BEGUN &&
+           message->coredump.state <= FLYT_MANAGER_LINK_COREDUMP_CUT && message->data_bytes > 0;
+}
+
 static bool is_good_library(const struct flyt_manager_link_message *message)
 {
     return message->library.has_ended <= 1 && (message->library.has_ended || message->data_bytes > 0);
@@ -292,6 +303,8 @@ static const struct kind kinds[FLYT_MANAGER_LINK_KINDS] = {
     [FLYT_MANAGER_LINK_EVENT_EXPORT] = {PART(shared), .descriptors = 1, .is_good = is_good_shared},
     [FLYT_MANAGER_LINK_EVENT_IMPORT] = {PART(shared), .is_good = is_good_shared},
     [FLYT_MANAGER_LINK_LAST] = {PART(stop), .is_good = is_good_stop},
+    [FLYT_MANAGER_LINK_COREDUMPS] = {PART(coredumps), .descriptors = 1, .is_good = is_good_coredumps},
+    [FLYT_MANAGER_LINK_COREDUMP] = {PART(coredump), .is_good = is_good_coredump},
 };
 
 /* NULL: there is no such kind. */

@@ -259,6 +259,13 @@ enum flyt_manager_link_kind {
     /* In phase DRAINED: nothing of the VM's sessions is under way any more, so that the last pages may be copied.
      * `stop` (its move_id). */
     FLYT_MANAGER_LINK_LAST = 55,
+
+    /* ---- core dumps of the GPU ---- */
+
+    /* To the server, before SESSION: the folder of the VM's core dumps (`coredumps`). Descriptor: the folder. */
+    FLYT_MANAGER_LINK_COREDUMPS = 56,
+    /* To the manager: what becomes of a core dump (`coredump`); `data`: its file's name in that folder. */
+    FLYT_MANAGER_LINK_COREDUMP = 57,
     FLYT_MANAGER_LINK_KINDS
 };
 
@@ -626,6 +633,23 @@ struct flyt_manager_link_welcome {
     uint32_t reserved;
 };
 
+struct flyt_manager_link_coredumps {
+    uint64_t bytes_max; /* that all files in the folder may have together; not 0 */
+};
+
+/* Numbers are never used again. */
+enum flyt_manager_link_coredump_state {
+    FLYT_MANAGER_LINK_COREDUMP_BEGUN = 1, /* the driver writes it: the process is to be let */
+    FLYT_MANAGER_LINK_COREDUMP_DONE = 2,
+    FLYT_MANAGER_LINK_COREDUMP_CUT = 3, /* it was removed: there would have been more than bytes_max */
+};
+
+struct flyt_manager_link_coredump {
+    uint64_t bytes; /* of the file, then */
+    uint32_t state; /* enum flyt_manager_link_coredump_state */
+    uint32_t reserved;
+};
+
 struct flyt_manager_link_message {
     uint32_t kind;
     uint32_t data_bytes;
@@ -656,6 +680,8 @@ struct flyt_manager_link_message {
         struct flyt_manager_link_prepared prepared;
         struct flyt_manager_link_receive receive;
         struct flyt_manager_link_shared shared;
+        struct flyt_manager_link_coredumps coredumps;
+        struct flyt_manager_link_coredump coredump;
     };
     unsigned char data[FLYT_MANAGER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
 };
@@ -678,6 +704,8 @@ _Static_assert(sizeof(struct flyt_manager_link_share_done) == 16, "link layout")
 _Static_assert(sizeof(struct flyt_manager_link_use) == 448, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_rejoin) == 2984, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_fault) == 8, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_coredumps) == 8, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_coredump) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_welcome) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_resume) == 64, "link layout");
 _Static_assert(offsetof(struct flyt_manager_link_resume, is_ahead) == 56, "link layout");

@@ -144,6 +144,12 @@ static bool make_good(struct flyt_manager_link_message *message, uint32_t kind)
     case FLYT_MANAGER_LINK_RECEIVE:
         message->receive.move_id = 1;
         return true;
+    case FLYT_MANAGER_LINK_COREDUMPS:
+        message->coredumps.bytes_max = 1;
+        return true;
+    case FLYT_MANAGER_LINK_COREDUMP:
+        message->coredump.state = FLYT_MANAGER_LINK_COREDUMP_CUT;
+        return false;
     case FLYT_MANAGER_LINK_SESSION:
     case FLYT_MANAGER_LINK_DATA:
     case FLYT_MANAGER_LINK_EXTENT:

@@ -227,6 +227,36 @@ static void beside_a_kernel_that_waits(cudaMemPool_t pool, cudaStream_t stream)
     CHECK(cudaStreamDestroy(beside));
 }
 
+/* Memory of the NUMA node that is nearest to the device; 0 where the system has none (cuMemPoolCreate). */
+static void of_a_numa_node(cudaStream_t stream)
+{
+    cudaMemPoolProps props = host_props();
+    cudaMemPool_t pool;
+    cudaMemAccessFlags flags;
+    unsigned *words;
+    int has_pools, node;
+
+    CHECK(cudaDeviceGetAttribute(&has_pools, cudaDevAttrHostNumaMemoryPoolsSupported, 0));
+    CHECK(cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, 0));
+    if (!has_pools)
+        return;
+    props.location.type = cudaMemLocationTypeHostNuma;
+    props.location.id = node < 0 ? 0 : node;
+    CHECK(cudaMemPoolCreate(&pool, &props));
+    CHECK(cudaMemPoolGetAccess(&flags, pool, &props.location));
+    EXPECT_EQ(flags, cudaMemAccessFlagsProtReadWrite);
+    CHECK(cudaMallocFromPoolAsync((void **)&words, BYTES, pool, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (unsigned i = 0; i < COUNT; i++)
+        words[i] = i ^ 0x55;
+    EXPECT_EQ(words[COUNT - 1], (COUNT - 1) ^ 0x55);
+    CHECK(cudaFreeAsync(words, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemPoolDestroy(pool));
+    props.location.id = 4000;
+    EXPECT_ERR(cudaMemPoolCreate(&pool, &props), cudaErrorInvalidValue);
+}
+
 int main(void)
 {
     cudaMemPoolProps props = host_props();
@@ -249,6 +279,7 @@ int main(void)
     if (is_reached)
         beside_a_kernel_that_waits(pool, stream);
     marks(stream);
+    of_a_numa_node(stream);
     refusals(stream);
     CHECK(cudaMemPoolDestroy(pool));
     CHECK(cudaFree(device));

@@ -12,11 +12,12 @@
 
 enum { NAMED_MAX = 4, SENTENCE_BYTES = 480 };
 
-/* Who may have made it: those that had work when they heard of it. */
+/* Who may have made it: those that had work when they heard of it, or leave a core dump of it. */
 static bool is_suspect(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu)
 {
-    return server->fault.is_reported && server->fault.had_work && server->allocation &&
-           flyt_node_server_uses(server, gpu);
+    bool had_part = (server->fault.is_reported && server->fault.had_work) || server->is_dumping;
+
+    return had_part && server->allocation && flyt_node_server_uses(server, gpu);
 }
 
 /* Whether a server with a session was killed so shortly before the first report that its kernels may have run on into
@@ -76,7 +77,7 @@ static void tell_cause(struct flyt_node_server *server, const char *sentence)
  */
 static bool may_be_spared(const struct flyt_node_server *server, unsigned suspects)
 {
-    return suspects && !server->fault.is_reported && flyt_node_server_may_wait(server);
+    return suspects && !server->fault.is_reported && !server->is_dumping && flyt_node_server_may_wait(server);
 }
 
 /* Its program hears nothing of it but that its connection ends. */
@@ -96,11 +97,13 @@ static void hit(struct flyt_node_server *server, const char *own, const char *ot
     if (server->state == FLYT_NODE_SERVER_ENDING)
         return;
     server->fault.is_hit = true;
-    if (!is_told) {
+    server->fault.is_late = !is_told && server->is_dumping;
+    if (!is_told && !server->is_dumping) {
         flyt_node_server_end(server, server->allocation ? others : NULL);
         return;
     }
-    tell_cause(server, is_culprit ? NULL : others);
+    if (is_told)
+        tell_cause(server, is_culprit ? NULL : others);
     snprintf(server->end_reason, sizeof server->end_reason, "%s", is_culprit ? own : others);
 }
 
@@ -113,12 +116,29 @@ static bool wait_ms(struct flyt_node_fault *fault, uint64_t ms)
                                       fault) >= 0;
 }
 
+/* Whether it is still to be let: its driver writes a core dump, or it has heard only now. */
+static bool may_stay(const struct flyt_node_server *server, const struct flyt_node_fault *fault)
+{
+    const uint64_t now_ms = flyt_clock_ms();
+
+    return server->is_dumping ? now_ms < fault->judged_ms + FLYT_NODE_FAULT_DUMP_MS : now_ms < server->fault.leave_ms;
+}
+
 static void end_hit(struct flyt_node_fault *fault)
 {
+    bool has_some_left = false;
+
     fault->timer = sd_event_source_disable_unref(fault->timer);
-    for (struct flyt_node_server *server = fault->node->servers; server; server = server->next)
-        if (server->fault.is_hit && !server->fault.is_spared && flyt_node_server_uses(server, fault->gpu))
+    for (struct flyt_node_server *server = fault->node->servers; server; server = server->next) {
+        if (!server->fault.is_hit || server->fault.is_spared || !flyt_node_server_uses(server, fault->gpu))
+            continue;
+        if (may_stay(server, fault))
+            has_some_left = true;
+        else
             flyt_node_server_end(server, NULL);
+    }
+    if (has_some_left && !wait_ms(fault, FLYT_NODE_FAULT_LEAVE_MS))
+        flyt_warn("gpu %u: servers that were to end soon stay until their programs go", fault->gpu->index);
 }
 
 static void judge(struct flyt_node_fault *fault)
@@ -131,6 +151,7 @@ static void judge(struct flyt_node_fault *fault)
     char how_many[64];
 
     fault->is_judged = true;
+    fault->judged_ms = flyt_clock_ms();
     unsigned suspects = name_suspects(node, gpu, who, sizeof who);
     snprintf(own, sizeof own, "%.127s", cause_on(node, gpu));
     snprintf(others, sizeof others, "%s program on this GPU faulted, which ends all that share it: %s: %s",
@@ -172,6 +193,11 @@ void flyt_node_fault_report(struct flyt_node_server *server, const char *cause, 
 {
     struct flyt_node_fault *fault = &server->node->faults[server->gpu->index];
 
+    if (server->fault.is_hit && server->fault.is_late && !server->fault.leave_ms) {
+        /* It was judged while the driver wrote its core dump. */
+        server->fault.leave_ms = flyt_clock_ms() + FLYT_NODE_FAULT_LEAVE_MS;
+        tell_cause(server, NULL);
+    }
     if (server->fault.is_hit || server->fault.is_reported)
         return; /* of a fault that was judged already */
     server->fault.is_reported = true;

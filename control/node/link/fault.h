@@ -26,6 +26,9 @@
 enum { FLYT_NODE_FAULT_GATHER_MS = 300 };
 /* A program that has heard of it has so long to do what it does after an error; then its server is ended. */
 enum { FLYT_NODE_FAULT_LEAVE_MS = 1000 };
+/* And one whose driver is writing a core dump of it so long more, at most: what it leaves is of use when it is whole.
+ */
+enum { FLYT_NODE_FAULT_DUMP_MS = 60000 };
 
 /* So long after a server was killed a fault may be of its making. */
 enum { FLYT_NODE_FAULT_KILLED_MS = 2000 };

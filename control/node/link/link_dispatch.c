@@ -14,6 +14,7 @@
 #include "control/node/link/share.h"
 #include "control/node/link/starts.h"
 #include "control/node/memory/extent.h"
+#include "control/node/process/coredumps.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -149,6 +150,28 @@ static void on_use(struct flyt_node_server *server, const struct flyt_manager_li
         flyt_node_broker_look(server->allocation);
 }
 
+/* What its program has left, or could not leave, in the folder that its VM has here. */
+static void on_coredump(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
+{
+    const char *name = (const char *)message->data;
+    bool is_done = message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_DONE;
+    char path[FLYT_NODE_COREDUMPS_PATH_BYTES], id[20];
+
+    if (!server->allocation || !flyt_node_coredumps_is_name(name) ||
+        flyt_node_coredumps_path(server->node, server->allocation->now.vm_ip, path)) {
+        flyt_warn("server process %d: tells of a core dump that is none", (int)server->pid);
+        return;
+    }
+    server->is_dumping = message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_BEGUN;
+    if (server->is_dumping)
+        return;
+    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    flyt_node_tell(server->node, "session.coredump", id, "program %s of VM %s: core dump %s/%s %s%" PRIu64 " bytes",
+                   server->ticket.program, server->allocation->now.vm_ip, path, name,
+                   is_done ? "" : "was removed, for the VM's would have been more than vm.coredumps allows; it had ",
+                   message->coredump.bytes);
+}
+
 /* fd: of a kind that has one; taken over. */
 static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_message *message, int fd)
 {
@@ -195,6 +218,9 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
         break;
     case FLYT_MANAGER_LINK_RECORD:
         on_record(server, fd);
+        break;
+    case FLYT_MANAGER_LINK_COREDUMP:
+        on_coredump(server, message);
         break;
     case FLYT_MANAGER_LINK_VM_MEMORY:
         if (server->allocation)

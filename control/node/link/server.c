@@ -29,6 +29,7 @@
 #include "control/node/model/allocation.h"
 #include "control/node/model/tombstones.h"
 #include "control/node/model/writer.h"
+#include "control/node/process/coredumps.h"
 #include "control/node/process/images.h"
 #include "control/node/process/spawn.h"
 #include "control/node/process/uids.h"
@@ -292,6 +293,32 @@ static int send_vm_memory(struct flyt_node_server *server, const char *vm_ip, co
     return status;
 }
 
+/* An extra as well. */
+static int send_coredumps(struct flyt_node_server *server, const char *vm_ip)
+{
+    const struct flyt_node_settings *settings = server->node->settings;
+    int fd = -1;
+
+    if (!settings->vm_coredump_bytes_max)
+        return 0;
+    int status = flyt_node_coredumps_open(server->node, vm_ip, is_own_user(server), &fd);
+    if (status) {
+        flyt_warn("vm %s: its programs can leave no core dumps: their folder cannot be opened: %s", vm_ip,
+                  strerror(-status));
+        return 0;
+    }
+    struct flyt_manager_link_message *message = calloc(1, sizeof *message);
+    status = message ? 0 : -ENOMEM;
+    if (message) {
+        message->kind = FLYT_MANAGER_LINK_COREDUMPS;
+        message->coredumps.bytes_max = settings->vm_coredump_bytes_max;
+        status = flyt_node_server_send(server, message, &fd, 1);
+    }
+    flyt_close(fd);
+    free(message);
+    return status;
+}
+
 void flyt_node_server_drop(struct flyt_node_server *server)
 {
     if (server->has_vm_memory)
@@ -312,6 +339,8 @@ int flyt_node_server_equip(struct flyt_node_server *server, const struct flyt_no
 {
     int status = flyt_node_server_send_folder(server, allocation);
 
+    if (!status)
+        status = send_coredumps(server, allocation->now.vm_ip);
     return status ? status : send_vm_memory(server, allocation->now.vm_ip, from);
 }
 

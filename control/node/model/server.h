@@ -214,10 +214,13 @@ struct flyt_node_server {
     struct {
         bool is_reported; /* and not judged yet */
         bool had_work;
-        bool is_hit;    /* it ends for it */
-        bool is_spared; /* its process does, but its session had no part in it and may go on */
+        bool is_hit;       /* it ends for it */
+        bool is_spared;    /* its process does, but its session had no part in it and may go on */
+        bool is_late;      /* it was hit while its driver wrote a core dump: it tells when that is there, */
+        uint64_t leave_ms; /* and ends then; 0: it has not told yet */
         char cause[128];
-    } fault; /* fault.h */
+    } fault;         /* fault.h */
+    bool is_dumping; /* its driver writes a core dump of the GPU */
     struct flyt_node_extents extents;
     struct flyt_node_brokerage broker;
     struct {

@@ -552,6 +552,34 @@ static void test_a_neighbours_fault(void **state)
     test_node_leave(test, &test_other, &silent, 1);
 }
 
+/* Whoever's driver writes a core dump is the one that faulted, and ends when that is there and its program has heard.
+ */
+static void test_a_dump_is_let_be_written(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    test_node_grant(test, &test_other);
+    struct test_program dumper = test_node_enter(test, &test_one), neighbour = test_node_enter(test, &test_other);
+    make_replaceable(test, &dumper);
+    struct flyt_node_server *server = flyt_node_server_find(&test->node, dumper.session_id);
+    server->is_dumping = true;
+    report_fault(test, &neighbour, false);
+    test_node_until_ended(test, &neighbour);
+    test_contains(test->last_event, "session.ended");
+    test_contains(test->last_event, "program on this GPU faulted");
+    assert_ptr_equal(flyt_node_server_find(&test->node, dumper.session_id), server);
+    assert_int_equal(server->state, FLYT_NODE_SERVER_SERVING);
+    assert_true(server->fault.is_hit);
+    server->is_dumping = false;
+    report_fault(test, &dumper, true);
+    assert_int_equal(server->state, FLYT_NODE_SERVER_SERVING); /* its program is to hear of it */
+    test_node_until_ended(test, &dumper);
+    assert_int_equal(test->node.away_count, 0);
+    close(dumper.fd);
+    close(neighbour.fd);
+}
+
 /* Nobody had work: it may be anybody's. */
 static void test_a_fault_of_nobody_known(void **state)
 {
@@ -608,6 +636,7 @@ int main(void)
         TEST_NODE(test_other_ends_are_ends),
         TEST_NODE(test_a_neighbours_fault),
         TEST_NODE(test_a_fault_of_nobody_known),
+        TEST_NODE(test_a_dump_is_let_be_written),
         TEST_NODE(test_the_node_manager_ends),
     };
 

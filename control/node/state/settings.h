@@ -36,7 +36,7 @@ struct flyt_node_settings {
     char *vm_device_folder, *vm_device_user; /* of the memory that VMs share with this machine; folder NULL: none */
     uint64_t vm_device_bytes;
     uint64_t vm_memory_host_bytes, vm_cpu_pct, vm_pids; /* of all servers of a VM; 0: no bound */
-    uint64_t vm_sessions_max, vm_attach_rate, vm_attach_burst, vm_image_bytes_max;
+    uint64_t vm_sessions_max, vm_attach_rate, vm_attach_burst, vm_image_bytes_max, vm_coredump_bytes_max;
     uint64_t client_lost_ms, kill_grace_ms, rejoin_ms, limit_wait_ms, fence_after_ms, server_lost_ms;
     char *metrics; /* NULL: none */
 };

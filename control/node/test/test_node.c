@@ -79,6 +79,7 @@ struct test_node *test_node_new(void)
     program[bytes] = 0;
     *strrchr(program, '/') = 0; /* build/control/node/FOLDER: the server is in another one */
     strcpy(strrchr(program, '/') + 1, "test/fake-server");
+    test->settings.vm_coredump_bytes_max = 0; /* what servers are told in it is of other tests */
     free(test->settings.server);
     free(test->settings.state_dir);
     free(test->settings.listen.items[0]);

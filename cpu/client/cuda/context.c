@@ -4,6 +4,7 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/table.h"
 #include "cpu/client/core/thread.h"
+#include "cpu/client/coredump/coredump.h"
 #include "cpu/client/cuda/device.h"
 
 /* cuCtxGetApiVersion has said this since CUDA 3.2. */
@@ -280,6 +281,8 @@ CUresult flyt_context_create(unsigned flags, int device, CUcontext *ret_context)
         result = flyt_device_check(device);
     if (!result)
         result = ret_context ? check_flags(flags) : CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_coredump_flags_check(device, flags);
     if (result)
         return result;
     pthread_mutex_lock(&contexts.mutex);
@@ -289,10 +292,12 @@ CUresult flyt_context_create(unsigned flags, int device, CUcontext *ret_context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t id = context->record.minted_id;
     result = push(id);
-    if (!result)
+    if (!result) {
+        flyt_coredump_begin(id, device, flags);
         *ret_context = handle_of(id);
-    else if (flyt_table_take(&context_table, id))
+    } else if (flyt_table_take(&context_table, id)) {
         flyt_table_free(&context_table, &context->record);
+    }
     return result;
 }
 
@@ -398,8 +403,28 @@ CUresult flyt_context_flags_set(unsigned flags)
     if (!result)
         result = resolve(NULL, &context);
     if (!result)
-        context->flags = flags;
-    return result;
+        result = flyt_coredump_flags_check(context->device, flags);
+    if (result)
+        return result;
+    context->flags = flags;
+    flyt_coredump_begin(owner_of(context)->record.minted_id, context->device, flags);
+    return CUDA_SUCCESS;
+}
+
+static CUresult enter_current(uint64_t *ret_context_id, int *ret_device)
+{
+    CUresult result = flyt_client_enter();
+    return result ? result : flyt_context_get(ret_context_id, ret_device);
+}
+
+CUresult flyt_context_coredump_get(CUcoredumpSettings attribute, void *value, size_t *bytes)
+{
+    return flyt_coredump_get(enter_current, attribute, value, bytes);
+}
+
+CUresult flyt_context_coredump_set(CUcoredumpSettings attribute, const void *value, size_t *bytes)
+{
+    return flyt_coredump_set(enter_current, attribute, value, bytes);
 }
 
 CUresult flyt_context_number(CUcontext handle, unsigned long long *ret_number)
@@ -500,12 +525,14 @@ CUresult flyt_primary_retain(int device, CUcontext *ret_context)
         return result;
     pthread_mutex_lock(&contexts.mutex);
     struct flyt_context *context = primary_locked(device);
+    bool is_begun = context && !atomic_exchange(&context->is_active, true);
     if (context) {
         context->retain_count++;
-        atomic_store(&context->is_active, true);
         *ret_context = handle_of(context->record.minted_id);
     }
     pthread_mutex_unlock(&contexts.mutex);
+    if (is_begun)
+        flyt_coredump_begin(context->record.minted_id, device, context->flags);
     return context ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -563,6 +590,8 @@ CUresult flyt_primary_flags_set(int device, unsigned flags)
         result = flyt_device_check(device);
     if (!result)
         result = check_flags(flags);
+    if (!result)
+        result = flyt_coredump_flags_check(device, flags);
     if (result)
         return result;
     pthread_mutex_lock(&contexts.mutex);
@@ -596,6 +625,7 @@ CUresult flyt_primary_state(int device, unsigned *ret_flags, int *ret_is_active)
 static CUresult activate(int device, uint64_t *ret_context_id)
 {
     CUresult result = flyt_device_check(device);
+    bool is_begun = false;
     if (result)
         return result;
     pthread_mutex_lock(&contexts.mutex);
@@ -604,10 +634,12 @@ static CUresult activate(int device, uint64_t *ret_context_id)
         if (!context->is_retained_by_runtime)
             context->retain_count++;
         context->is_retained_by_runtime = true;
-        atomic_store(&context->is_active, true);
+        is_begun = !atomic_exchange(&context->is_active, true);
         *ret_context_id = context->record.minted_id;
     }
     pthread_mutex_unlock(&contexts.mutex);
+    if (is_begun)
+        flyt_coredump_begin(context->record.minted_id, device, context->flags);
     return context ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -44,6 +44,9 @@ FLYT_API CUresult flyt_context_device_any(CUcontext context, int *ret_device);
 /* cuCtxGetFlags, cuCtxSetFlags of the current context; a primary one's flags can be asked while it is not active. */
 FLYT_API CUresult flyt_context_flags(unsigned *ret_flags);
 FLYT_API CUresult flyt_context_flags_set(unsigned flags);
+/* cuCoredumpGetAttribute, cuCoredumpSetAttribute: of the current context (cpu/client/coredump). */
+FLYT_API CUresult flyt_context_coredump_get(CUcoredumpSettings attribute, void *value, size_t *bytes);
+FLYT_API CUresult flyt_context_coredump_set(CUcoredumpSettings attribute, const void *value, size_t *bytes);
 /* cuCtxGetId: unique in the process. NULL: the current one. */
 FLYT_API CUresult flyt_context_number(CUcontext context, unsigned long long *ret_number);
 /* cuCtxGetApiVersion. NULL: the current one. */

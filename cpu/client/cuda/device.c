@@ -55,6 +55,7 @@ static void fill_info(struct flyt_device_info *info, const flyt_device_info_res 
     info->attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = flyt_client.is_managed_on_host;
     info->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1; /* they are the client's own */
     info->attributes[CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED] = 1;
+    info->attributes[CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED] = 1;
     info->attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] =
         flyt_channel_has(flyt_client.channel, FLYT_VIRTUAL_CREATE);
     if (!flyt_channel_has(flyt_client.channel, FLYT_TENSORMAP_ENCODE))

@@ -186,18 +186,23 @@ CUresult flyt_pool_set_current(int device, CUmemoryPool handle)
     return set_current(device_place(device), handle);
 }
 
-/* The place of pinned memory of a device or of the host. NUMA nodes are not told of, as devices say
- * (CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID): the memory is that of the VM, which the node knows nothing of. */
+/* Memory of the host. Devices say that there are no NUMA nodes (CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID): then CUDA asks for
+ * the id 0 of what is to lie on one. */
+static bool is_host_location(const CUmemLocation *location)
+{
+    return location->type == CU_MEM_LOCATION_TYPE_HOST ||
+           (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location->id == 0);
+}
+
+/* The place of pinned memory of a device or of the host. */
 static CUresult find_place(const CUmemLocation *location, CUmemAllocationType type, int *ret_place)
 {
     if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return type == CU_MEM_ALLOCATION_TYPE_MANAGED && location ? flyt_not_supported("pool of managed memory")
                                                                   : CUDA_ERROR_INVALID_VALUE;
-    if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
-        return flyt_not_supported("pool of memory of a NUMA node");
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE && location->type != CU_MEM_LOCATION_TYPE_HOST)
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE && !is_host_location(location))
         return CUDA_ERROR_INVALID_VALUE;
-    *ret_place = location->type == CU_MEM_LOCATION_TYPE_HOST ? HOST : device_place(location->id);
+    *ret_place = is_host_location(location) ? HOST : device_place(location->id);
     return CUDA_SUCCESS;
 }
 
@@ -266,6 +271,18 @@ CUresult flyt_pool_adopt(int device, uint64_t pool_id, CUmemoryPool *ret_pool)
     return result;
 }
 
+/* All memory of a device that decompresses is made for it. */
+static CUresult check_usage(unsigned usage, int place)
+{
+    const struct flyt_device_info *info;
+    if (usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS || place == HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_device_info(place, &info);
+    if (!result && !info->attributes[CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK])
+        result = flyt_not_supported("pool for decompression by a GPU that cannot");
+    return result;
+}
+
 CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
 {
     int place = HOST;
@@ -282,7 +299,7 @@ CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
              (handle_types != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !can_share(props->location.id)))
         result = flyt_not_supported("pool that is shared with other processes");
     if (!result && props->usage)
-        result = flyt_not_supported("pool for decompression");
+        result = check_usage(props->usage, place);
     if (result)
         return result;
     pthread_mutex_lock(&pools.mutex);
@@ -867,7 +884,7 @@ static CUresult check_reach(int device, int own_place)
 static CUresult check_one(int own_place, const CUmemAccessDesc *one, int *ret_place)
 {
     const bool is_more = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    const bool is_host = one->location.type == CU_MEM_LOCATION_TYPE_HOST;
+    const bool is_host = is_host_location(&one->location);
     const int place = is_host ? HOST : device_place(one->location.id);
     if (is_host && own_place != HOST)
         return flyt_not_supported("access of the host to a pool");
@@ -938,7 +955,7 @@ CUresult flyt_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *map, s
 CUresult flyt_pool_get_access(CUmemoryPool handle, const CUmemLocation *location, CUmemAccess_flags *ret_flags)
 {
     CUresult result = flyt_client_enter();
-    const bool is_host = location && location->type == CU_MEM_LOCATION_TYPE_HOST;
+    const bool is_host = location && is_host_location(location);
     if (!result && (!location || !ret_flags || (!is_host && location->type != CU_MEM_LOCATION_TYPE_DEVICE)))
         result = CUDA_ERROR_INVALID_VALUE;
     const int place = result || is_host ? HOST : device_place(location->id);

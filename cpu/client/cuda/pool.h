@@ -23,7 +23,8 @@ FLYT_API CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_set_current(int device, CUmemoryPool pool);
 /* cuMemGetDefaultMemPool, cuMemGetMemPool, cuMemSetMemPool: pinned memory of devices and of the host;
- * CUDA_ERROR_NOT_SUPPORTED for NUMA nodes and managed memory. */
+ * a NUMA node's has the id 0, as where there are none, and is the host's. CUDA_ERROR_NOT_SUPPORTED for managed memory.
+ */
 FLYT_API CUresult flyt_pool_default_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);

@@ -27,6 +27,7 @@ struct physical {
     int device;
     uint64_t bytes, address; /* address: of its extent */
     unsigned handle_types;
+    unsigned short usage;                 /* CU_MEM_CREATE_USAGE_… */
     unsigned handle_count, mapping_count; /* one of 0 both: the server is told to let it go */
     struct flyt_import *import;           /* that it is; NULL: none */
     uint64_t import_id;
@@ -175,15 +176,22 @@ static CUresult check_properties(const CUmemAllocationProp *properties)
     const unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return properties->location.type == CU_MEM_LOCATION_TYPE_INVALID
-                   ? CUDA_ERROR_INVALID_VALUE
-                   : flyt_not_supported("physical memory of the host (cuMemCreate)");
+    if (properties->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+        properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        return flyt_not_supported("physical memory of the host (cuMemCreate)");
+    if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) /* CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, too */
+        return CUDA_ERROR_INVALID_VALUE;
     if ((unsigned)properties->requestedHandleTypes & ~known || properties->win32HandleMetaData)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (properties->allocFlags.usage)
-        return flyt_not_supported("physical memory for sparse arrays or decompression (cuMemCreate)");
-    return flyt_device_info(properties->location.id, &info);
+    if (properties->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL)
+        return flyt_not_supported("physical memory for sparse arrays (cuMemCreate)");
+    if (properties->allocFlags.usage & ~CU_MEM_CREATE_USAGE_HW_DECOMPRESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_device_info(properties->location.id, &info);
+    /* All memory of a device that decompresses is made for it. */
+    if (!result && properties->allocFlags.usage && !info->attributes[CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK])
+        result = flyt_not_supported("memory for decompression by a GPU that cannot (cuMemCreate)");
+    return result;
 }
 
 CUresult flyt_virtual_granularity(const CUmemAllocationProp *properties, int option, size_t *ret_bytes)
@@ -231,6 +239,7 @@ CUresult flyt_virtual_create(size_t bytes, const CUmemAllocationProp *properties
     physical->device = properties->location.id;
     physical->bytes = bytes;
     physical->handle_types = (unsigned)properties->requestedHandleTypes;
+    physical->usage = properties->allocFlags.usage;
     physical->handle_count = 1;
     physical->mapping_count = 0;
     physical->import = NULL;
@@ -315,7 +324,8 @@ CUresult flyt_virtual_properties(CUmemGenericAllocationHandle handle, CUmemAlloc
         *ret_properties =
             (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                   .requestedHandleTypes = (CUmemAllocationHandleType)physical->handle_types,
-                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = physical->device}};
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = physical->device},
+                                  .allocFlags = {.usage = physical->usage}};
     pthread_mutex_unlock(&books.mutex);
     return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -4,7 +4,9 @@
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/notification.h"
+#include "cpu/client/coredump/coredump.h"
 #include "cpu/client/cuda/array.h"
+#include "cpu/client/cuda/copy_batch.h"
 #include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/function_queue.h"
@@ -37,6 +39,11 @@ static const struct flyt_part parts[] = {
      .is_unfinished = flyt_transfer_lacks_bytes,
      .unfinished = "bytes of a copy to the host have not arrived"},
     {.restore = flyt_device_restore},
+    {.restore = flyt_decompress_restore},
+    {.init = flyt_coredump_init,
+     .before_reset = flyt_coredump_before_reset,
+     .context_end = flyt_coredump_clear,
+     .restore = flyt_coredump_restore},
     {.restore = flyt_notification_restore},
     {.before_reset = flyt_library_before_reset, .context_end = flyt_library_clear, .restore = flyt_library_restore},
     {.context_end = flyt_range_clear, .restore = flyt_range_restore},

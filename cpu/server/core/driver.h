@@ -38,6 +38,8 @@
     X(cuDevicePrimaryCtxRetain)                                                                                        \
     X(cuCtxSetCurrent)                                                                                                 \
     X(cuCtxSynchronize)                                                                                                \
+    X(cuCoredumpSetAttribute)                                                                                          \
+    X(cuCoredumpSetAttributeGlobal)                                                                                    \
     X(cuCtxGetLimit)                                                                                                   \
     X(cuCtxSetLimit)                                                                                                   \
     X(cuCtxSetCacheConfig)                                                                                             \
@@ -57,6 +59,7 @@
     X(cuMemFreeHost)                                                                                                   \
     X(cuMemHostRegister)                                                                                               \
     X(cuMemHostUnregister)                                                                                             \
+    X(cuMemBatchDecompressAsync)                                                                                       \
     X(cuMemAddressReserve)                                                                                             \
     X(cuMemAddressFree)                                                                                                \
     X(cuMemCreate)                                                                                                     \

@@ -39,8 +39,10 @@ static void end_context(struct flyt_session *session, CUresult result, const cha
     flyt_warn("session %s: the context is lost, client_pid=%d program=%s cuda_result=%d: %s", session->label,
               (int)session->client_pid, session->client_name, (int)result, cause);
     if (session->connection) {
+        char text[FLYT_STRING_BYTES_MAX + 1];
         flyt_print_flush(session);
-        flyt_back_fatal back = {.result = (int)result, .cause = (char *)cause};
+        snprintf(text, sizeof text, "%s%s%s", cause, *session->fatal_note ? "; " : "", session->fatal_note);
+        flyt_back_fatal back = {.result = (int)result, .cause = text};
         count_error(session);
         flyt_connection_call_back(session->connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
     }

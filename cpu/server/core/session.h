@@ -38,6 +38,7 @@
 
 struct flyt_constants;
 struct flyt_copying;
+struct flyt_coredumps;
 struct flyt_event_share;
 struct flyt_image_cache;
 struct flyt_move;
@@ -107,6 +108,7 @@ struct flyt_session {
     bool has_vm_memory;                                 /* its VM shares memory with this machine */
     int vm_memory_fds[FLYT_MANAGER_LINK_VM_MEMORY_FDS]; /* which the region is of, where its client has it, too */
     struct flyt_image_cache *images;
+    struct flyt_coredumps *coredumps;
     struct flyt_constants *constants;
     struct flyt_mappings *mappings;
     struct flyt_ipc *ipc;
@@ -133,6 +135,7 @@ struct flyt_session {
     CUresult fatal;             /* why the context is lost, for ever; CUDA_SUCCESS: it is not */
     unsigned pieces_left;       /* that may be submitted in this round of the loop (pieces.h) */
     uint64_t fatal_completed;   /* the call up to which all was known to be completed then */
+    char fatal_note[128];       /* what the program is told besides; empty: nothing */
 
     int wake_fd;                 /* eventfd: other threads wake the loop */
     atomic_bool is_kicked;       /* pairs the exchange in flyt_session_kick with that in loop.c */

@@ -6,6 +6,7 @@
 
 #include "cpu/server/core/event_share.h"
 #include "cpu/server/cuda/constant.h"
+#include "cpu/server/cuda/coredump.h"
 #include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/cuda/ipc.h"
 #include "cpu/server/cuda/memory.h"
@@ -22,7 +23,8 @@ static int init(struct flyt_session *session, struct flyt_error *err)
     session->constants = calloc(1, sizeof *session->constants);
     session->mappings = calloc(1, sizeof *session->mappings);
     session->ipc = calloc(1, sizeof *session->ipc);
-    bool has_all = session->images && session->constants && session->mappings && session->ipc;
+    bool has_all =
+        session->images && session->constants && session->mappings && session->ipc && flyt_coredump_init(session) == 0;
     return has_all ? 0 : flyt_error_set(err, -ENOMEM, "out of host memory");
 }
 
@@ -51,6 +53,7 @@ static void fini(struct flyt_session *session)
     if (session->mappings)
         free(session->mappings->items);
     free(session->mappings);
+    flyt_coredump_fini(session);
     free(session->ipc);
     free(session->images);
 }
@@ -64,9 +67,16 @@ static void device_fini(struct flyt_device *device)
     free(device->settings);
 }
 
+static bool advance(struct flyt_session *session)
+{
+    flyt_coredump_advance(session);
+    return flyt_event_shares_advance(session);
+}
+
 const struct flyt_part flyt_families_part = {.init = init,
                                              .device_init = device_init,
                                              .drop = drop,
                                              .fini = fini,
                                              .device_fini = device_fini,
-                                             .advance = flyt_event_shares_advance};
+                                             .advance = advance,
+                                             .fatal = flyt_coredump_fatal};

@@ -57,16 +57,37 @@ CUresult flyt_memory_allow(struct flyt_device *device, uint64_t address, uint64_
     return session->driver->cuMemSetAccess(address, bytes, access, count);
 }
 
+/* What all memory of the GPU is made for: decompression, where the GPU has that. */
+static unsigned short usage_of(const struct flyt_driver *driver, CUdevice cu_device)
+{
+    int mask = 0;
+    CUresult result = driver->cuDeviceGetAttribute(&mask, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, cu_device);
+    return result == CUDA_SUCCESS && mask ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0;
+}
+
+CUresult flyt_memory_create(const struct flyt_driver *driver, CUdevice cu_device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_handle)
+{
+    CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cu_device},
+        .allocFlags = {.usage = usage_of(driver, cu_device)},
+    };
+    CUresult result = driver->cuMemCreate(ret_handle, bytes, &properties, 0);
+    /* A driver may not make it exportable and for decompression in one: then it is not for that. */
+    bool is_refused = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED;
+    if (!is_refused || !properties.allocFlags.usage)
+        return result;
+    properties.allocFlags.usage = 0;
+    return driver->cuMemCreate(ret_handle, bytes, &properties, 0);
+}
+
 /* Creates physical memory and maps it at the address. On failure nothing is left behind. */
 static CUresult create(struct flyt_device *device, struct flyt_extent *extent)
 {
     const struct flyt_driver *driver = device->session->driver;
-    const CUmemAllocationProp properties = {
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->cu_device},
-    };
-    CUresult result = driver->cuMemCreate(&extent->handle, extent->bytes, &properties, 0);
+    CUresult result = flyt_memory_create(driver, device->cu_device, extent->bytes, &extent->handle);
     if (result != CUDA_SUCCESS)
         return result;
     result = driver->cuMemMap(extent->address, extent->bytes, 0, extent->handle, 0);

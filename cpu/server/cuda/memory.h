@@ -24,6 +24,7 @@
 #include "rpc/base/error.h"
 
 struct flyt_device;
+struct flyt_driver;
 struct flyt_session;
 
 enum { FLYT_EXTENTS_MAX = 4096 };
@@ -153,6 +154,10 @@ CUresult flyt_memory_settle_adopted(struct flyt_device *device);
  */
 bool flyt_memory_covers(struct flyt_session *session, uint64_t address, uint64_t bytes,
                         struct flyt_device **ret_device);
+/* cuMemCreate for an extent of the GPU's: exportable, and for decompression where the GPU has that. The driver's error.
+ */
+CUresult flyt_memory_create(const struct flyt_driver *driver, CUdevice cu_device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_handle);
 /* Whether the address is in an allocation of the device's, or in physical memory, where its extent lies. */
 bool flyt_memory_has(const struct flyt_device *device, uint64_t address);
 

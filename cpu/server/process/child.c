@@ -15,6 +15,7 @@
 #include "cpu/server/move/out/copier.h"
 #include "cpu/server/move/in/adopted_extents.h"
 #include "cpu/server/share/grant.h"
+#include "cpu/server/cuda/coredump.h"
 #include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/library/environment.h"
 #include "cpu/server/library/nccl.h"
@@ -86,6 +87,11 @@ static int init_session(struct child *child, struct flyt_error *err)
         status = flyt_image_cache_open(child->session.images, options->image_folder);
         if (status)
             flyt_error_set(err, status, "the folder of module images cannot be opened: %s", strerror(-status));
+    }
+    if (status == 0 && options->gpu < 0) {
+        status = flyt_coredump_grant_listener(&child->session);
+        if (status)
+            flyt_error_set(err, status, "the folder of core dumps cannot be opened: %s", strerror(-status));
     }
     return status;
 }
@@ -242,6 +248,8 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
             status = take_folder(child, fds[0]);
         else if (message->kind == FLYT_MANAGER_LINK_VM_MEMORY)
             take_vm_memory(child, fds);
+        else if (message->kind == FLYT_MANAGER_LINK_COREDUMPS)
+            flyt_coredump_grant(&child->session, fds[0], message->coredumps.bytes_max);
         else if (message->kind == FLYT_MANAGER_LINK_EXTENT_CREDITED)
             status = 0; /* of what was received and is gone again: it has not been charged here */
         else if (flyt_prepare_takes(message->kind))
@@ -316,6 +324,7 @@ int flyt_child_run(const struct flyt_child_options *options)
               session->label, (int)session->client_pid, session->client_name, (unsigned long long)session->call_count,
               (unsigned long long)session->in_bytes, (unsigned long long)session->out_bytes,
               (unsigned long long)(flyt_clock_ms() - started_ms));
+    flyt_coredump_settle(session);
     bool has_work = flyt_linger_wait(session, FLYT_LINGER_FIRST_MS);
     flyt_watch_tell_end(&child->watch, has_work);
     /* The ends of data streams, which come with the process's, must not be seen before the reason is read. */

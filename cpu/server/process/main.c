@@ -16,6 +16,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@
 
 #include "cpu/server/bulk/region.h"
 #include "cpu/server/process/child.h"
+#include "cpu/server/cuda/coredump.h"
 #include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/library/library.h"
 #include "cpu/server/process/warm_servers.h"
@@ -91,6 +93,9 @@ static const char usage[] =
     "  --no-scrub          new device memory is not cleared: the driver is trusted to hand out clean memory\n"
     "  --no-shared-memory  programs of this machine and their servers share none: all goes through their sockets\n"
     "  --locked-memory BYTES  page-locked memory that a program may share with its server (otherwise any)\n"
+    "  --coredumps FOLDER  where programs' core dumps of the GPU go, whatever file they name (otherwise there are "
+    "none)\n"
+    "  --coredumps-bytes BYTES  that all files there may have together (otherwise 1 GiB)\n"
     "  --help              this text\n"
     "  --version           the version\n"
     "\n"
@@ -138,15 +143,30 @@ static int set_sm_rate(const char *value)
     return 0;
 }
 
-static int set_locked_memory(const char *value)
+/* Server processes inherit it. */
+static int keep(const char *variable, const char *value)
+{
+    return setenv(variable, value, 1) ? complain("an option cannot be kept: %s", strerror(errno)) : 0;
+}
+
+static int keep_bytes(const char *complaint, const char *variable, const char *value)
 {
     char *end;
 
     errno = 0;
     strtoull(value, &end, 10);
     if (!isdigit((unsigned char)*value) || *end || errno)
-        return complain("--locked-memory takes a number of bytes, not '%s'", value);
-    return setenv(FLYT_LOCKED_MEMORY, value, 1) ? complain("--locked-memory cannot be kept: %s", strerror(errno)) : 0;
+        return complain(complaint, value);
+    return keep(variable, value);
+}
+
+static int set_coredumps(const char *folder)
+{
+    char path[PATH_MAX];
+
+    if (!realpath(folder, path) || access(path, W_OK | X_OK))
+        return complain("--coredumps takes a folder that this user may write, not '%s'", folder);
+    return keep(FLYT_COREDUMPS, path);
 }
 
 /* Which ones it knows the software GPU says. */
@@ -200,18 +220,18 @@ static int take_option(struct options *options, int option, const char *value)
     case 'r':
         options->is_registering = true;
         return 0;
-    case 'L': /* server processes inherit it */
-        return setenv("FLYT_LIBRARIES", value, 1) ? complain("--libraries cannot be kept: %s", strerror(errno)) : 0;
+    case 'L':
+        return keep("FLYT_LIBRARIES", value);
     case 'I':
-        return setenv("FLYT_NCCL_INTERFACES", value, 1)
-                   ? complain("--nccl-interfaces cannot be kept: %s", strerror(errno))
-                   : 0;
+        return keep("FLYT_NCCL_INTERFACES", value);
     case 'H':
-        return setenv("FLYT_SHARED_MEMORY", "no", 1)
-                   ? complain("--no-shared-memory cannot be kept: %s", strerror(errno))
-                   : 0;
+        return keep("FLYT_SHARED_MEMORY", "no");
     case 'P':
-        return set_locked_memory(value);
+        return keep_bytes("--locked-memory takes a number of bytes, not '%s'", FLYT_LOCKED_MEMORY, value);
+    case 'D':
+        return set_coredumps(value);
+    case 'B':
+        return keep_bytes("--coredumps-bytes takes a number of bytes, not '%s'", FLYT_COREDUMPS_BYTES, value);
     case 'V':
         options->is_telling_versions = true;
         return 0;
@@ -247,6 +267,8 @@ static int parse(int argc, char **argv, struct options *options)
         {"no-scrub", no_argument, NULL, 'N'},
         {"no-shared-memory", no_argument, NULL, 'H'},
         {"locked-memory", required_argument, NULL, 'P'},
+        {"coredumps", required_argument, NULL, 'D'},
+        {"coredumps-bytes", required_argument, NULL, 'B'},
         {"serve", required_argument, NULL, 'c'},
         {"gpu", required_argument, NULL, 'g'},
         {"soft-sm-rate", required_argument, NULL, 'R'},

@@ -127,6 +127,7 @@ struct CUctx_st *flyt_soft_context_new(struct flyt_soft_device *device, struct C
     ctx->green = green;
     ctx->is_green = green != NULL;
     ctx->flags = flags;
+    flyt_soft_coredump_begin(&ctx->coredump, flags);
     ctx->sm_count = ctx->partition->sm_count;
     ctx->id = flyt_soft_id_new();
     flyt_soft_account_open(ctx);

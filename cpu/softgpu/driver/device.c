@@ -270,6 +270,12 @@ FLYT_SOFT_API cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice 
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *pi = (int)device->sm_count;
         break;
+    case CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK:
+        *pi = flyt_soft_decompresses(device) ? CU_MEM_DECOMPRESS_ALGORITHM_LZ4 : 0;
+        break;
+    case CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH:
+        *pi = flyt_soft_decompresses(device) ? FLYT_SOFT_DECOMPRESS_BYTES_MAX : 0;
+        break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
         *pi = device->arch.major;
         break;

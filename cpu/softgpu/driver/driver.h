@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/softgpu/driver/coredump.h"
 #include "cpu/softgpu/driver/handle.h"
 #include "cpu/softgpu/driver/memory.h"
 #include "cpu/softgpu/driver/texture.h"
@@ -84,6 +85,7 @@ struct flyt_soft_device {
     struct CUctx_st *contexts;      /* all that are referenced, linked by next_in_device */
     _Atomic CUresult sticky;        /* first error that broke the device's contexts, for ever */
     atomic_bool cancel;             /* set together with it: running launches stop */
+    atomic_bool is_dumped;          /* a core dump was made of it (coredump.h) */
     struct flyt_soft_print print;
     struct flyt_soft_textures textures;
     atomic_bool has_launched; /* the heap's size is fixed from then on */
@@ -118,6 +120,7 @@ struct CUctx_st {
     struct CUgreenCtx_st *green; /* NULL: not of a green context, or it has been destroyed */
     bool is_green;               /* made for a green context: its streams may outlive it */
     unsigned flags;
+    struct flyt_soft_coredump coredump;
     unsigned sm_count; /* that its streams run on */
     struct flyt_ptx_partition *partition;
     _Atomic uint64_t work_count; /* of libraries (work.h), that was begun */
@@ -156,6 +159,14 @@ CUresult flyt_soft_leave(const struct CUctx_st *ctx, CUresult r);
 
 /* The device of an ordinal. CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_INVALID_DEVICE. */
 CUresult flyt_soft_device_find(CUdevice ordinal, struct flyt_soft_device **ret_device);
+
+/* Whether the device decompresses, as GPUs do from compute capability 10.0 on; and of one operation, the most bytes on
+ * either side. */
+static inline bool flyt_soft_decompresses(const struct flyt_soft_device *device)
+{
+    return device->arch.major >= 10;
+}
+enum { FLYT_SOFT_DECOMPRESS_BYTES_MAX = 4 << 20 };
 
 /* Fills in what belongs to a compute capability. False: one that the software GPU does not know. */
 bool flyt_soft_arch_find(int major, int minor, struct flyt_soft_arch *ret_arch);

@@ -1,4 +1,5 @@
 /* Kernel launches. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,16 @@ static CUresult launch_run(struct flyt_soft_op *op)
     r = flyt_ptx_launch_run(flyt_soft_driver()->pool, &launch->launch, NULL);
     flyt_soft_account_write(launch->ctx);
     return r;
+}
+
+static void launch_describe(const struct flyt_soft_op *op, char *text, size_t text_bytes)
+{
+    const struct launch_op *launch = (const struct launch_op *)op;
+    const struct flyt_ptx_launch *shape = &launch->launch;
+
+    snprintf(text, text_bytes, "kernel %s\ngrid %u %u %u\nblock %u %u %u\nshared %u\n",
+             flyt_ptx_module_kernel(shape->module, shape->kernel_index)->name, shape->grid[0], shape->grid[1],
+             shape->grid[2], shape->block[0], shape->block[1], shape->block[2], shape->dynamic_shared_bytes);
 }
 
 static void launch_free(struct flyt_soft_op *op)
@@ -213,7 +224,7 @@ static CUresult launch_new(const CUlaunchConfig *config, struct CUfunc_st *funct
         free(launch);
         return r;
     }
-    launch->op = (struct flyt_soft_op){.run = launch_run, .free = launch_free};
+    launch->op = (struct flyt_soft_op){.run = launch_run, .describe = launch_describe, .free = launch_free};
     launch->device = device;
     launch->module = function->module;
     launch->ctx = ctx;

@@ -93,6 +93,7 @@ struct flyt_soft_extent {
     int fd;
     struct flyt_soft_device *device;
     CUmemAllocationHandleType handle_types;
+    bool is_decompressible; /* made with CU_MEM_CREATE_USAGE_HW_DECOMPRESS */
 };
 
 /* 0 or -ENOMEM. total_bytes: the device's memory, a multiple of a granule. */
@@ -135,6 +136,9 @@ bool flyt_soft_is_device_memory(uint64_t address, uint64_t bytes);
 bool flyt_soft_is_in_span(uint64_t address);
 /* Whether it is page-locked memory of the host: allocated or registered. */
 bool flyt_soft_is_pinned(uint64_t address);
+
+/* Whether the address is in memory of the device that was made for decompression. */
+bool flyt_soft_is_decompressible(const struct flyt_soft_device *device, uint64_t address);
 
 /* The device whose pool window contains the address; NULL: none. */
 struct flyt_soft_device *flyt_soft_alloc_device(uint64_t address);

@@ -200,6 +200,9 @@ static void run_op(struct CUstream_st *stream, struct flyt_soft_op *op)
     if (!op->run || (atomic_load(&device->sticky) != CUDA_SUCCESS && !op->runs_broken))
         return;
     r = op->run(op);
+    /* Nobody hears of the fault before the dump is there. */
+    if (r != CUDA_SUCCESS && atomic_load(&device->sticky) == CUDA_SUCCESS)
+        flyt_soft_coredump_write(stream->ctx, op, r);
     if (r != CUDA_SUCCESS)
         if (flyt_soft_device_break(device, r))
             flyt_soft_fault_tell(flyt_soft_driver()->faults, device, r);

@@ -35,6 +35,8 @@ struct flyt_soft_op {
     struct flyt_soft_record *signal; /* completed by it; may be NULL */
     /* Does the work. NULL: nothing to do but wait or signal. An error breaks the device. */
     CUresult (*run)(struct flyt_soft_op *op);
+    /* What it is, in lines, for a core dump; NULL: nothing is known. */
+    void (*describe)(const struct flyt_soft_op *op, char *text, size_t text_bytes);
     /* Frees the operation and what it owns, run or not; never the records. */
     void (*free)(struct flyt_soft_op *op);
     bool runs_broken; /* run even after the device broke (stream callbacks are told the error) */

@@ -1,5 +1,7 @@
-/* Memory operations of streams: writes of a value, and waits for one. A wait has a thread of the queue to itself. */
+/* Memory operations of streams: writes of a value, and waits for one, which has a thread of the queue to itself; and
+ * decompression. */
 #include <cuda.h>
+#include <lz4.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,5 +137,100 @@ FLYT_SOFT_API cuStreamBatchMemOp(CUstream stream_handle, unsigned int count, CUs
         (struct value_op){.op = {.run = value_run, .free = value_free}, .device = stream->ctx->device, .count = count};
     memcpy(value->params, params, count * sizeof(*params));
     flyt_soft_stream_push(stream, &value->op);
+    return CUDA_SUCCESS;
+}
+
+/* ---- decompression ---- */
+
+/*
+ * Decompression of device memory, as GPUs of compute capability 10.0 have an engine for it: LZ4 blocks. Memory must
+ * have been made for it (cuMemAlloc, or cuMemCreate with CU_MEM_CREATE_USAGE_HW_DECOMPRESS). What cannot be
+ * decompressed, or not into dstNumBytes, has written 0 bytes by its own account, and harms nothing else.
+ */
+struct decompress_op {
+    struct flyt_soft_op op;
+    size_t count;
+    CUmemDecompressParams params[];
+};
+
+static bool may_touch(const void *address, uint64_t bytes)
+{
+    return flyt_soft_is_device_memory((uint64_t)(uintptr_t)address, bytes);
+}
+
+static bool is_reachable(const CUmemDecompressParams *params)
+{
+    return may_touch(params->src, params->srcNumBytes) && may_touch(params->dst, params->dstNumBytes) &&
+           may_touch(params->dstActBytes, sizeof(*params->dstActBytes));
+}
+
+static CUresult decompress_run(struct flyt_soft_op *op)
+{
+    struct decompress_op *batch = (struct decompress_op *)op;
+
+    for (size_t i = 0; i < batch->count; i++) {
+        const CUmemDecompressParams *params = &batch->params[i];
+        /* What was mapped may be gone, which on a GPU is a fault. */
+        if (!is_reachable(params))
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        int bytes = LZ4_decompress_safe(params->src, params->dst, (int)params->srcNumBytes, (int)params->dstNumBytes);
+        *params->dstActBytes = bytes < 0 ? 0 : (cuuint32_t)bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void decompress_free(struct flyt_soft_op *op)
+{
+    free(op);
+}
+
+static bool can_be_done(const CUmemDecompressParams *params, CUcontext ctx)
+{
+    static const unsigned char zeros[sizeof(params->padding)];
+    bool has_sizes = params->srcNumBytes && params->srcNumBytes <= FLYT_SOFT_DECOMPRESS_BYTES_MAX &&
+                     params->dstNumBytes && params->dstNumBytes <= FLYT_SOFT_DECOMPRESS_BYTES_MAX;
+    const void *const addresses[] = {params->src, params->dst, params->dstActBytes};
+
+    if (params->algo != CU_MEM_DECOMPRESS_ALGORITHM_LZ4 || !has_sizes ||
+        memcmp(params->padding, zeros, sizeof(zeros)) || (uintptr_t)params->dstActBytes % sizeof(cuuint32_t) ||
+        !is_reachable(params))
+        return false;
+    for (unsigned i = 0; i < sizeof(addresses) / sizeof(*addresses); i++)
+        if (!flyt_soft_is_decompressible(ctx->device, (uint64_t)(uintptr_t)addresses[i]))
+            return false;
+    return true;
+}
+
+FLYT_SOFT_API cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags,
+                                        size_t *errorIndex, CUstream stream_handle)
+{
+    struct CUctx_st *ctx;
+    struct CUstream_st *stream;
+    CUresult r = flyt_soft_enter(&ctx);
+
+    if (errorIndex)
+        *errorIndex = SIZE_MAX;
+    if (r == CUDA_SUCCESS && !flyt_soft_decompresses(ctx->device))
+        r = CUDA_ERROR_NOT_SUPPORTED;
+    if (r == CUDA_SUCCESS)
+        r = flyt_soft_stream_find(ctx, stream_handle, &stream);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!paramsArray || !count || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        if (can_be_done(&paramsArray[i], ctx))
+            continue;
+        if (errorIndex)
+            *errorIndex = i;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct decompress_op *batch = calloc(1, sizeof(*batch) + count * sizeof(*paramsArray));
+    if (!batch)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    batch->op = (struct flyt_soft_op){.run = decompress_run, .free = decompress_free};
+    batch->count = count;
+    memcpy(batch->params, paramsArray, count * sizeof(*paramsArray));
+    flyt_soft_stream_push(stream, &batch->op);
     return CUDA_SUCCESS;
 }

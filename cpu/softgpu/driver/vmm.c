@@ -11,8 +11,8 @@
 #include "cpu/softgpu/driver/driver.h"
 #include "cpu/softgpu/driver/queue.h"
 
-/* The name of an extent's memfd says what it is and of which device: an importing process reads it back. */
-#define EXTENT_NAME_FORMAT "flyt-softgpu-extent-%d"
+/* The name of an extent's memfd says what it is, of which device and for what: an importing process reads it back. */
+#define EXTENT_NAME_FORMAT "flyt-softgpu-extent-%d-%u"
 #define EXTENT_LINK_FORMAT "/memfd:" EXTENT_NAME_FORMAT
 
 /* No one can take pages away from under a mapping. */
@@ -160,7 +160,12 @@ static CUresult prop_check(const CUmemAllocationProp *prop, struct flyt_soft_dev
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
-    return flyt_soft_device_find(prop->location.id, ret_device);
+    CUresult r = flyt_soft_device_find(prop->location.id, ret_device);
+    const unsigned usage = prop->allocFlags.usage;
+    if (r == CUDA_SUCCESS && usage &&
+        (usage != CU_MEM_CREATE_USAGE_HW_DECOMPRESS || !flyt_soft_decompresses(*ret_device)))
+        r = CUDA_ERROR_NOT_SUPPORTED;
+    return r;
 }
 
 FLYT_SOFT_API cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
@@ -179,7 +184,8 @@ FLYT_SOFT_API cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllo
 
 /* An extent around a descriptor, charged to its device. The descriptor is taken over on success. */
 static CUresult extent_new(struct flyt_soft_device *device, int fd, uint64_t bytes,
-                           CUmemAllocationHandleType handle_types, CUmemGenericAllocationHandle *ret_handle)
+                           CUmemAllocationHandleType handle_types, unsigned usage,
+                           CUmemGenericAllocationHandle *ret_handle)
 {
     struct flyt_soft_extent *extent = calloc(1, sizeof(*extent));
 
@@ -197,6 +203,7 @@ static CUresult extent_new(struct flyt_soft_device *device, int fd, uint64_t byt
         .fd = fd,
         .device = device,
         .handle_types = handle_types,
+        .is_decompressible = usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
     };
     *ret_handle = (CUmemGenericAllocationHandle)extent;
     return CUDA_SUCCESS;
@@ -226,12 +233,12 @@ static int make_dirty(int fd, uint64_t bytes)
 }
 
 /* A sealed memfd, or -1. Pages come into being as they are touched. */
-static int extent_file_new(const struct flyt_soft_device *device, uint64_t bytes)
+static int extent_file_new(const struct flyt_soft_device *device, uint64_t bytes, unsigned usage)
 {
     char name[64];
     int fd;
 
-    snprintf(name, sizeof(name), EXTENT_NAME_FORMAT, device->index);
+    snprintf(name, sizeof(name), EXTENT_NAME_FORMAT, device->index, usage);
     fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
@@ -256,10 +263,10 @@ FLYT_SOFT_API cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, con
         return CUDA_ERROR_INVALID_VALUE;
     if (size > device->map.total_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    fd = extent_file_new(device, size);
+    fd = extent_file_new(device, size, prop->allocFlags.usage);
     if (fd < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    r = extent_new(device, fd, size, prop->requestedHandleTypes, handle);
+    r = extent_new(device, fd, size, prop->requestedHandleTypes, prop->allocFlags.usage, handle);
     if (r != CUDA_SUCCESS)
         close(fd);
     return r;
@@ -327,6 +334,7 @@ FLYT_SOFT_API cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, 
             .type = CU_MEM_ALLOCATION_TYPE_PINNED,
             .requestedHandleTypes = extent->handle_types,
             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = extent->device->index},
+            .allocFlags = {.usage = extent->is_decompressible ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0},
         };
     pthread_mutex_unlock(&driver->mutex);
     return extent ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -358,8 +366,8 @@ FLYT_SOFT_API cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAl
     return r;
 }
 
-/* Whether a descriptor is an extent of this driver, made by whatever process; its device and length. */
-static bool extent_file_read(int fd, struct flyt_soft_device **ret_device, uint64_t *ret_bytes)
+/* Whether a descriptor is an extent of this driver, made by whatever process; its device, length and usage. */
+static bool extent_file_read(int fd, struct flyt_soft_device **ret_device, uint64_t *ret_bytes, unsigned *ret_usage)
 {
     char path[32], target[128];
     struct stat st;
@@ -374,7 +382,10 @@ static bool extent_file_read(int fd, struct flyt_soft_device **ret_device, uint6
     if (n < 0 || fstat(fd, &st) < 0)
         return false;
     target[n] = 0;
-    if (sscanf(target, EXTENT_LINK_FORMAT, &index) != 1 || flyt_soft_device_find(index, ret_device) != CUDA_SUCCESS)
+    /* One of an older build has no usage. */
+    *ret_usage = 0;
+    if (sscanf(target, EXTENT_LINK_FORMAT, &index, ret_usage) < 1 ||
+        flyt_soft_device_find(index, ret_device) != CUDA_SUCCESS)
         return false;
     *ret_bytes = (uint64_t)st.st_size;
     return st.st_size > 0 && is_granular(*ret_bytes);
@@ -385,6 +396,7 @@ FLYT_SOFT_API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
 {
     struct flyt_soft_device *device;
     uint64_t bytes;
+    unsigned usage;
     CUresult r;
     int fd;
 
@@ -392,15 +404,29 @@ FLYT_SOFT_API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
         return CUDA_ERROR_NOT_INITIALIZED;
     if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!extent_file_read((int)(intptr_t)osHandle, &device, &bytes))
+    if (!extent_file_read((int)(intptr_t)osHandle, &device, &bytes, &usage))
         return CUDA_ERROR_INVALID_VALUE;
     fd = fcntl((int)(intptr_t)osHandle, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    r = extent_new(device, fd, bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, handle);
+    r = extent_new(device, fd, bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, usage, handle);
     if (r != CUDA_SUCCESS)
         close(fd);
     return r;
+}
+
+bool flyt_soft_is_decompressible(const struct flyt_soft_device *device, uint64_t address)
+{
+    struct flyt_soft_driver *driver = flyt_soft_driver();
+
+    if (flyt_soft_alloc_device(address) == device)
+        return true;
+    pthread_mutex_lock(&driver->mutex);
+    const struct flyt_soft_range *mapping = flyt_soft_ranges_find(&driver->space.mappings, address);
+    const struct flyt_soft_extent *extent = mapping ? mapping->owner : NULL;
+    bool is_decompressible = extent && extent->device == device && extent->is_decompressible;
+    pthread_mutex_unlock(&driver->mutex);
+    return is_decompressible;
 }
 
 /* ---- mappings ---- */

@@ -10,15 +10,16 @@
 #include "cpu/server/move/in/load_array.h"
 #include "cpu/server/move/in/prepare.h"
 #include "cpu/server/core/session.h"
+#include "cpu/server/cuda/memory.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
 /* ---- memory ---- */
 
-/* 0 and what makes it, or a negative errno. */
+/* 0 and whose memory it is to be, or a negative errno. */
 static int check_extent(const struct flyt_session *session, const struct flyt_adopted_extents *adopted,
-                        const struct flyt_manager_link_extent *extent, CUmemAllocationProp *ret_properties)
+                        const struct flyt_manager_link_extent *extent, CUdevice *ret_cu_device)
 {
     const struct flyt_prepare *self = session->prepare;
     struct flyt_error err;
@@ -30,11 +31,7 @@ static int check_extent(const struct flyt_session *session, const struct flyt_ad
         return status;
     if (flyt_window_device(extent->address) != (int)ordinal)
         return -EPROTO;
-    *ret_properties = (CUmemAllocationProp){
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = session->devices[ordinal].cu_device},
-    };
+    *ret_cu_device = session->devices[ordinal].cu_device;
     return 0;
 }
 
@@ -48,13 +45,13 @@ int flyt_prepare_make(const struct flyt_session *session, struct flyt_adopted_ex
 {
     const struct flyt_driver *driver = session->driver;
     CUmemGenericAllocationHandle handle;
-    CUmemAllocationProp properties;
-    int status = check_extent(session, adopted, extent, &properties);
+    CUdevice cu_device;
+    int status = check_extent(session, adopted, extent, &cu_device);
     if (!status && flyt_fault_point("prepare.make") == FLYT_FAULT_ERROR)
         status = -EIO;
     if (status)
         return status;
-    status = error_of(driver->cuMemCreate(&handle, extent->bytes, &properties, 0));
+    status = error_of(flyt_memory_create(driver, cu_device, extent->bytes, &handle));
     if (status)
         return status;
     status = flyt_adopted_extents_add(adopted, extent, handle);

@@ -1,0 +1,32 @@
+/*
+ * GPU core dumps of the session, which the driver makes in a file of the VM's (coredump_folder.h). Whatever the program
+ * has asked for: the server's process is never aborted or dumped itself, no pipe triggers anything, and the file is
+ * none that the program names. The submission thread, but for what says otherwise.
+ */
+#ifndef FLYT_SERVER_COREDUMP_H
+#define FLYT_SERVER_COREDUMP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct flyt_session;
+
+/* What flyt-server's listener leaves its server processes in the environment, for direct mode. */
+#define FLYT_COREDUMPS       "FLYT_COREDUMPS"       /* the folder */
+#define FLYT_COREDUMPS_BYTES "FLYT_COREDUMPS_BYTES" /* that all in it may have together */
+
+/* Before the session is served: its folder, and how many bytes all in it may have. The descriptor is taken over. */
+void flyt_coredump_grant(struct flyt_session *session, int folder_fd, uint64_t bytes_max);
+/* The same in direct mode, of what the environment says; nothing where it names no folder. 0 or a negative errno. */
+int flyt_coredump_grant_listener(struct flyt_session *session);
+
+/* struct flyt_part; `advance`: contexts that were made since are to leave dumps, too. */
+int flyt_coredump_init(struct flyt_session *session);
+void flyt_coredump_fini(struct flyt_session *session);
+void flyt_coredump_fatal(struct flyt_session *session);
+bool flyt_coredump_advance(struct flyt_session *session);
+
+/* The process is about to end: a dump that is being written is waited for, a minute at most. */
+void flyt_coredump_settle(struct flyt_session *session);
+
+#endif

@@ -1,0 +1,170 @@
+/* Core dumps in a folder with a bound: the test writes what the driver would. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cpu/server/cuda/coredump_folder.h"
+
+enum { BYTES_MAX = 100000, TOLD_MAX = 16 };
+
+/* What was told; read when the folder has settled. */
+struct told {
+    unsigned count;
+    enum flyt_coredump_state states[TOLD_MAX];
+    uint64_t bytes[TOLD_MAX];
+    char name[FLYT_COREDUMP_NAME_BYTES];
+};
+
+static char folder_path[] = "/tmp/flyt-coredumps-XXXXXX";
+static struct told told;
+static struct flyt_coredump_folder *folder;
+
+static void tell(void *user, const char *name, enum flyt_coredump_state state, uint64_t bytes)
+{
+    assert_true(told.count < TOLD_MAX);
+    told.states[told.count] = state;
+    told.bytes[told.count++] = bytes;
+    snprintf(told.name, sizeof told.name, "%s", name);
+}
+
+static int start(void **state)
+{
+    memset(&told, 0, sizeof told);
+    strcpy(folder_path + strlen(folder_path) - 6, "XXXXXX");
+    if (!mkdtemp(folder_path))
+        return -1;
+    return flyt_coredump_folder_new(open(folder_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), BYTES_MAX, "core.a", tell,
+                                    NULL, &folder);
+}
+
+static int stop(void **state)
+{
+    char command[128];
+    folder = flyt_coredump_folder_free(folder);
+    snprintf(command, sizeof command, "rm -r %s", folder_path);
+    return system(command);
+}
+
+static int open_dump(unsigned number)
+{
+    char path[FLYT_COREDUMP_PATH_BYTES];
+    flyt_coredump_folder_path(folder, number, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* 0, or the error with which the disk does not take it. */
+static int put(int fd, size_t bytes)
+{
+    static const char zeros[4096];
+    for (size_t rest = bytes; rest;) {
+        ssize_t written = write(fd, zeros, rest < sizeof zeros ? rest : sizeof zeros);
+        if (written < 0)
+            return errno;
+        rest -= (size_t)written;
+    }
+    return 0;
+}
+
+static off_t size_of(const char *name)
+{
+    char path[256];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/%s", folder_path, name);
+    return stat(path, &info) == 0 ? info.st_size : -1;
+}
+
+static void a_dump_is_told_when_it_is_whole(void **state)
+{
+    enum flyt_coredump_state made;
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_null(flyt_coredump_folder_made(folder, &made));
+    assert_int_equal(made, FLYT_COREDUMP_NONE);
+    int fd = open_dump(3);
+    assert_int_equal(put(fd, 5000), 0);
+    assert_false(flyt_coredump_folder_settle(folder, 100)); /* it is being written */
+    close(fd);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(told.count, 2);
+    assert_int_equal(told.states[0], FLYT_COREDUMP_BEGUN);
+    assert_int_equal(told.states[1], FLYT_COREDUMP_DONE);
+    assert_int_equal(told.bytes[1], 5000);
+    assert_string_equal(told.name, "core.a.3.nvcudmp");
+    assert_string_equal(flyt_coredump_folder_made(folder, &made), "core.a.3.nvcudmp");
+    assert_int_equal(made, FLYT_COREDUMP_DONE);
+    assert_int_equal(size_of("core.a.3.nvcudmp"), 5000);
+}
+
+/* Who writes it goes on, and the disk takes nothing more. */
+static void what_exceeds_the_bound_is_removed(void **state)
+{
+    enum flyt_coredump_state made;
+    int fd = open_dump(0), error = 0;
+    for (unsigned i = 0; i < 1000 && !error; i++) {
+        error = put(fd, 10000);
+        usleep(1000);
+    }
+    assert_int_equal(error, ENOSPC);
+    close(fd);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(told.count, 2);
+    assert_int_equal(told.states[1], FLYT_COREDUMP_CUT);
+    assert_true(told.bytes[1] > BYTES_MAX);
+    assert_int_equal(size_of("core.a.0.nvcudmp"), -1);
+    assert_string_equal(flyt_coredump_folder_made(folder, &made), "core.a.0.nvcudmp");
+    assert_int_equal(made, FLYT_COREDUMP_CUT);
+}
+
+/* What others have left counts, and is not touched. */
+static void others_count(void **state)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/core.b.0.nvcudmp", folder_path);
+    int other = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(put(other, BYTES_MAX - 1000), 0);
+    close(other);
+    int fd = open_dump(0);
+    assert_int_equal(put(fd, 2000), 0);
+    close(fd);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(told.states[told.count - 1], FLYT_COREDUMP_CUT);
+    assert_int_equal(size_of("core.a.0.nvcudmp"), -1);
+    assert_int_equal(size_of("core.b.0.nvcudmp"), BYTES_MAX - 1000);
+    fd = open_dump(1);
+    assert_int_equal(put(fd, 500), 0);
+    close(fd);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(told.states[told.count - 1], FLYT_COREDUMP_DONE);
+}
+
+/* A name that leads elsewhere is none of a dump. */
+static void a_link_is_no_dump(void **state)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/core.a.0.nvcudmp", folder_path);
+    assert_int_equal(symlink("/dev/zero", path), 0);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(told.count, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_dump_is_told_when_it_is_whole, start, stop),
+        cmocka_unit_test_setup_teardown(what_exceeds_the_bound_is_removed, start, stop),
+        cmocka_unit_test_setup_teardown(others_count, start, stop),
+        cmocka_unit_test_setup_teardown(a_link_is_no_dump, start, stop),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

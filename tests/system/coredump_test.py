@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Core dumps of the GPU: they come to be in the folder that the VM has on its node, within the bound, whatever path the program
+names; others go on; flytctl shows and removes them. Kernels really fault, on software GPUs, whose dumps have a format of their own
+(cpu/softgpu/driver/coredump.h)."""
+import contextlib
+import os
+import re
+import stat
+import tempfile
+
+import harness
+from cluster import System
+from harness import environment, expect, expect_equal, helper, main, scenario, server, within
+from steady import Steady, add_vm, events
+from two_nodes import COMMAND_S, PATIENCE
+
+ILLEGAL_ADDRESS = "fault 700"
+WORD = 0xfeedbeef
+ENVIRONMENT = {"CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1"}
+
+
+class Dumped:
+    """programs/dumped.cu, up to its fault and past it."""
+
+    def __init__(self, process):
+        self.process = process
+        self.said = b""
+        self.reads(b"ready")
+
+    def reads(self, line):
+        while line not in self.said:
+            chunk = os.read(self.process.stdout.fileno(), 4096)
+            expect(chunk, "the program ends before it says", line, self.said)
+            self.said += chunk
+
+    def faults(self):
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+        self.reads(ILLEGAL_ADDRESS.encode())
+
+    def ends(self):
+        """What it has said on stderr."""
+        out, err = self.process.communicate(b"\n", timeout=harness.PATIENCE_S)
+        expect_equal(self.process.returncode, 0, out, err)
+        return err.decode()
+
+
+def direct(s, how, file, size=1024, **changes):
+    changes.update(FLYT_SERVER=s.url, LD_LIBRARY_PATH=os.path.join(harness.BUILD, "lib"))
+    return Dumped(harness.start([helper("dumped"), how, file, str(size), str(WORD)], environment(**changes), stdin=-1, stdout=-1,
+                                stderr=-1))
+
+
+def in_vm(system, i, how, file, size=1024, **changes):
+    return Dumped(system.start_in_vm(i, helper("dumped"), how, file, str(size), str(WORD), **changes))
+
+
+def dump(path):
+    """The lines of a dump's head, and {address: bytes} of its memory."""
+    with open(path, "rb") as f:
+        head, memory = [], {}
+        for line in iter(f.readline, b""):
+            words = line.decode().split()
+            if words[0] == "memory":
+                memory[int(words[1], 16)] = f.read(int(words[2]))
+            else:
+                head.append(line.decode().rstrip("\n"))
+    return head, memory
+
+
+def is_whole(path):
+    head, memory = dump(path)
+    expect_equal([head[0], head[1], head[-1]], ["flyt-soft-core 1", "error 700 CUDA_ERROR_ILLEGAL_ADDRESS", "end"], path)
+    expect(any(re.fullmatch(r"kernel \S*fault\S*", line) for line in head), "the kernel that faulted", head)
+    return memory
+
+
+def has_word(memory):
+    return any(WORD.to_bytes(4, "little") in one for one in memory.values())
+
+
+@contextlib.contextmanager
+def folder():
+    path = tempfile.mkdtemp(prefix="coredumps-", dir=harness.WORK)
+    yield path
+
+
+def dumps(path):
+    return sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(".nvcudmp"))
+
+
+@scenario
+def without_a_folder_it_is_refused_by_name():
+    with server() as s:
+        result = harness.run(harness.through_flyt(s.url, helper("dumped"), "set", "-", "1024", "1"))
+        expect_equal((result.status, result.out), (3, "enable: 801\n"), result)
+        expect_equal(result.err.count("core dump"), 1, result)
+        result = harness.run(harness.through_flyt(s.url, helper("dumped"), "flag", "-", "1024", "1"))
+        expect_equal((result.status, result.out), (3, "create: 801\n"), result)
+        # Who has it from the environment alone computes all the same.
+        program = direct(s, "environment", "-", **ENVIRONMENT)
+        program.faults()
+        expect("core dump of the GPU" in program.ends(), "what is said of a dump that is not made")
+
+
+@scenario
+def a_fault_leaves_one_in_the_server_s_folder():
+    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
+        elsewhere = os.path.join(harness.WORK, "named-by-the-program")
+        fifo = os.path.join(harness.WORK, "a-pipe")
+        os.mkfifo(fifo)
+        for how, file, changes in (("set", elsewhere, {}), ("set", fifo, {}), ("flag", "-", {}), ("environment", "-", ENVIRONMENT),
+                                   ("environment", "-", {**ENVIRONMENT, "CUDA_COREDUMP_FILE": elsewhere})):
+            before = dumps(path)
+            program = direct(s, how, file, **changes)
+            expect_equal(dumps(path), before, "a dump before the fault")
+            program.faults()
+            made = [one for one in dumps(path) if one not in before]
+            expect_equal(len(made), 1, "dumps of", how, file, changes)
+            expect(os.path.basename(made[0]) in program.ends(), "its name on stderr")
+            expect(has_word(is_whole(made[0])), "the program's memory in", made[0])
+            expect(not os.path.exists(elsewhere), "the file that the program has named")
+        expect(stat.S_ISFIFO(os.stat(fifo).st_mode), "the pipe that the program has named")
+        program = direct(s, "skip", "-")
+        program.faults()
+        program.ends()
+        light = [one for one in dumps(path) if os.path.getsize(one) < 1024]
+        expect_equal(len(light), 1, "dumps without memory")
+        expect_equal(is_whole(light[0]), {}, light)
+
+
+@scenario
+def who_asks_for_none_leaves_none():
+    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
+        program = direct(s, "environment", "-")
+        program.faults()
+        expect("core dump" not in program.ends(), "what is said")
+        expect_equal(os.listdir(path), [], "dumps")
+
+
+@scenario
+def the_environment_outranks_the_program():
+    """What a variable says cannot be set, which is CUDA_ERROR_NOT_PERMITTED, and is what a program gets."""
+    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
+        env = environment(FLYT_SERVER=s.url, LD_LIBRARY_PATH=os.path.join(harness.BUILD, "lib"), CUDA_COREDUMP_FILE="mine")
+        result = harness.run([helper("dumped"), "set", "other", "1024", "1"], env)
+        expect_equal((result.status, result.out), (3, "file: 800\n"), result)
+        # Flags of the environment hold for what the program enables.
+        program = direct(s, "set", "-", CUDA_COREDUMP_GENERATION_FLAGS="skip_abort,skip_global_memory")
+        program.faults()
+        program.ends()
+        expect_equal([is_whole(one) for one in dumps(path)], [{}], "dumps without memory")
+        program = direct(s, "environment", "-", **ENVIRONMENT, CUDA_ENABLE_USER_TRIGGERED_COREDUMP="1")
+        program.faults()
+        expect("CUDA_ENABLE_USER_TRIGGERED_COREDUMP is not supported" in program.ends(), "a pipe is refused by name")
+
+
+@scenario
+def one_that_is_too_large_is_removed():
+    """The program gets its error, and is told; what was there before stays."""
+    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path, "--coredumps-bytes", str(40 << 20))) as s:
+        first = direct(s, "set", "-")
+        first.faults()
+        first.ends()
+        kept = dumps(path)
+        expect_equal(len(kept), 1, "the first one's")
+        second = direct(s, "set", "-", 64 << 20)
+        second.faults()
+        expect("removed" in second.ends(), "what the program is told")
+        expect_equal(dumps(path), kept, "what is left")
+        is_whole(kept[0])
+        expect("was removed" in s.log(), s.log())
+
+
+def vm_folder(system, i):
+    return system.path("node-0", "state", "coredumps", system.vm_ip(i))
+
+
+@scenario
+def in_the_vm_s_folder_on_the_node():
+    """Two VMs on one GPU, each with a bound of its own; the neighbour computes on; flytctl tells of it, shows and removes it."""
+    with System(vms=2, gpus=1, sms=32, memory="512M", node={"isolation": "strict", "vm.coredumps": "40M"}) as system:
+        for i in range(2):
+            add_vm(system, i, "--isolation", "strict", memory="128M")
+        neighbour = Steady(system, 1)
+        neighbour.goes_on()
+        program = in_vm(system, 0, "set", "/etc/flyt-core")
+        program.faults()
+        neighbour.goes_on()
+        expect("core dump core." in program.ends(), "the dump's name on stderr")
+        expect(not os.path.exists("/etc/flyt-core"), "the file that the program has named")
+        made = dumps(vm_folder(system, 0))
+        expect_equal(len(made), 1, "dumps of the VM")
+        expect(has_word(is_whole(made[0])), "the program's memory")
+        expect_equal(dumps(vm_folder(system, 1)), [], "dumps of its neighbour")
+        told = within(20, lambda: events(system, "session.coredump"), "an event")
+        expect(made[0] in told[0]["text"] and system.vm_ip(0) in told[0]["text"], told)
+
+        rows = system.flytctl("coredump", "list", os.path.dirname(vm_folder(system, 0)))
+        expect_equal([(row["vm"], row["file"], row["bytes"]) for row in rows],
+                     [(system.vm_ip(0), made[0], os.path.getsize(made[0]))], "flytctl coredump list")
+        expect_equal(rows[0]["session_id"], told[0]["object"], "whose it is")
+
+        # What would be too much is removed, and that is told, too.
+        program = in_vm(system, 0, "environment", "-", 64 << 20, **ENVIRONMENT)
+        program.faults()
+        expect("removed" in program.ends(), "what the program is told")
+        within(20, lambda: [one for one in events(system, "session.coredump") if "removed" in one["text"]], "an event")
+        expect_equal(dumps(vm_folder(system, 0)), made, "what is left")
+        neighbour.goes_on()
+        neighbour.ends_right()
+        expect_equal(system.flytctl_run("coredump", "remove", vm_folder(system, 0)).status, 2, "a folder is no dump")
+        expect_equal(system.flytctl_run("coredump", "remove", made[0]).status, 0, "flytctl coredump remove")
+        expect_equal(dumps(vm_folder(system, 0)), [], "what is left")
+        expect_equal(system.flytctl_run("coredump", "remove", made[0]).status, 3, "one that is not there")
+
+
+@scenario
+def after_a_move_the_next_server_leaves_it():
+    """With the same flags, and as the session that it was."""
+    with System(vms=1, gpus=2, sms=32, memory="512M", node={"isolation": "strict"}) as system:
+        system.flytctl("cordon", "node-0:1")
+        add_vm(system, 0, "--name", "alice", "--isolation", "strict", memory="256M")
+        programs = [in_vm(system, 0, how, "-") for how in ("set", "skip")]
+        sessions = within(20, lambda: s if len(s := {one["id"] for one in system.flytctl("sessions")}) == 2 else None, "both sessions")
+        system.flytctl("uncordon", "node-0:1")
+        result = system.flytctl_run("migrate", "alice", "--to", "node-0:1", *PATIENCE, timeout=COMMAND_S)
+        expect_equal(result.status, 0, "flytctl migrate", result)
+        for program in programs:
+            program.faults()
+            expect("core dump core." in program.ends(), "the dump's name on stderr")
+        made = dumps(vm_folder(system, 0))
+        expect_equal({os.path.basename(one).split(".")[1] for one in made}, sessions, "whose they are")
+        sizes = sorted(os.path.getsize(one) for one in made)
+        expect(sizes[0] < 1024 < sizes[1], "one of the two is without memory", sizes)
+        for one in made:
+            is_whole(one)
+
+
+@scenario
+def under_mps_others_wait_for_it():
+    """A fault ends all programs of a GPU that MPS shares; whoever's dump is being written is let, and hears of its own fault."""
+    env = environment()
+    env["FLYT_SOFT_FAULT_FOLDER"] = tempfile.mkdtemp(prefix="faults-", dir=harness.WORK)
+    with System(vms=2, gpus=1, sms=32, memory="1G", env=env) as system:
+        for i in range(2):
+            add_vm(system, i, memory="384M")
+        neighbour = Steady(system, 1)
+        neighbour.goes_on()
+        program = in_vm(system, 0, "set", "-", 256 << 20)
+        program.faults()
+        expect("core dump core." in program.ends(), "the dump's name on stderr")
+        made = dumps(vm_folder(system, 0))
+        expect_equal(len(made), 1, "dumps of the VM")
+        expect(has_word(is_whole(made[0])), "the program's memory")
+        code, said = neighbour.ends_with_error()
+        expect("VM %s" % system.vm_ip(0) in said, "what the neighbour's program is told:", code, said)
+
+
+main()
