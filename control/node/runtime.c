@@ -133,10 +133,7 @@ static void tidy_killed(struct flyt_node *node)
 {
     for (struct flyt_node_killed *killed = node->state.killed, *next; killed; killed = next) {
         next = killed->next;
-        const struct flyt_node_server *server = node->servers;
-        while (server && server->session_id != killed->session_id)
-            server = server->next;
-        if (!server)
+        if (!flyt_node_session_find(node, killed->session_id))
             flyt_node_killed_remove(&node->state, killed->session_id);
     }
 }

@@ -205,7 +205,7 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
     status = flyt_node_move_find_token(node, allocation, token, token_bytes, &session, &err);
     memcpy(ticket.channel_key, channel_key, sizeof ticket.channel_key);
     if (!status) {
-        ticket.session_id = session->session_id;
+        ticket.session_id = session->session->id;
         if (flyt_node_move_take_client(session, &ticket, fd, record, bytes))
             refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server process takes it later");
         explicit_bzero(&ticket, sizeof ticket);
@@ -217,7 +217,7 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
         refuse(node, fd, answer->xid, status == -EBUSY ? FLYT_HANDSHAKE_BUSY : FLYT_HANDSHAKE_NO_SESSION, err.text);
         return;
     }
-    ticket.session_id = session->session_id;
+    ticket.session_id = session->session->id;
     flyt_node_pool_serve(node, allocation, &ticket, fd, record, bytes);
     explicit_bzero(&ticket, sizeof ticket);
 }

@@ -120,7 +120,7 @@ static bool has_owner(const struct flyt_node_allocation *allocation, const struc
     const struct flyt_node_server *session;
 
     while ((session = next_session(&walk)))
-        if (session->session_id == shared->session_id && extent_of(session, shared->extent_id))
+        if (session->session->id == shared->session_id && extent_of(session, shared->extent_id))
             return true;
     return false;
 }
@@ -332,7 +332,7 @@ static bool is_served(const struct flyt_node_allocation *allocation, uint64_t se
     const struct flyt_node_server *session;
 
     while ((session = next_session(&walk)))
-        if (session->session_id == session_id && session->state == FLYT_NODE_SERVER_SERVING)
+        if (session->session->id == session_id && session->state == FLYT_NODE_SERVER_SERVING)
             return true;
     return false;
 }
@@ -345,7 +345,7 @@ static bool may_export(const struct flyt_node_server *session)
     case FLYT_NODE_SERVER_AWAY:
         return true;
     case FLYT_NODE_SERVER_LEFT:
-        return !is_served(session->allocation, session->session_id);
+        return !is_served(session->allocation, session->session->id);
     case FLYT_NODE_SERVER_SERVING:
         return session->use.is_coming == FLYT_MANAGER_LINK_IS_COMING && !session->broker.wanted;
     default:
@@ -359,7 +359,7 @@ static bool is_any_awaited(const struct flyt_node_server *server)
     const struct flyt_node_server *session;
 
     while ((session = next_session(&walk)))
-        if (session->session_id != server->session_id && may_export(session))
+        if (session->session->id != server->session->id && may_export(session))
             return true;
     return false;
 }
@@ -443,7 +443,7 @@ static bool try_memory(struct flyt_node_server *server, const struct flyt_manage
         return true;
     }
     struct flyt_manager_link_shared import = known->shared;
-    import.session_id = owner->session_id;
+    import.session_id = owner->session->id;
     import.bytes = extent->bytes;
     import.slot = extent->slot;
     int status = add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, &import, false, NULL);
@@ -521,8 +521,8 @@ static bool is_exported(const struct flyt_node_allocation *allocation, const str
     const struct flyt_node_server *session;
 
     while ((session = next_session(&walk)))
-        for (const struct flyt_node_shared *one = session->session_id == import->session_id ? session->broker.exports
-                                                                                            : NULL;
+        for (const struct flyt_node_shared *one = session->session->id == import->session_id ? session->broker.exports
+                                                                                             : NULL;
              one; one = one->next)
             if (!memcmp(one->shared.token, import->token, sizeof import->token)) /* neither is a stranger's */
                 return true;
@@ -574,7 +574,7 @@ void flyt_node_broker_on_message(struct flyt_node_server *server, const struct f
     case FLYT_MANAGER_LINK_IMPORT_HELD:
         if (add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, shared, false, NULL))
             flyt_warn("session %016" PRIx64 ": what it has of another session's memory is not known here",
-                      server->session_id);
+                      server->session->id);
         settle(server->allocation);
         break;
     default:

@@ -66,7 +66,8 @@ static void on_extent(struct flyt_node_server *server, const struct flyt_manager
     if (!status)
         tell_extent(server, extent, fd);
     if (status && status != -EEXIST) /* after a restart it may be there already */
-        flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", server->session_id, strerror(-status));
+        flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", flyt_node_server_session_id(server),
+                  strerror(-status));
 }
 
 static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_link_message *message)
@@ -87,8 +88,8 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
     if (bytes && slot < server->allocation->now.slots.slots_len && server->allocation->slots[slot].ledger) {
         int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->server_id, bytes);
         if (status)
-            flyt_warn("session %016" PRIx64 ": memory that it gave back is not credited here: %s", server->session_id,
-                      strerror(-status));
+            flyt_warn("session %016" PRIx64 ": memory that it gave back is not credited here: %s",
+                      flyt_node_server_session_id(server), strerror(-status));
     }
     message->kind = FLYT_MANAGER_LINK_EXTENT_CREDITED;
     message->extent.slot = slot;
@@ -106,8 +107,8 @@ static void on_record(struct flyt_node_server *server, int fd)
     int status = server->allocation ? flyt_call_record_map(fd, &record) : -EPROTO;
     flyt_close(fd);
     if (status) {
-        flyt_warn("session %016" PRIx64 ": what its server executes is not known: %s", server->session_id,
-                  strerror(-status));
+        flyt_warn("session %016" PRIx64 ": what its server executes is not known: %s",
+                  flyt_node_server_session_id(server), strerror(-status));
         return;
     }
     flyt_call_record_unmap(server->record);
@@ -120,9 +121,10 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_manage
         return; /* of an earlier order */
     flyt_node_retransmit_answered(server);
     if (done->state < 0) {
-        flyt_warn("session %016" PRIx64 ": its SMs are not changed: %s", server->session_id, strerror(-done->state));
-        flyt_node_tell(server->node, "session.resize_failed", "", "session %016" PRIx64 ": %s", server->session_id,
-                       strerror(-done->state));
+        flyt_warn("session %016" PRIx64 ": its SMs are not changed: %s", flyt_node_server_session_id(server),
+                  strerror(-done->state));
+        flyt_node_tell(server->node, "session.resize_failed", "", "session %016" PRIx64 ": %s",
+                       flyt_node_server_session_id(server), strerror(-done->state));
         server->sm_state[done->slot] = FLYT_SWITCH_KEPT;
         flyt_node_groups_look(server->node, server->allocation);
         return;

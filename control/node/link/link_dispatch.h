@@ -24,7 +24,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
  * errno. Holds the channel's key.
  */
 int flyt_node_server_describe_session(const struct flyt_node_server *server, const flyt_allocation *as,
-                                      const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
+                                      const struct flyt_node_ticket *ticket, const struct flyt_node_session *from,
                                       struct flyt_manager_link_message *message);
 /* Its descriptors (FLYT_MANAGER_LINK_DESCRIPTORS_MAX in fds), of which none is the caller's to close; marks the slots
  * that have one. 0 or a negative errno. */

@@ -121,11 +121,11 @@ static void mend(const struct look *look, struct flyt_node_server *server)
     watch->looks = 0;
     flyt_warn("session %016" PRIx64 ": what its VM's ledger says of it cannot be, and is mended, vm=%s "
               "charged_bytes=%" PRIu64 " reserved_bytes=%" PRIu64 " held_bytes=%" PRIu64,
-              server->session_id, look->allocation->now.vm_ip, charged_bytes, reserved_bytes, held_bytes);
+              server->session->id, look->allocation->now.vm_ip, charged_bytes, reserved_bytes, held_bytes);
     int status = flyt_ledger_mend(look->ledger, server->server_id, held_bytes,
                                   reserved_bytes <= look->limit_bytes ? reserved_bytes : 0);
     if (status)
-        flyt_warn("session %016" PRIx64 ": its entry in the ledger cannot be mended: %s", server->session_id,
+        flyt_warn("session %016" PRIx64 ": its entry in the ledger cannot be mended: %s", server->session->id,
                   strerror(-status));
 }
 
@@ -139,7 +139,7 @@ static void end(const struct look *look, struct flyt_node_server *server, uint64
              "its server has %" PRIu64 " bytes of GPU %u, and its VM's servers have %" PRIu64
              " together: more than the limit of %" PRIu64,
              bytes, server->gpus[look->slot] ? server->gpus[look->slot]->index : 0, sum_bytes, look->limit_bytes);
-    flyt_warn("session %016" PRIx64 ": is ended: %s, vm=%s server_pid=%d", server->session_id, reason,
+    flyt_warn("session %016" PRIx64 ": is ended: %s, vm=%s server_pid=%d", server->session->id, reason,
               look->allocation->now.vm_ip, (int)server->pid);
     flyt_node_server_end_watched(server, FLYT_NODE_WATCHED_OVER_MEMORY, "session.over_memory", reason);
 }

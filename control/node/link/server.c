@@ -185,20 +185,18 @@ unsigned flyt_node_servers_ending(const struct flyt_node *node, const struct fly
 
 struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uint64_t session_id)
 {
-    struct flyt_node_server *server = node->servers;
+    const struct flyt_node_session *session = flyt_node_session_find(node, session_id);
+    struct flyt_node_server *server = session ? flyt_node_session_server(session) : NULL;
 
-    while (server && (!server->allocation || server->session_id != session_id || flyt_node_server_is_hidden(server)))
-        server = server->next;
-    return server;
+    return !server || server->pid_fd < 0 || flyt_node_server_is_hidden(server) ? NULL : server;
 }
 
 struct flyt_node_server *flyt_node_server_find_token(const struct flyt_node *node, const void *token, size_t bytes)
 {
-    for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->state == FLYT_NODE_SERVER_SERVING && bytes == sizeof server->token &&
-            flyt_equal_in_constant_time(server->token, token, bytes))
-            return server;
-    return NULL;
+    const struct flyt_node_session *session = flyt_node_session_find_token(node, NULL, token, bytes);
+    struct flyt_node_server *server = session ? flyt_node_session_server(session) : NULL;
+
+    return server && server->state == FLYT_NODE_SERVER_SERVING ? server : NULL;
 }
 
 static bool is_own_user(const struct flyt_node_server *server)
@@ -207,7 +205,7 @@ static bool is_own_user(const struct flyt_node_server *server)
 }
 
 int flyt_node_server_describe_session(const struct flyt_node_server *server, const flyt_allocation *as,
-                                      const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
+                                      const struct flyt_node_ticket *ticket, const struct flyt_node_session *from,
                                       struct flyt_manager_link_message *message)
 {
     struct flyt_manager_link_session *session = &message->session;
@@ -215,7 +213,7 @@ int flyt_node_server_describe_session(const struct flyt_node_server *server, con
 
     message->kind = FLYT_MANAGER_LINK_SESSION;
     *session = (struct flyt_manager_link_session){
-        .session_id = from ? from->session_id : flyt_node_random(),
+        .session_id = from ? from->id : flyt_node_random(),
         .server_id = server->server_id ? server->server_id : flyt_node_random(),
         .is_encrypted = from ? from->is_encrypted : as->is_encrypted,
         .group_size = server->gpu->group_size,
@@ -294,6 +292,7 @@ static int send_vm_memory(struct flyt_node_server *server, const char *vm_ip, co
 
 void flyt_node_server_drop(struct flyt_node_server *server)
 {
+    flyt_node_session_leave(server);
     if (server->has_vm_memory)
         flyt_close(server->vm_memory_fd);
     free(server);
@@ -333,21 +332,12 @@ void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_
 {
     server->allocation = allocation;
     server->server_id = session->server_id;
-    server->session_id = session->session_id;
-    memcpy(server->token, session->token, sizeof server->token);
-    server->is_encrypted = session->is_encrypted;
     for (unsigned i = 0; i < session->slot_count; i++) {
         server->sm_revision[i] = allocation->slots[i].groups_revision;
         server->sm_state[i] = FLYT_SWITCH_VACATED;
         server->gpus[i] = allocation->slots[i].gpu;
     }
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
-}
-
-void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_node_ticket *client)
-{
-    if (*client->client_address)
-        memcpy(session->client_address, client->client_address, sizeof session->client_address);
 }
 
 /* Notes what the server has from now on. */
@@ -357,14 +347,15 @@ static void begin(struct flyt_node_server *server, struct flyt_node_allocation *
     struct flyt_node *node = server->node;
 
     flyt_node_server_note_session(server, allocation, session);
-    server->ticket = *ticket;
-    memset(server->ticket.channel_key, 0, sizeof server->ticket.channel_key);
-    server->session_started_ms = flyt_node_wall_ms();
+    server->session->is_encrypted = session->is_encrypted;
+    server->session->ticket = *ticket;
+    memset(server->session->ticket.channel_key, 0, sizeof server->session->ticket.channel_key);
+    server->session->started_ms = flyt_node_wall_ms();
     flyt_node_allocation_join(allocation);
     node->session_ops->begun(server);
     node->sessions_started++;
     char id[20];
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    snprintf(id, sizeof id, "%016" PRIx64, server->session->id);
     flyt_info("session %s: started, vm=%s program=%s client=%s client_pid=%u gpu=%u server_pid=%d", id,
               allocation->now.vm_ip, ticket->program, ticket->client_address, ticket->client_pid, server->gpu->index,
               (int)server->pid);
@@ -388,6 +379,8 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     /* The server finds its entries made: none is left without a name in case it dies. */
     server->allocation = allocation;
     server->server_id = message.session.server_id;
+    if (!status && !flyt_node_session_new(server, allocation, message.session.session_id, message.session.token))
+        status = -ENOMEM;
     for (unsigned i = 0; !status && i < allocation->now.slots.slots_len; i++)
         status = flyt_ledger_join(allocation->slots[i].ledger, server->server_id);
     if (!status)
@@ -396,7 +389,7 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
         status = flyt_node_server_send(server, &message, fds, fd_count);
     if (status) {
         flyt_node_charge_end(server);
-        server->allocation = NULL;
+        flyt_node_session_leave(server);
         flyt_warn("server process %d: takes no session: %s", (int)server->pid, strerror(-status));
         flyt_node_server_end(server, NULL);
     } else {
@@ -414,7 +407,7 @@ int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const u
 
     message.kind = FLYT_MANAGER_LINK_DATA;
     message.stream = (struct flyt_manager_link_stream){0};
-    if (server->is_encrypted)
+    if (server->session->is_encrypted)
         memcpy(message.stream.channel_key, channel_key, sizeof message.stream.channel_key);
     message.data_bytes = (uint32_t)bytes;
     memcpy(message.data, record, bytes);
@@ -456,12 +449,12 @@ int flyt_node_server_end_for_good(struct flyt_node_server *server, const char *r
     struct flyt_node *node = server->node;
     struct ending *ending = malloc(sizeof *ending);
 
-    if (!ending || flyt_node_killed_add(&node->state, server->session_id)) {
+    if (!ending || flyt_node_killed_add(&node->state, server->session->id)) {
         free(ending);
         return -ENOMEM;
     }
     *ending =
-        (struct ending){.node = node, .session_id = server->session_id, .reason = reason, .done = done, .user = user};
+        (struct ending){.node = node, .session_id = server->session->id, .reason = reason, .done = done, .user = user};
     flyt_node_commit(node, &ending->commit, on_ending_written, ending);
     return 0;
 }
@@ -529,7 +522,7 @@ static void leave(struct flyt_node_server *server)
 {
     struct flyt_node_allocation *allocation = server->allocation;
 
-    server->allocation = NULL;
+    flyt_node_session_leave(server);
     flyt_node_broker_look(allocation);
     flyt_node_allocation_leave(allocation);
 }
@@ -540,33 +533,33 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
     struct flyt_node *node = server->node;
     char id[20];
 
-    flyt_node_killed_remove(&node->state, server->session_id);
+    flyt_node_killed_remove(&node->state, server->session->id);
     /* First the memory, then its charge: nobody is granted what is not free yet. */
     flyt_node_extents_drop(node, &server->extents, server->server_id);
     flyt_node_broker_end(server);
     flyt_node_charge_end(server);
     flyt_node_share_leave(server);
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    snprintf(id, sizeof id, "%016" PRIx64, server->session->id);
     const char *reason = *server->end_reason ? server->end_reason : how;
     /* It goes on at another node, which tells of its end; or it was on its way here, and goes on where it was. */
     const enum flyt_node_session_fate fate = node->session_ops->fate(server);
     if (fate == FLYT_NODE_SESSION_ELSEWHERE) {
         flyt_info("session %s: what was here of it has ended, vm=%s program=%s", id, allocation->now.vm_ip,
-                  server->ticket.program);
+                  server->session->ticket.program);
         leave(server);
         return;
     }
     flyt_info("session %s: ended, vm=%s program=%s calls=%" PRIu64 " gpu_time_us=%" PRIu64 " duration_ms=%" PRIu64
               "%s%s",
-              id, allocation->now.vm_ip, server->ticket.program, server->use.call_count, server->use.gpu_time_us,
-              flyt_node_wall_ms() - server->session_started_ms, *reason ? ": " : "", reason);
+              id, allocation->now.vm_ip, server->session->ticket.program, server->use.call_count,
+              server->use.gpu_time_us, flyt_node_wall_ms() - server->session->started_ms, *reason ? ": " : "", reason);
     node->session_ops->ends(server);
     /* One that is in an image goes on from there. */
     bool is_kept = fate == FLYT_NODE_SESSION_IN_IMAGE;
     if (!is_kept)
         flyt_node_tombstones_add(node, server, reason);
     flyt_node_tell(node, is_kept ? "session.checkpointed" : "session.ended", id, "program %s of VM %s%s%s",
-                   server->ticket.program, allocation->now.vm_ip, *reason ? ": " : "", reason);
+                   server->session->ticket.program, allocation->now.vm_ip, *reason ? ": " : "", reason);
     leave(server);
 }
 

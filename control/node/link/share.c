@@ -141,8 +141,8 @@ static void tell(struct flyt_node_server *server, unsigned i, bool with_time_sli
                                                           .has_time_slices = time_slices != NULL};
         flyt_node_server_send(server, message, fds, time_slices ? FLYT_TIME_SLICES_FDS : 0);
     } else { /* it is tried again */
-        flyt_warn("session %016" PRIx64 ": its server process %d is not told its share: %s", server->session_id,
-                  (int)server->pid, strerror(-status));
+        flyt_warn("session %016" PRIx64 ": its server process %d is not told its share: %s",
+                  flyt_node_server_session_id(server), (int)server->pid, strerror(-status));
     }
     flyt_node_retransmit_await(server);
     free(message);
@@ -215,10 +215,10 @@ void flyt_node_share_done(struct flyt_node_server *server, const struct flyt_man
     server->is_time_slices_due[done->slot] = false;
     if (done->outcome) {
         server->has_share_failed[done->slot] = true;
-        flyt_warn("session %016" PRIx64 ": its time slices are not changed: %s", server->session_id,
+        flyt_warn("session %016" PRIx64 ": its time slices are not changed: %s", flyt_node_server_session_id(server),
                   strerror(-done->outcome));
-        flyt_node_tell(server->node, "session.share_failed", "", "session %016" PRIx64 ": %s", server->session_id,
-                       strerror(-done->outcome));
+        flyt_node_tell(server->node, "session.share_failed", "", "session %016" PRIx64 ": %s",
+                       flyt_node_server_session_id(server), strerror(-done->outcome));
         return;
     }
     server->share_done[done->slot] = done->revision;

@@ -65,7 +65,7 @@ void flyt_node_charge_end(const struct flyt_node_server *session)
         server->charged.has_stayed = stays = true;
         flyt_debug("session %016" PRIx64
                    ": server process %d has memory of it, which stays charged until that has gone",
-                   session->session_id, (int)server->pid);
+                   session->session->id, (int)server->pid);
     }
     if (stays)
         session->allocation->stayed_count++;

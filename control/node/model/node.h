@@ -125,7 +125,8 @@ struct flyt_node {
     unsigned allocation_count;
     struct flyt_node_server *servers;
     unsigned server_count, starting_count;
-    struct flyt_node_server *away; /* sessions without a server, which wait for their client (replace.h) */
+    struct flyt_node_session *sessions; /* all of them (session.h) */
+    struct flyt_node_server *away;      /* sessions without a server, which wait for their client (replace.h) */
     unsigned away_count;
     struct flyt_node_tombstones *ended; /* why the last sessions have ended (tombstones.h); NULL: none has */
     struct flyt_node_waiting *waiting_first, *waiting_last;

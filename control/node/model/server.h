@@ -1,7 +1,8 @@
 /*
- * One server process: started on a GPU, warm, then serving one session of an allocation until it ends. The node manager
- * holds its socket (rpc/transport/manager_link.h), its pidfd, and a descriptor of each extent of device memory that it
- * has, which so outlives it. When the process is gone its extents are let go of, then its entries in the ledgers.
+ * One server process: started on a GPU, warm, then serving one session (session.h) of an allocation until it ends. The
+ * node manager holds its socket (rpc/transport/manager_link.h), its pidfd, and a descriptor of each extent of device
+ * memory that it has, which so outlives it. When the process is gone its extents are let go of, then its entries in the
+ * ledgers.
  */
 #ifndef FLYT_NODE_MODEL_SERVER_H
 #define FLYT_NODE_MODEL_SERVER_H
@@ -12,7 +13,7 @@
 
 #include "control/node/host/link_queue.h"
 #include "control/node/model/node.h"
-#include "control/node/model/ticket.h"
+#include "control/node/model/session.h"
 #include "rpc/transport/call_record.h"
 #include "rpc/transport/manager_link.h"
 
@@ -166,9 +167,6 @@ enum flyt_node_server_state {
     FLYT_NODE_SERVER_LEFT,      /* keeps a session whose client is on its way elsewhere (move.h) */
 };
 
-/* A session's client has come anew, with a ticket of its own: where it is now. */
-void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_node_ticket *client);
-
 struct flyt_node_start;
 
 struct flyt_node_server {
@@ -189,12 +187,9 @@ struct flyt_node_server {
     char cgroup[FLYT_NODE_CGROUP_BYTES]; /* empty: none */
 
     /* Its session. */
-    struct flyt_node_allocation *allocation; /* NULL: none */
-    uint64_t server_id, session_id;
-    unsigned char token[FLYT_TOKEN_BYTES];
-    struct flyt_node_ticket ticket;
-    uint64_t session_started_ms; /* wall */
-    bool is_encrypted;
+    struct flyt_node_allocation *allocation; /* whose session it has; NULL: it has none (yet, or any more) */
+    struct flyt_node_session *session;       /* that it has, or is prepared for; NULL: none */
+    uint64_t server_id;
     /* Its devices, by slot of its session: those of its allocation when it got it. */
     struct flyt_node_gpu *gpus[FLYT_SLOTS_MAX];
     bool has_use; /* it has sent USE */
@@ -259,18 +254,13 @@ struct flyt_node_server {
     struct flyt_manager_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
 
     struct flyt_node_hand_over *hand_over; /* TAKING, PREPARING: what it is given; else NULL */
-    uint64_t replace_asked_ms;             /* SERVING: when a client first wanted its session elsewhere; 0: never */
-    uint64_t away_until_ms;                /* AWAY */
-
-    /* When its session lost its server, and what came of that (replace.h), on CLOCK_MONOTONIC; 0: not yet. */
-    struct {
-        uint64_t end_us;     /* its link ended, or its process had without that */
-        uint64_t gone_us;    /* its process had ended */
-        uint64_t come_us;    /* its client had come, the last time */
-        uint64_t given_us;   /* the next server had been sent all extents */
-        uint64_t session_us; /* and the session */
-    } replacement;
 };
+
+/* Of the session that it has, or is prepared for; 0: none. */
+static inline uint64_t flyt_node_server_session_id(const struct flyt_node_server *server)
+{
+    return server->session ? server->session->id : 0;
+}
 
 /* It has a part in moving, writing or loading a session: what it has and does is not its program's alone. */
 static inline bool flyt_node_server_is_operated(const struct flyt_node_server *server)

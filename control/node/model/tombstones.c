@@ -31,9 +31,9 @@ void flyt_node_tombstones_add(struct flyt_node *node, const struct flyt_node_ser
     if (!self && !(self = node->ended = calloc(1, sizeof *self)))
         return;
     struct ended *ended = &self->all[self->next];
-    ended->session_id = server->session_id;
+    ended->session_id = server->session->id;
     ended->allocation_id = server->allocation->now.id;
-    memcpy(ended->token, server->token, sizeof ended->token);
+    memcpy(ended->token, server->session->token, sizeof ended->token);
     snprintf(ended->reason, sizeof ended->reason, "%s", reason);
     self->next = (self->next + 1) % FLYT_NODE_TOMBSTONES_MAX;
     self->count += self->count < FLYT_NODE_TOMBSTONES_MAX;

@@ -359,7 +359,7 @@ static int check_sharers(const struct flyt_node_checkpoint *checkpoint, struct f
         left_out = find_left_out(checkpoint->op.node->away, checkpoint);
     if (left_out)
         return flyt_error_set(err, -EBUSY, "program %s shares memory or events with others, and has begun meanwhile",
-                              left_out->ticket.program);
+                              left_out->session->ticket.program);
     return flyt_node_switch_check_shared(checkpoint->op.allocation, err);
 }
 
@@ -512,7 +512,7 @@ static bool is_meant(const struct flyt_node_server *server, const struct flyt_no
                      uint64_t session_id)
 {
     return server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING &&
-           (!session_id || server->session_id == session_id);
+           (!session_id || server->session->id == session_id);
 }
 
 static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_t session_id, struct flyt_error *err)

@@ -152,7 +152,7 @@ static void test_while_it_is_loaded(void **state)
 
 static bool has_waited_too_long(struct test_node *test, void *user)
 {
-    return test->node.away && flyt_clock_ms() > test->node.away->away_until_ms + 50;
+    return test->node.away && flyt_clock_ms() > test->node.away->session->away_until_ms + 50;
 }
 
 /* Its client is told to try again for longer than it would be waited for otherwise. */

@@ -83,7 +83,7 @@ int flyt_node_switch_check_shared(const struct flyt_node_allocation *allocation,
     return stray ? flyt_error_set(err, -ENOTSUP,
                                   "program %s of VM %.255s cannot be moved: it has memory of another process's, which "
                                   "that one has freed or was ended with",
-                                  stray->ticket.program, allocation->now.vm_ip)
+                                  stray->session->ticket.program, allocation->now.vm_ip)
                  : 0;
 }
 
@@ -95,7 +95,7 @@ static flyt_status check_sessions(const struct flyt_node *node, const struct fly
         if (session->allocation == allocation) {
             flyt_error_set(err, -EBUSY,
                            "program %s of VM %.255s has lost its server process, and has not come back yet",
-                           session->ticket.program, allocation->now.vm_ip);
+                           session->session->ticket.program, allocation->now.vm_ip);
             return FLYT_STATUS_IN_USE;
         }
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
@@ -108,7 +108,7 @@ static flyt_status check_sessions(const struct flyt_node *node, const struct fly
         if (!flyt_node_extents_are_whole(&server->extents)) {
             flyt_error_set(err, -ENOTSUP,
                            "program %s of VM %.255s cannot be moved: the node manager does not hold all of its memory",
-                           server->ticket.program, allocation->now.vm_ip);
+                           server->session->ticket.program, allocation->now.vm_ip);
             return FLYT_STATUS_NOT_SUPPORTED;
         }
     }
@@ -284,7 +284,7 @@ int flyt_node_switch_write(struct flyt_node_migration *migration, void (*done)(v
     const struct flyt_node_server *left_out = flyt_node_switch_find_left_out(migration);
     if (left_out)
         return flyt_error_set(err, -EBUSY, "program %s of VM %.255s has lost its server process meanwhile",
-                              left_out->ticket.program, allocation->now.vm_ip);
+                              left_out->session->ticket.program, allocation->now.vm_ip);
     int status = try_limits(allocation, &migration->wanted, err);
     if (status)
         return status;

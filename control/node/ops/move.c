@@ -69,7 +69,7 @@ static void log_moved(const struct flyt_node_move *move, const struct flyt_node_
     flyt_info("session %016" PRIx64 ": has moved, vm=%s program=%s gpu=%u server_pid=%d standstill_us=%" PRIu64
               " stop_us=%" PRIu64 " drain_us=%" PRIu64 " pages_us=%" PRIu64 " save_us=%" PRIu64 " told_us=%" PRIu64
               " load_us=%" PRIu64 " commit_us=%" PRIu64 " come_us=%" PRIu64 " give_us=%" PRIu64 " go_on_us=%" PRIu64,
-              move->session_id, server->allocation->now.vm_ip, server->ticket.program, server->gpu->index,
+              move->session_id, server->allocation->now.vm_ip, server->session->ticket.program, server->gpu->index,
               (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
               stopped->copy_us > stopped->save_us ? stopped->copy_us - stopped->save_us : 0, stopped->save_us,
               until_us > source_us ? until_us - source_us : 0, us_between(times->stopped_ns, times->loaded_ns),
@@ -151,7 +151,7 @@ static bool on_process_end(struct flyt_node_server *server)
         flyt_node_extents_drop(move->node, &server->extents, server->server_id);
         flyt_node_extents_leave(&move->kept);
         flyt_node_share_leave(server);
-        server->allocation = NULL;
+        flyt_node_session_leave(server);
         move->source = NULL;
     } else {
         move->source = NULL;
@@ -214,11 +214,11 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
                                     .migration = migration,
                                     .node = source->node,
                                     .move_id = flyt_node_random(),
-                                    .session_id = source->session_id,
+                                    .session_id = source->session->id,
                                     .kind = kind,
                                     .stage_ms = flyt_clock_ms(),
                                     .source = source};
-    snprintf(move->program, sizeof move->program, "%s", source->ticket.program);
+    snprintf(move->program, sizeof move->program, "%s", source->session->ticket.program);
     source->role = &move->role;
     flyt_node_target_want(
         &move->wanted, &migration->op,

@@ -66,5 +66,5 @@ void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_se
     flyt_node_move_charge_back(source, target->server_id);
     flyt_node_broker_move(target, source);
     flyt_node_share_leave(target);
-    target->allocation = NULL;
+    flyt_node_session_leave(target);
 }

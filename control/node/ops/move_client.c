@@ -98,10 +98,10 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
 
     for (; source; source = source->next)
         if (source->allocation == allocation && source->state != FLYT_NODE_SERVER_ENDING &&
-            bytes == sizeof source->token &&
+            bytes == sizeof source->session->token &&
             ((source->state == FLYT_NODE_SERVER_LEFT && flyt_node_move_at(source)) || source->left_move_id ||
              (flyt_node_move_at(source) && flyt_node_move_at(source)->is_taken_back)) &&
-            flyt_equal_in_constant_time(source->token, token, bytes))
+            flyt_equal_in_constant_time(source->session->token, token, bytes))
             break;
     const struct flyt_node_migration *left = flyt_node_migration_departed(allocation);
     if (left && (!source || (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)))

@@ -143,7 +143,7 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
         return -EPIPE;
     struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_TAKE_BACK);
     message->stop.move_id = flyt_node_move_at(source) ? flyt_node_move_at(source)->move_id : source->left_move_id;
-    if (source->is_encrypted)
+    if (source->session->is_encrypted)
         memcpy(message->stop.channel_key, ticket->channel_key, sizeof message->stop.channel_key);
     message->data_bytes = (uint32_t)bytes;
     memcpy(message->data, record, bytes);
@@ -152,7 +152,7 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
     if (status)
         return status;
     flyt_close(fd);
-    flyt_node_ticket_came(&source->ticket, ticket);
+    flyt_node_session_client_came(source->session, ticket);
     flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
     source->has_gone = false;
     source->use.is_replaceable = 0;
@@ -160,8 +160,8 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
         flyt_node_move_at(source)->is_taken_back = true;
         flyt_node_move_at(source)->stage_ms = flyt_clock_ms();
     }
-    flyt_info("session %016" PRIx64 ": goes on where it was, vm=%s program=%s server_pid=%d", source->session_id,
-              source->allocation->now.vm_ip, source->ticket.program, (int)source->pid);
+    flyt_info("session %016" PRIx64 ": goes on where it was, vm=%s program=%s server_pid=%d", source->session->id,
+              source->allocation->now.vm_ip, source->session->ticket.program, (int)source->pid);
     return 0;
 }
 
@@ -337,7 +337,7 @@ void flyt_node_move_source_end(struct flyt_node_move *move)
     flyt_node_extents_leave(&move->kept);
     flyt_node_extents_drop(move->node, &source->extents, source->server_id);
     flyt_node_share_leave(source);
-    source->allocation = NULL;
+    flyt_node_session_leave(source);
     if (flyt_fault_point("node.migrate.source_end") == FLYT_FAULT_ERROR)
         flyt_node_server_kill(source); /* as one that does not listen */
     else

@@ -202,6 +202,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
 
     move->target = target;
     target->role = &move->role;
+    flyt_node_session_prepare(move->source->session, target);
     flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
     flyt_node_cgroups_enter(&move->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);
@@ -210,7 +211,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
     int status = flyt_node_server_equip(target, allocation, move->source);
     struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_PREPARE);
     if (!status)
-        status = flyt_node_target_describe(target, &move->migration->wanted, move->source, message);
+        status = flyt_node_target_describe(target, &move->migration->wanted, move->source->session, message);
     if (status) {
         flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
         return;

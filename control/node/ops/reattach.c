@@ -329,7 +329,7 @@ static bool is_itself(const struct flyt_node_server *server, const struct flyt_n
     pid_t pid = 0;
 
     flyt_close(peer_process(stranger->fd, &pid));
-    return server->server_id == session->server_id && server->session_id == session->session_id &&
+    return server->server_id == session->server_id && server->session->id == session->session_id &&
            server->allocation->now.id == session->allocation_id && !rejoin->received_move_id &&
            server->uid == stranger->uid && server->pid == pid;
 }
@@ -360,11 +360,11 @@ static const char *take_up(struct flyt_node_stranger *stranger, const struct fly
     }
     /* The end of its link may have been taken for that of its process. */
     flyt_node_replace_abandon(server);
-    if (!server->replacement.gone_us)
-        server->replacement.end_us = 0;
-    server->replace_asked_ms = 0;
+    if (!server->session->replacement.gone_us)
+        server->session->replacement.end_us = 0;
+    server->session->asked_ms = 0;
     server->use.is_replaceable = 0; /* before it says so again */
-    flyt_node_broker_exit(server); /* it tells what it has of others', which is there once */
+    flyt_node_broker_exit(server);  /* it tells what it has of others', which is there once */
     welcome(server, server->extents.count < rejoin->extent_count);
     if (flyt_node_server_listens(server, server->allocation)) {
         tell_missed(server, rejoin);
@@ -372,7 +372,7 @@ static const char *take_up(struct flyt_node_stranger *stranger, const struct fly
         flyt_node_groups_look(server->node, server->allocation);
     }
     flyt_info("session %016" PRIx64 ": its server has its link again, vm=%s program=%s server_pid=%d extents=%u",
-              server->session_id, server->allocation->now.vm_ip, server->ticket.program, (int)server->pid,
+              server->session->id, server->allocation->now.vm_ip, server->session->ticket.program, (int)server->pid,
               server->extents.count);
     return NULL;
 }
@@ -418,22 +418,25 @@ static const char *take_back(struct flyt_node_stranger *stranger, const struct f
     stranger->fd = -1;
     if (!server)
         return "the node manager has no memory";
+    if (!flyt_node_session_new(server, allocation, session->session_id, session->token)) {
+        flyt_node_server_end(server, "the node manager has no memory");
+        return server->end_reason;
+    }
     server->allocation = allocation;
     server->server_id = session->server_id;
-    server->session_id = session->session_id;
-    memcpy(server->token, session->token, sizeof server->token);
-    server->session_started_ms = rejoin->started_ms;
-    server->is_encrypted = session->is_encrypted;
-    server->ticket.allocation_id = session->allocation_id;
-    server->ticket.client_pid = rejoin->client_pid;
-    flyt_node_clean_name(rejoin->program, server->ticket.program, sizeof server->ticket.program);
-    flyt_node_clean_name(rejoin->client_address, server->ticket.client_address, sizeof server->ticket.client_address);
+    server->session->started_ms = rejoin->started_ms;
+    server->session->is_encrypted = session->is_encrypted;
+    server->session->ticket.allocation_id = session->allocation_id;
+    server->session->ticket.client_pid = rejoin->client_pid;
+    flyt_node_clean_name(rejoin->program, server->session->ticket.program, sizeof server->session->ticket.program);
+    flyt_node_clean_name(rejoin->client_address, server->session->ticket.client_address,
+                         sizeof server->session->ticket.client_address);
     flyt_node_cgroups_enter(&node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     flyt_node_allocation_join(allocation);
     flyt_node_extents_restore(node, &server->extents, server->server_id);
     welcome(server, server->extents.count < rejoin->extent_count);
     reason = note_side(server, rejoin);
-    if (!reason && flyt_node_killed_has(&node->state, server->session_id))
+    if (!reason && flyt_node_killed_has(&node->state, server->session->id))
         reason = FLYT_NODE_KILLED_TEXT;
     if (reason)
         flyt_node_server_end(server, reason);
@@ -441,8 +444,8 @@ static const char *take_back(struct flyt_node_stranger *stranger, const struct f
     flyt_node_share_reattach(server, session);
     flyt_node_switch_settle(node, allocation);
     flyt_node_groups_look(node, allocation);
-    flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session_id,
-              allocation->now.vm_ip, server->ticket.program, (int)pid, server->extents.count);
+    flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session->id,
+              allocation->now.vm_ip, server->session->ticket.program, (int)pid, server->extents.count);
     return NULL;
 }
 

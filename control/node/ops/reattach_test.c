@@ -193,7 +193,7 @@ static void test_one_that_was_given_up(void **state)
     sd_event_source_unref(linked.source);
     assert_int_equal(count_in(test, FLYT_NODE_SERVER_TAKING), 0);
     assert_int_equal(test_node_server(test, &program)->extents.count, 1);
-    assert_int_equal(test_node_server(test, &program)->replacement.end_us, 0);
+    assert_int_equal(test_node_server(test, &program)->session->replacement.end_us, 0);
     assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     test_node_until_warm(test);
     test_node_leave(test, &test_one, &program, 1);
@@ -214,10 +214,10 @@ static void come_as(struct test_node *test, struct test_program *program, uint64
     message.data_bytes = 0;
     *rejoin = (struct flyt_manager_link_rejoin){.version = FLYT_MANAGER_LINK_VERSION};
     rejoin->session.server_id = server_id;
-    rejoin->session.session_id = server->session_id;
+    rejoin->session.session_id = server->session->id;
     rejoin->session.allocation_id = server->allocation->now.id;
     rejoin->session.slot_count = rejoin->session.ledger_count = 1;
-    flyt_node_server_secret(&test->node, geteuid(), server_id, server->session_id, server->allocation->now.id,
+    flyt_node_server_secret(&test->node, geteuid(), server_id, server->session->id, server->allocation->now.id,
                             rejoin->session.rejoin_secret);
     int ledger_fd = flyt_ledger_fd(server->allocation->slots[0].ledger);
     int fd = flyt_manager_link_connect(test->node.link_path);

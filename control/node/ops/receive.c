@@ -235,8 +235,8 @@ static bool is_any_ending(const struct flyt_node_receive *receive)
 {
     const struct flyt_node_server *session = receive->op.node->away;
 
-    while (session &&
-           (session->state != FLYT_NODE_SERVER_ENDING || session->ticket.allocation_id != receive->op.allocation_id))
+    while (session && (session->state != FLYT_NODE_SERVER_ENDING ||
+                       session->session->ticket.allocation_id != receive->op.allocation_id))
         session = session->next;
     return session != NULL;
 }

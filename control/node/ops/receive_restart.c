@@ -26,7 +26,7 @@ static bool is_session(const struct flyt_node_allocation *allocation, uint64_t s
 
     for (unsigned i = 0; i < sizeof lists / sizeof *lists; i++)
         for (const struct flyt_node_server *session = lists[i]; session; session = session->next)
-            if (session->allocation == allocation && session->session_id == session_id)
+            if (session->allocation == allocation && session->session->id == session_id)
                 return true;
     return false;
 }

@@ -50,7 +50,7 @@ static uint64_t now_us(void)
 
 static void print_id(const struct flyt_node_server *session, char *text)
 {
-    snprintf(text, ID_BYTES, "%016" PRIx64, session->session_id);
+    snprintf(text, ID_BYTES, "%016" PRIx64, session->session->id);
 }
 
 /* The operation that has prepared a server for it, which has its memory; NULL: none. */
@@ -105,7 +105,7 @@ bool flyt_node_replace_may_wait(const struct flyt_node_server *server)
 {
     const struct flyt_node_allocation *allocation = server->allocation;
 
-    return allocation && !flyt_node_checkpointed_find(server->node, server->session_id) &&
+    return allocation && !flyt_node_checkpointed_find(server->node, server->session->id) &&
            server->state == FLYT_NODE_SERVER_SERVING && server->use.is_replaceable &&
            (!server->fault.is_hit || server->fault.is_spared) && !allocation->is_removed &&
            allocation->now.state != FLYT_ALLOCATION_ENDING && flyt_node_allocation_is_complete(allocation) &&
@@ -142,7 +142,7 @@ static void finish(struct flyt_node_server *session)
 static bool has_client(const struct flyt_node_server *session)
 {
     return flyt_node_replace_has_come(taker_of(session)) ||
-           flyt_node_waiting_has_client(session->node, session->session_id);
+           flyt_node_waiting_has_client(session->node, session->session->id);
 }
 
 static void set_timer(struct flyt_node_server *session, uint64_t us);
@@ -175,19 +175,21 @@ static void set_timer(struct flyt_node_server *session, uint64_t us)
     session->timer = sd_event_source_disable_unref(session->timer);
     if (sd_event_add_time_relative(session->node->event, &session->timer, CLOCK_MONOTONIC, us, 1000, on_time, session) <
         0)
-        flyt_fail("session %016" PRIx64 ": waits without an end: no memory", session->session_id);
+        flyt_fail("session %016" PRIx64 ": waits without an end: no memory", session->session->id);
 }
 
 void flyt_node_replace_renew(struct flyt_node_server *session)
 {
-    session->away_until_ms = flyt_clock_ms() + session->node->ops->replace_ms;
+    session->session->away_until_ms = flyt_clock_ms() + session->node->ops->replace_ms;
     set_timer(session, (uint64_t)session->node->ops->replace_ms * 1000);
 }
 
 void flyt_node_replace_foresee(struct flyt_node_server *server)
 {
-    if (!server->replacement.end_us)
-        server->replacement.end_us = now_us();
+    if (!server->allocation)
+        return;
+    if (!server->session->replacement.end_us)
+        server->session->replacement.end_us = now_us();
     if (server->state == FLYT_NODE_SERVER_AWAY || flyt_node_replace_may_wait(server))
         give_ahead(server);
 }
@@ -206,8 +208,8 @@ void flyt_node_replace_wait(struct flyt_node_server *server, const char *how)
     server->record = NULL;
     server->pid = 0;
     server->uid = 0;
-    server->replacement.gone_us = now_us();
-    server->away_until_ms = flyt_clock_ms() + node->ops->replace_ms;
+    server->session->replacement.gone_us = now_us();
+    server->session->away_until_ms = flyt_clock_ms() + node->ops->replace_ms;
     server->next = node->away;
     node->away = server;
     node->away_count++;
@@ -222,9 +224,9 @@ void flyt_node_replace_wait(struct flyt_node_server *server, const char *how)
     flyt_node_share_leave(server);
     print_id(server, id);
     flyt_warn("session %s: has lost its server and waits for its client, vm=%s program=%s extents=%u: %s", id,
-              allocation->now.vm_ip, server->ticket.program, server->extents.count, server->end_reason);
+              allocation->now.vm_ip, server->session->ticket.program, server->extents.count, server->end_reason);
     flyt_node_tell(node, "session.server_lost", id, "program %s of VM %s: %s; it waits for its client",
-                   server->ticket.program, allocation->now.vm_ip, server->end_reason);
+                   server->session->ticket.program, allocation->now.vm_ip, server->end_reason);
     flyt_node_raise_of(allocation, FLYT_NODE_EVENT_SESSION_LEFT);
     flyt_node_changed(node);
 }
@@ -233,7 +235,7 @@ void flyt_node_replace_expect(struct flyt_node_server *session)
 {
     struct flyt_node *node = session->node;
 
-    session->away_until_ms = flyt_clock_ms() + node->ops->switch_ms;
+    session->session->away_until_ms = flyt_clock_ms() + node->ops->switch_ms;
     session->next = node->away;
     node->away = session;
     node->away_count++;
@@ -255,7 +257,7 @@ struct flyt_node_server *flyt_node_replace_find(const struct flyt_node *node, ui
 {
     struct flyt_node_server *session = node->away;
 
-    while (session && (session->state != FLYT_NODE_SERVER_AWAY || session->session_id != session_id))
+    while (session && (session->state != FLYT_NODE_SERVER_AWAY || session->session->id != session_id))
         session = session->next;
     return session;
 }
@@ -282,8 +284,8 @@ static struct flyt_node_server *find_in(struct flyt_node_server *list, const str
                                         const void *token, size_t bytes)
 {
     for (; list; list = list->next)
-        if (list->allocation == allocation && bytes == sizeof list->token &&
-            flyt_equal_in_constant_time(list->token, token, bytes))
+        if (list->allocation == allocation && bytes == sizeof list->session->token &&
+            flyt_equal_in_constant_time(list->session->token, token, bytes))
             return list;
     return NULL;
 }
@@ -295,9 +297,9 @@ static bool may_end(struct flyt_node_server *server)
 
     if (server->state != FLYT_NODE_SERVER_SERVING)
         return false;
-    if (!server->replace_asked_ms)
-        server->replace_asked_ms = now_ms;
-    return flyt_node_server_is_dying(server) || now_ms - server->replace_asked_ms < FLYT_NODE_REPLACE_ENDING_MS;
+    if (!server->session->asked_ms)
+        server->session->asked_ms = now_ms;
+    return flyt_node_server_is_dying(server) || now_ms - server->session->asked_ms < FLYT_NODE_REPLACE_ENDING_MS;
 }
 
 /* Where its session goes on, or whether it is to wait for a restore, is somebody else's to decide. */
@@ -330,8 +332,8 @@ int flyt_node_replace_find_token(struct flyt_node *node, const struct flyt_node_
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     if (session && session->state == FLYT_NODE_SERVER_AWAY && is_undecided_where(session))
         return tell_undecided(err);
-    if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_clock_ms() < session->away_until_ms) {
-        session->replacement.come_us = now_us();
+    if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_clock_ms() < session->session->away_until_ms) {
+        session->session->replacement.come_us = now_us();
         *ret_session = session;
         return 0;
     }
@@ -349,7 +351,7 @@ int flyt_node_replace_find_token(struct flyt_node *node, const struct flyt_node_
         return tell_undecided(err);
     if (!may_end(server))
         return refuse_to_wait(server, err);
-    server->replacement.come_us = now_us();
+    server->session->replacement.come_us = now_us();
     *ret_session = server;
     return 0;
 }
@@ -399,13 +401,16 @@ void flyt_node_replace_fail(struct flyt_node_server *server)
 
     if (!hand_over)
         return;
-    hand_over->session->replacement.given_us = 0;
+    if (hand_over->session->session) /* it has not ended */
+        hand_over->session->session->replacement.given_us = 0;
     bool is_ending =
         hand_over->session->state != FLYT_NODE_SERVER_AWAY && hand_over->session->state != FLYT_NODE_SERVER_LEFT;
     if (flyt_node_replace_has_come(server))
         refuse(server->node, hand_over, is_ending ? FLYT_HANDSHAKE_NO_SESSION : FLYT_HANDSHAKE_BUSY,
                is_ending ? "the session was ended" : "the server process that was to take the session has failed");
     free_hand_over(server);
+    if (!server->allocation)
+        flyt_node_session_leave(server);
 }
 
 void flyt_node_replace_end_target(struct flyt_node_server *server)
@@ -468,9 +473,8 @@ static void go_on(struct flyt_node_server *server, const struct flyt_manager_lin
 
     flyt_node_server_note_session(server, allocation, described);
     flyt_node_charge_take(server, session->server_id);
-    server->ticket = session->ticket;
-    flyt_node_ticket_came(&server->ticket, &server->hand_over->ticket);
-    server->session_started_ms = session->session_started_ms;
+    flyt_node_session_client_came(server->session, &server->hand_over->ticket);
+    server->session->asked_ms = 0;
     server->use = session->use;
     server->use.is_replaceable = 0;
     server->use.is_coming = 1;
@@ -479,8 +483,8 @@ static void go_on(struct flyt_node_server *server, const struct flyt_manager_lin
     const struct flyt_node_role_ops *owner = owner_of(session);
     bool is_prepared = has_memory(session);
     bool has_process = session->state != FLYT_NODE_SERVER_AWAY;
-    if (!is_prepared)
-        server->replacement = session->replacement;
+    if (is_prepared)
+        server->session->replacement = (struct flyt_node_replacement){0};
     if (!owner || !owner->given(session))
         flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
     flyt_node_broker_move(session, server);
@@ -491,36 +495,37 @@ static void go_on(struct flyt_node_server *server, const struct flyt_manager_lin
     }
     if (is_prepared) /* it is told of when its server says that it goes on */
         return;
-    server->replacement.session_us = now_us();
+    server->session->replacement.session_us = now_us();
     node->sessions_resumed++;
     print_id(server, id);
     flyt_info("session %s: goes on, vm=%s program=%s gpu=%u server_pid=%d extents=%u", id, allocation->now.vm_ip,
-              server->ticket.program, server->gpu->index, (int)server->pid, server->extents.count);
+              server->session->ticket.program, server->gpu->index, (int)server->pid, server->extents.count);
     flyt_node_tell(node, "session.resumed", id, "program %s of VM %s goes on at another server process",
-                   server->ticket.program, allocation->now.vm_ip);
+                   server->session->ticket.program, allocation->now.vm_ip);
     flyt_node_changed(node);
 }
 
 /* Since its session lost its server; what was before that counts as then. */
 static uint64_t since_end(const struct flyt_node_server *server, uint64_t us)
 {
-    return us > server->replacement.end_us ? us - server->replacement.end_us : 0;
+    return us > server->session->replacement.end_us ? us - server->session->replacement.end_us : 0;
 }
 
 void flyt_node_replace_use_came(struct flyt_node_server *server)
 {
     char id[ID_BYTES];
 
-    if (!server->replacement.session_us || server->use.is_coming)
+    if (!server->allocation || !server->session->replacement.session_us || server->use.is_coming)
         return;
     print_id(server, id);
     flyt_info("session %s: was replaced, vm=%s program=%s extents=%u gone_us=%" PRIu64 " come_us=%" PRIu64
               " give_us=%" PRIu64 " session_us=%" PRIu64 " go_on_us=%" PRIu64,
-              id, server->allocation->now.vm_ip, server->ticket.program, server->extents.count,
-              since_end(server, server->replacement.gone_us), since_end(server, server->replacement.come_us),
-              since_end(server, server->replacement.given_us), since_end(server, server->replacement.session_us),
-              since_end(server, now_us()));
-    memset(&server->replacement, 0, sizeof server->replacement);
+              id, server->allocation->now.vm_ip, server->session->ticket.program, server->extents.count,
+              since_end(server, server->session->replacement.gone_us),
+              since_end(server, server->session->replacement.come_us),
+              since_end(server, server->session->replacement.given_us),
+              since_end(server, server->session->replacement.session_us), since_end(server, now_us()));
+    memset(&server->session->replacement, 0, sizeof server->session->replacement);
 }
 
 /* The last message: from now on it is the server's. */
@@ -533,8 +538,8 @@ static int give_session(struct flyt_node_server *server, struct flyt_manager_lin
 
     if (flyt_node_waiting_has_hung_up(hand_over->fd))
         return -ENOTCONN;
-    int status =
-        flyt_node_server_describe_session(server, &session->allocation->now, &hand_over->ticket, session, message);
+    int status = flyt_node_server_describe_session(server, &session->allocation->now, &hand_over->ticket,
+                                                   session->session, message);
     if (!status)
         status = flyt_node_server_session_fds(server->node, session->allocation, hand_over->fd, &message->session, fds,
                                               &fd_count);
@@ -610,8 +615,8 @@ static int give_memory(struct flyt_node_server *server, struct flyt_manager_link
         if (status)
             return status;
     }
-    if (!session->replacement.given_us)
-        session->replacement.given_us = now_us();
+    if (!session->session->replacement.given_us)
+        session->session->replacement.given_us = now_us();
     return 0;
 }
 
@@ -656,7 +661,7 @@ static void step(struct flyt_node_server *server)
         sd_event_add_time_relative(server->node->event, &hand_over->timer, CLOCK_MONOTONIC, RETRY_US, 1, on_retry,
                                    server) >= 0)
         return;
-    flyt_warn("session %016" PRIx64 ": server process %d does not take it: %s", hand_over->session->session_id,
+    flyt_warn("session %016" PRIx64 ": server process %d does not take it: %s", hand_over->session->session->id,
               (int)server->pid, strerror(-status));
     flyt_node_replace_fail(server);
     flyt_node_server_end(server, NULL);
@@ -680,6 +685,7 @@ static int begin(struct flyt_node_server *server, struct flyt_node_server *sessi
                                               .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
                                               .has_folder = has_memory(session)};
     server->hand_over = hand_over;
+    flyt_node_session_prepare(session->session, server);
     if (!has_memory(session)) { /* else it stays PREPARING: what it has of the GPU is its own */
         flyt_node_charge_lend(server, session);
         flyt_node_server_set_state(server, FLYT_NODE_SERVER_TAKING);
@@ -702,7 +708,7 @@ static void give_ahead(struct flyt_node_server *session)
         server = flyt_node_starts_take(session->node, session->gpu);
     if (!server || begin(server, session))
         return;
-    flyt_debug("session %016" PRIx64 ": its memory is given to server process %d, extents=%u", session->session_id,
+    flyt_debug("session %016" PRIx64 ": its memory is given to server process %d, extents=%u", session->session->id,
                (int)server->pid, session->extents.count);
     step(server);
 }

@@ -423,7 +423,7 @@ static void test_it_is_ended_while_it_is_given(void **state)
     lose(test, &program);
     struct flyt_node_server *session = flyt_node_replace_find(&test->node, program.session_id);
     assert_ptr_equal(flyt_node_replace_server(session), warm);
-    const struct flyt_node_ticket ticket = {.session_id = session->session_id, .allocation_id = test_one.id};
+    const struct flyt_node_ticket ticket = {.session_id = session->session->id, .allocation_id = test_one.id};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     assert_int_equal(flyt_node_replace_give(warm, session, &ticket, ends[0], &message, 16), 0);
     assert_int_equal(warm->state, FLYT_NODE_SERVER_TAKING);

@@ -198,7 +198,7 @@ static void prepare(struct flyt_node_restore_check *restore_check, struct flyt_n
     set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_PREPARING);
     int status = flyt_node_server_send_folder(server, allocation);
     if (!status)
-        status = flyt_node_target_describe(server, &allocation->now, restore_check->source, &message);
+        status = flyt_node_target_describe(server, &allocation->now, restore_check->source->session, &message);
     if (status)
         conclude(restore_check, FLYT_NODE_RESTORE_CHECK_UNKNOWN, status, "a server process cannot be told of it: %s",
                  strerror(-status));

@@ -72,7 +72,7 @@ static flyt_status check_servers(const struct flyt_node *node, const struct flyt
             server->use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
             continue;
         flyt_error_set(err, -ENOTSUP, "program %.100s of VM %.255s cannot be moved: " FLYT_NODE_MOVE_TOO_OLD,
-                       server->ticket.program, allocation->now.vm_ip);
+                       server->session->ticket.program, allocation->now.vm_ip);
         return FLYT_STATUS_NOT_SUPPORTED;
     }
     return FLYT_STATUS_OK;
@@ -143,7 +143,7 @@ void flyt_node_send_arrive(struct flyt_node_migration *migration)
     if (left_out) {
         flyt_node_operation_fail(&migration->op, FLYT_STATUS_IN_USE,
                                  "program %.100s of VM %.255s has lost its server process meanwhile",
-                                 left_out->ticket.program, migration->op.vm_ip);
+                                 left_out->session->ticket.program, migration->op.vm_ip);
         return;
     }
     migration->sending->arrived_ms = flyt_clock_ms();
@@ -353,7 +353,7 @@ bool flyt_node_send_take_back_server(struct flyt_node_server *server)
     if (!server->left_move_id && migration->is_committed)
         flyt_node_operation_fail(&migration->op, FLYT_STATUS_UNAVAILABLE,
                                  "program %.100s of VM %.60s had not left when the node manager was restarted",
-                                 server->ticket.program, migration->op.vm_ip);
+                                 server->session->ticket.program, migration->op.vm_ip);
     if (!server->left_move_id)
         return false;
     struct flyt_node_move *move = flyt_node_move_of_left(migration, server);

@@ -283,7 +283,6 @@ static void free_session(struct flyt_node_session_load *session_load)
     session_load->session = NULL;
     flyt_node_extents_drop(session->node, &session->extents, session->server_id);
     flyt_node_charge_end(session);
-    explicit_bzero(session->token, sizeof session->token);
     flyt_node_server_drop(session);
 }
 
@@ -396,22 +395,26 @@ static struct flyt_node_server *make_session(const struct flyt_node_session_load
 
     if (!session)
         return NULL;
-    *session = (struct flyt_node_server){.node = target->node,
-                                         .gpu = target->gpu,
-                                         .state = FLYT_NODE_SERVER_AWAY,
-                                         .pid_fd = -1,
-                                         .link_fd = -1,
-                                         .allocation = allocation,
-                                         .server_id = entry_of(target->node, target->server_id),
-                                         .session_id = from->session_id,
-                                         .ticket = {.allocation_id = from->allocation_id,
-                                                    .session_id = from->session_id,
-                                                    .client_pid = from->client_pid},
-                                         .session_started_ms = from->started_ms,
-                                         .is_encrypted = from->is_encrypted};
-    memcpy(session->token, from->token, sizeof session->token);
-    snprintf(session->ticket.program, sizeof session->ticket.program, "%s", from->program);
-    snprintf(session->ticket.client_address, sizeof session->ticket.client_address, "%s", from->client_address);
+    *session = (struct flyt_node_server){
+        .node = target->node,
+        .gpu = target->gpu,
+        .state = FLYT_NODE_SERVER_AWAY,
+        .pid_fd = -1,
+        .link_fd = -1,
+        .allocation = allocation,
+        .server_id = entry_of(target->node, target->server_id),
+    };
+    if (!flyt_node_session_new(session, allocation, from->session_id, from->token)) {
+        free(session);
+        return NULL;
+    }
+    session->session->is_encrypted = from->is_encrypted;
+    session->session->started_ms = from->started_ms;
+    session->session->ticket = (struct flyt_node_ticket){
+        .allocation_id = from->allocation_id, .session_id = from->session_id, .client_pid = from->client_pid};
+    snprintf(session->session->ticket.program, sizeof session->session->ticket.program, "%s", from->program);
+    snprintf(session->session->ticket.client_address, sizeof session->session->ticket.client_address, "%s",
+             from->client_address);
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         session->gpus[i] = allocation->slots[i].gpu;
     return session;
@@ -447,6 +450,7 @@ static void prepare(struct flyt_node_session_load *session_load, struct flyt_nod
     }
     session_load->target = target;
     target->role = &session_load->role;
+    flyt_node_session_prepare(session_load->session->session, target);
     flyt_node_charge_lend(target, session_load->session);
     flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
     flyt_node_cgroups_enter(&session_load->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
@@ -455,7 +459,7 @@ static void prepare(struct flyt_node_session_load *session_load, struct flyt_nod
         return;
     int status = flyt_node_server_equip(target, allocation, session_load->session);
     if (!status)
-        status = flyt_node_target_describe(target, &allocation->now, session_load->session, &message);
+        status = flyt_node_target_describe(target, &allocation->now, session_load->session->session, &message);
     if (status)
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s",
              strerror(-status));
@@ -545,6 +549,7 @@ int flyt_node_session_load_return(struct flyt_node_session_load *session_load, s
     session_load->move_id = move_id;
     session_load->target = target;
     target->role = &session_load->role;
+    flyt_node_session_prepare(session_load->session->session, target);
     flyt_node_charge_lend(target, session_load->session);
     flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
     struct flyt_node_server *session = session_load->session;
@@ -611,7 +616,6 @@ void flyt_node_session_load_leave(struct flyt_node_session_load *session_load)
     if (session_load->stage == FLYT_NODE_SESSION_LOAD_WAITING)
         flyt_node_replace_leave(session);
     flyt_node_extents_leave(&session->extents);
-    explicit_bzero(session->token, sizeof session->token);
     flyt_node_server_drop(session);
 }
 

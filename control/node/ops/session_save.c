@@ -359,12 +359,12 @@ struct flyt_node_session_save *flyt_node_session_save_new(struct flyt_node_check
                                                     .checkpoint = checkpoint,
                                                     .server = server,
                                                     .move_id = flyt_node_random(),
-                                                    .session_id = server->session_id,
+                                                    .session_id = server->session->id,
                                                     .earlier_fd = -1,
                                                     .write_fd = -1,
                                                     .read_fd = -1,
                                                     .stage_ms = flyt_clock_ms()};
-    snprintf(session_save->program, sizeof session_save->program, "%s", server->ticket.program);
+    snprintf(session_save->program, sizeof session_save->program, "%s", server->session->ticket.program);
     server->role = &session_save->role;
     return session_save;
 }

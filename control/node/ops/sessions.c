@@ -11,10 +11,10 @@
 static enum flyt_node_session_fate fate_of(const struct flyt_node_server *server)
 {
     /* It was on its way here, and goes on where it was; or it has gone on its way from here. */
-    if (server->has_gone || flyt_node_receive_keeps(server->node, server->session_id))
+    if (server->has_gone || flyt_node_receive_keeps(server->node, server->session->id))
         return FLYT_NODE_SESSION_ELSEWHERE;
-    return flyt_node_checkpointed_find(server->node, server->session_id) ? FLYT_NODE_SESSION_IN_IMAGE
-                                                                         : FLYT_NODE_SESSION_ENDS;
+    return flyt_node_checkpointed_find(server->node, server->session->id) ? FLYT_NODE_SESSION_IN_IMAGE
+                                                                          : FLYT_NODE_SESSION_ENDS;
 }
 
 static void forget(struct flyt_node_server *server)

@@ -49,7 +49,7 @@ void flyt_node_target_forget(struct flyt_node_target *target)
 }
 
 int flyt_node_target_describe(struct flyt_node_server *server, const flyt_allocation *as,
-                              const struct flyt_node_server *from, struct flyt_manager_link_message *message)
+                              const struct flyt_node_session *from, struct flyt_manager_link_message *message)
 {
     memset(&message->session, 0, sizeof message->session);
     int status = flyt_node_server_describe_session(server, as, &from->ticket, from, message);

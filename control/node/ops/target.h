@@ -37,10 +37,10 @@ void flyt_node_target_hurry(struct flyt_node_target *target, bool is_hasty);
 /* Nothing refers to it any more. */
 void flyt_node_target_forget(struct flyt_node_target *target);
 
-/* What the server, which has its role, will have: the session that `from` has, in an allocation that is as `as` says.
+/* What the server, which has its role, will have: the session `from`, in an allocation that is as `as` says.
  * The message is PREPARE: SESSION, but for its client's and its own secrets. 0 or a negative errno. */
 int flyt_node_target_describe(struct flyt_node_server *server, const flyt_allocation *as,
-                              const struct flyt_node_server *from, struct flyt_manager_link_message *message);
+                              const struct flyt_node_session *from, struct flyt_manager_link_message *message);
 
 /* ---- for the pool ---- */
 

@@ -313,7 +313,7 @@ static int add_session(const struct flyt_node_server *server, flyt_libraries_arg
         args->sessions.sessions_len == FLYT_SESSIONS_MAX)
         return 0;
     flyt_session_libraries *session = &args->sessions.sessions_val[args->sessions.sessions_len++];
-    session->session_id = server->session_id;
+    session->session_id = server->session->id;
     session->allocation_id = server->allocation->now.id;
     session->libraries.libraries_val = calloc(FLYT_LIBRARIES_MAX, sizeof *session->libraries.libraries_val);
     if (!session->libraries.libraries_val)

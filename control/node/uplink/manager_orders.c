@@ -212,9 +212,9 @@ static int add_draining(const struct flyt_node_server *server, flyt_order_drain_
 {
     flyt_draining *draining = &res->sessions.sessions_val[res->sessions.sessions_len];
 
-    *draining = (flyt_draining){.session_id = server->session_id,
-                                .program_name = strdup(server->ticket.program),
-                                .client_pid = server->ticket.client_pid};
+    *draining = (flyt_draining){.session_id = server->session->id,
+                                .program_name = strdup(server->session->ticket.program),
+                                .client_pid = server->session->ticket.client_pid};
     if (!draining->program_name)
         return -ENOMEM;
     res->sessions.sessions_len++;

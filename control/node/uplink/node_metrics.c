@@ -182,9 +182,9 @@ static void set_session(struct flyt_node_metrics *metrics, const struct flyt_nod
 {
     char id[20], allocation[20];
 
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    snprintf(id, sizeof id, "%016" PRIx64, server->session->id);
     snprintf(allocation, sizeof allocation, "%016" PRIx64, (uint64_t)server->allocation->now.id);
-    const char *const values[] = {id, allocation, server->allocation->now.vm_ip, server->ticket.program};
+    const char *const values[] = {id, allocation, server->allocation->now.vm_ip, server->session->ticket.program};
     set(metrics, SESSION_CALLS, values, (double)server->use.call_count);
     set(metrics, SESSION_MEMORY, values, (double)server->use.memory_bytes);
     set(metrics, SESSION_GPU_TIME, values, (double)server->use.gpu_time_us / 1e6);

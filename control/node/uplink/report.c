@@ -32,24 +32,24 @@ static char *address_of(const struct flyt_node_server *server)
     char address[FLYT_NAME_BYTES_MAX + 1];
 
     snprintf(address, sizeof address, "%s%.*s", server->use.shares_vm_memory ? FLYT_CLIENT_VM_MEMORY : "",
-             FLYT_NAME_BYTES_MAX - (int)sizeof FLYT_CLIENT_VM_MEMORY, server->ticket.client_address);
+             FLYT_NAME_BYTES_MAX - (int)sizeof FLYT_CLIENT_VM_MEMORY, server->session->ticket.client_address);
     return copy_of(address);
 }
 
 static int fill_session(const struct flyt_node_server *server, flyt_session_use *use)
 {
     *use = (flyt_session_use){
-        .id = server->session_id,
+        .id = server->session->id,
         .allocation_id = server->allocation->now.id,
-        .program_name = copy_of(server->ticket.program),
-        .client_pid = server->ticket.client_pid,
+        .program_name = copy_of(server->session->ticket.program),
+        .client_pid = server->session->ticket.client_pid,
         .client_address = address_of(server),
         .server_pid = (u_int)server->pid,
-        .started_ms = server->session_started_ms,
+        .started_ms = server->session->started_ms,
         .call_count = server->use.call_count,
         .memory_bytes = server->use.memory_bytes,
         .gpu_time_us = server->use.gpu_time_us,
-        .is_encrypted = server->is_encrypted,
+        .is_encrypted = server->session->is_encrypted,
         .is_replaceable = server->use.is_replaceable != 0,
         .why_not = copy_of(server->why_not),
         .server_uid = server->uid,
@@ -114,7 +114,7 @@ static int list_in_images(const struct flyt_node *node, struct in_images *ret_im
 static bool is_shown(const struct in_images *images, const struct flyt_node_server *server)
 {
     return server->allocation && !flyt_node_server_is_hidden(server) && !flyt_node_session_load_hides(server) &&
-           !bsearch(&server->session_id, images->ids, images->count, sizeof *images->ids, by_number);
+           !bsearch(&server->session->id, images->ids, images->count, sizeof *images->ids, by_number);
 }
 
 static int fill_sessions(const struct flyt_node *node, flyt_session_use **ret_sessions, u_int *ret_count)
@@ -350,7 +350,7 @@ static int add_need(const struct flyt_node_server *server, flyt_needs_args *args
         return 0;
     unsigned count = server->allocation->now.slots.slots_len;
     flyt_session_need *need = &args->needs.needs_val[args->needs.needs_len++];
-    need->session_id = server->session_id;
+    need->session_id = server->session->id;
     need->allocation_id = server->allocation->now.id;
     need->sm_counts.sm_counts_val = calloc(count, sizeof *need->sm_counts.sm_counts_val);
     if (!need->sm_counts.sm_counts_val)
