@@ -62,7 +62,7 @@ static void on_extent(struct flyt_node_server *server, const struct flyt_manager
         flyt_close(fd);
         return;
     }
-    int status = flyt_node_extent_add(server->node, &server->extents, server->server_id, extent, fd);
+    int status = flyt_node_extent_add(server->node, &server->has.extents, server->has.server_id, extent, fd);
     if (!status)
         tell_extent(server, extent, fd);
     if (status && status != -EEXIST) /* after a restart it may be there already */
@@ -79,14 +79,14 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
         server->role->ops->on_extent_gone(server, message->extent.extent_id);
     if (!server->allocation)
         return;
-    if (flyt_node_extent_remove(server->node, &server->extents, server->server_id, message->extent.extent_id, &slot,
-                                &bytes)) {
+    if (flyt_node_extent_remove(server->node, &server->has.extents, server->has.server_id, message->extent.extent_id,
+                                &slot, &bytes)) {
         slot = message->extent.slot; /* not held: the server credits its charge itself */
         bytes = 0;
     }
     flyt_node_broker_extent_gone(server, message->extent.extent_id);
     if (bytes && slot < server->allocation->now.slots.slots_len && server->allocation->slots[slot].ledger) {
-        int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->server_id, bytes);
+        int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->has.server_id, bytes);
         if (status)
             flyt_warn("session %016" PRIx64 ": memory that it gave back is not credited here: %s",
                       flyt_node_server_session_id(server), strerror(-status));
@@ -136,13 +136,14 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_manage
 
 static void on_use(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
 {
-    bool needs_more = memcmp(server->use.needed_sms, message->use.needed_sms, sizeof server->use.needed_sms) != 0 ||
-                      memcmp(server->use.opened, message->use.opened, sizeof server->use.opened) != 0;
-    server->use = message->use;
-    server->has_use = true;
+    bool needs_more =
+        memcmp(server->has.use.needed_sms, message->use.needed_sms, sizeof server->has.use.needed_sms) != 0 ||
+        memcmp(server->has.use.opened, message->use.opened, sizeof server->has.use.opened) != 0;
+    server->has.use = message->use;
+    server->has.has_use = true;
     if (needs_more)
         flyt_node_changed(server->node);
-    snprintf(server->why_not, sizeof server->why_not, "%.*s", (int)sizeof server->why_not - 1,
+    snprintf(server->has.why_not, sizeof server->has.why_not, "%.*s", (int)sizeof server->has.why_not - 1,
              (const char *)message->data);
     if (server->role && server->role->ops->on_use)
         server->role->ops->on_use(server);

@@ -135,11 +135,7 @@ int flyt_node_server_send(struct flyt_node_server *server, const struct flyt_man
 
 bool flyt_node_server_uses(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu)
 {
-    bool uses = server->gpu == gpu;
-
-    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
-        uses |= gpu && server->gpus[i] == gpu;
-    return uses;
+    return server->gpu == gpu || flyt_node_holding_uses(&server->has, gpu);
 }
 
 bool flyt_node_server_may_wait(const struct flyt_node_server *server)

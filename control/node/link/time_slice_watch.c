@@ -152,9 +152,9 @@ static void look_at(struct flyt_node *node, const struct flyt_node_gpu *gpu, con
     struct flyt_node_server *server = node->servers;
     unsigned slot = 0;
 
-    while (server && server->server_id != said->server_id)
+    while (server && server->has.server_id != said->server_id)
         server = server->next;
-    while (server && slot < FLYT_SLOTS_MAX && server->gpus[slot] != gpu)
+    while (server && slot < FLYT_SLOTS_MAX && server->has.gpus[slot] != gpu)
         slot++;
     if (!server || !server->allocation || slot == FLYT_SLOTS_MAX)
         return;

@@ -6,21 +6,78 @@
 #include "control/node/model/server.h"
 #include "rpc/base/ticket.h"
 
-struct flyt_node_session *flyt_node_session_new(struct flyt_node_server *present,
-                                                struct flyt_node_allocation *allocation, uint64_t id,
-                                                const unsigned char *token)
+static void set_state(struct flyt_node_session *session, enum flyt_node_session_state state)
+{
+    session->node->away_count -= flyt_node_session_is_away(session);
+    session->state = state;
+    session->node->away_count += flyt_node_session_is_away(session);
+}
+
+struct flyt_node_session *flyt_node_session_new(struct flyt_node *node, struct flyt_node_allocation *allocation,
+                                                uint64_t id, const unsigned char *token)
 {
     struct flyt_node_session *session = calloc(1, sizeof *session);
-    struct flyt_node *node = present->node;
 
     if (!session)
         return NULL;
     *session = (struct flyt_node_session){
-        .next = node->sessions, .node = node, .allocation = allocation, .id = id, .present = present};
+        .next = node->sessions, .node = node, .allocation = allocation, .id = id, .has.vm_memory_fd = -1};
     memcpy(session->token, token, sizeof session->token);
     node->sessions = session;
-    present->session = session;
+    node->session_count++;
     return session;
+}
+
+void flyt_node_session_free(struct flyt_node_session *session)
+{
+    struct flyt_node_session **link = &session->node->sessions;
+
+    while (*link != session)
+        link = &(*link)->next;
+    *link = session->next;
+    session->node->session_count--;
+    set_state(session, FLYT_NODE_SESSION_LOADING);
+    if (session->target)
+        session->target->session = NULL;
+    sd_event_source_disable_unref(session->timer);
+    flyt_node_holding_fini(&session->has);
+    explicit_bzero(session, sizeof *session);
+    free(session);
+}
+
+void flyt_node_session_serve(struct flyt_node_session *session, struct flyt_node_server *present)
+{
+    if (session->target == present)
+        session->target = NULL;
+    set_state(session, FLYT_NODE_SESSION_SERVED);
+    session->timer = sd_event_source_disable_unref(session->timer);
+    session->has_left_at = false;
+    session->present = present;
+    session->role = NULL;
+    flyt_node_holding_fini(&session->has);
+    session->has = (struct flyt_node_holding){.vm_memory_fd = -1};
+    present->session = session;
+}
+
+void flyt_node_session_lose(struct flyt_node_session *session)
+{
+    struct flyt_node_server *server = session->present;
+
+    session->has = server->has;
+    server->has = (struct flyt_node_holding){.vm_memory_fd = -1};
+    server->allocation = NULL;
+    server->session = NULL;
+    session->present = NULL;
+}
+
+void flyt_node_session_wait(struct flyt_node_session *session)
+{
+    set_state(session, FLYT_NODE_SESSION_WAITING);
+}
+
+void flyt_node_session_end(struct flyt_node_session *session)
+{
+    set_state(session, FLYT_NODE_SESSION_ENDING);
 }
 
 void flyt_node_session_prepare(struct flyt_node_session *session, struct flyt_node_server *target)
@@ -31,19 +88,6 @@ void flyt_node_session_prepare(struct flyt_node_session *session, struct flyt_no
     target->session = session;
 }
 
-static void session_free(struct flyt_node_session *session)
-{
-    struct flyt_node_session **link = &session->node->sessions;
-
-    while (*link != session)
-        link = &(*link)->next;
-    *link = session->next;
-    if (session->target)
-        session->target->session = NULL;
-    explicit_bzero(session, sizeof *session);
-    free(session);
-}
-
 void flyt_node_session_leave(struct flyt_node_server *server)
 {
     struct flyt_node_session *session = server->session;
@@ -52,20 +96,45 @@ void flyt_node_session_leave(struct flyt_node_server *server)
     server->allocation = NULL;
     if (!session)
         return;
-    if (session->target == server) {
+    if (session->target == server)
         session->target = NULL;
-    } else {
-        session->present = session->target && session->target->allocation ? session->target : NULL;
-        if (session->present)
-            session->target = NULL;
-    }
-    if (!session->present)
-        session_free(session);
+    else if (session->target && session->target->allocation)
+        flyt_node_session_serve(session, session->target);
+    else
+        flyt_node_session_free(session);
 }
 
 struct flyt_node_server *flyt_node_session_server(const struct flyt_node_session *session)
 {
     return session->target && session->target->allocation ? session->target : session->present;
+}
+
+struct flyt_node_holding *flyt_node_session_has(const struct flyt_node_session *session)
+{
+    return session->present ? &session->present->has : (struct flyt_node_holding *)&session->has;
+}
+
+const struct flyt_node_role *flyt_node_session_role(const struct flyt_node_session *session)
+{
+    return session->present ? session->present->role : session->role;
+}
+
+static bool is_loaded_into(const struct flyt_node_server *server)
+{
+    return server && server->role && server->role->ops->kind == FLYT_NODE_ROLE_LOAD;
+}
+
+bool flyt_node_session_is_shown(const struct flyt_node_session *session)
+{
+    return !session->has_gone && session->state != FLYT_NODE_SESSION_LOADING && !is_loaded_into(session->present) &&
+           !is_loaded_into(session->target);
+}
+
+const struct flyt_node_holding *flyt_node_session_shown(const struct flyt_node_session *session)
+{
+    const struct flyt_node_server *server = flyt_node_session_server(session);
+
+    return server ? &server->has : &session->has;
 }
 
 struct flyt_node_session *flyt_node_session_find(const struct flyt_node *node, uint64_t id)
@@ -93,4 +162,13 @@ void flyt_node_session_client_came(struct flyt_node_session *session, const stru
 {
     if (*client->client_address)
         memcpy(session->ticket.client_address, client->client_address, sizeof session->ticket.client_address);
+}
+
+bool flyt_node_sessions_have_entry(const struct flyt_node *node, uint64_t server_id)
+{
+    const struct flyt_node_session *session = node->sessions;
+
+    while (session && (session->present || session->has.server_id != server_id))
+        session = session->next;
+    return session != NULL;
 }

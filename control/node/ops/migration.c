@@ -124,9 +124,9 @@ void flyt_node_migration_join(struct flyt_node_server *server)
     flyt_node_migration_wake(migration);
 }
 
-void flyt_node_migration_leave(const struct flyt_node_server *server)
+void flyt_node_migration_leave(const struct flyt_node_session *session)
 {
-    struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
+    struct flyt_node_migration *migration = flyt_node_migration_of(session->allocation);
 
     if (migration && migration->pause_until_ms && !migration->is_failing)
         migration->ended_count++;

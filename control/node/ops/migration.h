@@ -118,7 +118,7 @@ static inline void flyt_node_migration_wake(struct flyt_node_migration *migratio
 /* A session has begun: it joins, if its allocation is being migrated. */
 void flyt_node_migration_join(struct flyt_node_server *server);
 /* A session ends. Between two tries it belongs to no move, and is counted as one that ended meanwhile, too. */
-void flyt_node_migration_leave(const struct flyt_node_server *server);
+void flyt_node_migration_leave(const struct flyt_node_session *session);
 /* The migration to another node that the allocation's programs have been told to leave for; NULL: none. */
 static inline struct flyt_node_migration *flyt_node_migration_departed(const struct flyt_node_allocation *allocation)
 {

@@ -152,7 +152,9 @@ static void test_while_it_is_loaded(void **state)
 
 static bool has_waited_too_long(struct test_node *test, void *user)
 {
-    return test->node.away && flyt_clock_ms() > test->node.away->session->away_until_ms + 50;
+    const struct flyt_node_session *session = test_node_away(test);
+
+    return session && flyt_clock_ms() > session->away_until_ms + 50;
 }
 
 /* Its client is told to try again for longer than it would be waited for otherwise. */

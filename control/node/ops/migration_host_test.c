@@ -85,7 +85,7 @@ static void test_memory_goes_through_the_host(void **state)
 
 static bool moves_near(struct test_node *test, void *program)
 {
-    return test_node_server(test, program)->use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_NEAR;
+    return test_node_server(test, program)->has.use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_NEAR;
 }
 
 /* A server that is older than that way is not told of it: its program goes on. */

@@ -19,7 +19,7 @@ flyt_status flyt_node_switch_check_programs(const struct flyt_node *node, const 
  * who goes on elsewhere. */
 int flyt_node_switch_check_shared(const struct flyt_node_allocation *allocation, struct flyt_error *err);
 /* A session of the allocation that is in no move, and would be left behind; NULL: none is. */
-const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration);
+const struct flyt_node_session *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration);
 /*
  * enum flyt_manager_link_move_kind: GIVE where all devices stay the same GPUs; MIRROR where all go to GPUs of the
  * compute capability that they had; else, or where that of one is not known yet, SEND, by way of the host: there the

@@ -352,12 +352,12 @@ static bool says_it_cannot(struct test_node *test, void *user)
 {
     const struct flyt_node_server *server = test_node_server(test, user);
 
-    return server->has_use && !server->use.can_move;
+    return server->has.has_use && !server->has.use.can_move;
 }
 
 static bool says_it_can(struct test_node *test, void *user)
 {
-    return test_node_server(test, user)->use.can_move;
+    return test_node_server(test, user)->has.use.can_move;
 }
 
 static void test_sessions_that_cannot(void **state)

@@ -32,7 +32,7 @@
  * source says. LEFT lasts until it is ended (flyt_node_move_end_left) or returns; a source that dies meanwhile is not
  * missed.
  *
- * The loop's thread. A server belongs to one move at most, as source or as target: server->move.
+ * The loop's thread. A server belongs to one move at most, as source or as target.
  */
 #ifndef FLYT_NODE_MOVE_H
 #define FLYT_NODE_MOVE_H
@@ -119,7 +119,8 @@ struct flyt_node_move {
     enum flyt_node_move_stage stage;
     uint64_t stage_ms; /* when that began */
     struct flyt_node_target wanted;
-    struct flyt_node_server *source, *target;  /* NULL: not yet, or it has gone */
+    struct flyt_node_server *source, *target; /* NULL: not yet, or it has gone */
+    struct flyt_node_session *waiting;        /* the source has died, and the session waits for the target; else NULL */
     struct flyt_node_connections *connections; /* CONNECTING; else NULL */
     struct flyt_node_move_extent *extents;
     struct flyt_node_move_library *libraries_first, *libraries_last;
@@ -165,6 +166,8 @@ void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us);
 bool flyt_node_move_is_drained(const struct flyt_node_move *move);
 bool flyt_node_move_waits_for_last(const struct flyt_node_move *move);
 void flyt_node_move_last(struct flyt_node_move *move);
+/* Whether the session is here to leave, and not about to end. */
+bool flyt_node_move_may_leave(const struct flyt_node_move *move);
 void flyt_node_move_leave(struct flyt_node_move *move);
 /* That the session goes on at its target may have been said, and not been read: to be called before a target in GIVEN
  * is ended, and before it is decided on which side the others go on. The move may be over then. */
@@ -213,6 +216,11 @@ static inline struct flyt_node_move *flyt_node_move_at(const struct flyt_node_se
 {
     return server->role && server->role->ops->kind == FLYT_NODE_ROLE_MOVE ? (struct flyt_node_move *)server->role
                                                                           : NULL;
+}
+/* Of a session that is moved. */
+static inline struct flyt_node_move *flyt_node_move_of(const struct flyt_node_session *session)
+{
+    return (struct flyt_node_move *)flyt_node_session_role(session);
 }
 /* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED of any server. fd (-1: none) is taken over. */
 void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,

@@ -84,32 +84,38 @@ void flyt_node_move_source_go_on(struct flyt_node_move *move)
 /* There is nobody to be told. Of one that goes on at another node nothing is left here. */
 static void leave_dead(struct flyt_node_move *move)
 {
-    struct flyt_node_server *source = move->source;
+    struct flyt_node_session *waiting = move->waiting;
 
     move->times.leave_ns = flyt_clock_ns();
     if (!move->migration->sending) {
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
-        flyt_node_replace_renew(source);
+        flyt_node_replace_renew(waiting);
         return;
     }
     move->standstill_us = (move->times.leave_ns - move->times.stop_ns) / 1000;
     move->was_moved = true;
-    source->has_gone = true;
+    waiting->has_gone = true;
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    flyt_node_replace_end(source, "");
+    flyt_node_replace_end(waiting, "");
 }
 
 void flyt_node_move_source_forsake(struct flyt_node_move *move)
 {
-    if (move->source->state == FLYT_NODE_SERVER_AWAY) {
+    if (move->waiting) {
         leave_dead(move);
         return;
     }
-    move->source->has_gone = true;
+    move->source->session->has_gone = true;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
     flyt_node_server_kill(move->source);
+}
+
+bool flyt_node_move_may_leave(const struct flyt_node_move *move)
+{
+    return move->waiting ? move->waiting->state == FLYT_NODE_SESSION_WAITING
+                         : move->source->state == FLYT_NODE_SERVER_SERVING;
 }
 
 void flyt_node_move_leave(struct flyt_node_move *move)
@@ -117,11 +123,10 @@ void flyt_node_move_leave(struct flyt_node_move *move)
     bool is_sent = move->migration->sending != NULL;
 
     /* One that is being ended leaves by its end. */
-    if (move->stage != FLYT_NODE_MOVE_LOADED ||
-        (move->source->state != FLYT_NODE_SERVER_SERVING && move->source->state != FLYT_NODE_SERVER_AWAY) ||
+    if (move->stage != FLYT_NODE_MOVE_LOADED || !flyt_node_move_may_leave(move) ||
         flyt_node_move_is_made_to_fail(move, is_sent ? "node.send.leave" : "node.migrate.leave"))
         return;
-    if (move->source->state == FLYT_NODE_SERVER_AWAY) { /* its client looks for it already */
+    if (move->waiting) { /* its client looks for it already */
         leave_dead(move);
         return;
     }
@@ -129,7 +134,7 @@ void flyt_node_move_leave(struct flyt_node_move *move)
     message->stop.move_id = move->move_id;
     /* The other node, and who knows where that is, decide how long. */
     message->stop.timeout_us = is_sent ? FLYT_MANAGER_LINK_FOR_EVER : 0;
-    move->source->has_gone = is_sent;
+    move->source->session->has_gone = is_sent;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
     flyt_node_move_send(move, move->source, message, -1);
@@ -154,8 +159,8 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
     flyt_close(fd);
     flyt_node_session_client_came(source->session, ticket);
     flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
-    source->has_gone = false;
-    source->use.is_replaceable = 0;
+    source->session->has_gone = false;
+    source->has.use.is_replaceable = 0;
     if (flyt_node_move_at(source)) {
         flyt_node_move_at(source)->is_taken_back = true;
         flyt_node_move_at(source)->stage_ms = flyt_clock_ms();
@@ -309,7 +314,7 @@ const char *flyt_node_move_source_goes_on(struct flyt_node_move *move)
         fail_by_link(move);
     if (move->stage < FLYT_NODE_MOVE_LEFT)
         return NULL;
-    source->has_gone = false;
+    source->session->has_gone = false;
     flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
     if (move->stage == FLYT_NODE_MOVE_RETURNING) { /* it has the session again, and that was not heard */
         flyt_node_move_source_let_go(move);
@@ -322,10 +327,12 @@ const char *flyt_node_move_source_goes_on(struct flyt_node_move *move)
 
 void flyt_node_move_source_let_go(struct flyt_node_move *move)
 {
-    if (!move->source)
-        return;
-    move->source->role = NULL;
+    if (move->source)
+        move->source->role = NULL;
+    if (move->waiting)
+        move->waiting->role = NULL;
     move->source = NULL;
+    move->waiting = NULL;
 }
 
 void flyt_node_move_source_end(struct flyt_node_move *move)
@@ -335,7 +342,7 @@ void flyt_node_move_source_end(struct flyt_node_move *move)
     if (!source)
         return;
     flyt_node_extents_leave(&move->kept);
-    flyt_node_extents_drop(move->node, &source->extents, source->server_id);
+    flyt_node_extents_drop(move->node, &source->has.extents, source->has.server_id);
     flyt_node_share_leave(source);
     flyt_node_session_leave(source);
     if (flyt_fault_point("node.migrate.source_end") == FLYT_FAULT_ERROR)
@@ -347,12 +354,13 @@ void flyt_node_move_source_end(struct flyt_node_move *move)
 void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
 {
     struct flyt_node_server *source = move->source;
+    struct flyt_node_session *waiting = move->waiting;
 
     flyt_node_replace_end_target(move->target);
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    if (source && source->state == FLYT_NODE_SERVER_AWAY)
-        flyt_node_replace_end(source, reason);
+    if (waiting)
+        flyt_node_replace_end(waiting, reason);
     else if (source)
         flyt_node_server_end(source, reason);
 }

@@ -114,11 +114,10 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
 /* ---- its client ---- */
 
 /* As of struct flyt_node_role_ops, of the source. */
-struct flyt_node_server *flyt_node_move_target_of(const struct flyt_node_server *session);
-void flyt_node_move_describe(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume);
-bool flyt_node_move_given(struct flyt_node_server *session);
-bool flyt_node_move_is_undecided(const struct flyt_node_server *session);
-int flyt_node_move_charge(struct flyt_node_server *session, uint64_t target_id);
-void flyt_node_move_charge_back(struct flyt_node_server *session, uint64_t target_id);
+void flyt_node_move_describe(const struct flyt_node_session *session, struct flyt_manager_link_resume *ret_resume);
+bool flyt_node_move_given(struct flyt_node_session *session);
+bool flyt_node_move_is_undecided(const struct flyt_node_session *session);
+int flyt_node_move_charge(struct flyt_node_session *session, uint64_t target_id);
+void flyt_node_move_charge_back(struct flyt_node_session *session, uint64_t target_id);
 
 #endif

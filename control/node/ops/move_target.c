@@ -208,7 +208,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.prepare"))
         return;
-    int status = flyt_node_server_equip(target, allocation, move->source);
+    int status = flyt_node_server_equip(target, allocation, move->source->session);
     struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_PREPARE);
     if (!status)
         status = flyt_node_target_describe(target, &move->migration->wanted, move->source->session, message);
@@ -216,11 +216,11 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
         flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
         return;
     }
-    target->server_id = message->session.server_id;
+    target->has.server_id = message->session.server_id;
     if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
-        flyt_node_charge_lend(target, move->source);
+        flyt_node_charge_lend(target, allocation, &move->source->has);
     flyt_node_move_send(move, target, message, -1);
-    const struct flyt_node_extents *extents = &move->source->extents;
+    const struct flyt_node_extents *extents = &move->source->has.extents;
     if (!flyt_node_extents_are_whole(extents))
         flyt_node_move_fail(move, -ENOTSUP, "the node manager does not hold all of its memory");
     if (flyt_node_move_is_by_host(move))
@@ -385,7 +385,7 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
             flyt_node_move_fail(move, -EPIPE, "%s",
                                 why ? why : "its new server process has ended before it went on there");
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
-    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source->state == FLYT_NODE_SERVER_AWAY) {
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->waiting) {
         flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
         flyt_node_move_lose(move, move->sentence);
     } else if (move->stage != FLYT_NODE_MOVE_OVER) {

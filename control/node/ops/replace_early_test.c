@@ -278,7 +278,7 @@ static void test_the_node_manager_ends_after_memory_was_given(void **state)
 
     give_ahead(test, &program);
     const pid_t pid = test_node_server(test, &program)->pid;
-    int fd = test_node_server(test, &program)->extents.first->fd;
+    int fd = test_node_server(test, &program)->has.extents.first->fd;
     assert_int_equal(kill(pid, SIGKILL), 0);
     test_node_stop(test);
     assert_int_equal(waitpid(pid, NULL, 0), pid);

@@ -193,7 +193,7 @@ static void prepare(struct flyt_node_restore_check *restore_check, struct flyt_n
     restore_check->server = server;
     restore_check->server_count++;
     server->role = &restore_check->role;
-    server->server_id = flyt_node_random();
+    server->has.server_id = flyt_node_random();
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_PREPARING);
     set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_PREPARING);
     int status = flyt_node_server_send_folder(server, allocation);

@@ -68,8 +68,8 @@ static flyt_status check_servers(const struct flyt_node *node, const struct flyt
                                  struct flyt_error *err)
 {
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING || !server->has_use ||
-            server->use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
+        if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING || !server->has.has_use ||
+            server->has.use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
             continue;
         flyt_error_set(err, -ENOTSUP, "program %.100s of VM %.255s cannot be moved: " FLYT_NODE_MOVE_TOO_OLD,
                        server->session->ticket.program, allocation->now.vm_ip);
@@ -138,12 +138,12 @@ flyt_status flyt_node_send(struct flyt_node *node, const flyt_order_send_args *a
 void flyt_node_send_arrive(struct flyt_node_migration *migration)
 {
     /* One that lost its server process between two tries, and waits for its client or has just been taken over. */
-    const struct flyt_node_server *left_out = flyt_node_switch_find_left_out(migration);
+    const struct flyt_node_session *left_out = flyt_node_switch_find_left_out(migration);
 
     if (left_out) {
         flyt_node_operation_fail(&migration->op, FLYT_STATUS_IN_USE,
                                  "program %.100s of VM %.255s has lost its server process meanwhile",
-                                 left_out->session->ticket.program, migration->op.vm_ip);
+                                 left_out->ticket.program, migration->op.vm_ip);
         return;
     }
     migration->sending->arrived_ms = flyt_clock_ms();
@@ -176,8 +176,7 @@ static const char *find_obstacle(const struct flyt_node_migration *migration)
         if (move->outcome)
             return move->sentence;
         if (move->stage != FLYT_NODE_MOVE_OVER &&
-            (move->stage != FLYT_NODE_MOVE_LOADED ||
-             (move->source->state != FLYT_NODE_SERVER_SERVING && move->source->state != FLYT_NODE_SERVER_AWAY)))
+            (move->stage != FLYT_NODE_MOVE_LOADED || !flyt_node_move_may_leave(move)))
             return "a program is being ended";
     }
     return flyt_fault_point("node.send.switch") == FLYT_FAULT_ERROR ? "a test lets it fail at node.send.switch" : NULL;
@@ -240,7 +239,7 @@ void flyt_node_send_switch(struct flyt_node_migration *migration, flyt_node_sent
     migration->sending->switching.user = user;
     /* What sources have said, and was not read, decides: one may go on already. */
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
-        if (move->source && move->source->state != FLYT_NODE_SERVER_AWAY)
+        if (move->source)
             flyt_node_server_read_all(move->source);
     const char *obstacle = find_obstacle(migration);
     if (!obstacle && flyt_node_departed_add(&migration->op.node->state, migration->op.allocation_id, migration->op.id))
@@ -267,7 +266,8 @@ void flyt_node_send_forgive(struct flyt_node_migration *migration)
         flyt_warn("migration %016" PRIx64 ": program %s, vm=%s: it is to go on at another node, and cannot be told: %s",
                   migration->op.id, move->program, migration->op.vm_ip, move->sentence);
         move->outcome = 0;
-        if (move->source && (move->stage == FLYT_NODE_MOVE_LOADED || move->stage == FLYT_NODE_MOVE_LEFT))
+        if ((move->source || move->waiting) &&
+            (move->stage == FLYT_NODE_MOVE_LOADED || move->stage == FLYT_NODE_MOVE_LEFT))
             flyt_node_move_source_forsake(move);
     }
 }

@@ -259,7 +259,7 @@ static bool is_served(struct test_node *test, void *user)
 {
     const struct flyt_node_server *server = left_server(test, user);
 
-    return server && server->extents.count;
+    return server && server->has.extents.count;
 }
 
 static void restart(struct test_node *test, struct test_program *programs, unsigned count)

@@ -78,7 +78,8 @@ static void ask(struct flyt_node_session_save *session_save)
         flyt_node_session_save_fail(session_save, session_save->open_err.code, session_save->open_err.text);
         return;
     }
-    if (session_save->server->use.can_move < FLYT_MANAGER_LINK_CAN_MOVE_SEND) /* older than building on another image */
+    if (session_save->server->has.use.can_move <
+        FLYT_MANAGER_LINK_CAN_MOVE_SEND) /* older than building on another image */
         flyt_close_aside(&session_save->earlier_fd, 1, checkpoint->left);
     message.move = (struct flyt_manager_link_move){.move_id = session_save->move_id,
                                                    .kind = FLYT_MANAGER_LINK_MOVE_WRITE,
@@ -158,11 +159,11 @@ void flyt_node_session_save_advance(struct flyt_node_session_save *session_save)
     case FLYT_NODE_SESSION_SAVE_NEW:
         if (!session_save->checkpoint->has_opened)
             break;
-        if (server->has_use && !server->use.can_move)
+        if (server->has.has_use && !server->has.use.can_move)
             flyt_node_session_save_fail(
                 session_save, -ENOTSUP,
                 "it cannot be written: its client library or its server process is of an older build");
-        else if (server->has_use)
+        else if (server->has.has_use)
             ask(session_save);
         else if (is_late(session_save, FLYT_NODE_CHECKPOINT_USE_MS))
             flyt_node_session_save_fail(session_save, -ENOTSUP,

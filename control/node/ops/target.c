@@ -61,7 +61,7 @@ int flyt_node_target_describe(struct flyt_node_server *server, const flyt_alloca
     for (unsigned i = 0; i < as->slots.slots_len; i++) {
         if (as->is_suspended && flyt_node_server_is_operated(server)) /* who tries an image has no work of the VM's */
             message->session.slots[i].flags |= FLYT_MANAGER_LINK_IS_SUSPENDED;
-        server->gpus[i] = flyt_node_gpus_find(&server->node->gpus, as->slots.slots_val[i].gpu_uuid);
+        server->has.gpus[i] = flyt_node_gpus_find(&server->node->gpus, as->slots.slots_val[i].gpu_uuid);
     }
     return status;
 }

@@ -164,7 +164,7 @@ static void serve_session_kill(struct flyt_call *call, void *args)
 
     if (flyt_node_is_led(manager->node, order->epoch, &outcome)) {
         struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
-        struct flyt_node_server *away = flyt_node_replace_find(manager->node, order->session_id);
+        struct flyt_node_session *away = flyt_node_replace_find(manager->node, order->session_id);
         struct flyt_node_checkpointed *checkpointed = flyt_node_checkpointed_find(manager->node, order->session_id);
         if (checkpointed)
             flyt_node_checkpointed_drop(manager->node, checkpointed, FLYT_NODE_KILLED_TEXT);
