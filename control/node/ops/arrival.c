@@ -50,14 +50,12 @@ static void put_awaited(const struct flyt_node_session_load *session_load, struc
 /* RECEIVE, with all connections. */
 static int load(struct flyt_node_session_load *session_load)
 {
-    static struct flyt_manager_link_message message; /* the loop's thread only */
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_RECEIVE);
     struct flyt_node_arrival *arrival = arrival_of(session_load);
-    struct flyt_manager_link_receive *receive = &message.receive;
+    struct flyt_manager_link_receive *receive = &message->receive;
     int fds[1 + FLYT_MIGRATION_STREAMS_MAX];
 
-    message.kind = FLYT_MANAGER_LINK_RECEIVE;
-    message.data_bytes = 0;
-    *receive = (struct flyt_manager_link_receive){.move_id = session_load->move_id};
+    receive->move_id = session_load->move_id;
     receive->streams.stream_count = arrival->stream_count;
     receive->streams.is_encrypted = arrival->receive->is_encrypted;
     if (arrival->receive->is_encrypted)
@@ -67,7 +65,7 @@ static int load(struct flyt_node_session_load *session_load)
         arrival->fds[i] = -1;
     }
     put_awaited(session_load, &receive->awaited);
-    flyt_node_session_load_send(session_load, &message, fds, 1 + arrival->stream_count);
+    flyt_node_session_load_send(session_load, message, fds, 1 + arrival->stream_count);
     explicit_bzero(receive, sizeof *receive);
     close_all(arrival);
     return 0;

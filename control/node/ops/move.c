@@ -323,7 +323,7 @@ void flyt_node_move_end_left(struct flyt_node_move *move)
 
 void flyt_node_move_let_go(struct flyt_node_move *move)
 {
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_GO_ON);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_GO_ON);
 
     move->is_whole = false;
     message->stop.move_id = move->move_id;

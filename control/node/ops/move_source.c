@@ -24,7 +24,7 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
 {
     const flyt_migration_bounds *bounds = &move->migration->bounds;
 
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_MOVE);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_MOVE);
     message->move = (struct flyt_manager_link_move){.move_id = move->move_id,
                                                     .kind = move->kind,
                                                     .rounds_max = bounds->rounds_max,
@@ -48,7 +48,7 @@ void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us)
         return;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPING);
     move->times = (struct flyt_node_move_times){.stop_ns = flyt_clock_ns()};
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_STOP);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_STOP);
     message->stop.move_id = move->move_id;
     message->stop.timeout_us = timeout_us;
     flyt_node_move_send(move, move->source, message, -1);
@@ -59,14 +59,14 @@ void flyt_node_move_last(struct flyt_node_move *move)
     if (!flyt_node_move_waits_for_last(move) || flyt_node_move_is_made_to_fail(move, "node.migrate.last"))
         return;
     move->state.phase = FLYT_MANAGER_LINK_MOVE_LAST; /* one that has to drain once more says DRAINED again */
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LAST);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_LAST);
     message->stop.move_id = move->move_id;
     flyt_node_move_send(move, move->source, message, -1);
 }
 
 void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_manager_link_extent *extent, int fd)
 {
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_MIRROR);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_MIRROR);
 
     message->extent = *extent;
     flyt_node_move_send(move, move->source, message, fd);
@@ -74,7 +74,7 @@ void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt
 
 void flyt_node_move_source_go_on(struct flyt_node_move *move)
 {
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_GO_ON);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_GO_ON);
 
     flyt_node_link_queue_clear(&move->source->queue);
     message->stop.move_id = move->move_id;
@@ -130,7 +130,7 @@ void flyt_node_move_leave(struct flyt_node_move *move)
         leave_dead(move);
         return;
     }
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LEAVE);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_LEAVE);
     message->stop.move_id = move->move_id;
     /* The other node, and who knows where that is, decide how long. */
     message->stop.timeout_us = is_sent ? FLYT_MANAGER_LINK_FOR_EVER : 0;
@@ -146,7 +146,7 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
 {
     if (source->link_fd < 0)
         return -EPIPE;
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_TAKE_BACK);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_TAKE_BACK);
     message->stop.move_id = flyt_node_move_at(source) ? flyt_node_move_at(source)->move_id : source->left_move_id;
     if (source->session->is_encrypted)
         memcpy(message->stop.channel_key, ticket->channel_key, sizeof message->stop.channel_key);

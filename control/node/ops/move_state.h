@@ -29,8 +29,6 @@ __attribute__((format(printf, 3, 4))) void flyt_node_move_fail(struct flyt_node_
 bool flyt_node_move_is_made_to_fail(struct flyt_node_move *move, const char *point);
 /* Whether its stage has lasted longer. */
 bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms);
-/* An empty message of this kind to be filled in. There is one only: it is good until this is called again. */
-struct flyt_manager_link_message *flyt_node_move_message(enum flyt_manager_link_kind kind);
 /* Queues a message for one of its servers; fd (-1: none) is taken over. Where that fails the move has failed, but for a
  * server that has gone: its end says so. */
 void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,

@@ -50,17 +50,6 @@ bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms
     return flyt_clock_ms() - move->stage_ms > limit_ms;
 }
 
-struct flyt_manager_link_message *flyt_node_move_message(enum flyt_manager_link_kind kind)
-{
-    static struct flyt_manager_link_message message;
-
-    message.kind = kind;
-    message.data_bytes = 0;
-    memset(&message.ready, 0,
-           offsetof(struct flyt_manager_link_message, data) - offsetof(struct flyt_manager_link_message, ready));
-    return &message;
-}
-
 void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_server *server,
                              const struct flyt_manager_link_message *message, const int *fds, unsigned fd_count)
 {

@@ -61,7 +61,7 @@ static void add_extent(struct flyt_node_move *move, const struct flyt_manager_li
     move->awaited_count += !is_given;
     move->asked_ms = flyt_clock_ms();
     struct flyt_manager_link_message *message =
-        flyt_node_move_message(is_given ? FLYT_MANAGER_LINK_GIVE : FLYT_MANAGER_LINK_MAKE);
+        flyt_node_link_message(is_given ? FLYT_MANAGER_LINK_GIVE : FLYT_MANAGER_LINK_MAKE);
     message->extent = *from;
     flyt_node_move_send(move, move->target, message, given_fd);
 }
@@ -129,7 +129,7 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
     struct flyt_node_move_extent **link = find_extent(move, extent_id);
     if (!*link)
         return;
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_UNMAKE);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_UNMAKE);
     message->extent = (*link)->extent;
     forget_extent(move, link);
     flyt_node_move_send(move, move->target, message, -1);
@@ -154,7 +154,7 @@ static void forget_libraries(struct flyt_node_move *move)
 void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
 {
     if (move->target) {
-        struct flyt_manager_link_message *message = flyt_node_move_message(told->kind);
+        struct flyt_manager_link_message *message = flyt_node_link_message(told->kind);
         message->library = told->library;
         message->data_bytes = told->data_bytes;
         memcpy(message->data, told->data, told->data_bytes);
@@ -185,7 +185,7 @@ void flyt_node_move_target_library(struct flyt_node_move *move, const struct fly
 static void send_libraries(struct flyt_node_move *move)
 {
     for (const struct flyt_node_move_library *library = move->libraries_first; library; library = library->next) {
-        struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LIBRARY);
+        struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_LIBRARY);
         message->library = library->library;
         message->data_bytes = (uint32_t)library->bytes;
         memcpy(message->data, library->data, library->bytes);
@@ -198,28 +198,18 @@ static void send_libraries(struct flyt_node_move *move)
 
 static void prepare(struct flyt_node_move *move, struct flyt_node_server *target)
 {
-    const struct flyt_node_allocation *allocation = move->source->allocation;
-
     move->target = target;
-    target->role = &move->role;
-    flyt_node_session_prepare(move->source->session, target);
-    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
-    flyt_node_cgroups_enter(&move->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
+    flyt_node_target_begin(target, &move->role, move->source->session);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.prepare"))
         return;
-    int status = flyt_node_server_equip(target, allocation, move->source->session);
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_PREPARE);
-    if (!status)
-        status = flyt_node_target_describe(target, &move->migration->wanted, move->source->session, message);
+    int status = flyt_node_target_prepare(target, &move->migration->wanted, move->source->session);
     if (status) {
         flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
         return;
     }
-    target->has.server_id = message->session.server_id;
     if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
-        flyt_node_charge_lend(target, allocation, &move->source->has);
-    flyt_node_move_send(move, target, message, -1);
+        flyt_node_charge_lend(target, move->source->allocation, &move->source->has);
     const struct flyt_node_extents *extents = &move->source->has.extents;
     if (!flyt_node_extents_are_whole(extents))
         flyt_node_move_fail(move, -ENOTSUP, "the node manager does not hold all of its memory");
@@ -249,7 +239,7 @@ void flyt_node_move_target_take(struct flyt_node_move *move)
 
 void flyt_node_move_target_load(struct flyt_node_move *move, int fd)
 {
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_STATE);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_STATE);
 
     message->stop.move_id = move->move_id;
     flyt_node_move_send(move, move->target, message, fd);

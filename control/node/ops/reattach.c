@@ -292,7 +292,6 @@ static const char *take_back_received(struct flyt_node_stranger *stranger,
     server->has.server_id = session->server_id;
     for (unsigned i = 0; i < session->slot_count; i++)
         server->has.gpus[i] = allocation->slots[i].gpu;
-    flyt_node_cgroups_enter(&node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     reason = flyt_node_receive_return(allocation, server, rejoin);
     if (reason)
         flyt_node_server_end(server, reason);

@@ -415,8 +415,6 @@ static int join_ledgers(const struct flyt_node_session_load *session_load)
 static void prepare(struct flyt_node_session_load *session_load, struct flyt_node_allocation *allocation,
                     struct flyt_node_server *target)
 {
-    static struct flyt_manager_link_message message; /* the loop's thread only */
-
     target->has.server_id = flyt_node_random();
     session_load->session = make_session(session_load, allocation, target);
     if (!session_load->session || join_ledgers(session_load)) {
@@ -425,22 +423,15 @@ static void prepare(struct flyt_node_session_load *session_load, struct flyt_nod
         return;
     }
     session_load->target = target;
-    target->role = &session_load->role;
-    flyt_node_session_prepare(session_load->session, target);
+    flyt_node_target_begin(target, &session_load->role, session_load->session);
     flyt_node_charge_lend(target, allocation, &session_load->session->has);
-    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
-    flyt_node_cgroups_enter(&session_load->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_PREPARING);
     if (flyt_node_session_load_is_made_to_fail(session_load, "node.load.prepare"))
         return;
-    int status = flyt_node_server_equip(target, allocation, session_load->session);
-    if (!status)
-        status = flyt_node_target_describe(target, &allocation->now, session_load->session, &message);
+    int status = flyt_node_target_prepare(target, &allocation->now, session_load->session);
     if (status)
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s",
              strerror(-status));
-    else
-        flyt_node_session_load_send(session_load, &message, NULL, 0);
 }
 
 /* Others of the allocation that are on their way, and not counted as its sessions yet. */
@@ -524,10 +515,8 @@ int flyt_node_session_load_return(struct flyt_node_session_load *session_load, s
     session_load->is_returned = true;
     session_load->move_id = move_id;
     session_load->target = target;
-    target->role = &session_load->role;
-    flyt_node_session_prepare(session_load->session, target);
+    flyt_node_target_begin(target, &session_load->role, session_load->session);
     flyt_node_charge_lend(target, allocation, &session_load->session->has);
-    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
     struct flyt_node_session *session = session_load->session;
     session_load->has_extents =
         flyt_node_extents_restore(session_load->node, &session->has.extents, session->has.server_id) == extent_count &&
@@ -560,7 +549,6 @@ static int take_back_entries(const struct flyt_node_session_load *session_load)
 
 void flyt_node_session_load_welcome(struct flyt_node_session_load *session_load)
 {
-    static struct flyt_manager_link_message message; /* the loop's thread only */
     const struct flyt_node_allocation *allocation = session_load->session->allocation;
 
     int status = take_back_entries(session_load);
@@ -574,10 +562,9 @@ void flyt_node_session_load_welcome(struct flyt_node_session_load *session_load)
         return;
     }
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_LOADING);
-    message.kind = FLYT_MANAGER_LINK_WELCOME;
-    message.data_bytes = 0;
-    message.welcome = (struct flyt_manager_link_welcome){.send_extents = !session_load->has_extents};
-    flyt_node_session_load_send(session_load, &message, NULL, 0);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_WELCOME);
+    message->welcome.send_extents = !session_load->has_extents;
+    flyt_node_session_load_send(session_load, message, NULL, 0);
 }
 
 void flyt_node_session_load_leave(struct flyt_node_session_load *session_load)
@@ -597,13 +584,11 @@ void flyt_node_session_load_leave(struct flyt_node_session_load *session_load)
 
 void flyt_node_session_load_let_go(struct flyt_node_session_load *session_load)
 {
-    static struct flyt_manager_link_message message; /* the loop's thread only */
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_GO_ON);
 
     session_load->is_whole = false;
-    message.kind = FLYT_MANAGER_LINK_GO_ON;
-    message.data_bytes = 0;
-    message.stop = (struct flyt_manager_link_stop){.move_id = session_load->move_id};
-    flyt_node_session_load_send(session_load, &message, NULL, 0);
+    message->stop.move_id = session_load->move_id;
+    flyt_node_session_load_send(session_load, message, NULL, 0);
 }
 
 void flyt_node_session_load_expect(struct flyt_node_session_load *session_load)
