@@ -34,8 +34,8 @@ static bool is_at(struct test_node *test, void *user)
     const struct flyt_node_move *move = test_migration_move_of(test, awaited->program);
 
     /* By way of the host it is sent when it has stopped. */
-    return move->kind == awaited->kind && move->stage == awaited->stage && move->target && !move->awaited_count &&
-           (move->extent_count || move->kind == FLYT_MANAGER_LINK_MOVE_SEND);
+    return move->way->link_kind == awaited->kind && move->stage == awaited->stage && move->target &&
+           !move->awaited_count && (move->extent_count || move->way->link_kind == FLYT_MANAGER_LINK_MOVE_SEND);
 }
 
 static void until_at(struct test_node *test, const struct test_program *program, uint32_t kind,

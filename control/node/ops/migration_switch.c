@@ -31,21 +31,19 @@ static bool is_of_same_capability(const struct flyt_node_gpu *one, const struct 
            one->compute_minor == other->compute_minor;
 }
 
-uint32_t flyt_node_switch_kind(const struct flyt_node_allocation *allocation, const flyt_allocation *wanted)
+const struct flyt_node_way *flyt_node_switch_way(const struct flyt_node_allocation *allocation,
+                                                 const flyt_allocation *wanted)
 {
-    uint32_t kind = FLYT_MANAGER_LINK_MOVE_GIVE;
+    struct flyt_node_way_ends ends = {true, true, true, true};
 
     for (u_int i = 0; i < wanted->slots.slots_len; i++) {
         const struct flyt_node_gpu *gpu = allocation->slots[i].gpu;
         const struct flyt_node_gpu *other =
             flyt_node_gpus_find(&allocation->node->gpus, wanted->slots.slots_val[i].gpu_uuid);
-        if (gpu == other)
-            continue;
-        if (!is_of_same_capability(gpu, other))
-            return FLYT_MANAGER_LINK_MOVE_SEND;
-        kind = FLYT_MANAGER_LINK_MOVE_MIRROR;
+        ends.is_same_gpu &= gpu == other;
+        ends.is_same_capability &= gpu == other || is_of_same_capability(gpu, other);
     }
-    return kind;
+    return flyt_node_way_between(&ends);
 }
 
 static bool is_same_but_devices(const flyt_allocation *now, const flyt_allocation *wanted)

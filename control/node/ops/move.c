@@ -36,7 +36,7 @@ static void lose_session(struct flyt_node_move *move, bool is_ended)
     flyt_node_move_disconnect(move);
     if (!is_ended)
         flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending && !move->migration->is_committed)
+    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->way->is_far && !move->migration->is_committed)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     else
         move->migration->ended_count++;
@@ -121,8 +121,8 @@ static void on_end(struct flyt_node_server *server, const char *reason)
 static bool is_all_there(const struct flyt_node_move *move, const struct flyt_node_server *source)
 {
     if (move->stage < FLYT_NODE_MOVE_LOADING || move->stage >= FLYT_NODE_MOVE_LEFT || move->outcome ||
-        (!move->target && !move->migration->sending) || source->state != FLYT_NODE_SERVER_SERVING ||
-        source->fault.is_hit || !source->record)
+        (!move->target && !move->way->is_far) || source->state != FLYT_NODE_SERVER_SERVING || source->fault.is_hit ||
+        !source->record)
         return false;
     return flyt_call_record_read(source->record).begun <= move->stopped.sequence;
 }
@@ -153,7 +153,7 @@ static bool on_process_end(struct flyt_node_server *server)
     }
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
         lose_session(move, is_by_will(server));
-    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->migration->sending) {
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->way->is_far) {
         move->source = NULL; /* nobody misses it but who may want it back */
         move->was_moved = true;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
@@ -188,7 +188,7 @@ static void forget(struct flyt_node_session *session, bool is_ended)
 {
     struct flyt_node_move *move = flyt_node_move_of(session);
 
-    if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending)
+    if (move->stage == FLYT_NODE_MOVE_LOADED && move->way->is_far)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     flyt_node_move_source_let_go(move);
     flyt_node_replace_end_target(move->target);
@@ -215,7 +215,7 @@ static const struct flyt_node_role_ops role_ops = {
 /* ---- beginning ---- */
 
 struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration, struct flyt_node_server *source,
-                                          uint32_t kind)
+                                          const struct flyt_node_way *way)
 {
     struct flyt_node_move *move = calloc(1, sizeof *move);
 
@@ -226,21 +226,20 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
                                     .node = source->node,
                                     .move_id = flyt_node_random(),
                                     .session_id = source->session->id,
-                                    .kind = kind,
+                                    .way = way,
                                     .stage_ms = flyt_clock_ms(),
                                     .source = source};
     snprintf(move->program, sizeof move->program, "%s", source->session->ticket.program);
     source->role = &move->role;
     flyt_node_target_want(
         &move->wanted, &migration->op,
-        migration->sending ? NULL
-                           : flyt_node_gpus_find(&source->node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid));
+        way->is_far ? NULL : flyt_node_gpus_find(&source->node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid));
     return move;
 }
 
 struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migration, struct flyt_node_server *source)
 {
-    struct flyt_node_move *move = flyt_node_move_new(migration, source, FLYT_MANAGER_LINK_MOVE_SEND);
+    struct flyt_node_move *move = flyt_node_move_new(migration, source, migration->way);
 
     if (move) {
         move->move_id = source->left_move_id;
@@ -280,7 +279,7 @@ void flyt_node_move_cancel(struct flyt_node_move *move)
     flyt_node_move_disconnect(move);
     if (move->source && move->stage >= FLYT_NODE_MOVE_ASKED && move->stage < FLYT_NODE_MOVE_LEFT)
         flyt_node_move_source_go_on(move);
-    if (move->migration->sending && move->times.stop_ns) /* it has stood still for nothing */
+    if (move->way->is_far && move->times.stop_ns) /* it has stood still for nothing */
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
     flyt_node_replace_end_target(move->target);
@@ -353,11 +352,11 @@ static const char *find_obstacle(const struct flyt_node_move *move)
 
     if (!use->can_move)
         return "it cannot be moved: its client library or its server process is of an older build";
-    if (move->kind != FLYT_MANAGER_LINK_MOVE_SEND || use->can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
+    if (move->way->link_kind != FLYT_MANAGER_LINK_MOVE_SEND || use->can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
         return NULL;
-    return move->migration->sending ? FLYT_NODE_MOVE_TOO_OLD
-                                    : "its GPU does not reach the other one's memory, and its server process is older "
-                                      "than moving by way of the host's: it can once the program was started anew";
+    return move->way->is_far ? FLYT_NODE_MOVE_TOO_OLD
+                             : "its GPU does not reach the other one's memory, and its server process is older "
+                               "than moving by way of the host's: it can once the program was started anew";
 }
 
 /* It is clear whether its server understands the move. */
@@ -367,9 +366,9 @@ static void begin(struct flyt_node_move *move)
 
     if (obstacle)
         flyt_node_move_fail(move, -ENOTSUP, "%s", obstacle);
-    else if (move->migration->sending)
+    else if (move->way->is_far)
         flyt_node_move_connect(move);
-    else if (flyt_node_move_is_by_host(move))
+    else if (move->way->is_by_host)
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_BEGUN); /* it is asked when somebody listens */
     else
         flyt_node_move_source_ask(move, NULL, NULL, 0);
@@ -430,8 +429,7 @@ void flyt_node_move_advance(struct flyt_node_move *move)
     case FLYT_NODE_MOVE_COPYING:
         if (move->awaited_count && flyt_clock_ms() - move->asked_ms > FLYT_NODE_MOVE_PREPARE_MS)
             flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not make its memory in time");
-        else if (flyt_node_move_is_by_host(move) && !move->state.phase &&
-                 flyt_node_move_is_late(move, FLYT_NODE_MOVE_BEGIN_MS))
+        else if (move->way->is_by_host && !move->state.phase && flyt_node_move_is_late(move, FLYT_NODE_MOVE_BEGIN_MS))
             flyt_node_move_fail(move, -ETIMEDOUT, "its server process does not answer");
         break;
     case FLYT_NODE_MOVE_STOPPING:
@@ -443,7 +441,7 @@ void flyt_node_move_advance(struct flyt_node_move *move)
             flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not take over what it has in time");
         break;
     case FLYT_NODE_MOVE_LEFT:
-        if (!move->migration->sending) /* else who orders it knows when it is over */
+        if (!move->way->is_far) /* else who orders it knows when it is over */
             advance_switch(move);
         break;
     case FLYT_NODE_MOVE_GIVEN:

@@ -24,7 +24,7 @@ int flyt_node_move_charge(struct flyt_node_session *session, uint64_t target_id)
 
     if (flyt_fault_point("node.migrate.switch") == FLYT_FAULT_ERROR)
         return -EIO;
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && !move->kept.first)
+    if (move->way->is_given && !move->kept.first)
         status = flyt_node_extents_copy(&source->extents, &move->kept);
     for (i = 0; !status && i < allocation->now.slots.slots_len; i++) {
         struct flyt_ledger *ledger = allocation->slots[i].ledger;
@@ -60,7 +60,7 @@ void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_se
 
     flyt_node_extents_drop(move->node, &target->has.extents, target->has.server_id);
     flyt_node_charge_leave(source);
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE) {
+    if (move->way->is_given) {
         source->has.extents = move->kept;
         move->kept = (struct flyt_node_extents){0};
         flyt_node_extents_keep(move->node, &source->has.extents, source->has.server_id);

@@ -41,12 +41,12 @@ bool flyt_node_move_given(struct flyt_node_session *session)
     struct flyt_node_holding *had = flyt_node_session_has(session);
     struct flyt_node_server *target = move->target;
 
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
+    if (move->way->is_given)
         flyt_node_extents_move(move->node, &had->extents, had->server_id, &target->has.extents, target->has.server_id);
     else
         hold_made(move);
     flyt_node_move_target_forget(move);
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && move->source)
+    if (move->way->is_given && move->source)
         flyt_node_charge_lend(move->source, session->allocation, &target->has);
     target->has.use.is_coming = 1;
     if (!move->source) { /* it has no process any more, and nothing of it is of use */

@@ -26,14 +26,14 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
 
     struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_MOVE);
     message->move = (struct flyt_manager_link_move){.move_id = move->move_id,
-                                                    .kind = move->kind,
+                                                    .kind = move->way->link_kind,
                                                     .rounds_max = bounds->rounds_max,
                                                     .rest_bytes = bounds->rest_bytes,
-                                                    .is_far = move->migration->sending != NULL,
+                                                    .is_far = move->way->is_far,
                                                     .with_sharers = 1};
     if (streams)
         message->move.streams = *streams;
-    if (streams && move->migration->sending)
+    if (streams && move->way->is_far)
         message->move.packing = move->migration->sending->packing;
     /* By way of the host the target was taken before. */
     flyt_node_move_set_stage(move, move->target ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_ASKED);
@@ -43,8 +43,7 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
 
 void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us)
 {
-    if (move->stage != FLYT_NODE_MOVE_COPYING ||
-        flyt_node_move_is_made_to_fail(move, move->migration->sending ? "node.send.stop" : "node.migrate.stop"))
+    if (move->stage != FLYT_NODE_MOVE_COPYING || flyt_node_move_is_made_to_fail(move, move->way->stop_point))
         return;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPING);
     move->times = (struct flyt_node_move_times){.stop_ns = flyt_clock_ns()};
@@ -87,7 +86,7 @@ static void leave_dead(struct flyt_node_move *move)
     struct flyt_node_session *waiting = move->waiting;
 
     move->times.leave_ns = flyt_clock_ns();
-    if (!move->migration->sending) {
+    if (!move->way->is_far) {
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
         flyt_node_replace_renew(waiting);
         return;
@@ -120,11 +119,11 @@ bool flyt_node_move_may_leave(const struct flyt_node_move *move)
 
 void flyt_node_move_leave(struct flyt_node_move *move)
 {
-    bool is_sent = move->migration->sending != NULL;
+    bool is_sent = move->way->is_far;
 
     /* One that is being ended leaves by its end. */
     if (move->stage != FLYT_NODE_MOVE_LOADED || !flyt_node_move_may_leave(move) ||
-        flyt_node_move_is_made_to_fail(move, is_sent ? "node.send.leave" : "node.migrate.leave"))
+        flyt_node_move_is_made_to_fail(move, move->way->leave_point))
         return;
     if (move->waiting) { /* its client looks for it already */
         leave_dead(move);
@@ -193,7 +192,7 @@ static void on_state(struct flyt_node_move *move, const struct flyt_manager_link
         flyt_node_move_fail(move, state->outcome ? state->outcome : -ECANCELED, "%.400s",
                             told->data_bytes ? (const char *)told->data : "its server process has given the move up");
     else if (move->stage == FLYT_NODE_MOVE_ASKED)
-        flyt_node_move_set_stage(move, move->migration->sending ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_BEGUN);
+        flyt_node_move_set_stage(move, move->way->is_far ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_BEGUN);
     if (state->phase <= FLYT_MANAGER_LINK_MOVE_READY)
         move->is_ready = state->phase == FLYT_MANAGER_LINK_MOVE_READY;
     flyt_node_migration_wake(move->migration);
@@ -201,7 +200,7 @@ static void on_state(struct flyt_node_move *move, const struct flyt_manager_link
 
 static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
 {
-    bool is_sent = move->migration->sending != NULL;
+    bool is_sent = move->way->is_far;
 
     if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || (!move->target && !is_sent)) {
         flyt_close(fd);
@@ -225,7 +224,7 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_li
         flyt_close(fd);
         return;
     }
-    if (flyt_node_move_is_by_host(move)) { /* what there is is at the target, which says so, too */
+    if (move->way->is_by_host) { /* what there is is at the target, which says so, too */
         flyt_close(fd);
         move->times.stopped_ns = flyt_clock_ns();
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADING);
@@ -268,9 +267,9 @@ void flyt_node_move_source_on_message(struct flyt_node_move *move, const struct 
     if (is_its && told->kind == FLYT_MANAGER_LINK_MOVE_STATE)
         on_state(move, told);
     else if (is_its && told->kind == FLYT_MANAGER_LINK_LIBRARY && !move->outcome &&
-             move->kind != FLYT_MANAGER_LINK_MOVE_SEND)
+             move->way->link_kind != FLYT_MANAGER_LINK_MOVE_SEND)
         flyt_node_move_target_library(move, told); /* else the image has them */
-    else if (is_its && told->kind == FLYT_MANAGER_LINK_LEFT && move->migration->sending && move->times.stop_ns)
+    else if (is_its && told->kind == FLYT_MANAGER_LINK_LEFT && move->way->is_far && move->times.stop_ns)
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     if (is_its && told->kind == FLYT_MANAGER_LINK_STOPPED)
         on_stopped(move, told, fd);
@@ -296,7 +295,7 @@ static void fail_by_link(struct flyt_node_move *move)
 {
     struct flyt_node_migration *migration = move->migration;
 
-    if (!migration->sending || !migration->is_committed) {
+    if (!migration->way->is_far || !migration->is_committed) {
         flyt_node_move_fail(move, -EPIPE, "%s", FLYT_NODE_LINK_LOST_TEXT);
         return;
     }

@@ -77,8 +77,6 @@ void flyt_node_move_disconnect(struct flyt_node_move *move);
 
 /* ---- move_host.c ---- */
 
-/* Whether its memory goes through the host's, within the node: of kind SEND, to a target of this node. */
-bool flyt_node_move_is_by_host(const struct flyt_node_move *move);
 /* The target is prepared: it (RECEIVE) and the source (MOVE) are given the ends of FLYT_NODE_MOVE_HOST_STREAMS
  * connections for contents, and one for the image. */
 void flyt_node_move_host_begin(struct flyt_node_move *move);

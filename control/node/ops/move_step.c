@@ -17,10 +17,9 @@ void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_s
     if (stage > FLYT_NODE_MOVE_BEGUN)
         flyt_node_target_take(&move->wanted);
     /* Where memory is given nothing is copied between PREPARE and STOP. */
-    flyt_node_target_hurry(
-        &move->wanted,
-        stage >= (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
-            stage < FLYT_NODE_MOVE_OVER);
+    flyt_node_target_hurry(&move->wanted,
+                           stage >= (move->way->is_given ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
+                               stage < FLYT_NODE_MOVE_OVER);
     flyt_node_migration_wake(move->migration);
 }
 
@@ -73,11 +72,6 @@ void flyt_node_move_on_message_target(struct flyt_node_move *move)
 {
     if (move->stage == FLYT_NODE_MOVE_GIVEN && move->target)
         flyt_node_server_read_all(move->target);
-}
-
-bool flyt_node_move_is_by_host(const struct flyt_node_move *move)
-{
-    return move->kind == FLYT_MANAGER_LINK_MOVE_SEND && !move->migration->sending;
 }
 
 bool flyt_node_move_waits_for_last(const struct flyt_node_move *move)

@@ -44,7 +44,7 @@ static void forget_extent(struct flyt_node_move *move, struct flyt_node_move_ext
 /* To be made there, or given as it is. `fd` stays the caller's. */
 static void add_extent(struct flyt_node_move *move, const struct flyt_manager_link_extent *from, int fd)
 {
-    bool is_given = move->kind == FLYT_MANAGER_LINK_MOVE_GIVE;
+    bool is_given = move->way->is_given;
 
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.make"))
         return;
@@ -69,7 +69,7 @@ static void add_extent(struct flyt_node_move *move, const struct flyt_manager_li
 /* Whether the source's memory is made there as it comes. By way of the host the target makes it itself. */
 static bool has_memory_there(const struct flyt_node_move *move)
 {
-    return move->target && !flyt_node_move_is_by_host(move) && move->stage >= FLYT_NODE_MOVE_PREPARING &&
+    return move->target && !move->way->is_by_host && move->stage >= FLYT_NODE_MOVE_PREPARING &&
            move->stage <= FLYT_NODE_MOVE_LOADING;
 }
 
@@ -120,7 +120,7 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
 {
     struct flyt_node_move *move = flyt_node_move_at(server);
 
-    if (move && move->target == server && flyt_node_move_is_by_host(move) && move->stage <= FLYT_NODE_MOVE_LOADING) {
+    if (move && move->target == server && move->way->is_by_host && move->stage <= FLYT_NODE_MOVE_LOADING) {
         drop_made(move, extent_id);
         return;
     }
@@ -208,12 +208,12 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
         flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
         return;
     }
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
+    if (move->way->is_given)
         flyt_node_charge_lend(target, move->source->allocation, &move->source->has);
     const struct flyt_node_extents *extents = &move->source->has.extents;
     if (!flyt_node_extents_are_whole(extents))
         flyt_node_move_fail(move, -ENOTSUP, "the node manager does not hold all of its memory");
-    if (flyt_node_move_is_by_host(move))
+    if (move->way->is_by_host)
         return; /* the image has the rest */
     send_libraries(move);
     for (const struct flyt_node_extent *extent = extents->first; extent && !move->outcome; extent = extent->next) {
@@ -317,9 +317,9 @@ static void on_prepared(struct flyt_node_move *move, const struct flyt_manager_l
     if (prepared->outcome)
         flyt_node_move_fail(move, prepared->outcome, "%.400s",
                             told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
-    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id && flyt_node_move_is_by_host(move))
+    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id && move->way->is_by_host)
         flyt_node_move_host_begin(move);
-    else if (flyt_node_move_is_by_host(move))
+    else if (move->way->is_by_host)
         on_received(move, prepared);
     else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id)
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_COPYING);
@@ -342,7 +342,7 @@ void flyt_node_move_target_on_message(struct flyt_node_move *move, const struct 
     /* Behind SESSION it says why the program cannot go on there, and nothing else. */
     if (told->kind == FLYT_MANAGER_LINK_PREPARED && (is_awaited || (is_given && told->prepared.outcome)))
         on_prepared(move, told);
-    if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE && flyt_node_move_is_by_host(move))
+    if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE && move->way->is_by_host)
         keep_made(move, &told->made, fd);
     else if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE)
         on_made(move, &told->made, fd);

@@ -16,6 +16,8 @@
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
+static const struct flyt_node_way_ends to_another_node = {.is_same_node = false};
+
 /* ---- what there is of the other node ---- */
 
 struct flyt_node_sending *flyt_node_sending_free(struct flyt_node_sending *sending)
@@ -114,7 +116,7 @@ flyt_status flyt_node_send(struct flyt_node *node, const flyt_order_send_args *a
     int code = migration ? sending_new(args, &migration->sending, err)
                          : flyt_error_set(err, -ENOMEM, "the node has no memory");
     if (!code) {
-        migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
+        migration->way = flyt_node_way_between(&to_another_node);
         code = flyt_node_migration_begin(migration, true);
         if (code)
             flyt_error_set(err, code, "the node has no memory");
@@ -321,7 +323,7 @@ static int restore(struct flyt_node_allocation *allocation, uint64_t migration_i
 
     if (!migration)
         return -ENOMEM;
-    migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
+    migration->way = flyt_node_way_between(&to_another_node);
     migration->sending = calloc(1, sizeof *migration->sending);
     migration->op.phase = FLYT_MIGRATION_SWITCHING;
     migration->is_committed = migration->is_found = true;
