@@ -1,13 +1,25 @@
 #include "control/node/model/session.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "control/node/model/server.h"
 #include "rpc/base/ticket.h"
 
+#define STATE(name) (1u << FLYT_NODE_SESSION_##name)
+
+/* Which states may follow one. */
+static const unsigned next_states[] = {
+    [FLYT_NODE_SESSION_LOADING] = STATE(SERVED) | STATE(WAITING),
+    [FLYT_NODE_SESSION_SERVED] = STATE(SERVED) | STATE(WAITING), /* SERVED: by its target */
+    [FLYT_NODE_SESSION_WAITING] = STATE(SERVED) | STATE(ENDING),
+    [FLYT_NODE_SESSION_ENDING] = STATE(ENDING),
+};
+
 static void set_state(struct flyt_node_session *session, enum flyt_node_session_state state)
 {
+    assert(next_states[session->state] & 1u << state);
     session->node->away_count -= flyt_node_session_is_away(session);
     session->state = state;
     session->node->away_count += flyt_node_session_is_away(session);
@@ -36,7 +48,7 @@ void flyt_node_session_free(struct flyt_node_session *session)
         link = &(*link)->next;
     *link = session->next;
     session->node->session_count--;
-    set_state(session, FLYT_NODE_SESSION_LOADING);
+    session->node->away_count -= flyt_node_session_is_away(session);
     if (session->target)
         session->target->session = NULL;
     sd_event_source_disable_unref(session->timer);
