@@ -133,10 +133,7 @@ static void tidy_killed(struct flyt_node *node)
 {
     for (struct flyt_node_killed *killed = node->state.killed, *next; killed; killed = next) {
         next = killed->next;
-        const struct flyt_node_server *server = node->servers;
-        while (server && server->session_id != killed->session_id)
-            server = server->next;
-        if (!server)
+        if (!flyt_node_session_find(node, killed->session_id))
             flyt_node_killed_remove(&node->state, killed->session_id);
     }
 }
@@ -160,11 +157,10 @@ static void end_reattaching(struct flyt_node *node)
             unsigned count = allocation->slots[i].ledger ? flyt_ledger_list(allocation->slots[i].ledger, ids) : 0;
             for (unsigned j = 0; j < count; j++) {
                 const struct flyt_node_server *server = node->servers;
-                while (server && server->server_id != ids[j])
+                while (server && server->has.server_id != ids[j])
                     server = server->next;
                 if (!server && ids[j] != flyt_node_allocation_shared_entry(allocation) &&
-                    !flyt_node_is_away(node, ids[j]) && !flyt_node_session_load_has(node, ids[j]) &&
-                    !flyt_node_charge_stays(node, ids[j]))
+                    !flyt_node_sessions_have_entry(node, ids[j]) && !flyt_node_charge_stays(node, ids[j]))
                     flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
             }
         }

@@ -131,7 +131,7 @@ static void test_an_end_that_takes_its_time(void **state)
 
 static bool is_ending(struct test_node *test, void *program)
 {
-    return test_node_server(test, program)->use.is_ending;
+    return test_node_server(test, program)->has.use.is_ending;
 }
 
 /* The same where its server says that its program has gone. */

@@ -185,7 +185,8 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
 {
     struct flyt_node_ticket ticket = {
         .allocation_id = allocation->now.id, .generation = allocation->now.generation, .xid = answer->xid};
-    struct flyt_node_server *session;
+    struct flyt_node_session *session;
+    struct flyt_node_server *source;
     struct flyt_error err = {0};
 
     print_address(fd, ticket.client_address, sizeof ticket.client_address);
@@ -202,11 +203,11 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, err.text);
         return;
     }
-    status = flyt_node_move_find_token(node, allocation, token, token_bytes, &session, &err);
+    status = flyt_node_move_find_token(node, allocation, token, token_bytes, &source, &err);
     memcpy(ticket.channel_key, channel_key, sizeof ticket.channel_key);
     if (!status) {
-        ticket.session_id = session->session_id;
-        if (flyt_node_move_take_client(session, &ticket, fd, record, bytes))
+        ticket.session_id = source->session->id;
+        if (flyt_node_move_take_client(source, &ticket, fd, record, bytes))
             refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server process takes it later");
         explicit_bzero(&ticket, sizeof ticket);
         return;
@@ -217,7 +218,7 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
         refuse(node, fd, answer->xid, status == -EBUSY ? FLYT_HANDSHAKE_BUSY : FLYT_HANDSHAKE_NO_SESSION, err.text);
         return;
     }
-    ticket.session_id = session->session_id;
+    ticket.session_id = session->id;
     flyt_node_pool_serve(node, allocation, &ticket, fd, record, bytes);
     explicit_bzero(&ticket, sizeof ticket);
 }

@@ -74,7 +74,7 @@ static bool is_known(const struct flyt_node_allocation *allocation)
 static bool hand_over_session(struct flyt_node *node, const struct flyt_node_ticket *ticket, int fd, const void *record,
                               size_t bytes)
 {
-    struct flyt_node_server *session = flyt_node_replace_find(node, ticket->session_id);
+    struct flyt_node_session *session = flyt_node_replace_find(node, ticket->session_id);
     struct flyt_node_server *server = session ? flyt_node_replace_server(session) : NULL;
 
     return server && !flyt_node_replace_give(server, session, ticket, fd, record, bytes);

@@ -51,6 +51,17 @@ static void forget_first(struct flyt_node_link_queue *queue)
     free(queued);
 }
 
+struct flyt_manager_link_message *flyt_node_link_message(enum flyt_manager_link_kind kind)
+{
+    static struct flyt_manager_link_message message; /* 64 KiB: too much for a stack; the loop's thread only */
+
+    message.kind = kind;
+    message.data_bytes = 0;
+    memset(&message.ready, 0,
+           offsetof(struct flyt_manager_link_message, data) - offsetof(struct flyt_manager_link_message, ready));
+    return &message;
+}
+
 void flyt_node_link_queue_init(struct flyt_node_link_queue *queue, sd_event *event, const int *link_fd)
 {
     *queue = (struct flyt_node_link_queue){.event = event, .link_fd = link_fd};

@@ -36,6 +36,9 @@ struct flyt_node_link_queue {
     int failure;            /* a negative errno: the link has ended, and what was queued cannot be sent any more */
 };
 
+/* An empty message of this kind, to be filled in and sent. There is one only: it is good until this is called again. */
+struct flyt_manager_link_message *flyt_node_link_message(enum flyt_manager_link_kind kind);
+
 /* `link_fd` belongs to the server, and outlives the queue. */
 void flyt_node_link_queue_init(struct flyt_node_link_queue *queue, sd_event *event, const int *link_fd);
 /* What is queued is forgotten. All zero is allowed. */

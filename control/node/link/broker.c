@@ -79,48 +79,65 @@ static bool is_extent(const struct flyt_manager_link_shared *one, const struct f
 
 /* ---- whose memory it is ---- */
 
-static const struct flyt_node_extent *extent_of(const struct flyt_node_server *session, uint64_t extent_id)
+static const struct flyt_node_extent *extent_of(const struct flyt_node_holding *has, uint64_t extent_id)
 {
-    const struct flyt_node_extent *extent = session->extents.first;
+    const struct flyt_node_extent *extent = has->extents.first;
 
     while (extent && extent->extent_id != extent_id)
         extent = extent->next;
     return extent;
 }
 
-/* Goes through the sessions of an allocation, those with a server first. */
+/* What one of the allocation's sessions has: at a server (NULL: without one). While it goes from one server to another
+ * it may have something at both. */
+struct owner {
+    const struct flyt_node_session *session;
+    struct flyt_node_server *server;
+    struct flyt_node_holding *has; /* NULL: there are no more */
+};
+
+/* Goes through all of these. */
 struct walk {
     const struct flyt_node_allocation *allocation;
-    struct flyt_node_server *next;
-    bool is_away; /* it is among those without */
+    const struct flyt_node_session *session; /* the next one */
+    bool is_at_target;                       /* what it has there is */
 };
 
 static struct walk walk_of(const struct flyt_node_allocation *allocation)
 {
-    return (struct walk){.allocation = allocation, .next = allocation->node->servers};
+    return (struct walk){.allocation = allocation, .session = allocation->node->sessions};
 }
 
-/* NULL: there are no more. */
-static struct flyt_node_server *next_session(struct walk *walk)
+static struct owner owner_at(const struct flyt_node_session *session, bool is_at_target)
 {
-    for (;;) {
-        struct flyt_node_server *one = walk->next;
-        if (!one && walk->is_away)
-            return NULL;
-        walk->next = one ? one->next : walk->allocation->node->away;
-        walk->is_away = walk->is_away || !one;
-        if (one && one->allocation == walk->allocation)
-            return one;
+    struct flyt_node_server *server = is_at_target ? session->target : session->present;
+
+    if (is_at_target ? !server || !server->allocation : session->state == FLYT_NODE_SESSION_LOADING)
+        return (struct owner){0};
+    return (struct owner){session, server, server ? &server->has : flyt_node_session_has(session)};
+}
+
+static struct owner next_owner(struct walk *walk)
+{
+    struct owner owner = {0};
+
+    while (!owner.has && walk->session) {
+        if (walk->session->allocation == walk->allocation)
+            owner = owner_at(walk->session, walk->is_at_target);
+        if (walk->is_at_target)
+            walk->session = walk->session->next;
+        walk->is_at_target = !walk->is_at_target;
     }
+    return owner;
 }
 
 static bool has_owner(const struct flyt_node_allocation *allocation, const struct flyt_manager_link_shared *shared)
 {
     struct walk walk = walk_of(allocation);
-    const struct flyt_node_server *session;
+    struct owner owner;
 
-    while ((session = next_session(&walk)))
-        if (session->session_id == shared->session_id && extent_of(session, shared->extent_id))
+    while ((owner = next_owner(&walk)).has)
+        if (owner.session->id == shared->session_id && extent_of(owner.has, shared->extent_id))
             return true;
     return false;
 }
@@ -138,11 +155,11 @@ static int compare_extents(const void *left, const void *right)
 static unsigned import_count(const struct flyt_node_allocation *allocation)
 {
     struct walk walk = walk_of(allocation);
-    const struct flyt_node_server *session;
+    struct owner owner;
     unsigned count = 0;
 
-    while ((session = next_session(&walk)))
-        count += session->broker.import_count;
+    while ((owner = next_owner(&walk)).has)
+        count += owner.has->broker.import_count;
     return count;
 }
 
@@ -151,11 +168,11 @@ static unsigned sort_imports(const struct flyt_node_allocation *allocation, unsi
                              const struct flyt_manager_link_shared **ret_imports)
 {
     struct walk walk = walk_of(allocation);
-    const struct flyt_node_server *session;
+    struct owner owner;
     unsigned count = 0;
 
-    while ((session = next_session(&walk)))
-        for (const struct flyt_node_shared *one = session->broker.imports; one; one = one->next)
+    while ((owner = next_owner(&walk)).has)
+        for (const struct flyt_node_shared *one = owner.has->broker.imports; one; one = one->next)
             if (one->shared.slot == slot)
                 ret_imports[count++] = &one->shared;
     qsort(ret_imports, count, sizeof *ret_imports, compare_extents);
@@ -203,22 +220,22 @@ static void settle(struct flyt_node_allocation *allocation)
 
 /* ---- exports ---- */
 
-/* Who has told of the token, of memory or of an event, and what it names; NULL: nobody. */
-static struct flyt_node_server *find_export(const struct flyt_node_allocation *allocation,
-                                            const struct flyt_manager_link_shared *shared, bool is_event,
-                                            struct flyt_node_shared **ret_export)
+/* Who has told of the token, of memory or of an event, and what it names. */
+static struct owner find_export(const struct flyt_node_allocation *allocation,
+                                const struct flyt_manager_link_shared *shared, bool is_event,
+                                struct flyt_node_shared **ret_export)
 {
     struct walk walk = walk_of(allocation);
-    struct flyt_node_server *session;
+    struct owner owner;
 
-    while ((session = next_session(&walk)))
-        for (struct flyt_node_shared *one = is_event ? session->broker.events : session->broker.exports; one;
+    while ((owner = next_owner(&walk)).has)
+        for (struct flyt_node_shared *one = is_event ? owner.has->broker.events : owner.has->broker.exports; one;
              one = one->next)
             if (is_token(&one->shared, shared)) {
                 *ret_export = one;
-                return session;
+                return owner;
             }
-    return NULL;
+    return (struct owner){0};
 }
 
 /* fd stays the caller's; -1: none. `found` says whose and which it is; NULL: nothing. */
@@ -242,15 +259,15 @@ static void answer(struct flyt_node_server *server, const struct flyt_manager_li
 
 static int export(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared)
 {
-    struct flyt_node_brokerage *broker = &server->broker;
-    const struct flyt_node_extent *extent = extent_of(server, shared->extent_id);
+    struct flyt_node_brokerage *broker = &server->has.broker;
+    const struct flyt_node_extent *extent = extent_of(&server->has, shared->extent_id);
     struct flyt_node_shared *known;
-    struct flyt_node_server *owner = find_export(server->allocation, shared, false, &known);
+    const struct owner owner = find_export(server->allocation, shared, false, &known);
 
     if (!extent)
         return -ENOENT;
-    if (owner)
-        return owner == server && known->shared.extent_id == shared->extent_id ? 0 : -EEXIST;
+    if (owner.has)
+        return owner.server == server && known->shared.extent_id == shared->extent_id ? 0 : -EEXIST;
     return add(&broker->exports, &broker->export_count, FLYT_NODE_SHARED_MAX, shared, false, NULL);
 }
 
@@ -259,10 +276,10 @@ static struct flyt_node_event_page *find_kept(const struct flyt_node_allocation 
                                               const struct flyt_manager_link_shared *shared)
 {
     struct walk walk = walk_of(allocation);
-    const struct flyt_node_server *session;
+    struct owner owner;
 
-    while ((session = next_session(&walk)))
-        for (const struct flyt_node_shared *one = session->broker.event_imports; one; one = one->next)
+    while ((owner = next_owner(&walk)).has)
+        for (const struct flyt_node_shared *one = owner.has->broker.event_imports; one; one = one->next)
             if (is_token(&one->shared, shared)) {
                 one->page->ref_count++;
                 return one->page;
@@ -275,7 +292,7 @@ static struct flyt_node_event_page *find_kept(const struct flyt_node_allocation 
 static int keep_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared,
                       struct flyt_node_event_page *page)
 {
-    struct flyt_node_brokerage *broker = &server->broker;
+    struct flyt_node_brokerage *broker = &server->has.broker;
 
     return add(&broker->event_imports, &broker->event_import_count, FLYT_NODE_SHARED_EVENTS_MAX, shared, true, page);
 }
@@ -283,21 +300,22 @@ static int keep_event(struct flyt_node_server *server, const struct flyt_manager
 /* The page of the first time is the event's: other sessions have it already. */
 static void export_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared, int fd)
 {
-    struct flyt_node_brokerage *broker = &server->broker;
+    struct flyt_node_brokerage *broker = &server->has.broker;
     struct flyt_node_shared *known;
     struct flyt_node_event_page *page = page_new(fd);
-    const struct flyt_node_server *owner =
-        shared->is_restored ? NULL : find_export(server->allocation, shared, true, &known);
+    const struct owner owner =
+        shared->is_restored ? (struct owner){0} : find_export(server->allocation, shared, true, &known);
 
-    struct flyt_node_event_page *kept = owner ? NULL : find_kept(server->allocation, shared);
+    struct flyt_node_event_page *kept = owner.has ? NULL : find_kept(server->allocation, shared);
     if (kept) { /* its maker has come back */
         page_unref(page);
         page = kept;
     }
     if (!page) {
         answer(server, shared, -ENOMEM, NULL, -1);
-    } else if (owner) {
-        answer(server, shared, owner == server ? 0 : -EEXIST, NULL, owner == server ? known->page->fd : -1);
+    } else if (owner.has) {
+        bool is_own = owner.server == server;
+        answer(server, shared, is_own ? 0 : -EEXIST, NULL, is_own ? known->page->fd : -1);
     } else if (shared->is_restored) {
         int status = keep_event(server, shared, page);
         answer(server, shared, status, NULL, status ? -1 : page->fd);
@@ -318,9 +336,9 @@ static void end_token(struct flyt_node_shared **link, unsigned *count, const str
 
 static void end_export(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared)
 {
-    end_token(&server->broker.exports, &server->broker.export_count, shared);
-    end_token(&server->broker.events, &server->broker.event_count, shared);
-    end_token(&server->broker.event_imports, &server->broker.event_import_count, shared);
+    end_token(&server->has.broker.exports, &server->has.broker.export_count, shared);
+    end_token(&server->has.broker.events, &server->has.broker.event_count, shared);
+    end_token(&server->has.broker.event_imports, &server->has.broker.event_import_count, shared);
 }
 
 /* ---- imports ---- */
@@ -329,25 +347,25 @@ static void end_export(struct flyt_node_server *server, const struct flyt_manage
 static bool is_served(const struct flyt_node_allocation *allocation, uint64_t session_id)
 {
     struct walk walk = walk_of(allocation);
-    const struct flyt_node_server *session;
+    struct owner owner;
 
-    while ((session = next_session(&walk)))
-        if (session->session_id == session_id && session->state == FLYT_NODE_SERVER_SERVING)
+    while ((owner = next_owner(&walk)).has)
+        if (owner.session->id == session_id && owner.server && owner.server->state == FLYT_NODE_SERVER_SERVING)
             return true;
     return false;
 }
 
 /* Whether it may still tell of what it exports: its client is on its way, or makes its objects again. That exports
  * first, so that one which wants something has nothing more to tell. */
-static bool may_export(const struct flyt_node_server *session)
+static bool may_export(const struct owner *owner)
 {
-    switch (session->state) {
-    case FLYT_NODE_SERVER_AWAY:
-        return true;
+    if (!owner->server)
+        return owner->session->state == FLYT_NODE_SESSION_WAITING;
+    switch (owner->server->state) {
     case FLYT_NODE_SERVER_LEFT:
-        return !is_served(session->allocation, session->session_id);
+        return !is_served(owner->session->allocation, owner->session->id);
     case FLYT_NODE_SERVER_SERVING:
-        return session->use.is_coming == FLYT_MANAGER_LINK_IS_COMING && !session->broker.wanted;
+        return owner->has->use.is_coming == FLYT_MANAGER_LINK_IS_COMING && !owner->has->broker.wanted;
     default:
         return false;
     }
@@ -356,10 +374,10 @@ static bool may_export(const struct flyt_node_server *session)
 static bool is_any_awaited(const struct flyt_node_server *server)
 {
     struct walk walk = walk_of(server->allocation);
-    const struct flyt_node_server *session;
+    struct owner owner;
 
-    while ((session = next_session(&walk)))
-        if (session->session_id != server->session_id && may_export(session))
+    while ((owner = next_owner(&walk)).has)
+        if (owner.session->id != server->session->id && may_export(&owner))
             return true;
     return false;
 }
@@ -378,9 +396,9 @@ static struct flyt_node_event_page *make_page(void)
 }
 
 /* Its session is written to an image, together with all that share with it by then: others wait for the end of that. */
-static bool is_being_written(const struct flyt_node_server *session)
+static bool is_being_written(const struct flyt_node_server *server)
 {
-    return session->role && session->role->ops->kind == FLYT_NODE_ROLE_SAVE;
+    return server && server->role && server->role->ops->kind == FLYT_NODE_ROLE_SAVE;
 }
 
 /* A reference to the page that the session is to have; NULL: none. */
@@ -389,7 +407,7 @@ static struct flyt_node_event_page *find_page(const struct flyt_node_server *ser
 {
     struct flyt_node_shared *known;
 
-    if (find_export(server->allocation, question, true, &known)) {
+    if (find_export(server->allocation, question, true, &known).has) {
         known->page->ref_count++;
         return known->page;
     }
@@ -401,9 +419,9 @@ static struct flyt_node_event_page *find_page(const struct flyt_node_server *ser
 static bool try_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
 {
     struct flyt_node_shared *known;
-    const struct flyt_node_server *owner = find_export(server->allocation, question, true, &known);
+    const struct owner owner = find_export(server->allocation, question, true, &known);
 
-    if (owner && is_being_written(owner) && !is_being_written(server))
+    if (is_being_written(owner.server) && !is_being_written(server))
         return false;
     struct flyt_node_event_page *page = find_page(server, question);
     if (!page && (server->node->is_reattaching || (question->is_restored && is_any_awaited(server))))
@@ -417,33 +435,36 @@ static bool try_event(struct flyt_node_server *server, const struct flyt_manager
 }
 
 /* What it has here is not what it goes on with. */
-static bool has_left(const struct flyt_node_server *session)
+static bool has_left(const struct owner *owner)
 {
-    bool is_moved = session->role && session->role->ops->kind == FLYT_NODE_ROLE_MOVE;
+    const struct flyt_node_session *session = owner->session;
 
-    return session->state == FLYT_NODE_SERVER_LEFT || session->state == FLYT_NODE_SERVER_ENDING ||
-           (session->state == FLYT_NODE_SERVER_AWAY && is_moved);
+    if (owner->server)
+        return owner->server->state == FLYT_NODE_SERVER_LEFT || owner->server->state == FLYT_NODE_SERVER_ENDING;
+    return session->state == FLYT_NODE_SESSION_ENDING ||
+           (session->role && session->role->ops->kind == FLYT_NODE_ROLE_MOVE);
 }
 
 /* False: it cannot be told yet. */
 static bool try_memory(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
 {
-    struct flyt_node_brokerage *broker = &server->broker;
+    struct flyt_node_brokerage *broker = &server->has.broker;
     struct flyt_node_shared *known;
-    struct flyt_node_server *owner = find_export(server->allocation, question, false, &known);
-    const struct flyt_node_extent *extent = owner ? extent_of(owner, known->shared.extent_id) : NULL;
-    bool is_there = extent && !has_left(owner) && owner->gpus[extent->slot] == server->gpus[extent->slot];
+    const struct owner owner = find_export(server->allocation, question, false, &known);
+    const struct flyt_node_extent *extent = owner.has ? extent_of(owner.has, known->shared.extent_id) : NULL;
+    bool is_there = extent && !has_left(&owner) && owner.has->gpus[extent->slot] == server->has.gpus[extent->slot];
 
-    if ((!extent && server->node->is_reattaching) || (extent && is_being_written(owner) && !is_being_written(server)))
+    if ((!extent && server->node->is_reattaching) ||
+        (extent && is_being_written(owner.server) && !is_being_written(server)))
         return false;
-    if (!is_there && (question->is_restored || (owner && has_left(owner))) && is_any_awaited(server))
+    if (!is_there && (question->is_restored || (owner.has && has_left(&owner))) && is_any_awaited(server))
         return false;
     if (!is_there) {
         answer(server, question, -ENOENT, NULL, -1);
         return true;
     }
     struct flyt_manager_link_shared import = known->shared;
-    import.session_id = owner->session_id;
+    import.session_id = owner.session->id;
     import.bytes = extent->bytes;
     import.slot = extent->slot;
     int status = add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, &import, false, NULL);
@@ -459,15 +480,15 @@ static bool try_import(struct flyt_node_server *server, const struct flyt_manage
 /* Whether any was answered. */
 static bool retry(struct flyt_node_server *server)
 {
-    const unsigned count = server->broker.wanted_count;
+    const unsigned count = server->has.broker.wanted_count;
 
-    for (struct flyt_node_shared **link = &server->broker.wanted; *link;) {
+    for (struct flyt_node_shared **link = &server->has.broker.wanted; *link;) {
         if (try_import(server, &(*link)->shared, (*link)->is_event))
-            take_out(link, &server->broker.wanted_count);
+            take_out(link, &server->has.broker.wanted_count);
         else
             link = &(*link)->next;
     }
-    return server->broker.wanted_count < count;
+    return server->has.broker.wanted_count < count;
 }
 
 void flyt_node_broker_look(const struct flyt_node_allocation *allocation)
@@ -483,7 +504,7 @@ void flyt_node_broker_look(const struct flyt_node_allocation *allocation)
 
 static void import(struct flyt_node_server *server, const struct flyt_manager_link_shared *question, bool is_event)
 {
-    struct flyt_node_brokerage *broker = &server->broker;
+    struct flyt_node_brokerage *broker = &server->has.broker;
 
     if (try_import(server, question, is_event))
         return;
@@ -496,21 +517,21 @@ static void import(struct flyt_node_server *server, const struct flyt_manager_li
 
 static void end_import(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared)
 {
-    struct flyt_node_shared **link = &server->broker.imports;
+    struct flyt_node_shared **link = &server->has.broker.imports;
 
     while (*link && !is_extent(&(*link)->shared, shared))
         link = &(*link)->next;
     if (!*link)
         return;
-    take_out(link, &server->broker.import_count);
+    take_out(link, &server->has.broker.import_count);
     settle(server->allocation);
 }
 
 /* ---- moving ---- */
 
-bool flyt_node_broker_shares(const struct flyt_node_server *session)
+bool flyt_node_broker_shares(const struct flyt_node_holding *has)
 {
-    const struct flyt_node_brokerage *broker = &session->broker;
+    const struct flyt_node_brokerage *broker = &has->broker;
 
     return broker->exports || broker->imports || broker->events || broker->event_imports;
 }
@@ -518,26 +539,26 @@ bool flyt_node_broker_shares(const struct flyt_node_server *session)
 static bool is_exported(const struct flyt_node_allocation *allocation, const struct flyt_manager_link_shared *import)
 {
     struct walk walk = walk_of(allocation);
-    const struct flyt_node_server *session;
+    struct owner owner;
 
-    while ((session = next_session(&walk)))
-        for (const struct flyt_node_shared *one = session->session_id == import->session_id ? session->broker.exports
-                                                                                            : NULL;
+    while ((owner = next_owner(&walk)).has)
+        for (const struct flyt_node_shared *one = owner.session->id == import->session_id ? owner.has->broker.exports
+                                                                                          : NULL;
              one; one = one->next)
             if (!memcmp(one->shared.token, import->token, sizeof import->token)) /* neither is a stranger's */
                 return true;
     return false;
 }
 
-const struct flyt_node_server *flyt_node_broker_find_stray(const struct flyt_node_allocation *allocation)
+const struct flyt_node_session *flyt_node_broker_find_stray(const struct flyt_node_allocation *allocation)
 {
     struct walk walk = walk_of(allocation);
-    const struct flyt_node_server *session;
+    struct owner owner;
 
-    while ((session = next_session(&walk)))
-        for (const struct flyt_node_shared *one = session->broker.imports; one; one = one->next)
+    while ((owner = next_owner(&walk)).has)
+        for (const struct flyt_node_shared *one = owner.has->broker.imports; one; one = one->next)
             if (!is_exported(allocation, &one->shared))
-                return session;
+                return owner.session;
     return NULL;
 }
 
@@ -546,7 +567,7 @@ const struct flyt_node_server *flyt_node_broker_find_stray(const struct flyt_nod
 void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
                                  int fd)
 {
-    struct flyt_node_brokerage *broker = &server->broker;
+    struct flyt_node_brokerage *broker = &server->has.broker;
     const struct flyt_manager_link_shared *shared = &message->shared;
 
     if (!server->allocation || shared->slot >= server->allocation->now.slots.slots_len) {
@@ -574,7 +595,7 @@ void flyt_node_broker_on_message(struct flyt_node_server *server, const struct f
     case FLYT_MANAGER_LINK_IMPORT_HELD:
         if (add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, shared, false, NULL))
             flyt_warn("session %016" PRIx64 ": what it has of another session's memory is not known here",
-                      server->session_id);
+                      server->session->id);
         settle(server->allocation);
         break;
     default:
@@ -584,9 +605,9 @@ void flyt_node_broker_on_message(struct flyt_node_server *server, const struct f
 
 void flyt_node_broker_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
 {
-    for (struct flyt_node_shared **link = &server->broker.exports; *link;) {
+    for (struct flyt_node_shared **link = &server->has.broker.exports; *link;) {
         if ((*link)->shared.extent_id == extent_id)
-            take_out(link, &server->broker.export_count);
+            take_out(link, &server->has.broker.export_count);
         else
             link = &(*link)->next;
     }
@@ -595,35 +616,35 @@ void flyt_node_broker_extent_gone(struct flyt_node_server *server, uint64_t exte
 
 void flyt_node_broker_exit(struct flyt_node_server *server)
 {
-    bool has_imports = server->broker.imports != NULL;
+    bool has_imports = server->has.broker.imports != NULL;
 
-    empty(&server->broker.imports, &server->broker.import_count);
-    empty(&server->broker.event_imports, &server->broker.event_import_count);
-    empty(&server->broker.wanted, &server->broker.wanted_count);
+    empty(&server->has.broker.imports, &server->has.broker.import_count);
+    empty(&server->has.broker.event_imports, &server->has.broker.event_import_count);
+    empty(&server->has.broker.wanted, &server->has.broker.wanted_count);
     if (has_imports && server->allocation)
         settle(server->allocation);
 }
 
-void flyt_node_broker_end(struct flyt_node_server *session)
+void flyt_node_broker_end(struct flyt_node_allocation *allocation, struct flyt_node_holding *has)
 {
-    flyt_node_broker_free(session);
-    settle(session->allocation);
+    flyt_node_broker_free(has);
+    settle(allocation);
 }
 
-void flyt_node_broker_move(struct flyt_node_server *from, struct flyt_node_server *to)
+void flyt_node_broker_move(struct flyt_node_holding *from, struct flyt_node_server *to)
 {
-    to->broker.exports = from->broker.exports;
-    to->broker.export_count = from->broker.export_count;
-    to->broker.events = from->broker.events;
-    to->broker.event_count = from->broker.event_count;
+    to->has.broker.exports = from->broker.exports;
+    to->has.broker.export_count = from->broker.export_count;
+    to->has.broker.events = from->broker.events;
+    to->has.broker.event_count = from->broker.event_count;
     from->broker.exports = from->broker.events = NULL;
     from->broker.export_count = from->broker.event_count = 0;
     flyt_node_broker_look(to->allocation);
 }
 
-void flyt_node_broker_free(struct flyt_node_server *server)
+void flyt_node_broker_free(struct flyt_node_holding *has)
 {
-    struct flyt_node_brokerage *broker = &server->broker;
+    struct flyt_node_brokerage *broker = &has->broker;
 
     empty(&broker->exports, &broker->export_count);
     empty(&broker->events, &broker->event_count);

@@ -51,19 +51,19 @@ void flyt_node_broker_extent_gone(struct flyt_node_server *server, uint64_t exte
 /* The server's process has gone; its session may go on at another. */
 void flyt_node_broker_exit(struct flyt_node_server *server);
 /* The session of a server has ended, and all its extents are let go of; its entries in the ledgers are still there. */
-void flyt_node_broker_end(struct flyt_node_server *session);
+void flyt_node_broker_end(struct flyt_node_allocation *allocation, struct flyt_node_holding *has);
 /* What the allocation's sessions want may be there now, or may not be waited for any more: one has said how far it is,
  * or has ended. */
 void flyt_node_broker_look(const struct flyt_node_allocation *allocation);
 /* Whether it has shared something, or has something of another's. */
-bool flyt_node_broker_shares(const struct flyt_node_server *session);
+bool flyt_node_broker_shares(const struct flyt_node_holding *has);
 /* One of the allocation's that has memory which is not its own, and which its token does not name any more: it was
  * freed, or its session has ended. That cannot be had again elsewhere. NULL: none has. */
-const struct flyt_node_server *flyt_node_broker_find_stray(const struct flyt_node_allocation *allocation);
+const struct flyt_node_session *flyt_node_broker_find_stray(const struct flyt_node_allocation *allocation);
 /* The session goes on at another server, which has its extents. */
-void flyt_node_broker_move(struct flyt_node_server *from, struct flyt_node_server *to);
+void flyt_node_broker_move(struct flyt_node_holding *from, struct flyt_node_server *to);
 /* Nothing of it is known any more: the server is forgotten. No charge changes. */
-void flyt_node_broker_free(struct flyt_node_server *server);
+void flyt_node_broker_free(struct flyt_node_holding *has);
 /* All servers of before a restart have come back that will. */
 void flyt_node_broker_settle_all(struct flyt_node *node);
 

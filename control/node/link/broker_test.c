@@ -225,7 +225,7 @@ static void lose_server(struct test_node *test, struct test_program *program)
 
 static bool one_is_waiting(struct test_node *test, void *program)
 {
-    return test_node_server(test, program)->broker.wanted_count == 1;
+    return test_node_server(test, program)->has.broker.wanted_count == 1;
 }
 
 /* Sessions go on elsewhere, in any order: what one had of another's it has again when that one has exported it. */
@@ -299,7 +299,7 @@ static void test_a_maker_that_comes_back_has_the_same_page(void **state)
 
 static bool all_are_waiting(struct test_node *test, void *program)
 {
-    return test_node_server(test, program)->broker.wanted_count == 3;
+    return test_node_server(test, program)->has.broker.wanted_count == 3;
 }
 
 /* It knows nothing of what servers share until they have told: who asks before waits until all have come back. */

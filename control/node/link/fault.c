@@ -44,7 +44,7 @@ static unsigned name_suspects(const struct flyt_node *node, const struct flyt_no
         if (!is_suspect(server, gpu) || count++ >= NAMED_MAX || used >= sizeof names)
             continue;
         used += (size_t)snprintf(names + used, sizeof names - used, "%sprogram %.40s of VM %.40s", used ? ", " : "",
-                                 server->ticket.program, server->allocation->now.vm_ip);
+                                 server->session->ticket.program, server->allocation->now.vm_ip);
     }
     if (!count)
         snprintf(text, bytes, "a program that is not known");
@@ -221,7 +221,7 @@ void flyt_node_fault_killed(struct flyt_node_server *server, int signal_number)
         return;
     fault->killed_ms = flyt_clock_ms();
     snprintf(fault->killed, sizeof fault->killed, "program %.40s of VM %.40s, whose server process ended by signal %d",
-             server->ticket.program, server->allocation->now.vm_ip, signal_number);
+             server->session->ticket.program, server->allocation->now.vm_ip, signal_number);
 }
 
 void flyt_node_fault_leave(struct flyt_node_server *server)

@@ -63,11 +63,12 @@ static void on_extent(struct flyt_node_server *server, const struct flyt_manager
         flyt_close(fd);
         return;
     }
-    int status = flyt_node_extent_add(server->node, &server->extents, server->server_id, extent, fd);
+    int status = flyt_node_extent_add(server->node, &server->has.extents, server->has.server_id, extent, fd);
     if (!status)
         tell_extent(server, extent, fd);
     if (status && status != -EEXIST) /* after a restart it may be there already */
-        flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", server->session_id, strerror(-status));
+        flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", flyt_node_server_session_id(server),
+                  strerror(-status));
 }
 
 static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_link_message *message)
@@ -79,17 +80,17 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
         server->role->ops->on_extent_gone(server, message->extent.extent_id);
     if (!server->allocation)
         return;
-    if (flyt_node_extent_remove(server->node, &server->extents, server->server_id, message->extent.extent_id, &slot,
-                                &bytes)) {
+    if (flyt_node_extent_remove(server->node, &server->has.extents, server->has.server_id, message->extent.extent_id,
+                                &slot, &bytes)) {
         slot = message->extent.slot; /* not held: the server credits its charge itself */
         bytes = 0;
     }
     flyt_node_broker_extent_gone(server, message->extent.extent_id);
     if (bytes && slot < server->allocation->now.slots.slots_len && server->allocation->slots[slot].ledger) {
-        int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->server_id, bytes);
+        int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->has.server_id, bytes);
         if (status)
-            flyt_warn("session %016" PRIx64 ": memory that it gave back is not credited here: %s", server->session_id,
-                      strerror(-status));
+            flyt_warn("session %016" PRIx64 ": memory that it gave back is not credited here: %s",
+                      flyt_node_server_session_id(server), strerror(-status));
     }
     message->kind = FLYT_MANAGER_LINK_EXTENT_CREDITED;
     message->extent.slot = slot;
@@ -107,8 +108,8 @@ static void on_record(struct flyt_node_server *server, int fd)
     int status = server->allocation ? flyt_call_record_map(fd, &record) : -EPROTO;
     flyt_close(fd);
     if (status) {
-        flyt_warn("session %016" PRIx64 ": what its server executes is not known: %s", server->session_id,
-                  strerror(-status));
+        flyt_warn("session %016" PRIx64 ": what its server executes is not known: %s",
+                  flyt_node_server_session_id(server), strerror(-status));
         return;
     }
     flyt_call_record_unmap(server->record);
@@ -121,9 +122,10 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_manage
         return; /* of an earlier order */
     flyt_node_retransmit_answered(server);
     if (done->state < 0) {
-        flyt_warn("session %016" PRIx64 ": its SMs are not changed: %s", server->session_id, strerror(-done->state));
-        flyt_node_tell(server->node, "session.resize_failed", "", "session %016" PRIx64 ": %s", server->session_id,
-                       strerror(-done->state));
+        flyt_warn("session %016" PRIx64 ": its SMs are not changed: %s", flyt_node_server_session_id(server),
+                  strerror(-done->state));
+        flyt_node_tell(server->node, "session.resize_failed", "", "session %016" PRIx64 ": %s",
+                       flyt_node_server_session_id(server), strerror(-done->state));
         server->sm_state[done->slot] = FLYT_SWITCH_KEPT;
         flyt_node_groups_look(server->node, server->allocation);
         return;
@@ -135,13 +137,14 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_manage
 
 static void on_use(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
 {
-    bool needs_more = memcmp(server->use.needed_sms, message->use.needed_sms, sizeof server->use.needed_sms) != 0 ||
-                      memcmp(server->use.opened, message->use.opened, sizeof server->use.opened) != 0;
-    server->use = message->use;
-    server->has_use = true;
+    bool needs_more =
+        memcmp(server->has.use.needed_sms, message->use.needed_sms, sizeof server->has.use.needed_sms) != 0 ||
+        memcmp(server->has.use.opened, message->use.opened, sizeof server->has.use.opened) != 0;
+    server->has.use = message->use;
+    server->has.has_use = true;
     if (needs_more)
         flyt_node_changed(server->node);
-    snprintf(server->why_not, sizeof server->why_not, "%.*s", (int)sizeof server->why_not - 1,
+    snprintf(server->has.why_not, sizeof server->has.why_not, "%.*s", (int)sizeof server->has.why_not - 1,
              (const char *)message->data);
     if (server->role && server->role->ops->on_use)
         server->role->ops->on_use(server);
@@ -157,7 +160,7 @@ static void on_coredump(struct flyt_node_server *server, const struct flyt_manag
     bool is_done = message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_DONE;
     char path[FLYT_NODE_COREDUMPS_PATH_BYTES], id[20];
 
-    if (!server->allocation || !flyt_node_coredumps_is_name(name) ||
+    if (!server->allocation || !server->session || !flyt_node_coredumps_is_name(name) ||
         flyt_node_coredumps_path(server->node, server->allocation->now.vm_ip, path)) {
         flyt_warn("server process %d: tells of a core dump that is none", (int)server->pid);
         return;
@@ -165,9 +168,9 @@ static void on_coredump(struct flyt_node_server *server, const struct flyt_manag
     server->is_dumping = message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_BEGUN;
     if (server->is_dumping)
         return;
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    snprintf(id, sizeof id, "%016" PRIx64, flyt_node_server_session_id(server));
     flyt_node_tell(server->node, "session.coredump", id, "program %s of VM %s: core dump %s/%s %s%" PRIu64 " bytes",
-                   server->ticket.program, server->allocation->now.vm_ip, path, name,
+                   server->session->ticket.program, server->allocation->now.vm_ip, path, name,
                    is_done ? "" : "was removed, for the VM's would have been more than vm.coredumps allows; it had ",
                    message->coredump.bytes);
 }

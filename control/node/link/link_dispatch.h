@@ -16,15 +16,15 @@ void flyt_node_server_read_all(struct flyt_node_server *server);
  * errno: no memory to watch it. */
 int flyt_node_server_change_link(struct flyt_node_server *server, int fd);
 /* Its session's memory and charge are let go of, and it is told that it has ended, and why: as end_reason says, or else
- * `how`. The allocation may be freed by that. */
-void flyt_node_server_end_session(struct flyt_node_server *server, const char *how);
+ * `how`. `server` had it, or NULL: it was without one. The session is freed, and the allocation may be. */
+void flyt_node_server_end_session(struct flyt_node_session *session, struct flyt_node_server *server, const char *how);
 /*
  * Fills SESSION for the server, but for its data: a new session of an allocation that is as `as` says (from: NULL), or
  * one that goes on. Its server's id is a new one, but that of a server which has been told it already. 0 or a negative
  * errno. Holds the channel's key.
  */
 int flyt_node_server_describe_session(const struct flyt_node_server *server, const flyt_allocation *as,
-                                      const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
+                                      const struct flyt_node_ticket *ticket, const struct flyt_node_session *from,
                                       struct flyt_manager_link_message *message);
 /* Its descriptors (FLYT_MANAGER_LINK_DESCRIPTORS_MAX in fds), of which none is the caller's to close; marks the slots
  * that have one. 0 or a negative errno. */
@@ -35,9 +35,7 @@ int flyt_node_server_send_folder(struct flyt_node_server *server, const struct f
 /* The same, and sends the memory that the VM shares with this machine, where there is such; with the claims of the
  * session as `from` has it (NULL: it begins). */
 int flyt_node_server_equip(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
-                           const struct flyt_node_server *from);
-/* Lets go of the session's claims, and frees it: nothing else is left of it. */
-void flyt_node_server_drop(struct flyt_node_server *server);
+                           const struct flyt_node_session *from);
 /* That memory, with the session's claims; fd is taken over. */
 void flyt_node_server_take_vm_memory(struct flyt_node_server *server, int fd);
 /* It serves that from now on. Its ticket and times are the caller's to set. */

@@ -34,7 +34,7 @@ struct look {
 /* What its process has of the VM's, as far as that is counted: without what is the operator's. */
 static bool is_counted(const struct look *look, const struct flyt_node_server *server, uint64_t *ret_bytes)
 {
-    const struct flyt_node_gpu *gpu = server->gpus[look->slot];
+    const struct flyt_node_gpu *gpu = server->has.gpus[look->slot];
     uint64_t bytes;
 
     if (!gpu || !flyt_node_gpu_account_memory(&look->node->account, gpu, server->pid, &bytes))
@@ -60,7 +60,7 @@ static int list_known(const struct flyt_node *node, struct known *ret_known)
     if (!known.ids)
         return -ENOMEM;
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        known.ids[known.count++] = server->server_id;
+        known.ids[known.count++] = server->has.server_id;
         known.ids[known.count++] = server->charged.entry_id;
     }
     qsort(known.ids, known.count, sizeof *known.ids, compare_ids);
@@ -74,7 +74,7 @@ static bool is_known(const struct look *look, uint64_t server_id)
 
     return bsearch(&server_id, known->ids, known->count, sizeof server_id, compare_ids) ||
            server_id == flyt_node_allocation_shared_entry(look->allocation) ||
-           flyt_node_is_away(look->node, server_id) || look->node->session_ops->has_entry(look->node, server_id);
+           flyt_node_sessions_have_entry(look->node, server_id);
 }
 
 static void drop_unknown(const struct look *look)
@@ -103,15 +103,15 @@ static bool has_entry(const struct look *look, uint64_t server_id)
 static void mend(const struct look *look, struct flyt_node_server *server)
 {
     struct flyt_node_memory_watch *watch = &server->memory_watch[look->slot];
-    const uint64_t held_bytes = flyt_node_extents_of_slot(&server->extents, look->slot);
-    const uint64_t charged_bytes = flyt_ledger_charged(look->ledger, server->server_id);
-    const uint64_t reserved_bytes = flyt_ledger_reserved(look->ledger, server->server_id);
+    const uint64_t held_bytes = flyt_node_extents_of_slot(&server->has.extents, look->slot);
+    const uint64_t charged_bytes = flyt_ledger_charged(look->ledger, server->has.server_id);
+    const uint64_t reserved_bytes = flyt_ledger_reserved(look->ledger, server->has.server_id);
     uint64_t most_bytes = look->limit_bytes, counted_bytes;
 
     if (is_counted(look, server, &counted_bytes) && counted_bytes < most_bytes)
         most_bytes = counted_bytes > held_bytes ? counted_bytes : held_bytes;
     bool can_be = charged_bytes >= held_bytes && charged_bytes <= most_bytes && reserved_bytes <= look->limit_bytes &&
-                  has_entry(look, server->server_id);
+                  has_entry(look, server->has.server_id);
     bool is_same = charged_bytes == watch->charged_bytes && reserved_bytes == watch->reserved_bytes;
     watch->looks = can_be ? 0 : is_same ? watch->looks + 1 : 1;
     watch->charged_bytes = charged_bytes;
@@ -121,11 +121,11 @@ static void mend(const struct look *look, struct flyt_node_server *server)
     watch->looks = 0;
     flyt_warn("session %016" PRIx64 ": what its VM's ledger says of it cannot be, and is mended, vm=%s "
               "charged_bytes=%" PRIu64 " reserved_bytes=%" PRIu64 " held_bytes=%" PRIu64,
-              server->session_id, look->allocation->now.vm_ip, charged_bytes, reserved_bytes, held_bytes);
-    int status = flyt_ledger_mend(look->ledger, server->server_id, held_bytes,
+              server->session->id, look->allocation->now.vm_ip, charged_bytes, reserved_bytes, held_bytes);
+    int status = flyt_ledger_mend(look->ledger, server->has.server_id, held_bytes,
                                   reserved_bytes <= look->limit_bytes ? reserved_bytes : 0);
     if (status)
-        flyt_warn("session %016" PRIx64 ": its entry in the ledger cannot be mended: %s", server->session_id,
+        flyt_warn("session %016" PRIx64 ": its entry in the ledger cannot be mended: %s", server->session->id,
                   strerror(-status));
 }
 
@@ -138,8 +138,9 @@ static void end(const struct look *look, struct flyt_node_server *server, uint64
     snprintf(reason, sizeof reason,
              "its server has %" PRIu64 " bytes of GPU %u, and its VM's servers have %" PRIu64
              " together: more than the limit of %" PRIu64,
-             bytes, server->gpus[look->slot] ? server->gpus[look->slot]->index : 0, sum_bytes, look->limit_bytes);
-    flyt_warn("session %016" PRIx64 ": is ended: %s, vm=%s server_pid=%d", server->session_id, reason,
+             bytes, server->has.gpus[look->slot] ? server->has.gpus[look->slot]->index : 0, sum_bytes,
+             look->limit_bytes);
+    flyt_warn("session %016" PRIx64 ": is ended: %s, vm=%s server_pid=%d", server->session->id, reason,
               look->allocation->now.vm_ip, (int)server->pid);
     flyt_node_server_end_watched(server, FLYT_NODE_WATCHED_OVER_MEMORY, "session.over_memory", reason);
 }
@@ -154,9 +155,9 @@ static void look_at_limit(const struct look *look)
         return; /* there is no memory to look now */
     uint64_t held_bytes = left_bytes, all_bytes = left_bytes;
     for (struct flyt_node_server *server = look->allocation->watched.first; server; server = server->watched_next) {
-        if (!server->server_id || server->state != FLYT_NODE_SERVER_SERVING)
+        if (!server->has.server_id || server->state != FLYT_NODE_SERVER_SERVING)
             continue;
-        uint64_t held = flyt_node_extents_of_slot(&server->extents, look->slot), bytes = held, counted_bytes;
+        uint64_t held = flyt_node_extents_of_slot(&server->has.extents, look->slot), bytes = held, counted_bytes;
         if (is_counted(look, server, &counted_bytes) && counted_bytes > held)
             bytes = counted_bytes;
         held_bytes += held;
@@ -220,7 +221,7 @@ static void look_at(struct flyt_node *node, const struct known *known, struct fl
         return;
     }
     for (struct flyt_node_server *server = allocation->watched.first; server; server = server->watched_next)
-        if (server->server_id)
+        if (server->has.server_id)
             mend(&look, server);
     look_at_limit(&look);
 }

@@ -29,7 +29,7 @@ static struct flyt_ledger_shared *map_ledger(const struct test_node *test)
 static struct flyt_ledger_entry *entry_of(struct flyt_ledger_shared *shared, const struct flyt_node_server *server)
 {
     for (unsigned i = 0; i < FLYT_LEDGER_ENTRIES_MAX; i++)
-        if (shared->entries[i].server_id == server->server_id)
+        if (shared->entries[i].server_id == server->has.server_id)
             return &shared->entries[i];
     return NULL;
 }

@@ -74,12 +74,12 @@ static void tell(struct flyt_node_server *server)
     char id[20];
 
     server->unanswered.is_told = true;
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    snprintf(id, sizeof id, "%016" PRIx64, server->session->id);
     flyt_warn("session %s: its server process %d has answered nothing for %u s", id, (int)server->pid,
               FLYT_NODE_UNANSWERED_MS / 1000);
     flyt_node_tell(server->node, "session.unanswered", id,
                    "program %s of VM %s: its server has not carried out what it was told %u s ago",
-                   server->ticket.program, server->allocation->now.vm_ip, FLYT_NODE_UNANSWERED_MS / 1000);
+                   server->session->ticket.program, server->allocation->now.vm_ip, FLYT_NODE_UNANSWERED_MS / 1000);
 }
 
 int flyt_node_retransmit_on_time(sd_event_source *source, uint64_t usec, void *user)

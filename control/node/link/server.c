@@ -172,7 +172,7 @@ static bool leaves_its_place(const struct flyt_node_server *server)
         return true;
     if (server->state != FLYT_NODE_SERVER_SERVING)
         return false;
-    return server->use.is_ending || (flyt_node_server_is_dying(server) && !flyt_node_server_may_wait(server));
+    return server->has.use.is_ending || (flyt_node_server_is_dying(server) && !flyt_node_server_may_wait(server));
 }
 
 unsigned flyt_node_servers_ending(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
@@ -186,20 +186,18 @@ unsigned flyt_node_servers_ending(const struct flyt_node *node, const struct fly
 
 struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uint64_t session_id)
 {
-    struct flyt_node_server *server = node->servers;
+    const struct flyt_node_session *session = flyt_node_session_find(node, session_id);
+    struct flyt_node_server *server = session ? flyt_node_session_server(session) : NULL;
 
-    while (server && (!server->allocation || server->session_id != session_id || flyt_node_server_is_hidden(server)))
-        server = server->next;
-    return server;
+    return !server || flyt_node_server_is_hidden(server) ? NULL : server;
 }
 
 struct flyt_node_server *flyt_node_server_find_token(const struct flyt_node *node, const void *token, size_t bytes)
 {
-    for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->state == FLYT_NODE_SERVER_SERVING && bytes == sizeof server->token &&
-            flyt_equal_in_constant_time(server->token, token, bytes))
-            return server;
-    return NULL;
+    const struct flyt_node_session *session = flyt_node_session_find_token(node, NULL, token, bytes);
+    struct flyt_node_server *server = session ? flyt_node_session_server(session) : NULL;
+
+    return server && server->state == FLYT_NODE_SERVER_SERVING ? server : NULL;
 }
 
 static bool is_own_user(const struct flyt_node_server *server)
@@ -208,7 +206,7 @@ static bool is_own_user(const struct flyt_node_server *server)
 }
 
 int flyt_node_server_describe_session(const struct flyt_node_server *server, const flyt_allocation *as,
-                                      const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
+                                      const struct flyt_node_ticket *ticket, const struct flyt_node_session *from,
                                       struct flyt_manager_link_message *message)
 {
     struct flyt_manager_link_session *session = &message->session;
@@ -216,8 +214,8 @@ int flyt_node_server_describe_session(const struct flyt_node_server *server, con
 
     message->kind = FLYT_MANAGER_LINK_SESSION;
     *session = (struct flyt_manager_link_session){
-        .session_id = from ? from->session_id : flyt_node_random(),
-        .server_id = server->server_id ? server->server_id : flyt_node_random(),
+        .session_id = from ? from->id : flyt_node_random(),
+        .server_id = server->has.server_id ? server->has.server_id : flyt_node_random(),
         .is_encrypted = from ? from->is_encrypted : as->is_encrypted,
         .group_size = server->gpu->group_size,
         .client_lost_s = node->client_lost_s,
@@ -255,7 +253,8 @@ int flyt_node_server_send_folder(struct flyt_node_server *server, const struct f
 }
 
 /* The session's claims: those that the server where it was has made, too; or none yet. -1: its VM shares no memory. */
-static int open_vm_memory(const struct flyt_node_server *server, const char *vm_ip, const struct flyt_node_server *from)
+static int open_vm_memory(const struct flyt_node_server *server, const char *vm_ip,
+                          const struct flyt_node_holding *from)
 {
     const struct flyt_node_settings *settings = server->node->settings;
     const struct flyt_node_vm_memory memory = {.folder = settings->vm_device_folder,
@@ -271,7 +270,7 @@ static int open_vm_memory(const struct flyt_node_server *server, const char *vm_
 }
 
 /* What a VM's programs could have is an extra: a session that cannot be given it goes on without. */
-static int send_vm_memory(struct flyt_node_server *server, const char *vm_ip, const struct flyt_node_server *from)
+static int send_vm_memory(struct flyt_node_server *server, const char *vm_ip, const struct flyt_node_holding *from)
 {
     int fds[FLYT_MANAGER_LINK_VM_MEMORY_FDS] = {open_vm_memory(server, vm_ip, from), -1};
 
@@ -319,29 +318,22 @@ static int send_coredumps(struct flyt_node_server *server, const char *vm_ip)
     return status;
 }
 
-void flyt_node_server_drop(struct flyt_node_server *server)
-{
-    if (server->has_vm_memory)
-        flyt_close(server->vm_memory_fd);
-    free(server);
-}
-
 void flyt_node_server_take_vm_memory(struct flyt_node_server *server, int fd)
 {
-    if (server->has_vm_memory)
-        flyt_close(server->vm_memory_fd);
-    server->vm_memory_fd = fd;
-    server->has_vm_memory = true;
+    if (server->has.has_vm_memory)
+        flyt_close(server->has.vm_memory_fd);
+    server->has.vm_memory_fd = fd;
+    server->has.has_vm_memory = true;
 }
 
 int flyt_node_server_equip(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
-                           const struct flyt_node_server *from)
+                           const struct flyt_node_session *from)
 {
     int status = flyt_node_server_send_folder(server, allocation);
 
     if (!status)
         status = send_coredumps(server, allocation->now.vm_ip);
-    return status ? status : send_vm_memory(server, allocation->now.vm_ip, from);
+    return status ? status : send_vm_memory(server, allocation->now.vm_ip, from ? flyt_node_session_has(from) : NULL);
 }
 
 int flyt_node_server_session_fds(struct flyt_node *node, const struct flyt_node_allocation *allocation, int client_fd,
@@ -361,22 +353,13 @@ void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_
                                    const struct flyt_manager_link_session *session)
 {
     server->allocation = allocation;
-    server->server_id = session->server_id;
-    server->session_id = session->session_id;
-    memcpy(server->token, session->token, sizeof server->token);
-    server->is_encrypted = session->is_encrypted;
+    server->has.server_id = session->server_id;
     for (unsigned i = 0; i < session->slot_count; i++) {
         server->sm_revision[i] = allocation->slots[i].groups_revision;
         server->sm_state[i] = FLYT_SWITCH_VACATED;
-        server->gpus[i] = allocation->slots[i].gpu;
+        server->has.gpus[i] = allocation->slots[i].gpu;
     }
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
-}
-
-void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_node_ticket *client)
-{
-    if (*client->client_address)
-        memcpy(session->client_address, client->client_address, sizeof session->client_address);
 }
 
 /* Notes what the server has from now on. */
@@ -386,14 +369,15 @@ static void begin(struct flyt_node_server *server, struct flyt_node_allocation *
     struct flyt_node *node = server->node;
 
     flyt_node_server_note_session(server, allocation, session);
-    server->ticket = *ticket;
-    memset(server->ticket.channel_key, 0, sizeof server->ticket.channel_key);
-    server->session_started_ms = flyt_node_wall_ms();
+    server->session->is_encrypted = session->is_encrypted;
+    server->session->ticket = *ticket;
+    memset(server->session->ticket.channel_key, 0, sizeof server->session->ticket.channel_key);
+    server->session->started_ms = flyt_node_wall_ms();
     flyt_node_allocation_join(allocation);
     node->session_ops->begun(server);
     node->sessions_started++;
     char id[20];
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    snprintf(id, sizeof id, "%016" PRIx64, server->session->id);
     flyt_info("session %s: started, vm=%s program=%s client=%s client_pid=%u gpu=%u server_pid=%d", id,
               allocation->now.vm_ip, ticket->program, ticket->client_address, ticket->client_pid, server->gpu->index,
               (int)server->pid);
@@ -416,16 +400,23 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     flyt_node_cgroups_enter(&server->node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     /* The server finds its entries made: none is left without a name in case it dies. */
     server->allocation = allocation;
-    server->server_id = message.session.server_id;
+    server->has.server_id = message.session.server_id;
+    struct flyt_node_session *session =
+        status ? NULL
+               : flyt_node_session_new(server->node, allocation, message.session.session_id, message.session.token);
+    if (session)
+        flyt_node_session_serve(session, server);
+    else if (!status)
+        status = -ENOMEM;
     for (unsigned i = 0; !status && i < allocation->now.slots.slots_len; i++)
-        status = flyt_ledger_join(allocation->slots[i].ledger, server->server_id);
+        status = flyt_ledger_join(allocation->slots[i].ledger, server->has.server_id);
     if (!status)
         status = flyt_node_server_equip(server, allocation, NULL);
     if (!status)
         status = flyt_node_server_send(server, &message, fds, fd_count);
     if (status) {
-        flyt_node_charge_end(server);
-        server->allocation = NULL;
+        flyt_node_charge_end(allocation, &server->has);
+        flyt_node_session_leave(server);
         flyt_warn("server process %d: takes no session: %s", (int)server->pid, strerror(-status));
         flyt_node_server_end(server, NULL);
     } else {
@@ -443,7 +434,7 @@ int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const u
 
     message.kind = FLYT_MANAGER_LINK_DATA;
     message.stream = (struct flyt_manager_link_stream){0};
-    if (server->is_encrypted)
+    if (server->session->is_encrypted)
         memcpy(message.stream.channel_key, channel_key, sizeof message.stream.channel_key);
     message.data_bytes = (uint32_t)bytes;
     memcpy(message.data, record, bytes);
@@ -485,12 +476,12 @@ int flyt_node_server_end_for_good(struct flyt_node_server *server, const char *r
     struct flyt_node *node = server->node;
     struct ending *ending = malloc(sizeof *ending);
 
-    if (!ending || flyt_node_killed_add(&node->state, server->session_id)) {
+    if (!ending || flyt_node_killed_add(&node->state, server->session->id)) {
         free(ending);
         return -ENOMEM;
     }
     *ending =
-        (struct ending){.node = node, .session_id = server->session_id, .reason = reason, .done = done, .user = user};
+        (struct ending){.node = node, .session_id = server->session->id, .reason = reason, .done = done, .user = user};
     flyt_node_commit(node, &ending->commit, on_ending_written, ending);
     return 0;
 }
@@ -521,13 +512,20 @@ static void detach(struct flyt_node_server *server)
     server->pid_fd = flyt_close(server->pid_fd);
 }
 
+static void free_detached(struct flyt_node_server *server)
+{
+    flyt_node_session_leave(server);
+    flyt_node_broker_free(&server->has);
+    flyt_call_record_unmap(server->record);
+    flyt_node_holding_fini(&server->has);
+    free(server);
+}
+
 static void forget(struct flyt_node_server *server)
 {
     server->node->session_ops->forget(server);
     detach(server);
-    flyt_node_broker_free(server);
-    flyt_call_record_unmap(server->record);
-    flyt_node_server_drop(server);
+    free_detached(server);
 }
 
 /* How a process ended, for the log and for whoever asks what became of a session. */
@@ -542,10 +540,10 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
     /* What is killed here has no work any more: MPS has stopped it first, or a fault has. */
     if (info.si_code != CLD_EXITED && !server->was_killed)
         flyt_node_fault_killed(server, info.si_status);
-    const bool has_why = server->has_use && !server->use.is_replaceable && *server->why_not;
+    const bool has_why = server->has.has_use && !server->has.use.is_replaceable && *server->has.why_not;
     if (info.si_code != CLD_EXITED && !server->was_killed)
         snprintf(text, bytes, "its server process ended by signal %d%s%s", info.si_status,
-                 has_why ? ", and it could not go on at another one: " : "", has_why ? server->why_not : "");
+                 has_why ? ", and it could not go on at another one: " : "", has_why ? server->has.why_not : "");
     else if (info.si_code == CLD_EXITED && info.si_status == FLYT_NODE_CANNOT_BECOME)
         snprintf(text, bytes, "its process could not become user %u (capabilities of the unit?)", server->uid);
     else if (info.si_code == CLD_EXITED && info.si_status == FLYT_NODE_CANNOT_RUN)
@@ -554,49 +552,55 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
         snprintf(text, bytes, "its server process ended with status %d", info.si_status);
 }
 
-static void leave(struct flyt_node_server *server)
+static void leave(struct flyt_node_session *session, struct flyt_node_server *server)
 {
-    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_node_allocation *allocation = session->allocation;
 
-    server->allocation = NULL;
+    if (server)
+        flyt_node_session_leave(server);
+    else
+        flyt_node_session_free(session);
     flyt_node_broker_look(allocation);
     flyt_node_allocation_leave(allocation);
 }
 
-void flyt_node_server_end_session(struct flyt_node_server *server, const char *how)
+void flyt_node_server_end_session(struct flyt_node_session *session, struct flyt_node_server *server, const char *how)
 {
-    struct flyt_node_allocation *allocation = server->allocation;
-    struct flyt_node *node = server->node;
+    struct flyt_node_allocation *allocation = session->allocation;
+    struct flyt_node_holding *has = server ? &server->has : &session->has;
+    const char *reason = server ? server->end_reason : session->end_reason;
+    struct flyt_node *node = session->node;
     char id[20];
 
-    flyt_node_killed_remove(&node->state, server->session_id);
+    node->session_ops->ends(session);
+    flyt_node_killed_remove(&node->state, session->id);
     /* First the memory, then its charge: nobody is granted what is not free yet. */
-    flyt_node_extents_drop(node, &server->extents, server->server_id);
-    flyt_node_broker_end(server);
-    flyt_node_charge_end(server);
-    flyt_node_share_leave(server);
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
-    const char *reason = *server->end_reason ? server->end_reason : how;
+    flyt_node_extents_drop(node, &has->extents, has->server_id);
+    flyt_node_broker_end(allocation, has);
+    flyt_node_charge_end(allocation, has);
+    if (server)
+        flyt_node_share_leave(server);
+    snprintf(id, sizeof id, "%016" PRIx64, session->id);
+    reason = *reason ? reason : how;
     /* It goes on at another node, which tells of its end; or it was on its way here, and goes on where it was. */
-    const enum flyt_node_session_fate fate = node->session_ops->fate(server);
+    const enum flyt_node_session_fate fate = node->session_ops->fate(session);
     if (fate == FLYT_NODE_SESSION_ELSEWHERE) {
         flyt_info("session %s: what was here of it has ended, vm=%s program=%s", id, allocation->now.vm_ip,
-                  server->ticket.program);
-        leave(server);
+                  session->ticket.program);
+        leave(session, server);
         return;
     }
     flyt_info("session %s: ended, vm=%s program=%s calls=%" PRIu64 " gpu_time_us=%" PRIu64 " duration_ms=%" PRIu64
               "%s%s",
-              id, allocation->now.vm_ip, server->ticket.program, server->use.call_count, server->use.gpu_time_us,
-              flyt_node_wall_ms() - server->session_started_ms, *reason ? ": " : "", reason);
-    node->session_ops->ends(server);
+              id, allocation->now.vm_ip, session->ticket.program, has->use.call_count, has->use.gpu_time_us,
+              flyt_node_wall_ms() - session->started_ms, *reason ? ": " : "", reason);
     /* One that is in an image goes on from there. */
     bool is_kept = fate == FLYT_NODE_SESSION_IN_IMAGE;
     if (!is_kept)
-        flyt_node_tombstones_add(node, server, reason);
+        flyt_node_tombstones_add(node, session, reason);
     flyt_node_tell(node, is_kept ? "session.checkpointed" : "session.ended", id, "program %s of VM %s%s%s",
-                   server->ticket.program, allocation->now.vm_ip, *reason ? ": " : "", reason);
-    leave(server);
+                   session->ticket.program, allocation->now.vm_ip, *reason ? ": " : "", reason);
+    leave(session, server);
 }
 
 int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, void *user)
@@ -615,15 +619,16 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     flyt_node_broker_exit(server);
     bool goes_on = (server->role && server->role->ops->on_exit(server)) || flyt_node_server_may_wait(server);
     if (server->allocation && !goes_on)
-        flyt_node_server_end_session(server, how);
+        flyt_node_server_end_session(server->session, server, how);
     else if (*how && !goes_on && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)
         flyt_warn("gpu %u: a warm server ended: %s", gpu->index, how);
     flyt_node_cgroups_leave(&node->cgroups, server->cgroup);
     if (goes_on) {
+        const struct flyt_node_allocation *allocation = server->allocation;
         detach(server);
         node->session_ops->wait(server, how);
-        if (server->allocation)
-            flyt_node_broker_look(server->allocation);
+        free_detached(server);
+        flyt_node_broker_look(allocation);
     } else {
         forget(server);
     }
@@ -654,7 +659,7 @@ void flyt_node_server_free(struct flyt_node_server *server)
 {
     if (server->allocation) {
         /* It goes on, with its memory and its charge, and looks for the next node manager. */
-        flyt_node_extents_leave(&server->extents);
+        flyt_node_extents_leave(&server->has.extents);
     } else if (server->is_child && !server->outlives && server->pid_fd >= 0) {
         flyt_node_server_kill_warm(server);
         if (!reap_until(server, server->node->stop_ms))

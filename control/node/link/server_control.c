@@ -98,9 +98,9 @@ void flyt_node_server_end_watched(struct flyt_node_server *server, enum flyt_nod
 {
     char id[20];
 
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    snprintf(id, sizeof id, "%016" PRIx64, flyt_node_server_session_id(server));
     server->node->watched[watched]++;
-    flyt_node_tell(server->node, event, id, "program %s of VM %s is ended: %s", server->ticket.program,
+    flyt_node_tell(server->node, event, id, "program %s of VM %s is ended: %s", server->session->ticket.program,
                    server->allocation->now.vm_ip, reason);
     flyt_node_server_end(server, reason);
     flyt_node_server_kill(server);
@@ -113,9 +113,9 @@ void flyt_node_retransmit_give_up(struct flyt_node_server *server, const char *r
     if (server->state == FLYT_NODE_SERVER_ENDING)
         return;
     if (server->allocation) {
-        snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
-        flyt_node_tell(server->node, "session.silent", id, "program %s of VM %s is ended: %s", server->ticket.program,
-                       server->allocation->now.vm_ip, reason);
+        snprintf(id, sizeof id, "%016" PRIx64, flyt_node_server_session_id(server));
+        flyt_node_tell(server->node, "session.silent", id, "program %s of VM %s is ended: %s",
+                       server->session->ticket.program, server->allocation->now.vm_ip, reason);
     }
     flyt_node_server_end(server, reason);
 }
@@ -126,8 +126,8 @@ int flyt_node_server_send(struct flyt_node_server *server, const struct flyt_man
     int status = flyt_node_link_queue_lend(&server->queue, message, fds, fd_count);
 
     if (status && status != -EPIPE) /* where it has gone, that is said elsewhere */
-        flyt_warn("session %016" PRIx64 ": its server process %d cannot be told, kind=%u: %s", server->session_id,
-                  (int)server->pid, message->kind, strerror(-status));
+        flyt_warn("session %016" PRIx64 ": its server process %d cannot be told, kind=%u: %s",
+                  flyt_node_server_session_id(server), (int)server->pid, message->kind, strerror(-status));
     if (status == -ENOBUFS)
         flyt_node_retransmit_give_up(server, "its server does not read what its node tells it");
     return status;
@@ -135,11 +135,7 @@ int flyt_node_server_send(struct flyt_node_server *server, const struct flyt_man
 
 bool flyt_node_server_uses(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu)
 {
-    bool uses = server->gpu == gpu;
-
-    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
-        uses |= gpu && server->gpus[i] == gpu;
-    return uses;
+    return server->gpu == gpu || flyt_node_holding_uses(&server->has, gpu);
 }
 
 bool flyt_node_server_may_wait(const struct flyt_node_server *server)

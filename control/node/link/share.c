@@ -130,8 +130,8 @@ static void tell(struct flyt_node_server *server, unsigned i, bool with_time_sli
     server->share_done[i] = 0;
     server->has_share_failed[i] = false;
     if (!status && time_slices)
-        status =
-            flyt_time_slices_join(time_slices, flyt_manager_link_tenant(allocation->now.id, i), server->server_id, fds);
+        status = flyt_time_slices_join(time_slices, flyt_manager_link_tenant(allocation->now.id, i),
+                                       server->has.server_id, fds);
     if (!status) {
         message->kind = FLYT_MANAGER_LINK_SHARE;
         message->share = (struct flyt_manager_link_share){.revision = allocation->now.revision,
@@ -141,8 +141,8 @@ static void tell(struct flyt_node_server *server, unsigned i, bool with_time_sli
                                                           .has_time_slices = time_slices != NULL};
         flyt_node_server_send(server, message, fds, time_slices ? FLYT_TIME_SLICES_FDS : 0);
     } else { /* it is tried again */
-        flyt_warn("session %016" PRIx64 ": its server process %d is not told its share: %s", server->session_id,
-                  (int)server->pid, strerror(-status));
+        flyt_warn("session %016" PRIx64 ": its server process %d is not told its share: %s",
+                  flyt_node_server_session_id(server), (int)server->pid, strerror(-status));
     }
     flyt_node_retransmit_await(server);
     free(message);
@@ -204,7 +204,7 @@ void flyt_node_share_leave(struct flyt_node_server *server)
 {
     for (unsigned i = 0; i < server->node->gpus.count; i++)
         if (server->node->gpus.items[i].time_slices)
-            flyt_time_slices_leave(server->node->gpus.items[i].time_slices, server->server_id);
+            flyt_time_slices_leave(server->node->gpus.items[i].time_slices, server->has.server_id);
 }
 
 void flyt_node_share_done(struct flyt_node_server *server, const struct flyt_manager_link_share_done *done)
@@ -215,10 +215,10 @@ void flyt_node_share_done(struct flyt_node_server *server, const struct flyt_man
     server->is_time_slices_due[done->slot] = false;
     if (done->outcome) {
         server->has_share_failed[done->slot] = true;
-        flyt_warn("session %016" PRIx64 ": its time slices are not changed: %s", server->session_id,
+        flyt_warn("session %016" PRIx64 ": its time slices are not changed: %s", flyt_node_server_session_id(server),
                   strerror(-done->outcome));
-        flyt_node_tell(server->node, "session.share_failed", "", "session %016" PRIx64 ": %s", server->session_id,
-                       strerror(-done->outcome));
+        flyt_node_tell(server->node, "session.share_failed", "", "session %016" PRIx64 ": %s",
+                       flyt_node_server_session_id(server), strerror(-done->outcome));
         return;
     }
     server->share_done[done->slot] = done->revision;
@@ -234,7 +234,7 @@ void flyt_node_share_tidy(struct flyt_node *node)
         unsigned tenant_count = time_slices ? flyt_time_slices_list(time_slices, tenants) : 0;
         for (unsigned i = 0; i < server_count; i++) {
             const struct flyt_node_server *server = node->servers;
-            while (server && server->server_id != servers[i])
+            while (server && server->has.server_id != servers[i])
                 server = server->next;
             if (!server)
                 flyt_time_slices_leave(time_slices, servers[i]);

@@ -42,7 +42,7 @@ static void end(const struct look *look, enum flyt_node_watched watched, const c
 {
     struct flyt_node_server *server = look->server;
 
-    flyt_warn("session %016" PRIx64 ": is ended: %s, vm=%s server_pid=%d", server->session_id, reason,
+    flyt_warn("session %016" PRIx64 ": is ended: %s, vm=%s server_pid=%d", server->session->id, reason,
               server->allocation->now.vm_ip, (int)server->pid);
     flyt_node_server_end_watched(server, watched, event, reason);
 }
@@ -84,11 +84,11 @@ static void tell_overdue(const struct look *look)
     if (!is_news)
         return;
     watch->told_ms = look->now_ms;
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    snprintf(id, sizeof id, "%016" PRIx64, server->session->id);
     flyt_node_tell(server->node, "session.overdue", id,
                    "program %s of VM %s has had work on GPU %u for %" PRIu64
                    " ms after its time slice: others go on beside it, and its VM pays for it",
-                   server->ticket.program, server->allocation->now.vm_ip, server->gpu->index,
+                   server->session->ticket.program, server->allocation->now.vm_ip, server->gpu->index,
                    look->said->over_ns / 1000000);
 }
 
@@ -152,9 +152,9 @@ static void look_at(struct flyt_node *node, const struct flyt_node_gpu *gpu, con
     struct flyt_node_server *server = node->servers;
     unsigned slot = 0;
 
-    while (server && server->server_id != said->server_id)
+    while (server && server->has.server_id != said->server_id)
         server = server->next;
-    while (server && slot < FLYT_SLOTS_MAX && server->gpus[slot] != gpu)
+    while (server && slot < FLYT_SLOTS_MAX && server->has.gpus[slot] != gpu)
         slot++;
     if (!server || !server->allocation || slot == FLYT_SLOTS_MAX)
         return;

@@ -98,9 +98,9 @@ static void enter(struct play *play, unsigned i)
     played->program = test_node_enter(play->test, &wishes[i]);
     const struct flyt_node_server *server = test_node_server(play->test, &played->program);
     played->pid = server->pid;
-    assert_int_equal(
-        flyt_time_slices_join(time_slices_of(play), flyt_manager_link_tenant(wishes[i].id, 0), server->server_id, fds),
-        0);
+    assert_int_equal(flyt_time_slices_join(time_slices_of(play), flyt_manager_link_tenant(wishes[i].id, 0),
+                                           server->has.server_id, fds),
+                     0);
     assert_int_equal(flyt_time_slice_seat_open(fds, &played->seat), 0);
 }
 

@@ -6,10 +6,11 @@
 #include "control/node/model/allocation.h"
 #include "rpc/base/log.h"
 
-void flyt_node_charge_lend(struct flyt_node_server *server, const struct flyt_node_server *session)
+void flyt_node_charge_lend(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
+                           const struct flyt_node_holding *has)
 {
-    server->charged.entry_id = session->server_id;
-    server->charged.allocation_id = session->allocation->now.id;
+    server->charged.entry_id = has->server_id;
+    server->charged.allocation_id = allocation->now.id;
     server->charged.has_stayed = false;
 }
 
@@ -18,7 +19,7 @@ void flyt_node_charge_take(struct flyt_node_server *server, uint64_t entry_id)
     flyt_node_charge_leave(server);
     for (struct flyt_node_server *other = server->node->servers; other; other = other->next)
         if (other->charged.entry_id == entry_id)
-            other->charged.entry_id = server->server_id;
+            other->charged.entry_id = server->has.server_id;
 }
 
 /* Whether what has stayed of an ended session was charged for this server alone. */
@@ -55,22 +56,21 @@ static void reclaim(const struct flyt_node_allocation *allocation, uint64_t entr
             flyt_ledger_reclaim(allocation->slots[i].ledger, entry_id, NULL);
 }
 
-void flyt_node_charge_end(const struct flyt_node_server *session)
+void flyt_node_charge_end(struct flyt_node_allocation *allocation, const struct flyt_node_holding *has)
 {
     bool stays = false;
 
-    for (struct flyt_node_server *server = session->node->servers; server; server = server->next) {
-        if (server == session || server->charged.entry_id != session->server_id)
+    for (struct flyt_node_server *server = allocation->node->servers; server; server = server->next) {
+        if (server->charged.entry_id != has->server_id)
             continue;
         server->charged.has_stayed = stays = true;
-        flyt_debug("session %016" PRIx64
-                   ": server process %d has memory of it, which stays charged until that has gone",
-                   session->session_id, (int)server->pid);
+        flyt_debug("entry %016" PRIx64 ": server process %d has memory of it, which stays charged until that has gone",
+                   has->server_id, (int)server->pid);
     }
     if (stays)
-        session->allocation->stayed_count++;
+        allocation->stayed_count++;
     else
-        reclaim(session->allocation, session->server_id);
+        reclaim(allocation, has->server_id);
 }
 
 void flyt_node_charge_exit(struct flyt_node_server *server)

@@ -15,16 +15,17 @@
 
 #include "control/node/model/server.h"
 
-/* From now on the server may have memory of the session, which has an allocation and its entries. */
-void flyt_node_charge_lend(struct flyt_node_server *server, const struct flyt_node_server *session);
+/* From now on the server may have memory of a session of the allocation, which has these entries. */
+void flyt_node_charge_lend(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
+                           const struct flyt_node_holding *has);
 /* The entries of this id have become the server's own: they have its server_id. */
 void flyt_node_charge_take(struct flyt_node_server *server, uint64_t entry_id);
 /* The server has nothing of it that is to be charged any more, or goes on without this node manager, and what it has
  * stays charged as it is. */
 void flyt_node_charge_leave(struct flyt_node_server *server);
-/* The session ends, and its own process, if it had one, has gone: takes its entries back, now, or when the last process
- * has gone that may have memory of it. session->allocation is still there. */
-void flyt_node_charge_end(const struct flyt_node_server *session);
+/* A session of the allocation ends, and its own process, if it had one, has gone: takes its entries back, now, or when
+ * the last process has gone that may have memory of it. */
+void flyt_node_charge_end(struct flyt_node_allocation *allocation, const struct flyt_node_holding *has);
 /* The server's process has gone, and it is still in node->servers. Takes back what has stayed for it alone; its
  * allocation may be freed then. */
 void flyt_node_charge_exit(struct flyt_node_server *server);

@@ -18,8 +18,8 @@ void flyt_node_reserve_begin(struct flyt_node *node)
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
         for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++) {
             const struct flyt_ledger *ledger = server->allocation->slots[i].ledger;
-            server->charged_bytes[i] = ledger ? flyt_ledger_charged(ledger, server->server_id) : 0;
-            server->reserved_bytes[i] = ledger ? flyt_ledger_reserved(ledger, server->server_id) : 0;
+            server->charged_bytes[i] = ledger ? flyt_ledger_charged(ledger, server->has.server_id) : 0;
+            server->reserved_bytes[i] = ledger ? flyt_ledger_reserved(ledger, server->has.server_id) : 0;
             server->is_measured = true;
             server->was_copying = is_copying(server);
         }
@@ -57,7 +57,7 @@ static void set_reserve(struct flyt_node_server *server, unsigned slot, uint64_t
     struct flyt_node_allocation *allocation = server->allocation;
     uint64_t used_bytes, limit_bytes;
 
-    if (!flyt_ledger_reserve_measured(allocation->slots[slot].ledger, server->server_id, bytes, &used_bytes,
+    if (!flyt_ledger_reserve_measured(allocation->slots[slot].ledger, server->has.server_id, bytes, &used_bytes,
                                       &limit_bytes))
         note_overshoot(server->node, allocation, slot, used_bytes, limit_bytes);
 }
@@ -73,7 +73,7 @@ static void correct_unsettled(struct flyt_node_server *server, unsigned slot, ui
     if (server->unsettled_count[slot] < UNSETTLED_MAX)
         return;
     server->unsettled_count[slot] = 0;
-    if (*least_bytes > flyt_ledger_reserved(server->allocation->slots[slot].ledger, server->server_id))
+    if (*least_bytes > flyt_ledger_reserved(server->allocation->slots[slot].ledger, server->has.server_id))
         set_reserve(server, slot, *least_bytes);
 }
 
@@ -81,12 +81,12 @@ static void correct(struct flyt_node_server *server, unsigned slot, uint64_t pro
 {
     struct flyt_node_allocation *allocation = server->allocation;
     struct flyt_ledger *ledger = allocation->slots[slot].ledger;
-    const struct flyt_node_gpu *gpu = server->gpus[slot];
+    const struct flyt_node_gpu *gpu = server->has.gpus[slot];
     uint64_t context_bytes = slot == 0 && server->context_bytes ? server->context_bytes : gpu->context_bytes;
     uint64_t copying_bytes = server->was_copying || is_copying(server) ? gpu->copying_bytes : 0;
-    uint64_t charged_bytes = flyt_ledger_charged(ledger, server->server_id);
+    uint64_t charged_bytes = flyt_ledger_charged(ledger, server->has.server_id);
     bool is_settled = charged_bytes == server->charged_bytes[slot] &&
-                      flyt_ledger_reserved(ledger, server->server_id) == server->reserved_bytes[slot];
+                      flyt_ledger_reserved(ledger, server->has.server_id) == server->reserved_bytes[slot];
     if (charged_bytes < server->charged_bytes[slot])
         charged_bytes = server->charged_bytes[slot];
     uint64_t own_bytes = charged_bytes + context_bytes + copying_bytes;
@@ -105,7 +105,7 @@ void flyt_node_reserve_correct(struct flyt_node *node, flyt_node_process_fn proc
     for (struct flyt_node_server *server = node->servers; server; server = server->next) {
         for (unsigned i = 0; server->allocation && server->is_measured && i < server->allocation->now.slots.slots_len;
              i++) {
-            const struct flyt_node_gpu *gpu = server->gpus[i];
+            const struct flyt_node_gpu *gpu = server->has.gpus[i];
             uint64_t bytes;
             if (server->allocation->slots[i].ledger && gpu && process(user, gpu->index, server->pid, &bytes))
                 correct(server, i, bytes);

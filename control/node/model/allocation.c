@@ -222,9 +222,9 @@ static bool has_server(const struct flyt_node *node, uint64_t server_id)
 {
     const struct flyt_node_server *server = node->servers;
 
-    while (server && server->server_id != server_id)
+    while (server && server->has.server_id != server_id)
         server = server->next;
-    return server || flyt_node_is_away(node, server_id) || flyt_node_charge_stays(node, server_id);
+    return server || flyt_node_sessions_have_entry(node, server_id) || flyt_node_charge_stays(node, server_id);
 }
 
 /* Who they are stands in the ledgers; where one is not there (yet), nobody knows, and there may be one. */
@@ -338,13 +338,4 @@ bool flyt_node_charge_stays(const struct flyt_node *node, uint64_t entry_id)
 uint64_t flyt_node_allocation_shared_entry(const struct flyt_node_allocation *allocation)
 {
     return allocation->now.id;
-}
-
-bool flyt_node_is_away(const struct flyt_node *node, uint64_t server_id)
-{
-    const struct flyt_node_server *session = node->away;
-
-    while (session && session->server_id != server_id)
-        session = session->next;
-    return session != NULL;
 }

@@ -118,7 +118,5 @@ unsigned flyt_node_slot_sms(const struct flyt_node_slot *slot, const flyt_slot *
 bool flyt_node_charge_stays(const struct flyt_node *node, uint64_t entry_id);
 /* Who the VM's entry in its ledgers is for, in place of a server. */
 uint64_t flyt_node_allocation_shared_entry(const struct flyt_node_allocation *allocation);
-/* Whether one that waits has this entry in the ledgers. */
-bool flyt_node_is_away(const struct flyt_node *node, uint64_t server_id);
 
 #endif

@@ -126,8 +126,8 @@ struct flyt_node {
     unsigned allocation_count;
     struct flyt_node_server *servers;
     unsigned server_count, starting_count;
-    struct flyt_node_server *away; /* sessions without a server, which wait for their client (replace.h) */
-    unsigned away_count;
+    struct flyt_node_session *sessions; /* all of them (session.h) */
+    unsigned session_count, away_count; /* away: that wait for their client, or end, without a server */
     struct flyt_node_tombstones *ended; /* why the last sessions have ended (tombstones.h); NULL: none has */
     struct flyt_node_waiting *waiting_first, *waiting_last;
     unsigned waiting_count; /* with a place: for a server */

@@ -1,7 +1,8 @@
 /*
- * One server process: started on a GPU, warm, then serving one session of an allocation until it ends. The node manager
- * holds its socket (rpc/transport/manager_link.h), its pidfd, and a descriptor of each extent of device memory that it
- * has, which so outlives it. When the process is gone its extents are let go of, then its entries in the ledgers.
+ * One server process: started on a GPU, warm, then serving one session (session.h) of an allocation until it ends. The
+ * node manager holds its socket (rpc/transport/manager_link.h), its pidfd, and a descriptor of each extent of device
+ * memory that it has, which so outlives it. When the process is gone its extents are let go of, then its entries in the
+ * ledgers.
  */
 #ifndef FLYT_NODE_MODEL_SERVER_H
 #define FLYT_NODE_MODEL_SERVER_H
@@ -12,51 +13,11 @@
 
 #include "control/node/host/link_queue.h"
 #include "control/node/model/node.h"
-#include "control/node/model/ticket.h"
+#include "control/node/model/session.h"
 #include "rpc/transport/call_record.h"
 #include "rpc/transport/manager_link.h"
 
-/* ---- what is kept of it ---- */
-
-struct flyt_node_extent {
-    struct flyt_node_extent *next;
-    uint64_t extent_id, bytes;
-    uint64_t address; /* as its server told it */
-    unsigned slot;
-    bool is_placed; /* false: its address is not known, because it was kept by an earlier version of this program */
-    int fd;
-};
-
-struct flyt_node_extents {
-    struct flyt_node_extent *first;
-    unsigned count;
-    uint64_t bytes;
-    uint64_t last_id; /* the highest that any of them had, also of those that are gone */
-    bool has_missed;  /* there is memory that could not be held */
-};
-
-/* Of an event that sessions share. */
-struct flyt_node_event_page {
-    unsigned ref_count;
-    int fd;
-};
-
-struct flyt_node_shared {
-    struct flyt_node_shared *next;
-    struct flyt_manager_link_shared shared;
-    bool is_event;
-    struct flyt_node_event_page *page; /* of an event that is exported or imported; else NULL */
-};
-
-/* Of a server. */
-struct flyt_node_brokerage {
-    struct flyt_node_shared *exports;       /* of its session; also while that has no server */
-    struct flyt_node_shared *imports;       /* what its process has of other sessions' */
-    struct flyt_node_shared *events;        /* exported, as `exports` */
-    struct flyt_node_shared *event_imports; /* as `imports` */
-    struct flyt_node_shared *wanted;        /* IMPORT and EVENT_IMPORT that are not answered */
-    unsigned export_count, import_count, event_count, event_import_count, wanted_count;
-};
+/* ---- how it is watched ---- */
 
 /* Of a server, for each slot: what its entry said when that could not be; looks 0: it could. */
 struct flyt_node_memory_watch {
@@ -95,27 +56,26 @@ struct flyt_node_role_ops {
     /* It has sent USE. */
     void (*on_use)(struct flyt_node_server *server);
     /* Its process has ended. True: its session waits for its client all the same, to be given to the server that was
-     * prepared for it; where it goes on elsewhere server->allocation is NULL afterwards. */
+     * prepared for it, and has this role; where it goes on elsewhere server->allocation is NULL afterwards. */
     bool (*on_exit)(struct flyt_node_server *server);
     /* Somebody ends its session, wherever that is, for this reason; the server is ended then. */
     void (*on_end)(struct flyt_node_server *server, const char *reason);
     /* Whether it is the one of two that is not to be shown as its session's. */
     bool (*hides)(const struct flyt_node_server *server);
 
-    /* Of an operation that has prepared a server for a session (ops/replace.h), which is given to that one: */
-    struct flyt_node_server *(*target)(const struct flyt_node_server *session); /* NULL: it is not there (any more) */
+    /* Of an operation that has prepared a target for a session (ops/replace.h), which is given to that one: */
     /* What RESUME says of it besides its extents. */
-    void (*describe)(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume);
+    void (*describe)(const struct flyt_node_session *session, struct flyt_manager_link_resume *ret_resume);
     /* Right before SESSION its entries in the ledgers become the target's, all or none: 0 or a negative errno; SESSION
      * was not sent after all. NULL: as of any session. */
-    int (*charge)(struct flyt_node_server *session, uint64_t target_id);
-    void (*charge_back)(struct flyt_node_server *session, uint64_t target_id);
-    /* SESSION was sent: `session` is about to be freed where it has no process. True: its memory was handed over. */
-    bool (*given)(struct flyt_node_server *session);
+    int (*charge)(struct flyt_node_session *session, uint64_t target_id);
+    void (*charge_back)(struct flyt_node_session *session, uint64_t target_id);
+    /* SESSION was sent. True: its memory was handed over. */
+    bool (*given)(struct flyt_node_session *session);
     /* It ends; or (is_ended) somebody has ended it. */
-    void (*forget)(struct flyt_node_server *session, bool is_ended);
+    void (*forget)(struct flyt_node_session *session, bool is_ended);
     /* Whether its client can be given to nobody yet. NULL: it can. */
-    bool (*is_undecided)(const struct flyt_node_server *session);
+    bool (*is_undecided)(const struct flyt_node_session *session);
 };
 
 /* The first member of what an operation has of the server. */
@@ -134,20 +94,19 @@ enum flyt_node_session_fate {
 struct flyt_node_session_ops {
     /* A server has begun a new session; one ends here. */
     void (*begun)(struct flyt_node_server *server);
-    void (*ends)(const struct flyt_node_server *server);
-    enum flyt_node_session_fate (*fate)(const struct flyt_node_server *server);
+    void (*ends)(const struct flyt_node_session *session);
+    enum flyt_node_session_fate (*fate)(const struct flyt_node_session *session);
     /* Of a server without a role: as its on_message. Of every one: USE has come; its link has ended. */
     void (*on_message)(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
     void (*on_use)(struct flyt_node_server *server);
     void (*on_link_end)(struct flyt_node_server *server);
-    /* Whether a session that loses its server may wait for its client; it begins to, and its server, which is in no
-     * list any more, belongs to who has installed this. */
+    /* Whether a session that loses its server may wait for its client; its server's process has ended, and it begins
+     * to.
+     */
     bool (*may_wait)(const struct flyt_node_server *server);
     void (*wait)(struct flyt_node_server *server, const char *how);
     /* A server is about to be freed. */
     void (*forget)(struct flyt_node_server *server);
-    /* Whether a session that no server has yet has this entry in the ledgers. */
-    bool (*has_entry)(const struct flyt_node *node, uint64_t server_id);
 };
 
 /* Why what needs a server's link all the time has failed. */
@@ -161,13 +120,9 @@ enum flyt_node_server_state {
     FLYT_NODE_SERVER_SERVING,
     FLYT_NODE_SERVER_ENDING,    /* was told to end, or has ended its session */
     FLYT_NODE_SERVER_TAKING,    /* is given a session that goes on (replace.h), and has the client slot of that one */
-    FLYT_NODE_SERVER_AWAY,      /* no process: a session that waits for its client, in node->away (replace.h) */
     FLYT_NODE_SERVER_PREPARING, /* is prepared for a session that is moved, or loaded, and is to be given it */
     FLYT_NODE_SERVER_LEFT,      /* keeps a session whose client is on its way elsewhere (move.h) */
 };
-
-/* A session's client has come anew, with a ticket of its own: where it is now. */
-void flyt_node_ticket_came(struct flyt_node_ticket *session, const struct flyt_node_ticket *client);
 
 struct flyt_node_start;
 
@@ -189,17 +144,9 @@ struct flyt_node_server {
     char cgroup[FLYT_NODE_CGROUP_BYTES]; /* empty: none */
 
     /* Its session. */
-    struct flyt_node_allocation *allocation; /* NULL: none */
-    uint64_t server_id, session_id;
-    unsigned char token[FLYT_TOKEN_BYTES];
-    struct flyt_node_ticket ticket;
-    uint64_t session_started_ms; /* wall */
-    bool is_encrypted;
-    /* Its devices, by slot of its session: those of its allocation when it got it. */
-    struct flyt_node_gpu *gpus[FLYT_SLOTS_MAX];
-    bool has_use; /* it has sent USE */
-    struct flyt_manager_link_use use;
-    char why_not[FLYT_NAME_BYTES_MAX + 1];
+    struct flyt_node_allocation *allocation; /* whose session it has; NULL: it has none (yet, or any more) */
+    struct flyt_node_session *session;       /* that it has, or is prepared for; NULL: none */
+    struct flyt_node_holding has;            /* of the session; before it has that, its id alone */
     char end_reason[512];
     /* By slot: the last revision of SM groups that it was told, and how far it has come. */
     uint64_t sm_revision[FLYT_SLOTS_MAX];
@@ -221,8 +168,6 @@ struct flyt_node_server {
         char cause[128];
     } fault;         /* fault.h */
     bool is_dumping; /* its driver writes a core dump of the GPU */
-    struct flyt_node_extents extents;
-    struct flyt_node_brokerage broker;
     struct {
         uint64_t entry_id, allocation_id; /* 0: none */
         bool has_stayed;                  /* that session has ended */
@@ -248,32 +193,21 @@ struct flyt_node_server {
     } unanswered;                        /* orders (retransmit.h) */
     struct flyt_manager_link_need need;  /* for which it waits; number 0: for none */
 
-    bool has_vm_memory;                    /* it was given the memory that its VM shares with this machine, */
-    int vm_memory_fd;                      /* and its session's claims are in this open description of it */
     const struct flyt_call_record *record; /* what it executes; NULL: that is not known */
-    bool has_left_at;                      /* AWAY: how far its process had come when it ended, or was left: */
-    struct flyt_call_state left_at;        /* so far */
 
     struct flyt_node_link_queue queue;           /* of messages that it may not take at once */
     struct flyt_node_role *role;                 /* its part in an operation; NULL: it has none */
-    struct flyt_node_server *prepared;           /* AWAY: its server, which has its memory already; NULL: none yet */
     uint64_t left_move_id;                       /* LEFT, come back after a restart: the move that it was left in */
-    bool has_gone;                               /* LEFT: its session goes on at another node, which tells of it */
     struct flyt_manager_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
 
     struct flyt_node_hand_over *hand_over; /* TAKING, PREPARING: what it is given; else NULL */
-    uint64_t replace_asked_ms;             /* SERVING: when a client first wanted its session elsewhere; 0: never */
-    uint64_t away_until_ms;                /* AWAY */
-
-    /* When its session lost its server, and what came of that (replace.h), on CLOCK_MONOTONIC; 0: not yet. */
-    struct {
-        uint64_t end_us;     /* its link ended, or its process had without that */
-        uint64_t gone_us;    /* its process had ended */
-        uint64_t come_us;    /* its client had come, the last time */
-        uint64_t given_us;   /* the next server had been sent all extents */
-        uint64_t session_us; /* and the session */
-    } replacement;
 };
+
+/* Of the session that it has, or is prepared for; 0: none. */
+static inline uint64_t flyt_node_server_session_id(const struct flyt_node_server *server)
+{
+    return server->session ? server->session->id : 0;
+}
 
 /* It has a part in moving, writing or loading a session: what it has and does is not its program's alone. */
 static inline bool flyt_node_server_is_operated(const struct flyt_node_server *server)
@@ -284,7 +218,8 @@ static inline bool flyt_node_server_is_operated(const struct flyt_node_server *s
 /* It is the one of two that is not to be shown as its session's. */
 static inline bool flyt_node_server_is_hidden(const struct flyt_node_server *server)
 {
-    return server->has_gone || (server->role && server->role->ops->hides && server->role->ops->hides(server));
+    return (server->session && server->session->has_gone) ||
+           (server->role && server->role->ops->hides && server->role->ops->hides(server));
 }
 
 /* Whether it is one of the allocation's that carry out what changes: it has a session, which is not on its way

@@ -24,16 +24,16 @@ struct flyt_node_tombstones {
     struct ended all[FLYT_NODE_TOMBSTONES_MAX];
 };
 
-void flyt_node_tombstones_add(struct flyt_node *node, const struct flyt_node_server *server, const char *reason)
+void flyt_node_tombstones_add(struct flyt_node *node, const struct flyt_node_session *session, const char *reason)
 {
     struct flyt_node_tombstones *self = node->ended;
 
     if (!self && !(self = node->ended = calloc(1, sizeof *self)))
         return;
     struct ended *ended = &self->all[self->next];
-    ended->session_id = server->session_id;
-    ended->allocation_id = server->allocation->now.id;
-    memcpy(ended->token, server->token, sizeof ended->token);
+    ended->session_id = session->id;
+    ended->allocation_id = session->allocation->now.id;
+    memcpy(ended->token, session->token, sizeof ended->token);
     snprintf(ended->reason, sizeof ended->reason, "%s", reason);
     self->next = (self->next + 1) % FLYT_NODE_TOMBSTONES_MAX;
     self->count += self->count < FLYT_NODE_TOMBSTONES_MAX;

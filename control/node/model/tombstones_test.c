@@ -70,10 +70,10 @@ static void test_it_is_told_by_its_id(void **state)
 static void add(struct flyt_node *node, uint64_t id, uint64_t allocation_id, const char *why)
 {
     struct flyt_node_allocation allocation = {.now.id = allocation_id};
-    struct flyt_node_server server = {.session_id = id, .allocation = &allocation};
+    struct flyt_node_session session = {.id = id, .allocation = &allocation};
 
-    memset(server.token, (int)id & 0xff, sizeof server.token);
-    flyt_node_tombstones_add(node, &server, why);
+    memset(session.token, (int)id & 0xff, sizeof session.token);
+    flyt_node_tombstones_add(node, &session, why);
 }
 
 static const char *told(const struct flyt_node *node, uint64_t id)

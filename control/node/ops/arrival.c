@@ -41,7 +41,7 @@ static void put_awaited(const struct flyt_node_session_load *session_load, struc
     awaited->started_ms = its->started_ms;
     awaited->client_pid = its->client_pid;
     memcpy(awaited->token, its->token, sizeof awaited->token);
-    flyt_node_server_secret(session_load->node, session_load->target->uid, session_load->target->server_id,
+    flyt_node_server_secret(session_load->node, session_load->target->uid, session_load->target->has.server_id,
                             its->session_id, its->allocation_id, awaited->rejoin_secret);
     snprintf(awaited->program, sizeof awaited->program, "%s", its->program);
     snprintf(awaited->client_address, sizeof awaited->client_address, "%s", its->client_address);
@@ -50,14 +50,12 @@ static void put_awaited(const struct flyt_node_session_load *session_load, struc
 /* RECEIVE, with all connections. */
 static int load(struct flyt_node_session_load *session_load)
 {
-    static struct flyt_manager_link_message message; /* the loop's thread only */
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_RECEIVE);
     struct flyt_node_arrival *arrival = arrival_of(session_load);
-    struct flyt_manager_link_receive *receive = &message.receive;
+    struct flyt_manager_link_receive *receive = &message->receive;
     int fds[1 + FLYT_MIGRATION_STREAMS_MAX];
 
-    message.kind = FLYT_MANAGER_LINK_RECEIVE;
-    message.data_bytes = 0;
-    *receive = (struct flyt_manager_link_receive){.move_id = session_load->move_id};
+    receive->move_id = session_load->move_id;
     receive->streams.stream_count = arrival->stream_count;
     receive->streams.is_encrypted = arrival->receive->is_encrypted;
     if (arrival->receive->is_encrypted)
@@ -67,7 +65,7 @@ static int load(struct flyt_node_session_load *session_load)
         arrival->fds[i] = -1;
     }
     put_awaited(session_load, &receive->awaited);
-    flyt_node_session_load_send(session_load, &message, fds, 1 + arrival->stream_count);
+    flyt_node_session_load_send(session_load, message, fds, 1 + arrival->stream_count);
     explicit_bzero(receive, sizeof *receive);
     close_all(arrival);
     return 0;
@@ -79,8 +77,8 @@ static void on_loaded(struct flyt_node_session_load *session_load, const struct 
 
     flyt_info("session %016" PRIx64 ": has arrived, vm=%s program=%s gpu=%u server_pid=%d extents=%u bytes=%" PRIu64,
               session_load->its.session_id, arrival->receive->op.vm_ip, session_load->its.program,
-              session_load->target->gpu->index, (int)session_load->target->pid, session_load->session->extents.count,
-              session_load->session->extents.bytes);
+              session_load->target->gpu->index, (int)session_load->target->pid,
+              session_load->session->has.extents.count, session_load->session->has.extents.bytes);
 }
 
 /* Its session goes on here, which a restart is to know. */
@@ -102,7 +100,7 @@ static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_
     char id[20];
 
     note_moved(receive, session_load->its.session_id);
-    receive->memory_bytes += server->extents.bytes;
+    receive->memory_bytes += server->has.extents.bytes;
     receive->standstill_us = (flyt_clock_ns() - receive->switch_ns) / 1000;
     server->node->sessions_moved++;
     snprintf(id, sizeof id, "%016" PRIx64, session_load->its.session_id);

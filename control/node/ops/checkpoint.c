@@ -340,23 +340,25 @@ static void stop_all(struct flyt_node_checkpoint *checkpoint)
 
 /* A session that shares memory or events with the programs that are written, and is not written: it would write what is
  * copied. One that has lost its server, or comes, may: it has not said yet. NULL: there is none. */
-static const struct flyt_node_server *find_left_out(const struct flyt_node_server *list,
-                                                    const struct flyt_node_checkpoint *checkpoint)
+static const struct flyt_node_session *find_left_out(const struct flyt_node_checkpoint *checkpoint)
 {
-    for (; list; list = list->next)
-        if (list->allocation == checkpoint->op.allocation && list->state != FLYT_NODE_SERVER_ENDING &&
-            !(list->role && list->role->ops->kind == FLYT_NODE_ROLE_SAVE) &&
-            (list->state == FLYT_NODE_SERVER_AWAY || list->use.is_coming || flyt_node_broker_shares(list)))
-            return list;
+    for (const struct flyt_node_session *session = checkpoint->op.node->sessions; session; session = session->next) {
+        const struct flyt_node_server *server = session->present;
+        const struct flyt_node_role *role = flyt_node_session_role(session);
+        if (session->allocation != checkpoint->op.allocation || (role && role->ops->kind == FLYT_NODE_ROLE_SAVE))
+            continue;
+        if (session->state == FLYT_NODE_SESSION_WAITING ||
+            (server && server->state != FLYT_NODE_SERVER_ENDING &&
+             (server->has.use.is_coming || flyt_node_broker_shares(&server->has))))
+            return session;
+    }
     return NULL;
 }
 
 static int check_sharers(const struct flyt_node_checkpoint *checkpoint, struct flyt_error *err)
 {
-    const struct flyt_node_server *left_out = find_left_out(checkpoint->op.node->servers, checkpoint);
+    const struct flyt_node_session *left_out = find_left_out(checkpoint);
 
-    if (!left_out)
-        left_out = find_left_out(checkpoint->op.node->away, checkpoint);
     if (left_out)
         return flyt_error_set(err, -EBUSY, "program %s shares memory or events with others, and has begun meanwhile",
                               left_out->ticket.program);
@@ -512,7 +514,7 @@ static bool is_meant(const struct flyt_node_server *server, const struct flyt_no
                      uint64_t session_id)
 {
     return server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING &&
-           (!session_id || server->session_id == session_id);
+           (!session_id || server->session->id == session_id);
 }
 
 static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_t session_id, struct flyt_error *err)

@@ -137,12 +137,12 @@ static void test_they_outlive_the_node_manager(void **state)
 
 static bool moves_near(struct test_node *test, void *program)
 {
-    return test_node_server(test, program)->use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_NEAR;
+    return test_node_server(test, program)->has.use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_NEAR;
 }
 
 static bool moves_all(struct test_node *test, void *program)
 {
-    return test_node_server(test, program)->use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_SEND;
+    return test_node_server(test, program)->has.use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_SEND;
 }
 
 static void test_images_build_on_earlier_ones(void **state)

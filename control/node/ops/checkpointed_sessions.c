@@ -45,18 +45,19 @@ struct flyt_node_checkpointed *flyt_node_checkpointed_add(struct flyt_node *node
     if (!checkpointed)
         return NULL;
     *checkpointed = (struct flyt_node_checkpointed){.next = node->state.checkpointed,
-                                                    .session_id = server->session_id,
+                                                    .session_id = server->session->id,
                                                     .allocation_id = server->allocation->now.id,
-                                                    .client_pid = server->ticket.client_pid,
-                                                    .is_encrypted = server->is_encrypted,
-                                                    .started_ms = server->session_started_ms,
+                                                    .client_pid = server->session->ticket.client_pid,
+                                                    .is_encrypted = server->session->is_encrypted,
+                                                    .started_ms = server->session->started_ms,
                                                     .sequence = sequence,
                                                     .asked_ms = flyt_clock_ms()};
-    memcpy(checkpointed->token, server->token, sizeof checkpointed->token);
+    memcpy(checkpointed->token, server->session->token, sizeof checkpointed->token);
     snprintf(checkpointed->image, sizeof checkpointed->image, "%s", image);
     snprintf(checkpointed->folder, sizeof checkpointed->folder, "%s", folder);
-    snprintf(checkpointed->program, sizeof checkpointed->program, "%s", server->ticket.program);
-    snprintf(checkpointed->client_address, sizeof checkpointed->client_address, "%s", server->ticket.client_address);
+    snprintf(checkpointed->program, sizeof checkpointed->program, "%s", server->session->ticket.program);
+    snprintf(checkpointed->client_address, sizeof checkpointed->client_address, "%s",
+             server->session->ticket.client_address);
     node->state.checkpointed = checkpointed;
     server->allocation->checkpointed_count++;
     return checkpointed;

@@ -32,7 +32,7 @@ static uint64_t larger(uint64_t one, uint64_t other)
  * it: who asks meanwhile is told how long that is so far, for the other node goes on counting. */
 static uint64_t standstill_us(const struct flyt_node_move *move)
 {
-    bool is_standing = move->migration->sending && move->times.stop_ns && move->stage != FLYT_NODE_MOVE_OVER;
+    bool is_standing = move->way->is_far && move->times.stop_ns && move->stage != FLYT_NODE_MOVE_OVER;
 
     return is_standing && !move->standstill_us ? (flyt_clock_ns() - move->times.stop_ns) / 1000 : move->standstill_us;
 }
@@ -91,7 +91,7 @@ static void use(const struct flyt_node_operation *operation, flyt_migration_use 
 
 static bool add_session(struct flyt_node_migration *migration, struct flyt_node_server *server)
 {
-    struct flyt_node_move *move = flyt_node_move_new(migration, server, migration->kind);
+    struct flyt_node_move *move = flyt_node_move_new(migration, server, migration->way);
 
     if (!move)
         return false;
@@ -124,9 +124,9 @@ void flyt_node_migration_join(struct flyt_node_server *server)
     flyt_node_migration_wake(migration);
 }
 
-void flyt_node_migration_leave(const struct flyt_node_server *server)
+void flyt_node_migration_leave(const struct flyt_node_session *session)
 {
-    struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
+    struct flyt_node_migration *migration = flyt_node_migration_of(session->allocation);
 
     if (migration && migration->pause_until_ms && !migration->is_failing)
         migration->ended_count++;
@@ -199,7 +199,7 @@ static void tell_end(struct flyt_node_migration *migration)
     else
         flyt_warn("migration %016" PRIx64 ": failed, vm=%s: %s", migration->op.id, migration->op.vm_ip,
                   migration->op.text);
-    if (is_done && migration->sending)
+    if (is_done && migration->way->is_far)
         flyt_node_tell(node, "migration.left", migration->op.vm_ip,
                        "%u programs of VM %s have left: they go on at another node (%" PRIu64
                        " bytes were copied in %u rounds, of these %" PRIu64 " while they stood still)%s%s",
@@ -275,7 +275,7 @@ static void drop(struct flyt_node_operation *operation, const char *reason)
 {
     struct flyt_node_migration *migration = of(operation);
 
-    if (migration->sending && migration->is_committed) {
+    if (migration->way->is_far && migration->is_committed) {
         flyt_node_send_end(migration);
         return;
     }
@@ -333,14 +333,14 @@ static void go_by_host(struct flyt_node_migration *migration, const struct flyt_
 {
     flyt_info("migration %016" PRIx64 ": goes through host memory, vm=%s program=%s: %s", migration->op.id,
               migration->op.vm_ip, failed->program, failed->sentence);
-    migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
+    migration->way = flyt_node_way_between(&(struct flyt_node_way_ends){.is_same_node = true, .is_reachable = false});
     begin_anew(migration);
 }
 
 static void roll_back(struct flyt_node_migration *migration)
 {
     migration->is_failing = true;
-    if (migration->is_committed && migration->sending)
+    if (migration->is_committed && migration->way->is_far)
         flyt_node_send_undo(migration);
     else if (migration->is_committed)
         flyt_node_switch_undo(migration);
@@ -379,7 +379,7 @@ static bool has_any_failed(const struct flyt_node_migration *migration)
 
 static void see_to_failures(struct flyt_node_migration *migration)
 {
-    if (migration->sending && migration->is_committed)
+    if (migration->way->is_far && migration->is_committed)
         flyt_node_send_forgive(migration);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_on_message_source(move);
@@ -398,7 +398,7 @@ static void see_to_failures(struct flyt_node_migration *migration)
             try_again(migration, move);
             return;
         }
-        if (move->outcome == -ENOLINK && move->kind == FLYT_MANAGER_LINK_MOVE_MIRROR && !migration->is_committed &&
+        if (move->outcome == -ENOLINK && move->way->is_mirrored && !migration->is_committed &&
             migration->op.status == FLYT_STATUS_OK) {
             go_by_host(migration, move);
             return;
@@ -437,7 +437,7 @@ static void on_written_ahead(void *user, int status)
 /* While they run: a disk may take longer than all that follows. */
 static bool is_written_ahead(struct flyt_node_migration *migration)
 {
-    if (migration->writing == FLYT_NODE_MIGRATION_UNWRITTEN && !migration->sending) {
+    if (migration->writing == FLYT_NODE_MIGRATION_UNWRITTEN && !migration->way->is_far) {
         migration->writing = FLYT_NODE_MIGRATION_WRITING_AHEAD;
         flyt_node_switch_write_ahead(migration, on_written_ahead);
     }
@@ -536,7 +536,7 @@ static void look_at_phase(struct flyt_node_migration *migration)
         copy_last(migration);
     if (migration->op.phase != FLYT_MIGRATION_STOPPING || !are_all(migration, FLYT_NODE_MOVE_LOADED))
         return;
-    if (migration->sending)
+    if (migration->way->is_far)
         flyt_node_send_arrive(migration);
     else
         commit(migration);
@@ -590,7 +590,7 @@ static void on_settled(void *user, int status)
 /* What was not waited for is on the disk before anybody is told, and what was written ahead in vain is gone. */
 static bool is_settled(struct flyt_node_migration *migration)
 {
-    if (migration->writing == FLYT_NODE_MIGRATION_UNWRITTEN || migration->sending)
+    if (migration->writing == FLYT_NODE_MIGRATION_UNWRITTEN || migration->way->is_far)
         return true;
     if (migration->writing < FLYT_NODE_MIGRATION_SETTLING) {
         flyt_node_commit_forget(migration->op.node, &migration->commit);
@@ -603,7 +603,7 @@ static bool is_settled(struct flyt_node_migration *migration)
 static bool may_end(const struct flyt_node_migration *migration)
 {
     return migration->is_failing || (migration->op.phase == FLYT_MIGRATION_SWITCHING &&
-                                     (!migration->sending || migration->sending->is_taken_back));
+                                     (!migration->way->is_far || migration->sending->is_taken_back));
 }
 
 static void step(struct flyt_node_operation *operation)
@@ -675,7 +675,7 @@ flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_a
         return status;
     struct flyt_node_migration *migration = flyt_node_migration_new(allocation, args->migration_id, &args->bounds);
     if (migration)
-        migration->kind = flyt_node_switch_kind(allocation, &args->allocation);
+        migration->way = flyt_node_switch_way(allocation, &args->allocation);
     if (!migration || flyt_node_allocation_copy(&args->allocation, &migration->wanted) ||
         flyt_node_migration_begin(migration, true)) {
         if (migration)
@@ -685,10 +685,7 @@ flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_a
     }
     flyt_node_switch_hold(migration);
     flyt_info("migration %016" PRIx64 ": begins, vm=%s programs=%u %s", migration->op.id, migration->op.vm_ip,
-              allocation->session_count,
-              migration->kind == FLYT_MANAGER_LINK_MOVE_GIVE     ? "on the same GPU"
-              : migration->kind == FLYT_MANAGER_LINK_MOVE_MIRROR ? "to another GPU"
-                                                                 : "to another GPU, through host memory");
+              allocation->session_count, migration->way->text);
     flyt_node_tell(node, "migration.started", migration->op.vm_ip, "%u programs of VM %s move to GPU %s",
                    allocation->session_count, migration->op.vm_ip, migration->wanted.slots.slots_val[0].gpu_uuid);
     flyt_node_changed(node);

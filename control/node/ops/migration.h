@@ -48,7 +48,7 @@ struct flyt_node_migration {
     struct flyt_node_operation op;     /* first */
     flyt_allocation wanted;            /* until the commit; then what was before, to go back to; owned */
     flyt_migration_bounds bounds;      /* nothing in it is 0 */
-    uint32_t kind;                     /* of all of its moves; SEND without `sending`: by way of the host (move.h) */
+    const struct flyt_node_way *way;   /* of all of its moves */
     struct flyt_node_sending *sending; /* to another node (send.h); else NULL. Owned */
     struct flyt_node_commit commit;    /* that something of it is written: one of */
     enum {
@@ -118,13 +118,13 @@ static inline void flyt_node_migration_wake(struct flyt_node_migration *migratio
 /* A session has begun: it joins, if its allocation is being migrated. */
 void flyt_node_migration_join(struct flyt_node_server *server);
 /* A session ends. Between two tries it belongs to no move, and is counted as one that ended meanwhile, too. */
-void flyt_node_migration_leave(const struct flyt_node_server *server);
+void flyt_node_migration_leave(const struct flyt_node_session *session);
 /* The migration to another node that the allocation's programs have been told to leave for; NULL: none. */
 static inline struct flyt_node_migration *flyt_node_migration_departed(const struct flyt_node_allocation *allocation)
 {
     struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
 
-    return migration && migration->sending && migration->is_committed && !migration->is_failing ? migration : NULL;
+    return migration && migration->way->is_far && migration->is_committed && !migration->is_failing ? migration : NULL;
 }
 
 /* ---- for send.c ---- */

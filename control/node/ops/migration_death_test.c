@@ -34,8 +34,8 @@ static bool is_at(struct test_node *test, void *user)
     const struct flyt_node_move *move = test_migration_move_of(test, awaited->program);
 
     /* By way of the host it is sent when it has stopped. */
-    return move->kind == awaited->kind && move->stage == awaited->stage && move->target && !move->awaited_count &&
-           (move->extent_count || move->kind == FLYT_MANAGER_LINK_MOVE_SEND);
+    return move->way->link_kind == awaited->kind && move->stage == awaited->stage && move->target &&
+           !move->awaited_count && (move->extent_count || move->way->link_kind == FLYT_MANAGER_LINK_MOVE_SEND);
 }
 
 static void until_at(struct test_node *test, const struct test_program *program, uint32_t kind,
@@ -152,7 +152,9 @@ static void test_while_it_is_loaded(void **state)
 
 static bool has_waited_too_long(struct test_node *test, void *user)
 {
-    return test->node.away && flyt_clock_ms() > test->node.away->away_until_ms + 50;
+    const struct flyt_node_session *session = test_node_away(test);
+
+    return session && flyt_clock_ms() > session->away_until_ms + 50;
 }
 
 /* Its client is told to try again for longer than it would be waited for otherwise. */

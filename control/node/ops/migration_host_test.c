@@ -24,7 +24,7 @@ static void enter(struct test_node *test, struct test_program *programs, unsigne
 
 static bool goes_by_host(struct test_node *test, void *unused)
 {
-    return test_migration_of(test)->kind == FLYT_MANAGER_LINK_MOVE_SEND;
+    return test_migration_of(test)->way->is_by_host;
 }
 
 static void test_memory_goes_through_the_host(void **state)
@@ -85,7 +85,7 @@ static void test_memory_goes_through_the_host(void **state)
 
 static bool moves_near(struct test_node *test, void *program)
 {
-    return test_node_server(test, program)->use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_NEAR;
+    return test_node_server(test, program)->has.use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_NEAR;
 }
 
 /* A server that is older than that way is not told of it: its program goes on. */
@@ -166,11 +166,11 @@ static void test_it_does_not_to_the_same_one(void **state)
     enter(test, &program, 1, NULL);
     test_node_until(test, are_known, NULL, "servers are ready on both");
     test_migration_start(test, 1);
-    assert_int_equal(test_migration_of(test)->kind, FLYT_MANAGER_LINK_MOVE_MIRROR);
+    assert_true(test_migration_of(test)->way->is_mirrored);
     test_migration_is_told_to_leave(test, &program);
     test_migration_go_on(test, &program);
     test_migration_until(test, FLYT_MIGRATION_DONE);
-    assert_int_equal(test_migration_of(test)->kind, FLYT_MANAGER_LINK_MOVE_MIRROR);
+    assert_true(test_migration_of(test)->way->is_mirrored);
     test_node_leave(test, &test_one, &program, 1);
 }
 

@@ -225,7 +225,7 @@ static bool is_served(struct test_node *test, void *user)
 {
     const struct flyt_node_server *server = test_node_server(test, user);
 
-    return server && server->extents.count && !server->came_with;
+    return server && server->has.extents.count && !server->came_with;
 }
 
 static void restart(struct test_node *test, struct test_program *programs, unsigned count)

@@ -31,21 +31,19 @@ static bool is_of_same_capability(const struct flyt_node_gpu *one, const struct 
            one->compute_minor == other->compute_minor;
 }
 
-uint32_t flyt_node_switch_kind(const struct flyt_node_allocation *allocation, const flyt_allocation *wanted)
+const struct flyt_node_way *flyt_node_switch_way(const struct flyt_node_allocation *allocation,
+                                                 const flyt_allocation *wanted)
 {
-    uint32_t kind = FLYT_MANAGER_LINK_MOVE_GIVE;
+    struct flyt_node_way_ends ends = {true, true, true, true};
 
     for (u_int i = 0; i < wanted->slots.slots_len; i++) {
         const struct flyt_node_gpu *gpu = allocation->slots[i].gpu;
         const struct flyt_node_gpu *other =
             flyt_node_gpus_find(&allocation->node->gpus, wanted->slots.slots_val[i].gpu_uuid);
-        if (gpu == other)
-            continue;
-        if (!is_of_same_capability(gpu, other))
-            return FLYT_MANAGER_LINK_MOVE_SEND;
-        kind = FLYT_MANAGER_LINK_MOVE_MIRROR;
+        ends.is_same_gpu &= gpu == other;
+        ends.is_same_capability &= gpu == other || is_of_same_capability(gpu, other);
     }
-    return kind;
+    return flyt_node_way_between(&ends);
 }
 
 static bool is_same_but_devices(const flyt_allocation *now, const flyt_allocation *wanted)
@@ -78,7 +76,7 @@ static flyt_status check_wanted(const struct flyt_node_allocation *allocation, c
 
 int flyt_node_switch_check_shared(const struct flyt_node_allocation *allocation, struct flyt_error *err)
 {
-    const struct flyt_node_server *stray = flyt_node_broker_find_stray(allocation);
+    const struct flyt_node_session *stray = flyt_node_broker_find_stray(allocation);
 
     return stray ? flyt_error_set(err, -ENOTSUP,
                                   "program %s of VM %.255s cannot be moved: it has memory of another process's, which "
@@ -91,8 +89,8 @@ int flyt_node_switch_check_shared(const struct flyt_node_allocation *allocation,
 static flyt_status check_sessions(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                   unsigned *ret_count, struct flyt_error *err)
 {
-    for (const struct flyt_node_server *session = node->away; session; session = session->next)
-        if (session->allocation == allocation) {
+    for (const struct flyt_node_session *session = node->sessions; session; session = session->next)
+        if (session->allocation == allocation && flyt_node_session_is_away(session)) {
             flyt_error_set(err, -EBUSY,
                            "program %s of VM %.255s has lost its server process, and has not come back yet",
                            session->ticket.program, allocation->now.vm_ip);
@@ -105,10 +103,10 @@ static flyt_status check_sessions(const struct flyt_node *node, const struct fly
         flyt_status status = flyt_node_operation_check_session(server, "moved", err);
         if (status != FLYT_STATUS_OK)
             return status;
-        if (!flyt_node_extents_are_whole(&server->extents)) {
+        if (!flyt_node_extents_are_whole(&server->has.extents)) {
             flyt_error_set(err, -ENOTSUP,
                            "program %s of VM %.255s cannot be moved: the node manager does not hold all of its memory",
-                           server->ticket.program, allocation->now.vm_ip);
+                           server->session->ticket.program, allocation->now.vm_ip);
             return FLYT_STATUS_NOT_SUPPORTED;
         }
     }
@@ -251,16 +249,17 @@ static int try_limits(struct flyt_node_allocation *allocation, const flyt_alloca
     return 0;
 }
 
-const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration)
+const struct flyt_node_session *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration)
 {
     const struct flyt_node_allocation *allocation = migration->op.allocation;
 
-    for (const struct flyt_node_server *session = migration->op.node->away; session; session = session->next)
-        if (session->allocation == allocation && !flyt_node_move_at(session))
+    for (const struct flyt_node_session *session = migration->op.node->sessions; session; session = session->next) {
+        const struct flyt_node_role *role = flyt_node_session_role(session);
+        bool is_ending = session->present && session->present->state == FLYT_NODE_SERVER_ENDING;
+        if (session->allocation == allocation && session->state != FLYT_NODE_SESSION_LOADING && !is_ending &&
+            !(role && role->ops->kind == FLYT_NODE_ROLE_MOVE))
             return session;
-    for (const struct flyt_node_server *server = migration->op.node->servers; server; server = server->next)
-        if (server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING && !flyt_node_move_at(server))
-            return server;
+    }
     return NULL;
 }
 
@@ -281,7 +280,7 @@ int flyt_node_switch_write(struct flyt_node_migration *migration, void (*done)(v
     if (flyt_fault_point("node.migrate.commit") == FLYT_FAULT_ERROR)
         return flyt_error_set(err, -EIO, "a test lets it fail at node.migrate.commit");
     /* One that lost its server process between two tries, and waits for its client or has just been taken over. */
-    const struct flyt_node_server *left_out = flyt_node_switch_find_left_out(migration);
+    const struct flyt_node_session *left_out = flyt_node_switch_find_left_out(migration);
     if (left_out)
         return flyt_error_set(err, -EBUSY, "program %s of VM %.255s has lost its server process meanwhile",
                               left_out->ticket.program, allocation->now.vm_ip);
@@ -340,8 +339,8 @@ bool flyt_node_switch_is_clear(const struct flyt_node_migration *migration)
 
     for (const struct flyt_node_server *server = migration->op.node->servers; server; server = server->next)
         for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
-            if (server->allocation == allocation && server->state == FLYT_NODE_SERVER_ENDING && server->gpus[i] &&
-                server->gpus[i] == allocation->slots[i].held_gpu)
+            if (server->allocation == allocation && server->state == FLYT_NODE_SERVER_ENDING && server->has.gpus[i] &&
+                server->has.gpus[i] == allocation->slots[i].held_gpu)
                 return false;
     return true;
 }

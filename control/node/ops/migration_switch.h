@@ -19,14 +19,10 @@ flyt_status flyt_node_switch_check_programs(const struct flyt_node *node, const 
  * who goes on elsewhere. */
 int flyt_node_switch_check_shared(const struct flyt_node_allocation *allocation, struct flyt_error *err);
 /* A session of the allocation that is in no move, and would be left behind; NULL: none is. */
-const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration);
-/*
- * enum flyt_manager_link_move_kind: GIVE where all devices stay the same GPUs; MIRROR where all go to GPUs of the
- * compute capability that they had; else, or where that of one is not known yet, SEND, by way of the host: there the
- * target's server says by name what it has no code of, while the program runs. The allocation, and what it is to be,
- * are the node's.
- */
-uint32_t flyt_node_switch_kind(const struct flyt_node_allocation *allocation, const flyt_allocation *wanted);
+const struct flyt_node_session *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration);
+/* How its sessions get to the devices that are wanted. The allocation, and what it is to be, are the node's. */
+const struct flyt_node_way *flyt_node_switch_way(const struct flyt_node_allocation *allocation,
+                                                 const flyt_allocation *wanted);
 
 /* From now on nobody else is given what the allocation is to have. */
 void flyt_node_switch_hold(struct flyt_node_migration *migration);

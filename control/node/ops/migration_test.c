@@ -104,7 +104,9 @@ static void test_when_there_is_haste(void **state)
     for (int is_brief = 0; is_brief < 2; is_brief++)
         for (unsigned stage = FLYT_NODE_MOVE_NEW; stage <= FLYT_NODE_MOVE_OVER; stage++) {
             unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
-            move.kind = is_brief ? FLYT_MANAGER_LINK_MOVE_GIVE : FLYT_MANAGER_LINK_MOVE_MIRROR;
+            const struct flyt_node_way_ends ends = {
+                .is_same_node = true, .is_same_gpu = is_brief, .is_same_capability = true, .is_reachable = true};
+            move.way = flyt_node_way_between(&ends);
             flyt_node_move_set_stage(&move, stage);
             assert_int_equal(move.wanted.hasty_until_ms != 0, stage >= first && stage < FLYT_NODE_MOVE_OVER);
         }
@@ -352,12 +354,12 @@ static bool says_it_cannot(struct test_node *test, void *user)
 {
     const struct flyt_node_server *server = test_node_server(test, user);
 
-    return server->has_use && !server->use.can_move;
+    return server->has.has_use && !server->has.use.can_move;
 }
 
 static bool says_it_can(struct test_node *test, void *user)
 {
-    return test_node_server(test, user)->use.can_move;
+    return test_node_server(test, user)->has.use.can_move;
 }
 
 static void test_sessions_that_cannot(void **state)

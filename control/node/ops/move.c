@@ -23,14 +23,20 @@
 
 /* ---- what happens to its servers ---- */
 
-/* Before LEAVE. One that was ended, or has ended its session, takes it along; what else there is goes on. */
-static void lose_running_source(struct flyt_node_move *move, const struct flyt_node_server *source)
+static bool is_by_will(const struct flyt_node_server *server)
 {
-    move->source = NULL;
+    return server->state == FLYT_NODE_SERVER_ENDING && !server->fault.is_hit;
+}
+
+/* Before LEAVE. A session that was ended (is_ended), or ends by itself, takes its move along; what else there is goes
+ * on. */
+static void lose_session(struct flyt_node_move *move, bool is_ended)
+{
+    flyt_node_move_source_let_go(move);
     flyt_node_move_disconnect(move);
-    if (source->state != FLYT_NODE_SERVER_ENDING || source->fault.is_hit)
+    if (!is_ended)
         flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending && !move->migration->is_committed)
+    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->way->is_far && !move->migration->is_committed)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     else
         move->migration->ended_count++;
@@ -69,7 +75,7 @@ static void log_moved(const struct flyt_node_move *move, const struct flyt_node_
     flyt_info("session %016" PRIx64 ": has moved, vm=%s program=%s gpu=%u server_pid=%d standstill_us=%" PRIu64
               " stop_us=%" PRIu64 " drain_us=%" PRIu64 " pages_us=%" PRIu64 " save_us=%" PRIu64 " told_us=%" PRIu64
               " load_us=%" PRIu64 " commit_us=%" PRIu64 " come_us=%" PRIu64 " give_us=%" PRIu64 " go_on_us=%" PRIu64,
-              move->session_id, server->allocation->now.vm_ip, server->ticket.program, server->gpu->index,
+              move->session_id, server->allocation->now.vm_ip, server->session->ticket.program, server->gpu->index,
               (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
               stopped->copy_us > stopped->save_us ? stopped->copy_us - stopped->save_us : 0, stopped->save_us,
               until_us > source_us ? until_us - source_us : 0, us_between(times->stopped_ns, times->loaded_ns),
@@ -86,10 +92,10 @@ static void on_use(struct flyt_node_server *server)
     if (!move || move->target != server || move->stage != FLYT_NODE_MOVE_GIVEN ||
         server->state != FLYT_NODE_SERVER_SERVING)
         return;
-    move->is_whole = server->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
+    move->is_whole = server->has.use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
     if (move->is_whole)
         flyt_node_migration_wake(move->migration);
-    if (server->use.is_coming)
+    if (server->has.use.is_coming)
         return;
     move->was_moved = true;
     uint64_t now_ns = flyt_clock_ns();
@@ -115,16 +121,23 @@ static void on_end(struct flyt_node_server *server, const char *reason)
 static bool is_all_there(const struct flyt_node_move *move, const struct flyt_node_server *source)
 {
     if (move->stage < FLYT_NODE_MOVE_LOADING || move->stage >= FLYT_NODE_MOVE_LEFT || move->outcome ||
-        (!move->target && !move->migration->sending) || source->state != FLYT_NODE_SERVER_SERVING ||
-        source->fault.is_hit || !source->record)
+        (!move->target && !move->way->is_far) || source->state != FLYT_NODE_SERVER_SERVING || source->fault.is_hit ||
+        !source->record)
         return false;
     return flyt_call_record_read(source->record).begun <= move->stopped.sequence;
+}
+
+/* Its session waits without it, for the target. */
+static void lose_dead_source(struct flyt_node_move *move, struct flyt_node_server *server)
+{
+    move->source = NULL;
+    move->waiting = server->session;
+    move->waiting->role = &move->role;
 }
 
 static bool on_process_end(struct flyt_node_server *server)
 {
     struct flyt_node_move *move = flyt_node_move_at(server);
-    bool is_by_will = server->state == FLYT_NODE_SERVER_ENDING && !server->fault.is_hit;
 
     if (!move)
         return false;
@@ -134,29 +147,29 @@ static bool on_process_end(struct flyt_node_server *server)
         return false;
     }
     if (is_all_there(move, server)) {
-        server->role = &move->role;
         move->may_stay = flyt_node_replace_may_wait(server);
+        lose_dead_source(move, server);
         return true;
     }
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
-        lose_running_source(move, server);
-    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->migration->sending) {
+        lose_session(move, is_by_will(server));
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->way->is_far) {
         move->source = NULL; /* nobody misses it but who may want it back */
         move->was_moved = true;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    } else if (move->stage == FLYT_NODE_MOVE_LEFT && !is_by_will && move->target && !move->outcome) {
-        server->role = &move->role;
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && !is_by_will(server) && move->target && !move->outcome) {
+        lose_dead_source(move, server);
         return true;
     } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
-        flyt_node_extents_drop(move->node, &server->extents, server->server_id);
+        flyt_node_extents_drop(move->node, &server->has.extents, server->has.server_id);
         flyt_node_extents_leave(&move->kept);
         flyt_node_share_leave(server);
-        server->allocation = NULL;
+        flyt_node_session_leave(server);
         move->source = NULL;
     } else {
         move->source = NULL;
         if (move->stage != FLYT_NODE_MOVE_OVER) {
-            if (!is_by_will)
+            if (!is_by_will(server))
                 flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
             flyt_node_replace_end_target(move->target);
             flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
@@ -171,14 +184,13 @@ static bool hides(const struct flyt_node_server *server)
     return server->state == FLYT_NODE_SERVER_LEFT && flyt_node_move_at(server)->stage == FLYT_NODE_MOVE_GIVEN;
 }
 
-static void forget(struct flyt_node_server *session, bool is_ended)
+static void forget(struct flyt_node_session *session, bool is_ended)
 {
-    struct flyt_node_move *move = flyt_node_move_at(session);
+    struct flyt_node_move *move = flyt_node_move_of(session);
 
-    if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending)
+    if (move->stage == FLYT_NODE_MOVE_LOADED && move->way->is_far)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
-    move->source = NULL;
-    session->role = NULL;
+    flyt_node_move_source_let_go(move);
     flyt_node_replace_end_target(move->target);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
@@ -192,7 +204,6 @@ static const struct flyt_node_role_ops role_ops = {
     .on_exit = on_process_end,
     .on_end = on_end,
     .hides = hides,
-    .target = flyt_node_move_target_of,
     .describe = flyt_node_move_describe,
     .charge = flyt_node_move_charge,
     .charge_back = flyt_node_move_charge_back,
@@ -204,7 +215,7 @@ static const struct flyt_node_role_ops role_ops = {
 /* ---- beginning ---- */
 
 struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration, struct flyt_node_server *source,
-                                          uint32_t kind)
+                                          const struct flyt_node_way *way)
 {
     struct flyt_node_move *move = calloc(1, sizeof *move);
 
@@ -214,27 +225,26 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
                                     .migration = migration,
                                     .node = source->node,
                                     .move_id = flyt_node_random(),
-                                    .session_id = source->session_id,
-                                    .kind = kind,
+                                    .session_id = source->session->id,
+                                    .way = way,
                                     .stage_ms = flyt_clock_ms(),
                                     .source = source};
-    snprintf(move->program, sizeof move->program, "%s", source->ticket.program);
+    snprintf(move->program, sizeof move->program, "%s", source->session->ticket.program);
     source->role = &move->role;
     flyt_node_target_want(
         &move->wanted, &migration->op,
-        migration->sending ? NULL
-                           : flyt_node_gpus_find(&source->node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid));
+        way->is_far ? NULL : flyt_node_gpus_find(&source->node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid));
     return move;
 }
 
 struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migration, struct flyt_node_server *source)
 {
-    struct flyt_node_move *move = flyt_node_move_new(migration, source, FLYT_MANAGER_LINK_MOVE_SEND);
+    struct flyt_node_move *move = flyt_node_move_new(migration, source, migration->way);
 
     if (move) {
         move->move_id = source->left_move_id;
         source->left_move_id = 0;
-        source->has_gone = true;
+        source->session->has_gone = true;
         move->stage = FLYT_NODE_MOVE_LEFT;
     }
     return move;
@@ -245,8 +255,7 @@ struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move)
     if (!move)
         return NULL;
     flyt_node_move_disconnect(move);
-    if (move->source)
-        move->source->role = NULL;
+    flyt_node_move_source_let_go(move);
     if (move->target)
         move->target->role = NULL;
     flyt_node_move_target_forget(move);
@@ -258,27 +267,26 @@ struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move)
 
 bool flyt_node_move_is_done(const struct flyt_node_move *move)
 {
-    return move->stage == FLYT_NODE_MOVE_OVER && !move->source && !move->target;
+    return move->stage == FLYT_NODE_MOVE_OVER && !move->source && !move->waiting && !move->target;
 }
 
 /* ---- ending ---- */
 
 void flyt_node_move_cancel(struct flyt_node_move *move)
 {
-    struct flyt_node_server *source = move->source;
-    bool is_away = source && source->state == FLYT_NODE_SERVER_AWAY;
+    struct flyt_node_session *waiting = move->waiting;
 
     flyt_node_move_disconnect(move);
-    if (source && !is_away && move->stage >= FLYT_NODE_MOVE_ASKED && move->stage < FLYT_NODE_MOVE_LEFT)
+    if (move->source && move->stage >= FLYT_NODE_MOVE_ASKED && move->stage < FLYT_NODE_MOVE_LEFT)
         flyt_node_move_source_go_on(move);
-    if (move->migration->sending && move->times.stop_ns) /* it has stood still for nothing */
+    if (move->way->is_far && move->times.stop_ns) /* it has stood still for nothing */
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
     flyt_node_replace_end_target(move->target);
-    if (is_away && !move->may_stay)
-        flyt_node_replace_end(source, "its server process has ended, and it does not move");
-    else if (is_away)
-        flyt_node_replace_renew(source);
+    if (waiting && !move->may_stay)
+        flyt_node_replace_end(waiting, "its server process has ended, and it does not move");
+    else if (waiting)
+        flyt_node_replace_renew(waiting);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -290,7 +298,7 @@ void flyt_node_move_return(struct flyt_node_move *move)
         flyt_node_replace_end_target(move->target); /* its end makes it the source's again */
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_LEFT) {
         flyt_node_replace_end_target(move->target);
-        move->source->has_gone = false;
+        move->source->session->has_gone = false;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_SERVING) {
         flyt_node_replace_end_target(move->target); /* it has never left (flyt_node_move_source_goes_on) */
@@ -314,7 +322,7 @@ void flyt_node_move_end_left(struct flyt_node_move *move)
 
 void flyt_node_move_let_go(struct flyt_node_move *move)
 {
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_GO_ON);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_GO_ON);
 
     move->is_whole = false;
     message->stop.move_id = move->move_id;
@@ -340,15 +348,15 @@ static void advance_switch(struct flyt_node_move *move)
 /* What speaks against it, as its server has said what it understands; NULL: nothing. */
 static const char *find_obstacle(const struct flyt_node_move *move)
 {
-    const struct flyt_manager_link_use *use = &move->source->use;
+    const struct flyt_manager_link_use *use = &move->source->has.use;
 
     if (!use->can_move)
         return "it cannot be moved: its client library or its server process is of an older build";
-    if (move->kind != FLYT_MANAGER_LINK_MOVE_SEND || use->can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
+    if (move->way->link_kind != FLYT_MANAGER_LINK_MOVE_SEND || use->can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
         return NULL;
-    return move->migration->sending ? FLYT_NODE_MOVE_TOO_OLD
-                                    : "its GPU does not reach the other one's memory, and its server process is older "
-                                      "than moving by way of the host's: it can once the program was started anew";
+    return move->way->is_far ? FLYT_NODE_MOVE_TOO_OLD
+                             : "its GPU does not reach the other one's memory, and its server process is older "
+                               "than moving by way of the host's: it can once the program was started anew";
 }
 
 /* It is clear whether its server understands the move. */
@@ -358,9 +366,9 @@ static void begin(struct flyt_node_move *move)
 
     if (obstacle)
         flyt_node_move_fail(move, -ENOTSUP, "%s", obstacle);
-    else if (move->migration->sending)
+    else if (move->way->is_far)
         flyt_node_move_connect(move);
-    else if (flyt_node_move_is_by_host(move))
+    else if (move->way->is_by_host)
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_BEGUN); /* it is asked when somebody listens */
     else
         flyt_node_move_source_ask(move, NULL, NULL, 0);
@@ -371,19 +379,15 @@ static void begin(struct flyt_node_move *move)
  * anybody to wait for. */
 static bool is_ending(const struct flyt_node_move *move)
 {
-    const struct flyt_node_server *source = move->source;
-
-    return source && move->stage < FLYT_NODE_MOVE_LEFT && source->state == FLYT_NODE_SERVER_ENDING &&
-           !source->fault.is_hit;
+    if (move->stage >= FLYT_NODE_MOVE_LEFT)
+        return false;
+    return move->waiting ? move->waiting->state == FLYT_NODE_SESSION_ENDING : move->source && is_by_will(move->source);
 }
 
 static void end_with_session(struct flyt_node_move *move)
 {
-    struct flyt_node_server *source = move->source;
-
     move->outcome = 0;
-    source->role = NULL;
-    lose_running_source(move, source);
+    lose_session(move, true);
 }
 
 void flyt_node_move_on_message_source(struct flyt_node_move *move)
@@ -403,7 +407,7 @@ void flyt_node_move_advance(struct flyt_node_move *move)
         return;
     switch (move->stage) {
     case FLYT_NODE_MOVE_NEW:
-        if (move->source->has_use)
+        if (move->source->has.has_use)
             begin(move);
         else if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_USE_MS))
             flyt_node_move_fail(move, -ENOTSUP, "its server process has not said that it can be moved");
@@ -425,8 +429,7 @@ void flyt_node_move_advance(struct flyt_node_move *move)
     case FLYT_NODE_MOVE_COPYING:
         if (move->awaited_count && flyt_clock_ms() - move->asked_ms > FLYT_NODE_MOVE_PREPARE_MS)
             flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not make its memory in time");
-        else if (flyt_node_move_is_by_host(move) && !move->state.phase &&
-                 flyt_node_move_is_late(move, FLYT_NODE_MOVE_BEGIN_MS))
+        else if (move->way->is_by_host && !move->state.phase && flyt_node_move_is_late(move, FLYT_NODE_MOVE_BEGIN_MS))
             flyt_node_move_fail(move, -ETIMEDOUT, "its server process does not answer");
         break;
     case FLYT_NODE_MOVE_STOPPING:
@@ -438,7 +441,7 @@ void flyt_node_move_advance(struct flyt_node_move *move)
             flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not take over what it has in time");
         break;
     case FLYT_NODE_MOVE_LEFT:
-        if (!move->migration->sending) /* else who orders it knows when it is over */
+        if (!move->way->is_far) /* else who orders it knows when it is over */
             advance_switch(move);
         break;
     case FLYT_NODE_MOVE_GIVEN:

@@ -22,7 +22,7 @@
  * which it stopped. Its client may not know how far that had come: the source's record goes with RESUME.
  *
  * By way of the host: where the two GPUs cannot reach each other's memory (a MIRROR's source has said -ENOLINK, and the
- * migration has begun anew with kind SEND), and from the beginning where they are of different compute capabilities: a
+ * migration has begun anew), and from the beginning where they are of different compute capabilities: a
  * target that has no code of a module for its GPU then says so, by name, before anything stops. The target is a warm
  * server as ever; when it is prepared it is given connections to the source, from which it makes memory, libraries and
  * the rest itself (RECEIVE; MADE comes unasked). STOPPED of the source and PREPARED of the target, in any order, say
@@ -32,12 +32,13 @@
  * source says. LEFT lasts until it is ended (flyt_node_move_end_left) or returns; a source that dies meanwhile is not
  * missed.
  *
- * The loop's thread. A server belongs to one move at most, as source or as target: server->move.
+ * The loop's thread. A server belongs to one move at most, as source or as target.
  */
 #ifndef FLYT_NODE_MOVE_H
 #define FLYT_NODE_MOVE_H
 
 #include "control/node/link/server.h"
+#include "control/node/ops/migration_way.h"
 #include "control/node/ops/target.h"
 #include "rpc/base/error.h"
 
@@ -115,11 +116,12 @@ struct flyt_node_move {
     struct flyt_node *node;
     uint64_t move_id, session_id;
     char program[FLYT_NAME_BYTES_MAX + 1];
-    uint32_t kind; /* enum flyt_manager_link_move_kind: GIVE, MIRROR or SEND */
+    const struct flyt_node_way *way;
     enum flyt_node_move_stage stage;
     uint64_t stage_ms; /* when that began */
     struct flyt_node_target wanted;
-    struct flyt_node_server *source, *target;  /* NULL: not yet, or it has gone */
+    struct flyt_node_server *source, *target; /* NULL: not yet, or it has gone */
+    struct flyt_node_session *waiting;        /* the source has died, and the session waits for the target; else NULL */
     struct flyt_node_connections *connections; /* CONNECTING; else NULL */
     struct flyt_node_move_extent *extents;
     struct flyt_node_move_library *libraries_first, *libraries_last;
@@ -137,8 +139,9 @@ struct flyt_node_move {
     uint64_t standstill_us; /* from STOP until the session went on; SEND: until it had left, or went on here */
     struct flyt_node_move_times times;
     uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX]; /* by slot, of the source before GIVEN */
-    struct flyt_node_extents kept; /* GIVEN, of kind GIVE: the source's, while the store has them as the target's */
-    bool is_received;              /* by way of the host: the target has it all, as it was behind this call: */
+    struct flyt_node_extents
+        kept;         /* GIVEN, where it is given: the source's, while the store has them as the target's */
+    bool is_received; /* by way of the host: the target has it all, as it was behind this call: */
     uint64_t received_sequence;
     int outcome;        /* a negative errno: it has failed, and how; until the migration has seen to it */
     bool may_try_again; /* it has failed because its program did not stop in time */
@@ -148,7 +151,7 @@ struct flyt_node_move {
 /* Begins to move a server's session. NULL: no memory. It is freed by flyt_node_move_free, when neither of its servers
  * refers to it or at the node manager's end. */
 struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration, struct flyt_node_server *source,
-                                          uint32_t kind);
+                                          const struct flyt_node_way *way);
 struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move);
 /* Whether nothing of it is left: it is over, and its other process has gone. */
 bool flyt_node_move_is_done(const struct flyt_node_move *move);
@@ -165,6 +168,8 @@ void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us);
 bool flyt_node_move_is_drained(const struct flyt_node_move *move);
 bool flyt_node_move_waits_for_last(const struct flyt_node_move *move);
 void flyt_node_move_last(struct flyt_node_move *move);
+/* Whether the session is here to leave, and not about to end. */
+bool flyt_node_move_may_leave(const struct flyt_node_move *move);
 void flyt_node_move_leave(struct flyt_node_move *move);
 /* That the session goes on at its target may have been said, and not been read: to be called before a target in GIVEN
  * is ended, and before it is decided on which side the others go on. The move may be over then. */
@@ -180,12 +185,12 @@ void flyt_node_move_cancel(struct flyt_node_move *move);
 void flyt_node_move_return(struct flyt_node_move *move);
 /* After LEAVE: the session ends, for this reason. */
 void flyt_node_move_lose(struct flyt_node_move *move, const char *reason);
-/* LOADED, of kind SEND: its source cannot be told to leave, and is ended without a word, so that its client looks for
- * the session. */
+/* LOADED, to another node: its source cannot be told to leave, and is ended without a word, so that its client looks
+ * for the session. */
 void flyt_node_move_source_forsake(struct flyt_node_move *move);
-/* LEFT, of kind SEND: the session goes on elsewhere, and what was left of it ends without a word. */
+/* LEFT, to another node: the session goes on elsewhere, and what was left of it ends without a word. */
 void flyt_node_move_end_left(struct flyt_node_move *move);
-/* One of kind SEND of before a restart: the source has left. */
+/* One to another node of before a restart: the source has left. */
 struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migration, struct flyt_node_server *source);
 
 /* ---- what happens ---- */
@@ -213,6 +218,11 @@ static inline struct flyt_node_move *flyt_node_move_at(const struct flyt_node_se
 {
     return server->role && server->role->ops->kind == FLYT_NODE_ROLE_MOVE ? (struct flyt_node_move *)server->role
                                                                           : NULL;
+}
+/* Of a session that is moved. */
+static inline struct flyt_node_move *flyt_node_move_of(const struct flyt_node_session *session)
+{
+    return (struct flyt_node_move *)flyt_node_session_role(session);
 }
 /* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED of any server. fd (-1: none) is taken over. */
 void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,

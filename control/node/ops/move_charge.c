@@ -14,16 +14,17 @@
 
 /* What the session has, between the server that it leaves and the one where it goes on. */
 
-int flyt_node_move_charge(struct flyt_node_server *source, uint64_t target_id)
+int flyt_node_move_charge(struct flyt_node_session *session, uint64_t target_id)
 {
-    struct flyt_node_move *move = flyt_node_move_at(source);
-    struct flyt_node_allocation *allocation = source->allocation;
+    struct flyt_node_move *move = flyt_node_move_of(session);
+    struct flyt_node_allocation *allocation = session->allocation;
+    struct flyt_node_holding *source = flyt_node_session_has(session);
     int status = 0;
     unsigned i;
 
     if (flyt_fault_point("node.migrate.switch") == FLYT_FAULT_ERROR)
         return -EIO;
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && !move->kept.first)
+    if (move->way->is_given && !move->kept.first)
         status = flyt_node_extents_copy(&source->extents, &move->kept);
     for (i = 0; !status && i < allocation->now.slots.slots_len; i++) {
         struct flyt_ledger *ledger = allocation->slots[i].ledger;
@@ -36,12 +37,13 @@ int flyt_node_move_charge(struct flyt_node_server *source, uint64_t target_id)
     return status;
 }
 
-void flyt_node_move_charge_back(struct flyt_node_server *source, uint64_t target_id)
+void flyt_node_move_charge_back(struct flyt_node_session *session, uint64_t target_id)
 {
-    const struct flyt_node_move *move = flyt_node_move_at(source);
+    const struct flyt_node_move *move = flyt_node_move_of(session);
+    const struct flyt_node_holding *source = flyt_node_session_has(session);
 
-    for (unsigned i = 0; i < source->allocation->now.slots.slots_len; i++) {
-        struct flyt_ledger *ledger = source->allocation->slots[i].ledger;
+    for (unsigned i = 0; i < session->allocation->now.slots.slots_len; i++) {
+        struct flyt_ledger *ledger = session->allocation->slots[i].ledger;
         uint64_t used_bytes, limit_bytes;
         int status = flyt_ledger_move(ledger, target_id, source->server_id, move->charged_bytes[i]);
         if (!status) /* it has that: it counts whatever the limit is by now */
@@ -56,15 +58,15 @@ void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_se
 {
     struct flyt_node_server *source = move->source;
 
-    flyt_node_extents_drop(move->node, &target->extents, target->server_id);
+    flyt_node_extents_drop(move->node, &target->has.extents, target->has.server_id);
     flyt_node_charge_leave(source);
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE) {
-        source->extents = move->kept;
+    if (move->way->is_given) {
+        source->has.extents = move->kept;
         move->kept = (struct flyt_node_extents){0};
-        flyt_node_extents_keep(move->node, &source->extents, source->server_id);
+        flyt_node_extents_keep(move->node, &source->has.extents, source->has.server_id);
     }
-    flyt_node_move_charge_back(source, target->server_id);
-    flyt_node_broker_move(target, source);
+    flyt_node_move_charge_back(source->session, target->has.server_id);
+    flyt_node_broker_move(&target->has, source);
     flyt_node_share_leave(target);
-    target->allocation = NULL;
+    flyt_node_session_leave(target);
 }

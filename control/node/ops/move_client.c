@@ -25,30 +25,32 @@ static void hold_made(struct flyt_node_move *move)
     struct flyt_node_server *target = move->target;
 
     for (struct flyt_node_move_extent *extent = move->extents; extent; extent = extent->next) {
-        int status = flyt_node_extent_add(move->node, &target->extents, target->server_id, &extent->extent, extent->fd);
+        int status =
+            flyt_node_extent_add(move->node, &target->has.extents, target->has.server_id, &extent->extent, extent->fd);
         extent->fd = -1;
         if (status)
             flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", move->session_id, strerror(-status));
     }
-    if (move->stopped.last_extent_id > target->extents.last_id)
-        target->extents.last_id = move->stopped.last_extent_id;
+    if (move->stopped.last_extent_id > target->has.extents.last_id)
+        target->has.extents.last_id = move->stopped.last_extent_id;
 }
 
-bool flyt_node_move_given(struct flyt_node_server *source)
+bool flyt_node_move_given(struct flyt_node_session *session)
 {
-    struct flyt_node_move *move = flyt_node_move_at(source);
+    struct flyt_node_move *move = flyt_node_move_of(session);
+    struct flyt_node_holding *had = flyt_node_session_has(session);
     struct flyt_node_server *target = move->target;
 
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
-        flyt_node_extents_move(move->node, &source->extents, source->server_id, &target->extents, target->server_id);
+    if (move->way->is_given)
+        flyt_node_extents_move(move->node, &had->extents, had->server_id, &target->has.extents, target->has.server_id);
     else
         hold_made(move);
     flyt_node_move_target_forget(move);
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && source->state != FLYT_NODE_SERVER_AWAY)
-        flyt_node_charge_lend(source, target);
-    target->use.is_coming = 1;
-    if (source->state == FLYT_NODE_SERVER_AWAY) { /* it has no process any more, and nothing of it is of use */
-        flyt_node_extents_drop(move->node, &source->extents, source->server_id);
+    if (move->way->is_given && move->source)
+        flyt_node_charge_lend(move->source, session->allocation, &target->has);
+    target->has.use.is_coming = 1;
+    if (!move->source) { /* it has no process any more, and nothing of it is of use */
+        flyt_node_extents_drop(move->node, &had->extents, had->server_id);
         flyt_node_extents_leave(&move->kept);
         flyt_node_move_source_let_go(move);
     }
@@ -64,14 +66,9 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-struct flyt_node_server *flyt_node_move_target_of(const struct flyt_node_server *session)
+void flyt_node_move_describe(const struct flyt_node_session *session, struct flyt_manager_link_resume *ret_resume)
 {
-    return flyt_node_move_at(session)->target;
-}
-
-void flyt_node_move_describe(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume)
-{
-    const struct flyt_node_move *move = flyt_node_move_at(session);
+    const struct flyt_node_move *move = flyt_node_move_of(session);
     const uint64_t sequence = move->stopped.sequence;
 
     ret_resume->extent_count = move->stopped.extent_count;
@@ -86,23 +83,28 @@ void flyt_node_move_describe(const struct flyt_node_server *session, struct flyt
     ret_resume->completed = larger(ret_resume->completed, sequence);
 }
 
-bool flyt_node_move_is_undecided(const struct flyt_node_server *session)
+bool flyt_node_move_is_undecided(const struct flyt_node_session *session)
 {
-    return flyt_node_move_at(session) && flyt_node_move_at(session)->stage < FLYT_NODE_MOVE_LEFT;
+    return flyt_node_move_of(session)->stage < FLYT_NODE_MOVE_LEFT;
+}
+
+/* Whether its client is on its way from its present server, or back to that. */
+static bool is_on_its_way(const struct flyt_node_server *server)
+{
+    const struct flyt_node_move *move = flyt_node_move_at(server);
+
+    return server->state != FLYT_NODE_SERVER_ENDING &&
+           (server->left_move_id || (move && (server->state == FLYT_NODE_SERVER_LEFT || move->is_taken_back)));
 }
 
 int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation, const void *token,
                               size_t bytes, struct flyt_node_server **ret_source, struct flyt_error *err)
 {
-    struct flyt_node_server *source = node->servers;
+    const struct flyt_node_session *session = flyt_node_session_find_token(node, allocation, token, bytes);
+    struct flyt_node_server *source = session ? session->present : NULL;
 
-    for (; source; source = source->next)
-        if (source->allocation == allocation && source->state != FLYT_NODE_SERVER_ENDING &&
-            bytes == sizeof source->token &&
-            ((source->state == FLYT_NODE_SERVER_LEFT && flyt_node_move_at(source)) || source->left_move_id ||
-             (flyt_node_move_at(source) && flyt_node_move_at(source)->is_taken_back)) &&
-            flyt_equal_in_constant_time(source->token, token, bytes))
-            break;
+    if (source && !is_on_its_way(source))
+        source = NULL;
     const struct flyt_node_migration *left = flyt_node_migration_departed(allocation);
     if (left && (!source || (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)))
         return flyt_error_set(err, -EBUSY, "the session goes on at node %.255s: ask where that is",
@@ -134,6 +136,6 @@ int flyt_node_move_take_client(struct flyt_node_server *source, const struct fly
     if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
         flyt_node_move_at(source)->times.client_ns = flyt_clock_ns();
     if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
-        return flyt_node_replace_give(flyt_node_move_at(source)->target, source, ticket, fd, record, bytes);
+        return flyt_node_replace_give(flyt_node_move_at(source)->target, source->session, ticket, fd, record, bytes);
     return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);
 }

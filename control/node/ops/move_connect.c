@@ -94,16 +94,16 @@ static void describe(const struct flyt_node_move *move, unsigned stream, unsigne
                                            .session_id = move->session_id,
                                            .stream = stream,
                                            .stream_count = move->migration->sending->stream_count,
-                                           .started_ms = source->session_started_ms};
+                                           .started_ms = source->session->started_ms};
 
-    memcpy(its.client_address, source->ticket.client_address,
-           strnlen(source->ticket.client_address, sizeof its.client_address - 1));
+    memcpy(its.client_address, source->session->ticket.client_address,
+           strnlen(source->session->ticket.client_address, sizeof its.client_address - 1));
     *args = (flyt_handshake_args){
         .build = (char *)flyt_build_name,
-        .pid = source->ticket.client_pid,
-        .program_name = (char *)source->ticket.program,
+        .pid = source->session->ticket.client_pid,
+        .program_name = (char *)source->session->ticket.program,
         .kind = FLYT_CONNECTION_MIGRATE,
-        .token = {sizeof source->token, (char *)source->token},
+        .token = {sizeof source->session->token, (char *)source->session->token},
         .credentials = {(u_int)flyt_migrate_credentials_put(&its, credentials), (char *)credentials},
     };
     memcpy(args->base_hash, flyt_base_hash, sizeof args->base_hash);

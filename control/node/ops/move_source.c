@@ -24,16 +24,16 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
 {
     const flyt_migration_bounds *bounds = &move->migration->bounds;
 
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_MOVE);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_MOVE);
     message->move = (struct flyt_manager_link_move){.move_id = move->move_id,
-                                                    .kind = move->kind,
+                                                    .kind = move->way->link_kind,
                                                     .rounds_max = bounds->rounds_max,
                                                     .rest_bytes = bounds->rest_bytes,
-                                                    .is_far = move->migration->sending != NULL,
+                                                    .is_far = move->way->is_far,
                                                     .with_sharers = 1};
     if (streams)
         message->move.streams = *streams;
-    if (streams && move->migration->sending)
+    if (streams && move->way->is_far)
         message->move.packing = move->migration->sending->packing;
     /* By way of the host the target was taken before. */
     flyt_node_move_set_stage(move, move->target ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_ASKED);
@@ -43,12 +43,11 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
 
 void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us)
 {
-    if (move->stage != FLYT_NODE_MOVE_COPYING ||
-        flyt_node_move_is_made_to_fail(move, move->migration->sending ? "node.send.stop" : "node.migrate.stop"))
+    if (move->stage != FLYT_NODE_MOVE_COPYING || flyt_node_move_is_made_to_fail(move, move->way->stop_point))
         return;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPING);
     move->times = (struct flyt_node_move_times){.stop_ns = flyt_clock_ns()};
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_STOP);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_STOP);
     message->stop.move_id = move->move_id;
     message->stop.timeout_us = timeout_us;
     flyt_node_move_send(move, move->source, message, -1);
@@ -59,14 +58,14 @@ void flyt_node_move_last(struct flyt_node_move *move)
     if (!flyt_node_move_waits_for_last(move) || flyt_node_move_is_made_to_fail(move, "node.migrate.last"))
         return;
     move->state.phase = FLYT_MANAGER_LINK_MOVE_LAST; /* one that has to drain once more says DRAINED again */
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LAST);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_LAST);
     message->stop.move_id = move->move_id;
     flyt_node_move_send(move, move->source, message, -1);
 }
 
 void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_manager_link_extent *extent, int fd)
 {
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_MIRROR);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_MIRROR);
 
     message->extent = *extent;
     flyt_node_move_send(move, move->source, message, fd);
@@ -74,7 +73,7 @@ void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt
 
 void flyt_node_move_source_go_on(struct flyt_node_move *move)
 {
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_GO_ON);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_GO_ON);
 
     flyt_node_link_queue_clear(&move->source->queue);
     message->stop.move_id = move->move_id;
@@ -84,52 +83,57 @@ void flyt_node_move_source_go_on(struct flyt_node_move *move)
 /* There is nobody to be told. Of one that goes on at another node nothing is left here. */
 static void leave_dead(struct flyt_node_move *move)
 {
-    struct flyt_node_server *source = move->source;
+    struct flyt_node_session *waiting = move->waiting;
 
     move->times.leave_ns = flyt_clock_ns();
-    if (!move->migration->sending) {
+    if (!move->way->is_far) {
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
-        flyt_node_replace_renew(source);
+        flyt_node_replace_renew(waiting);
         return;
     }
     move->standstill_us = (move->times.leave_ns - move->times.stop_ns) / 1000;
     move->was_moved = true;
-    source->has_gone = true;
+    waiting->has_gone = true;
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    flyt_node_replace_end(source, "");
+    flyt_node_replace_end(waiting, "");
 }
 
 void flyt_node_move_source_forsake(struct flyt_node_move *move)
 {
-    if (move->source->state == FLYT_NODE_SERVER_AWAY) {
+    if (move->waiting) {
         leave_dead(move);
         return;
     }
-    move->source->has_gone = true;
+    move->source->session->has_gone = true;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
     flyt_node_server_kill(move->source);
 }
 
+bool flyt_node_move_may_leave(const struct flyt_node_move *move)
+{
+    return move->waiting ? move->waiting->state == FLYT_NODE_SESSION_WAITING
+                         : move->source->state == FLYT_NODE_SERVER_SERVING;
+}
+
 void flyt_node_move_leave(struct flyt_node_move *move)
 {
-    bool is_sent = move->migration->sending != NULL;
+    bool is_sent = move->way->is_far;
 
     /* One that is being ended leaves by its end. */
-    if (move->stage != FLYT_NODE_MOVE_LOADED ||
-        (move->source->state != FLYT_NODE_SERVER_SERVING && move->source->state != FLYT_NODE_SERVER_AWAY) ||
-        flyt_node_move_is_made_to_fail(move, is_sent ? "node.send.leave" : "node.migrate.leave"))
+    if (move->stage != FLYT_NODE_MOVE_LOADED || !flyt_node_move_may_leave(move) ||
+        flyt_node_move_is_made_to_fail(move, move->way->leave_point))
         return;
-    if (move->source->state == FLYT_NODE_SERVER_AWAY) { /* its client looks for it already */
+    if (move->waiting) { /* its client looks for it already */
         leave_dead(move);
         return;
     }
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LEAVE);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_LEAVE);
     message->stop.move_id = move->move_id;
     /* The other node, and who knows where that is, decide how long. */
     message->stop.timeout_us = is_sent ? FLYT_MANAGER_LINK_FOR_EVER : 0;
-    move->source->has_gone = is_sent;
+    move->source->session->has_gone = is_sent;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
     flyt_node_move_send(move, move->source, message, -1);
@@ -141,9 +145,9 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
 {
     if (source->link_fd < 0)
         return -EPIPE;
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_TAKE_BACK);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_TAKE_BACK);
     message->stop.move_id = flyt_node_move_at(source) ? flyt_node_move_at(source)->move_id : source->left_move_id;
-    if (source->is_encrypted)
+    if (source->session->is_encrypted)
         memcpy(message->stop.channel_key, ticket->channel_key, sizeof message->stop.channel_key);
     message->data_bytes = (uint32_t)bytes;
     memcpy(message->data, record, bytes);
@@ -152,16 +156,16 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
     if (status)
         return status;
     flyt_close(fd);
-    flyt_node_ticket_came(&source->ticket, ticket);
+    flyt_node_session_client_came(source->session, ticket);
     flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
-    source->has_gone = false;
-    source->use.is_replaceable = 0;
+    source->session->has_gone = false;
+    source->has.use.is_replaceable = 0;
     if (flyt_node_move_at(source)) {
         flyt_node_move_at(source)->is_taken_back = true;
         flyt_node_move_at(source)->stage_ms = flyt_clock_ms();
     }
-    flyt_info("session %016" PRIx64 ": goes on where it was, vm=%s program=%s server_pid=%d", source->session_id,
-              source->allocation->now.vm_ip, source->ticket.program, (int)source->pid);
+    flyt_info("session %016" PRIx64 ": goes on where it was, vm=%s program=%s server_pid=%d", source->session->id,
+              source->allocation->now.vm_ip, source->session->ticket.program, (int)source->pid);
     return 0;
 }
 
@@ -188,7 +192,7 @@ static void on_state(struct flyt_node_move *move, const struct flyt_manager_link
         flyt_node_move_fail(move, state->outcome ? state->outcome : -ECANCELED, "%.400s",
                             told->data_bytes ? (const char *)told->data : "its server process has given the move up");
     else if (move->stage == FLYT_NODE_MOVE_ASKED)
-        flyt_node_move_set_stage(move, move->migration->sending ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_BEGUN);
+        flyt_node_move_set_stage(move, move->way->is_far ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_BEGUN);
     if (state->phase <= FLYT_MANAGER_LINK_MOVE_READY)
         move->is_ready = state->phase == FLYT_MANAGER_LINK_MOVE_READY;
     flyt_node_migration_wake(move->migration);
@@ -196,7 +200,7 @@ static void on_state(struct flyt_node_move *move, const struct flyt_manager_link
 
 static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
 {
-    bool is_sent = move->migration->sending != NULL;
+    bool is_sent = move->way->is_far;
 
     if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || (!move->target && !is_sent)) {
         flyt_close(fd);
@@ -220,7 +224,7 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_li
         flyt_close(fd);
         return;
     }
-    if (flyt_node_move_is_by_host(move)) { /* what there is is at the target, which says so, too */
+    if (move->way->is_by_host) { /* what there is is at the target, which says so, too */
         flyt_close(fd);
         move->times.stopped_ns = flyt_clock_ns();
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADING);
@@ -263,9 +267,9 @@ void flyt_node_move_source_on_message(struct flyt_node_move *move, const struct 
     if (is_its && told->kind == FLYT_MANAGER_LINK_MOVE_STATE)
         on_state(move, told);
     else if (is_its && told->kind == FLYT_MANAGER_LINK_LIBRARY && !move->outcome &&
-             move->kind != FLYT_MANAGER_LINK_MOVE_SEND)
+             move->way->link_kind != FLYT_MANAGER_LINK_MOVE_SEND)
         flyt_node_move_target_library(move, told); /* else the image has them */
-    else if (is_its && told->kind == FLYT_MANAGER_LINK_LEFT && move->migration->sending && move->times.stop_ns)
+    else if (is_its && told->kind == FLYT_MANAGER_LINK_LEFT && move->way->is_far && move->times.stop_ns)
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     if (is_its && told->kind == FLYT_MANAGER_LINK_STOPPED)
         on_stopped(move, told, fd);
@@ -291,7 +295,7 @@ static void fail_by_link(struct flyt_node_move *move)
 {
     struct flyt_node_migration *migration = move->migration;
 
-    if (!migration->sending || !migration->is_committed) {
+    if (!migration->way->is_far || !migration->is_committed) {
         flyt_node_move_fail(move, -EPIPE, "%s", FLYT_NODE_LINK_LOST_TEXT);
         return;
     }
@@ -309,7 +313,7 @@ const char *flyt_node_move_source_goes_on(struct flyt_node_move *move)
         fail_by_link(move);
     if (move->stage < FLYT_NODE_MOVE_LEFT)
         return NULL;
-    source->has_gone = false;
+    source->session->has_gone = false;
     flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
     if (move->stage == FLYT_NODE_MOVE_RETURNING) { /* it has the session again, and that was not heard */
         flyt_node_move_source_let_go(move);
@@ -322,10 +326,12 @@ const char *flyt_node_move_source_goes_on(struct flyt_node_move *move)
 
 void flyt_node_move_source_let_go(struct flyt_node_move *move)
 {
-    if (!move->source)
-        return;
-    move->source->role = NULL;
+    if (move->source)
+        move->source->role = NULL;
+    if (move->waiting)
+        move->waiting->role = NULL;
     move->source = NULL;
+    move->waiting = NULL;
 }
 
 void flyt_node_move_source_end(struct flyt_node_move *move)
@@ -335,9 +341,9 @@ void flyt_node_move_source_end(struct flyt_node_move *move)
     if (!source)
         return;
     flyt_node_extents_leave(&move->kept);
-    flyt_node_extents_drop(move->node, &source->extents, source->server_id);
+    flyt_node_extents_drop(move->node, &source->has.extents, source->has.server_id);
     flyt_node_share_leave(source);
-    source->allocation = NULL;
+    flyt_node_session_leave(source);
     if (flyt_fault_point("node.migrate.source_end") == FLYT_FAULT_ERROR)
         flyt_node_server_kill(source); /* as one that does not listen */
     else
@@ -347,12 +353,13 @@ void flyt_node_move_source_end(struct flyt_node_move *move)
 void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
 {
     struct flyt_node_server *source = move->source;
+    struct flyt_node_session *waiting = move->waiting;
 
     flyt_node_replace_end_target(move->target);
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    if (source && source->state == FLYT_NODE_SERVER_AWAY)
-        flyt_node_replace_end(source, reason);
+    if (waiting)
+        flyt_node_replace_end(waiting, reason);
     else if (source)
         flyt_node_server_end(source, reason);
 }

@@ -29,8 +29,6 @@ __attribute__((format(printf, 3, 4))) void flyt_node_move_fail(struct flyt_node_
 bool flyt_node_move_is_made_to_fail(struct flyt_node_move *move, const char *point);
 /* Whether its stage has lasted longer. */
 bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms);
-/* An empty message of this kind to be filled in. There is one only: it is good until this is called again. */
-struct flyt_manager_link_message *flyt_node_move_message(enum flyt_manager_link_kind kind);
 /* Queues a message for one of its servers; fd (-1: none) is taken over. Where that fails the move has failed, but for a
  * server that has gone: its end says so. */
 void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,
@@ -79,8 +77,6 @@ void flyt_node_move_disconnect(struct flyt_node_move *move);
 
 /* ---- move_host.c ---- */
 
-/* Whether its memory goes through the host's, within the node: of kind SEND, to a target of this node. */
-bool flyt_node_move_is_by_host(const struct flyt_node_move *move);
 /* The target is prepared: it (RECEIVE) and the source (MOVE) are given the ends of FLYT_NODE_MOVE_HOST_STREAMS
  * connections for contents, and one for the image. */
 void flyt_node_move_host_begin(struct flyt_node_move *move);
@@ -114,11 +110,10 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
 /* ---- its client ---- */
 
 /* As of struct flyt_node_role_ops, of the source. */
-struct flyt_node_server *flyt_node_move_target_of(const struct flyt_node_server *session);
-void flyt_node_move_describe(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume);
-bool flyt_node_move_given(struct flyt_node_server *session);
-bool flyt_node_move_is_undecided(const struct flyt_node_server *session);
-int flyt_node_move_charge(struct flyt_node_server *session, uint64_t target_id);
-void flyt_node_move_charge_back(struct flyt_node_server *session, uint64_t target_id);
+void flyt_node_move_describe(const struct flyt_node_session *session, struct flyt_manager_link_resume *ret_resume);
+bool flyt_node_move_given(struct flyt_node_session *session);
+bool flyt_node_move_is_undecided(const struct flyt_node_session *session);
+int flyt_node_move_charge(struct flyt_node_session *session, uint64_t target_id);
+void flyt_node_move_charge_back(struct flyt_node_session *session, uint64_t target_id);
 
 #endif

@@ -17,10 +17,9 @@ void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_s
     if (stage > FLYT_NODE_MOVE_BEGUN)
         flyt_node_target_take(&move->wanted);
     /* Where memory is given nothing is copied between PREPARE and STOP. */
-    flyt_node_target_hurry(
-        &move->wanted,
-        stage >= (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
-            stage < FLYT_NODE_MOVE_OVER);
+    flyt_node_target_hurry(&move->wanted,
+                           stage >= (move->way->is_given ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
+                               stage < FLYT_NODE_MOVE_OVER);
     flyt_node_migration_wake(move->migration);
 }
 
@@ -50,17 +49,6 @@ bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms
     return flyt_clock_ms() - move->stage_ms > limit_ms;
 }
 
-struct flyt_manager_link_message *flyt_node_move_message(enum flyt_manager_link_kind kind)
-{
-    static struct flyt_manager_link_message message;
-
-    message.kind = kind;
-    message.data_bytes = 0;
-    memset(&message.ready, 0,
-           offsetof(struct flyt_manager_link_message, data) - offsetof(struct flyt_manager_link_message, ready));
-    return &message;
-}
-
 void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_server *server,
                              const struct flyt_manager_link_message *message, const int *fds, unsigned fd_count)
 {
@@ -84,11 +72,6 @@ void flyt_node_move_on_message_target(struct flyt_node_move *move)
 {
     if (move->stage == FLYT_NODE_MOVE_GIVEN && move->target)
         flyt_node_server_read_all(move->target);
-}
-
-bool flyt_node_move_is_by_host(const struct flyt_node_move *move)
-{
-    return move->kind == FLYT_MANAGER_LINK_MOVE_SEND && !move->migration->sending;
 }
 
 bool flyt_node_move_waits_for_last(const struct flyt_node_move *move)

@@ -44,7 +44,7 @@ static void forget_extent(struct flyt_node_move *move, struct flyt_node_move_ext
 /* To be made there, or given as it is. `fd` stays the caller's. */
 static void add_extent(struct flyt_node_move *move, const struct flyt_manager_link_extent *from, int fd)
 {
-    bool is_given = move->kind == FLYT_MANAGER_LINK_MOVE_GIVE;
+    bool is_given = move->way->is_given;
 
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.make"))
         return;
@@ -61,7 +61,7 @@ static void add_extent(struct flyt_node_move *move, const struct flyt_manager_li
     move->awaited_count += !is_given;
     move->asked_ms = flyt_clock_ms();
     struct flyt_manager_link_message *message =
-        flyt_node_move_message(is_given ? FLYT_MANAGER_LINK_GIVE : FLYT_MANAGER_LINK_MAKE);
+        flyt_node_link_message(is_given ? FLYT_MANAGER_LINK_GIVE : FLYT_MANAGER_LINK_MAKE);
     message->extent = *from;
     flyt_node_move_send(move, move->target, message, given_fd);
 }
@@ -69,7 +69,7 @@ static void add_extent(struct flyt_node_move *move, const struct flyt_manager_li
 /* Whether the source's memory is made there as it comes. By way of the host the target makes it itself. */
 static bool has_memory_there(const struct flyt_node_move *move)
 {
-    return move->target && !flyt_node_move_is_by_host(move) && move->stage >= FLYT_NODE_MOVE_PREPARING &&
+    return move->target && !move->way->is_by_host && move->stage >= FLYT_NODE_MOVE_PREPARING &&
            move->stage <= FLYT_NODE_MOVE_LOADING;
 }
 
@@ -120,7 +120,7 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
 {
     struct flyt_node_move *move = flyt_node_move_at(server);
 
-    if (move && move->target == server && flyt_node_move_is_by_host(move) && move->stage <= FLYT_NODE_MOVE_LOADING) {
+    if (move && move->target == server && move->way->is_by_host && move->stage <= FLYT_NODE_MOVE_LOADING) {
         drop_made(move, extent_id);
         return;
     }
@@ -129,7 +129,7 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
     struct flyt_node_move_extent **link = find_extent(move, extent_id);
     if (!*link)
         return;
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_UNMAKE);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_UNMAKE);
     message->extent = (*link)->extent;
     forget_extent(move, link);
     flyt_node_move_send(move, move->target, message, -1);
@@ -154,7 +154,7 @@ static void forget_libraries(struct flyt_node_move *move)
 void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
 {
     if (move->target) {
-        struct flyt_manager_link_message *message = flyt_node_move_message(told->kind);
+        struct flyt_manager_link_message *message = flyt_node_link_message(told->kind);
         message->library = told->library;
         message->data_bytes = told->data_bytes;
         memcpy(message->data, told->data, told->data_bytes);
@@ -185,7 +185,7 @@ void flyt_node_move_target_library(struct flyt_node_move *move, const struct fly
 static void send_libraries(struct flyt_node_move *move)
 {
     for (const struct flyt_node_move_library *library = move->libraries_first; library; library = library->next) {
-        struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LIBRARY);
+        struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_LIBRARY);
         message->library = library->library;
         message->data_bytes = (uint32_t)library->bytes;
         memcpy(message->data, library->data, library->bytes);
@@ -198,31 +198,22 @@ static void send_libraries(struct flyt_node_move *move)
 
 static void prepare(struct flyt_node_move *move, struct flyt_node_server *target)
 {
-    const struct flyt_node_allocation *allocation = move->source->allocation;
-
     move->target = target;
-    target->role = &move->role;
-    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
-    flyt_node_cgroups_enter(&move->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
+    flyt_node_target_begin(target, &move->role, move->source->session);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.prepare"))
         return;
-    int status = flyt_node_server_equip(target, allocation, move->source);
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_PREPARE);
-    if (!status)
-        status = flyt_node_target_describe(target, &move->migration->wanted, move->source, message);
+    int status = flyt_node_target_prepare(target, &move->migration->wanted, move->source->session);
     if (status) {
         flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
         return;
     }
-    target->server_id = message->session.server_id;
-    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
-        flyt_node_charge_lend(target, move->source);
-    flyt_node_move_send(move, target, message, -1);
-    const struct flyt_node_extents *extents = &move->source->extents;
+    if (move->way->is_given)
+        flyt_node_charge_lend(target, move->source->allocation, &move->source->has);
+    const struct flyt_node_extents *extents = &move->source->has.extents;
     if (!flyt_node_extents_are_whole(extents))
         flyt_node_move_fail(move, -ENOTSUP, "the node manager does not hold all of its memory");
-    if (flyt_node_move_is_by_host(move))
+    if (move->way->is_by_host)
         return; /* the image has the rest */
     send_libraries(move);
     for (const struct flyt_node_extent *extent = extents->first; extent && !move->outcome; extent = extent->next) {
@@ -248,7 +239,7 @@ void flyt_node_move_target_take(struct flyt_node_move *move)
 
 void flyt_node_move_target_load(struct flyt_node_move *move, int fd)
 {
-    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_STATE);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_STATE);
 
     message->stop.move_id = move->move_id;
     flyt_node_move_send(move, move->target, message, fd);
@@ -326,9 +317,9 @@ static void on_prepared(struct flyt_node_move *move, const struct flyt_manager_l
     if (prepared->outcome)
         flyt_node_move_fail(move, prepared->outcome, "%.400s",
                             told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
-    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id && flyt_node_move_is_by_host(move))
+    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id && move->way->is_by_host)
         flyt_node_move_host_begin(move);
-    else if (flyt_node_move_is_by_host(move))
+    else if (move->way->is_by_host)
         on_received(move, prepared);
     else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id)
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_COPYING);
@@ -351,7 +342,7 @@ void flyt_node_move_target_on_message(struct flyt_node_move *move, const struct 
     /* Behind SESSION it says why the program cannot go on there, and nothing else. */
     if (told->kind == FLYT_MANAGER_LINK_PREPARED && (is_awaited || (is_given && told->prepared.outcome)))
         on_prepared(move, told);
-    if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE && flyt_node_move_is_by_host(move))
+    if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE && move->way->is_by_host)
         keep_made(move, &told->made, fd);
     else if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE)
         on_made(move, &told->made, fd);
@@ -384,7 +375,7 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
             flyt_node_move_fail(move, -EPIPE, "%s",
                                 why ? why : "its new server process has ended before it went on there");
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
-    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source->state == FLYT_NODE_SERVER_AWAY) {
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->waiting) {
         flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
         flyt_node_move_lose(move, move->sentence);
     } else if (move->stage != FLYT_NODE_MOVE_OVER) {

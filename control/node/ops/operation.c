@@ -73,15 +73,15 @@ flyt_status flyt_node_operation_check_session(const struct flyt_node_server *ser
     const char *vm_ip = server->allocation->now.vm_ip;
 
     if (server->state != FLYT_NODE_SERVER_SERVING || server->role || server->left_move_id) {
-        flyt_error_set(err, -EBUSY, "program %s of VM %.255s is on its way to a server process", server->ticket.program,
-                       vm_ip);
+        flyt_error_set(err, -EBUSY, "program %s of VM %.255s is on its way to a server process",
+                       server->session->ticket.program, vm_ip);
         return FLYT_STATUS_IN_USE;
     }
-    if (server->has_use && !server->use.can_move) {
+    if (server->has.has_use && !server->has.use.can_move) {
         flyt_error_set(err, -ENOTSUP,
                        "program %s of VM %.255s cannot be %s: its client library or its server process is of an "
                        "older build",
-                       server->ticket.program, vm_ip, what);
+                       server->session->ticket.program, vm_ip, what);
         return FLYT_STATUS_NOT_SUPPORTED;
     }
     return FLYT_STATUS_OK;

@@ -211,8 +211,8 @@ static const char *note_side(struct flyt_node_server *server, const struct flyt_
     bool is_elsewhere = false;
 
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
-        server->gpus[i] = gpu_of(node, &session->slots[i]);
-        is_elsewhere |= server->gpus[i] != allocation->slots[i].gpu;
+        server->has.gpus[i] = gpu_of(node, &session->slots[i]);
+        is_elsewhere |= server->has.gpus[i] != allocation->slots[i].gpu;
     }
     if (is_elsewhere) {
         server->came_with = malloc(sizeof *server->came_with);
@@ -242,7 +242,7 @@ static void tell_missed(struct flyt_node_server *server, const struct flyt_manag
         server->sm_revision[i] = slot->groups_revision;
         server->sm_state[i] = FLYT_SWITCH_VACATED;
         if (server->came_with) { /* nobody else is given what it has */
-            slot->held_gpu = server->gpus[i];
+            slot->held_gpu = server->has.gpus[i];
             for (unsigned j = 0; j < sizeof slot->held; j++)
                 slot->held[j] |= session->slots[i].groups[j] | rejoin->holding[i][j];
             continue;
@@ -289,10 +289,9 @@ static const char *take_back_received(struct flyt_node_stranger *stranger,
     stranger->fd = -1;
     if (!server)
         return "the node manager has no memory";
-    server->server_id = session->server_id;
+    server->has.server_id = session->server_id;
     for (unsigned i = 0; i < session->slot_count; i++)
-        server->gpus[i] = allocation->slots[i].gpu;
-    flyt_node_cgroups_enter(&node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
+        server->has.gpus[i] = allocation->slots[i].gpu;
     reason = flyt_node_receive_return(allocation, server, rejoin);
     if (reason)
         flyt_node_server_end(server, reason);
@@ -317,7 +316,7 @@ static struct flyt_node_server *find_listed(const struct flyt_node *node,
                                             const struct flyt_manager_link_session *session)
 {
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation && server->server_id == session->server_id)
+        if (server->allocation && server->has.server_id == session->server_id)
             return server;
     return flyt_node_server_find(node, session->session_id);
 }
@@ -329,7 +328,7 @@ static bool is_itself(const struct flyt_node_server *server, const struct flyt_n
     pid_t pid = 0;
 
     flyt_close(peer_process(stranger->fd, &pid));
-    return server->server_id == session->server_id && server->session_id == session->session_id &&
+    return server->has.server_id == session->server_id && server->session->id == session->session_id &&
            server->allocation->now.id == session->allocation_id && !rejoin->received_move_id &&
            server->uid == stranger->uid && server->pid == pid;
 }
@@ -359,21 +358,21 @@ static const char *take_up(struct flyt_node_stranger *stranger, const struct fly
         return server->end_reason;
     }
     /* The end of its link may have been taken for that of its process. */
-    flyt_node_replace_abandon(server);
-    if (!server->replacement.gone_us)
-        server->replacement.end_us = 0;
-    server->replace_asked_ms = 0;
-    server->use.is_replaceable = 0; /* before it says so again */
-    flyt_node_broker_exit(server); /* it tells what it has of others', which is there once */
-    welcome(server, server->extents.count < rejoin->extent_count);
+    flyt_node_replace_abandon(server->session);
+    if (!server->session->replacement.gone_us)
+        server->session->replacement.end_us = 0;
+    server->session->asked_ms = 0;
+    server->has.use.is_replaceable = 0; /* before it says so again */
+    flyt_node_broker_exit(server);      /* it tells what it has of others', which is there once */
+    welcome(server, server->has.extents.count < rejoin->extent_count);
     if (flyt_node_server_listens(server, server->allocation)) {
         tell_missed(server, rejoin);
         flyt_node_share_reattach(server, &rejoin->session);
         flyt_node_groups_look(server->node, server->allocation);
     }
     flyt_info("session %016" PRIx64 ": its server has its link again, vm=%s program=%s server_pid=%d extents=%u",
-              server->session_id, server->allocation->now.vm_ip, server->ticket.program, (int)server->pid,
-              server->extents.count);
+              server->session->id, server->allocation->now.vm_ip, server->session->ticket.program, (int)server->pid,
+              server->has.extents.count);
     return NULL;
 }
 
@@ -418,22 +417,26 @@ static const char *take_back(struct flyt_node_stranger *stranger, const struct f
     stranger->fd = -1;
     if (!server)
         return "the node manager has no memory";
+    struct flyt_node_session *its = flyt_node_session_new(node, allocation, session->session_id, session->token);
+    if (!its) {
+        flyt_node_server_end(server, "the node manager has no memory");
+        return server->end_reason;
+    }
+    flyt_node_session_serve(its, server);
     server->allocation = allocation;
-    server->server_id = session->server_id;
-    server->session_id = session->session_id;
-    memcpy(server->token, session->token, sizeof server->token);
-    server->session_started_ms = rejoin->started_ms;
-    server->is_encrypted = session->is_encrypted;
-    server->ticket.allocation_id = session->allocation_id;
-    server->ticket.client_pid = rejoin->client_pid;
-    flyt_node_clean_name(rejoin->program, server->ticket.program, sizeof server->ticket.program);
-    flyt_node_clean_name(rejoin->client_address, server->ticket.client_address, sizeof server->ticket.client_address);
+    server->has.server_id = session->server_id;
+    its->started_ms = rejoin->started_ms;
+    its->is_encrypted = session->is_encrypted;
+    its->ticket.allocation_id = session->allocation_id;
+    its->ticket.client_pid = rejoin->client_pid;
+    flyt_node_clean_name(rejoin->program, its->ticket.program, sizeof its->ticket.program);
+    flyt_node_clean_name(rejoin->client_address, its->ticket.client_address, sizeof its->ticket.client_address);
     flyt_node_cgroups_enter(&node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     flyt_node_allocation_join(allocation);
-    flyt_node_extents_restore(node, &server->extents, server->server_id);
-    welcome(server, server->extents.count < rejoin->extent_count);
+    flyt_node_extents_restore(node, &server->has.extents, server->has.server_id);
+    welcome(server, server->has.extents.count < rejoin->extent_count);
     reason = note_side(server, rejoin);
-    if (!reason && flyt_node_killed_has(&node->state, server->session_id))
+    if (!reason && flyt_node_killed_has(&node->state, server->session->id))
         reason = FLYT_NODE_KILLED_TEXT;
     if (reason)
         flyt_node_server_end(server, reason);
@@ -441,8 +444,8 @@ static const char *take_back(struct flyt_node_stranger *stranger, const struct f
     flyt_node_share_reattach(server, session);
     flyt_node_switch_settle(node, allocation);
     flyt_node_groups_look(node, allocation);
-    flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session_id,
-              allocation->now.vm_ip, server->ticket.program, (int)pid, server->extents.count);
+    flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session->id,
+              allocation->now.vm_ip, server->session->ticket.program, (int)pid, server->has.extents.count);
     return NULL;
 }
 

@@ -93,7 +93,7 @@ static void test_what_the_old_link_holds(void **state)
     const struct flyt_node_server *server = test_node_server(test, &program);
     assert_ptr_equal(server, linked.server);
     assert_int_equal(server->state, FLYT_NODE_SERVER_SERVING);
-    assert_int_equal(server->extents.count, COUNT);
+    assert_int_equal(server->has.extents.count, COUNT);
     assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     assert_int_equal(test_node_used_bytes(test, &test_one), COUNT * 4096);
     /* It hears what it is told, and is heard. */
@@ -192,8 +192,8 @@ static void test_one_that_was_given_up(void **state)
     until_linked(test, &linked);
     sd_event_source_unref(linked.source);
     assert_int_equal(count_in(test, FLYT_NODE_SERVER_TAKING), 0);
-    assert_int_equal(test_node_server(test, &program)->extents.count, 1);
-    assert_int_equal(test_node_server(test, &program)->replacement.end_us, 0);
+    assert_int_equal(test_node_server(test, &program)->has.extents.count, 1);
+    assert_int_equal(test_node_server(test, &program)->session->replacement.end_us, 0);
     assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     test_node_until_warm(test);
     test_node_leave(test, &test_one, &program, 1);
@@ -214,10 +214,10 @@ static void come_as(struct test_node *test, struct test_program *program, uint64
     message.data_bytes = 0;
     *rejoin = (struct flyt_manager_link_rejoin){.version = FLYT_MANAGER_LINK_VERSION};
     rejoin->session.server_id = server_id;
-    rejoin->session.session_id = server->session_id;
+    rejoin->session.session_id = server->session->id;
     rejoin->session.allocation_id = server->allocation->now.id;
     rejoin->session.slot_count = rejoin->session.ledger_count = 1;
-    flyt_node_server_secret(&test->node, geteuid(), server_id, server->session_id, server->allocation->now.id,
+    flyt_node_server_secret(&test->node, geteuid(), server_id, server->session->id, server->allocation->now.id,
                             rejoin->session.rejoin_secret);
     int ledger_fd = flyt_ledger_fd(server->allocation->slots[0].ledger);
     int fd = flyt_manager_link_connect(test->node.link_path);
@@ -238,7 +238,7 @@ static void test_another_process_is_sent_away(void **state)
 
     test_node_grant(test, &test_one);
     struct test_program program = test_node_enter(test, &test_one);
-    uint64_t server_id = test_node_server(test, &program)->server_id;
+    uint64_t server_id = test_node_server(test, &program)->has.server_id;
     come_as(test, &program, server_id, "there already"); /* with its secret, but it is this process */
     come_as(test, &program, server_id + 1, "there already");
     test_node_server(test, &program)->uid++; /* as if its server were another user */
@@ -296,7 +296,7 @@ static void test_a_crowd_of_one_user(void **state)
         crowd_in(test, fds);
         test_node_until(test, are_sent_away, fds, "what is too much is closed");
         assert_int_equal(test->node.ops->stranger_count, LET_IN);
-        come_as(test, &program, test_node_server(test, &program)->server_id, "there already"); /* it is heard */
+        come_as(test, &program, test_node_server(test, &program)->has.server_id, "there already"); /* it is heard */
         for (unsigned j = 0; j < CROWD; j++)
             flyt_close(fds[j]);
         test_node_until(test, are_forgotten, NULL, "they have gone");

@@ -43,9 +43,9 @@ static void use(const struct flyt_node_operation *operation, flyt_migration_use 
     for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
         ret_use->session_count += arrival->session_load.stage != FLYT_NODE_SESSION_LOAD_OVER;
         if (arrival->session_load.session)
-            ret_use->memory_bytes += arrival->session_load.session->extents.bytes;
+            ret_use->memory_bytes += arrival->session_load.session->has.extents.bytes;
         else if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN)
-            ret_use->memory_bytes += arrival->session_load.target->extents.bytes;
+            ret_use->memory_bytes += arrival->session_load.target->has.extents.bytes;
     }
 }
 
@@ -233,10 +233,10 @@ static bool are_all_done(const struct flyt_node_receive *receive)
 /* Sessions whose clients have not come end in a turn of the loop of their own. */
 static bool is_any_ending(const struct flyt_node_receive *receive)
 {
-    const struct flyt_node_server *session = receive->op.node->away;
+    const struct flyt_node_session *session = receive->op.node->sessions;
 
     while (session &&
-           (session->state != FLYT_NODE_SERVER_ENDING || session->ticket.allocation_id != receive->op.allocation_id))
+           (session->state != FLYT_NODE_SESSION_ENDING || session->ticket.allocation_id != receive->op.allocation_id))
         session = session->next;
     return session != NULL;
 }

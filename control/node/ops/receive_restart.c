@@ -22,13 +22,9 @@ static unsigned count_returned(const struct flyt_node_receive *receive, unsigned
 
 static bool is_session(const struct flyt_node_allocation *allocation, uint64_t session_id)
 {
-    const struct flyt_node_server *lists[] = {allocation->node->servers, allocation->node->away};
+    const struct flyt_node_session *session = flyt_node_session_find(allocation->node, session_id);
 
-    for (unsigned i = 0; i < sizeof lists / sizeof *lists; i++)
-        for (const struct flyt_node_server *session = lists[i]; session; session = session->next)
-            if (session->allocation == allocation && session->session_id == session_id)
-                return true;
-    return false;
+    return session && session->allocation == allocation && session->state != FLYT_NODE_SESSION_LOADING;
 }
 
 /* After a restart: sessions that have their clients here, and those that had gone on, and have ended or may still come
@@ -104,7 +100,7 @@ const char *flyt_node_receive_return(struct flyt_node_allocation *allocation, st
     flyt_info("session %016" PRIx64 ": is there again and waits for its client, vm=%s program=%s server_pid=%d "
               "extents=%" PRIu64 " held=%u",
               rejoin->session.session_id, receive->op.vm_ip, receive->arrivals->session_load.its.program,
-              (int)server->pid, rejoin->extent_count, receive->arrivals->session_load.session->extents.count);
+              (int)server->pid, rejoin->extent_count, receive->arrivals->session_load.session->has.extents.count);
     return NULL;
 }
 

@@ -71,7 +71,7 @@ static void test_switching(void **state)
 /* Its time is over. */
 static void give_up(struct test_node *test, const struct test_source *source)
 {
-    struct flyt_node_server *session = flyt_node_replace_find(&test->node, source->session_id);
+    struct flyt_node_session *session = flyt_node_replace_find(&test->node, source->session_id);
 
     assert_non_null(session);
     assert_true(sd_event_source_set_time_relative(session->timer, 0) >= 0);
@@ -467,7 +467,8 @@ static void test_a_restart_while_a_client_is_given(void **state)
     const struct flyt_node_session_load *session_load = loading_of(test, &sources[1]);
     struct flyt_ledger *ledger = flyt_node_allocation_find(&test->node, test_one.id)->slots[0].ledger;
     assert_int_equal(
-        flyt_ledger_move(ledger, session_load->session->server_id, session_load->target->server_id, 10 * MIB), 0);
+        flyt_ledger_move(ledger, session_load->session->has.server_id, session_load->target->has.server_id, 10 * MIB),
+        0);
     restart(test);
     test_node_until(test, is_welcome, &sources[1], "both have come back");
     test_node_until(test, are_all_waiting, &sources[1], "it waits for its client again");

@@ -1,8 +1,8 @@
 /*
  * Sessions that go on at another server. When the process that served one has ended unexpectedly, and the session was
- * replaceable (its server said so last), it waits here for its client: a struct flyt_node_server without a process, in
- * node->away instead of node->servers, in state AWAY. It keeps session id and token, its extents, its entries in the
- * ledgers with what was charged, its place among the allocation's sessions and the GPU's client slots.
+ * replaceable (its server said so last), it waits without one for its client (model/session.h). It keeps its extents,
+ * its entries in the ledgers with what was charged, its place among the allocation's sessions and the GPU's client
+ * slots.
  *
  * With it waits what its process wrote of the calls that it executed (call_record.h), for its client, who sends the
  * others again.
@@ -39,27 +39,22 @@ bool flyt_node_replace_may_wait(const struct flyt_node_server *server);
 /* Its link has ended, by which its process may have begun to: that is where what a replacement takes begins. Where its
  * session may go on a warm server is given its memory. */
 void flyt_node_replace_foresee(struct flyt_node_server *server);
-/* It waits from now on. `server` has no process, and is in no list; it is taken over. `how` the process ended. */
+/* Its session waits from now on, and is not the server's any more, whose process has ended, and `how`. */
 void flyt_node_replace_wait(struct flyt_node_server *server, const char *how);
 
-/* One that is restored from an image, without a process so far, waits for its client; session->prepared is the server
- * that it is given to, and has its memory. It is taken over. */
-void flyt_node_replace_expect(struct flyt_node_server *session);
-
-/* Such a one waits here no more, as the node manager ends; it is the caller's. Its client, where it has come, is told
- * to try again. */
-void flyt_node_replace_leave(struct flyt_node_server *session);
+/* One that was loaded into its target waits for its client, to be given to that. */
+void flyt_node_replace_expect(struct flyt_node_session *session);
 
 /* Where one goes on that waits is decided only now: its client has as long as if it had begun to wait now. */
-void flyt_node_replace_renew(struct flyt_node_server *session);
+void flyt_node_replace_renew(struct flyt_node_session *session);
 
 /* One that waits and is not about to end; NULL: none. */
-struct flyt_node_server *flyt_node_replace_find(const struct flyt_node *node, uint64_t session_id);
+struct flyt_node_session *flyt_node_replace_find(const struct flyt_node *node, uint64_t session_id);
 /* By its token. 0, with the session, which waits, or whose server's process may be about to end: then its client is
  * held (pool.h) until that has; -ENOENT: there is none of this allocation; -EBUSY: the client is to try again; with one
  * sentence in *err. */
 int flyt_node_replace_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation,
-                                 const void *token, size_t bytes, struct flyt_node_server **ret_session,
+                                 const void *token, size_t bytes, struct flyt_node_session **ret_session,
                                  struct flyt_error *err);
 /* Whether a client that is held may still get this session. 0: it waits, or its server's process may be about to end;
  * -EBUSY: it is not decided where it goes on, the client is to try again; -ENOENT; with one sentence in *err. */
@@ -70,12 +65,12 @@ unsigned flyt_node_replace_count(const struct flyt_node *node, const struct flyt
 
 /* The server for its client, which has come: the one that was prepared for it, that has been given its memory ahead, or
  * a warm one. NULL: there is none, it has a client already, or it is not decided where the session goes on. */
-struct flyt_node_server *flyt_node_replace_server(const struct flyt_node_server *session);
+struct flyt_node_server *flyt_node_replace_server(const struct flyt_node_session *session);
 /* Whether a server (NULL: not) is being given a session whose client has come, and has not hung up since. */
 bool flyt_node_replace_has_come(const struct flyt_node_server *taker);
 /* Gives the session to that server, with its client's connection. 0: fd is taken over, and is answered or refused in
  * every case; -ENOMEM: nothing has changed. */
-int flyt_node_replace_give(struct flyt_node_server *server, struct flyt_node_server *session,
+int flyt_node_replace_give(struct flyt_node_server *server, struct flyt_node_session *session,
                            const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
 /* The server's process has ended, or it is to be forgotten: if it was being given a session, that waits again. */
 void flyt_node_replace_fail(struct flyt_node_server *server);
@@ -87,10 +82,10 @@ void flyt_node_replace_end_target(struct flyt_node_server *server);
 void flyt_node_replace_use_came(struct flyt_node_server *server);
 
 /* The session ends or is forgotten: a server that was being given it is ended. */
-void flyt_node_replace_abandon(const struct flyt_node_server *session);
+void flyt_node_replace_abandon(const struct flyt_node_session *session);
 
 /* Ends one that waits, or all of an allocation, soon. */
-void flyt_node_replace_end(struct flyt_node_server *session, const char *reason);
+void flyt_node_replace_end(struct flyt_node_session *session, const char *reason);
 void flyt_node_replace_end_all(struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                const char *reason);
 /* At the node manager's end: all of them end now. */

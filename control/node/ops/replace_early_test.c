@@ -90,7 +90,7 @@ static struct flyt_node_server *taker(struct test_node *test)
 
 static bool has_memory_elsewhere(struct test_node *test, void *program)
 {
-    return taker(test) && test_node_server(test, program)->replacement.given_us;
+    return taker(test) && test_node_server(test, program)->session->replacement.given_us;
 }
 
 /* The link has ended, the process has not, and another server has the session's memory. */
@@ -173,10 +173,10 @@ static void test_a_client_gives_up_while_it_is_held(void **state)
     int ends[2];
 
     struct flyt_node_server *server = give_ahead(test, &program), *session = test_node_server(test, &program);
-    const struct flyt_node_ticket ticket = {.session_id = session->session_id, .allocation_id = test_one.id};
+    const struct flyt_node_ticket ticket = {.session_id = session->session->id, .allocation_id = test_one.id};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     flyt_node_pool_serve(&test->node, session->allocation, &ticket, ends[0], &message, 16);
-    assert_true(flyt_node_waiting_has_client(&test->node, session->session_id));
+    assert_true(flyt_node_waiting_has_client(&test->node, session->session->id));
     assert_int_equal(shutdown(ends[1], SHUT_RDWR), 0); /* a server that is being started may have it until it runs */
     close(ends[1]);
     kill_it(test, session);
@@ -278,7 +278,7 @@ static void test_the_node_manager_ends_after_memory_was_given(void **state)
 
     give_ahead(test, &program);
     const pid_t pid = test_node_server(test, &program)->pid;
-    int fd = test_node_server(test, &program)->extents.first->fd;
+    int fd = test_node_server(test, &program)->has.extents.first->fd;
     assert_int_equal(kill(pid, SIGKILL), 0);
     test_node_stop(test);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -357,13 +357,15 @@ static void test_its_replacement_is_measured(void **state)
     close(program.fd);
     assert_int_equal(again.status, FLYT_HANDSHAKE_OK);
     const struct flyt_node_server *server = test_node_server(test, &again);
-    assert_true(server->replacement.end_us && server->replacement.end_us <= server->replacement.come_us);
-    assert_true(server->replacement.come_us <= server->replacement.gone_us);
-    assert_true(server->replacement.given_us && server->replacement.gone_us <= server->replacement.session_us);
-    assert_true(server->replacement.given_us <= server->replacement.session_us);
+    assert_true(server->session->replacement.end_us &&
+                server->session->replacement.end_us <= server->session->replacement.come_us);
+    assert_true(server->session->replacement.come_us <= server->session->replacement.gone_us);
+    assert_true(server->session->replacement.given_us &&
+                server->session->replacement.gone_us <= server->session->replacement.session_us);
+    assert_true(server->session->replacement.given_us <= server->session->replacement.session_us);
     test_program_say(test, &again, "go_on", "0");
     test_node_until(test, test_replace_has_gone_on, &again, "that it goes on is known");
-    assert_int_equal(server->replacement.end_us, 0); /* the next one is measured anew */
+    assert_int_equal(server->session->replacement.end_us, 0); /* the next one is measured anew */
     test_node_leave(test, &test_one, &again, 1);
 }
 

@@ -27,7 +27,7 @@ static bool has_an_extent(struct test_node *test, void *user)
     const struct test_program *program = user;
     const struct flyt_node_server *server = flyt_node_server_find(&test->node, program->session_id);
 
-    return server && server->extents.count;
+    return server && server->has.extents.count;
 }
 
 /* A replaceable one is killed. */
@@ -40,10 +40,10 @@ static void lose(struct test_node *test, struct test_program *program)
     test_node_until(test, test_node_is_away, program, "the session waits for its client");
 }
 
-static const struct flyt_node_server *away_one(struct test_node *test)
+static const struct flyt_node_session *away_one(struct test_node *test)
 {
     assert_int_equal(test->node.away_count, 1);
-    return test->node.away;
+    return test_node_away(test);
 }
 
 /* ---- going on ---- */
@@ -73,7 +73,7 @@ static void test_memory_goes_to_another_server(void **state)
     assert_int_equal(test_node_used_bytes(test, &test_one), 100 * MIB);
     test_program_say(test, &neighbour, "charge 0 1", test_replace_refused_text());
     assert_int_equal(test_node_use(test, test_one.id).session_count, 2);
-    assert_int_equal(away_one(test)->extents.count, 2);
+    assert_int_equal(away_one(test)->has.extents.count, 2);
     assert_int_equal(test->node.starts[0].serving, 1);
 
     test_replace_come_back(test, &test_one, &program);
@@ -174,9 +174,9 @@ static void test_it_is_given_as_fast_as_a_server_takes_it(void **state)
     strcpy(last_memory, test_program_ask(test, &program, "memory 400"));
     const pid_t stopped_pid = stop_warm_server(test)->pid;
     lose(test, &program);
-    assert_int_equal(away_one(test)->extents.count, COUNT);
+    assert_int_equal(away_one(test)->has.extents.count, COUNT);
     test_replace_is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_BUSY, "has failed");
-    assert_int_equal(away_one(test)->extents.count, COUNT);
+    assert_int_equal(away_one(test)->has.extents.count, COUNT);
     assert_int_equal(test_node_used_bytes(test, &test_one), COUNT * 65536);
     test_replace_come_back(test, &test_one, &program);
     test_program_say(test, &program, "resumed", "400 400");
@@ -371,7 +371,7 @@ static void test_a_client_that_does_not_come(void **state)
     test->node.ops->replace_ms = 300;
     test_program_say(test, &program, "replaceable 1", "0");
     test_node_until(test, has_an_extent, &program, "the extent is held");
-    int fd = flyt_node_server_find(&test->node, program.session_id)->extents.first->fd;
+    int fd = flyt_node_server_find(&test->node, program.session_id)->has.extents.first->fd;
     test_program_say(test, &program, "die", "gone");
     close(program.fd);
     test_node_until_empty(test, &test_one);
@@ -418,12 +418,13 @@ static void test_it_is_ended_while_it_is_given(void **state)
     test_node_grant(test, &test_one);
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extents 400 0 65536", "0");
-    struct flyt_node_server *warm = stop_warm_server(test), *unused;
+    struct flyt_node_server *warm = stop_warm_server(test);
+    struct flyt_node_session *unused;
     const pid_t pid = warm->pid;
     lose(test, &program);
-    struct flyt_node_server *session = flyt_node_replace_find(&test->node, program.session_id);
+    struct flyt_node_session *session = flyt_node_replace_find(&test->node, program.session_id);
     assert_ptr_equal(flyt_node_replace_server(session), warm);
-    const struct flyt_node_ticket ticket = {.session_id = session->session_id, .allocation_id = test_one.id};
+    const struct flyt_node_ticket ticket = {.session_id = session->id, .allocation_id = test_one.id};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     assert_int_equal(flyt_node_replace_give(warm, session, &ticket, ends[0], &message, 16), 0);
     assert_int_equal(warm->state, FLYT_NODE_SERVER_TAKING);
@@ -499,7 +500,7 @@ static bool is_known_replaceable(struct test_node *test, void *user)
 {
     const struct test_program *program = user;
 
-    return flyt_node_server_find(&test->node, program->session_id)->use.is_replaceable;
+    return flyt_node_server_find(&test->node, program->session_id)->has.use.is_replaceable;
 }
 
 static void make_replaceable(struct test_node *test, struct test_program *program)
@@ -537,7 +538,7 @@ static void test_a_neighbours_fault(void **state)
     /* A call of its program has failed: that is to hear why. */
     test_node_until_ended(test, &told);
     assert_int_equal(test->node.away_count, 1);
-    test_contains(test->node.away->why_not, "faulted");
+    test_contains(test_node_away(test)->has.why_not, "faulted");
     /* Not a word of an end. */
     test_program_say(test, &silent, NULL, "gone");
     test_contains(test_program_ask(test, &firm, NULL), "killed: a program on this GPU faulted");
@@ -605,7 +606,7 @@ static void test_the_node_manager_ends(void **state)
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     lose(test, &program);
-    int fd = away_one(test)->extents.first->fd;
+    int fd = away_one(test)->has.extents.first->fd;
     test_node_stop(test);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
     test_node_start(test);

@@ -161,18 +161,15 @@ static int begin_flattening(struct flyt_node_restoring *restoring)
 
 static int load(struct flyt_node_session_load *session_load)
 {
-    static struct flyt_manager_link_message message; /* the loop's thread only */
     struct flyt_node_restoring *restoring = restoring_of(session_load);
 
     int fd = restoring->parent_count ? begin_flattening(restoring) : fcntl(restoring->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
         return restoring->parent_count ? fd : -errno;
-    message.kind = FLYT_MANAGER_LINK_STATE;
-    message.data_bytes = 0;
-    memset(&message.stop, 0, sizeof message.stop);
-    message.stop.move_id = session_load->move_id;
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_STATE);
+    message->stop.move_id = session_load->move_id;
     /* Of a connection its end here is to close at once: whoever writes to it sees that the server's is gone. */
-    flyt_node_session_load_send_files(session_load, &message, &fd, 1,
+    flyt_node_session_load_send_files(session_load, message, &fd, 1,
                                       restoring->parent_count ? NULL : restoring->restore->left);
     return 0;
 }
@@ -229,9 +226,9 @@ static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_
 
     snprintf(id, sizeof id, "%016" PRIx64, restoring->session_id);
     flyt_info("session %s: is restored, vm=%s program=%s gpu=%u server_pid=%d", id, server->allocation->now.vm_ip,
-              server->ticket.program, server->gpu->index, (int)server->pid);
-    flyt_node_tell(node, "session.restored", id, "program %s of VM %s goes on from image %s", server->ticket.program,
-                   server->allocation->now.vm_ip, restoring->path);
+              server->session->ticket.program, server->gpu->index, (int)server->pid);
+    flyt_node_tell(node, "session.restored", id, "program %s of VM %s goes on from image %s",
+                   server->session->ticket.program, server->allocation->now.vm_ip, restoring->path);
     flyt_node_checkpointed_remove(node, let_go(restoring));
     flyt_node_save_soon(node); /* until it is written a restart sees that its server has it */
 }

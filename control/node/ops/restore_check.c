@@ -15,9 +15,6 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 
-/* What is sent here is put together in this one: the loop's thread only. */
-static struct flyt_manager_link_message message;
-
 static const struct flyt_node_gpu *gpu_of(const struct flyt_node_restore_check *restore_check)
 {
     return restore_check->source->allocation->slots[0].gpu;
@@ -176,11 +173,8 @@ bool flyt_node_restore_check_is_ready(const struct flyt_node_restore_check *rest
 
 /* ---- its server ---- */
 
-static void send_to_server(struct flyt_node_restore_check *restore_check, int fd)
+static void look_at_sent(struct flyt_node_restore_check *restore_check, int status)
 {
-    int status =
-        flyt_node_link_queue_send_files(&restore_check->server->queue, &message, &fd, fd >= 0, restore_check->left);
-
     if (status && status != -EPIPE) /* where it has gone, its end says so */
         conclude(restore_check, FLYT_NODE_RESTORE_CHECK_UNKNOWN, status, "a server process cannot be told of it: %s",
                  strerror(-status));
@@ -188,22 +182,13 @@ static void send_to_server(struct flyt_node_restore_check *restore_check, int fd
 
 static void prepare(struct flyt_node_restore_check *restore_check, struct flyt_node_server *server)
 {
-    const struct flyt_node_allocation *allocation = restore_check->source->allocation;
+    const struct flyt_node_session *session = restore_check->source->session;
 
     restore_check->server = server;
     restore_check->server_count++;
-    server->role = &restore_check->role;
-    server->server_id = flyt_node_random();
-    flyt_node_server_set_state(server, FLYT_NODE_SERVER_PREPARING);
+    flyt_node_target_begin(server, &restore_check->role, NULL);
     set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_PREPARING);
-    int status = flyt_node_server_send_folder(server, allocation);
-    if (!status)
-        status = flyt_node_target_describe(server, &allocation->now, restore_check->source, &message);
-    if (status)
-        conclude(restore_check, FLYT_NODE_RESTORE_CHECK_UNKNOWN, status, "a server process cannot be told of it: %s",
-                 strerror(-status));
-    else
-        send_to_server(restore_check, -1);
+    look_at_sent(restore_check, flyt_node_target_prepare(server, &session->allocation->now, session));
 }
 
 static void look_for_server(struct flyt_node_restore_check *restore_check)
@@ -233,12 +218,11 @@ static void try_image(struct flyt_node_restore_check *restore_check)
                  "its image cannot be given to a server process: %m");
         return;
     }
-    message.kind = FLYT_MANAGER_LINK_TRY;
-    message.data_bytes = 0;
-    memset(&message.stop, 0, sizeof message.stop);
-    message.stop.move_id = restore_check->move_id;
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_TRY);
+    message->stop.move_id = restore_check->move_id;
     set_stage(restore_check, FLYT_NODE_RESTORE_CHECK_TRYING);
-    send_to_server(restore_check, fd);
+    look_at_sent(restore_check,
+                 flyt_node_link_queue_send_files(&restore_check->server->queue, message, &fd, 1, restore_check->left));
 }
 
 void flyt_node_restore_check_take(struct flyt_node_restore_check *restore_check, int fd)

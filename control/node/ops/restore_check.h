@@ -13,7 +13,7 @@
  *
  * A server that ends before it has answered is replaced by another one, FLYT_NODE_RESTORE_CHECK_SERVERS in all. Where
  * the GPU has not enough of them (client slots, memory) for all images of a checkpoint, these are tried one after the
- * other. The loop's thread. A server belongs to one of these at most: server->restore_check.
+ * other. The loop's thread. A server belongs to one of these at most.
  */
 #ifndef FLYT_NODE_RESTORE_CHECK_H
 #define FLYT_NODE_RESTORE_CHECK_H

@@ -99,7 +99,7 @@ static void test_a_client_hangs_up_before_it_is_given(void **state)
     test_saving_suspend(test, &program, 1);
     test_saving_must(test_saving_restore(test));
     test_node_until(test, test_node_is_away, &program, "the session waits for its client");
-    const struct flyt_node_server *prepared = flyt_node_replace_find(&test->node, program.session_id)->prepared;
+    const struct flyt_node_server *prepared = flyt_node_replace_find(&test->node, program.session_id)->target;
     for (unsigned i = 0; i < 2; i++) { /* it has one client slot all the time */
         assert_int_equal(test->node.starts[0].serving + flyt_node_replace_count(&test->node, prepared->gpu), 1);
         test_node_come_and_hang_up(test, &test_one, &program);

@@ -16,6 +16,8 @@
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
+static const struct flyt_node_way_ends to_another_node = {.is_same_node = false};
+
 /* ---- what there is of the other node ---- */
 
 struct flyt_node_sending *flyt_node_sending_free(struct flyt_node_sending *sending)
@@ -68,11 +70,11 @@ static flyt_status check_servers(const struct flyt_node *node, const struct flyt
                                  struct flyt_error *err)
 {
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING || !server->has_use ||
-            server->use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
+        if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING || !server->has.has_use ||
+            server->has.use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
             continue;
         flyt_error_set(err, -ENOTSUP, "program %.100s of VM %.255s cannot be moved: " FLYT_NODE_MOVE_TOO_OLD,
-                       server->ticket.program, allocation->now.vm_ip);
+                       server->session->ticket.program, allocation->now.vm_ip);
         return FLYT_STATUS_NOT_SUPPORTED;
     }
     return FLYT_STATUS_OK;
@@ -114,7 +116,7 @@ flyt_status flyt_node_send(struct flyt_node *node, const flyt_order_send_args *a
     int code = migration ? sending_new(args, &migration->sending, err)
                          : flyt_error_set(err, -ENOMEM, "the node has no memory");
     if (!code) {
-        migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
+        migration->way = flyt_node_way_between(&to_another_node);
         code = flyt_node_migration_begin(migration, true);
         if (code)
             flyt_error_set(err, code, "the node has no memory");
@@ -138,7 +140,7 @@ flyt_status flyt_node_send(struct flyt_node *node, const flyt_order_send_args *a
 void flyt_node_send_arrive(struct flyt_node_migration *migration)
 {
     /* One that lost its server process between two tries, and waits for its client or has just been taken over. */
-    const struct flyt_node_server *left_out = flyt_node_switch_find_left_out(migration);
+    const struct flyt_node_session *left_out = flyt_node_switch_find_left_out(migration);
 
     if (left_out) {
         flyt_node_operation_fail(&migration->op, FLYT_STATUS_IN_USE,
@@ -176,8 +178,7 @@ static const char *find_obstacle(const struct flyt_node_migration *migration)
         if (move->outcome)
             return move->sentence;
         if (move->stage != FLYT_NODE_MOVE_OVER &&
-            (move->stage != FLYT_NODE_MOVE_LOADED ||
-             (move->source->state != FLYT_NODE_SERVER_SERVING && move->source->state != FLYT_NODE_SERVER_AWAY)))
+            (move->stage != FLYT_NODE_MOVE_LOADED || !flyt_node_move_may_leave(move)))
             return "a program is being ended";
     }
     return flyt_fault_point("node.send.switch") == FLYT_FAULT_ERROR ? "a test lets it fail at node.send.switch" : NULL;
@@ -240,7 +241,7 @@ void flyt_node_send_switch(struct flyt_node_migration *migration, flyt_node_sent
     migration->sending->switching.user = user;
     /* What sources have said, and was not read, decides: one may go on already. */
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
-        if (move->source && move->source->state != FLYT_NODE_SERVER_AWAY)
+        if (move->source)
             flyt_node_server_read_all(move->source);
     const char *obstacle = find_obstacle(migration);
     if (!obstacle && flyt_node_departed_add(&migration->op.node->state, migration->op.allocation_id, migration->op.id))
@@ -267,7 +268,8 @@ void flyt_node_send_forgive(struct flyt_node_migration *migration)
         flyt_warn("migration %016" PRIx64 ": program %s, vm=%s: it is to go on at another node, and cannot be told: %s",
                   migration->op.id, move->program, migration->op.vm_ip, move->sentence);
         move->outcome = 0;
-        if (move->source && (move->stage == FLYT_NODE_MOVE_LOADED || move->stage == FLYT_NODE_MOVE_LEFT))
+        if ((move->source || move->waiting) &&
+            (move->stage == FLYT_NODE_MOVE_LOADED || move->stage == FLYT_NODE_MOVE_LEFT))
             flyt_node_move_source_forsake(move);
     }
 }
@@ -321,7 +323,7 @@ static int restore(struct flyt_node_allocation *allocation, uint64_t migration_i
 
     if (!migration)
         return -ENOMEM;
-    migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
+    migration->way = flyt_node_way_between(&to_another_node);
     migration->sending = calloc(1, sizeof *migration->sending);
     migration->op.phase = FLYT_MIGRATION_SWITCHING;
     migration->is_committed = migration->is_found = true;
@@ -353,7 +355,7 @@ bool flyt_node_send_take_back_server(struct flyt_node_server *server)
     if (!server->left_move_id && migration->is_committed)
         flyt_node_operation_fail(&migration->op, FLYT_STATUS_UNAVAILABLE,
                                  "program %.100s of VM %.60s had not left when the node manager was restarted",
-                                 server->ticket.program, migration->op.vm_ip);
+                                 server->session->ticket.program, migration->op.vm_ip);
     if (!server->left_move_id)
         return false;
     struct flyt_node_move *move = flyt_node_move_of_left(migration, server);

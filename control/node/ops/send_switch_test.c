@@ -26,7 +26,7 @@
 static struct flyt_node_server *left_server(struct test_node *test, const struct test_program *program)
 {
     for (struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        if (server->allocation && server->session_id == program->session_id)
+        if (server->allocation && server->session->id == program->session_id)
             return server;
     return NULL;
 }
@@ -259,7 +259,7 @@ static bool is_served(struct test_node *test, void *user)
 {
     const struct flyt_node_server *server = left_server(test, user);
 
-    return server && server->extents.count;
+    return server && server->has.extents.count;
 }
 
 static void restart(struct test_node *test, struct test_program *programs, unsigned count)

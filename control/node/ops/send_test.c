@@ -338,12 +338,12 @@ static bool cannot_move(struct test_node *test, void *program)
 {
     const struct flyt_node_server *server = test_node_server(test, program);
 
-    return server->has_use && !server->use.can_move;
+    return server->has.has_use && !server->has.use.can_move;
 }
 
 static bool moves_near(struct test_node *test, void *program)
 {
-    return test_node_server(test, program)->use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_NEAR;
+    return test_node_server(test, program)->has.use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_NEAR;
 }
 
 static void test_refusals(void **state)
@@ -388,7 +388,7 @@ static void test_an_older_server(void **state)
     test_migration_enter(test, programs, 2);
     test_program_say(test, &programs[1], "movable 1", "0");
     test_node_until(test, moves_near, &programs[1], "its USE");
-    test_node_server(test, &programs[1])->has_use = false; /* it has not come yet */
+    test_node_server(test, &programs[1])->has.has_use = false; /* it has not come yet */
     test_far_start(far);
     test_program_say(test, &programs[1], "movable 1", "0");
     test_send_failed(far, FLYT_NODE_MOVE_TOO_OLD);

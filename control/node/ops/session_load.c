@@ -48,32 +48,33 @@ static struct flyt_node_allocation *allocation_of(const struct flyt_node_session
 /* What is held of the slot is charged, whatever was charged before the restart. */
 static int charge_held(const struct flyt_node_session_load *session_load, unsigned slot)
 {
-    const struct flyt_node_server *session = session_load->session;
+    const struct flyt_node_session *session = session_load->session;
     struct flyt_ledger *ledger = session->allocation->slots[slot].ledger;
-    uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
-    uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, slot);
+    uint64_t charged_bytes = flyt_ledger_charged(ledger, session->has.server_id);
+    uint64_t held_bytes = flyt_node_extents_of_slot(&session->has.extents, slot);
 
-    return held_bytes > charged_bytes ? flyt_ledger_charge_for(ledger, session->server_id, held_bytes - charged_bytes)
-                                      : 0;
+    return held_bytes > charged_bytes
+               ? flyt_ledger_charge_for(ledger, session->has.server_id, held_bytes - charged_bytes)
+               : 0;
 }
 
 /* All of it is there: what more is charged was not let go of in time. */
 static void credit_rest(const struct flyt_node_session_load *session_load)
 {
-    const struct flyt_node_server *session = session_load->session;
+    const struct flyt_node_session *session = session_load->session;
 
     for (unsigned i = 0; i < session->allocation->now.slots.slots_len; i++) {
         struct flyt_ledger *ledger = session->allocation->slots[i].ledger;
-        uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
-        uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, i);
+        uint64_t charged_bytes = flyt_ledger_charged(ledger, session->has.server_id);
+        uint64_t held_bytes = flyt_node_extents_of_slot(&session->has.extents, i);
         if (charged_bytes > held_bytes)
-            flyt_ledger_release(ledger, session->server_id, charged_bytes - held_bytes);
+            flyt_ledger_release(ledger, session->has.server_id, charged_bytes - held_bytes);
     }
 }
 
 static void on_made(struct flyt_node_session_load *session_load, const struct flyt_manager_link_made *made, int fd)
 {
-    struct flyt_node_server *session = session_load->session;
+    struct flyt_node_session *session = session_load->session;
     const struct flyt_node_allocation *allocation = session->allocation;
     const struct flyt_manager_link_extent *extent = &made->extent;
 
@@ -87,17 +88,17 @@ static void on_made(struct flyt_node_session_load *session_load, const struct fl
         flyt_close(fd);
         return;
     }
-    int status = flyt_node_extent_add(session_load->node, &session->extents, session->server_id, extent, fd);
+    int status = flyt_node_extent_add(session_load->node, &session->has.extents, session->has.server_id, extent, fd);
     if (status) {
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its memory cannot be held: %s", strerror(-status));
         return;
     }
-    status = session_load->is_returned
-                 ? charge_held(session_load, extent->slot)
-                 : flyt_ledger_charge_for(allocation->slots[extent->slot].ledger, session->server_id, extent->bytes);
+    status = session_load->is_returned ? charge_held(session_load, extent->slot)
+                                       : flyt_ledger_charge_for(allocation->slots[extent->slot].ledger,
+                                                                session->has.server_id, extent->bytes);
     if (status)
         FAIL(session_load, status == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
-             "its VM has no room for its memory, %" PRIu64 " bytes so far: %s", session->extents.bytes,
+             "its VM has no room for its memory, %" PRIu64 " bytes so far: %s", session->has.extents.bytes,
              strerror(-status));
 }
 
@@ -109,11 +110,11 @@ static void on_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
 
     if (server->allocation || session_load->stage != FLYT_NODE_SESSION_LOAD_LOADING)
         return;
-    struct flyt_node_server *session = session_load->session;
-    int status =
-        flyt_node_extent_remove(session_load->node, &session->extents, session->server_id, extent_id, &slot, &bytes);
+    struct flyt_node_session *session = session_load->session;
+    int status = flyt_node_extent_remove(session_load->node, &session->has.extents, session->has.server_id, extent_id,
+                                         &slot, &bytes);
     if (!status)
-        status = flyt_ledger_release(session->allocation->slots[slot].ledger, session->server_id, bytes);
+        status = flyt_ledger_release(session->allocation->slots[slot].ledger, session->has.server_id, bytes);
     if (status)
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process gives back memory that it did not have: %s",
              strerror(-status));
@@ -170,10 +171,10 @@ static void on_use(struct flyt_node_server *server)
 
     if (session_load->stage != FLYT_NODE_SESSION_LOAD_GIVEN || server->state != FLYT_NODE_SERVER_SERVING)
         return;
-    session_load->is_whole = server->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
+    session_load->is_whole = server->has.use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
     if (session_load->is_whole)
         flyt_node_operation_wake(session_load->operation);
-    if (server->use.is_coming)
+    if (server->has.use.is_coming)
         return;
     server->role = NULL;
     session_load->target = NULL;
@@ -188,8 +189,6 @@ static bool on_process_end(struct flyt_node_server *server)
 
     server->role = NULL;
     session_load->target = NULL;
-    if (session_load->session)
-        session_load->session->prepared = NULL;
     FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process has ended before it went on there");
     flyt_node_operation_wake(session_load->operation); /* one that was over is done */
     return false;
@@ -204,35 +203,28 @@ static void on_end(struct flyt_node_server *server, const char *reason)
     flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_ENDED, FLYT_STATUS_CONFLICT, "%s", reason);
 }
 
-/* ---- its client: `session` waits for it, and session->prepared is its server ---- */
+/* ---- its client: the session waits for it, and its target is its server ---- */
 
-static struct flyt_node_server *target_of(const struct flyt_node_server *session)
-{
-    return session->prepared;
-}
-
-static void describe_session(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume)
+static void describe_session(const struct flyt_node_session *session, struct flyt_manager_link_resume *ret_resume)
 {
     ret_resume->is_made = 1;
-    ret_resume->is_held =
-        flyt_node_session_load_at(session->prepared) && flyt_node_session_load_at(session->prepared)->is_held;
+    ret_resume->is_held = flyt_node_session_load_at(session->target)->is_held;
 }
 
-static bool given(struct flyt_node_server *session)
+static bool given(struct flyt_node_session *session)
 {
-    struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->prepared);
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->target);
 
     session_load->session = NULL;
-    session_load->target->use.is_coming = 1;
+    session_load->target->has.use.is_coming = 1;
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_GIVEN);
     return false;
 }
 
-static void forget(struct flyt_node_server *session, bool is_ended)
+static void forget(struct flyt_node_session *session, bool is_ended)
 {
-    struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->prepared);
+    struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->target);
 
-    session->prepared = NULL;
     session_load->session = NULL; /* it is freed by whoever calls this */
     flyt_node_session_load_fail(session_load, is_ended ? FLYT_NODE_SESSION_LOAD_ENDED : FLYT_NODE_SESSION_LOAD_FAILED,
                                 FLYT_STATUS_TIMEOUT, "%s",
@@ -246,7 +238,6 @@ static const struct flyt_node_role_ops role_ops = {
     .on_use = on_use,
     .on_exit = on_process_end,
     .on_end = on_end,
-    .target = target_of,
     .describe = describe_session,
     .given = given,
     .forget = forget,
@@ -276,15 +267,14 @@ void flyt_node_session_load_init(struct flyt_node_session_load *session_load, st
 /* It has no process, and is not among those that wait: first its memory, then its charge, when its server has gone. */
 static void free_session(struct flyt_node_session_load *session_load)
 {
-    struct flyt_node_server *session = session_load->session;
+    struct flyt_node_session *session = session_load->session;
 
     if (!session)
         return;
     session_load->session = NULL;
-    flyt_node_extents_drop(session->node, &session->extents, session->server_id);
-    flyt_node_charge_end(session);
-    explicit_bzero(session->token, sizeof session->token);
-    flyt_node_server_drop(session);
+    flyt_node_extents_drop(session->node, &session->has.extents, session->has.server_id);
+    flyt_node_charge_end(session->allocation, &session->has);
+    flyt_node_session_free(session);
 }
 
 void flyt_node_session_load_fini(struct flyt_node_session_load *session_load)
@@ -293,8 +283,6 @@ void flyt_node_session_load_fini(struct flyt_node_session_load *session_load)
 
     if (session_load->stage < FLYT_NODE_SESSION_LOAD_WAITING)
         free_session(session_load);
-    else if (session_load->session)
-        session_load->session->prepared = NULL;
     if (session_load->target)
         session_load->target->role = NULL;
     while (*link != session_load)
@@ -312,7 +300,7 @@ bool flyt_node_session_load_is_done(const struct flyt_node_session_load *session
 /* A session that waits for its client, or has it, is ended by others, soon. */
 void flyt_node_session_load_drop(struct flyt_node_session_load *session_load, const char *reason)
 {
-    struct flyt_node_server *session = session_load->session;
+    struct flyt_node_session *session = session_load->session;
 
     if (session_load->stage == FLYT_NODE_SESSION_LOAD_OVER)
         return;
@@ -323,7 +311,6 @@ void flyt_node_session_load_drop(struct flyt_node_session_load *session_load, co
     session_load->stage = FLYT_NODE_SESSION_LOAD_OVER;
     flyt_node_replace_end_target(session_load->target);
     if (is_waiting) {
-        session->prepared = NULL;
         flyt_node_replace_end(session, reason);
     }
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_OVER);
@@ -387,33 +374,25 @@ static uint64_t entry_of(const struct flyt_node *node, uint64_t server_id)
     return entry_id ? entry_id : 1;
 }
 
-/* The session as it was, without a process, for a server that has its id. NULL: no memory. */
-static struct flyt_node_server *make_session(const struct flyt_node_session_load *session_load,
-                                             struct flyt_node_allocation *allocation, struct flyt_node_server *target)
+/* The session as it was, for a target that has its id. NULL: no memory. */
+static struct flyt_node_session *make_session(const struct flyt_node_session_load *session_load,
+                                              struct flyt_node_allocation *allocation, struct flyt_node_server *target)
 {
     const struct flyt_node_session_load_session *from = &session_load->its;
-    struct flyt_node_server *session = calloc(1, sizeof *session);
+    struct flyt_node_session *session =
+        flyt_node_session_new(session_load->node, allocation, from->session_id, from->token);
 
     if (!session)
         return NULL;
-    *session = (struct flyt_node_server){.node = target->node,
-                                         .gpu = target->gpu,
-                                         .state = FLYT_NODE_SERVER_AWAY,
-                                         .pid_fd = -1,
-                                         .link_fd = -1,
-                                         .allocation = allocation,
-                                         .server_id = entry_of(target->node, target->server_id),
-                                         .session_id = from->session_id,
-                                         .ticket = {.allocation_id = from->allocation_id,
-                                                    .session_id = from->session_id,
-                                                    .client_pid = from->client_pid},
-                                         .session_started_ms = from->started_ms,
-                                         .is_encrypted = from->is_encrypted};
-    memcpy(session->token, from->token, sizeof session->token);
+    session->is_encrypted = from->is_encrypted;
+    session->started_ms = from->started_ms;
+    session->ticket = (struct flyt_node_ticket){
+        .allocation_id = from->allocation_id, .session_id = from->session_id, .client_pid = from->client_pid};
     snprintf(session->ticket.program, sizeof session->ticket.program, "%s", from->program);
     snprintf(session->ticket.client_address, sizeof session->ticket.client_address, "%s", from->client_address);
+    session->has.server_id = entry_of(session_load->node, target->has.server_id);
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
-        session->gpus[i] = allocation->slots[i].gpu;
+        session->has.gpus[i] = allocation->slots[i].gpu;
     return session;
 }
 
@@ -425,7 +404,7 @@ static int join_ledgers(const struct flyt_node_session_load *session_load)
 
     for (unsigned i = 0; i < allocation->now.slots.slots_len && !status; i++) {
         status = allocation->slots[i].ledger
-                     ? flyt_ledger_join(allocation->slots[i].ledger, session_load->session->server_id)
+                     ? flyt_ledger_join(allocation->slots[i].ledger, session_load->session->has.server_id)
                      : -ENOMEM;
         if (status == -EEXIST && session_load->is_returned)
             status = 0;
@@ -436,31 +415,23 @@ static int join_ledgers(const struct flyt_node_session_load *session_load)
 static void prepare(struct flyt_node_session_load *session_load, struct flyt_node_allocation *allocation,
                     struct flyt_node_server *target)
 {
-    static struct flyt_manager_link_message message; /* the loop's thread only */
-
-    target->server_id = flyt_node_random();
+    target->has.server_id = flyt_node_random();
     session_load->session = make_session(session_load, allocation, target);
     if (!session_load->session || join_ledgers(session_load)) {
-        target->server_id = 0;
+        target->has.server_id = 0;
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "the node has no memory, or the VM's ledger no entry");
         return;
     }
     session_load->target = target;
-    target->role = &session_load->role;
-    flyt_node_charge_lend(target, session_load->session);
-    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
-    flyt_node_cgroups_enter(&session_load->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
+    flyt_node_target_begin(target, &session_load->role, session_load->session);
+    flyt_node_charge_lend(target, allocation, &session_load->session->has);
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_PREPARING);
     if (flyt_node_session_load_is_made_to_fail(session_load, "node.load.prepare"))
         return;
-    int status = flyt_node_server_equip(target, allocation, session_load->session);
-    if (!status)
-        status = flyt_node_target_describe(target, &allocation->now, session_load->session, &message);
+    int status = flyt_node_target_prepare(target, &allocation->now, session_load->session);
     if (status)
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s",
              strerror(-status));
-    else
-        flyt_node_session_load_send(session_load, &message, NULL, 0);
 }
 
 /* Others of the allocation that are on their way, and not counted as its sessions yet. */
@@ -544,15 +515,14 @@ int flyt_node_session_load_return(struct flyt_node_session_load *session_load, s
     session_load->is_returned = true;
     session_load->move_id = move_id;
     session_load->target = target;
-    target->role = &session_load->role;
-    flyt_node_charge_lend(target, session_load->session);
-    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
-    struct flyt_node_server *session = session_load->session;
+    flyt_node_target_begin(target, &session_load->role, session_load->session);
+    flyt_node_charge_lend(target, allocation, &session_load->session->has);
+    struct flyt_node_session *session = session_load->session;
     session_load->has_extents =
-        flyt_node_extents_restore(session_load->node, &session->extents, session->server_id) == extent_count &&
-        session->extents.count == extent_count;
+        flyt_node_extents_restore(session_load->node, &session->has.extents, session->has.server_id) == extent_count &&
+        session->has.extents.count == extent_count;
     if (!session_load->has_extents)
-        flyt_node_extents_drop(session_load->node, &session->extents, session->server_id);
+        flyt_node_extents_drop(session_load->node, &session->has.extents, session->has.server_id);
     return 0;
 }
 
@@ -561,13 +531,13 @@ int flyt_node_session_load_return(struct flyt_node_session_load *session_load, s
 static int take_back_entries(const struct flyt_node_session_load *session_load)
 {
     const struct flyt_node_allocation *allocation = session_load->session->allocation;
-    const uint64_t target_id = session_load->target->server_id;
+    const uint64_t target_id = session_load->target->has.server_id;
     int status = 0;
 
     for (unsigned i = 0; i < allocation->now.slots.slots_len && !status; i++) {
         struct flyt_ledger *ledger = allocation->slots[i].ledger;
         if (ledger)
-            status = flyt_ledger_move(ledger, target_id, session_load->session->server_id,
+            status = flyt_ledger_move(ledger, target_id, session_load->session->has.server_id,
                                       flyt_ledger_charged(ledger, target_id));
         if (status == -EEXIST)
             flyt_ledger_reclaim(ledger, target_id, NULL);
@@ -579,7 +549,6 @@ static int take_back_entries(const struct flyt_node_session_load *session_load)
 
 void flyt_node_session_load_welcome(struct flyt_node_session_load *session_load)
 {
-    static struct flyt_manager_link_message message; /* the loop's thread only */
     const struct flyt_node_allocation *allocation = session_load->session->allocation;
 
     int status = take_back_entries(session_load);
@@ -593,42 +562,37 @@ void flyt_node_session_load_welcome(struct flyt_node_session_load *session_load)
         return;
     }
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_LOADING);
-    message.kind = FLYT_MANAGER_LINK_WELCOME;
-    message.data_bytes = 0;
-    message.welcome = (struct flyt_manager_link_welcome){.send_extents = !session_load->has_extents};
-    flyt_node_session_load_send(session_load, &message, NULL, 0);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_WELCOME);
+    message->welcome.send_extents = !session_load->has_extents;
+    flyt_node_session_load_send(session_load, message, NULL, 0);
 }
 
 void flyt_node_session_load_leave(struct flyt_node_session_load *session_load)
 {
-    struct flyt_node_server *session = session_load->session;
+    struct flyt_node_session *session = session_load->session;
 
     if (!session || !session_load->target || session_load->stage > FLYT_NODE_SESSION_LOAD_WAITING)
         return;
     session_load->target->outlives = true;
     flyt_node_charge_leave(session_load->target);
     session_load->session = NULL;
-    if (session_load->stage == FLYT_NODE_SESSION_LOAD_WAITING)
-        flyt_node_replace_leave(session);
-    flyt_node_extents_leave(&session->extents);
-    explicit_bzero(session->token, sizeof session->token);
-    flyt_node_server_drop(session);
+    if (session_load->target->hand_over)
+        flyt_node_replace_fail(session_load->target);
+    flyt_node_extents_leave(&session->has.extents);
+    flyt_node_session_free(session);
 }
 
 void flyt_node_session_load_let_go(struct flyt_node_session_load *session_load)
 {
-    static struct flyt_manager_link_message message; /* the loop's thread only */
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_GO_ON);
 
     session_load->is_whole = false;
-    message.kind = FLYT_MANAGER_LINK_GO_ON;
-    message.data_bytes = 0;
-    message.stop = (struct flyt_manager_link_stop){.move_id = session_load->move_id};
-    flyt_node_session_load_send(session_load, &message, NULL, 0);
+    message->stop.move_id = session_load->move_id;
+    flyt_node_session_load_send(session_load, message, NULL, 0);
 }
 
 void flyt_node_session_load_expect(struct flyt_node_session_load *session_load)
 {
-    session_load->session->prepared = session_load->target;
     set_stage(session_load, FLYT_NODE_SESSION_LOAD_WAITING);
     flyt_node_replace_expect(session_load->session);
 }
@@ -641,18 +605,4 @@ bool flyt_node_session_load_has_come(struct flyt_node_session_load *session_load
     if (session_load->stage == FLYT_NODE_SESSION_LOAD_GIVEN)
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its program has lost its new server process");
     return session_load->stage == FLYT_NODE_SESSION_LOAD_WAITING;
-}
-
-bool flyt_node_session_load_has(const struct flyt_node *node, uint64_t server_id)
-{
-    const struct flyt_node_session_load *session_load = node->ops->session_loads;
-
-    while (session_load && (!session_load->session || session_load->session->server_id != server_id))
-        session_load = session_load->next;
-    return session_load != NULL;
-}
-
-bool flyt_node_session_load_hides(const struct flyt_node_server *server)
-{
-    return flyt_node_session_load_at(server) || server->prepared;
 }

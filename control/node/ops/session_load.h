@@ -20,7 +20,7 @@
  * The owner is told of what it decides on (ops), from within what has happened to the server. EXTENT_GONE is not
  * answered: a server without a session has no ledger to credit.
  *
- * The loop's thread. A server belongs to one of these at most: server->session_load.
+ * The loop's thread. A server belongs to one of these at most.
  */
 #ifndef FLYT_NODE_SESSION_LOAD_H
 #define FLYT_NODE_SESSION_LOAD_H
@@ -98,11 +98,11 @@ struct flyt_node_session_load {
     enum flyt_node_session_load_stage stage;
     uint64_t stage_ms; /* when that began */
     bool goes_on;
-    struct flyt_node_server *target;  /* NULL: not yet, or its process has ended, or it goes on */
-    struct flyt_node_server *session; /* from PREPARING to WAITING: without a process */
-    bool is_held;                     /* its owner says when it goes on: flyt_node_session_load_let_go */
-    bool is_whole;                    /* GIVEN: is_held, and it could go on */
-    bool is_returned, has_extents;    /* it has come back; and all of its memory is held already */
+    struct flyt_node_server *target;   /* NULL: not yet, or its process has ended, or it goes on */
+    struct flyt_node_session *session; /* from PREPARING to WAITING */
+    bool is_held;                      /* its owner says when it goes on: flyt_node_session_load_let_go */
+    bool is_whole;                     /* GIVEN: is_held, and it could go on */
+    bool is_returned, has_extents;     /* it has come back; and all of its memory is held already */
 };
 
 /* In stage NEW. `its` is copied. */
@@ -151,11 +151,6 @@ bool flyt_node_session_load_is_made_to_fail(struct flyt_node_session_load *sessi
 
 /* Its client has come. Whether its server is ready for it; one that had it before is ended. */
 bool flyt_node_session_load_has_come(struct flyt_node_session_load *session_load);
-/* Whether a session that is being loaded has this entry in the ledgers. */
-bool flyt_node_session_load_has(const struct flyt_node *node, uint64_t server_id);
-/* Whether the server, or who waits for its client, is not to be shown as its session's yet. */
-bool flyt_node_session_load_hides(const struct flyt_node_server *server);
-
 /* What is loaded into a server; NULL: nothing. */
 static inline struct flyt_node_session_load *flyt_node_session_load_at(const struct flyt_node_server *server)
 {

@@ -14,9 +14,6 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 
-/* What is sent here is put together in this one: the loop's thread only. */
-static struct flyt_manager_link_message message;
-
 static struct flyt_node_session_save *session_save_at(const struct flyt_node_server *server)
 {
     return server->role && server->role->ops->kind == FLYT_NODE_ROLE_SAVE
@@ -39,14 +36,12 @@ void flyt_node_session_save_fail(struct flyt_node_session_save *session_save, in
 }
 
 /* The descriptors are taken over. */
-static void send_all_to(struct flyt_node_session_save *session_save, enum flyt_manager_link_kind kind, const int *fds,
-                        unsigned fd_count)
+static void send_all_to(struct flyt_node_session_save *session_save, const struct flyt_manager_link_message *message,
+                        const int *fds, unsigned fd_count)
 {
     struct flyt_tally *left = session_save->checkpoint->left;
 
-    message.kind = kind;
-    message.data_bytes = 0;
-    int status = flyt_node_link_queue_send_files(&session_save->server->queue, &message, fds, fd_count, left);
+    int status = flyt_node_link_queue_send_files(&session_save->server->queue, message, fds, fd_count, left);
     if (status && status != -EPIPE) /* where it has gone, its end says so */
         flyt_node_session_save_fail(session_save, status, "its server process cannot be told what it is to do");
 }
@@ -54,10 +49,11 @@ static void send_all_to(struct flyt_node_session_save *session_save, enum flyt_m
 static void send_stop(struct flyt_node_session_save *session_save, enum flyt_manager_link_kind kind,
                       uint64_t timeout_us)
 {
-    memset(&message.stop, 0, sizeof message.stop);
-    message.stop.move_id = session_save->move_id;
-    message.stop.timeout_us = timeout_us;
-    send_all_to(session_save, kind, NULL, 0);
+    struct flyt_manager_link_message *message = flyt_node_link_message(kind);
+
+    message->stop.move_id = session_save->move_id;
+    message->stop.timeout_us = timeout_us;
+    send_all_to(session_save, message, NULL, 0);
 }
 
 static bool is_made_to_fail(struct flyt_node_session_save *session_save, const char *point)
@@ -78,18 +74,20 @@ static void ask(struct flyt_node_session_save *session_save)
         flyt_node_session_save_fail(session_save, session_save->open_err.code, session_save->open_err.text);
         return;
     }
-    if (session_save->server->use.can_move < FLYT_MANAGER_LINK_CAN_MOVE_SEND) /* older than building on another image */
+    if (session_save->server->has.use.can_move <
+        FLYT_MANAGER_LINK_CAN_MOVE_SEND) /* older than building on another image */
         flyt_close_aside(&session_save->earlier_fd, 1, checkpoint->left);
-    message.move = (struct flyt_manager_link_move){.move_id = session_save->move_id,
-                                                   .kind = FLYT_MANAGER_LINK_MOVE_WRITE,
-                                                   .rounds_max = FLYT_NODE_CHECKPOINT_ROUNDS,
-                                                   .rest_bytes = (uint64_t)FLYT_NODE_CHECKPOINT_REST_MIB << 20,
-                                                   .packing = checkpoint->packing,
-                                                   .has_parent = session_save->earlier_fd >= 0,
-                                                   .with_sharers = checkpoint->is_of_all};
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_MOVE);
+    message->move = (struct flyt_manager_link_move){.move_id = session_save->move_id,
+                                                    .kind = FLYT_MANAGER_LINK_MOVE_WRITE,
+                                                    .rounds_max = FLYT_NODE_CHECKPOINT_ROUNDS,
+                                                    .rest_bytes = (uint64_t)FLYT_NODE_CHECKPOINT_REST_MIB << 20,
+                                                    .packing = checkpoint->packing,
+                                                    .has_parent = session_save->earlier_fd >= 0,
+                                                    .with_sharers = checkpoint->is_of_all};
     const int fds[] = {session_save->write_fd, session_save->earlier_fd};
     session_save->write_fd = session_save->earlier_fd = -1;
-    send_all_to(session_save, FLYT_MANAGER_LINK_MOVE, fds, 1 + message.move.has_parent);
+    send_all_to(session_save, message, fds, 1 + message->move.has_parent);
 }
 
 void flyt_node_session_save_let_go_of_file(struct flyt_node_session_save *session_save)
@@ -158,11 +156,11 @@ void flyt_node_session_save_advance(struct flyt_node_session_save *session_save)
     case FLYT_NODE_SESSION_SAVE_NEW:
         if (!session_save->checkpoint->has_opened)
             break;
-        if (server->has_use && !server->use.can_move)
+        if (server->has.has_use && !server->has.use.can_move)
             flyt_node_session_save_fail(
                 session_save, -ENOTSUP,
                 "it cannot be written: its client library or its server process is of an older build");
-        else if (server->has_use)
+        else if (server->has.has_use)
             ask(session_save);
         else if (is_late(session_save, FLYT_NODE_CHECKPOINT_USE_MS))
             flyt_node_session_save_fail(session_save, -ENOTSUP,
@@ -359,12 +357,12 @@ struct flyt_node_session_save *flyt_node_session_save_new(struct flyt_node_check
                                                     .checkpoint = checkpoint,
                                                     .server = server,
                                                     .move_id = flyt_node_random(),
-                                                    .session_id = server->session_id,
+                                                    .session_id = server->session->id,
                                                     .earlier_fd = -1,
                                                     .write_fd = -1,
                                                     .read_fd = -1,
                                                     .stage_ms = flyt_clock_ms()};
-    snprintf(session_save->program, sizeof session_save->program, "%s", server->ticket.program);
+    snprintf(session_save->program, sizeof session_save->program, "%s", server->session->ticket.program);
     server->role = &session_save->role;
     return session_save;
 }

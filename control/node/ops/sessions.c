@@ -6,26 +6,32 @@
 #include "control/node/ops/receive.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/restore.h"
-#include "control/node/ops/session_load.h"
 
-static enum flyt_node_session_fate fate_of(const struct flyt_node_server *server)
+static enum flyt_node_session_fate fate_of(const struct flyt_node_session *session)
 {
     /* It was on its way here, and goes on where it was; or it has gone on its way from here. */
-    if (server->has_gone || flyt_node_receive_keeps(server->node, server->session_id))
+    if (session->has_gone || flyt_node_receive_keeps(session->node, session->id))
         return FLYT_NODE_SESSION_ELSEWHERE;
-    return flyt_node_checkpointed_find(server->node, server->session_id) ? FLYT_NODE_SESSION_IN_IMAGE
-                                                                         : FLYT_NODE_SESSION_ENDS;
+    return flyt_node_checkpointed_find(session->node, session->id) ? FLYT_NODE_SESSION_IN_IMAGE
+                                                                   : FLYT_NODE_SESSION_ENDS;
+}
+
+static void end(const struct flyt_node_session *session)
+{
+    flyt_node_migration_leave(session);
+    flyt_node_replace_abandon(session);
 }
 
 static void forget(struct flyt_node_server *server)
 {
-    flyt_node_replace_abandon(server);
+    if (server->session && server->session->present == server)
+        flyt_node_replace_abandon(server->session);
     flyt_node_replace_fail(server);
 }
 
 const struct flyt_node_session_ops flyt_node_sessions = {
     .begun = flyt_node_migration_join,
-    .ends = flyt_node_migration_leave,
+    .ends = end,
     .fate = fate_of,
     .on_message = flyt_node_move_on_message,
     .on_use = flyt_node_replace_use_came,
@@ -33,5 +39,4 @@ const struct flyt_node_session_ops flyt_node_sessions = {
     .may_wait = flyt_node_replace_may_wait,
     .wait = flyt_node_replace_wait,
     .forget = forget,
-    .has_entry = flyt_node_session_load_has,
 };

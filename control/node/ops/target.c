@@ -1,9 +1,13 @@
 #include "control/node/ops/target.h"
 
+#include <errno.h>
 #include <string.h>
 
+#include "control/node/host/machine.h"
 #include "control/node/link/link_dispatch.h"
+#include "control/node/link/server.h"
 #include "control/node/link/starts.h"
+#include "control/node/model/allocation.h"
 #include "control/node/ops/ops.h"
 #include "rpc/base/clock.h"
 
@@ -48,22 +52,48 @@ void flyt_node_target_forget(struct flyt_node_target *target)
     *target = (struct flyt_node_target){0};
 }
 
-int flyt_node_target_describe(struct flyt_node_server *server, const flyt_allocation *as,
-                              const struct flyt_node_server *from, struct flyt_manager_link_message *message)
+void flyt_node_target_begin(struct flyt_node_server *server, struct flyt_node_role *role,
+                            struct flyt_node_session *session)
 {
-    memset(&message->session, 0, sizeof message->session);
+    server->role = role;
+    if (!server->has.server_id)
+        server->has.server_id = flyt_node_random();
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_PREPARING);
+    if (!session)
+        return;
+    flyt_node_session_prepare(session, server);
+    flyt_node_cgroups_enter(&server->node->cgroups, server->pid, session->allocation->now.vm_ip, server->cgroup);
+}
+
+static int describe(struct flyt_node_server *server, const flyt_allocation *as, const struct flyt_node_session *from,
+                    struct flyt_manager_link_message *message)
+{
     int status = flyt_node_server_describe_session(server, as, &from->ticket, from, message);
+
     message->kind = FLYT_MANAGER_LINK_PREPARE;
-    message->data_bytes = 0;
     explicit_bzero(message->session.token, sizeof message->session.token);
     explicit_bzero(message->session.channel_key, sizeof message->session.channel_key);
     explicit_bzero(message->session.rejoin_secret, sizeof message->session.rejoin_secret);
     for (unsigned i = 0; i < as->slots.slots_len; i++) {
-        if (as->is_suspended && flyt_node_server_is_operated(server)) /* who tries an image has no work of the VM's */
+        if (as->is_suspended && server->session) /* who tries an image has no work of the VM's */
             message->session.slots[i].flags |= FLYT_MANAGER_LINK_IS_SUSPENDED;
-        server->gpus[i] = flyt_node_gpus_find(&server->node->gpus, as->slots.slots_val[i].gpu_uuid);
+        server->has.gpus[i] = flyt_node_gpus_find(&server->node->gpus, as->slots.slots_val[i].gpu_uuid);
     }
     return status;
+}
+
+int flyt_node_target_prepare(struct flyt_node_server *server, const flyt_allocation *as,
+                             const struct flyt_node_session *from)
+{
+    int status = server->session ? flyt_node_server_equip(server, from->allocation, from)
+                                 : flyt_node_server_send_folder(server, from->allocation);
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_PREPARE);
+
+    if (!status)
+        status = describe(server, as, from, message);
+    if (!status)
+        status = flyt_node_link_queue_send(&server->queue, message, -1);
+    return status == -EPIPE ? 0 : status;
 }
 
 unsigned flyt_node_targets_wanted(const struct flyt_node *node, const struct flyt_node_gpu *gpu)

@@ -37,10 +37,15 @@ void flyt_node_target_hurry(struct flyt_node_target *target, bool is_hasty);
 /* Nothing refers to it any more. */
 void flyt_node_target_forget(struct flyt_node_target *target);
 
-/* What the server, which has its role, will have: the session that `from` has, in an allocation that is as `as` says.
- * The message is PREPARE: SESSION, but for its client's and its own secrets. 0 or a negative errno. */
-int flyt_node_target_describe(struct flyt_node_server *server, const flyt_allocation *as,
-                              const struct flyt_node_server *from, struct flyt_manager_link_message *message);
+/* The warm server has that part in an operation from now on, and is the session's target; NULL: of none. It has an id.
+ */
+void flyt_node_target_begin(struct flyt_node_server *server, struct flyt_node_role *role,
+                            struct flyt_node_session *session);
+/* It is told what it will have, or is to be tried with: the session `from`, in an allocation that is as `as` says. That
+ * is PREPARE: SESSION, but for its client's and its own secrets. 0, also where it has gone: its end says so; or a
+ * negative errno. */
+int flyt_node_target_prepare(struct flyt_node_server *server, const flyt_allocation *as,
+                             const struct flyt_node_session *from);
 
 /* ---- for the pool ---- */
 

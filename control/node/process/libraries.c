@@ -307,21 +307,22 @@ static int add_version(flyt_library_version *versions, u_int *count, const char 
     return versions[(*count)++].name ? 0 : -ENOMEM;
 }
 
-static int add_session(const struct flyt_node_server *server, flyt_libraries_args *args)
+static int add_session(const struct flyt_node_session *from, flyt_libraries_args *args)
 {
-    if (!server->allocation || flyt_node_server_is_hidden(server) || !*server->use.opened[0].name ||
-        args->sessions.sessions_len == FLYT_SESSIONS_MAX)
+    const struct flyt_manager_link_use *use = &flyt_node_session_shown(from)->use;
+
+    if (!flyt_node_session_is_shown(from) || !*use->opened[0].name || args->sessions.sessions_len == FLYT_SESSIONS_MAX)
         return 0;
     flyt_session_libraries *session = &args->sessions.sessions_val[args->sessions.sessions_len++];
-    session->session_id = server->session_id;
-    session->allocation_id = server->allocation->now.id;
+    session->session_id = from->id;
+    session->allocation_id = from->allocation->now.id;
     session->libraries.libraries_val = calloc(FLYT_LIBRARIES_MAX, sizeof *session->libraries.libraries_val);
     if (!session->libraries.libraries_val)
         return -ENOMEM;
     int status = 0;
-    for (unsigned i = 0; !status && i < FLYT_LIBRARIES_MAX && *server->use.opened[i].name; i++)
-        status = add_version(session->libraries.libraries_val, &session->libraries.libraries_len,
-                             server->use.opened[i].name, server->use.opened[i].version);
+    for (unsigned i = 0; !status && i < FLYT_LIBRARIES_MAX && *use->opened[i].name; i++)
+        status = add_version(session->libraries.libraries_val, &session->libraries.libraries_len, use->opened[i].name,
+                             use->opened[i].version);
     return status;
 }
 
@@ -334,16 +335,13 @@ int flyt_node_report_libraries(const struct flyt_node *node, flyt_libraries_args
     if (!libraries || !libraries->is_known)
         return -EAGAIN;
     ret_args->libraries.libraries_val = calloc(FLYT_LIBRARIES_MAX, sizeof *ret_args->libraries.libraries_val);
-    ret_args->sessions.sessions_val =
-        calloc(node->server_count + node->away_count + 1, sizeof *ret_args->sessions.sessions_val);
+    ret_args->sessions.sessions_val = calloc(node->session_count + 1, sizeof *ret_args->sessions.sessions_val);
     if (!ret_args->libraries.libraries_val || !ret_args->sessions.sessions_val)
         return -ENOMEM;
     for (unsigned i = 0; !status && i < libraries->count; i++)
         status = add_version(ret_args->libraries.libraries_val, &ret_args->libraries.libraries_len,
                              libraries->versions[i].name, libraries->versions[i].version_number);
-    for (const struct flyt_node_server *server = node->servers; server && !status; server = server->next)
-        status = add_session(server, ret_args);
-    for (const struct flyt_node_server *session = node->away; session && !status; session = session->next)
+    for (const struct flyt_node_session *session = node->sessions; session && !status; session = session->next)
         status = add_session(session, ret_args);
     return status;
 }

@@ -80,7 +80,7 @@ static void test_sessions(void **state)
 
     test_node_grant(test, &test_one);
     struct test_program programs[] = {test_node_enter(test, &test_one), test_node_enter(test, &test_one)};
-    struct flyt_manager_link_opened *opened = test_node_server(test, &programs[1])->use.opened;
+    struct flyt_manager_link_opened *opened = test_node_server(test, &programs[1])->has.use.opened;
     opened[0] = (struct flyt_manager_link_opened){"cudnn", 9019};
     opened[1] = (struct flyt_manager_link_opened){"cublas", 13001};
     assert_int_equal(flyt_node_report_libraries(&test->node, &args), 0);

@@ -297,14 +297,14 @@ static void test_extents_outlive_nobody(void **state)
     assert_string_equal(test_program_ask(test, &program, "extent 1 0 8388608"), "0");
     assert_string_equal(test_program_ask(test, &program, "extent 2 0 4194304"), "0");
     struct flyt_node_server *server = flyt_node_server_find(&test->node, program.session_id);
-    while (server->extents.count < 2)
+    while (server->has.extents.count < 2)
         test_node_run(test, 10);
-    assert_int_equal(server->extents.bytes, 12 * MIB);
+    assert_int_equal(server->has.extents.bytes, 12 * MIB);
     /* Credited when the manager has let go. */
     assert_string_equal(test_program_ask(test, &program, "drop 1"), "8388608");
     assert_int_equal(test_node_used_bytes(test, &test_one), 4 * MIB);
-    assert_int_equal(server->extents.count, 1);
-    int fd = server->extents.first->fd;
+    assert_int_equal(server->has.extents.count, 1);
+    int fd = server->has.extents.first->fd;
     test_program_ask(test, &program, "die");
     test_node_until_empty(test, &test_one);
     assert_int_equal(fcntl(fd, F_GETFD), -1);

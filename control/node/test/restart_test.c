@@ -251,12 +251,12 @@ static void test_restart_harms_nobody(void **state)
     test_node_until_back(test, &stays);
     /* It is told to send its memory again, for there was no descriptor store. */
     struct flyt_node_server *server = flyt_node_server_find(&test->node, stays.session_id);
-    assert_string_equal(server->ticket.program, "test_program");
+    assert_string_equal(server->session->ticket.program, "test_program");
     assert_false(server->is_child);
     assert_int_equal(test_node_used_bytes(test, &test_one), 84 * MIB);
-    while (!server->extents.count)
+    while (!server->has.extents.count)
         test_node_run(test, 10);
-    assert_int_equal(server->extents.bytes, 4 * MIB);
+    assert_int_equal(server->has.extents.bytes, 4 * MIB);
     test_node_end_rejoining(test);
     /* The one that died meanwhile is no longer charged, and the limit still holds for both. */
     assert_int_equal(test_node_used_bytes(test, &test_one), 64 * MIB);

@@ -536,16 +536,17 @@ void test_node_come_and_hang_up(struct test_node *test, const struct test_wish *
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, wish->id);
     const struct flyt_node_ticket ticket = {.session_id = program->session_id, .allocation_id = wish->id};
     const unsigned char *token = program->token;
-    struct flyt_node_server *session;
+    struct flyt_node_session *session;
+    struct flyt_node_server *source;
     struct flyt_error err;
     int ends[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     assert_int_equal(shutdown(ends[1], SHUT_RDWR), 0); /* a server that is being started may have it until it runs */
     close(ends[1]);
-    int status = flyt_node_move_find_token(&test->node, allocation, token, FLYT_TOKEN_BYTES, &session, &err);
+    int status = flyt_node_move_find_token(&test->node, allocation, token, FLYT_TOKEN_BYTES, &source, &err);
     if (!status) {
-        assert_int_equal(flyt_node_move_take_client(session, &ticket, ends[0], record, sizeof record), 0);
+        assert_int_equal(flyt_node_move_take_client(source, &ticket, ends[0], record, sizeof record), 0);
         return;
     }
     assert_int_equal(status, -ENOENT);
@@ -616,6 +617,15 @@ void test_node_end_rejoining(struct test_node *test)
     if (test->node.is_reattaching)
         assert_true(sd_event_source_set_time_relative(test->node.reattach_timer, 0) >= 0);
     test_node_until(test, is_rejoining_over, NULL, "nobody may come back any more");
+}
+
+struct flyt_node_session *test_node_away(const struct test_node *test)
+{
+    struct flyt_node_session *session = test->node.sessions;
+
+    while (session && !flyt_node_session_is_away(session))
+        session = session->next;
+    return session;
 }
 
 bool test_node_is_away(struct test_node *test, void *program)

@@ -132,6 +132,8 @@ struct flyt_node_server *test_node_server(struct test_node *test, const struct t
 /* After a restart: runs the loop until the program's server has come back; no other one comes any more. */
 void test_node_until_back(struct test_node *test, const struct test_program *program);
 void test_node_end_rejoining(struct test_node *test);
+/* The session that waits without a server; NULL: there is none. */
+struct flyt_node_session *test_node_away(const struct test_node *test);
 /* For test_node_until: whether the session of a struct test_program waits without a process; whether a struct
  * test_wish's allocation has no session, or is not there. */
 bool test_node_is_away(struct test_node *test, void *program);

@@ -18,7 +18,7 @@ const char *test_replace_refused_text(void)
 
 bool test_replace_has_gone_on(struct test_node *test, void *user)
 {
-    return !test_node_server(test, user)->replacement.session_us;
+    return !test_node_server(test, user)->session->replacement.session_us;
 }
 
 void test_replace_come_back(struct test_node *test, const struct test_wish *wish, struct test_program *program)

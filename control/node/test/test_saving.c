@@ -193,6 +193,11 @@ unsigned test_saving_images(struct test_node *test, char *ret_path)
     return count;
 }
 
+static bool is_reaped(struct test_node *test, void *pid)
+{
+    return kill(*(const pid_t *)pid, 0) != 0;
+}
+
 void test_saving_suspend(struct test_node *test, struct test_program *programs, unsigned count)
 {
     pid_t pids[4];
@@ -208,7 +213,7 @@ void test_saving_suspend(struct test_node *test, struct test_program *programs, 
         test_program_say(test, &programs[i], NULL, "gone");
         close(programs[i].fd);
         programs[i].fd = -1;
-        assert_int_equal(kill(pids[i], 0), -1);
+        test_node_until(test, is_reaped, &pids[i], "the server is reaped");
         assert_non_null(test_saving_record(test, &programs[i]));
         assert_int_equal(test_node_try_to_come(test, &test_one, &programs[i]), FLYT_HANDSHAKE_BUSY);
     }

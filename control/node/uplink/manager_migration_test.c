@@ -314,6 +314,28 @@ static void test_from_another_node(void **state)
     test_node_until(test, is_told_of, boss, "the allocation in a heartbeat");
 }
 
+/* Servers are told SEND by it as by one to another node. */
+static void test_one_through_host_memory_is_not_switched(void **state)
+{
+    struct test_boss *boss = *state;
+    struct test_node *test = boss->test;
+
+    assert_int_equal(test_boss_apply(boss, 1), FLYT_STATUS_OK);
+    const struct flyt_credentials credentials = test_node_credentials(&test_boss_ticket);
+    struct test_program vm = test_node_connect(test, &credentials, NULL, false);
+    assert_string_equal(test_program_ask(test, &vm, "busy 1"), "0");
+    test->node.gpus.items[0].compute_major = 0;
+    assert_int_equal(migrate(boss, boss->epoch, 5, 2, 1), FLYT_STATUS_OK);
+    assert_true(flyt_node_migration_find(&test->node, 5)->way->is_by_host);
+    assert_int_equal(switch_over(boss, boss->epoch, 5), FLYT_STATUS_NOT_FOUND);
+    assert_int_equal(send_back(boss, boss->epoch, 5), FLYT_STATUS_NOT_FOUND);
+    assert_int_equal(ask_migration(boss, 5, true), FLYT_STATUS_OK);
+    test_node_until(test, is_told_end, boss, "its end");
+    assert_int_equal(boss->migration.phase, FLYT_MIGRATION_FAILED);
+    assert_non_null(strstr(boss->text, "an operator"));
+    close(vm.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +343,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_to_another_node, test_boss_set_up, test_boss_tear_down),
         cmocka_unit_test_setup_teardown(test_from_another_node_again, test_boss_set_up, test_boss_tear_down),
         cmocka_unit_test_setup_teardown(test_from_another_node, test_boss_set_up, test_boss_tear_down),
+        cmocka_unit_test_setup_teardown(test_one_through_host_memory_is_not_switched, test_boss_set_up,
+                                        test_boss_tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,7 +164,7 @@ static void serve_session_kill(struct flyt_call *call, void *args)
 
     if (flyt_node_is_led(manager->node, order->epoch, &outcome)) {
         struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
-        struct flyt_node_server *away = flyt_node_replace_find(manager->node, order->session_id);
+        struct flyt_node_session *away = flyt_node_replace_find(manager->node, order->session_id);
         struct flyt_node_checkpointed *checkpointed = flyt_node_checkpointed_find(manager->node, order->session_id);
         if (checkpointed)
             flyt_node_checkpointed_drop(manager->node, checkpointed, FLYT_NODE_KILLED_TEXT);
@@ -212,9 +212,9 @@ static int add_draining(const struct flyt_node_server *server, flyt_order_drain_
 {
     flyt_draining *draining = &res->sessions.sessions_val[res->sessions.sessions_len];
 
-    *draining = (flyt_draining){.session_id = server->session_id,
-                                .program_name = strdup(server->ticket.program),
-                                .client_pid = server->ticket.client_pid};
+    *draining = (flyt_draining){.session_id = server->session->id,
+                                .program_name = strdup(server->session->ticket.program),
+                                .client_pid = server->session->ticket.client_pid};
     if (!draining->program_name)
         return -ENOMEM;
     res->sessions.sessions_len++;

@@ -178,16 +178,17 @@ static void set_allocation(struct flyt_node_metrics *metrics, const struct flyt_
     }
 }
 
-static void set_session(struct flyt_node_metrics *metrics, const struct flyt_node_server *server)
+static void set_session(struct flyt_node_metrics *metrics, const struct flyt_node_session *session)
 {
+    const struct flyt_manager_link_use *use = &flyt_node_session_shown(session)->use;
     char id[20], allocation[20];
 
-    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
-    snprintf(allocation, sizeof allocation, "%016" PRIx64, (uint64_t)server->allocation->now.id);
-    const char *const values[] = {id, allocation, server->allocation->now.vm_ip, server->ticket.program};
-    set(metrics, SESSION_CALLS, values, (double)server->use.call_count);
-    set(metrics, SESSION_MEMORY, values, (double)server->use.memory_bytes);
-    set(metrics, SESSION_GPU_TIME, values, (double)server->use.gpu_time_us / 1e6);
+    snprintf(id, sizeof id, "%016" PRIx64, session->id);
+    snprintf(allocation, sizeof allocation, "%016" PRIx64, (uint64_t)session->allocation->now.id);
+    const char *const values[] = {id, allocation, session->allocation->now.vm_ip, session->ticket.program};
+    set(metrics, SESSION_CALLS, values, (double)use->call_count);
+    set(metrics, SESSION_MEMORY, values, (double)use->memory_bytes);
+    set(metrics, SESSION_GPU_TIME, values, (double)use->gpu_time_us / 1e6);
 }
 
 void flyt_node_metrics_observe(struct flyt_node_metrics *metrics, const flyt_migration_use *use)
@@ -232,26 +233,16 @@ static bool set_allocations(struct flyt_node_metrics *metrics, const struct flyt
     return allocation != NULL;
 }
 
-/* Those with a server, then those that wait without one. */
 static bool set_sessions(struct flyt_node_metrics *metrics, const struct flyt_node *node, uint64_t first)
 {
-    const struct flyt_node_server *server = node->servers;
-    bool is_away = false;
+    const struct flyt_node_session *session = node->sessions;
 
-    for (uint64_t i = 0; i < first + OBJECTS_AT_ONCE; i++) {
-        if (!server && !is_away) {
-            is_away = true;
-            server = node->away;
-        }
-        if (!server)
-            return false;
-        bool is_shown = i >= first && server->allocation && !flyt_node_session_load_hides(server) &&
-                        (is_away || !flyt_node_server_is_hidden(server));
-        if (is_shown)
-            set_session(metrics, server);
-        server = server->next;
-    }
-    return true;
+    for (; session && first; first--)
+        session = session->next;
+    for (unsigned i = 0; session && i < OBJECTS_AT_ONCE; i++, session = session->next)
+        if (flyt_node_session_is_shown(session))
+            set_session(metrics, session);
+    return session != NULL;
 }
 
 bool flyt_node_metrics_refresh_some(struct flyt_node_metrics *metrics, const struct flyt_node *node, uint64_t *position)

@@ -103,7 +103,7 @@ void flyt_node_serve_switch(struct flyt_node *node, struct flyt_call *call, cons
         return;
     }
     struct flyt_node_migration *migration = flyt_node_migration_find(node, order->migration_id);
-    if (is_led && migration && migration->kind == FLYT_MANAGER_LINK_MOVE_SEND) {
+    if (is_led && migration && migration->way->is_far) {
         flyt_node_send_switch(migration, answer_send_switch, call);
         return;
     }
@@ -133,7 +133,7 @@ void flyt_node_serve_send_back(struct flyt_node *node, struct flyt_call *call, c
     flyt_outcome outcome;
 
     bool is_led = flyt_node_is_led(node, order->epoch, &outcome);
-    if (is_led && migration && migration->kind == FLYT_MANAGER_LINK_MOVE_SEND)
+    if (is_led && migration && migration->way->is_far)
         outcome = (flyt_outcome){flyt_node_send_back(migration, order->reason, &err), err.text};
     else if (is_led)
         outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such migration (any more)"};

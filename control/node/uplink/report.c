@@ -27,32 +27,36 @@ static char *copy_of(const char *text)
 }
 
 /* And what its bytes go through, as its server says. */
-static char *address_of(const struct flyt_node_server *server)
+static char *address_of(const struct flyt_node_session *session)
 {
     char address[FLYT_NAME_BYTES_MAX + 1];
 
-    snprintf(address, sizeof address, "%s%.*s", server->use.shares_vm_memory ? FLYT_CLIENT_VM_MEMORY : "",
-             FLYT_NAME_BYTES_MAX - (int)sizeof FLYT_CLIENT_VM_MEMORY, server->ticket.client_address);
+    snprintf(address, sizeof address, "%s%.*s",
+             flyt_node_session_shown(session)->use.shares_vm_memory ? FLYT_CLIENT_VM_MEMORY : "",
+             FLYT_NAME_BYTES_MAX - (int)sizeof FLYT_CLIENT_VM_MEMORY, session->ticket.client_address);
     return copy_of(address);
 }
 
-static int fill_session(const struct flyt_node_server *server, flyt_session_use *use)
+static int fill_session(const struct flyt_node_session *session, flyt_session_use *use)
 {
+    const struct flyt_node_server *server = flyt_node_session_server(session);
+    const struct flyt_node_holding *has = flyt_node_session_shown(session);
+
     *use = (flyt_session_use){
-        .id = server->session_id,
-        .allocation_id = server->allocation->now.id,
-        .program_name = copy_of(server->ticket.program),
-        .client_pid = server->ticket.client_pid,
-        .client_address = address_of(server),
-        .server_pid = (u_int)server->pid,
-        .started_ms = server->session_started_ms,
-        .call_count = server->use.call_count,
-        .memory_bytes = server->use.memory_bytes,
-        .gpu_time_us = server->use.gpu_time_us,
-        .is_encrypted = server->is_encrypted,
-        .is_replaceable = server->use.is_replaceable != 0,
-        .why_not = copy_of(server->why_not),
-        .server_uid = server->uid,
+        .id = session->id,
+        .allocation_id = session->allocation->now.id,
+        .program_name = copy_of(session->ticket.program),
+        .client_pid = session->ticket.client_pid,
+        .client_address = address_of(session),
+        .server_pid = server ? (u_int)server->pid : 0,
+        .started_ms = session->started_ms,
+        .call_count = has->use.call_count,
+        .memory_bytes = has->use.memory_bytes,
+        .gpu_time_us = has->use.gpu_time_us,
+        .is_encrypted = session->is_encrypted,
+        .is_replaceable = has->use.is_replaceable != 0,
+        .why_not = copy_of(has->why_not),
+        .server_uid = server ? server->uid : 0,
     };
     return use->program_name && use->client_address && use->why_not ? 0 : -ENOMEM;
 }
@@ -111,25 +115,24 @@ static int list_in_images(const struct flyt_node *node, struct in_images *ret_im
 
 /* Whether a process, or who waits for one, is told of as the session: not where that is in an image, nor before
  * it goes on here. */
-static bool is_shown(const struct in_images *images, const struct flyt_node_server *server)
+static bool is_shown(const struct in_images *images, const struct flyt_node_session *session)
 {
-    return server->allocation && !flyt_node_server_is_hidden(server) && !flyt_node_session_load_hides(server) &&
-           !bsearch(&server->session_id, images->ids, images->count, sizeof *images->ids, by_number);
+    return flyt_node_session_is_shown(session) &&
+           !bsearch(&session->id, images->ids, images->count, sizeof *images->ids, by_number);
 }
 
 static int fill_sessions(const struct flyt_node *node, flyt_session_use **ret_sessions, u_int *ret_count)
 {
-    const struct flyt_node_server *lists[] = {node->servers, node->away};
     struct in_images images;
 
     int status = list_in_images(node, &images);
     if (status)
         return status;
-    *ret_sessions = calloc(node->server_count + node->away_count + images.count + 1, sizeof **ret_sessions);
-    for (unsigned i = 0; *ret_sessions && i < sizeof lists / sizeof *lists; i++)
-        for (const struct flyt_node_server *server = lists[i]; server; server = server->next)
-            if (*ret_count < FLYT_SESSIONS_MAX && is_shown(&images, server))
-                status |= fill_session(server, &(*ret_sessions)[(*ret_count)++]);
+    *ret_sessions = calloc(node->session_count + images.count + 1, sizeof **ret_sessions);
+    for (const struct flyt_node_session *session = *ret_sessions ? node->sessions : NULL; session;
+         session = session->next)
+        if (*ret_count < FLYT_SESSIONS_MAX && is_shown(&images, session))
+            status |= fill_session(session, &(*ret_sessions)[(*ret_count)++]);
     free(images.ids);
     if (!*ret_sessions)
         return -ENOMEM;
@@ -334,30 +337,30 @@ int flyt_node_report_figures(const struct flyt_node *node, uint64_t sequence, fl
 
 /* ---- needs ---- */
 
-static unsigned need_of(const struct flyt_node_server *server)
+static unsigned need_of(const struct flyt_node_session *session)
 {
+    const struct flyt_manager_link_use *use = &flyt_node_session_shown(session)->use;
     unsigned most = 0;
 
-    for (unsigned i = 0;
-         server->allocation && !flyt_node_server_is_hidden(server) && i < server->allocation->now.slots.slots_len; i++)
-        most = server->use.needed_sms[i] > most ? server->use.needed_sms[i] : most;
+    for (unsigned i = 0; flyt_node_session_is_shown(session) && i < session->allocation->now.slots.slots_len; i++)
+        most = use->needed_sms[i] > most ? use->needed_sms[i] : most;
     return most;
 }
 
-static int add_need(const struct flyt_node_server *server, flyt_needs_args *args)
+static int add_need(const struct flyt_node_session *session, flyt_needs_args *args)
 {
-    if (!need_of(server) || args->needs.needs_len == FLYT_SESSIONS_MAX)
+    if (!need_of(session) || args->needs.needs_len == FLYT_SESSIONS_MAX)
         return 0;
-    unsigned count = server->allocation->now.slots.slots_len;
+    unsigned count = session->allocation->now.slots.slots_len;
     flyt_session_need *need = &args->needs.needs_val[args->needs.needs_len++];
-    need->session_id = server->session_id;
-    need->allocation_id = server->allocation->now.id;
+    need->session_id = session->id;
+    need->allocation_id = session->allocation->now.id;
     need->sm_counts.sm_counts_val = calloc(count, sizeof *need->sm_counts.sm_counts_val);
     if (!need->sm_counts.sm_counts_val)
         return -ENOMEM;
     need->sm_counts.sm_counts_len = count;
     for (unsigned i = 0; i < count; i++)
-        need->sm_counts.sm_counts_val[i] = server->use.needed_sms[i];
+        need->sm_counts.sm_counts_val[i] = flyt_node_session_shown(session)->use.needed_sms[i];
     return 0;
 }
 
@@ -366,12 +369,10 @@ int flyt_node_report_needs(const struct flyt_node *node, flyt_needs_args *ret_ar
     int status = 0;
 
     *ret_args = (flyt_needs_args){0};
-    ret_args->needs.needs_val = calloc(node->server_count + node->away_count + 1, sizeof *ret_args->needs.needs_val);
+    ret_args->needs.needs_val = calloc(node->session_count + 1, sizeof *ret_args->needs.needs_val);
     if (!ret_args->needs.needs_val)
         return -ENOMEM;
-    for (const struct flyt_node_server *server = node->servers; server && !status; server = server->next)
-        status = add_need(server, ret_args);
-    for (const struct flyt_node_server *session = node->away; session && !status; session = session->next)
+    for (const struct flyt_node_session *session = node->sessions; session && !status; session = session->next)
         status = add_need(session, ret_args);
     return status;
 }
