@@ -302,6 +302,13 @@ static CUresult fake_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alig
 }
 
 /* The handle is the size. */
+/* It has nothing that is asked for. */
+static CUresult CUDAAPI fake_device_attribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes,
                             const CUmemAllocationProp *properties, unsigned long long flags)
 {
@@ -605,6 +612,7 @@ static const struct flyt_driver table = {
     .cuMemHostAlloc = fake_host_alloc,
     .cuMemFreeHost = fake_host_free,
     .cuMemAddressReserve = fake_reserve,
+    .cuDeviceGetAttribute = fake_device_attribute,
     .cuMemCreate = fake_create,
     .cuMemRelease = fake_mem_release,
     .cuMemMap = fake_map,
