@@ -42,8 +42,6 @@
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
 
-enum { MEND_MS = 5000 };
-
 /* An operator wants an orphan kept. */
 struct flyt_adoption {
     struct flyt_call *call;
@@ -468,11 +466,10 @@ static bool do_step(struct flyt_cluster_allocation *allocation, enum flyt_alloca
         flyt_allocation_end(allocation, "manager", "nobody uses it");
         break;
     case FLYT_HELD_WRITE:
-        allocation->mend_ms = flyt_clock_ms() + MEND_MS;
+        allocation->mend_ms = flyt_clock_ms() + FLYT_MEND_MS;
         flyt_allocation_write_and_order(allocation);
         break;
     case FLYT_HELD_ORDER:
-        allocation->mend_ms = flyt_clock_ms() + MEND_MS;
         flyt_allocation_order(allocation);
         break;
     }

@@ -544,6 +544,37 @@ static void test_resizes_that_cannot_be(void **state)
     world_free(world);
 }
 
+/* A node whose programs need more refuses a size once: it is taken back, not ordered once more before. */
+static void test_refused_resize(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+
+    world_need(world, node, 32);
+    world_resize(world, 0, 16, 0, false, 20000);
+    while (world_store(world, false))
+        ;
+    world_pass(world, 6000); /* by the answer, what failed would be tried again */
+    world_answer(world, node, false);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_IN_USE, "is taken back");
+    assert_int_equal(world_refusals(world), 1);
+    /* Nor does it go with the next change, which was written while the order was under way. */
+    world_resize(world, 0, 16, 0, false, 1000);
+    while (world_store(world, false))
+        ;
+    world_document(world, 0, 0, 0, false, 0);
+    while (world_store(world, false))
+        ;
+    assert_int_equal(world_vm(world, 0)->allocation->state, FLYT_ALLOCATION_BLOCKED);
+    world_answer(world, node, false);
+    world_run(world);
+    assert_int_equal(world_refusals(world), 2);
+    assert_int_equal(world_vm(world, 0)->allocation->slots[0].sm_count, 32);
+    world_settle(world);
+    world_free(world);
+}
+
 /* ---- documents by hand ---- */
 
 static void write_document(struct world *world, const char *id, const char *text)
@@ -629,6 +660,7 @@ int main(void)
         cmocka_unit_test(test_vm_device),
         cmocka_unit_test(test_attach),
         cmocka_unit_test(test_resizes_that_cannot_be),
+        cmocka_unit_test(test_refused_resize),
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_tenants),
     };
