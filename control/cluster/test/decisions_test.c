@@ -234,6 +234,33 @@ static void test_moves_that_nodes_do_not_take(void **state)
     world_free(world);
 }
 
+/* It has moved within its node, and the document of the GPU where it was is still to be written without it: whoever
+ * leads next finds it in both, of a migration in one of them. */
+static void test_takeover_after_a_move(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    unsigned gpu = (unsigned)(world_vm(world, 0)->allocation->slots[0].gpu->key[6] - '0');
+
+    world_migrate(world, 0, node, !gpu, 0);
+    while (!world_vm(world, 0)->allocation->migration)
+        assert_true(world_store(world, false));
+    while (world_vm(world, 0)->allocation->migration) {
+        bool has_gone_on = world_store(world, false) | world_answer(world, node, false);
+        if (!has_gone_on)
+            assert_true(world_move(world, node, false));
+    }
+    world_store(world, false); /* the document of the GPU where it is; */
+    world_store(world, false); /* that it is written */
+    world_takeover(world);
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        world_register(world, i, false);
+    world_run(world);
+    assert_int_equal(world_vm(world, 0)->allocation->slots[0].gpu->key[6] - '0', !gpu);
+    world_settle(world);
+    world_free(world);
+}
+
 static void test_moves_that_cannot_be(void **state)
 {
     unsigned node;
@@ -651,6 +678,7 @@ int main(void)
         cmocka_unit_test(test_savings_are_remembered),
         cmocka_unit_test(test_gpu_fails),
         cmocka_unit_test(test_moves_that_nodes_do_not_take),
+        cmocka_unit_test(test_takeover_after_a_move),
         cmocka_unit_test(test_moves_that_cannot_be),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_drain_and_kill),
