@@ -234,6 +234,54 @@ static void test_moves_that_nodes_do_not_take(void **state)
     world_free(world);
 }
 
+/* A move between nodes is given up while its target is away, which may have received memory of its programs: that is
+ * charged until it says that it has none of it. */
+static void test_given_up_without_its_target(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_cluster_allocation *moved, *other;
+
+    world_document(world, 0, 16, 3, false, 0);
+    world_document(world, 1, 16, 2, false, 0);
+    world_attach(world, 1);
+    world_run(world);
+    moved = world_vm(world, 0)->allocation;
+    other = world_vm(world, 1)->allocation;
+    world_migrate(world, 1, !node, 0, 0);
+    world_settle(world);
+    assert_string_not_equal(moved->node->key, other->node->key);
+    world_migrate(world, 0, !node, 0, 0);
+    while (!moved->migration || moved->migration->state < FLYT_MOVE_SENT)
+        assert_true(world_store(world, false) | world_answer(world, !node, false));
+    world_answer(world, node, false);
+    world_disconnect(world, !node);
+    world_cancel(world, 0);
+    world_run(world);
+    world_pass(world, 2000);
+    world_run(world);
+    world_resize(world, 1, 0, 4ull << 30, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
+    /* Meanwhile its node is ordered what becomes of it, up to its end. */
+    world_document(world, 0, 0, 0, false, 0);
+    world_run(world);
+    assert_int_equal(moved->state, FLYT_ALLOCATION_BLOCKED);
+    assert_true(moved->applied_revision == moved->revision);
+    world_end(world, 0);
+    world_run(world);
+    assert_true(moved->is_gone);
+    world_resize(world, 1, 0, 4ull << 30, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
+    /* The target is back, and has given it up: now there is room. */
+    world_settle(world);
+    world_resize(world, 1, 0, 4ull << 30, false, 1000);
+    world_settle(world);
+    assert_int_equal(other->slots[0].memory_bytes, 4ull << 30);
+    world_free(world);
+}
+
 /* It has moved within its node, and the document of the GPU where it was is still to be written without it: whoever
  * leads next finds it in both, of a migration in one of them. */
 static void test_takeover_after_a_move(void **state)
@@ -678,6 +726,7 @@ int main(void)
         cmocka_unit_test(test_savings_are_remembered),
         cmocka_unit_test(test_gpu_fails),
         cmocka_unit_test(test_moves_that_nodes_do_not_take),
+        cmocka_unit_test(test_given_up_without_its_target),
         cmocka_unit_test(test_takeover_after_a_move),
         cmocka_unit_test(test_moves_that_cannot_be),
         cmocka_unit_test(test_drain),
