@@ -69,8 +69,8 @@ enum flyt_migration_step flyt_migration_next(bool is_committed, bool is_cancelle
         return next_committed(source, target);
     if (target == FLYT_STANDING_DONE)
         return FLYT_STEP_COMMIT;
-    if (flyt_standing_is_out(source) ||
-        has_left(source)) { /* who has left is to come back: the target first gives up */
+    /* Who has left is to come back: the target first gives up. */
+    if (flyt_standing_is_out(source) || has_left(source)) {
         if (!flyt_standing_is_out(target) && is_target_there)
             return FLYT_STEP_CANCEL_TARGET;
         if (has_left(source))
