@@ -580,6 +580,30 @@ static void test_attach(void **state)
     world_free(world);
 }
 
+/* Whether the store has it is not known, for it does not answer: who waits hears that, not what comes of it later. */
+static void test_attach_without_a_store(void **state)
+{
+    struct world *world = world_new(1);
+    struct flyt_cluster *cluster = world_cluster(world);
+
+    world_document(world, 0, 32, 1, false, 0);
+    world_attach(world, 0);
+    world_store(world, false); /* the write is under way, and does not end */
+    cluster->is_store_available = false;
+    world_pass(world, 1000);
+    assert_said(world, FLYT_STATUS_UNAVAILABLE, "is not known yet: the store does not answer");
+    world_attach(world, 0);
+    assert_said(world, FLYT_STATUS_UNAVAILABLE, "is not known yet: the store does not answer");
+    /* It has been written: who asks again has it. */
+    cluster->is_store_available = true;
+    world_run(world);
+    world_attach(world, 0);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_settle(world);
+    world_free(world);
+}
+
 static void test_resizes_that_cannot_be(void **state)
 {
     unsigned node;
@@ -736,6 +760,7 @@ int main(void)
         cmocka_unit_test(test_gpu_changes_nodes),
         cmocka_unit_test(test_vm_device),
         cmocka_unit_test(test_attach),
+        cmocka_unit_test(test_attach_without_a_store),
         cmocka_unit_test(test_resizes_that_cannot_be),
         cmocka_unit_test(test_refused_resize),
         cmocka_unit_test(test_documents),
