@@ -536,11 +536,6 @@ struct flyt_store *flyt_store_writer_store(struct flyt_store_writer *store_write
     return store_writer->config.store;
 }
 
-bool flyt_store_writer_is_available(const struct flyt_store_writer *store_writer)
-{
-    return store_writer->is_available;
-}
-
 void flyt_store_writer_set_epoch(struct flyt_store_writer *store_writer, uint64_t epoch)
 {
     store_writer->epoch = epoch;
