@@ -279,7 +279,7 @@ static bool is_absent(const struct flyt_field *field, const void *part)
     return rules & (FLYT_SPARSE | FLYT_NULLABLE) && is_empty(field, part);
 }
 
-int flyt_fields_add(const struct flyt_field *fields, const void *const *parts, cJSON *object, struct flyt_error *err)
+static int add_all(const struct flyt_field *fields, const void *const *parts, cJSON *object, struct flyt_error *err)
 {
     if (err)
         err->code = 0;
@@ -303,7 +303,7 @@ cJSON *flyt_fields_write(const struct flyt_field *fields, const void *const *par
 
     if (!object)
         flyt_error_set(err, -ENOMEM, "no memory");
-    else if (!flyt_fields_add(fields, parts, object, err))
+    else if (!add_all(fields, parts, object, err))
         return object;
     cJSON_Delete(object);
     return NULL;

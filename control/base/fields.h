@@ -105,8 +105,6 @@ struct flyt_field {
 /* The parts' object, to be freed with cJSON_Delete. NULL and *err: -ENOMEM; -ERANGE: a number or a choice that a
  * document cannot hold, or that it could not be read with. */
 cJSON *flyt_fields_write(const struct flyt_field *fields, const void *const *parts, struct flyt_error *err);
-/* The same, into an object that has other members already; it may have some of these when this fails. 0 or *err's. */
-int flyt_fields_add(const struct flyt_field *fields, const void *const *parts, cJSON *object, struct flyt_error *err);
 
 enum flyt_fields_leave {
     FLYT_LEAVE_UNKNOWN = 1, /* members that no field of the table names: else they are an error */

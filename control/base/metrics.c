@@ -74,15 +74,10 @@ static void forget(struct flyt_metric *metric, struct series *series)
     free(series);
 }
 
-static void forget_all(struct flyt_metric *metric)
+static void metric_free(struct flyt_metric *metric)
 {
     while (metric->series)
         forget(metric, metric->series);
-}
-
-static void metric_free(struct flyt_metric *metric)
-{
-    forget_all(metric);
     for (unsigned i = 0; i < metric->label_count; i++)
         free(metric->label_names[i]);
     free(metric->name);
@@ -156,7 +151,7 @@ static struct series *make_series(struct flyt_metric *metric, const char *labels
     return series;
 }
 
-static struct series *find(struct flyt_metric *metric, const char *const *values, bool may_make)
+static struct series *find(struct flyt_metric *metric, const char *const *values)
 {
     char text[LABELS_BYTES], *longer = NULL;
 
@@ -171,9 +166,9 @@ static struct series *find(struct flyt_metric *metric, const char *const *values
     }
     struct series key = {.labels = longer ? longer : text};
     struct series **at = tfind(&key, &metric->tree, compare);
-    struct series *series = at ? *at : may_make ? make_series(metric, key.labels) : NULL;
+    struct series *series = at ? *at : make_series(metric, key.labels);
     free(longer);
-    if (series && may_make)
+    if (series)
         series->generation = metric->generation;
     return series;
 }
@@ -207,7 +202,7 @@ struct flyt_metric *flyt_metric_new(struct flyt_metrics *metrics, enum flyt_metr
         metric->bounds[metric->bucket_count++] = *bound;
     bool is_made = metric->name && metric->help && take_label_names(metric, labels) == 0;
     if (is_made && !metric->label_count)
-        is_made = find(metric, NULL, true);
+        is_made = find(metric, NULL);
     if (!is_made) {
         metric_free(metric);
         return NULL;
@@ -219,21 +214,21 @@ struct flyt_metric *flyt_metric_new(struct flyt_metrics *metrics, enum flyt_metr
 
 void flyt_metric_add(struct flyt_metric *metric, const char *const *values, double amount)
 {
-    struct series *series = metric ? find(metric, values, true) : NULL;
+    struct series *series = metric ? find(metric, values) : NULL;
     if (series)
         series->value += amount;
 }
 
 void flyt_metric_set(struct flyt_metric *metric, const char *const *values, double value)
 {
-    struct series *series = metric ? find(metric, values, true) : NULL;
+    struct series *series = metric ? find(metric, values) : NULL;
     if (series)
         series->value = value;
 }
 
 void flyt_metric_observe(struct flyt_metric *metric, const char *const *values, double value)
 {
-    struct series *series = metric ? find(metric, values, true) : NULL;
+    struct series *series = metric ? find(metric, values) : NULL;
     if (!series)
         return;
     series->value += value;
@@ -244,19 +239,6 @@ void flyt_metric_observe(struct flyt_metric *metric, const char *const *values, 
             break;
         }
     }
-}
-
-void flyt_metric_forget(struct flyt_metric *metric, const char *const *values)
-{
-    if (!metric)
-        return;
-    if (!values) {
-        forget_all(metric);
-        return;
-    }
-    struct series *series = find(metric, values, false);
-    if (series)
-        forget(metric, series);
 }
 
 void flyt_metric_renew(struct flyt_metric *metric)

@@ -35,8 +35,6 @@ struct flyt_metric *flyt_metric_new(struct flyt_metrics *metrics, enum flyt_metr
 void flyt_metric_add(struct flyt_metric *metric, const char *const *values, double amount);
 void flyt_metric_set(struct flyt_metric *metric, const char *const *values, double value);
 void flyt_metric_observe(struct flyt_metric *metric, const char *const *values, double value);
-/* Forgets one combination, or (values NULL) all of them. */
-void flyt_metric_forget(struct flyt_metric *metric, const char *const *values);
 /* A gauge is about to be set anew from a list: combinations that are not set until the next text is made are forgotten
  * then. */
 void flyt_metric_renew(struct flyt_metric *metric);

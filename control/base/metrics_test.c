@@ -46,12 +46,7 @@ static void text_is_prometheus(void **state)
     assert_has(text, "\nc_seconds_count{call=\"attach\"} 4\n");
     assert_has(text, "\nc_seconds_sum{call=\"attach\"} 20.65\n");
     free(text);
-    flyt_metric_forget(labelled, (const char *[]){"10.0.0.2", "x"});
-    text = flyt_metrics_text(metrics);
-    assert_null(strstr(text, "10.0.0.2"));
-    assert_has(text, "10.0.0.1");
-    free(text);
-    flyt_metric_forget(labelled, NULL);
+    flyt_metric_renew(labelled);
     flyt_metric_set(labelled, (const char *[]){"10.0.0.3", "y"}, 3);
     text = flyt_metrics_text(metrics);
     assert_null(strstr(text, "10.0.0.1"));

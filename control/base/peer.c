@@ -595,15 +595,15 @@ int flyt_peer_attach(struct flyt_peer *peer, int fd)
     return status;
 }
 
-static int new_peer(int fd, struct flyt_tls *tls, bool is_server, const struct flyt_peer_config *config,
-                    struct flyt_peer_turns *turns, struct flyt_peer **ret_peer)
+int flyt_peer_accepted(int fd, struct flyt_tls *tls, const struct flyt_peer_config *config,
+                       struct flyt_peer_turns *turns, struct flyt_peer **ret_peer)
 {
     struct flyt_peer *peer;
     int flags = fcntl(fd, F_GETFL);
-    int status = tls && !is_server ? -EINVAL : flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) ? -errno : 0;
+    int status = flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) ? -errno : 0;
 
     if (!status)
-        status = flyt_peer_alloc(config, tls, is_server, turns, &peer);
+        status = flyt_peer_alloc(config, tls, true, turns, &peer);
     if (status) {
         close(fd);
         return status;
@@ -617,18 +617,6 @@ static int new_peer(int fd, struct flyt_tls *tls, bool is_server, const struct f
     }
     *ret_peer = peer;
     return 0;
-}
-
-int flyt_peer_new(int fd, struct flyt_tls *tls, bool is_server, const struct flyt_peer_config *config,
-                  struct flyt_peer **ret_peer)
-{
-    return new_peer(fd, tls, is_server, config, NULL, ret_peer);
-}
-
-int flyt_peer_accepted(int fd, struct flyt_tls *tls, const struct flyt_peer_config *config,
-                       struct flyt_peer_turns *turns, struct flyt_peer **ret_peer)
-{
-    return new_peer(fd, tls, true, config, turns, ret_peer);
 }
 
 /* ---- small things ---- */

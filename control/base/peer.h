@@ -109,10 +109,6 @@ struct flyt_peer_config {
  */
 int flyt_peer_connect(const char *url, struct flyt_tls *tls, const struct flyt_peer_config *config, uint64_t timeout_ms,
                       struct flyt_error *err, struct flyt_peer **ret_peer);
-/* A connected socket, e.g. accepted; takes over fd in every case. `tls` NULL: in clear; else is_server must be set (who
- * connects with TLS needs to know the host: flyt_peer_connect). `ready` is called later. 0 or a negative errno. */
-int flyt_peer_new(int fd, struct flyt_tls *tls, bool is_server, const struct flyt_peer_config *config,
-                  struct flyt_peer **ret_peer);
 /* Ends calls under way with -ECANCELED, closes, frees. No `ended`. NULL is allowed. Returns NULL. */
 struct flyt_peer *flyt_peer_close(struct flyt_peer *peer);
 /* Sends what is waiting, then closes (a reply before the end). `ended` is not called; the peer is not to be used any

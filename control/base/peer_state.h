@@ -162,7 +162,8 @@ uint64_t flyt_peer_now_us(void);
 /* A peer without a socket, with one reference. */
 int flyt_peer_alloc(const struct flyt_peer_config *config, struct flyt_tls *tls, bool is_server,
                     struct flyt_peer_turns *turns, struct flyt_peer **ret_peer);
-/* flyt_peer_new, of a door: with its turns. */
+/* A door's socket; takes over fd in every case. `tls` NULL: in clear. `ready` is called later. 0 or a negative errno.
+ */
 int flyt_peer_accepted(int fd, struct flyt_tls *tls, const struct flyt_peer_config *config,
                        struct flyt_peer_turns *turns, struct flyt_peer **ret_peer);
 /* A connected socket that does not block: the peer's from now on, on failure too. */

@@ -189,10 +189,10 @@ bool flyt_json_equal(const cJSON *a, const cJSON *b, bool skip_store_members)
     return !m && !n;
 }
 
-uint64_t flyt_json_revision(const cJSON *document)
+uint64_t flyt_json_number(const cJSON *document, const char *name)
 {
-    const cJSON *revision = cJSON_GetObjectItemCaseSensitive(document, "revision");
-    double value = cJSON_IsNumber(revision) ? revision->valuedouble : 0;
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
+    double value = cJSON_IsNumber(item) ? item->valuedouble : 0;
 
     return value >= 1 && value <= FLYT_JSON_INTEGER_MAX && value == trunc(value) ? (uint64_t)value : 0;
 }

@@ -32,8 +32,8 @@ bool flyt_json_equal(const cJSON *a, const cJSON *b, bool skip_store_members);
 bool flyt_utf8_is_valid(const char *text, size_t bytes);
 /* Whether a member of a document belongs to the store. name NULL: no. */
 bool flyt_json_is_store_member(const char *name);
-/* A document's revision: a positive integer up to 2^53, else 0. */
-uint64_t flyt_json_revision(const cJSON *document);
+/* What a document counts with, its revision or an epoch: a positive integer up to 2^53, else 0. */
+uint64_t flyt_json_number(const cJSON *document, const char *name);
 /* Sets or replaces "_id" and "revision" as the first members. false: no memory, then `document` is as it was. */
 bool flyt_json_set_store_members(cJSON *document, const char *id, uint64_t revision);
 /* The same without needing memory: `members` is an object of exactly these two, which it loses. */

@@ -168,15 +168,6 @@ static const char *text_of(const cJSON *document, const char *name)
     return cJSON_IsString(item) ? item->valuestring : "";
 }
 
-static uint64_t number_of(const cJSON *document, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < FLYT_JSON_INTEGER_MAX
-               ? (uint64_t)item->valuedouble
-               : 0;
-}
-
 static bool is_own(const struct flyt_lease *lease)
 {
     return lease->seen && strcmp(text_of(lease->seen, "instance"), lease->instance) == 0;
@@ -207,11 +198,11 @@ static void keep_seen(struct flyt_lease *lease, cJSON *document)
     pthread_mutex_lock(&lease->mutex);
     memset(&lease->shown, 0, sizeof lease->shown);
     lease->may_take_ms = may_take_at(lease);
-    lease->shown.epoch = number_of(document, "epoch");
+    lease->shown.epoch = flyt_json_number(document, "epoch");
     snprintf(lease->shown.holder, sizeof lease->shown.holder, "%s", text_of(document, "holder"));
     snprintf(lease->shown.address, sizeof lease->shown.address, "%s", text_of(document, "address"));
     pthread_mutex_unlock(&lease->mutex);
-    flyt_lease_raise_epoch(lease, number_of(document, "epoch"));
+    flyt_lease_raise_epoch(lease, flyt_json_number(document, "epoch"));
 }
 
 static enum flyt_store_result look(struct flyt_lease *lease, struct flyt_error *err)
@@ -230,7 +221,7 @@ static enum flyt_store_result write_document(struct flyt_lease *lease, uint64_t 
                                              struct flyt_error *err)
 {
     cJSON *document = cJSON_CreateObject();
-    uint64_t revision = flyt_json_revision(lease->seen);
+    uint64_t revision = flyt_json_number(lease->seen, "revision");
     struct timespec wall;
 
     clock_gettime(CLOCK_REALTIME, &wall);
@@ -310,9 +301,9 @@ static enum flyt_store_result find_out(struct flyt_lease *lease, struct flyt_err
 
     if (result != FLYT_STORE_OK)
         return result;
-    if (!is_own(lease) || number_of(lease->seen, "epoch") != lease->epoch)
+    if (!is_own(lease) || flyt_json_number(lease->seen, "epoch") != lease->epoch)
         stop_leading(lease);
-    else if (lease->is_attempt_unconfirmed && number_of(lease->seen, "attempt") == lease->attempt)
+    else if (lease->is_attempt_unconfirmed && flyt_json_number(lease->seen, "attempt") == lease->attempt)
         extend(lease);
     lease->is_attempt_unconfirmed = false;
     return FLYT_STORE_OK;

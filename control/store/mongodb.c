@@ -658,7 +658,7 @@ static enum flyt_store_result schema_round(struct mongodb_store *s, bool *ret_is
 
     if (result == FLYT_STORE_OK) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, "version");
-        revision = flyt_json_revision(document);
+        revision = flyt_json_number(document, "revision");
         version = cJSON_IsNumber(item) && item->valuedouble > 0 ? (unsigned)item->valuedouble : 0;
         if (version == 0 || revision == 0)
             result = flyt_store_fail(err, FLYT_STORE_BROKEN, "%.200s: meta/schema has no version", s->store.name);

@@ -70,7 +70,7 @@ static void expect_number(struct flyt_store *store, const char *id, uint64_t rev
     cJSON *document = test_get(store, "meta", id);
 
     assert_true(cJSON_GetObjectItem(document, "n")->valuedouble == number);
-    assert_int_equal(flyt_json_revision(document), revision);
+    assert_int_equal(flyt_json_number(document, "revision"), revision);
     cJSON_Delete(document);
 }
 
@@ -98,13 +98,13 @@ static void test_types_of_people(void **state)
                      "\"2023-11-14T22:13:20.123Z\"},\"oid\":{\"$oid\":\"0123456789abcdef01234567\"},\"nested\":{"
                      "\"list\":[1,{\"deep\":null}],\"ü\":\"木\"},\"bytes\":{\"$binary\":{\"base64\":\"AAEC\","
                      "\"subType\":\"00\"}},\"yes\":true}");
-    assert_int_equal(flyt_json_revision(document), 0);
+    assert_int_equal(flyt_json_number(document, "revision"), 0);
 
     /* Written back with one change: what JSON has no word for is what it was. */
     cJSON *changed = cJSON_Duplicate(document, 1);
     cJSON_AddStringToObject(changed, "name", "zoë");
     test_expect(flyt_store_put(f->store, "vms", "a", 0, document, changed, &err), FLYT_STORE_OK, &err);
-    assert_int_equal(flyt_json_revision(changed), 1);
+    assert_int_equal(flyt_json_number(changed, "revision"), 1);
     test_mongod_find(f->database, "vms", "{\"_id\":\"a\"}", &bson);
     assert_true(bson_iter_init_find(&iter, &bson, "huge") && BSON_ITER_HOLDS_INT64(&iter));
     assert_true(bson_iter_int64(&iter) == 9007199254740993);
@@ -143,7 +143,7 @@ static void test_revisions_of_people(void **state)
         test_mongod_hand(f->database, "{\"insert\":\"meta\",\"documents\":[{\"_id\":\"%s\",\"n\":1,\"revision\":%s}]}",
                          id, cases[i].written);
         cJSON *document = test_get(f->store, "meta", id), *seen = cJSON_Duplicate(document, 1);
-        assert_int_equal(flyt_json_revision(document), cases[i].revision);
+        assert_int_equal(flyt_json_number(document, "revision"), cases[i].revision);
         test_expect(
             flyt_store_put(f->store, "meta", id, cases[i].revision, cases[i].revision ? NULL : seen, document, &err),
             FLYT_STORE_OK, &err);
@@ -320,7 +320,7 @@ static void count_up(const char *uri, unsigned times)
         cJSON *number = cJSON_GetObjectItem(document, "n");
         cJSON_SetNumberValue(number, number->valuedouble + 1);
         enum flyt_store_result result =
-            flyt_store_put(store, "meta", "counter", flyt_json_revision(document), NULL, document, &err);
+            flyt_store_put(store, "meta", "counter", flyt_json_number(document, "revision"), NULL, document, &err);
         if (result != FLYT_STORE_OK && result != FLYT_STORE_CONFLICT)
             _exit(3);
         done += result == FLYT_STORE_OK;
@@ -510,7 +510,7 @@ static void expect_epoch(struct flyt_store *store, const char *id, uint64_t revi
 {
     cJSON *document = test_get(store, "gpus", id);
 
-    assert_int_equal(flyt_json_revision(document), revision);
+    assert_int_equal(flyt_json_number(document, "revision"), revision);
     assert_true(cJSON_GetObjectItem(document, "epoch")->valuedouble == epoch);
     cJSON_Delete(document);
 }
@@ -585,7 +585,7 @@ static void test_raise_that_stops_in_the_middle(void **state)
     /* Each is either as it was or raised. */
     for (char id[] = "a"; *id <= 'c'; ++*id) {
         cJSON *document = test_get(f->store, "gpus", id);
-        assert_true(flyt_json_revision(document) == cJSON_GetObjectItem(document, "epoch")->valuedouble);
+        assert_true(flyt_json_number(document, "revision") == cJSON_GetObjectItem(document, "epoch")->valuedouble);
         cJSON_Delete(document);
     }
     if (test_mongod_is_stand_in())
@@ -641,7 +641,7 @@ static int add_member(struct flyt_store *store, struct flyt_error *err)
         cJSON_AddNumberToObject(copy, "added", 1);
         if (result == FLYT_STORE_OK && !cJSON_HasObjectItem(document, "added"))
             result = flyt_store_put(store, "gpus", cJSON_GetObjectItem(copy, "_id")->valuestring,
-                                    flyt_json_revision(document), NULL, copy, err);
+                                    flyt_json_number(document, "revision"), NULL, copy, err);
         cJSON_Delete(copy);
     }
     cJSON_Delete(documents);

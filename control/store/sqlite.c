@@ -202,7 +202,7 @@ static enum flyt_store_result update_seen(struct sqlite_store *s, const char *co
         return rc == SQLITE_DONE ? why_unchanged(s, collection, id, revision, err)
                                  : fail(s, false, collection, id, err);
     cJSON *there = row_document(get, true, &is_broken);
-    bool is_same = there && flyt_json_revision(there) == revision && flyt_json_equal(there, seen, true);
+    bool is_same = there && flyt_json_number(there, "revision") == revision && flyt_json_equal(there, seen, true);
     cJSON_Delete(there);
     if (!is_same)
         return flyt_store_fail(err, FLYT_STORE_CONFLICT, "store %s: %s/%s: it is not what was seen any more", s->path,
@@ -265,7 +265,7 @@ static enum flyt_store_result raise_one(struct flyt_store *store, const char *co
 {
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(document, name);
     const cJSON *id = cJSON_GetObjectItemCaseSensitive(document, "_id");
-    uint64_t revision = flyt_json_revision(document);
+    uint64_t revision = flyt_json_number(document, "revision");
     cJSON *raised;
 
     if (!revision || cJSON_GetObjectItemCaseSensitive(document, "_broken") ||

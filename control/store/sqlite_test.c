@@ -118,7 +118,7 @@ static void test_documents_outlive_the_store(void **state)
     store = test_open(f->uri);
     cJSON *document = test_get(store, "gpus", "GPU-1");
     test_expect_body(document, "{\"a\":2}");
-    assert_int_equal(flyt_json_revision(document), 2);
+    assert_int_equal(flyt_json_number(document, "revision"), 2);
     cJSON_Delete(document);
     flyt_store_close(store);
 }
@@ -232,7 +232,7 @@ static void test_acknowledged_writes_survive_a_kill(void **state)
         /* What was acknowledged, and at most the two writes after it. */
         assert_true(counted == last || counted == last + 1);
         assert_true(count == (int)last || count == (int)last + 1);
-        assert_int_equal(flyt_json_revision(counter), (uint64_t)counted);
+        assert_int_equal(flyt_json_number(counter, "revision"), (uint64_t)counted);
         const cJSON *event;
         cJSON_ArrayForEach(event, events)
             assert_int_equal(cJSON_GetObjectItem(event, "number")->valuedouble, ++expected);
@@ -368,7 +368,7 @@ static void test_unreadable_row_does_not_hide_others(void **state)
     for (int i = 0; i < 4; i++) {
         const cJSON *one = cJSON_GetArrayItem(documents, i);
         assert_int_equal(cJSON_HasObjectItem(one, "_broken"), i == 1 || i == 2);
-        assert_int_equal(flyt_json_revision(one), i == 1 ? 7 : 1);
+        assert_int_equal(flyt_json_number(one, "revision"), i == 1 ? 7 : 1);
     }
     cJSON_Delete(documents);
     /* It can be written over by who says its revision. */
@@ -385,14 +385,14 @@ static void test_rows_by_hand_have_no_revision(void **state)
 
     by_hand(f->path, "INSERT INTO documents (collection, id, body) VALUES ('vm', 'x', '{\"vm_ip\":\"10.0.0.1\"}')");
     cJSON *seen = test_get(store, "vm", "x");
-    assert_int_equal(flyt_json_revision(seen), 0);
+    assert_int_equal(flyt_json_number(seen, "revision"), 0);
     test_expect(flyt_store_put(store, "vm", "x", 0, NULL, document, &err), FLYT_STORE_CONFLICT, &err);
     by_hand(f->path, "UPDATE documents SET body = '{\"vm_ip\":\"10.0.0.2\"}' WHERE id = 'x'");
     test_expect(flyt_store_put(store, "vm", "x", 0, seen, document, &err), FLYT_STORE_CONFLICT, &err);
     cJSON_Delete(seen);
     seen = test_get(store, "vm", "x");
     test_expect(flyt_store_put(store, "vm", "x", 0, seen, document, &err), FLYT_STORE_OK, &err);
-    assert_int_equal(flyt_json_revision(document), 1);
+    assert_int_equal(flyt_json_number(document, "revision"), 1);
     cJSON_Delete(seen);
     cJSON_Delete(document);
     flyt_store_close(store);
@@ -469,7 +469,7 @@ static int run_disk_full(const char *folder)
         return 15;
     cJSON_ArrayForEach(one, documents)
     {
-        if (flyt_json_revision(one) != 1 || cJSON_HasObjectItem(one, "epoch"))
+        if (flyt_json_number(one, "revision") != 1 || cJSON_HasObjectItem(one, "epoch"))
             return 16;
     }
     cJSON_Delete(documents);
@@ -510,7 +510,7 @@ static int rename_members(struct flyt_store *store, struct flyt_error *err)
     cJSON_ArrayForEach(document, documents)
     {
         cJSON *copy = cJSON_Duplicate(document, 1), *old = cJSON_DetachItemFromObject(copy, "sms");
-        uint64_t revision = flyt_json_revision(document);
+        uint64_t revision = flyt_json_number(document, "revision");
         if (old)
             cJSON_AddItemToObject(copy, "sm_count", old);
         if (result == FLYT_STORE_OK)
@@ -555,14 +555,14 @@ static void test_older_schema_is_taken_forward(void **state)
     store = test_open(f->uri);
     cJSON *document = test_get(store, "gpus", "GPU-1");
     test_expect_body(document, "{\"sms\":132}");
-    assert_int_equal(flyt_json_revision(document), 3);
+    assert_int_equal(flyt_json_number(document, "revision"), 3);
     cJSON_Delete(document);
     flyt_store_close(store);
 
     assert_int_equal(flyt_store_open_schema(f->uri, 100, &newer, &err, &store), 0);
     document = test_get(store, "gpus", "GPU-1");
     test_expect_body(document, "{\"sm_count\":132}");
-    assert_int_equal(flyt_json_revision(document), 4);
+    assert_int_equal(flyt_json_number(document, "revision"), 4);
     cJSON_Delete(document);
     document = test_get(store, "gpus", "GPU-2");
     test_expect_body(document, "{\"x\":1,\"sm_count\":114}");
@@ -572,7 +572,7 @@ static void test_older_schema_is_taken_forward(void **state)
     /* Again: nothing is done twice. Then with a program that knows only the first schema. */
     assert_int_equal(flyt_store_open_schema(f->uri, 100, &newer, &err, &store), 0);
     document = test_get(store, "gpus", "GPU-1");
-    assert_int_equal(flyt_json_revision(document), 4);
+    assert_int_equal(flyt_json_number(document, "revision"), 4);
     cJSON_Delete(document);
     flyt_store_close(store);
     expect_refused(f->uri, -EPROTO, "schema 3");

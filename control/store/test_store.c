@@ -65,7 +65,7 @@ uint64_t test_put(struct flyt_store *store, const char *collection, const char *
     struct flyt_error err = {0};
 
     test_expect(flyt_store_put(store, collection, id, revision, NULL, document, &err), FLYT_STORE_OK, &err);
-    uint64_t now = flyt_json_revision(document);
+    uint64_t now = flyt_json_number(document, "revision");
     assert_int_equal(now, revision + 1);
     assert_string_equal(cJSON_GetObjectItemCaseSensitive(document, "_id")->valuestring, id);
     cJSON_Delete(document);

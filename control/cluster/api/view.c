@@ -402,7 +402,7 @@ static const struct flyt_field session_fields[] = {
     {0},
 };
 
-cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session_use *session)
+static cJSON *view_session(const struct flyt_node *node, const struct flyt_session_use *session)
 {
     const struct flyt_cluster_allocation *allocation = flyt_allocation_find(node->cluster, session->allocation_id);
     struct shown_session shown = {.vm_ip = allocation ? allocation->vm_ip : NULL,
@@ -538,7 +538,7 @@ static void reply_sessions(struct flyt_call *call, struct flyt_cluster *cluster,
             if (count++ == PAGE_OBJECTS)
                 next = place;
             else
-                cJSON_AddItemToArray(array, flyt_view_session(node, &node->sessions[j]));
+                cJSON_AddItemToArray(array, view_session(node, &node->sessions[j]));
         }
     }
     flyt_view_reply(call, FLYT_STATUS_OK, "", array, next);

@@ -14,7 +14,6 @@ struct flyt_vm;
 void flyt_serve_view(struct flyt_call *call, void *args);
 /* An array of sentences' objects, NULL: no memory. */
 cJSON *flyt_explain(struct flyt_vm *vm);
-cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session_use *session);
 cJSON *flyt_view_allocation(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_slot *slot);
 
 #endif

@@ -20,6 +20,7 @@
 #include "control/cluster/model/share.h"
 #include "control/cluster/model/text.h"
 #include "control/store/store.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
 /* ---- looking at what has come of it ---- */
@@ -214,10 +215,11 @@ struct ordering {
     bool is_removal;
 };
 
-/* What an order of this revision has come to. */
+/* What an order of this revision has come to. Who changed it looks at that before the order is given again. */
 static void note_answer(struct flyt_cluster_allocation *allocation, uint64_t revision, int error,
                         const flyt_outcome *outcome)
 {
+    allocation->mend_ms = flyt_clock_ms() + FLYT_MEND_MS;
     allocation->answer_count++;
     allocation->answered_revision = revision;
     allocation->answer_error = error;
@@ -301,11 +303,11 @@ static void order_answered(void *user, int status, void *result)
         order_failed(allocation, ordering.revision, status);
     else
         take_answer(allocation, &ordering, result);
-    allocation = flyt_allocation_find(ordering.cluster, ordering.id);
-    /* What has changed meanwhile follows, whatever has become of this one. */
-    if (allocation && !allocation->is_gone && allocation->revision > ordering.revision)
-        flyt_allocation_order(allocation);
     observe(ordering.cluster, ordering.id);
+    allocation = flyt_allocation_find(ordering.cluster, ordering.id);
+    /* What has changed meanwhile, or because of this answer, follows. */
+    if (allocation && allocation->revision > ordering.revision)
+        flyt_allocation_order(allocation);
 }
 
 static void order_written(struct flyt_cluster_allocation *allocation)

@@ -9,6 +9,8 @@
 #include "control/cluster/model/allocation.h"
 #include "control/store/store.h"
 
+enum { FLYT_MEND_MS = 5000 }; /* what was not written, or not taken, is tried again so much later */
+
 /*
  * Writes it into all its GPUs' documents. Returns the write's number: what is in it is in the store when write_done has
  * come so far, and may not be when write_failed has and write_done has not.

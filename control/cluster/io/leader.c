@@ -25,6 +25,7 @@
 #include "control/cluster/model/link.h"
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/settings.h"
+#include "control/store/json.h"
 #include "control/store/lease.h"
 #include "control/store/store.h"
 #include "control/store/store_ops.h"
@@ -57,19 +58,10 @@ static void give_up(struct flyt_lead *lead);
 
 /* ---- on the store's thread ---- */
 
-/* 0 where it is none, negative or absent. */
-static uint64_t number_of(const cJSON *document, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p63 ? (uint64_t)item->valuedouble
-                                                                                       : 0;
-}
-
 /* Of a GPU's document; one that no leader can have written is none. */
 static uint64_t epoch_of(const cJSON *document)
 {
-    uint64_t epoch = number_of(document, "epoch");
+    uint64_t epoch = flyt_json_number(document, "epoch");
 
     return epoch <= FLYT_EPOCH_MAX ? epoch : 0;
 }
@@ -139,8 +131,8 @@ static enum flyt_store_result raise_one(struct flyt_store *store, struct loading
     if (!document || !cJSON_IsString(id))
         flyt_error_set(&loading->err, -ENOMEM, "no memory");
     else
-        result =
-            flyt_store_put(store, "gpus", id->valuestring, number_of(seen, "revision"), seen, document, &loading->err);
+        result = flyt_store_put(store, "gpus", id->valuestring, flyt_json_number(seen, "revision"), seen, document,
+                                &loading->err);
     cJSON_Delete(document);
     return result == FLYT_STORE_NOT_FOUND || result == FLYT_STORE_CONFLICT || result == FLYT_STORE_UNKNOWN
                ? FLYT_STORE_OK
@@ -174,7 +166,7 @@ static enum flyt_store_result raise_epochs(struct flyt_store *store, struct load
             result = FLYT_STORE_CONFLICT;
             loading->found_epoch = epoch;
             flyt_error_set(&loading->err, -ESTALE, "GPU documents have a higher epoch than this manager's");
-        } else if (epoch < loading->epoch || !number_of(document, "revision")) {
+        } else if (epoch < loading->epoch || !flyt_json_number(document, "revision")) {
             is_done = false;
             result = raise_one(store, loading, document);
         }

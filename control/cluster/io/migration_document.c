@@ -89,14 +89,30 @@ int flyt_migration_load(struct flyt_cluster_gpu *gpu, const cJSON *entry)
     return status ? status : attach_once(gpu, allocation);
 }
 
+/* A migration that was over: the document of where its programs were was not written any more without it. */
+static int move_slot(struct flyt_cluster_allocation *allocation, const struct flyt_cluster_slot *slot)
+{
+    struct flyt_cluster_slot *own = &allocation->slots[slot->device_index];
+    struct flyt_cluster_gpu *left = own->gpu;
+
+    *own = *slot;
+    allocation->node = slot->gpu->node;
+    flyt_gpu_detach(left, allocation);
+    flyt_gpu_count(left);
+    flyt_record_change(left->record, NULL);
+    return attach_once(slot->gpu, allocation);
+}
+
 int flyt_migration_load_twice(struct flyt_cluster_allocation *allocation, const struct flyt_entry *its,
                               const struct flyt_cluster_slot *slot, const cJSON *entry)
 {
     int status;
-    struct flyt_migration *migration = migration_of(allocation, its, entry, &status);
     const unsigned slot_index = its->slot;
     bool is_newer = slot->revision > allocation->slots[slot_index].revision;
 
+    if (is_newer && !its->migration_id)
+        return move_slot(allocation, slot);
+    struct flyt_migration *migration = migration_of(allocation, its, entry, &status);
     if (!migration)
         return status;
     if (migration->others[slot_index].gpu)

@@ -6,6 +6,7 @@
 #include "control/base/json_memory.h"
 #include "control/base/worker.h"
 #include "control/cluster/io/store_writer.h"
+#include "control/store/json.h"
 #include "control/store/lease.h"
 #include "control/store/store.h"
 #include "control/store/store_ops.h"
@@ -76,14 +77,6 @@ static void pump(struct flyt_store_writer *store_writer);
 
 /* ---- on the store's thread ---- */
 
-static uint64_t number_of(const cJSON *document, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p63 ? (uint64_t)item->valuedouble
-                                                                                       : 0;
-}
-
 /* After an unknown outcome or a conflict: what is there decides. */
 static enum flyt_store_result look_again(struct flyt_store *store, struct job *job, enum flyt_store_result outcome)
 {
@@ -93,7 +86,7 @@ static enum flyt_store_result look_again(struct flyt_store *store, struct job *j
 
     if (result != FLYT_STORE_OK && result != FLYT_STORE_NOT_FOUND)
         return outcome; /* still not known, or still in conflict */
-    uint64_t revision = found ? number_of(found, "revision") : 0;
+    uint64_t revision = found ? flyt_json_number(found, "revision") : 0;
     if (!found && !job->document)
         return FLYT_STORE_OK;
     if (found && job->document && revision == job->revision + 1 &&
@@ -160,7 +153,7 @@ enum flyt_store_result flyt_store_edit(struct flyt_store *store, const char *col
         result = flyt_store_get(store, collection, id, err, &seen);
         if (result != FLYT_STORE_OK && result != FLYT_STORE_NOT_FOUND)
             return result;
-        uint64_t revision = seen ? number_of(seen, "revision") : 0, failures = flyt_json_failures();
+        uint64_t revision = seen ? flyt_json_number(seen, "revision") : 0, failures = flyt_json_failures();
         document = seen ? cJSON_Duplicate(seen, true) : NULL;
         bool is_read = !seen || document;
         *ret_status = is_read ? edit(&document, user, err) : 0;
@@ -417,9 +410,10 @@ static void pump(struct flyt_store_writer *store_writer)
 static void settle_conflict(struct flyt_record *record, struct job *job)
 {
     struct flyt_store_writer *store_writer = record->store_writer;
-    uint64_t epoch = job->found ? number_of(job->found, "epoch") : 0; /* one that no leader can have written is none */
+    uint64_t epoch =
+        job->found ? flyt_json_number(job->found, "epoch") : 0; /* one that no leader can have written is none */
 
-    record->revision = job->found ? number_of(job->found, "revision") : 0;
+    record->revision = job->found ? flyt_json_number(job->found, "revision") : 0;
     record->is_dirty = true;
     if (epoch > store_writer->epoch && epoch <= FLYT_EPOCH_MAX) {
         store_writer->is_paused = true;
@@ -540,11 +534,6 @@ struct flyt_store_writer *flyt_store_writer_free(struct flyt_store_writer *store
 struct flyt_store *flyt_store_writer_store(struct flyt_store_writer *store_writer)
 {
     return store_writer->config.store;
-}
-
-bool flyt_store_writer_is_available(const struct flyt_store_writer *store_writer)
-{
-    return store_writer->is_available;
 }
 
 void flyt_store_writer_set_epoch(struct flyt_store_writer *store_writer, uint64_t epoch)

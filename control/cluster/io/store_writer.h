@@ -45,7 +45,6 @@ void flyt_store_writer_note(struct flyt_store_writer *store_writer, const char *
                             enum flyt_store_result result, uint64_t took_us, const struct flyt_error *err);
 /* For its thread (flyt_store_writer_do). */
 struct flyt_store *flyt_store_writer_store(struct flyt_store_writer *store_writer);
-bool flyt_store_writer_is_available(const struct flyt_store_writer *store_writer);
 /* The epoch of this manager, written into documents that have one, and compared. */
 void flyt_store_writer_set_epoch(struct flyt_store_writer *store_writer, uint64_t epoch);
 /* Nothing is written any more (another leads), or again. */

@@ -54,7 +54,7 @@ struct flyt_cluster_allocation {
     int answer_error;           /* it had none, a negative errno */
     flyt_status answer_status;  /* else this, with its sentence */
     char *answer_text;
-    uint64_t mend_ms;       /* monotonic: not mended again before */
+    uint64_t mend_ms;       /* monotonic: what failed is not tried again before */
     uint64_t open_revision; /* by which new programs are let in (again) */
     uint64_t created_ms;
     uint64_t idle_since_ms; /* wall; 0: it has sessions */

@@ -15,7 +15,8 @@ enum { DEVICES_MAX = FLYT_SLOTS_MAX, SMS_MAX = 1 << 20, SESSIONS_MAX = 4096, PRI
 /* 2^53: what a double still counts exactly; far above any GPU's memory. */
 static const double memory_max_bytes = 9007199254740992.0;
 
-bool flyt_desired_number(const cJSON *item, double *ret_number)
+/* Any of BSON's numbers. */
+static bool get_number(const cJSON *item, double *ret_number)
 {
     static const char *const names[] = {"$numberInt", "$numberLong", "$numberDouble", "$numberDecimal"};
     char *end;
@@ -52,7 +53,7 @@ static int read_number(const cJSON *document, const char *name, double minimum, 
         return 0;
     if (cJSON_IsBool(item))
         value = cJSON_IsTrue(item);
-    else if (!flyt_desired_number(item, &value))
+    else if (!get_number(item, &value))
         return flyt_error_set(err, -EINVAL, "%s is not a number", name);
     if (value != floor(value))
         return flyt_error_set(err, -EINVAL, "%s is %g, not a whole number", name, value);
@@ -139,7 +140,7 @@ static int read_memory(const cJSON *document, uint64_t *memory_bytes, struct fly
 
     if (!item)
         return flyt_error_set(err, -EINVAL, "memory (GiB) is missing");
-    if (!flyt_desired_number(item, &gib))
+    if (!get_number(item, &gib))
         return flyt_error_set(err, -EINVAL, "memory is not a number of GiB");
     double bytes = floor(gib * 1073741824.0 + 0.5);
     if (bytes < 1 || bytes > memory_max_bytes)
@@ -294,7 +295,7 @@ int flyt_quota_read(const cJSON *document, struct flyt_error *err, struct flyt_q
                     (status = read_number(document, "vms", 0, memory_max_bytes, &vms, err));
     if (is_wrong)
         return status;
-    if (memory && (!flyt_desired_number(memory, &gib) || gib < 0 || gib * 1073741824.0 > memory_max_bytes))
+    if (memory && (!get_number(memory, &gib) || gib < 0 || gib * 1073741824.0 > memory_max_bytes))
         return flyt_error_set(err, -EINVAL, "memory is not a number of GiB");
     *ret_quota = (struct flyt_quota){.sm_count = (uint64_t)sms,
                                      .memory_bytes = (uint64_t)floor(gib * 1073741824.0 + 0.5),

@@ -55,8 +55,6 @@ void flyt_desired_free(struct flyt_desired *desired);
 const char *flyt_desired_vm_ip(const cJSON *document);
 /* The document's _id as text (any BSON value: its JSON); malloc'ed, NULL: no memory. */
 char *flyt_desired_id(const cJSON *document);
-/* Any of BSON's numbers. */
-bool flyt_desired_number(const cJSON *item, double *ret_number);
 
 /* A tenant's document; its members are quotas, absent or 0: none. 0, or -EINVAL and *err. */
 int flyt_quota_read(const cJSON *document, struct flyt_error *err, struct flyt_quota *ret_quota);

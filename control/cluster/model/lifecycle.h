@@ -62,6 +62,7 @@ enum flyt_attach_seen {
     FLYT_ATTACH_IS_OPEN = 1 << 11,    /* the node lets new programs in */
     FLYT_ATTACH_IS_WRITTEN = 1 << 12, /* that it is to */
     FLYT_ATTACH_IS_LEAVING = 1 << 13, /* its programs leave the node, which denies new ones by then */
+    FLYT_ATTACH_IS_UNKNOWN = 1 << 14, /* whether the store has it: it does not answer */
 };
 
 /* What begins with SAY answers who waits. */
@@ -73,6 +74,7 @@ enum flyt_attach_step {
     FLYT_ATTACH_WRITE, /* that new programs are let in, and order it */
     FLYT_ATTACH_ORDER,
     FLYT_ATTACH_SAY_GRANTED,
+    FLYT_ATTACH_SAY_UNKNOWN,
     FLYT_ATTACH_SAY_UNWRITTEN,
     FLYT_ATTACH_SAY_UNREACHED,
     FLYT_ATTACH_SAY_REFUSED,

@@ -16,7 +16,8 @@ static const unsigned nexts[] = {
     [FLYT_MOVE_RECORDED] = 1u << FLYT_MOVE_ORDERED,
     /* The node has not taken it: it ends. */
     [FLYT_MOVE_ORDERED] = 1u << FLYT_MOVE_RECORDED | 1u << FLYT_MOVE_SENT | 1u << FLYT_MOVE_TO_TARGET,
-    [FLYT_MOVE_SENT] = 1u << FLYT_MOVE_TO_TARGET,
+    [FLYT_MOVE_SENT] = 1u << FLYT_MOVE_TO_TARGET | 1u << FLYT_MOVE_WITHDRAWN,
+    [FLYT_MOVE_WITHDRAWN] = 1u << FLYT_MOVE_SENT,
     [FLYT_MOVE_TO_SOURCE] = 1u << FLYT_MOVE_SENT,
     [FLYT_MOVE_TO_TARGET] = 1u << FLYT_MOVE_COMMITTED,
     [FLYT_MOVE_COMMITTED] = 1u << FLYT_MOVE_LEFT | 1u << FLYT_MOVE_TO_SOURCE,
@@ -39,9 +40,19 @@ bool flyt_migration_holds_orders(const struct flyt_cluster_allocation *allocatio
 {
     const struct flyt_migration *migration = allocation->migration;
 
-    if (!migration || migration->state < FLYT_MOVE_ORDERED)
+    if (!migration || migration->state < FLYT_MOVE_ORDERED || migration->state == FLYT_MOVE_WITHDRAWN)
         return false;
     return migration->is_between ? migration->state != FLYT_MOVE_RELEASING : !flyt_migration_is_moved(migration);
+}
+
+bool flyt_migration_is_withdrawn(const struct flyt_cluster_allocation *allocation)
+{
+    return allocation->migration && allocation->migration->state == FLYT_MOVE_WITHDRAWN;
+}
+
+bool flyt_migration_is_open(const struct flyt_cluster_allocation *allocation)
+{
+    return flyt_migration_holds_orders(allocation) || flyt_migration_is_withdrawn(allocation);
 }
 
 bool flyt_migration_is_on(const struct flyt_cluster_allocation *allocation, const struct flyt_node *node)
@@ -123,6 +134,7 @@ static const struct {
     {FLYT_MOVE_TO_SOURCE, FLYT_MOVE_IS_WRITTEN, 0, FLYT_MOVE_RETURN},
     {FLYT_MOVE_TO_SOURCE, FLYT_MOVE_HAS_FAILED | FLYT_MOVE_IS_DUE, 0, FLYT_MOVE_WRITE},
     {FLYT_MOVE_SENT, 0, 0, FLYT_MOVE_COMPARE},
+    {FLYT_MOVE_WITHDRAWN, FLYT_MOVE_IS_BACK, 0, FLYT_MOVE_RESUME},
     {FLYT_MOVE_COMMITTED, 0, 0, FLYT_MOVE_COMPARE},
     {FLYT_MOVE_LEFT, 0, 0, FLYT_MOVE_COMPARE},
     {FLYT_MOVE_RELEASING, 0, 0, FLYT_MOVE_RELEASE},

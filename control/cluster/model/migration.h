@@ -21,6 +21,7 @@ enum {
  *     recording ──► recorded ──► ordered ──► sent ──► to target ──► committed ──► left ──► releasing ──► over
  *                                             ▲                         │          │
  *                                             └────── to source ◄───────┴──────────┘
+ *     sent ──► withdrawn ──► sent: while the target is away, and the programs are where they were
  *
  * Until `to target` it may also end where it is: all stays as it was. Found in the documents, it begins with ordered,
  * to source or to target, as they say.
@@ -30,6 +31,7 @@ enum flyt_move_state {
     FLYT_MOVE_RECORDED,  /* the node is to have all that was ordered before */
     FLYT_MOVE_ORDERED,   /* the node, or the target's, may know of it */
     FLYT_MOVE_SENT,      /* both nodes may: where they stand decides (flyt_migration_next) */
+    FLYT_MOVE_WITHDRAWN, /* it has failed; the target is away, and what it may have stays charged until it is back */
     FLYT_MOVE_TO_SOURCE,
     FLYT_MOVE_TO_TARGET, /* from here on the parts are those on the target; `others` those on the source */
     FLYT_MOVE_COMMITTED, /* the source is to let the programs go */
@@ -108,6 +110,7 @@ enum flyt_move_seen {
     FLYT_MOVE_IS_READY = 1 << 4,  /* the node has all that was ordered before */
     FLYT_MOVE_IS_SILENT = 1 << 5, /* its node has said nothing of it for long */
     FLYT_MOVE_IS_BETWEEN = 1 << 6,
+    FLYT_MOVE_IS_BACK = 1 << 7, /* the target can be asked, or is known to have nothing; no order is under way */
 };
 
 enum flyt_move_step {
@@ -122,6 +125,7 @@ enum flyt_move_step {
     FLYT_MOVE_END,     /* within a node: the source is free */
     FLYT_MOVE_COMMIT,  /* between nodes: the documents are the target's, */
     FLYT_MOVE_RETURN,  /* or the source's again */
+    FLYT_MOVE_RESUME,  /* the target is to say what it has */
     FLYT_MOVE_COMPARE, /* where both nodes stand decides (flyt_migration_next) */
     FLYT_MOVE_RELEASE,
 };
@@ -134,6 +138,10 @@ bool flyt_migration_is_moved(const struct flyt_migration *migration);
 void flyt_migration_set_state(struct flyt_migration *migration, enum flyt_move_state state);
 /* Whether orders about the allocation have to wait. */
 bool flyt_migration_holds_orders(const struct flyt_cluster_allocation *allocation);
+/* It has failed, and its target is away. */
+bool flyt_migration_is_withdrawn(const struct flyt_cluster_allocation *allocation);
+/* Whether it is not known what its nodes have of the allocation: who registers keeps what he has. */
+bool flyt_migration_is_open(const struct flyt_cluster_allocation *allocation);
 /* Whether the node has something of it, or may have: as one of those between which its programs move. */
 bool flyt_migration_is_on(const struct flyt_cluster_allocation *allocation, const struct flyt_node *node);
 /* Whether it is too late to cancel it. */

@@ -37,8 +37,7 @@ enum flyt_migration_standing flyt_migration_standing_of(flyt_status status, flyt
     return FLYT_STANDING_COPYING;
 }
 
-/* It knows that it has nothing of it; of the source: that nobody has left. */
-static bool is_out(enum flyt_migration_standing standing)
+bool flyt_standing_is_out(enum flyt_migration_standing standing)
 {
     return standing == FLYT_STANDING_ABSENT || standing == FLYT_STANDING_FAILED;
 }
@@ -52,7 +51,7 @@ static enum flyt_migration_step next_committed(enum flyt_migration_standing sour
 {
     if (target == FLYT_STANDING_DONE)
         return FLYT_STEP_FINISH;
-    if (is_out(target))
+    if (flyt_standing_is_out(target))
         return FLYT_STEP_UNDO;
     if (target == FLYT_STANDING_UNKNOWN)
         return FLYT_STEP_WAIT;
@@ -70,16 +69,17 @@ enum flyt_migration_step flyt_migration_next(bool is_committed, bool is_cancelle
         return next_committed(source, target);
     if (target == FLYT_STANDING_DONE)
         return FLYT_STEP_COMMIT;
-    if (is_out(source) || has_left(source)) { /* who has left is to come back: the target first gives up */
-        if (!is_out(target) && is_target_there)
+    /* Who has left is to come back: the target first gives up. */
+    if (flyt_standing_is_out(source) || has_left(source)) {
+        if (!flyt_standing_is_out(target) && is_target_there)
             return FLYT_STEP_CANCEL_TARGET;
         if (has_left(source))
-            return is_out(target) ? FLYT_STEP_SEND_BACK : FLYT_STEP_WAIT;
-        return FLYT_STEP_END;
+            return flyt_standing_is_out(target) ? FLYT_STEP_SEND_BACK : FLYT_STEP_WAIT;
+        return flyt_standing_is_out(target) ? FLYT_STEP_END : FLYT_STEP_WITHDRAW;
     }
     if (source == FLYT_STANDING_UNKNOWN)
         return FLYT_STEP_WAIT;
-    if (is_cancelled || is_out(target))
+    if (is_cancelled || flyt_standing_is_out(target))
         return FLYT_STEP_CANCEL_SOURCE;
     if (source != FLYT_STANDING_ARRIVED || target == FLYT_STANDING_UNKNOWN)
         return FLYT_STEP_WAIT;

@@ -44,6 +44,9 @@ enum flyt_migration_standing {
  */
 enum flyt_migration_standing flyt_migration_standing_of(flyt_status status, flyt_migration_phase phase, bool has_it);
 
+/* It has said that it has nothing of the migration; the source: that nobody has left. */
+bool flyt_standing_is_out(enum flyt_migration_standing standing);
+
 enum flyt_migration_step {
     FLYT_STEP_WAIT,
     FLYT_STEP_SWITCH_TARGET,
@@ -54,6 +57,7 @@ enum flyt_migration_step {
     FLYT_STEP_CANCEL_TARGET, /* it is to drop what it has of it */
     FLYT_STEP_UNDO,          /* the documents are to give the allocation back to the source */
     FLYT_STEP_SEND_BACK,     /* once they do: programs that have left the source are let in there again */
+    FLYT_STEP_WITHDRAW,      /* it has failed; what the target has, which is away, is found out when that is back */
     FLYT_STEP_END,           /* it has failed, and neither has anything of it any more */
 };
 

@@ -42,8 +42,6 @@
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
 
-enum { MEND_MS = 5000 };
-
 /* An operator wants an orphan kept. */
 struct flyt_adoption {
     struct flyt_call *call;
@@ -394,7 +392,7 @@ static bool is_quiet(const struct flyt_cluster_allocation *allocation)
 static bool is_due(const struct flyt_cluster_allocation *allocation)
 {
     return allocation->cluster->is_store_available && flyt_clock_ms() >= allocation->mend_ms &&
-           !allocation->is_ordering && !flyt_migration_holds_orders(allocation) &&
+           !allocation->is_ordering && !allocation->is_gone && !flyt_migration_holds_orders(allocation) &&
            (allocation->is_leaving || allocation->applied_revision < allocation->revision) &&
            (allocation->state != FLYT_ALLOCATION_ORPHAN || allocation->is_leaving);
 }
@@ -402,10 +400,12 @@ static bool is_due(const struct flyt_cluster_allocation *allocation)
 static unsigned see(struct flyt_cluster_allocation *allocation)
 {
     const struct flyt_vm *vm = allocation->vm;
+    /* The node to which its programs were to move, and which is away, may have something of it still. */
+    bool is_gone = allocation->is_gone && !flyt_migration_is_withdrawn(allocation);
     bool is_refused = allocation->is_new && allocation->answer_count && !allocation->answer_error &&
                       allocation->answer_status && !allocation->applied_revision;
 
-    return (allocation->is_gone ? FLYT_HELD_IS_GONE : 0) | (allocation->is_granted ? FLYT_HELD_IS_MADE : 0) |
+    return (is_gone ? FLYT_HELD_IS_GONE : 0) | (allocation->is_granted ? FLYT_HELD_IS_MADE : 0) |
            (flyt_allocation_is_written(allocation) ? FLYT_HELD_IS_WRITTEN : 0) |
            (allocation->failed_revision >= allocation->revision ? FLYT_HELD_HAS_FAILED : 0) |
            (allocation->adoption ? FLYT_HELD_IS_ADOPTED : 0) | (allocation->is_leaving ? FLYT_HELD_IS_LEAVING : 0) |
@@ -468,11 +468,10 @@ static bool do_step(struct flyt_cluster_allocation *allocation, enum flyt_alloca
         flyt_allocation_end(allocation, "manager", "nobody uses it");
         break;
     case FLYT_HELD_WRITE:
-        allocation->mend_ms = flyt_clock_ms() + MEND_MS;
+        allocation->mend_ms = flyt_clock_ms() + FLYT_MEND_MS;
         flyt_allocation_write_and_order(allocation);
         break;
     case FLYT_HELD_ORDER:
-        allocation->mend_ms = flyt_clock_ms() + MEND_MS;
         flyt_allocation_order(allocation);
         break;
     }

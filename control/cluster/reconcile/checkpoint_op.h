@@ -37,8 +37,6 @@ void flyt_checkpoint_op_tick(struct flyt_cluster *cluster);
 void flyt_checkpoint_ops_forget(struct flyt_cluster *cluster);
 /* "preparing" … "failed"; "unknown" for a number that none has. */
 const char *flyt_checkpoint_op_phase_name(flyt_saving_phase phase);
-/* As in the view "checkpoints". */
-cJSON *flyt_checkpoint_op_json(const struct flyt_checkpoint_op *op);
 /* Tells that it has begun; how it ended (use.phase, reason). */
 void flyt_checkpoint_op_tell_begin(struct flyt_checkpoint_op *op);
 void flyt_checkpoint_op_tell_end(struct flyt_checkpoint_op *op);

@@ -49,7 +49,7 @@ static const struct flyt_field fields[] = {
     {0},
 };
 
-cJSON *flyt_checkpoint_op_json(const struct flyt_checkpoint_op *op)
+static cJSON *op_json(const struct flyt_checkpoint_op *op)
 {
     const char *phase = flyt_checkpoint_op_phase_name(op->use.phase);
 
@@ -74,17 +74,17 @@ static void remember(struct flyt_cluster *cluster, cJSON *object)
 void flyt_checkpoint_op_tell_begin(struct flyt_checkpoint_op *op)
 {
     if (op->is_restore)
-        flyt_event_add(op->cluster, "restore.started", op->who, op->node, NULL, flyt_checkpoint_op_json(op),
+        flyt_event_add(op->cluster, "restore.started", op->who, op->node, NULL, op_json(op),
                        "programs on node %s go on from images in %s: restore %s", op->node, op->folder, op->id_text);
     else
-        flyt_event_add(op->cluster, "checkpoint.started", op->who, op->vm_ip, NULL, flyt_checkpoint_op_json(op),
+        flyt_event_add(op->cluster, "checkpoint.started", op->who, op->vm_ip, NULL, op_json(op),
                        "programs of VM %s are written to %s on node %s: checkpoint %s", op->vm_ip, op->folder, op->node,
                        op->id_text);
 }
 
 void flyt_checkpoint_op_tell_end(struct flyt_checkpoint_op *op)
 {
-    cJSON *object = flyt_checkpoint_op_json(op);
+    cJSON *object = op_json(op);
     const bool is_done = op->use.phase == FLYT_SAVING_DONE;
     const unsigned count = op->use.session_count;
 
@@ -219,7 +219,7 @@ cJSON *flyt_checkpoint_op_view(struct flyt_cluster *cluster, const char *selecto
             cJSON_AddItemToArray(array, cJSON_Duplicate(over, true));
     }
     for (const struct flyt_checkpoint_op *op = cluster->checkpoint_ops; op; op = op->next) {
-        cJSON *object = flyt_checkpoint_op_json(op);
+        cJSON *object = op_json(op);
         if (object && op->is_begun && is_selected(object, selector))
             cJSON_AddItemToArray(array, object);
         else

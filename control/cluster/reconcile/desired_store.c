@@ -277,17 +277,12 @@ static void take_all(struct flyt_cluster *cluster, const struct flyt_change *cha
     free(touched);
 }
 
-void flyt_desired_store_changed(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count)
-{
-    take_all(cluster, changes, change_count, false);
-}
-
 void flyt_desired_store_written(struct flyt_cluster *cluster, const char *id, const cJSON *document)
 {
     struct flyt_change change = {.id = (char *)id, .document = (cJSON *)document};
 
     if (cluster->is_leader)
-        flyt_desired_store_changed(cluster, &change, 1);
+        take_all(cluster, &change, 1, false);
 }
 
 /* ---- tenants ---- */

@@ -9,8 +9,7 @@
 struct flyt_cluster;
 struct flyt_desired_document;
 
-/* Changed documents of vm_required_resources, all that one reading found, and of tenants. */
-void flyt_desired_store_changed(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count);
+/* A tenant's document has changed. */
 void flyt_tenant_changed(struct flyt_cluster *cluster, const struct flyt_change *change);
 /* What this manager has written itself: taken over at once. document NULL: deleted. */
 void flyt_desired_store_written(struct flyt_cluster *cluster, const char *id, const cJSON *document);

@@ -530,12 +530,16 @@ static unsigned see(const struct flyt_cluster_allocation *allocation)
     bool has_failed = !is_written && (!migration->write || allocation->write_failed >= migration->write);
     bool is_ready = !allocation->is_ordering && allocation->written_revision >= allocation->revision &&
                     allocation->applied_revision >= allocation->revision;
+    const struct flyt_migration_side *target = &migration->sides[FLYT_MIGRATION_TARGET];
+    bool is_back = migration->is_between && !allocation->is_ordering &&
+                   (target->node->is_registered || flyt_standing_is_out(target->standing));
     bool is_silent = allocation->cluster->is_store_available && flyt_clock_ms() - migration->heard_ms >= SILENT_MS;
 
     return (is_written ? FLYT_MOVE_IS_WRITTEN : 0) | (has_failed ? FLYT_MOVE_HAS_FAILED : 0) |
            (flyt_clock_ms() - migration->write_ms >= AGAIN_MS ? FLYT_MOVE_IS_DUE : 0) |
            (migration->is_cancelled ? FLYT_MOVE_IS_CANCELLED : 0) | (is_ready ? FLYT_MOVE_IS_READY : 0) |
-           (is_silent ? FLYT_MOVE_IS_SILENT : 0) | (migration->is_between ? FLYT_MOVE_IS_BETWEEN : 0);
+           (is_silent ? FLYT_MOVE_IS_SILENT : 0) | (migration->is_between ? FLYT_MOVE_IS_BETWEEN : 0) |
+           (is_back ? FLYT_MOVE_IS_BACK : 0);
 }
 
 static void begin(struct flyt_cluster_allocation *allocation)
@@ -599,6 +603,9 @@ static bool do_step(struct flyt_cluster_allocation *allocation, enum flyt_move_s
         if (allocation->vm)
             flyt_vm_tell(allocation->vm, "its programs go on where they were");
         flyt_allocation_look_soon(allocation);
+        return true;
+    case FLYT_MOVE_RESUME:
+        flyt_migration_set_state(migration, FLYT_MOVE_SENT);
         return true;
     case FLYT_MOVE_COMPARE:
         flyt_migration_nodes_compare(allocation);

@@ -14,6 +14,7 @@
 #include "control/cluster/io/executor.h"
 #include "control/cluster/io/grant.h"
 #include "control/cluster/io/link.h"
+#include "control/cluster/io/reply.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/migration.h"
@@ -556,6 +557,21 @@ static void end_failed(struct flyt_cluster_allocation *allocation)
     flyt_migration_fail(allocation, migration->failed_status, text);
 }
 
+/* Who asked hears that it has failed; the source is to have what was held back while its programs moved. */
+static void withdraw(struct flyt_cluster_allocation *allocation)
+{
+    struct flyt_migration *migration = allocation->migration;
+
+    note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s is not connected any more",
+                 migration->sides[FLYT_MIGRATION_TARGET].node->key);
+    migration->use.phase = FLYT_MIGRATION_FAILED;
+    if (migration->call)
+        flyt_call_outcome(migration->call, migration->failed_status, "%s", migration->reason);
+    migration->call = NULL;
+    flyt_migration_set_state(migration, FLYT_MOVE_WITHDRAWN);
+    flyt_allocation_order(allocation);
+}
+
 /* ---- steps ---- */
 
 /* A node that may have something of it and says nothing is asked. */
@@ -566,9 +582,8 @@ static void ask_silent(struct flyt_cluster_allocation *allocation)
 
     for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++) {
         const struct flyt_migration_side *side = &migration->sides[i];
-        bool is_out = side->standing == FLYT_STANDING_ABSENT || side->standing == FLYT_STANDING_FAILED;
         uint64_t limit_ms = side->standing == FLYT_STANDING_UNKNOWN ? AGAIN_MS : SILENT_MS;
-        if (!is_out && now_ms - side->heard_ms >= limit_ms)
+        if (!flyt_standing_is_out(side->standing) && now_ms - side->heard_ms >= limit_ms)
             ask(allocation, i, false);
     }
 }
@@ -608,6 +623,9 @@ void flyt_migration_nodes_compare(struct flyt_cluster_allocation *allocation)
         break;
     case FLYT_STEP_SEND_BACK:
         order_back(allocation);
+        break;
+    case FLYT_STEP_WITHDRAW:
+        withdraw(allocation);
         break;
     case FLYT_STEP_END:
         end_failed(allocation);

@@ -111,7 +111,7 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
         const flyt_allocation *wire = &args->allocations.allocations_val[i];
         struct flyt_cluster_allocation *allocation = flyt_allocation_find(cluster, wire->id);
         if (allocation && (allocation->node == node || flyt_migration_is_on(allocation, node)) &&
-            flyt_migration_holds_orders(allocation))
+            flyt_migration_is_open(allocation))
             continue; /* which of the two it has is not known before it has said what has become of the migration */
         if (allocation && allocation->node == node && allocation->state != FLYT_ALLOCATION_ORPHAN) {
             /* The store may be older than the node, e.g. restored. */
@@ -217,7 +217,7 @@ static bool is_to_have(const struct flyt_node *node, const struct flyt_cluster_a
                        const flyt_register_args *args, const flyt_allocation **ret_theirs)
 {
     *ret_theirs = NULL;
-    if (!flyt_migration_holds_orders(allocation)) {
+    if (!flyt_migration_is_open(allocation)) {
         if (allocation->node != node || flyt_allocation_is_written(allocation))
             return allocation->node == node;
         *ret_theirs = find_wire(args, allocation->id); /* what it is to have is ordered when that is written */
@@ -294,8 +294,7 @@ static void note_migrations(struct flyt_node *node, const flyt_register_args *ar
 
     for (size_t i = 0; i < cluster->allocations.count; i++) {
         struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
-        if ((allocation->node == node || flyt_migration_is_on(allocation, node)) &&
-            flyt_migration_holds_orders(allocation))
+        if ((allocation->node == node || flyt_migration_is_on(allocation, node)) && flyt_migration_is_open(allocation))
             flyt_migration_registered(allocation, node, find_wire(args, allocation->id));
     }
 }

@@ -41,11 +41,14 @@ static unsigned see(const struct flyt_vm *vm)
         allocation->answer_count > vm->asked_answers && allocation->answered_revision >= vm->asked_revision;
     bool has_failed = allocation->write_failed >= vm->asked_write && allocation->write_done < vm->asked_write &&
                       allocation->written_revision < allocation->open_revision;
+    bool is_undecided = allocation->is_granted ? !has_failed && allocation->written_revision < allocation->open_revision
+                                               : allocation->failed_revision < allocation->revision;
+    bool is_unknown = is_undecided && !allocation->cluster->is_store_available;
     return FLYT_ATTACH_IS_HELD | (allocation->is_granted ? FLYT_ATTACH_IS_MADE : 0) |
            (vm->is_asked ? FLYT_ATTACH_IS_ASKED : 0) | (has_failed ? FLYT_ATTACH_HAS_FAILED : 0) |
            (is_answered ? FLYT_ATTACH_IS_ANSWERED : 0) | (allocation->answer_error ? FLYT_ATTACH_IS_UNREACHED : 0) |
            (allocation->answer_status != FLYT_STATUS_OK ? FLYT_ATTACH_IS_REFUSED : 0) |
-           (flyt_node_is_awaited(node) ? FLYT_ATTACH_IS_AWAITED : 0) |
+           (flyt_node_is_awaited(node) ? FLYT_ATTACH_IS_AWAITED : 0) | (is_unknown ? FLYT_ATTACH_IS_UNKNOWN : 0) |
            (flyt_migration_is_leaving(allocation) ? FLYT_ATTACH_IS_LEAVING : 0) |
            (!node->is_registered || !node->has_key ? FLYT_ATTACH_IS_AWAY : 0) |
            (allocation->is_closing ? FLYT_ATTACH_IS_CLOSING : 0) |
@@ -173,6 +176,11 @@ static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size
     case FLYT_ATTACH_SAY_GRANTED:
         flyt_allocation_set_idle(allocation, !allocation->session_count); /* a program is about to come */
         *status = FLYT_STATUS_OK;
+        break;
+    case FLYT_ATTACH_SAY_UNKNOWN:
+        snprintf(sentence, room,
+                 "whether allocation %s is recorded is not known yet: the store does not answer; try again",
+                 allocation->id_text);
         break;
     case FLYT_ATTACH_SAY_UNWRITTEN:
         snprintf(sentence, room, "the allocation is blocked, and cannot be opened again: %.400s",

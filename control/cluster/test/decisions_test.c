@@ -234,6 +234,81 @@ static void test_moves_that_nodes_do_not_take(void **state)
     world_free(world);
 }
 
+/* A move between nodes is given up while its target is away, which may have received memory of its programs: that is
+ * charged until it says that it has none of it. */
+static void test_given_up_without_its_target(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_cluster_allocation *moved, *other;
+
+    world_document(world, 0, 16, 3, false, 0);
+    world_document(world, 1, 16, 2, false, 0);
+    world_attach(world, 1);
+    world_run(world);
+    moved = world_vm(world, 0)->allocation;
+    other = world_vm(world, 1)->allocation;
+    world_migrate(world, 1, !node, 0, 0);
+    world_settle(world);
+    assert_string_not_equal(moved->node->key, other->node->key);
+    world_migrate(world, 0, !node, 0, 0);
+    while (!moved->migration || moved->migration->state < FLYT_MOVE_SENT)
+        assert_true(world_store(world, false) | world_answer(world, !node, false));
+    world_answer(world, node, false);
+    world_disconnect(world, !node);
+    world_cancel(world, 0);
+    world_run(world);
+    world_pass(world, 2000);
+    world_run(world);
+    world_resize(world, 1, 0, 4ull << 30, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
+    /* Meanwhile its node is ordered what becomes of it, up to its end. */
+    world_document(world, 0, 0, 0, false, 0);
+    world_run(world);
+    assert_int_equal(moved->state, FLYT_ALLOCATION_BLOCKED);
+    assert_true(moved->applied_revision == moved->revision);
+    world_end(world, 0);
+    world_run(world);
+    assert_true(moved->is_gone);
+    world_resize(world, 1, 0, 4ull << 30, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
+    /* The target is back, and has given it up: now there is room. */
+    world_settle(world);
+    world_resize(world, 1, 0, 4ull << 30, false, 1000);
+    world_settle(world);
+    assert_int_equal(other->slots[0].memory_bytes, 4ull << 30);
+    world_free(world);
+}
+
+/* It has moved within its node, and the document of the GPU where it was is still to be written without it: whoever
+ * leads next finds it in both, of a migration in one of them. */
+static void test_takeover_after_a_move(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    unsigned gpu = (unsigned)(world_vm(world, 0)->allocation->slots[0].gpu->key[6] - '0');
+
+    world_migrate(world, 0, node, !gpu, 0);
+    while (!world_vm(world, 0)->allocation->migration)
+        assert_true(world_store(world, false));
+    while (world_vm(world, 0)->allocation->migration) {
+        bool has_gone_on = world_store(world, false) | world_answer(world, node, false);
+        if (!has_gone_on)
+            assert_true(world_move(world, node, false));
+    }
+    world_store(world, false); /* the document of the GPU where it is; */
+    world_store(world, false); /* that it is written */
+    world_takeover(world);
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        world_register(world, i, false);
+    world_run(world);
+    assert_int_equal(world_vm(world, 0)->allocation->slots[0].gpu->key[6] - '0', !gpu);
+    world_settle(world);
+    world_free(world);
+}
+
 static void test_moves_that_cannot_be(void **state)
 {
     unsigned node;
@@ -505,6 +580,30 @@ static void test_attach(void **state)
     world_free(world);
 }
 
+/* Whether the store has it is not known, for it does not answer: who waits hears that, not what comes of it later. */
+static void test_attach_without_a_store(void **state)
+{
+    struct world *world = world_new(1);
+    struct flyt_cluster *cluster = world_cluster(world);
+
+    world_document(world, 0, 32, 1, false, 0);
+    world_attach(world, 0);
+    world_store(world, false); /* the write is under way, and does not end */
+    cluster->is_store_available = false;
+    world_pass(world, 1000);
+    assert_said(world, FLYT_STATUS_UNAVAILABLE, "is not known yet: the store does not answer");
+    world_attach(world, 0);
+    assert_said(world, FLYT_STATUS_UNAVAILABLE, "is not known yet: the store does not answer");
+    /* It has been written: who asks again has it. */
+    cluster->is_store_available = true;
+    world_run(world);
+    world_attach(world, 0);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_settle(world);
+    world_free(world);
+}
+
 static void test_resizes_that_cannot_be(void **state)
 {
     unsigned node;
@@ -540,6 +639,37 @@ static void test_resizes_that_cannot_be(void **state)
     world_migrate(world, 0, node, -1, 512);
     world_run(world);
     assert_said(world, FLYT_STATUS_NO_CAPACITY, "");
+    world_settle(world);
+    world_free(world);
+}
+
+/* A node whose programs need more refuses a size once: it is taken back, not ordered once more before. */
+static void test_refused_resize(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+
+    world_need(world, node, 32);
+    world_resize(world, 0, 16, 0, false, 20000);
+    while (world_store(world, false))
+        ;
+    world_pass(world, 6000); /* by the answer, what failed would be tried again */
+    world_answer(world, node, false);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_IN_USE, "is taken back");
+    assert_int_equal(world_refusals(world), 1);
+    /* Nor does it go with the next change, which was written while the order was under way. */
+    world_resize(world, 0, 16, 0, false, 1000);
+    while (world_store(world, false))
+        ;
+    world_document(world, 0, 0, 0, false, 0);
+    while (world_store(world, false))
+        ;
+    assert_int_equal(world_vm(world, 0)->allocation->state, FLYT_ALLOCATION_BLOCKED);
+    world_answer(world, node, false);
+    world_run(world);
+    assert_int_equal(world_refusals(world), 2);
+    assert_int_equal(world_vm(world, 0)->allocation->slots[0].sm_count, 32);
     world_settle(world);
     world_free(world);
 }
@@ -620,6 +750,8 @@ int main(void)
         cmocka_unit_test(test_savings_are_remembered),
         cmocka_unit_test(test_gpu_fails),
         cmocka_unit_test(test_moves_that_nodes_do_not_take),
+        cmocka_unit_test(test_given_up_without_its_target),
+        cmocka_unit_test(test_takeover_after_a_move),
         cmocka_unit_test(test_moves_that_cannot_be),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_drain_and_kill),
@@ -628,7 +760,9 @@ int main(void)
         cmocka_unit_test(test_gpu_changes_nodes),
         cmocka_unit_test(test_vm_device),
         cmocka_unit_test(test_attach),
+        cmocka_unit_test(test_attach_without_a_store),
         cmocka_unit_test(test_resizes_that_cannot_be),
+        cmocka_unit_test(test_refused_resize),
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_tenants),
     };

@@ -230,8 +230,8 @@ static void test_memory_that_moves_along(void **state)
     }
 }
 
-/* Neither is written: an adoption, and a resize that came right after it. */
-static void test_resized_while_adopted(void **state)
+/* Its allocation is an orphan: who leads now has a store without it. */
+static struct world *world_of_an_orphan(void)
 {
     struct world *world = world_of_one();
 
@@ -240,6 +240,14 @@ static void test_resized_while_adopted(void **state)
         world_register(world, i, false);
     while (world_store(world, false))
         ;
+    return world;
+}
+
+/* Neither is written: an adoption, and a resize that came right after it. */
+static void test_resized_while_adopted(void **state)
+{
+    struct world *world = world_of_an_orphan();
+
     world_adopt(world, 0);
     world_document(world, 0, 8, 1, false, 0);
     assert_ptr_not_equal(world_vm(world, 0)->allocation->resize, NULL);
@@ -254,13 +262,8 @@ static void test_resized_while_adopted(void **state)
 /* An allocation that is being adopted does not move: when it is not written, nothing of it is in the store. */
 static void test_moved_while_adopted(void **state)
 {
-    struct world *world = world_of_one();
+    struct world *world = world_of_an_orphan();
 
-    world_restore(world);
-    for (unsigned i = 0; i < WORLD_NODES; i++)
-        world_register(world, i, false);
-    while (world_store(world, false))
-        ;
     world_adopt(world, 0);
     const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
     for (unsigned i = 0; i < WORLD_NODES; i++)

@@ -37,14 +37,6 @@ static bool has_switched(const struct move *move)
     return is_over(move) || (move->kind == INCOMING && move->phase == FLYT_MIGRATION_SWITCHING);
 }
 
-static bool is_under_way(const struct world *world, const struct move *move)
-{
-    const struct flyt_cluster_allocation *allocation =
-        flyt_allocation_find((struct flyt_cluster *)&world->cluster, move->allocation_id); /* finding changes nothing */
-
-    return allocation && allocation->migration && allocation->migration->id == move->id;
-}
-
 uint64_t world_memory_arriving(const struct world *world, unsigned node, unsigned gpu)
 {
     uint64_t bytes = 0;
@@ -53,7 +45,6 @@ uint64_t world_memory_arriving(const struct world *world, unsigned node, unsigne
         const struct move *move = &world->nodes[node].moves[i];
         bool is_arriving = move->id && move->kind != OUTGOING && move->wanted.gpu == gpu && !has_switched(move);
         const struct applied *own = NULL;
-        is_arriving &= is_under_way(world, move); /* else its node gives it up in its own time */
         for (unsigned j = 0; is_arriving && j < ALLOCATIONS; j++) {
             const struct applied *one = &world->nodes[move->kind == INCOMING ? !node : node].applied[j];
             own = one->id == move->allocation_id ? one : own;

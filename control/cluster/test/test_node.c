@@ -142,6 +142,7 @@ static flyt_status refuse(const struct applied *wanted)
     snprintf(id, sizeof id, "%016" PRIx64, wanted->id);
     cJSON_DeleteItemFromObjectCaseSensitive(the_world->refused, id);
     cJSON_AddNumberToObject(the_world->refused, id, (double)wanted->revision);
+    the_world->refusals++;
     return FLYT_STATUS_IN_USE;
 }
 

@@ -103,6 +103,7 @@ struct world {
     struct job *jobs;
     struct sd_event_source *timers[TIMERS];
     unsigned calls;
+    unsigned refusals;       /* of sizes, by nodes */
     bool is_given;           /* a GPU, to another node, by an operator */
     flyt_status last_status; /* of the last call that was answered */
     char last_text[256];

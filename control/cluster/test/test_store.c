@@ -167,14 +167,27 @@ void world_end_write(struct world *world, bool may_fail)
     tell(&record->writing, chance > 1 ? FLYT_STORE_OK : chance ? FLYT_STORE_UNKNOWN : FLYT_STORE_UNAVAILABLE);
 }
 
+/* The next to be written: what somebody waits for goes first. */
+static struct flyt_record *dequeue(struct world *world)
+{
+    struct flyt_record **at = &world->queue;
+
+    while (*at && STAILQ_EMPTY(&(*at)->waiting))
+        at = &(*at)->next;
+    if (!*at)
+        at = &world->queue;
+    struct flyt_record *record = *at;
+    *at = record->next;
+    record->is_queued = false;
+    return record;
+}
+
 bool world_store(struct world *world, bool may_fail)
 {
     if (world->busy) {
         world_end_write(world, may_fail);
     } else if (world->queue && (!world->jobs || world_random(world, 2))) {
-        struct flyt_record *record = world->queue;
-        world->queue = record->next;
-        record->is_queued = false;
+        struct flyt_record *record = dequeue(world);
         STAILQ_CONCAT(&record->writing, &record->waiting);
         world->busy = record;
         world->snapshot = record->make(record->object);

@@ -448,6 +448,11 @@ flyt_status world_last_status(const struct world *world, const char **ret_text)
     return world->last_status;
 }
 
+unsigned world_refusals(const struct world *world)
+{
+    return world->refusals;
+}
+
 void world_run(struct world *world)
 {
     bool has_gone_on;
@@ -566,7 +571,7 @@ struct world *world_new(uint64_t seed)
                                                      .heartbeat_ms = 500,
                                                      .node_lost_ms = 10000,
                                                      .client_lost_ms = 30000,
-                                                     .order_ms = 5000};
+                                                     .order_ms = 15000};
     struct flyt_cluster *cluster = &world->cluster;
     cluster->user_kind = FLYT_USER_CLUSTER;
     cluster->settings = &world->settings;

@@ -67,6 +67,8 @@ void world_adopt_gpu(struct world *world, unsigned node);
 void world_drain_and_kill(struct world *world, unsigned vm, unsigned timeout_ms);
 /* Of the last call that was answered: its status, and in *ret_text (NULL is allowed) its sentence. */
 flyt_status world_last_status(const struct world *world, const char **ret_text);
+/* How many orders of a size nodes have refused. */
+unsigned world_refusals(const struct world *world);
 
 /* ---- what happens ---- */
 
