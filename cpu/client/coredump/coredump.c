@@ -404,6 +404,8 @@ CUresult flyt_coredump_flags_check(int device, unsigned context_flags)
     CUresult result = tell_locked(device, before ? before : TOLD_ENABLED);
     CUresult back = tell_locked(device, before);
     pthread_mutex_unlock(&coredumps.mutex);
+    if (result == CUDA_ERROR_NOT_SUPPORTED) /* that is said; a context is made all the same, as NVIDIA's driver does */
+        return CUDA_SUCCESS;
     return result ? result : back;
 }
 

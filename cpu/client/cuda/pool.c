@@ -691,12 +691,12 @@ static CUresult alloc_captured(CUmemoryPool handle, struct flyt_stream *stream, 
     CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
     pthread_mutex_lock(&pools.mutex);
     const struct pool *pool = handle ? find_locked(handle) : current_locked(stream->device);
-    const bool is_good = pool && !pool->is_imported;
-    if (is_good && pool->place == HOST)
-        location.type = CU_MEM_LOCATION_TYPE_HOST;
-    else if (is_good)
+    const bool is_good = pool && !pool->is_imported, is_host = is_good && pool->place == HOST;
+    if (is_good && !is_host)
         location.id = pool->place;
     pthread_mutex_unlock(&pools.mutex);
+    if (is_host)
+        return CUDA_ERROR_NOT_SUPPORTED; /* NVIDIA's driver's answer */
     return is_good ? flyt_captures.ops->alloc(stream, &location, bytes, ret_address) : CUDA_ERROR_INVALID_VALUE;
 }
 
