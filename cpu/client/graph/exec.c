@@ -244,7 +244,7 @@ static CUresult take_plan(CUgraphExec handle, const struct flyt_stream *stream, 
     if (!result) {
         const bool is_elsewhere =
             exec->last_stream_id != stream->stream_id || exec->last_stream_number != stream->number;
-        const bool is_after = (exec->plan->count > 1 && is_elsewhere) || is_far_ahead_locked(exec);
+        const bool is_after = (exec->plan->count > 1 && is_elsewhere) || (is_launch && is_far_ahead_locked(exec));
         if (is_after && exec->last_stream_id) {
             *ret_after = exec->last_stream_id;
             *ret_after_number = exec->last_stream_number;

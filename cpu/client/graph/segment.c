@@ -419,11 +419,10 @@ static CUresult add_version(struct part **place, struct part *fresh, uint64_t *r
     return result;
 }
 
-bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_graph_node *node)
+/* Between begin_call and end_call. */
+static bool change(struct flyt_segment *segment, unsigned place, const struct flyt_graph_node *node, uint64_t *ret_last)
 {
-    struct flyt_segment *segment = flyt_table_find(&segment_table, segment_id);
-    if (!segment || place >= segment->node_count || segment->nodes[place]->is_conditional ||
-        atomic_load(&segment->lacks_nodes))
+    if (segment->nodes[place]->is_conditional || atomic_load(&segment->lacks_nodes))
         return false;
     const flyt_segment_node_args *old = &segment->nodes[place]->node;
     const struct flyt_segment_part from = {
@@ -431,17 +430,25 @@ bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_
     const uint64_t green_id = segment->nodes[place]->green_id;
     if (node && green_of(node) != green_id)
         return false;
-    struct part *fresh = new_part(segment_id, place, &from);
+    struct part *fresh = new_part(segment->record.minted_id, place, &from);
     if (!fresh)
         return false;
     fresh->green_id = green_id;
     look_for_reached(node);
     forget_earlier();
+    return add_version(&segment->nodes[place], fresh, ret_last) == CUDA_SUCCESS;
+}
+
+bool flyt_segment_change(uint64_t segment_id, unsigned place, const struct flyt_graph_node *node)
+{
     uint64_t last = 0;
-    begin_call(segment);
-    CUresult result = add_version(&segment->nodes[place], fresh, &last);
+    struct flyt_segment *segment = flyt_table_find(&segment_table, segment_id);
+    if (!segment || place >= segment->node_count)
+        return false;
+    begin_call(segment); /* first: a server that is come to meanwhile is told of the nodes */
+    const bool is_changed = change(segment, place, node, &last);
     end_call(segment, last);
-    return result == CUDA_SUCCESS;
+    return is_changed;
 }
 
 /* After the segment, which needs them. */

@@ -206,8 +206,10 @@ static CUresult take_edges(uint32_t place, const uint32_t *before, unsigned coun
 /* Room for so many more, or for all that there will be. */
 static CUresult grow(struct flyt_segment *self, unsigned more)
 {
-    if (self->count < self->room)
+    if (self->count < self->room || (self->room && self->room == self->whole_count))
         return CUDA_SUCCESS;
+    if (!self->whole_count)
+        return CUDA_ERROR_INVALID_VALUE;
     unsigned room = self->room + (self->room > more ? self->room : more);
     room = room < self->whole_count ? room : self->whole_count;
     struct node *nodes = realloc(self->nodes, room * sizeof *nodes);

@@ -366,6 +366,12 @@ static void hostile_nodes_are_refused(void **state)
     expect_error(client, CUDA_ERROR_INVALID_VALUE);
     make_segment(client, 3, FLYT_SEGMENT_NODES_MAX + 1);
     expect_error(client, CUDA_ERROR_OUT_OF_MEMORY);
+    make_segment(client, 4, 0); /* no place for any, however often */
+    for (unsigned i = 0; i < 3; i++) {
+        send_nodes(client, 4, 0, NULL, 0);
+        expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    }
+    SEND(client, FLYT_SEGMENT_DESTROY, segment_destroy, .segment_id = segment_id(4));
     SEND(client, FLYT_SEGMENT_DESTROY, segment_destroy, .segment_id = segment_id(2));
     barrier(client);
     assert_int_equal(client->session.segment_bytes, 0);
