@@ -400,8 +400,7 @@ static bool is_due(const struct flyt_cluster_allocation *allocation)
 static unsigned see(struct flyt_cluster_allocation *allocation)
 {
     const struct flyt_vm *vm = allocation->vm;
-    /* The node to which its programs were to move, and which is away, may have something of it still. */
-    bool is_gone = allocation->is_gone && !flyt_migration_is_withdrawn(allocation);
+    bool is_gone = allocation->is_gone && !flyt_migration_may_be_at_target(allocation);
     bool is_refused = allocation->is_new && allocation->answer_count && !allocation->answer_error &&
                       allocation->answer_status && !allocation->applied_revision;
 

@@ -240,7 +240,9 @@ static void test_given_up_without_its_target(void **state)
 {
     unsigned node;
     struct world *world = world_of_one(&node);
+    struct flyt_cluster *cluster = world_cluster(world);
     const struct flyt_cluster_allocation *moved, *other;
+    uint64_t id = world_vm(world, 0)->allocation->id;
 
     world_document(world, 0, 16, 3, false, 0);
     world_document(world, 1, 16, 2, false, 0);
@@ -274,8 +276,19 @@ static void test_given_up_without_its_target(void **state)
     world_resize(world, 1, 0, 4ull << 30, false, 1000);
     world_run(world);
     assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
-    /* The target is back, and has given it up: now there is room. */
+    /* The target is back, and goes away again before it has heard that it is to give it up. */
+    world_register(world, !node, false);
+    world_pass(world, 1000);
+    assert_ptr_equal(flyt_allocation_find(cluster, id), moved);
+    world_disconnect(world, !node);
+    world_pass(world, 1000);
+    assert_ptr_equal(flyt_allocation_find(cluster, id), moved);
+    world_resize(world, 1, 0, 4ull << 30, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
+    /* It is back again, and has given it up: now there is room. */
     world_settle(world);
+    assert_null(flyt_allocation_find(cluster, id));
     world_resize(world, 1, 0, 4ull << 30, false, 1000);
     world_settle(world);
     assert_int_equal(other->slots[0].memory_bytes, 4ull << 30);
