@@ -368,7 +368,11 @@ static void orphan_again(struct flyt_cluster_allocation *allocation)
 
 static void release(struct flyt_cluster_allocation *allocation)
 {
+    flyt_allocation_charge(allocation, false);
     flyt_allocation_has_emptied(allocation, true);
+    flyt_allocation_charge(allocation, true);
+    if (allocation->is_gone)
+        allocation->revision++;
     recount(allocation);
     if (allocation->state != FLYT_ALLOCATION_ORPHAN)
         flyt_allocation_write(allocation);
@@ -384,7 +388,8 @@ static bool has_lingered(const struct flyt_cluster_allocation *allocation)
 static bool is_quiet(const struct flyt_cluster_allocation *allocation)
 {
     return allocation->cluster->is_store_available && allocation->idle_since_ms && !allocation->session_count &&
-           allocation->applied_revision && allocation->node->is_registered && !allocation->migration &&
+           allocation->applied_revision && allocation->node->is_registered &&
+           (!allocation->migration || flyt_migration_is_withdrawn(allocation)) &&
            allocation->state != FLYT_ALLOCATION_ORPHAN && allocation->state != FLYT_ALLOCATION_ENDING;
 }
 

@@ -217,6 +217,8 @@ static bool is_to_have(const struct flyt_node *node, const struct flyt_cluster_a
                        const flyt_register_args *args, const flyt_allocation **ret_theirs)
 {
     *ret_theirs = NULL;
+    if (allocation->node == node && allocation->is_gone)
+        return false;
     if (!flyt_migration_is_open(allocation)) {
         if (allocation->node != node || flyt_allocation_is_written(allocation))
             return allocation->node == node;
