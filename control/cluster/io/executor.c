@@ -219,11 +219,13 @@ struct ordering {
 static void note_answer(struct flyt_cluster_allocation *allocation, uint64_t revision, int error,
                         const flyt_outcome *outcome)
 {
-    allocation->mend_ms = flyt_clock_ms() + FLYT_MEND_MS;
     allocation->answer_count++;
     allocation->answered_revision = revision;
     allocation->answer_error = error;
     allocation->answer_status = error ? FLYT_STATUS_OK : outcome->status;
+    /* An order that was answered well, and not taken, is not given again at once either. */
+    if (error || outcome->status != FLYT_STATUS_OK || allocation->applied_revision < revision)
+        allocation->mend_ms = flyt_clock_ms() + FLYT_MEND_MS;
     if (!error && flyt_text_set(&allocation->answer_text, outcome->text))
         flyt_warn("allocation %s: no memory for its node's answer", allocation->id_text);
 }

@@ -738,6 +738,28 @@ static void test_refused_resize(void **state)
     world_free(world);
 }
 
+/* A change that the store does not take is written again at once, though its node has just taken the one before. */
+static void test_written_again(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
+
+    while (!allocation->session_count) /* else it ends with its document */
+        world_heartbeat(world, node);
+    world_resize(world, 0, 16, 0, false, 1000);
+    world_run(world);
+    assert_true(allocation->applied_revision == allocation->revision);
+    world_document(world, 0, 0, 0, false, 0);
+    world_refuse(world);
+    assert_true(allocation->failed_revision == allocation->revision);
+    world_run(world);
+    assert_true(allocation->written_revision == allocation->revision);
+    assert_true(allocation->applied_revision == allocation->revision);
+    world_settle(world);
+    world_free(world);
+}
+
 /* ---- documents by hand ---- */
 
 static void write_document(struct world *world, const char *id, const char *text)
@@ -828,6 +850,7 @@ int main(void)
         cmocka_unit_test(test_attach_without_a_store),
         cmocka_unit_test(test_resizes_that_cannot_be),
         cmocka_unit_test(test_refused_resize),
+        cmocka_unit_test(test_written_again),
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_tenants),
     };
