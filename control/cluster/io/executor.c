@@ -328,6 +328,8 @@ void flyt_allocation_order(struct flyt_cluster_allocation *allocation)
     flyt_apply_args args = {.epoch = allocation->cluster->epoch};
     int status = -ENOTCONN;
 
+    if (allocation->is_gone)
+        return; /* its node has been ordered the last that there is */
     if (allocation->is_ordering || flyt_migration_holds_orders(allocation))
         return; /* the end of that order, or of the migration, sends what holds then */
     allocation->is_order_due = !flyt_allocation_is_written(allocation);

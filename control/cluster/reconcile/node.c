@@ -390,8 +390,10 @@ void flyt_serve_node_register(struct flyt_call *call, void *data)
     /* What holds now is what the node says now; what it does not have was never applied. */
     for (size_t i = 0; i < cluster->allocations.count; i++) {
         struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
-        if (allocation->node == node)
-            allocation->applied_revision = 0;
+        if (allocation->node != node)
+            continue;
+        allocation->applied_revision = 0;
+        allocation->is_gone = allocation->is_gone && !find_wire(args, allocation->id);
     }
     take_sessions(node, &args->sessions.sessions_val, &args->sessions.sessions_len);
     take_uses(node, args->uses.uses_val, args->uses.uses_len);

@@ -292,6 +292,8 @@ static void test_given_up_without_its_target(void **state)
     world_disconnect(world, !node);
     world_pass(world, 1000);
     assert_ptr_equal(flyt_allocation_find(cluster, id), moved);
+    assert_true(flyt_migration_is_withdrawn(moved));
+    assert_false(world_answer(world, node, false)); /* the source is not ordered once more to remove it */
     world_resize(world, 1, 0, 4ull << 30, false, 1000);
     world_run(world);
     assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
