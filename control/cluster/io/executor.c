@@ -219,11 +219,13 @@ struct ordering {
 static void note_answer(struct flyt_cluster_allocation *allocation, uint64_t revision, int error,
                         const flyt_outcome *outcome)
 {
-    allocation->mend_ms = flyt_clock_ms() + FLYT_MEND_MS;
     allocation->answer_count++;
     allocation->answered_revision = revision;
     allocation->answer_error = error;
     allocation->answer_status = error ? FLYT_STATUS_OK : outcome->status;
+    /* An order that was answered well, and not taken, is not given again at once either. */
+    if (error || outcome->status != FLYT_STATUS_OK || allocation->applied_revision < revision)
+        allocation->mend_ms = flyt_clock_ms() + FLYT_MEND_MS;
     if (!error && flyt_text_set(&allocation->answer_text, outcome->text))
         flyt_warn("allocation %s: no memory for its node's answer", allocation->id_text);
 }
@@ -326,6 +328,8 @@ void flyt_allocation_order(struct flyt_cluster_allocation *allocation)
     flyt_apply_args args = {.epoch = allocation->cluster->epoch};
     int status = -ENOTCONN;
 
+    if (allocation->is_gone)
+        return; /* its node has been ordered the last that there is */
     if (allocation->is_ordering || flyt_migration_holds_orders(allocation))
         return; /* the end of that order, or of the migration, sends what holds then */
     allocation->is_order_due = !flyt_allocation_is_written(allocation);

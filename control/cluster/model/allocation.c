@@ -105,10 +105,27 @@ void flyt_allocation_note_use(struct flyt_cluster_allocation *allocation, const 
     set_session_count(allocation, use->session_count);
 }
 
+/* Its node has nothing of it any more. */
+static bool release_all(struct flyt_cluster_allocation *allocation, bool release)
+{
+    bool has_emptied = false;
+
+    for (unsigned i = 0; i < allocation->slot_count; i++) {
+        struct flyt_cluster_slot *slot = &allocation->slots[i];
+        has_emptied |= slot->sm_count > 0;
+        if (release)
+            *slot = (struct flyt_cluster_slot){
+                .gpu = slot->gpu, .device_index = slot->device_index, .revision = slot->revision};
+    }
+    return has_emptied;
+}
+
 bool flyt_allocation_has_emptied(struct flyt_cluster_allocation *allocation, bool release)
 {
     bool has_emptied = false;
 
+    if (allocation->is_gone)
+        return release_all(allocation, release);
     if (allocation->applied_revision < allocation->revision)
         return false;
     for (unsigned i = 0; i < allocation->slot_count; i++) {

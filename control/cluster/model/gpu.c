@@ -58,7 +58,8 @@ void flyt_gpu_count(struct flyt_cluster_gpu *gpu)
             struct flyt_groupset groups = slot->groups;
             for (unsigned k = 0; k < FLYT_GROUP_WORDS; k++)
                 groups.words[k] |= slot->leaving.words[k];
-            flyt_capacity_charge(capacity, &groups, slot->memory_bytes + slot->leaving_bytes, allocation->sessions_max);
+            flyt_capacity_charge(capacity, &groups, slot->memory_bytes + slot->leaving_bytes,
+                                 slot->sm_count ? allocation->sessions_max : 0);
             flyt_capacity_charge_share(capacity, allocation->share.is_timed ? &slot->groups : NULL,
                                        flyt_share_minimum(allocation->isolation, &allocation->share, slot));
         }

@@ -50,6 +50,14 @@ bool flyt_migration_is_withdrawn(const struct flyt_cluster_allocation *allocatio
     return allocation->migration && allocation->migration->state == FLYT_MOVE_WITHDRAWN;
 }
 
+bool flyt_migration_may_be_at_target(const struct flyt_cluster_allocation *allocation)
+{
+    const struct flyt_migration *migration = allocation->migration;
+
+    return migration && (migration->state == FLYT_MOVE_SENT || migration->state == FLYT_MOVE_WITHDRAWN) &&
+           !flyt_standing_is_out(migration->sides[FLYT_MIGRATION_TARGET].standing);
+}
+
 bool flyt_migration_is_open(const struct flyt_cluster_allocation *allocation)
 {
     return flyt_migration_holds_orders(allocation) || flyt_migration_is_withdrawn(allocation);

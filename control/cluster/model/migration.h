@@ -140,6 +140,8 @@ void flyt_migration_set_state(struct flyt_migration *migration, enum flyt_move_s
 bool flyt_migration_holds_orders(const struct flyt_cluster_allocation *allocation);
 /* It has failed, and its target is away. */
 bool flyt_migration_is_withdrawn(const struct flyt_cluster_allocation *allocation);
+/* Whether the target of one between nodes, to which the allocation was not given, may have something of it. */
+bool flyt_migration_may_be_at_target(const struct flyt_cluster_allocation *allocation);
 /* Whether it is not known what its nodes have of the allocation: who registers keeps what he has. */
 bool flyt_migration_is_open(const struct flyt_cluster_allocation *allocation);
 /* Whether the node has something of it, or may have: as one of those between which its programs move. */

@@ -19,7 +19,7 @@ struct flyt_cluster_slot {
     struct flyt_cluster_gpu *gpu;
     unsigned device_index;
     unsigned wanted_sms; /* what was asked for; sm_count is whole groups */
-    unsigned sm_count;
+    unsigned sm_count;   /* 0: nothing is left of it */
     struct flyt_groupset groups;
     struct flyt_groupset leaving; /* taken away, but programs may still run there: charged */
     uint64_t memory_bytes;

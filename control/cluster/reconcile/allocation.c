@@ -368,7 +368,11 @@ static void orphan_again(struct flyt_cluster_allocation *allocation)
 
 static void release(struct flyt_cluster_allocation *allocation)
 {
+    flyt_allocation_charge(allocation, false);
     flyt_allocation_has_emptied(allocation, true);
+    flyt_allocation_charge(allocation, true);
+    if (allocation->is_gone)
+        allocation->revision++;
     recount(allocation);
     if (allocation->state != FLYT_ALLOCATION_ORPHAN)
         flyt_allocation_write(allocation);
@@ -384,7 +388,8 @@ static bool has_lingered(const struct flyt_cluster_allocation *allocation)
 static bool is_quiet(const struct flyt_cluster_allocation *allocation)
 {
     return allocation->cluster->is_store_available && allocation->idle_since_ms && !allocation->session_count &&
-           allocation->applied_revision && allocation->node->is_registered && !allocation->migration &&
+           allocation->applied_revision && allocation->node->is_registered &&
+           (!allocation->migration || flyt_migration_is_withdrawn(allocation)) &&
            allocation->state != FLYT_ALLOCATION_ORPHAN && allocation->state != FLYT_ALLOCATION_ENDING;
 }
 
@@ -400,8 +405,7 @@ static bool is_due(const struct flyt_cluster_allocation *allocation)
 static unsigned see(struct flyt_cluster_allocation *allocation)
 {
     const struct flyt_vm *vm = allocation->vm;
-    /* The node to which its programs were to move, and which is away, may have something of it still. */
-    bool is_gone = allocation->is_gone && !flyt_migration_is_withdrawn(allocation);
+    bool is_gone = allocation->is_gone && !flyt_migration_may_be_at_target(allocation);
     bool is_refused = allocation->is_new && allocation->answer_count && !allocation->answer_error &&
                       allocation->answer_status && !allocation->applied_revision;
 

@@ -439,6 +439,7 @@ static void change_sides(struct flyt_cluster_allocation *allocation, bool is_mov
     memcpy(allocation->slots, migration->others, bytes);
     memcpy(migration->others, slots, bytes);
     allocation->node = side->node;
+    allocation->is_gone = false; /* that is what the other node said */
     allocation->applied_revision = is_moved ? migration->revision : migration->source_revision;
     migration->source_revision = allocation->revision;
     if (allocation->revision < migration->revision)

@@ -217,6 +217,8 @@ static bool is_to_have(const struct flyt_node *node, const struct flyt_cluster_a
                        const flyt_register_args *args, const flyt_allocation **ret_theirs)
 {
     *ret_theirs = NULL;
+    if (allocation->node == node && allocation->is_gone)
+        return false;
     if (!flyt_migration_is_open(allocation)) {
         if (allocation->node != node || flyt_allocation_is_written(allocation))
             return allocation->node == node;
@@ -388,8 +390,10 @@ void flyt_serve_node_register(struct flyt_call *call, void *data)
     /* What holds now is what the node says now; what it does not have was never applied. */
     for (size_t i = 0; i < cluster->allocations.count; i++) {
         struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
-        if (allocation->node == node)
-            allocation->applied_revision = 0;
+        if (allocation->node != node)
+            continue;
+        allocation->applied_revision = 0;
+        allocation->is_gone = allocation->is_gone && !find_wire(args, allocation->id);
     }
     take_sessions(node, &args->sessions.sessions_val, &args->sessions.sessions_len);
     take_uses(node, args->uses.uses_val, args->uses.uses_len);

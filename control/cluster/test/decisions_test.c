@@ -234,13 +234,32 @@ static void test_moves_that_nodes_do_not_take(void **state)
     world_free(world);
 }
 
+/* VM 0 begins to move from this node to the other one, which goes away. */
+static void lose_target(struct world *world, unsigned node)
+{
+    const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+
+    world_migrate(world, 0, !node, 0, 0);
+    while (!moved->migration || moved->migration->state < FLYT_MOVE_SENT)
+        assert_true(world_store(world, false) | world_answer(world, !node, false));
+    world_answer(world, node, false);
+    world_disconnect(world, !node);
+    world_cancel(world, 0);
+    world_run(world);
+    world_pass(world, 2000);
+    world_run(world);
+    assert_true(flyt_migration_is_withdrawn(moved));
+}
+
 /* A move between nodes is given up while its target is away, which may have received memory of its programs: that is
  * charged until it says that it has none of it. */
 static void test_given_up_without_its_target(void **state)
 {
     unsigned node;
     struct world *world = world_of_one(&node);
+    struct flyt_cluster *cluster = world_cluster(world);
     const struct flyt_cluster_allocation *moved, *other;
+    uint64_t id = world_vm(world, 0)->allocation->id;
 
     world_document(world, 0, 16, 3, false, 0);
     world_document(world, 1, 16, 2, false, 0);
@@ -251,15 +270,7 @@ static void test_given_up_without_its_target(void **state)
     world_migrate(world, 1, !node, 0, 0);
     world_settle(world);
     assert_string_not_equal(moved->node->key, other->node->key);
-    world_migrate(world, 0, !node, 0, 0);
-    while (!moved->migration || moved->migration->state < FLYT_MOVE_SENT)
-        assert_true(world_store(world, false) | world_answer(world, !node, false));
-    world_answer(world, node, false);
-    world_disconnect(world, !node);
-    world_cancel(world, 0);
-    world_run(world);
-    world_pass(world, 2000);
-    world_run(world);
+    lose_target(world, node);
     world_resize(world, 1, 0, 4ull << 30, false, 1000);
     world_run(world);
     assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
@@ -274,11 +285,66 @@ static void test_given_up_without_its_target(void **state)
     world_resize(world, 1, 0, 4ull << 30, false, 1000);
     world_run(world);
     assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
-    /* The target is back, and has given it up: now there is room. */
+    /* The target is back, and goes away again before it has heard that it is to give it up. */
+    world_register(world, !node, false);
+    world_pass(world, 1000);
+    assert_ptr_equal(flyt_allocation_find(cluster, id), moved);
+    world_disconnect(world, !node);
+    world_pass(world, 1000);
+    assert_ptr_equal(flyt_allocation_find(cluster, id), moved);
+    assert_true(flyt_migration_is_withdrawn(moved));
+    assert_false(world_answer(world, node, false)); /* the source is not ordered once more to remove it */
+    world_resize(world, 1, 0, 4ull << 30, false, 1000);
+    world_run(world);
+    assert_said(world, FLYT_STATUS_NO_CAPACITY, "has not so much memory");
+    /* It is back again, and has given it up: now there is room. */
     world_settle(world);
+    assert_null(flyt_allocation_find(cluster, id));
     world_resize(world, 1, 0, 4ull << 30, false, 1000);
     world_settle(world);
     assert_int_equal(other->slots[0].memory_bytes, 4ull << 30);
+    world_free(world);
+}
+
+/* The target does not come back: at the source the allocation ends all the same, when nobody uses it. */
+static void test_ends_without_its_target(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+    const struct flyt_capacity *capacity = flyt_gpu_capacity(moved->slots[0].gpu);
+    uint64_t id = moved->id;
+
+    lose_target(world, node);
+    world_document(world, 0, 0, 0, false, 0);
+    for (unsigned i = 0; i < 1000 && !moved->is_gone; i++) {
+        world_heartbeat(world, node);
+        world_run(world);
+    }
+    assert_true(moved->is_gone);
+    assert_int_equal(capacity->sms_free, capacity->sms_total);
+    assert_int_equal(capacity->memory_free_bytes, capacity->memory_bytes);
+    assert_int_equal(capacity->slots_free, capacity->client_slots);
+    /* The source is not given it again. */
+    world_disconnect(world, node);
+    world_register(world, node, false);
+    assert_false(world_has(world, node, id));
+    world_run(world);
+    /* What the target may have is charged until it is fenced, also by whoever leads next. */
+    assert_ptr_equal(flyt_allocation_find(world_cluster(world), id), moved);
+    world_takeover(world);
+    world_register(world, node, false);
+    world_run(world);
+    assert_false(world_has(world, node, id));
+    moved = flyt_allocation_find(world_cluster(world), id);
+    assert_non_null(moved);
+    assert_int_equal(moved->slots[0].sm_count, 0);
+    assert_int_equal(moved->migration->others[0].sm_count, 32);
+    world_pass(world, 11000);
+    world_fence(world, !node, true);
+    world_run(world);
+    assert_null(flyt_allocation_find(world_cluster(world), id));
+    world_settle(world);
     world_free(world);
 }
 
@@ -674,6 +740,28 @@ static void test_refused_resize(void **state)
     world_free(world);
 }
 
+/* A change that the store does not take is written again at once, though its node has just taken the one before. */
+static void test_written_again(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
+
+    while (!allocation->session_count) /* else it ends with its document */
+        world_heartbeat(world, node);
+    world_resize(world, 0, 16, 0, false, 1000);
+    world_run(world);
+    assert_true(allocation->applied_revision == allocation->revision);
+    world_document(world, 0, 0, 0, false, 0);
+    world_refuse(world);
+    assert_true(allocation->failed_revision == allocation->revision);
+    world_run(world);
+    assert_true(allocation->written_revision == allocation->revision);
+    assert_true(allocation->applied_revision == allocation->revision);
+    world_settle(world);
+    world_free(world);
+}
+
 /* ---- documents by hand ---- */
 
 static void write_document(struct world *world, const char *id, const char *text)
@@ -751,6 +839,7 @@ int main(void)
         cmocka_unit_test(test_gpu_fails),
         cmocka_unit_test(test_moves_that_nodes_do_not_take),
         cmocka_unit_test(test_given_up_without_its_target),
+        cmocka_unit_test(test_ends_without_its_target),
         cmocka_unit_test(test_takeover_after_a_move),
         cmocka_unit_test(test_moves_that_cannot_be),
         cmocka_unit_test(test_drain),
@@ -763,6 +852,7 @@ int main(void)
         cmocka_unit_test(test_attach_without_a_store),
         cmocka_unit_test(test_resizes_that_cannot_be),
         cmocka_unit_test(test_refused_resize),
+        cmocka_unit_test(test_written_again),
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_tenants),
     };

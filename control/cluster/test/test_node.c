@@ -130,6 +130,11 @@ struct applied *world_find_applied(struct node *node, uint64_t id)
     return NULL;
 }
 
+bool world_has(const struct world *world, unsigned node, uint64_t allocation_id)
+{
+    return world_find_applied((struct node *)&world->nodes[node], allocation_id) != NULL;
+}
+
 uint64_t world_memory_of(const struct applied *applied)
 {
     return applied->used_bytes > applied->memory_bytes ? applied->used_bytes : applied->memory_bytes;

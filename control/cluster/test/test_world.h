@@ -72,6 +72,8 @@ unsigned world_refusals(const struct world *world);
 
 /* ---- what happens ---- */
 
+/* Whether the node has this allocation. */
+bool world_has(const struct world *world, unsigned node, uint64_t allocation_id);
 /* Store, nodes and loop go on until nothing is left to be done. */
 void world_run(struct world *world);
 void world_set_manner(struct world *world, unsigned node, enum world_manner manner);
