@@ -664,8 +664,8 @@ static int begin(struct flyt_node_server *server, struct flyt_node_session *sess
                                               .fd = -1,
                                               .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
                                               .has_folder = owner_of(session) != NULL};
-    server->hand_over = hand_over;
     flyt_node_session_prepare(session, server);
+    server->hand_over = hand_over;
     if (!owner_of(session)) { /* else it stays PREPARING: what it has of the GPU is its own */
         flyt_node_charge_lend(server, session->allocation, flyt_node_session_has(session));
         flyt_node_server_set_state(server, FLYT_NODE_SERVER_TAKING);
