@@ -104,6 +104,77 @@ static void test_an_older_server(void **state)
     test_node_leave(test, &test_one, programs, 2);
 }
 
+/* ---- sources without a link ---- */
+
+static bool is_given_ahead(struct test_node *test, void *program)
+{
+    const struct flyt_node_server *server = test_node_server(test, program);
+
+    return server->link_fd < 0 && server->session->target && server->session->replacement.given_us;
+}
+
+/* Its link ends, and its process does not yet: a warm server has its memory. */
+static void hang_up(struct test_node *test, struct test_program *program)
+{
+    test_program_say(test, program, "replaceable 1", "0");
+    test_node_until_warm(test);
+    test_program_say(test, program, "hang_up", "0");
+    test_node_until(test, is_given_ahead, program, "another server has its memory");
+}
+
+/* The process ends now, and the program goes on where it was. */
+static void go_on_here(struct test_node *test, struct test_program *program)
+{
+    assert_int_equal(kill(test_node_server(test, program)->pid, SIGKILL), 0);
+    test_node_until(test, test_node_is_away, program, "the session waits without a process");
+    close(program->fd);
+    test_node_come_back(test, &test_one, program);
+    test_program_say(test, program, "resumed", "1 1");
+    test_program_say(test, program, "charge 0 1048576", "0");
+}
+
+static void test_one_without_its_link_is_not_moved(void **state)
+{
+    const flyt_migration_bounds bounds = {.stop_ms = 60000};
+    const struct test_wish wish = test_migration_target(1);
+    struct test_node *test = *state;
+    struct test_program program;
+    struct flyt_error err;
+
+    enter(test, &program, 1, NO_PEERS);
+    hang_up(test, &program);
+    assert_int_equal(test_migration_order(test, TEST_MIGRATION_ID, &wish, &bounds, &err), FLYT_STATUS_IN_USE);
+    test_contains(err.text, "lost its link");
+    go_on_here(test, &program);
+    test_migration_stayed(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+static bool is_between_tries(struct test_node *test, void *unused)
+{
+    return test_migration_of(test)->pause_until_ms;
+}
+
+static void test_one_loses_its_link_between_two_tries(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    enter(test, programs, 2, NO_PEERS);
+    test_program_say(test, &programs[1], "restless 1", "0");
+    test_migration_start(test, 1);
+    test_node_until(test, is_between_tries, NULL, "a try that has failed");
+    test_migration_of(test)->pause_until_ms = UINT64_MAX; /* however long the rest takes */
+    hang_up(test, &programs[0]);
+    test_migration_of(test)->pause_until_ms = 1;
+    test_migration_until_failed(test, "lost its link");
+    go_on_here(test, &programs[0]);
+    for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
+        assert_int_not_equal(server->state, FLYT_NODE_SERVER_TAKING);
+    test_migration_stayed(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
+}
+
 /* ---- compute capabilities ---- */
 
 /* Servers that start from now on find these. */
@@ -272,6 +343,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_memory_goes_through_the_host),
         TEST_NODE(test_an_older_server),
+        TEST_NODE(test_one_without_its_link_is_not_moved),
+        TEST_NODE(test_one_loses_its_link_between_two_tries),
         TEST_NODE(test_it_does_at_once_to_another_capability),
         TEST_NODE(test_it_does_not_to_the_same_one),
         TEST_NODE(test_it_does_to_an_unknown_one),

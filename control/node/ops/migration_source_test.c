@@ -10,9 +10,12 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/attach/pool.h"
 #include "control/node/ops/ops.h"
+#include "control/node/ops/replace.h"
 #include "control/node/test/test_migration.h"
 #include "control/node/test/test_node.h"
+#include "control/node/test/test_replace.h"
 #include "rpc/base/fault_point.h"
 
 /* ---- sources ---- */
@@ -106,6 +109,56 @@ static void test_a_source_dies_when_its_target_has_it(void **state)
     test_program_say(test, &program, "go_on", "0");
     test_migration_until(test, FLYT_MIGRATION_DONE);
     test_migration_is_only_on(test, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+static bool is_ending(struct test_node *test, void *server)
+{
+    return ((const struct flyt_node_server *)server)->state == FLYT_NODE_SERVER_ENDING;
+}
+
+static bool has_no_warm_server(struct test_node *test, void *user)
+{
+    const struct flyt_node_starts *starts = user;
+
+    return !starts->warm && !starts->starting;
+}
+
+/* What was prepared for it takes its time to end: its client is given to another server meanwhile. */
+static void test_a_source_dies_while_its_cancelled_target_ends(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_program_say(test, &program, "busy 1", "0");
+    test_program_say(test, &program, "replaceable 1", "0");
+    test_migration_start(test, 1);
+    test_migration_until(test, FLYT_MIGRATION_COPYING);
+    struct flyt_node_server *target = test_migration_of(test)->moves->target;
+    const pid_t pid = target->pid;
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(flyt_node_migration_cancel(test_migration_of(test), "enough"), 0);
+    test_node_until(test, is_ending, target, "the target is told to end");
+    test->settings.warm = 0;
+    test->node.starts[0].after_ms = UINT64_MAX;
+    flyt_node_pool_fill(&test->node);
+    test_node_until(test, has_no_warm_server, &test->node.starts[0], "no server is warm, or becomes so");
+    assert_int_equal(kill(test_node_server(test, &program)->pid, SIGKILL), 0);
+    test_node_until(test, test_node_is_away, &program, "the session waits without a process");
+    close(program.fd);
+    struct flyt_node_session *session = flyt_node_session_find(&test->node, program.session_id);
+    assert_ptr_equal(session->target, target);
+    assert_null(flyt_node_replace_server(session)); /* its client is held until one is warm */
+    test->node.starts[0].after_ms = 0;
+    test_replace_come_back(test, &test_one, &program);
+    assert_int_equal(target->state, FLYT_NODE_SERVER_ENDING);
+    assert_int_not_equal(test_node_server(test, &program)->pid, pid);
+    test_program_say(test, &program, "resumed", "1 1");
+    test_program_say(test, &program, "charge 0 1048576", "0");
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    test_migration_until_failed(test, "enough");
+    test_migration_stayed(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);
 }
 
@@ -333,12 +386,19 @@ static void test_a_restart_in_between(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_NODE(test_a_source_dies_before_it_is_left),  TEST_NODE(test_a_source_dies_between_two_tries),
-        TEST_NODE(test_a_source_dies_when_it_was_left),   TEST_NODE(test_a_source_dies_when_its_target_has_it),
-        TEST_NODE(test_a_target_outlives_its_session),    TEST_NODE(test_a_source_outlives_its_session),
-        TEST_NODE(test_sources_killed_after_the_switch),  TEST_NODE(test_a_source_that_does_not_end),
-        TEST_NODE(test_a_restart_before_the_commit),      TEST_NODE(test_a_restart_after_the_commit),
-        TEST_NODE(test_a_restart_when_the_target_has_it), TEST_NODE(test_a_restart_in_between),
+        TEST_NODE(test_a_source_dies_before_it_is_left),
+        TEST_NODE(test_a_source_dies_between_two_tries),
+        TEST_NODE(test_a_source_dies_while_its_cancelled_target_ends),
+        TEST_NODE(test_a_source_dies_when_it_was_left),
+        TEST_NODE(test_a_source_dies_when_its_target_has_it),
+        TEST_NODE(test_a_target_outlives_its_session),
+        TEST_NODE(test_a_source_outlives_its_session),
+        TEST_NODE(test_sources_killed_after_the_switch),
+        TEST_NODE(test_a_source_that_does_not_end),
+        TEST_NODE(test_a_restart_before_the_commit),
+        TEST_NODE(test_a_restart_after_the_commit),
+        TEST_NODE(test_a_restart_when_the_target_has_it),
+        TEST_NODE(test_a_restart_in_between),
     };
 
     signal(SIGPIPE, SIG_IGN);

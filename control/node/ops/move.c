@@ -364,7 +364,9 @@ static void begin(struct flyt_node_move *move)
 {
     const char *obstacle = find_obstacle(move);
 
-    if (obstacle)
+    if (move->source->link_fd < 0)
+        flyt_node_move_fail(move, -EPIPE, "%s", FLYT_NODE_LINK_LOST_TEXT);
+    else if (obstacle)
         flyt_node_move_fail(move, -ENOTSUP, "%s", obstacle);
     else if (move->way->is_far)
         flyt_node_move_connect(move);

@@ -77,6 +77,11 @@ flyt_status flyt_node_operation_check_session(const struct flyt_node_server *ser
                        server->session->ticket.program, vm_ip);
         return FLYT_STATUS_IN_USE;
     }
+    if (server->link_fd < 0) {
+        flyt_error_set(err, -EBUSY, "program %s of VM %.255s cannot be %s: " FLYT_NODE_LINK_LOST_TEXT,
+                       server->session->ticket.program, vm_ip, what);
+        return FLYT_STATUS_IN_USE;
+    }
     if (server->has.has_use && !server->has.use.can_move) {
         flyt_error_set(err, -ENOTSUP,
                        "program %s of VM %.255s cannot be %s: its client library or its server process is of an "

@@ -664,8 +664,10 @@ static int begin(struct flyt_node_server *server, struct flyt_node_session *sess
                                               .fd = -1,
                                               .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
                                               .has_folder = owner_of(session) != NULL};
-    server->hand_over = hand_over;
+    if (session->target != server) /* one that was told to end may not have heard of that yet */
+        flyt_node_replace_abandon(session);
     flyt_node_session_prepare(session, server);
+    server->hand_over = hand_over;
     if (!owner_of(session)) { /* else it stays PREPARING: what it has of the GPU is its own */
         flyt_node_charge_lend(server, session->allocation, flyt_node_session_has(session));
         flyt_node_server_set_state(server, FLYT_NODE_SERVER_TAKING);
@@ -700,6 +702,8 @@ struct flyt_node_server *flyt_node_replace_server(const struct flyt_node_session
 
     if (is_undecided_where(session))
         return NULL;
+    if (server && server->state == FLYT_NODE_SERVER_ENDING) /* of a move that was given up, for one */
+        server = NULL;
     if (server && server->hand_over)
         return flyt_node_replace_has_come(server) ? NULL : server;
     return server || owner_of(session) ? server

@@ -14,7 +14,10 @@
 #include <cmocka.h>
 
 #include "control/node/attach/pool.h"
+#include "control/node/link/starts.h"
 #include "control/node/model/waiting.h"
+#include "control/node/ops/replace.h"
+#include "control/node/ops/target.h"
 #include "control/node/process/images.h"
 #include "control/node/test/test_node.h"
 #include "control/node/test/test_replace.h"
@@ -193,6 +196,33 @@ static void test_a_client_gives_up_while_it_is_held(void **state)
 static bool has_no_taker(struct test_node *test, void *unused)
 {
     return !taker(test);
+}
+
+/* A move, for one, prepares its own target: the server that has the memory has no part in the session any more. */
+static void test_another_one_is_prepared_after_its_memory_was_given(void **state)
+{
+    static const struct flyt_node_role_ops ops = {.kind = FLYT_NODE_ROLE_MOVE};
+    struct flyt_node_role role = {&ops};
+    struct test_node *test = *state;
+    struct test_program program;
+
+    struct flyt_node_server *first = give_ahead(test, &program), *server = test_node_server(test, &program);
+    struct flyt_node_server *second = flyt_node_starts_take(&test->node, &test->node.gpus.items[1]);
+    assert_non_null(second);
+    flyt_node_target_begin(second, &role, server->session);
+    assert_int_equal(first->state, FLYT_NODE_SERVER_ENDING);
+    assert_null(first->hand_over);
+    assert_null(first->session);
+    assert_ptr_equal(server->session->target, second);
+    second->role = NULL;
+    flyt_node_replace_end_target(second);
+    struct test_program again = come_early(test, &program, kill_it);
+    close(program.fd);
+    assert_int_equal(again.status, FLYT_HANDSHAKE_OK);
+    test_program_say(test, &again, "resumed", "1 1");
+    assert_null(taker(test));
+    assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+    test_node_leave(test, &test_one, &again, 1);
 }
 
 /* With the session the server ends that has its memory. */
@@ -378,6 +408,7 @@ int main(void)
         TEST_NODE(test_its_replacement_is_measured),
         TEST_NODE(test_memory_is_given_before_the_end),
         TEST_NODE(test_who_was_given_memory_dies),
+        TEST_NODE(test_another_one_is_prepared_after_its_memory_was_given),
         TEST_NODE(test_a_client_gives_up_while_it_is_held),
         TEST_NODE(test_it_is_ended_after_its_memory_was_given),
         TEST_NODE(test_memory_that_was_given_is_not_free_before_its_end),

@@ -9,6 +9,7 @@
 #include "control/node/link/starts.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/ops.h"
+#include "control/node/ops/replace.h"
 #include "rpc/base/clock.h"
 
 enum { HASTE_MS = 2000 };
@@ -61,6 +62,7 @@ void flyt_node_target_begin(struct flyt_node_server *server, struct flyt_node_ro
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_PREPARING);
     if (!session)
         return;
+    flyt_node_replace_abandon(session); /* its link had ended, and its memory was given to another one */
     flyt_node_session_prepare(session, server);
     flyt_node_cgroups_enter(&server->node->cgroups, server->pid, session->allocation->now.vm_ip, server->cgroup);
 }
