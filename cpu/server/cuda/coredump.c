@@ -20,7 +20,10 @@
 #include "rpc/base/log.h"
 
 enum {
-    SETTLE_MS = 60000,
+    /* Until the program is told of its fault: when the driver tells of it, it has written what it writes. Both together
+     * are less than the node manager lets a process be that leaves a core dump (control/node/link/fault.h). */
+    SETTLE_FATAL_MS = 2000,
+    SETTLE_MS = 4000,
     BYTES_MAX_DEFAULT = 1 << 30,
     /* Of contexts that a device gets later, until the part has seen them: those begin with what holds for all. */
     DUMP_OF_OTHERS = FLYT_DEVICES_MAX,
@@ -235,7 +238,7 @@ void flyt_coredump_fatal(struct flyt_session *session)
     struct flyt_coredumps *coredumps = session->coredumps;
     if (!coredumps->enabled_count)
         return;
-    flyt_coredump_folder_settle(coredumps->folder, SETTLE_MS);
+    flyt_coredump_folder_settle(coredumps->folder, SETTLE_FATAL_MS);
     enum flyt_coredump_state state;
     const char *name = flyt_coredump_folder_made(coredumps->folder, &state);
     snprintf(session->fatal_note, sizeof session->fatal_note, "%s%s",
