@@ -12,10 +12,16 @@
 
 enum { NAMED_MAX = 4, SENTENCE_BYTES = 480 };
 
+/* Whether its driver writes a core dump, and may do so still. */
+static bool is_dumping(const struct flyt_node_server *server)
+{
+    return server->coredumps.is_written && flyt_clock_ms() < server->coredumps.since_ms + FLYT_NODE_FAULT_DUMP_MS;
+}
+
 /* Who may have made it: those that had work when they heard of it, or leave a core dump of it. */
 static bool is_suspect(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu)
 {
-    bool had_part = (server->fault.is_reported && server->fault.had_work) || server->is_dumping;
+    bool had_part = (server->fault.is_reported && server->fault.had_work) || is_dumping(server);
 
     return had_part && server->allocation && flyt_node_server_uses(server, gpu);
 }
@@ -77,7 +83,7 @@ static void tell_cause(struct flyt_node_server *server, const char *sentence)
  */
 static bool may_be_spared(const struct flyt_node_server *server, unsigned suspects)
 {
-    return suspects && !server->fault.is_reported && !server->is_dumping && flyt_node_server_may_wait(server);
+    return suspects && !server->fault.is_reported && !is_dumping(server) && flyt_node_server_may_wait(server);
 }
 
 /* Its program hears nothing of it but that its connection ends. */
@@ -97,8 +103,8 @@ static void hit(struct flyt_node_server *server, const char *own, const char *ot
     if (server->state == FLYT_NODE_SERVER_ENDING)
         return;
     server->fault.is_hit = true;
-    server->fault.is_late = !is_told && server->is_dumping;
-    if (!is_told && !server->is_dumping) {
+    server->fault.is_late = !is_told && is_dumping(server);
+    if (!is_told && !is_dumping(server)) {
         flyt_node_server_end(server, server->allocation ? others : NULL);
         return;
     }
@@ -117,11 +123,9 @@ static bool wait_ms(struct flyt_node_fault *fault, uint64_t ms)
 }
 
 /* Whether it is still to be let: its driver writes a core dump, or it has heard only now. */
-static bool may_stay(const struct flyt_node_server *server, const struct flyt_node_fault *fault)
+static bool may_stay(const struct flyt_node_server *server)
 {
-    const uint64_t now_ms = flyt_clock_ms();
-
-    return server->is_dumping ? now_ms < fault->judged_ms + FLYT_NODE_FAULT_DUMP_MS : now_ms < server->fault.leave_ms;
+    return is_dumping(server) || flyt_clock_ms() < server->fault.leave_ms;
 }
 
 static void end_hit(struct flyt_node_fault *fault)
@@ -132,7 +136,7 @@ static void end_hit(struct flyt_node_fault *fault)
     for (struct flyt_node_server *server = fault->node->servers; server; server = server->next) {
         if (!server->fault.is_hit || server->fault.is_spared || !flyt_node_server_uses(server, fault->gpu))
             continue;
-        if (may_stay(server, fault))
+        if (may_stay(server))
             has_some_left = true;
         else
             flyt_node_server_end(server, NULL);
@@ -151,7 +155,6 @@ static void judge(struct flyt_node_fault *fault)
     char how_many[64];
 
     fault->is_judged = true;
-    fault->judged_ms = flyt_clock_ms();
     unsigned suspects = name_suspects(node, gpu, who, sizeof who);
     snprintf(own, sizeof own, "%.127s", cause_on(node, gpu));
     snprintf(others, sizeof others, "%s program on this GPU faulted, which ends all that share it: %s: %s",
@@ -222,6 +225,13 @@ void flyt_node_fault_killed(struct flyt_node_server *server, int signal_number)
     fault->killed_ms = flyt_clock_ms();
     snprintf(fault->killed, sizeof fault->killed, "program %.40s of VM %.40s, whose server process ended by signal %d",
              server->session->ticket.program, server->allocation->now.vm_ip, signal_number);
+}
+
+void flyt_node_fault_dumps(struct flyt_node_server *server, bool is_written)
+{
+    server->coredumps.is_written = is_written;
+    if (is_written && !server->coredumps.since_ms)
+        server->coredumps.since_ms = flyt_clock_ms();
 }
 
 void flyt_node_fault_leave(struct flyt_node_server *server)

@@ -26,9 +26,9 @@
 enum { FLYT_NODE_FAULT_GATHER_MS = 300 };
 /* A program that has heard of it has so long to do what it does after an error; then its server is ended. */
 enum { FLYT_NODE_FAULT_LEAVE_MS = 1000 };
-/* And one whose driver is writing a core dump of it so long more, at most: what it leaves is of use when it is whole.
- */
-enum { FLYT_NODE_FAULT_DUMP_MS = 60000 };
+/* And one whose driver writes a core dump of it so long since that began, at most: what it leaves is of use when it is
+ * whole. Sessions of other VMs that wait for the GPU's new servers (replace_ms) have time left behind it. */
+enum { FLYT_NODE_FAULT_DUMP_MS = 8000 };
 
 /* So long after a server was killed a fault may be of its making. */
 enum { FLYT_NODE_FAULT_KILLED_MS = 2000 };
@@ -39,6 +39,9 @@ struct flyt_node_server;
 void flyt_node_fault_killed(struct flyt_node_server *server, int signal_number);
 /* A server's context has ended with a fault. `cause` says how, in words; had_work: it had work on the GPU. */
 void flyt_node_fault_report(struct flyt_node_server *server, const char *cause, bool had_work);
+/* The server's driver has begun to write a core dump, or none is being written any more. Its session has
+ * FLYT_NODE_FAULT_DUMP_MS for all that it leaves, from the first one's beginning. */
+void flyt_node_fault_dumps(struct flyt_node_server *server, bool is_written);
 /* The server's process has ended: what it reported is still of use, so that what was gathered is judged now. */
 void flyt_node_fault_leave(struct flyt_node_server *server);
 /* Whether servers that were hit on the GPU are still there: until then no other can start. */

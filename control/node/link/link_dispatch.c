@@ -153,6 +153,8 @@ static void on_use(struct flyt_node_server *server, const struct flyt_manager_li
         flyt_node_broker_look(server->allocation);
 }
 
+enum { COREDUMPS_MAX = FLYT_DEVICES_MAX + 1 }; /* that a session leaves: one for each device, and one besides */
+
 /* What its program has left, or could not leave, in the folder that its VM has here. */
 static void on_coredump(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
 {
@@ -165,9 +167,15 @@ static void on_coredump(struct flyt_node_server *server, const struct flyt_manag
         flyt_warn("server process %d: tells of a core dump that is none", (int)server->pid);
         return;
     }
-    server->is_dumping = message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_BEGUN;
-    if (server->is_dumping)
+    const bool is_begun = message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_BEGUN;
+    flyt_node_fault_dumps(server, is_begun);
+    if (is_begun || server->coredumps.told_count > COREDUMPS_MAX)
         return;
+    if (server->coredumps.told_count++ == COREDUMPS_MAX) {
+        flyt_warn("session %016" PRIx64 ": tells of more core dumps than it can leave: no more is told of them",
+                  flyt_node_server_session_id(server));
+        return;
+    }
     snprintf(id, sizeof id, "%016" PRIx64, flyt_node_server_session_id(server));
     flyt_node_tell(server->node, "session.coredump", id, "program %s of VM %s: core dump %s/%s %s%" PRIu64 " bytes",
                    server->session->ticket.program, server->allocation->now.vm_ip, path, name,

@@ -72,7 +72,6 @@ struct flyt_node_fault {
     sd_event_source *timer; /* until it is judged, then until those that were hit are ended; NULL: there is none */
     bool is_judged;
     uint64_t reported_ms; /* when the first server told of it */
-    uint64_t judged_ms;
     /* Of the last server with a session there that ended by a signal: "program a of VM 10.0.0.1, ended by signal 9". */
     char killed[FLYT_NODE_FAULT_NAME_BYTES];
     uint64_t killed_ms; /* when; 0: there was none */

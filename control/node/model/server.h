@@ -166,8 +166,12 @@ struct flyt_node_server {
         bool is_late;      /* it was hit while its driver wrote a core dump: it tells when that is there, */
         uint64_t leave_ms; /* and ends then; 0: it has not told yet */
         char cause[128];
-    } fault;         /* fault.h */
-    bool is_dumping; /* its driver writes a core dump of the GPU */
+    } fault; /* fault.h */
+    struct {
+        bool is_written;   /* its driver writes one */
+        uint64_t since_ms; /* when the first one was begun; 0: there was none */
+        unsigned told_count;
+    } coredumps; /* of the GPU (fault.h) */
     struct {
         uint64_t entry_id, allocation_id; /* 0: none */
         bool has_stayed;                  /* that session has ended */

@@ -564,7 +564,7 @@ static void test_a_dump_is_let_be_written(void **state)
     struct test_program dumper = test_node_enter(test, &test_one), neighbour = test_node_enter(test, &test_other);
     make_replaceable(test, &dumper);
     struct flyt_node_server *server = flyt_node_server_find(&test->node, dumper.session_id);
-    server->is_dumping = true;
+    flyt_node_fault_dumps(server, true);
     report_fault(test, &neighbour, false);
     test_node_until_ended(test, &neighbour);
     test_contains(test->last_event, "session.ended");
@@ -572,11 +572,36 @@ static void test_a_dump_is_let_be_written(void **state)
     assert_ptr_equal(flyt_node_server_find(&test->node, dumper.session_id), server);
     assert_int_equal(server->state, FLYT_NODE_SERVER_SERVING);
     assert_true(server->fault.is_hit);
-    server->is_dumping = false;
+    flyt_node_fault_dumps(server, false);
     report_fault(test, &dumper, true);
     assert_int_equal(server->state, FLYT_NODE_SERVER_SERVING); /* its program is to hear of it */
     test_node_until_ended(test, &dumper);
     assert_int_equal(test->node.away_count, 0);
+    close(dumper.fd);
+    close(neighbour.fd);
+}
+
+/* One that says so without an end has its time, once; then it is no reason to be let. */
+static void test_a_dump_has_its_time(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    test_node_grant(test, &test_other);
+    struct test_program dumper = test_node_enter(test, &test_one), neighbour = test_node_enter(test, &test_other);
+    struct flyt_node_server *server = flyt_node_server_find(&test->node, dumper.session_id);
+    flyt_node_fault_dumps(server, true);
+    assert_true(server->coredumps.since_ms > FLYT_NODE_FAULT_DUMP_MS);
+    server->coredumps.since_ms -= FLYT_NODE_FAULT_DUMP_MS;
+    uint64_t since_ms = server->coredumps.since_ms;
+    flyt_node_fault_dumps(server, false);
+    flyt_node_fault_dumps(server, true);
+    assert_int_equal(server->coredumps.since_ms, since_ms);
+    report_fault(test, &neighbour, true);
+    /* It is no suspect of that fault, and ends with it at once. */
+    test_node_until_ended(test, &dumper);
+    test_contains(test_program_ask(test, &dumper, NULL), "killed: another program on this GPU faulted");
+    test_node_until_ended(test, &neighbour);
     close(dumper.fd);
     close(neighbour.fd);
 }
@@ -636,6 +661,7 @@ int main(void)
         TEST_NODE(test_a_server_that_dies_before_it_is_whole_again),
         TEST_NODE(test_other_ends_are_ends),
         TEST_NODE(test_a_neighbours_fault),
+        TEST_NODE(test_a_dump_has_its_time),
         TEST_NODE(test_a_fault_of_nobody_known),
         TEST_NODE(test_a_dump_is_let_be_written),
         TEST_NODE(test_the_node_manager_ends),

@@ -108,6 +108,7 @@ CUresult flyt_partition_get(struct flyt_partition_context **first, const struct 
             free(context);
             return result;
         }
+        context->number = *first ? (*first)->number + 1 : 1;
         context->next = *first;
         *first = context;
     }

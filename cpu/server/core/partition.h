@@ -32,6 +32,7 @@ CUresult flyt_partition_split(const struct flyt_driver *driver, CUdevice cu_devi
  */
 struct flyt_partition_context {
     struct flyt_partition_context *next;
+    uint64_t number; /* in its list, from 1: the newest has the highest */
     CUgreenCtx cu_green;
     CUcontext cu_context; /* cu_green as a context */
     unsigned sm_count;

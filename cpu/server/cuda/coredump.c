@@ -20,7 +20,10 @@
 #include "rpc/base/log.h"
 
 enum {
-    SETTLE_MS = 60000,
+    /* Until the program is told of its fault: when the driver tells of it, it has written what it writes. Both together
+     * are less than the node manager lets a process be that leaves a core dump (control/node/link/fault.h). */
+    SETTLE_FATAL_MS = 2000,
+    SETTLE_MS = 4000,
     BYTES_MAX_DEFAULT = 1 << 30,
     /* Of contexts that a device gets later, until the part has seen them: those begin with what holds for all. */
     DUMP_OF_OTHERS = FLYT_DEVICES_MAX,
@@ -31,7 +34,8 @@ _Static_assert((int)DUMP_OF_OTHERS < (int)FLYT_COREDUMPS_MAX, "a dump for each d
 struct wanted {
     bool is_enabled;
     unsigned flags;
-    const struct flyt_partition_context *told; /* the first context of the device's list when they were told */
+    uint64_t told;   /* the newest context of the device that was told, all before it with it; 0: none */
+    uint64_t warned; /* the newest when one could not be told */
 };
 
 struct flyt_coredumps {
@@ -150,6 +154,11 @@ static CUresult set_all(const struct flyt_coredumps *coredumps, set_fn *set, uns
     return result;
 }
 
+static uint64_t newest(const struct flyt_device *device)
+{
+    return device->partitions ? device->partitions->number : 0;
+}
+
 /* All contexts of the device that there are: the program's work runs in green ones. */
 static CUresult set_device(struct flyt_device *device, struct wanted *wanted)
 {
@@ -165,7 +174,8 @@ static CUresult set_device(struct flyt_device *device, struct wanted *wanted)
             result = set_all(session->coredumps, driver->cuCoredumpSetAttribute, device->ordinal, wanted);
     }
     CUresult back = driver->cuCtxSetCurrent(device->partition->cu_context);
-    wanted->told = device->partitions;
+    if (result == CUDA_SUCCESS)
+        wanted->told = newest(device);
     return result == CUDA_SUCCESS ? back : result;
 }
 
@@ -208,13 +218,15 @@ bool flyt_coredump_advance(struct flyt_session *session)
     for (unsigned i = 0; coredumps->enabled_count && i < session->device_count; i++) {
         struct flyt_device *device = &session->devices[i];
         struct wanted *wanted = &coredumps->wanted[i];
-        if (!wanted->is_enabled || wanted->told == device->partitions || session->fatal != CUDA_SUCCESS)
+        if (!wanted->is_enabled || wanted->told == newest(device) || session->fatal != CUDA_SUCCESS)
             continue;
         CUresult result = set_device(device, wanted);
         session->current_device = NULL;
-        if (flyt_session_check(session, result) != CUDA_SUCCESS)
-            flyt_warn("session %s: device %u: other SMs leave no core dump, cuda_result=%d", session->label, i,
-                      (int)result);
+        if (flyt_session_check(session, result) == CUDA_SUCCESS || wanted->warned == newest(device))
+            continue;
+        wanted->warned = newest(device);
+        flyt_warn("session %s: device %u: other SMs leave no core dump, cuda_result=%d", session->label, i,
+                  (int)result);
     }
     return false;
 }
@@ -226,7 +238,7 @@ void flyt_coredump_fatal(struct flyt_session *session)
     struct flyt_coredumps *coredumps = session->coredumps;
     if (!coredumps->enabled_count)
         return;
-    flyt_coredump_folder_settle(coredumps->folder, SETTLE_MS);
+    flyt_coredump_folder_settle(coredumps->folder, SETTLE_FATAL_MS);
     enum flyt_coredump_state state;
     const char *name = flyt_coredump_folder_made(coredumps->folder, &state);
     snprintf(session->fatal_note, sizeof session->fatal_note, "%s%s",

@@ -26,7 +26,7 @@ void flyt_coredump_fini(struct flyt_session *session);
 void flyt_coredump_fatal(struct flyt_session *session);
 bool flyt_coredump_advance(struct flyt_session *session);
 
-/* The process is about to end: a dump that is being written is waited for, a minute at most. */
+/* The process is about to end: a dump that is being written is waited for, some seconds at most. */
 void flyt_coredump_settle(struct flyt_session *session);
 
 #endif

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +17,24 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
-enum { PAUSE_MS = 2 }; /* between two looks at a dump that is being written */
+enum {
+    PAUSE_MS = 2,         /* between two looks at a dump that is being written */
+    AGAIN_MS = 50,        /* to one at which what could not be done is tried again */
+    FILE_BYTES_OWN = 4096 /* that a file takes besides its content, for the bound */
+};
 
 struct dump {
     char name[FLYT_COREDUMP_NAME_BYTES];
     enum flyt_coredump_state state;
+    /* The thread's alone. */
+    int cut_fd;       /* CUT: its file, which has no name any more; else -1 */
+    bool is_written;  /* somebody may have it open */
+    bool looks_again; /* something could not be found out or done */
 };
 
 struct flyt_coredump_folder {
     int fd, inotify_fd;
+    DIR *entries; /* of fd: to count takes no descriptor, of which there may be none left */
     uint64_t bytes_max;
     char sync_name[FLYT_COREDUMP_NAME_BYTES]; /* a file that is made and removed: events behind it are later */
     flyt_coredump_tell_fn tell;
@@ -40,45 +50,42 @@ struct flyt_coredump_folder {
 
 /* ---- the bound ---- */
 
-/* Of all files in the folder. */
-static uint64_t used_bytes(const struct flyt_coredump_folder *folder)
+/* Of all files in the folder. False: it is not known. */
+static bool used_bytes(const struct flyt_coredump_folder *folder, uint64_t *ret_bytes)
 {
-    int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
-    uint64_t bytes = 0;
     struct stat info;
-    if (!entries) {
-        flyt_close(fd);
-        return UINT64_MAX;
+    *ret_bytes = 0;
+    rewinddir(folder->entries);
+    errno = 0;
+    for (const struct dirent *entry; (entry = readdir(folder->entries)); errno = 0) {
+        if (fstatat(folder->fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) || !S_ISREG(info.st_mode))
+            continue;
+        uint64_t size = (uint64_t)info.st_size, allocated = (uint64_t)info.st_blocks * 512;
+        *ret_bytes += (size > allocated ? size : allocated) + FILE_BYTES_OWN;
     }
-    for (const struct dirent *entry; (entry = readdir(entries));)
-        if (fstatat(folder->fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode))
-            bytes += (uint64_t)info.st_size;
-    closedir(entries);
-    return bytes;
+    return !errno;
 }
 
-/*
- * The file is removed, and whatever the process has open of it becomes a disk that is full: else what the driver writes
- * would take space until it closes it. Its context is lost, so nobody waits for the dump but the driver.
- */
-static void take_away(const struct flyt_coredump_folder *folder, const char *name, const struct stat *file)
+/* What the driver still writes takes space until it closes the file, which nobody reads. */
+static void empty(const struct dump *dump)
 {
     struct stat info;
-    unlinkat(folder->fd, name, 0);
-    int full_fd = open("/dev/full", O_RDWR | O_CLOEXEC);
-    DIR *entries = full_fd < 0 ? NULL : opendir("/proc/self/fd");
-    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
-        int fd = atoi(entry->d_name);
-        if (entry->d_name[0] != '.' && fstat(fd, &info) == 0 && info.st_ino == file->st_ino &&
-            info.st_dev == file->st_dev)
-            dup3(full_fd, fd, O_CLOEXEC);
-    }
-    if (entries)
-        closedir(entries);
-    else
-        flyt_warn("core dump %s was removed, and may grow until the driver closes it: %m", name);
-    flyt_close(full_fd);
+    /* Its own changes are events, too: who changes nothing makes none. */
+    if (dump->cut_fd >= 0 && fstat(dump->cut_fd, &info) == 0 && info.st_size && ftruncate(dump->cut_fd, 0))
+        flyt_warn("core dump %s was removed, and grows until the driver closes it: %m", dump->name);
+}
+
+/* The file is removed, and kept empty. False: it is to be tried again. */
+static bool take_away(const struct flyt_coredump_folder *folder, struct dump *dump)
+{
+    dump->cut_fd = openat(folder->fd, dump->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (dump->cut_fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EINTR))
+        return false;
+    if (dump->cut_fd < 0)
+        flyt_warn("core dump %s is removed, and may grow until the driver closes it: %m", dump->name);
+    unlinkat(folder->fd, dump->name, 0);
+    empty(dump);
+    return true;
 }
 
 /* ---- what happens in the folder ---- */
@@ -97,17 +104,44 @@ static void set_state(struct flyt_coredump_folder *folder, struct dump *dump, en
 static void look(struct flyt_coredump_folder *folder, struct dump *dump, bool is_closed)
 {
     struct stat file;
-    if (dump->state == FLYT_COREDUMP_CUT || fstatat(folder->fd, dump->name, &file, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISREG(file.st_mode))
+    uint64_t bytes;
+    if (dump->state == FLYT_COREDUMP_CUT) {
+        dump->is_written = dump->is_written && !is_closed;
+        empty(dump);
+        return;
+    }
+    dump->is_written = !is_closed;
+    dump->looks_again = false;
+    if (fstatat(folder->fd, dump->name, &file, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(file.st_mode))
         return;
     if (dump->state == FLYT_COREDUMP_NONE)
         set_state(folder, dump, FLYT_COREDUMP_BEGUN, (uint64_t)file.st_size);
-    if (used_bytes(folder) > folder->bytes_max) {
-        take_away(folder, dump->name, &file);
+    if (!used_bytes(folder, &bytes) || (bytes > folder->bytes_max && !take_away(folder, dump)))
+        dump->looks_again = true;
+    else if (bytes > folder->bytes_max)
         set_state(folder, dump, FLYT_COREDUMP_CUT, (uint64_t)file.st_size);
-    } else if (is_closed && dump->state != FLYT_COREDUMP_DONE) {
+    else if (is_closed && dump->state != FLYT_COREDUMP_DONE)
         set_state(folder, dump, FLYT_COREDUMP_DONE, (uint64_t)file.st_size);
-    }
+}
+
+/* Whether a dump is to be looked at though nothing tells of it. */
+static bool looks_again(const struct dump *dump)
+{
+    return dump->looks_again || (dump->state == FLYT_COREDUMP_CUT && dump->is_written);
+}
+
+/* Waits until something is told, or it is time to look again, and does that. */
+static void wait_for_events(struct flyt_coredump_folder *folder)
+{
+    struct pollfd events = {.fd = folder->inotify_fd, .events = POLLIN};
+    bool is_again = false;
+    for (unsigned i = 0; i < FLYT_COREDUMPS_MAX; i++)
+        is_again = is_again || looks_again(&folder->dumps[i]);
+    if (poll(&events, 1, is_again ? AGAIN_MS : -1) != 0)
+        return;
+    for (unsigned i = 0; i < FLYT_COREDUMPS_MAX; i++)
+        if (looks_again(&folder->dumps[i]))
+            look(folder, &folder->dumps[i], !folder->dumps[i].is_written);
 }
 
 static void take_event(struct flyt_coredump_folder *folder, const struct inotify_event *event)
@@ -142,8 +176,9 @@ static void *watch(void *user)
     _Alignas(struct inotify_event) char events[16 * (sizeof(struct inotify_event) + NAME_MAX + 1)];
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000l};
     while (!is_stopping(folder)) {
+        wait_for_events(folder);
         ssize_t bytes = read(folder->inotify_fd, events, sizeof events);
-        if (bytes < 0 && errno == EINTR)
+        if (bytes < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (bytes <= 0)
             break;
@@ -158,6 +193,17 @@ static void *watch(void *user)
 }
 
 /* ---- for others ---- */
+
+static int open_entries(struct flyt_coredump_folder *folder)
+{
+    int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    folder->entries = fd < 0 ? NULL : fdopendir(fd);
+    if (folder->entries)
+        return 0;
+    int status = -errno;
+    flyt_close(fd);
+    return status;
+}
 
 int flyt_coredump_folder_new(int folder_fd, uint64_t bytes_max, const char *prefix, flyt_coredump_tell_fn tell,
                              void *user, struct flyt_coredump_folder **ret_folder)
@@ -177,11 +223,15 @@ int flyt_coredump_folder_new(int folder_fd, uint64_t bytes_max, const char *pref
     pthread_cond_init(&folder->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     snprintf(folder->sync_name, sizeof folder->sync_name, "%s.sync", prefix);
-    for (unsigned i = 0; i < FLYT_COREDUMPS_MAX; i++)
+    for (unsigned i = 0; i < FLYT_COREDUMPS_MAX; i++) {
         snprintf(folder->dumps[i].name, sizeof folder->dumps[i].name, "%s.%u.nvcudmp", prefix, i);
+        folder->dumps[i].cut_fd = -1;
+    }
+    int status = open_entries(folder);
     snprintf(path, sizeof path, "/proc/self/fd/%d", folder_fd);
-    folder->inotify_fd = inotify_init1(IN_CLOEXEC);
-    int status = folder->inotify_fd < 0 || inotify_add_watch(folder->inotify_fd, path,
+    folder->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (!status)
+        status = folder->inotify_fd < 0 || inotify_add_watch(folder->inotify_fd, path,
                                                              IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_TO) < 0
                      ? -errno
                      : 0;
@@ -216,6 +266,10 @@ struct flyt_coredump_folder *flyt_coredump_folder_free(struct flyt_coredump_fold
         pthread_join(folder->thread, NULL);
     else if (folder->has_thread)
         return NULL; /* it may still look: it is left to the process's end, with what it needs */
+    for (unsigned i = 0; i < FLYT_COREDUMPS_MAX; i++)
+        flyt_close(folder->dumps[i].cut_fd);
+    if (folder->entries)
+        closedir(folder->entries);
     flyt_close(folder->inotify_fd);
     flyt_close(folder->fd);
     pthread_cond_destroy(&folder->changed);

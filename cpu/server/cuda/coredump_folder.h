@@ -2,7 +2,8 @@
  * Where a session's core dumps go: a folder that all sessions of its VM have, in which all files together may have so
  * many bytes. The driver opens a dump by the path that it is told, which leads through the folder's descriptor, and
  * writes it when a kernel faults, before it tells of the fault. A thread looks on (inotify): a dump that would go
- * beyond the bound is cut: its file is removed, and what the driver still writes fails as on a disk that is full.
+ * beyond the bound is cut: its file is removed, and emptied as often as the driver still writes to it. A file counts as
+ * what it takes of the disk, one without content, too.
  *
  * Nothing here knows CUDA, but that a dump has a file.
  */

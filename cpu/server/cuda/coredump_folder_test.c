@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cpu/server/cuda/coredump_folder.h"
 
-enum { BYTES_MAX = 100000, TOLD_MAX = 16 };
+enum { BYTES_MAX = 1000000, TOLD_MAX = 16 };
 
 /* What was told; read when the folder has settled. */
 struct told {
@@ -105,16 +106,30 @@ static void a_dump_is_told_when_it_is_whole(void **state)
     assert_int_equal(size_of("core.a.3.nvcudmp"), 5000);
 }
 
-/* Who writes it goes on, and the disk takes nothing more. */
+static off_t blocks_of(int fd)
+{
+    struct stat info;
+    assert_int_equal(fstat(fd, &info), 0);
+    return info.st_blocks;
+}
+
+/* Who writes it goes on, and it takes no more of the disk; its descriptor stays what it is. */
 static void what_exceeds_the_bound_is_removed(void **state)
 {
     enum flyt_coredump_state made;
-    int fd = open_dump(0), error = 0;
-    for (unsigned i = 0; i < 1000 && !error; i++) {
-        error = put(fd, 10000);
-        usleep(1000);
+    struct stat before, after;
+    int fd = open_dump(0);
+    assert_int_equal(fstat(fd, &before), 0);
+    assert_int_equal(put(fd, 2 * BYTES_MAX), 0);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(blocks_of(fd), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(put(fd, BYTES_MAX), 0);
+        assert_true(flyt_coredump_folder_settle(folder, 10000));
+        assert_int_equal(blocks_of(fd), 0);
     }
-    assert_int_equal(error, ENOSPC);
+    assert_int_equal(fstat(fd, &after), 0);
+    assert_true(after.st_ino == before.st_ino && after.st_dev == before.st_dev);
     close(fd);
     assert_true(flyt_coredump_folder_settle(folder, 10000));
     assert_int_equal(told.count, 2);
@@ -125,21 +140,73 @@ static void what_exceeds_the_bound_is_removed(void **state)
     assert_int_equal(made, FLYT_COREDUMP_CUT);
 }
 
+/* Files without content are bounded, too. */
+static void empty_files_count(void **state)
+{
+    char path[256];
+    for (unsigned i = 0; i < BYTES_MAX / 4096 + 1; i++) {
+        snprintf(path, sizeof path, "%s/core.b.%u", folder_path, i);
+        close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    }
+    int fd = open_dump(0);
+    assert_int_equal(put(fd, 500), 0);
+    close(fd);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(told.states[told.count - 1], FLYT_COREDUMP_CUT);
+}
+
+/* All that there may be, until it is over. Returns how many. */
+static unsigned take_descriptors(int *fds, unsigned fds_max)
+{
+    unsigned count = 0;
+    while (count < fds_max && (fds[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        count++;
+    assert_int_equal(errno, EMFILE);
+    return count;
+}
+
+/* A process that has no descriptor left loses no dump that is small enough, and one that is not is cut later. */
+static void without_a_descriptor_it_waits(void **state)
+{
+    static int fds[4096];
+    struct rlimit before, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = 256;
+    int small = open_dump(0), large = open_dump(1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    unsigned count = take_descriptors(fds, 4096);
+    assert_int_equal(put(small, 500), 0);
+    close(small);
+    int taken = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(put(large, 2 * BYTES_MAX), 0);
+    usleep(20000); /* it looks meanwhile */
+    assert_int_equal(size_of("core.a.1.nvcudmp"), 2 * BYTES_MAX);
+    close(large);
+    close(taken);
+    for (unsigned i = 0; i < count; i++)
+        close(fds[i]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(size_of("core.a.0.nvcudmp"), 500);
+    assert_int_equal(size_of("core.a.1.nvcudmp"), -1);
+}
+
 /* What others have left counts, and is not touched. */
 static void others_count(void **state)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/core.b.0.nvcudmp", folder_path);
     int other = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    assert_int_equal(put(other, BYTES_MAX - 1000), 0);
+    assert_int_equal(put(other, BYTES_MAX - 40000), 0);
     close(other);
     int fd = open_dump(0);
-    assert_int_equal(put(fd, 2000), 0);
+    assert_int_equal(put(fd, 50000), 0);
     close(fd);
     assert_true(flyt_coredump_folder_settle(folder, 10000));
     assert_int_equal(told.states[told.count - 1], FLYT_COREDUMP_CUT);
     assert_int_equal(size_of("core.a.0.nvcudmp"), -1);
-    assert_int_equal(size_of("core.b.0.nvcudmp"), BYTES_MAX - 1000);
+    assert_int_equal(size_of("core.b.0.nvcudmp"), BYTES_MAX - 40000);
     fd = open_dump(1);
     assert_int_equal(put(fd, 500), 0);
     close(fd);
@@ -162,6 +229,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_dump_is_told_when_it_is_whole, start, stop),
         cmocka_unit_test_setup_teardown(what_exceeds_the_bound_is_removed, start, stop),
+        cmocka_unit_test_setup_teardown(empty_files_count, start, stop),
+        cmocka_unit_test_setup_teardown(without_a_descriptor_it_waits, start, stop),
         cmocka_unit_test_setup_teardown(others_count, start, stop),
         cmocka_unit_test_setup_teardown(a_link_is_no_dump, start, stop),
     };
