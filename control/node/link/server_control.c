@@ -1,5 +1,6 @@
 #include "control/node/link/server_control.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -13,6 +14,20 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
+#define STATE(name) (1u << FLYT_NODE_SERVER_##name)
+
+/* Which states may follow one, besides ENDING. */
+static const unsigned next_states[] = {
+    [FLYT_NODE_SERVER_STARTING] = STATE(WARM),
+    [FLYT_NODE_SERVER_WARM] = STATE(SERVING) | STATE(TAKING) | STATE(PREPARING),
+    [FLYT_NODE_SERVER_SERVING] = STATE(SERVING) | STATE(LEFT) | STATE(PREPARING), /* PREPARING: after a restart */
+    [FLYT_NODE_SERVER_TAKING] = STATE(SERVING),
+    [FLYT_NODE_SERVER_PREPARING] = STATE(SERVING),
+    [FLYT_NODE_SERVER_LEFT] = STATE(LEFT) | STATE(SERVING),
+    /* A new one, or what is elsewhere for good; nothing else is given to one that ends. */
+    [FLYT_NODE_SERVER_ENDING] = STATE(STARTING) | STATE(SERVING) | STATE(LEFT),
+};
+
 void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_server_state state)
 {
     struct flyt_node *node = server->node;
@@ -23,6 +38,7 @@ void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_
                                 [FLYT_NODE_SERVER_PREPARING] = &starts->serving,
                                 [FLYT_NODE_SERVER_LEFT] = &starts->serving};
 
+    assert((next_states[server->state] | STATE(ENDING)) & 1u << state);
     if (counts[server->state])
         --*counts[server->state];
     node->starting_count -= server->state == FLYT_NODE_SERVER_STARTING;
