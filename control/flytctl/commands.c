@@ -462,7 +462,8 @@ const struct flyt_command flyt_commands[] = {
      "an event (session.coredump) with its node's path."},
     {"coredump remove", "FILE", 1, 1, NULL, flyt_run_coredump_remove, false,
      "removes a core dump, as coredump list names it",
-     "What a VM's dumps may take together is vm.coredumps in node.conf."},
+     "What a VM's dumps may take together is vm.coredumps in node.conf. Its folder is its address's: remove what is "
+     "there before another tenant gets that."},
     {"version", "", 0, 0, NULL, flyt_run_version, false, "shows the versions of flytctl and the cluster manager", NULL},
     {"help", "[COMMAND]", 0, 2, help_options, flyt_run_help, false, "explains a command, or lists all", NULL},
     {0},

@@ -262,7 +262,8 @@ enum flyt_manager_link_kind {
 
     /* ---- core dumps of the GPU ---- */
 
-    /* To the server, before SESSION: the folder of the VM's core dumps (`coredumps`). Descriptor: the folder. */
+    /* To a server that takes it, before SESSION: the folder of the VM's core dumps (`coredumps`). Descriptor: the
+     * folder. */
     FLYT_MANAGER_LINK_COREDUMPS = 56,
     /* To the manager: what becomes of a core dump (`coredump`); `data`: its file's name in that folder. */
     FLYT_MANAGER_LINK_COREDUMP = 57,
@@ -272,6 +273,11 @@ enum flyt_manager_link_kind {
 enum { FLYT_MANAGER_LINK_VM_MEMORY_FDS = 2 };
 
 enum { FLYT_MANAGER_LINK_USE_MS = 1000 };
+
+/* What a server takes that older ones do not, as bits: their link would end with a message that is none to them. */
+enum flyt_manager_link_takes {
+    FLYT_MANAGER_LINK_TAKES_COREDUMPS = 1, /* COREDUMPS */
+};
 
 /* What a server found. SM groups are those into which the driver splits the GPU for a group size of group_size. */
 struct flyt_manager_link_ready {
@@ -289,6 +295,8 @@ struct flyt_manager_link_ready {
     uint32_t is_mps; /* 0 or 1: its contexts share the GPU with others', and their faults, by MPS */
     uint32_t
         copying_kib; /* most that it takes of a GPU besides while its session is copied; 0: nothing, or not known */
+    uint32_t takes;  /* enum flyt_manager_link_takes; 0: of an older build */
+    uint32_t reserved;
 };
 
 struct flyt_manager_link_fault {
@@ -626,6 +634,8 @@ struct flyt_manager_link_rejoin {
     uint64_t left_move_id; /* LEAVE was carried out, of this move: its client is on its way elsewhere; else 0 */
     /* RECEIVE was answered by PREPARED, of this move, and SESSION has not come; else 0. It has no ledgers then. */
     uint64_t received_move_id;
+    uint32_t takes; /* as READY has said */
+    uint32_t reserved;
 };
 
 struct flyt_manager_link_welcome {
@@ -686,7 +696,7 @@ struct flyt_manager_link_message {
     unsigned char data[FLYT_MANAGER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
 };
 
-_Static_assert(sizeof(struct flyt_manager_link_ready) == 680, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_ready) == 688, "link layout");
 _Static_assert(offsetof(struct flyt_manager_link_ready, group_sms) == 160, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_slot) == 96, "link layout");
 _Static_assert(offsetof(struct flyt_manager_link_slot, groups) == 64, "link layout");
@@ -702,7 +712,7 @@ _Static_assert(sizeof(struct flyt_manager_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_share) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_share_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_use) == 448, "link layout");
-_Static_assert(sizeof(struct flyt_manager_link_rejoin) == 2984, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_rejoin) == 2992, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_coredumps) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_coredump) == 16, "link layout");

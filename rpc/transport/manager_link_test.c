@@ -395,6 +395,7 @@ static void test_parts_grow(void **state)
     struct ends *ends = *state;
     unsigned char part[sizeof(struct flyt_manager_link_use) + 100];
     struct flyt_manager_link_use use = {.call_count = 5, .memory_bytes = 6, .gpu_time_us = 7};
+    const struct flyt_manager_link_ready ready = {.device_count = 3, .takes = FLYT_MANAGER_LINK_TAKES_COREDUMPS};
 
     memset(part, 0xee, sizeof part);
     memcpy(part, &use, sizeof use);
@@ -405,6 +406,12 @@ static void test_parts_grow(void **state)
     assert_int_equal(receive(ends), 0);
     assert_int_equal(ends->got.use.memory_bytes, 6);
     assert_int_equal(ends->got.use.gpu_time_us, 0);
+    /* READY as it was before `takes`. */
+    send_raw(ends, FLYT_MANAGER_LINK_READY, offsetof(struct flyt_manager_link_ready, takes), 0,
+             16 + offsetof(struct flyt_manager_link_ready, takes), &ready, NULL, 0);
+    assert_int_equal(receive(ends), 0);
+    assert_int_equal(ends->got.ready.device_count, 3);
+    assert_int_equal(ends->got.ready.takes, 0);
 }
 
 static void test_path(void **state)

@@ -192,6 +192,8 @@ def in_the_vm_s_folder_on_the_node():
         made = dumps(vm_folder(system, 0))
         expect_equal(len(made), 1, "dumps of the VM")
         expect(has_word(is_whole(made[0])), "the program's memory")
+        expect_equal(stat.S_IMODE(os.stat(made[0]).st_mode), 0o600, "who may read it")
+        expect(stat.S_IMODE(os.stat(vm_folder(system, 0)).st_mode) in (0o700, 0o1777), "who may remove it")
         expect_equal(dumps(vm_folder(system, 1)), [], "dumps of its neighbour")
         told = within(20, lambda: events(system, "session.coredump"), "an event")
         expect(made[0] in told[0]["text"] and system.vm_ip(0) in told[0]["text"], told)

@@ -31,6 +31,7 @@ static void on_ready(struct flyt_node_server *server, const struct flyt_manager_
         return;
     }
     server->context_bytes = message->ready.reserve_bytes;
+    server->takes = message->ready.takes;
     server->gpu->is_mps = message->ready.is_mps != 0;
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_WARM);
     flyt_debug("server process %d: ready, gpu=%u", (int)server->pid, server->gpu->index);

@@ -298,7 +298,7 @@ static int send_coredumps(struct flyt_node_server *server, const char *vm_ip)
     const struct flyt_node_settings *settings = server->node->settings;
     int fd = -1;
 
-    if (!settings->vm_coredump_bytes_max)
+    if (!settings->vm_coredump_bytes_max || !(server->takes & FLYT_MANAGER_LINK_TAKES_COREDUMPS))
         return 0;
     int status = flyt_node_coredumps_open(server->node, vm_ip, is_own_user(server), &fd);
     if (status) {

@@ -141,6 +141,7 @@ struct flyt_node_server {
     bool outlives; /* the node manager, which ends, though it has no session of its own yet (session_load.h) */
     sd_event_source *pid_source, *link_source, *timer;
     uint64_t started_ms;
+    uint32_t takes;                      /* enum flyt_manager_link_takes */
     char cgroup[FLYT_NODE_CGROUP_BYTES]; /* empty: none */
 
     /* Its session. */

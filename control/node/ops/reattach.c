@@ -289,6 +289,7 @@ static const char *take_back_received(struct flyt_node_stranger *stranger,
     stranger->fd = -1;
     if (!server)
         return "the node manager has no memory";
+    server->takes = rejoin->takes;
     server->has.server_id = session->server_id;
     for (unsigned i = 0; i < session->slot_count; i++)
         server->has.gpus[i] = allocation->slots[i].gpu;
@@ -424,6 +425,7 @@ static const char *take_back(struct flyt_node_stranger *stranger, const struct f
     }
     flyt_node_session_serve(its, server);
     server->allocation = allocation;
+    server->takes = rejoin->takes;
     server->has.server_id = session->server_id;
     its->started_ms = rejoin->started_ms;
     its->is_encrypted = session->is_encrypted;

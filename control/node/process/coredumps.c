@@ -44,8 +44,9 @@ int flyt_node_coredumps_open(const struct flyt_node *node, const char *vm_ip, bo
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
-    /* STATE_DIR and coredumps stay their owner's: only who is handed the folder gets there. */
-    if (fchmod(fd, is_for_all ? 0777 : 0700)) {
+    /* STATE_DIR and coredumps stay their owner's: only who is handed the folder gets there, and removes its own alone.
+     */
+    if (fchmod(fd, is_for_all ? 01777 : 0700)) {
         status = -errno;
         flyt_close(fd);
         return status;

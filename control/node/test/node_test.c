@@ -639,9 +639,22 @@ static void test_another_split_is_refused(void **state)
     close(running.fd);
 }
 
+/* The fake server is as one of a build before core dumps, which a message of these ends. */
+static void test_an_older_server_is_told_of_no_core_dumps(void **state)
+{
+    struct test_node *test = *state;
+
+    test->settings.vm_coredump_bytes_max = 1 << 20;
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
+    test_program_say(test, &program, "groups 0", "0000000f");
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST_NODE(test_an_older_server_is_told_of_no_core_dumps),
         TEST_NODE(test_tickets),
         TEST_NODE(test_bounds_of_a_vm),
         TEST_NODE(test_data_streams_go_to_their_session),

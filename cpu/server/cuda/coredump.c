@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "cpu/server/core/call.h"
@@ -121,6 +122,7 @@ static CUresult open_folder(struct flyt_session *session)
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     coredumps->folder_fd = -1;
+    umask(077); /* the driver's files are nobody else's; whatever else is made here has its mode set */
     return CUDA_SUCCESS;
 }
 

@@ -108,7 +108,8 @@ static int send_rejoin(struct flyt_watch *watch, int fd)
     *rejoin = (struct flyt_manager_link_rejoin){.version = FLYT_MANAGER_LINK_VERSION,
                                                 .client_pid = (uint32_t)session->client_pid,
                                                 .started_ms = manager->started_ms,
-                                                .extent_count = atomic_load(&manager->extent_count)};
+                                                .extent_count = atomic_load(&manager->extent_count),
+                                                .takes = FLYT_MANAGER_LINK_TAKES_COREDUMPS};
     pthread_mutex_lock(&manager->mutex);
     rejoin->session = manager->granted;
     memcpy(rejoin->holding, manager->holding, sizeof rejoin->holding);

@@ -49,7 +49,8 @@ static int send_rejoin(const struct flyt_session *session, const struct flyt_ado
                                                 .started_ms = awaited->started_ms,
                                                 .extent_count = adopted->count,
                                                 .session = prepare->granted,
-                                                .received_move_id = prepare->received_move_id};
+                                                .received_move_id = prepare->received_move_id,
+                                                .takes = FLYT_MANAGER_LINK_TAKES_COREDUMPS};
     memcpy(rejoin->session.token, awaited->token, sizeof awaited->token);
     memcpy(rejoin->session.rejoin_secret, awaited->rejoin_secret, sizeof awaited->rejoin_secret);
     rejoin->session.ledger_count = 0;
