@@ -2,6 +2,7 @@
 #include "control/base/test_door.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -613,6 +614,7 @@ static void relay_open(struct relay *relay, unsigned direction, size_t at, bool 
 
     *relay = (struct relay){.fds = {-1, -1}, .direction = direction, .at = at, .is_cut = is_cut};
     assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &relay->listen_fd, relay->url), 0);
+    assert_int_equal(fcntl(relay->listen_fd, F_SETFL, O_NONBLOCK), 0); /* the loop connects, some turns later */
 }
 
 static void relay_close(struct relay *relay)

@@ -109,7 +109,9 @@ static void mend(const struct look *look, struct flyt_node_server *server)
     uint64_t most_bytes = look->limit_bytes, counted_bytes;
 
     if (is_counted(look, server, &counted_bytes) && counted_bytes < most_bytes)
-        most_bytes = counted_bytes > held_bytes ? counted_bytes : held_bytes;
+        most_bytes = counted_bytes;
+    if (most_bytes < held_bytes) /* a limit may be below what is in use (resize --when-free) */
+        most_bytes = held_bytes;
     bool can_be = charged_bytes >= held_bytes && charged_bytes <= most_bytes && reserved_bytes <= look->limit_bytes &&
                   has_entry(look, server->has.server_id);
     bool is_same = charged_bytes == watch->charged_bytes && reserved_bytes == watch->reserved_bytes;

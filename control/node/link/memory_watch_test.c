@@ -83,6 +83,15 @@ static void test_right_entries_stay(void **state)
     look(test, 20);
     assert_int_equal(used_bytes(test), 52 * MIB);
     assert_non_null(test_node_server(test, &programs[0]));
+    /* Also what is above a limit that was set to take hold when memory is released. */
+    struct flyt_node_allocation *allocation = test->node.allocations;
+    const uint64_t limit_bytes = allocation->now.slots.slots_val[0].memory_bytes;
+    allocation->now.slots.slots_val[0].memory_bytes = 25 * MIB;
+    allocation->now.when_free = true;
+    look(test, 1);
+    assert_int_equal(test_node_server(test, &programs[1])->memory_watch[0].looks, 0);
+    allocation->now.slots.slots_val[0].memory_bytes = limit_bytes;
+    allocation->now.when_free = false;
     end(test);
 }
 

@@ -113,6 +113,7 @@ static void break_device(unsigned device, uint32_t value, CUdeviceptr *ret_word)
     assert_int_equal(access(path[device], F_OK), -1);
     assert_ok(test_launch(test_kernel(library, "fault"), NULL, *ret_word, 1));
     assert_int_equal(cuStreamSynchronize(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_ok(cuLibraryUnload(library));
 }
 
 static char *read_dump(unsigned device, size_t *ret_bytes)
