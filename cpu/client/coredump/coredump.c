@@ -344,37 +344,40 @@ static CUresult write_attribute(uint64_t context_id, int device, CUcoredumpSetti
     return result;
 }
 
-/* What all calls begin with, before they look whether CUDA is initialized. True: *ret_result is the answer. */
-static bool is_answered(CUcoredumpSettings attribute, const void *value, size_t *bytes, CUresult *ret_result)
+/* What all calls begin with: the attribute is looked at before CUDA is. True: *ret_result is the answer. */
+static bool is_answered(flyt_coredump_context_fn enter, CUcoredumpSettings attribute, const void *value, size_t *bytes,
+                        CUresult *ret_result, uint64_t *ret_context_id, int *ret_device)
 {
     size_t needed = bytes_of(attribute);
     *ret_result = needed && bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    *ret_context_id = 0;
+    *ret_device = 0;
     if (!*ret_result && !value)
         *bytes = needed;
+    else if (!*ret_result)
+        *ret_result = enter(ret_context_id, ret_device);
     return *ret_result || !value;
 }
 
 CUresult flyt_coredump_get(flyt_coredump_context_fn enter, CUcoredumpSettings attribute, void *value, size_t *bytes)
 {
-    uint64_t context_id = 0;
-    int device = 0;
+    uint64_t context_id;
+    int device;
     CUresult result;
-    if (is_answered(attribute, value, bytes, &result))
-        return result;
-    result = enter(&context_id, &device);
-    return result ? result : read_attribute(context_id, attribute, value, *bytes);
+    return is_answered(enter, attribute, value, bytes, &result, &context_id, &device)
+               ? result
+               : read_attribute(context_id, attribute, value, *bytes);
 }
 
 CUresult flyt_coredump_set(flyt_coredump_context_fn enter, CUcoredumpSettings attribute, const void *value,
                            size_t *bytes)
 {
-    uint64_t context_id = 0;
-    int device = 0;
+    uint64_t context_id;
+    int device;
     CUresult result;
-    if (is_answered(attribute, value, bytes, &result))
-        return result;
-    result = enter(&context_id, &device);
-    return result ? result : write_attribute(context_id, device, attribute, value, *bytes);
+    return is_answered(enter, attribute, value, bytes, &result, &context_id, &device)
+               ? result
+               : write_attribute(context_id, device, attribute, value, *bytes);
 }
 
 /* The process's settings are there before cuInit; in the child of a fork their mutex may be a parent's thread's. */

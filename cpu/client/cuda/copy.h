@@ -8,7 +8,8 @@
  *   pageable destination           written before the call returns
  *   pinned destination, async      written before the synchronization that covers the copy returns
  *   host to host                   done by the calling thread, after all earlier work of the stream; asynchronous ones
- *                                  of managed memory that lies on the host in the stream's order, as copies of a device
+ *                                  of managed memory that lies on the host go to the stream, where the other side lies
+ *                                  in the region, too, or is at most FLYT_INLINE_BYTES_MAX that are read at once
  * A synchronous copy returns when it is complete on the device; device to device it returns at once, like CUDA's; and
  * at most FLYT_INLINE_BYTES_MAX of pageable memory to an allocation return when they are sent, where the legacy stream
  * has nothing before it but such copies (flyt_stream_may_return_early). An error of theirs is the thread's next call's.

@@ -55,7 +55,8 @@ CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int d
 /* The same of flyt_host_free. owner: that of FLYT_HOST_OWNERS which the memory has, or 0. */
 CUresult flyt_host_give(void *address, unsigned owner);
 /* The same, and a thread of this library's waits for the GPU: nobody may name the memory any more, and its pages are
- * there again some time later. An allocation that finds none waits for them. */
+ * there again some time later. An allocation that finds none waits for them; so does who gives while very much waits.
+ */
 CUresult flyt_host_give_later(void *address, unsigned owner);
 /* Whether the GPU copies from and to the shared memory at the address itself. Pages that the server has not locked yet,
  * because the session has gone on there, are locked first: who uses them waits for that once. *ret_server: where. */

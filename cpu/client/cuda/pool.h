@@ -36,7 +36,8 @@ FLYT_API CUresult flyt_pool_destroy(CUmemoryPool pool);
 /* cuMemAllocFromPoolAsync; pool NULL: the current one of the stream's device. bytes 0: success and 0, as the runtime
  * answers. */
 FLYT_API CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool pool, CUstream stream, CUdeviceptr *ret_address);
-/* cuMemFreeAsync, also of what cuMemAlloc has made. 0 does nothing and succeeds. */
+/* cuMemFreeAsync, also of what cuMemAlloc has made. 0 does nothing and succeeds. CUDA_ERROR_NOT_SUPPORTED: managed
+ * memory. */
 FLYT_API CUresult flyt_pool_free(CUdeviceptr address, CUstream stream);
 /* cuMemPoolTrimTo. */
 FLYT_API CUresult flyt_pool_trim(CUmemoryPool pool, size_t bytes_kept);
