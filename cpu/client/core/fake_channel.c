@@ -45,7 +45,7 @@ uint64_t flyt_channel_region_at(const struct flyt_channel *channel)
 
 bool flyt_channel_fills_region(const struct flyt_channel *channel)
 {
-    return fake.maps_region;
+    return fake.fills_region;
 }
 
 bool flyt_channel_maps_region(const struct flyt_channel *channel)

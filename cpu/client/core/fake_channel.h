@@ -39,7 +39,7 @@ struct fake_channel {
     flyt_channel_pack_fn held_pack; /* of the last one; NULL: it lies in one piece */
     struct flyt_region region;      /* that flyt_channel_region answers; all zero: none */
     uint64_t region_at;             /* that flyt_channel_region_at answers */
-    bool maps_region;
+    bool maps_region, fills_region;
     bool is_lost;
     unsigned lacks;                               /* a procedure that the server is too old for; 0: none */
     const struct flyt_channel_handlers *handlers; /* what the client gave */

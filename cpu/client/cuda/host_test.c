@@ -127,6 +127,27 @@ static void pages_are_locked_where_they_are_used(void **state)
     assert_int_equal(flyt_host_free(used), CUDA_SUCCESS);
 }
 
+/* By the GPU, where kernels have addresses of the memory, and the server is one that takes them. */
+static void fills_are_sent_to_who_takes_them(void **state)
+{
+    CUdeviceptr device;
+    fake.region_at = 1;
+    fake.maps_region = true;
+    unsigned char *memory = alloc();
+    assert_int_equal(flyt_host_device_pointer(memory, 0, &device), CUDA_SUCCESS);
+    const struct flyt_fill fill = {
+        .address = device, .width = 16, .height = 1, .depth = 1, .element_bytes = 1, .value = 7};
+    const unsigned before = fake.call_count[FLYT_MEMORY_SET];
+    assert_int_equal(flyt_fill(&fill, NULL, true), CUDA_SUCCESS);
+    assert_int_equal(fake.call_count[FLYT_MEMORY_SET], before);
+    assert_int_equal(memory[15], 7); /* done here */
+    fake.fills_region = true;
+    assert_int_equal(flyt_fill(&fill, NULL, true), CUDA_SUCCESS);
+    assert_int_equal(fake.call_count[FLYT_MEMORY_SET], before + 1);
+    fake.maps_region = fake.fills_region = false;
+    assert_int_equal(flyt_host_free(memory), CUDA_SUCCESS);
+}
+
 static void what_kernels_reach_is_locked_before(void **state)
 {
     struct flyt_error err;
@@ -220,6 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_locked_where_they_are_used),
         cmocka_unit_test(what_kernels_reach_is_locked_before),
+        cmocka_unit_test(fills_are_sent_to_who_takes_them),
         cmocka_unit_test(what_a_vm_has_no_room_for_is_staged),
     };
     return cmocka_run_group_tests(tests, make, NULL);
