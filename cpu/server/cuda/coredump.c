@@ -110,11 +110,14 @@ static CUresult open_folder(struct flyt_session *session)
 {
     struct flyt_coredumps *coredumps = session->coredumps;
     char prefix[64];
+    struct timespec now;
     if (coredumps->folder)
         return CUDA_SUCCESS;
     if (coredumps->folder_fd < 0)
         return CUDA_ERROR_NOT_SUPPORTED;
-    snprintf(prefix, sizeof prefix, "core.%s.%lld", session->label, (long long)time(NULL));
+    /* In microseconds: a session that moves within the node has two servers, one of which begins after the other. */
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(prefix, sizeof prefix, "core.%s.%lld%06ld", session->label, (long long)now.tv_sec, now.tv_nsec / 1000);
     int status =
         flyt_coredump_folder_new(coredumps->folder_fd, coredumps->bytes_max, prefix, tell, session, &coredumps->folder);
     if (status) {

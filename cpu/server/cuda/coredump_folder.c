@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,7 +38,7 @@ struct flyt_coredump_folder {
     int fd, inotify_fd;
     DIR *entries; /* of fd: to count takes no descriptor, of which there may be none left */
     uint64_t bytes_max;
-    char sync_name[FLYT_COREDUMP_NAME_BYTES]; /* a file that is made and removed: events behind it are later */
+    char sync_prefix[FLYT_COREDUMP_NAME_BYTES]; /* of files that are made and removed: events behind one are later */
     flyt_coredump_tell_fn tell;
     void *user;
     pthread_t thread;
@@ -44,7 +46,7 @@ struct flyt_coredump_folder {
     pthread_mutex_t mutex; /* of what follows; held for no call of anybody's */
     pthread_cond_t changed;
     struct dump dumps[FLYT_COREDUMPS_MAX];
-    unsigned sync_count, synced_count; /* asked for, and seen */
+    unsigned sync_count, synced_count; /* the newest such file that was made, and that was seen; from 1 */
     bool is_stopping;
 };
 
@@ -151,9 +153,10 @@ static void take_event(struct flyt_coredump_folder *folder, const struct inotify
             look(folder, &folder->dumps[i], false);
     if (!event->len)
         return;
-    if (strcmp(event->name, folder->sync_name) == 0 && event->mask & IN_CREATE) {
+    size_t prefix_bytes = strlen(folder->sync_prefix);
+    if (strncmp(event->name, folder->sync_prefix, prefix_bytes) == 0 && event->mask & IN_CREATE) {
         pthread_mutex_lock(&folder->mutex);
-        folder->synced_count++;
+        folder->synced_count = (unsigned)strtoul(event->name + prefix_bytes, NULL, 10);
         pthread_cond_broadcast(&folder->changed);
         pthread_mutex_unlock(&folder->mutex);
     }
@@ -209,6 +212,7 @@ int flyt_coredump_folder_new(int folder_fd, uint64_t bytes_max, const char *pref
                              void *user, struct flyt_coredump_folder **ret_folder)
 {
     char path[64];
+    uint64_t token;
     pthread_condattr_t monotonic;
     struct flyt_coredump_folder *folder = calloc(1, sizeof *folder);
     if (!folder)
@@ -222,12 +226,14 @@ int flyt_coredump_folder_new(int folder_fd, uint64_t bytes_max, const char *pref
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&folder->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    snprintf(folder->sync_name, sizeof folder->sync_name, "%s.sync", prefix);
+    /* Nobody else's in the folder is taken for one of these. */
+    bool has_token = getrandom(&token, sizeof token, 0) == (ssize_t)sizeof token;
+    snprintf(folder->sync_prefix, sizeof folder->sync_prefix, "%s.%016" PRIx64 ".sync.", prefix, has_token ? token : 0);
     for (unsigned i = 0; i < FLYT_COREDUMPS_MAX; i++) {
         snprintf(folder->dumps[i].name, sizeof folder->dumps[i].name, "%s.%u.nvcudmp", prefix, i);
         folder->dumps[i].cut_fd = -1;
     }
-    int status = open_entries(folder);
+    int status = has_token ? open_entries(folder) : -EIO;
     snprintf(path, sizeof path, "/proc/self/fd/%d", folder_fd);
     folder->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (!status)
@@ -247,22 +253,28 @@ int flyt_coredump_folder_new(int folder_fd, uint64_t bytes_max, const char *pref
     return 0;
 }
 
-/* An event for the thread. False: it cannot be made. */
-static bool ring(struct flyt_coredump_folder *folder)
+/* An event for the thread, with a number of its own. False: it cannot be made. */
+static bool ring(struct flyt_coredump_folder *folder, unsigned *ret_number)
 {
-    int fd = openat(folder->fd, folder->sync_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    char name[FLYT_COREDUMP_NAME_BYTES + 16];
+    pthread_mutex_lock(&folder->mutex);
+    *ret_number = ++folder->sync_count;
+    pthread_mutex_unlock(&folder->mutex);
+    snprintf(name, sizeof name, "%s%u", folder->sync_prefix, *ret_number);
+    int fd = openat(folder->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     flyt_close(fd);
-    return fd >= 0 && unlinkat(folder->fd, folder->sync_name, 0) == 0;
+    return fd >= 0 && unlinkat(folder->fd, name, 0) == 0;
 }
 
 struct flyt_coredump_folder *flyt_coredump_folder_free(struct flyt_coredump_folder *folder)
 {
+    unsigned number;
     if (!folder)
         return NULL;
     pthread_mutex_lock(&folder->mutex);
     folder->is_stopping = true;
     pthread_mutex_unlock(&folder->mutex);
-    if (folder->has_thread && ring(folder))
+    if (folder->has_thread && ring(folder, &number))
         pthread_join(folder->thread, NULL);
     else if (folder->has_thread)
         return NULL; /* it may still look: it is left to the process's end, with what it needs */
@@ -299,10 +311,11 @@ bool flyt_coredump_folder_settle(struct flyt_coredump_folder *folder, unsigned t
     until.tv_nsec += timeout_ms % 1000 * 1000000l;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    bool is_rung = ring(folder);
-    pthread_mutex_lock(&folder->mutex);
-    unsigned sync = folder->sync_count += is_rung;
+    unsigned sync;
+    bool is_rung = ring(folder, &sync);
     int status = 0;
+    sync = is_rung ? sync : 0;
+    pthread_mutex_lock(&folder->mutex);
     while (!is_quiet_locked(folder, sync) && !status)
         status = pthread_cond_timedwait(&folder->changed, &folder->mutex, &until);
     bool is_quiet = is_quiet_locked(folder, sync);

@@ -37,6 +37,10 @@ static void tell(void *user, const char *name, enum flyt_coredump_state state, u
     snprintf(told.name, sizeof told.name, "%s", name);
 }
 
+static void tell_nobody(void *user, const char *name, enum flyt_coredump_state state, uint64_t bytes)
+{
+}
+
 static int start(void **state)
 {
     memset(&told, 0, sizeof told);
@@ -214,6 +218,26 @@ static void others_count(void **state)
     assert_int_equal(told.states[told.count - 1], FLYT_COREDUMP_DONE);
 }
 
+/* Another server, of the same session even, settles for itself: this one still waits for what happened before. */
+static void another_s_settling_is_no_own_one(void **state)
+{
+    struct flyt_coredump_folder *other;
+    assert_int_equal(flyt_coredump_folder_new(open(folder_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), BYTES_MAX,
+                                              "core.a", tell_nobody, NULL, &other),
+                     0);
+    for (unsigned i = 0; i < 2 * FLYT_COREDUMPS_MAX; i++)
+        assert_true(flyt_coredump_folder_settle(other, 10000));
+    flyt_coredump_folder_free(other);
+    for (unsigned i = 0; i < TOLD_MAX / 2; i++) {
+        int fd = open_dump(i);
+        assert_int_equal(put(fd, 500), 0);
+        close(fd);
+        assert_true(flyt_coredump_folder_settle(folder, 10000));
+        assert_int_equal(told.count, 2 * (i + 1));
+        assert_int_equal(told.states[told.count - 1], FLYT_COREDUMP_DONE);
+    }
+}
+
 /* A name that leads elsewhere is none of a dump. */
 static void a_link_is_no_dump(void **state)
 {
@@ -232,6 +256,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(empty_files_count, start, stop),
         cmocka_unit_test_setup_teardown(without_a_descriptor_it_waits, start, stop),
         cmocka_unit_test_setup_teardown(others_count, start, stop),
+        cmocka_unit_test_setup_teardown(another_s_settling_is_no_own_one, start, stop),
         cmocka_unit_test_setup_teardown(a_link_is_no_dump, start, stop),
     };
 
