@@ -26,10 +26,14 @@ bool flyt_channel_has(const struct flyt_channel *channel, unsigned procedure)
     return procedure < flyt_procedure_end && channel->accepted[procedure];
 }
 
+uint64_t flyt_channel_call_count(const struct flyt_channel *channel, unsigned procedure)
+{
+    return atomic_load_explicit(&channel->call_counts[procedure], memory_order_relaxed);
+}
+
 struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel)
 {
     struct flyt_channel_counts counts = {
-        .calls = atomic_load(&channel->call_count),
         .replies = atomic_load(&channel->reply_count),
         .sent_bytes = atomic_load(&channel->output.sent_bytes),
         .received_bytes = atomic_load(&channel->input.received_bytes),
@@ -39,6 +43,8 @@ struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channe
     };
     struct flyt_data *data = (struct flyt_data *)&channel->data;
 
+    for (unsigned procedure = 0; procedure < flyt_procedure_end; procedure++)
+        counts.calls += flyt_channel_call_count(channel, procedure);
     pthread_mutex_lock(&data->mutex);
     counts.sent_bytes += data->sent_bytes;
     counts.received_bytes += data->received_bytes;
@@ -236,7 +242,9 @@ int flyt_channel_encode_locked(struct flyt_channel *channel, unsigned procedure,
     }
     channel->sequence = sequence;
     *ret_xid = xid;
-    atomic_fetch_add_explicit(&channel->call_count, 1, memory_order_relaxed);
+    /* The lock's holder alone writes it. */
+    atomic_store_explicit(&channel->call_counts[procedure], flyt_channel_call_count(channel, procedure) + 1,
+                          memory_order_relaxed);
     return FLYT_CHANNEL_OK;
 }
 

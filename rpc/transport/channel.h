@@ -332,6 +332,8 @@ struct flyt_channel_counts {
     uint64_t resumptions;  /* how many times the session has gone on over another connection */
 };
 struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel);
+/* Calls of one procedure, below flyt_procedure_end. */
+uint64_t flyt_channel_call_count(const struct flyt_channel *channel, unsigned procedure);
 
 /*
  * A CLIENT of the RPC library over the channel: cl_call makes flyt_channel_call, cl_freeres and cl_destroy do what

@@ -304,6 +304,7 @@ void flyt_channel_free(struct flyt_channel *channel)
     pthread_cond_destroy(&channel->came_back);
     pthread_cond_destroy(&channel->gate.opened);
     free(channel->accepted);
+    free(channel->call_counts);
     explicit_bzero(channel->credentials.secret, sizeof channel->credentials.secret);
     free((void *)channel->credentials.data);
     free(channel);
@@ -323,12 +324,17 @@ static bool take_credentials(struct flyt_channel *channel, const struct flyt_cha
 
 static struct flyt_channel *make_channel(const struct flyt_channel_config *config, struct flyt_endpoint *endpoint)
 {
-    struct flyt_channel *channel = calloc(1, sizeof *channel);
+    struct flyt_channel *channel = aligned_alloc(FLYT_CHANNEL_LINE_BYTES, sizeof *channel);
+    _Atomic(uint64_t) *call_counts = calloc(flyt_procedure_end, sizeof *call_counts);
 
-    if (!channel) {
+    if (!channel || !call_counts) {
+        free(channel);
+        free(call_counts);
         flyt_endpoint_close(endpoint);
         return NULL;
     }
+    memset(channel, 0, sizeof *channel);
+    channel->call_counts = call_counts;
     snprintf(channel->url, sizeof channel->url, "%s", config->url);
     snprintf(channel->program_name, sizeof channel->program_name, "%s", program_invocation_short_name);
     channel->endpoint = endpoint;

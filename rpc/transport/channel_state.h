@@ -143,6 +143,9 @@ struct flyt_send_gate {
 
 enum flyt_channel_state { FLYT_CHANNEL_UP, FLYT_CHANNEL_AWAY, FLYT_CHANNEL_ENDED };
 
+/* What senders write and what the reader writes lie in lines of the cache of their own. */
+enum { FLYT_CHANNEL_LINE_BYTES = 64 };
+
 struct flyt_channel {
     char url[FLYT_CHANNEL_URL_BYTES];
     char program_name[FLYT_STRING_BYTES_MAX + 1];
@@ -168,24 +171,25 @@ struct flyt_channel {
     uint64_t sequence;
     uint32_t plain_xid; /* of calls without a sequence number, counted down from the top so as not to meet others */
     _Atomic(uint64_t) written_sequence;
-    struct flyt_kept kept; /* freed when the connection is lost */
+    struct flyt_kept kept;          /* freed when the connection is lost */
+    _Atomic(uint64_t) *call_counts; /* by procedure, flyt_procedure_end of them */
     struct flyt_send_gate gate;
-    _Atomic(uint64_t) all_asked; /* number of a FLYT_BACK_SEND_ALL that is still to be answered; 0: none */
+    _Atomic(uint64_t) all_asked;  /* number of a FLYT_BACK_SEND_ALL that is still to be answered; 0: none */
+    _Atomic(unsigned) user_count; /* threads inside a function of the channel: closing waits for them */
 
-    struct flyt_input input; /* the reader's */
+    _Alignas(FLYT_CHANNEL_LINE_BYTES) struct flyt_input input; /* the reader's */
     struct flyt_chunk_head chunk;
     /* The server's progress: the reader writes, everybody reads. A sender that leaves a call in the buffer first makes
      * output.is_waiting true and then looks at `received`; the reader first writes `received` and then looks at
      * is_waiting: one of them sees that the server is idle, and writes. */
-    _Atomic(uint64_t) received, executed, completed;
-    _Atomic(uint64_t) call_count, reply_count;
+    _Alignas(FLYT_CHANNEL_LINE_BYTES) _Atomic(uint64_t) received, executed, completed;
+    _Atomic(uint64_t) reply_count;
     /* From the handshake on; NULL: there is none. Where the session goes on, error_count is set before the new page is
      * there; who looks at the page and then at the count (channel_progress.c) never has a new page with an old count.
      */
     _Atomic(const struct flyt_progress_page *) page;
     _Atomic(uint64_t) error_count; /* calls of call_error and fatal that have been handed over */
     _Atomic(uint64_t) page_answer_count;
-    _Atomic(unsigned) user_count; /* threads inside a function of the channel: closing waits for them */
 
     pthread_mutex_t mutex;
     pthread_cond_t reader_left;
@@ -200,7 +204,8 @@ struct flyt_channel {
     bool may_spin;
     uint64_t last_wait_ns; /* of the reader, until something came */
 
-    pthread_t background;
+    /* What every call looks at, and seldom changes. */
+    _Alignas(FLYT_CHANNEL_LINE_BYTES) pthread_t background;
     bool has_background;
     int wake_fd;
     /* Readable for ever once the connection is lost, and while data streams are to end because it is away: ends what

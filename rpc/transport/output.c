@@ -58,14 +58,20 @@ static bool is_all_sent_locked(const struct flyt_output *output)
     return output->out_sent_bytes == output->out.used && !has_pending(output);
 }
 
+/* Others look at it all the time: it is written when it changes. */
+static void set_locked(_Atomic(bool) *place, bool value)
+{
+    if (atomic_load_explicit(place, memory_order_relaxed) != value)
+        atomic_store(place, value);
+}
+
 static void update_waiting_locked(struct flyt_output *output)
 {
     bool is_idle = !output->status && !output->is_writing;
-
     bool is_left = !is_all_sent_locked(output);
 
-    atomic_store(&output->is_stuck, is_idle && is_left);
-    atomic_store(&output->is_waiting, is_idle && (output->fill.used || is_left));
+    set_locked(&output->is_stuck, is_idle && is_left);
+    set_locked(&output->is_waiting, is_idle && (output->fill.used || is_left));
 }
 
 static void fail_locked(struct flyt_output *output, int status)

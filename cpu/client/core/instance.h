@@ -34,7 +34,6 @@ struct flyt_client {
     bool is_managed_on_host; /* managed memory lies in the region: chosen with the connection, for the process's life */
     pthread_mutex_t connect_mutex;
     struct flyt_local local; /* under connect_mutex; the client manager, where it has named the server */
-    _Atomic uint64_t launch_count;
     uint64_t start_ns;               /* when the connection was made, for the report */
     const char *_Atomic device_name; /* of device 0, once it was asked for; likewise. Never freed */
 };

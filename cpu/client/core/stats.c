@@ -24,7 +24,8 @@ void flyt_stats_report(void)
                  "launches=%llu page_answers=%llu wall_ms=%.3f\n",
                  program_invocation_short_name, device ? device : "", (unsigned long long)counts.calls,
                  (unsigned long long)counts.replies, (unsigned long long)counts.sent_bytes,
-                 (unsigned long long)counts.received_bytes, (unsigned long long)atomic_load(&flyt_client.launch_count),
+                 (unsigned long long)counts.received_bytes,
+                 (unsigned long long)flyt_channel_call_count(flyt_client.channel, FLYT_KERNEL_LAUNCH),
                  (unsigned long long)counts.page_answers, (double)(flyt_clock_ns() - flyt_client.start_ns) / 1e6);
     if (bytes >= (int)sizeof line)
         bytes = sizeof line - 1;

@@ -26,10 +26,12 @@ CUresult flyt_kernel_get(CUfunction function, struct flyt_kernel **ret_kernel)
     return flyt_library_load_now(library);
 }
 
-static void fill(struct flyt_kernel_device *info, uint64_t kernel_id, const flyt_kernel_traits_res *res)
+static void fill(struct flyt_kernel_device *info, const struct flyt_device_info *device_info, uint64_t kernel_id,
+                 const flyt_kernel_traits_res *res)
 {
     pthread_mutex_lock(&info->mutex);
     info->kernel_id = kernel_id;
+    info->device_info = device_info;
     info->attribute_count = res->attributes.attributes_len;
     memcpy(info->attributes, res->attributes.attributes_val, info->attribute_count * sizeof(int));
     for (int i = 0; i < 3; i++) {
@@ -64,21 +66,24 @@ static CUresult ask(flyt_kernel_traits_args *args, flyt_kernel_traits_res *ret)
 
 CUresult flyt_kernel_device(struct flyt_kernel *kernel, int device, struct flyt_kernel_device **ret_info)
 {
-    struct flyt_kernel_device *info = flyt_kernel_record(kernel, device);
+    *ret_info = flyt_kernel_known(kernel, device);
+    if (*ret_info)
+        return CUDA_SUCCESS;
+    struct flyt_kernel_device *info = *ret_info = flyt_kernel_record(kernel, device);
     if (!info)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *ret_info = info;
-    if (atomic_load_explicit(&info->is_known, memory_order_acquire))
-        return CUDA_SUCCESS;
     uint64_t kernel_id;
-    CUresult result = flyt_library_kernel_on(kernel, device, &kernel_id);
+    const struct flyt_device_info *device_info;
+    CUresult result = flyt_device_info(device, &device_info);
+    if (!result)
+        result = flyt_library_kernel_on(kernel, device, &kernel_id);
     if (result)
         return result;
     flyt_kernel_traits_args args = {.thread = flyt_thread_number(), .kernel_id = kernel_id, .device = (unsigned)device};
     flyt_kernel_traits_res res = {0};
     result = ask(&args, &res);
     if (!result)
-        fill(info, kernel_id, &res);
+        fill(info, device_info, kernel_id, &res);
     xdr_free((xdrproc_t)xdr_flyt_kernel_traits_res, (char *)&res);
     return result;
 }

@@ -10,6 +10,8 @@
 #include "cpu/client/cuda/library.h"
 #include "flyt.h"
 
+struct flyt_device_info;
+
 enum { FLYT_OCCUPANCY_KEPT = 16 };
 
 struct flyt_occupancy {
@@ -23,10 +25,11 @@ struct flyt_kernel_device {
     _Atomic bool is_known;         /* false again after a device reset, until it is asked anew */
     _Atomic int max_block_threads; /* CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK */
     _Atomic int max_dynamic_shared_bytes;
-    uint64_t kernel_id;           /* what the kernel is called on the wire there; set before is_known */
-    unsigned required_cluster[3]; /* __cluster_dims__; [0] is 0: none. Set before is_known */
-    unsigned required_block[3];   /* .reqntid; [0] is 0: none that is known. Set before is_known */
-    pthread_mutex_t mutex;        /* for what follows */
+    uint64_t kernel_id;                         /* what the kernel is called on the wire there; set before is_known */
+    const struct flyt_device_info *device_info; /* set before is_known */
+    unsigned required_cluster[3];               /* __cluster_dims__; [0] is 0: none. Set before is_known */
+    unsigned required_block[3];                 /* .reqntid; [0] is 0: none that is known. Set before is_known */
+    pthread_mutex_t mutex;                      /* for what follows */
     int attributes[FLYT_KERNEL_ATTRIBUTES_MAX];
     unsigned attribute_count;
     uint64_t changed_attributes; /* bit per attribute that the program set: what makes it again */
@@ -39,6 +42,12 @@ struct flyt_kernel_device {
 CUresult flyt_kernel_get(CUfunction function, struct flyt_kernel **ret_kernel);
 /* Its record for a device, made empty where there is none; NULL: no memory. */
 struct flyt_kernel_device *flyt_kernel_record(struct flyt_kernel *kernel, int device);
+/* Where all is known already, without asking; else NULL. */
+static inline struct flyt_kernel_device *flyt_kernel_known(struct flyt_kernel *kernel, int device)
+{
+    struct flyt_kernel_device *known = atomic_load_explicit(&kernel->devices[device], memory_order_acquire);
+    return known && atomic_load_explicit(&known->is_known, memory_order_acquire) ? known : NULL;
+}
 /* Frees what is known about a kernel; whether it was used on a device; forgets what was asked and set there. */
 void flyt_kernel_fini(struct flyt_kernel *kernel);
 bool flyt_kernel_is_used(const struct flyt_kernel *kernel, int device);

@@ -131,13 +131,11 @@ static CUresult too_many_threads(struct flyt_kernel_device *known, const struct 
 
 static CUresult check(const struct flyt_launch *launch, struct flyt_kernel *kernel, int device, uint64_t *ret_kernel_id)
 {
-    const struct flyt_device_info *info;
-    struct flyt_kernel_device *known;
-    CUresult result = flyt_device_info(device, &info);
-    if (!result)
-        result = flyt_kernel_device(kernel, device, &known);
+    struct flyt_kernel_device *known = flyt_kernel_known(kernel, device);
+    CUresult result = __builtin_expect(known != NULL, 1) ? CUDA_SUCCESS : flyt_kernel_device(kernel, device, &known);
     if (result)
         return result;
+    const struct flyt_device_info *info = known->device_info;
     *ret_kernel_id = known->kernel_id;
     if (!is_inside(info, launch->grid, launch->block))
         return CUDA_ERROR_INVALID_VALUE;
@@ -309,7 +307,6 @@ static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_
         flyt_stream_sent(stream, sequence);
         if (__builtin_expect(has_host, 0))
             flyt_host_param_note(kernel, params, sequence);
-        atomic_fetch_add_explicit(&flyt_client.launch_count, 1, memory_order_relaxed);
     }
     free(owned);
     return result;

@@ -60,6 +60,12 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* Of the last one-way call on the stream. */
+static uint64_t last_sequence(const struct flyt_stream *stream)
+{
+    return larger(atomic_load(&stream->staged_sequence), atomic_load(&stream->work_sequence));
+}
+
 /* ---- finding ---- */
 
 void flyt_stream_init(void)
@@ -118,7 +124,8 @@ static struct flyt_stream *new_record(uint64_t context_id, int device, unsigned 
     atomic_store(&stream->executed_calls, 0);
     atomic_store(&stream->base_calls, 0);
     stream->left_at = 0;
-    atomic_store(&stream->last_sequence, 0);
+    atomic_store(&stream->staged_sequence, 0);
+    atomic_store(&stream->work_sequence, 0);
     flyt_retry_policy_reset(&stream->retry_policy);
     return stream;
 }
@@ -231,11 +238,18 @@ static CUresult per_thread(uint64_t context_id, int device, struct flyt_stream *
     return CUDA_SUCCESS;
 }
 
-/* The default stream of a green context: one that blocks, and that nobody else destroys. */
-static CUresult green_default(uint64_t *id, uint64_t context_id, int device, struct flyt_stream **ret_stream)
+/* What a default stream's handle means where the current context may be a green one, which has streams of its own: one
+ * that blocks, and that nobody else destroys. */
+static __attribute__((noinline)) CUresult default_of_green(uint64_t context_id, int device, CUstream handle,
+                                                           struct flyt_stream **ret_stream)
 {
     enum { NO_THREAD = UINT32_MAX - 1 };
-    *ret_stream = flyt_table_find(&stream_table, *id);
+    uint64_t *id = flyt_context_green_default(&context_id, &device);
+    if (handle == CU_STREAM_PER_THREAD)
+        return per_thread(context_id, device, ret_stream);
+    *ret_stream = id ? flyt_table_find(&stream_table, *id) : &legacy_streams[device];
+    if (!id)
+        return CUDA_SUCCESS;
     CUresult result =
         *ret_stream ? CUDA_SUCCESS : create(context_id, device, CU_STREAM_DEFAULT, 0, NO_THREAD, ret_stream);
     if (!result)
@@ -246,11 +260,8 @@ static CUresult green_default(uint64_t *id, uint64_t context_id, int device, str
 CUresult flyt_stream_get_in(uint64_t context_id, int device, CUstream handle, struct flyt_stream **ret_stream)
 {
     if ((uintptr_t)handle <= (uintptr_t)CU_STREAM_PER_THREAD &&
-        __builtin_expect(atomic_load_explicit(&flyt_context_green_count, memory_order_relaxed) != 0, 0)) {
-        uint64_t *id = flyt_context_green_default(&context_id, &device);
-        if (id && handle != CU_STREAM_PER_THREAD)
-            return green_default(id, context_id, device, ret_stream);
-    }
+        __builtin_expect(atomic_load_explicit(&flyt_context_green_count, memory_order_relaxed) != 0, 0))
+        return default_of_green(context_id, device, handle, ret_stream);
     if (handle == CU_STREAM_PER_THREAD)
         return per_thread(context_id, device, ret_stream);
     if ((uintptr_t)handle < (uintptr_t)CU_STREAM_PER_THREAD) {
@@ -289,7 +300,7 @@ static bool has_credit(const struct flyt_stream *stream)
 static bool has_caught_up(struct flyt_stream *stream)
 {
     uint64_t issued = atomic_load(&stream->issued_calls);
-    uint64_t last = atomic_load(&stream->last_sequence);
+    uint64_t last = last_sequence(stream);
     if (flyt_channel_progress(flyt_client.channel).executed < last)
         return false;
     raise_to(&stream->executed_calls, issued);
@@ -371,27 +382,30 @@ CUresult flyt_stream_begin(struct flyt_stream *stream)
 
 uint64_t flyt_stream_order_sequence(const struct flyt_stream *stream)
 {
-    uint64_t last = atomic_load(&stream->last_sequence);
+    uint64_t last = last_sequence(stream);
     if (stream->flags & CU_STREAM_NON_BLOCKING)
         return last;
-    last = larger(last, atomic_load(&legacy_streams[stream->device].last_sequence));
+    last = larger(last, last_sequence(&legacy_streams[stream->device]));
     return larger(last, atomic_load(&blocking_sequences[stream->device]));
 }
 
-void flyt_stream_sent_staged(struct flyt_stream *stream, uint64_t sequence)
+static void note_sent(struct flyt_stream *stream, _Atomic uint64_t *place, uint64_t sequence)
 {
-    raise_to(&stream->last_sequence, sequence);
+    raise_to(place, sequence);
     if (__builtin_expect(flyt_watch() != NULL, 0) && !stream->is_inner)
         atomic_store(&stream->is_watched, true);
     if (!stream->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING))
         raise_to(&blocking_sequences[stream->device], sequence);
 }
 
+void flyt_stream_sent_staged(struct flyt_stream *stream, uint64_t sequence)
+{
+    note_sent(stream, &stream->staged_sequence, sequence);
+}
+
 void flyt_stream_sent(struct flyt_stream *stream, uint64_t sequence)
 {
-    if (stream->is_legacy)
-        raise_to(&stream->work_sequence, sequence);
-    flyt_stream_sent_staged(stream, sequence);
+    note_sent(stream, &stream->work_sequence, sequence);
 }
 
 bool flyt_stream_may_return_early(const struct flyt_stream *stream)
@@ -411,7 +425,7 @@ bool flyt_stream_may_return_early(const struct flyt_stream *stream)
 
 void flyt_stream_returned_early(struct flyt_stream *stream)
 {
-    raise_to(&stream->early_sequence, atomic_load(&stream->last_sequence));
+    raise_to(&stream->early_sequence, last_sequence(stream));
 }
 
 /* ---- what managed memory has to know of ---- */
@@ -459,7 +473,7 @@ bool flyt_stream_is_any_watched(void)
 static enum flyt_channel_known is_complete(struct flyt_stream *stream)
 {
     struct flyt_channel *channel = flyt_client.channel;
-    uint64_t last = atomic_load(&stream->last_sequence);
+    uint64_t last = last_sequence(stream);
     enum flyt_channel_known known = flyt_channel_stream_known(channel, flyt_id_number(stream->stream_id), last);
     if (stream->is_legacy && known == FLYT_CHANNEL_DONE) {
         last = atomic_load(&blocking_sequences[stream->device]);
@@ -485,7 +499,7 @@ CUresult flyt_stream_wait(struct flyt_stream *stream)
     CUresult result = flyt_stream_begin(stream);
     if (result)
         return result;
-    uint64_t last = larger(atomic_load(&stream->last_sequence), atomic_load(&blocking_sequences[stream->device]));
+    uint64_t last = larger(last_sequence(stream), atomic_load(&blocking_sequences[stream->device]));
     /* Taken now: what other threads issue while this one waits may depend on what it does next. */
     struct flyt_pending_d2h pending_d2h = {0};
     flyt_pending_d2h_set(&pending_d2h, &stream->pending_d2h);

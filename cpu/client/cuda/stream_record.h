@@ -30,18 +30,16 @@ struct flyt_stream {
     unsigned flags; /* CU_STREAM_NON_BLOCKING or 0 */
     int priority;
     bool is_legacy;
-    bool is_inner;                   /* this library's own: the program does not know it (flyt_stream_inner) */
-    atomic_bool is_watched;          /* it got work since it was last waited for, while managed memory was there */
-    _Atomic uint64_t watch_epoch;    /* managed memory's own: what it knows when the stream got work */
-    uint32_t owner_thread;           /* whose per-thread default stream it is; 0: nobody's */
-    _Atomic uint64_t issued_calls;   /* that name this stream, since its creation */
-    _Atomic uint64_t executed_calls; /* of these, as the server last told */
-    _Atomic uint64_t base_calls;     /* of these, what servers before this one have executed */
-    uint64_t left_base_calls;        /* base_calls with the server that the session leaves or has left last, */
-    uint64_t left_at;                /* behind this call, plus 1; 0: it has left none. Both the restore's */
-    _Atomic uint64_t last_sequence;  /* of the last one-way call on it */
-    _Atomic uint64_t work_sequence;  /* of the last that is more than a staged copy; of legacy streams only */
-    _Atomic uint64_t early_sequence; /* at the last staged copy that was not waited for; likewise */
+    bool is_inner;                    /* this library's own: the program does not know it (flyt_stream_inner) */
+    atomic_bool is_watched;           /* it got work since it was last waited for, while managed memory was there */
+    _Atomic uint64_t watch_epoch;     /* managed memory's own: what it knows when the stream got work */
+    uint32_t owner_thread;            /* whose per-thread default stream it is; 0: nobody's */
+    _Atomic uint64_t issued_calls;    /* that name this stream, since its creation */
+    uint64_t left_base_calls;         /* base_calls with the server that the session leaves or has left last, */
+    uint64_t left_at;                 /* behind this call, plus 1; 0: it has left none. Both the restore's */
+    _Atomic uint64_t staged_sequence; /* of the last staged copy on it (flyt_stream_sent_staged) */
+    _Atomic uint64_t work_sequence;   /* of the last other one-way call on it */
+    _Atomic uint64_t early_sequence;  /* at the last staged copy that was not waited for; likewise */
     _Atomic uint64_t
         waited_sequence; /* calls on a legacy stream up to this are complete: it was waited for; likewise */
     struct flyt_retry_policy retry_policy; /* with the page's answers to queries */
@@ -49,6 +47,9 @@ struct flyt_stream {
     /* The capture that it takes part in, under the mutex of all captures; the next stream that does, too. */
     struct flyt_captured captured;
     struct flyt_stream *capture_next;
+    /* Away from what every call writes, for another thread writes it. */
+    _Atomic uint64_t executed_calls; /* of issued_calls, as the server last told */
+    _Atomic uint64_t base_calls;     /* of these, what servers before this one have executed */
     /* What was set of its attributes, by their places (stream_attributes.h); a bit for each. Under a mutex of all. */
     unsigned set_attributes;
     uint32_t attributes[FLYT_STREAM_ATTRIBUTE_COUNT][FLYT_STREAM_ATTRIBUTE_WORDS];
