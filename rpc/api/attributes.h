@@ -137,7 +137,8 @@ static inline int flyt_attribute_shown(CUdevice_attribute attribute, int value)
     /* Arrays whose memory is mapped later are refused. */
     case CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED:
-    /* The GPU reaches no memory of the program's machine. */
+    /* The GPU reaches no memory of the program's machine; where both share some, the client answers the first two and
+     * managed memory's itself (cpu/client/cuda/device.c). */
     case CU_DEVICE_ATTRIBUTE_INTEGRATED:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
