@@ -180,6 +180,10 @@ const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel
 /* 0: the server has not got it. Else it has, so that calls may name places of it: a number that no other server of the
  * session has. Of a fresh connection, that one's server. */
 uint64_t flyt_channel_region_at(const struct flyt_channel *channel);
+/* In the handler `resume`: whether kernels may have addresses of the region, as the server says that the session has
+ * left; UNKNOWN: it ended without a word. */
+enum flyt_channel_reach { FLYT_CHANNEL_UNREACHED, FLYT_CHANNEL_REACHED, FLYT_CHANNEL_REACH_UNKNOWN };
+enum flyt_channel_reach flyt_channel_region_reach(struct flyt_channel *channel);
 /* Whether kernels reach what is page-locked there, by the program's addresses. */
 bool flyt_channel_maps_region(const struct flyt_channel *channel);
 /* And whether the server fills memory by these addresses. */

@@ -581,6 +581,14 @@ static void take_orders(struct resumption *self)
     pthread_mutex_unlock(&channel->mutex);
 }
 
+enum flyt_channel_reach flyt_channel_region_reach(struct flyt_channel *channel)
+{
+    pthread_mutex_lock(&channel->mutex);
+    bool is_told = channel->is_patient, is_reached = channel->moved.flags & FLYT_MOVED_REACHED;
+    pthread_mutex_unlock(&channel->mutex);
+    return is_told ? is_reached ? FLYT_CHANNEL_REACHED : FLYT_CHANNEL_UNREACHED : FLYT_CHANNEL_REACH_UNKNOWN;
+}
+
 static uint64_t us_between(uint64_t begin_ns, uint64_t end_ns)
 {
     return (end_ns - begin_ns) / 1000;

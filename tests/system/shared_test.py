@@ -90,6 +90,28 @@ def away_and_back():
 
 
 @scenario
+def an_address_in_device_memory_alone():
+    """Kernels go on using it at each server of the node, and it keeps the program there as long as it is there."""
+    with TwoNodes(**ELSEWHERE) as system:
+        program = Survivor(system, 0, program="reached")
+        for checks in range(1, 4):
+            program.does("check", "right %d" % checks)
+            if checks == 2:
+                its_server_is_killed(system)
+            elif checks == 1:
+                expect_equal(system.migrates("node-0:0", "--force").status, 0, "a move within the node")
+        result = system.migrates_when_connected("node-1")
+        expect(result.status and "kernels may reach host memory of the program" in result.err, result)
+        program.does("check", "right 4")
+        ends(system, program)
+        program = Survivor(system, 0, program="reached")
+        program.does("forget", "forgotten")
+        result = system.migrates_when_connected("node-1")
+        expect_equal(result.status, 0, "without the address in its memory", result)
+        ends(system, program)
+
+
+@scenario
 def managed_memory_on_the_host():
     """It is used by host and kernels at once at each server of the node, and keeps the program there. The VM's client manager
     says so, where the program does not."""

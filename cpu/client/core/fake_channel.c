@@ -38,6 +38,11 @@ const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel
     return fake.region.id ? &fake.region : NULL;
 }
 
+enum flyt_channel_reach flyt_channel_region_reach(struct flyt_channel *channel)
+{
+    return fake.region_reach;
+}
+
 uint64_t flyt_channel_region_at(const struct flyt_channel *channel)
 {
     return fake.region_at;

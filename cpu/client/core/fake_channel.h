@@ -40,6 +40,7 @@ struct fake_channel {
     struct flyt_region region;      /* that flyt_channel_region answers; all zero: none */
     uint64_t region_at;             /* that flyt_channel_region_at answers */
     bool maps_region, fills_region;
+    enum flyt_channel_reach region_reach; /* that flyt_channel_region_reach answers */
     bool is_lost;
     unsigned lacks;                               /* a procedure that the server is too old for; 0: none */
     const struct flyt_channel_handlers *handlers; /* what the client gave */

@@ -154,7 +154,8 @@ void flyt_host_look_for_reached(const void *data, size_t bytes)
 
 /* ---- at another server ---- */
 
-static int lock_again(struct flyt_restore *restore, const struct flyt_arena_piece *piece)
+/* Where it is not needed, what cannot be locked now is asked for again when it is used. */
+static int lock_again(struct flyt_restore *restore, const struct flyt_arena_piece *piece, bool is_needed)
 {
     flyt_region_lock_args args = {.thread = FLYT_RESTORE_THREAD,
                                   .region_id = FLYT_REGION_ID,
@@ -164,23 +165,30 @@ static int lock_again(struct flyt_restore *restore, const struct flyt_arena_piec
     int status = flyt_call_region_lock(restore->fresh, &args, &res);
     if (!status && !res.result)
         flyt_arena_note(piece->offset_bytes, flyt_channel_region_at(restore->fresh), true);
+    if (!status && !is_needed)
+        return 0;
     return flyt_restore_answered(restore, status, res.result, "page-locked memory of %llu bytes",
                                  (unsigned long long)piece->bytes);
 }
 
 int flyt_host_restore(struct flyt_restore *restore)
 {
+    const enum flyt_channel_reach reach = flyt_channel_region_reach(flyt_client.channel);
     struct flyt_arena_piece piece;
     int status = 0;
-    if (!atomic_load(&is_reached))
+    if (reach == FLYT_CHANNEL_REACHED)
+        atomic_store(&is_reached, true);
+    bool is_needed = atomic_load(&is_reached), has_all = flyt_channel_maps_region(restore->fresh);
+    if (!is_needed && (reach == FLYT_CHANNEL_UNREACHED || !has_all))
         return 0;
-    if (!flyt_channel_maps_region(restore->fresh))
+    if (!has_all)
         return flyt_error_set(restore->err, -ENOTSUP,
                               "its kernels may reach host memory of the program, which the new server does not have");
     for (uint64_t at = 0; !status && flyt_arena_next(at, &piece); at = piece.offset_bytes + piece.bytes)
-        status = lock_again(restore, &piece);
-    return status ? status
-                  : flyt_restore_answered(restore, send_reached(restore->fresh, FLYT_RESTORE_THREAD), 0, "a note");
+        status = lock_again(restore, &piece, is_needed);
+    if (status || !is_needed)
+        return status;
+    return flyt_restore_answered(restore, send_reached(restore->fresh, FLYT_RESTORE_THREAD), 0, "a note");
 }
 
 /* ---- pinned memory ---- */

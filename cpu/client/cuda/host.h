@@ -9,9 +9,9 @@
  *
  * Where the session goes on at another server of this host, that one locks pages of the region when they are used
  * next, or all of them before it goes on where kernels may have addresses of them. Where it goes to another node, the
- * memory stays the program's, and copies of it travel. It cannot go there once kernels may have
- * an address of it: it was asked for, or is among the arguments of a launch or of a library's call. An address that
- * comes to kernels through memory alone is not seen.
+ * memory stays the program's, and copies of it travel. It cannot go there once kernels may have an address of it: it
+ * was asked for, or is among the arguments of a launch or of a library's call, or the server finds it in device memory
+ * when the session is about to leave (cpu/server/move/out/scan.h).
  */
 #ifndef FLYT_CLIENT_HOST_H
 #define FLYT_CLIENT_HOST_H

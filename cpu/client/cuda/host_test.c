@@ -21,7 +21,7 @@
 #include "rpc/base/id.h"
 #include "rpc/base/region.h"
 
-enum { SERVERS = 4, PIECES = 16, BYTES = 3 * 4096 };
+enum { SERVERS = 7, PIECES = 16, BYTES = 3 * 4096 };
 
 /* By fake.region_at: what that server has locked. */
 static struct {
@@ -157,7 +157,19 @@ static void what_kernels_reach_is_locked_before(void **state)
     fake.maps_region = true;
     void *one = alloc(), *two = alloc();
     const unsigned locked = servers[1].count;
+    fake.region_at = 6;
     assert_int_equal(flyt_host_restore(&restore), 0); /* nothing is reached */
+    assert_int_equal(servers[6].count, 0);
+    fake.region_reach = FLYT_CHANNEL_REACH_UNKNOWN; /* a server that died: all is locked that can be */
+    refuses = true;
+    assert_int_equal(flyt_host_restore(&restore), 0);
+    refuses = false;
+    assert_int_equal(flyt_host_restore(&restore), 0);
+    assert_int_equal(servers[6].count, 2);
+    fake.maps_region = false;
+    assert_int_equal(flyt_host_restore(&restore), 0);
+    fake.maps_region = true;
+    fake.region_reach = FLYT_CHANNEL_UNREACHED;
     fake.region_at = 2;
     unsigned before = fake.call_count[FLYT_REGION_REACH];
     assert_int_equal(flyt_host_device_pointer(one, 0, &device), CUDA_SUCCESS);

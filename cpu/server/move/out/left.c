@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cpu/server/bulk/attach.h"
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/move/out/copying.h"
 #include "cpu/server/core/progress.h"
 #include "cpu/server/core/session.h"
@@ -45,7 +46,9 @@ static void send_moved(struct flyt_session *session)
     flyt_progress progress = flyt_session_progress(session);
     flyt_back_moved moved = {.sequence = session->move->sequence, .wait_ms = session->move->wait_ms};
     if (session->move->order.kind == FLYT_MANAGER_LINK_MOVE_SEND && !session->move->wait_ms)
-        moved.flags = FLYT_MOVED_ASK_AGAIN; /* the other node is not where it was told to connect to */
+        moved.flags |= FLYT_MOVED_ASK_AGAIN; /* the other node is not where it was told to connect to */
+    if (flyt_session_region_is_reached(session))
+        moved.flags |= FLYT_MOVED_REACHED;
     flyt_connection_call_back(session->connection, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
     flyt_connection_call_back(session->connection, FLYT_BACK_MOVED, (xdrproc_t)xdr_flyt_back_moved, &moved);
     session->move->is_moved_due = false;

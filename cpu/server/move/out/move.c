@@ -404,6 +404,8 @@ static void save(struct flyt_session *session)
         end_move(session, fd, err.text);
         return;
     }
+    if (has_come_to_grief(session)) /* by what the search of its memory has brought to light */
+        return;
     if (is_image(self)) {
         self->is_written = true;
         flyt_copying_put_state(session, fd);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cpu/image/writer.h"
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/move/out/copying.h"
 #include "cpu/server/move/common/counts.h"
 #include "cpu/server/core/event.h"
@@ -96,6 +97,7 @@ struct save {
     struct variable *variables;
     struct flyt_scan_place *places;
     uint32_t variable_count, room;
+    uint32_t lock_count; /* of locked pages of the program's region, whose places are behind the variables' */
     struct saved_event *events;
     size_t event_count;
     struct flyt_resume_base now[FLYT_DEVICES_MAX]; /* where some event of the device has a time */
@@ -116,20 +118,29 @@ static int driver_failed(const struct save *self, const char *what, CUresult res
 
 /* ---- variables and constants ---- */
 
+/* Room for one more variable or place. */
+static int make_room(struct save *self)
+{
+    if (self->variable_count + self->lock_count < self->room)
+        return 0;
+    uint32_t room = self->room ? 2 * self->room : PLACES_FIRST;
+    struct variable *variables = reallocarray(self->variables, room, sizeof *variables);
+    if (variables)
+        self->variables = variables;
+    struct flyt_scan_place *places = reallocarray(self->places, room, sizeof *places);
+    if (places)
+        self->places = places;
+    if (!variables || !places)
+        return no_memory(self);
+    self->room = room;
+    return 0;
+}
+
 static int add_variable(struct save *self, const struct variable *variable, uint64_t address, uint64_t bytes)
 {
-    if (self->variable_count == self->room) {
-        uint32_t room = self->room ? 2 * self->room : PLACES_FIRST;
-        struct variable *variables = reallocarray(self->variables, room, sizeof *variables);
-        if (variables)
-            self->variables = variables;
-        struct flyt_scan_place *places = reallocarray(self->places, room, sizeof *places);
-        if (places)
-            self->places = places;
-        if (!variables || !places)
-            return no_memory(self);
-        self->room = room;
-    }
+    int status = make_room(self);
+    if (status)
+        return status;
     if (self->variable_count == FLYT_IMAGE_SYMBOLS_MAX)
         return flyt_error_set(self->err, -ENOTSUP, "its libraries have more than %d variables", FLYT_IMAGE_SYMBOLS_MAX);
     self->variables[self->variable_count] = *variable;
@@ -214,15 +225,42 @@ static void mark_known(struct save *self)
     }
 }
 
-/* Which variables' addresses the program may have. */
+/* Host memory of the program's that kernels can reach, and of which nobody has said yet that they may have addresses.
+ */
+static int find_locks(struct save *self)
+{
+    const struct flyt_session_region *region = self->session->region;
+    int status = 0;
+    if (!flyt_session_region_is_mapped(self->session) || region->is_reached)
+        return 0;
+    for (unsigned i = 0; i < region->lock_count && !status; i++) {
+        const struct flyt_region_lock *lock = &region->locks[i];
+        status = lock->is_usable ? make_room(self) : 0;
+        if (lock->is_usable && !status)
+            self->places[self->variable_count + self->lock_count++] = (struct flyt_scan_place){
+                (uint64_t)(uintptr_t)region->region.base + lock->offset_bytes, lock->bytes, false};
+    }
+    return status;
+}
+
+static void note_reached(const struct save *self)
+{
+    const struct flyt_scan_place *locks = self->places + self->variable_count;
+    for (uint32_t i = 0; i < self->lock_count; i++)
+        if (locks[i].is_referenced)
+            self->session->region->is_reached = true;
+}
+
+/* Which variables' addresses the program may have, and whether its kernels may have some of its host memory. */
 static int find_references(struct save *self)
 {
     struct flyt_session *session = self->session;
     int status = 0;
     mark_known(self);
-    if (session->save->is_any)
-        return 0;
-    for (unsigned i = 0; i < session->device_count && self->variable_count && !status; i++) {
+    uint32_t known_count = session->save->is_any ? self->variable_count : 0;
+    struct flyt_scan_place *places = self->places + known_count;
+    uint32_t place_count = self->variable_count + self->lock_count - known_count;
+    for (unsigned i = 0; i < session->device_count && place_count && !status; i++) {
         struct flyt_device *device = &session->devices[i];
         struct flyt_scan_range *ranges = NULL;
         uint32_t count = 0;
@@ -233,14 +271,15 @@ static int find_references(struct save *self)
             return status;
         CUresult result = flyt_device_use(device);
         if (result == CUDA_SUCCESS)
-            result = flyt_scan(session->driver, device->cu_device, ranges, count, self->places, self->variable_count,
+            result = flyt_scan(session->driver, device->cu_device, ranges, count, places, place_count,
                                device->partition->sm_count, device->legacy->cu_stream);
         free(ranges);
         if (result == CUDA_ERROR_OUT_OF_MEMORY)
-            status = flyt_error_set(self->err, -ENOMEM, "there is no memory for looking for addresses of variables");
+            status = flyt_error_set(self->err, -ENOMEM, "there is no memory for looking for addresses");
         else if (result != CUDA_SUCCESS)
-            status = driver_failed(self, "the memory cannot be searched for addresses of variables", result);
+            status = driver_failed(self, "the memory cannot be searched for addresses", result);
     }
+    note_reached(self);
     return status;
 }
 
@@ -452,6 +491,8 @@ static int gather(struct save *self)
     int status = flyt_save_check(self->session, self->err);
     if (!status)
         status = find_variables(self);
+    if (!status)
+        status = find_locks(self);
     if (!status)
         status = find_references(self);
     return status ? status : find_events(self);
