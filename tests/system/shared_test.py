@@ -3,12 +3,14 @@
 next one, where the session goes on after a death, a move to another GPU, and a resize; a node that it goes to over TCP has not,
 and copies travel until the program is back. What kernels may reach stays on its node."""
 import os
+import re
 import signal
 
+import harness
 import movers
 from cluster import System
 from connections import goes_over
-from harness import expect, expect_equal, finish, main, scenario, within
+from harness import environment, expect, expect_equal, finish, helper, main, run, scenario, server, through_flyt, within
 from steady import add_vm
 from survivor import Survivor, its_server_is_killed, session
 from two_nodes import PATIENCE, TwoNodes, ends
@@ -87,6 +89,31 @@ def away_and_back():
                 shares(system, program)
             program.is_right(("take", "taken"), ("less", "buffers 2"))
         ends(system, program)
+
+
+BUFFER_BYTES = 300007 * 4       # of the two that programs/pinned.cu begins with
+
+
+def bytes_of_checks(url, count):
+    """What the program's connection sends and receives, all in all."""
+    path = os.path.join(harness.WORK, "pinned-stats-%d" % count)
+    result = run(through_flyt(url, helper("pinned")), environment(FLYT_STATS=path),
+                 stdin=b"check\n" * count + b"end\n")
+    expect(result.status == 0 and "right %d\n" % count in result.out, result)
+    with open(path, encoding="utf-8") as f:
+        line = f.read()
+    os.unlink(path)
+    return sum(int(re.search(r"%s_bytes=(\d+)" % word, line).group(1)) for word in ("sent", "received"))
+
+
+@scenario
+def copies_of_it_send_no_byte():
+    """At each check two buffers go to the GPU and come back: over TCP they travel, over shared memory nothing of them does."""
+    for transport in ("unix", "tcp"):
+        with server(transport) as s:
+            once, often = bytes_of_checks(s.url, 1), bytes_of_checks(s.url, 11)
+        each = (often - once) // 10
+        expect(each < 16384 if transport == "unix" else each > 4 * BUFFER_BYTES, "bytes of a check over", transport, each)
 
 
 @scenario
