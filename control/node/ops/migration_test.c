@@ -94,6 +94,10 @@ static void test_three_sessions_on_the_same_gpu(void **state)
 /* A server that nobody waits for is not started then (pool.c). */
 static void test_when_there_is_haste(void **state)
 {
+    static const enum flyt_node_move_stage stages[] = {
+        FLYT_NODE_MOVE_ASKED,    FLYT_NODE_MOVE_BEGUN,     FLYT_NODE_MOVE_PREPARING, FLYT_NODE_MOVE_COPYING,
+        FLYT_NODE_MOVE_STOPPING, FLYT_NODE_MOVE_LOADING,   FLYT_NODE_MOVE_LOADED,    FLYT_NODE_MOVE_LEFT,
+        FLYT_NODE_MOVE_GIVEN,    FLYT_NODE_MOVE_RETURNING, FLYT_NODE_MOVE_OVER};
     struct flyt_node_ops ops = {0};
     struct flyt_node node = {.ops = &ops};
     struct flyt_node_migration migration = {.op.node = &node};
@@ -101,15 +105,18 @@ static void test_when_there_is_haste(void **state)
 
     flyt_node_target_want(&move.wanted, &migration.op, NULL);
     assert_false(flyt_node_targets_are_hasty(&node));
-    for (int is_brief = 0; is_brief < 2; is_brief++)
-        for (unsigned stage = FLYT_NODE_MOVE_NEW; stage <= FLYT_NODE_MOVE_OVER; stage++) {
-            unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
+    for (int is_brief = 0; is_brief < 2; is_brief++) {
+        move.stage = FLYT_NODE_MOVE_NEW;
+        for (unsigned i = 0; i < sizeof stages / sizeof *stages; i++) {
+            const enum flyt_node_move_stage stage = stages[i];
+            const unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
             const struct flyt_node_way_ends ends = {
                 .is_same_node = true, .is_same_gpu = is_brief, .is_same_capability = true, .is_reachable = true};
             move.way = flyt_node_way_between(&ends);
             flyt_node_move_set_stage(&move, stage);
             assert_int_equal(move.wanted.hasty_until_ms != 0, stage >= first && stage < FLYT_NODE_MOVE_OVER);
         }
+    }
     move.wanted.hasty_until_ms = flyt_clock_ms() + 3600 * 1000; /* however late this is executed */
     assert_true(flyt_node_targets_are_hasty(&node));
     move.wanted.hasty_until_ms = 1; /* that has lasted */

@@ -245,7 +245,7 @@ struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migrat
         move->move_id = source->left_move_id;
         source->left_move_id = 0;
         source->session->has_gone = true;
-        move->stage = FLYT_NODE_MOVE_LEFT;
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
     }
     return move;
 }

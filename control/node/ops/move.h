@@ -185,8 +185,8 @@ void flyt_node_move_cancel(struct flyt_node_move *move);
 void flyt_node_move_return(struct flyt_node_move *move);
 /* After LEAVE: the session ends, for this reason. */
 void flyt_node_move_lose(struct flyt_node_move *move, const char *reason);
-/* LOADED, to another node: its source cannot be told to leave, and is ended without a word, so that its client looks
- * for the session. */
+/* LOADED or LEFT, to another node: its source cannot be told to leave, and is ended without a word, so that its client
+ * looks for the session. */
 void flyt_node_move_source_forsake(struct flyt_node_move *move);
 /* LEFT, to another node: the session goes on elsewhere, and what was left of it ends without a word. */
 void flyt_node_move_end_left(struct flyt_node_move *move);

@@ -107,7 +107,8 @@ void flyt_node_move_source_forsake(struct flyt_node_move *move)
     }
     move->source->session->has_gone = true;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+    if (move->stage != FLYT_NODE_MOVE_LEFT)
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
     flyt_node_server_kill(move->source);
 }
 

@@ -1,5 +1,6 @@
 #include "control/node/ops/move_state.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,8 +11,28 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 
+#define STAGE(name) (1u << FLYT_NODE_MOVE_##name)
+
+/* Which stages may follow one, besides OVER. */
+static const unsigned next_stages[] = {
+    [FLYT_NODE_MOVE_NEW] = STAGE(CONNECTING) | STAGE(ASKED) | STAGE(BEGUN) | STAGE(LEFT), /* LEFT: before a restart */
+    [FLYT_NODE_MOVE_CONNECTING] = STAGE(ASKED),
+    [FLYT_NODE_MOVE_ASKED] = STAGE(BEGUN) | STAGE(COPYING),
+    [FLYT_NODE_MOVE_BEGUN] = STAGE(PREPARING),
+    [FLYT_NODE_MOVE_PREPARING] = STAGE(COPYING),
+    [FLYT_NODE_MOVE_COPYING] = STAGE(STOPPING),
+    [FLYT_NODE_MOVE_STOPPING] = STAGE(LOADING) | STAGE(LOADED),
+    [FLYT_NODE_MOVE_LOADING] = STAGE(LOADED),
+    [FLYT_NODE_MOVE_LOADED] = STAGE(LEFT),
+    [FLYT_NODE_MOVE_LEFT] = STAGE(GIVEN) | STAGE(RETURNING),
+    [FLYT_NODE_MOVE_GIVEN] = STAGE(RETURNING),
+    [FLYT_NODE_MOVE_RETURNING] = 0,
+    [FLYT_NODE_MOVE_OVER] = 0,
+};
+
 void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_stage stage)
 {
+    assert(move->stage != FLYT_NODE_MOVE_OVER && (next_stages[move->stage] | STAGE(OVER)) & 1u << stage);
     move->stage = stage;
     move->stage_ms = flyt_clock_ms();
     if (stage > FLYT_NODE_MOVE_BEGUN)
