@@ -37,10 +37,11 @@ struct flyt_node_time_slice_watch {
 /* ---- its part in an operation ---- */
 
 enum flyt_node_role_kind {
-    FLYT_NODE_ROLE_MOVE,  /* its session is moved, from it or to it (ops/move.h) */
-    FLYT_NODE_ROLE_SAVE,  /* its session is written to an image (ops/checkpoint.h) */
-    FLYT_NODE_ROLE_LOAD,  /* a session is loaded into it (ops/session_load.h) */
-    FLYT_NODE_ROLE_CHECK, /* an image is tried in it (ops/restore_check.h) */
+    FLYT_NODE_ROLE_MOVE,        /* its session is moved from it (ops/move.h) */
+    FLYT_NODE_ROLE_MOVE_TARGET, /* and to it */
+    FLYT_NODE_ROLE_SAVE,        /* its session is written to an image (ops/checkpoint.h) */
+    FLYT_NODE_ROLE_LOAD,        /* a session is loaded into it (ops/session_load.h) */
+    FLYT_NODE_ROLE_CHECK,       /* an image is tried in it (ops/restore_check.h) */
 };
 
 struct flyt_node_server;
@@ -82,6 +83,12 @@ struct flyt_node_role_ops {
 struct flyt_node_role {
     const struct flyt_node_role_ops *ops;
 };
+
+/* NULL: there is none. */
+static inline bool flyt_node_role_is_move(const struct flyt_node_role *role)
+{
+    return role && (role->ops->kind == FLYT_NODE_ROLE_MOVE || role->ops->kind == FLYT_NODE_ROLE_MOVE_TARGET);
+}
 
 /* What becomes of a session whose server has ended. */
 enum flyt_node_session_fate {

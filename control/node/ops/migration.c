@@ -454,7 +454,7 @@ static void stop_all(struct flyt_node_migration *migration)
 
 static bool is_whole(const struct flyt_node_move *move)
 {
-    return move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target;
+    return move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target.server;
 }
 
 /* As long as none has gone on, all can go back. */

@@ -34,7 +34,7 @@ static bool is_at(struct test_node *test, void *user)
     const struct flyt_node_move *move = test_migration_move_of(test, awaited->program);
 
     /* By way of the host it is sent when it has stopped. */
-    return move->way->link_kind == awaited->kind && move->stage == awaited->stage && move->target &&
+    return move->way->link_kind == awaited->kind && move->stage == awaited->stage && move->target.server &&
            !move->awaited_count && (move->extent_count || move->way->link_kind == FLYT_MANAGER_LINK_MOVE_SEND);
 }
 
@@ -63,7 +63,7 @@ static void enter(struct test_node *test, struct test_program *programs, uint32_
 
 static pid_t freeze_target(struct test_node *test, const struct test_program *program)
 {
-    pid_t pid = test_migration_move_of(test, program)->target->pid;
+    pid_t pid = test_migration_move_of(test, program)->target.server->pid;
 
     assert_int_equal(kill(pid, SIGSTOP), 0);
     return pid;

@@ -199,7 +199,7 @@ static void test_libraries_without_bounds(void **state)
         test_migration_start(test, 1);
         test_migration_until_stage(test, FLYT_NODE_MOVE_BEGUN);
         struct flyt_node_move *move = test_migration_of(test)->moves;
-        assert_null(move->target);
+        assert_null(move->target.server);
         told.data_bytes = i ? FLYT_MANAGER_LINK_DATA_BYTES_MAX : 1;
         unsigned count_max = i ? FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX / told.data_bytes : FLYT_NODE_MOVE_LIBRARIES_MAX;
         for (unsigned count = move->library_count; count < count_max; count++) {
@@ -230,8 +230,8 @@ static void test_a_target_that_does_not_read(void **state)
         test_migration_start(test, 0);
         test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING);
         struct flyt_node_move *move = test_migration_of(test)->moves;
-        const struct flyt_node_link_queue *queue = &move->target->queue;
-        assert_int_equal(kill(move->target->pid, SIGSTOP), 0);
+        const struct flyt_node_link_queue *queue = &move->target.server->queue;
+        assert_int_equal(kill(move->target.server->pid, SIGSTOP), 0);
         told.data_bytes = i ? FLYT_MANAGER_LINK_DATA_BYTES_MAX : 1;
         unsigned sent_count = 0;
         while (!move->outcome && sent_count++ < 2 * FLYT_NODE_LINK_QUEUE_MAX)
@@ -276,7 +276,7 @@ static void test_descriptors_of_failures(void **state)
     told.made = (struct flyt_manager_link_made){.extent = move->extents->extent, .outcome = -ENOMEM};
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
-    flyt_node_move_on_message(move->target, &told, fd);
+    flyt_node_move_on_message(move->target.server, &told, fd);
     is_closed(fd);
     test_migration_until_failed(test, "cannot be made on GPU 1");
     test_node_make_fail(test, NULL, NULL);

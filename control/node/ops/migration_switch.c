@@ -257,7 +257,7 @@ const struct flyt_node_session *flyt_node_switch_find_left_out(const struct flyt
         const struct flyt_node_role *role = flyt_node_session_role(session);
         bool is_ending = session->present && session->present->state == FLYT_NODE_SERVER_ENDING;
         if (session->allocation == allocation && session->state != FLYT_NODE_SESSION_LOADING && !is_ending &&
-            !(role && role->ops->kind == FLYT_NODE_ROLE_MOVE))
+            !flyt_node_role_is_move(role))
             return session;
     }
     return NULL;

@@ -40,7 +40,7 @@ static void lose_session(struct flyt_node_move *move, bool is_ended)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     else
         move->migration->ended_count++;
-    flyt_node_replace_end_target(move->target);
+    flyt_node_replace_end_target(move->target.server);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -52,7 +52,7 @@ void flyt_node_move_on_message(struct flyt_node_server *server, const struct fly
         flyt_node_move_source_hear_returned(server, told);
     if (move && move->source == server)
         flyt_node_move_source_on_message(move, told, fd);
-    else if (move && move->target == server)
+    else if (move && move->target.server == server)
         flyt_node_move_target_on_message(move, told, fd);
     else
         flyt_close(fd);
@@ -89,7 +89,7 @@ static void on_use(struct flyt_node_server *server)
 
     if (move && move->source == server && move->stage == FLYT_NODE_MOVE_NEW)
         flyt_node_migration_wake(move->migration);
-    if (!move || move->target != server || move->stage != FLYT_NODE_MOVE_GIVEN ||
+    if (!move || move->target.server != server || move->stage != FLYT_NODE_MOVE_GIVEN ||
         server->state != FLYT_NODE_SERVER_SERVING)
         return;
     move->is_whole = server->has.use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
@@ -101,7 +101,7 @@ static void on_use(struct flyt_node_server *server)
     uint64_t now_ns = flyt_clock_ns();
     move->standstill_us = us_between(move->times.stop_ns, now_ns);
     server->role = NULL;
-    move->target = NULL;
+    move->target.server = NULL;
     move->node->sessions_moved++;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     log_moved(move, server, now_ns);
@@ -112,7 +112,7 @@ static void on_end(struct flyt_node_server *server, const char *reason)
 {
     struct flyt_node_move *move = flyt_node_move_at(server);
 
-    if (move && move->target == server && move->source)
+    if (move && move->target.server == server && move->source)
         flyt_node_server_end(move->source, reason);
 }
 
@@ -121,8 +121,8 @@ static void on_end(struct flyt_node_server *server, const char *reason)
 static bool is_all_there(const struct flyt_node_move *move, const struct flyt_node_server *source)
 {
     if (move->stage < FLYT_NODE_MOVE_LOADING || move->stage >= FLYT_NODE_MOVE_LEFT || move->outcome ||
-        (!move->target && !move->way->is_far) || source->state != FLYT_NODE_SERVER_SERVING || source->fault.is_hit ||
-        !source->record)
+        (!move->target.server && !move->way->is_far) || source->state != FLYT_NODE_SERVER_SERVING ||
+        source->fault.is_hit || !source->record)
         return false;
     return flyt_call_record_read(source->record).begun <= move->stopped.sequence;
 }
@@ -142,7 +142,7 @@ static bool on_process_end(struct flyt_node_server *server)
     if (!move)
         return false;
     server->role = NULL;
-    if (move->target == server) {
+    if (move->target.server == server) {
         flyt_node_move_target_lose(move, server);
         return false;
     }
@@ -157,7 +157,7 @@ static bool on_process_end(struct flyt_node_server *server)
         move->source = NULL; /* nobody misses it but who may want it back */
         move->was_moved = true;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    } else if (move->stage == FLYT_NODE_MOVE_LEFT && !is_by_will(server) && move->target && !move->outcome) {
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && !is_by_will(server) && move->target.server && !move->outcome) {
         lose_dead_source(move, server);
         return true;
     } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
@@ -171,7 +171,7 @@ static bool on_process_end(struct flyt_node_server *server)
         if (move->stage != FLYT_NODE_MOVE_OVER) {
             if (!is_by_will(server))
                 flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-            flyt_node_replace_end_target(move->target);
+            flyt_node_replace_end_target(move->target.server);
             flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
         }
     }
@@ -191,26 +191,25 @@ static void forget(struct flyt_node_session *session, bool is_ended)
     if (move->stage == FLYT_NODE_MOVE_LOADED && move->way->is_far)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     flyt_node_move_source_let_go(move);
-    flyt_node_replace_end_target(move->target);
+    flyt_node_replace_end_target(move->target.server);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
-static const struct flyt_node_role_ops role_ops = {
-    .kind = FLYT_NODE_ROLE_MOVE,
-    .on_message = flyt_node_move_on_message,
-    .on_extent = flyt_node_move_extent,
-    .on_extent_gone = flyt_node_move_extent_gone,
-    .on_use = on_use,
-    .on_exit = on_process_end,
-    .on_end = on_end,
-    .hides = hides,
-    .describe = flyt_node_move_describe,
-    .charge = flyt_node_move_charge,
-    .charge_back = flyt_node_move_charge_back,
-    .given = flyt_node_move_given,
-    .forget = forget,
-    .is_undecided = flyt_node_move_is_undecided,
-};
+#define MOVE_ROLE                                                                                                      \
+    .on_message = flyt_node_move_on_message, .on_extent = flyt_node_move_extent,                                       \
+    .on_extent_gone = flyt_node_move_extent_gone, .on_use = on_use, .on_exit = on_process_end, .on_end = on_end,       \
+    .hides = hides, .describe = flyt_node_move_describe, .charge = flyt_node_move_charge,                              \
+    .charge_back = flyt_node_move_charge_back, .given = flyt_node_move_given, .forget = forget,                        \
+    .is_undecided = flyt_node_move_is_undecided
+
+static const struct flyt_node_role_ops role_ops = {.kind = FLYT_NODE_ROLE_MOVE, MOVE_ROLE};
+static void on_failed(struct flyt_node_target *target, enum flyt_node_target_end how, int outcome, const char *sentence)
+{
+    flyt_node_move_fail(flyt_node_move_by(&target->role), outcome, "%s", sentence);
+}
+
+static const struct flyt_node_target_ops target_ops = {.failed = on_failed,
+                                                       .role = {.kind = FLYT_NODE_ROLE_MOVE_TARGET, MOVE_ROLE}};
 
 /* ---- beginning ---- */
 
@@ -231,8 +230,9 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
                                     .source = source};
     snprintf(move->program, sizeof move->program, "%s", source->session->ticket.program);
     source->role = &move->role;
+    flyt_node_target_init(&move->target, &migration->op, &target_ops);
     flyt_node_target_want(
-        &move->wanted, &migration->op,
+        &move->target,
         way->is_far ? NULL : flyt_node_gpus_find(&source->node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid));
     return move;
 }
@@ -256,18 +256,16 @@ struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move)
         return NULL;
     flyt_node_move_disconnect(move);
     flyt_node_move_source_let_go(move);
-    if (move->target)
-        move->target->role = NULL;
     flyt_node_move_target_forget(move);
     flyt_node_extents_leave(&move->kept);
-    flyt_node_target_forget(&move->wanted);
+    flyt_node_target_fini(&move->target);
     free(move);
     return NULL;
 }
 
 bool flyt_node_move_is_done(const struct flyt_node_move *move)
 {
-    return move->stage == FLYT_NODE_MOVE_OVER && !move->source && !move->waiting && !move->target;
+    return move->stage == FLYT_NODE_MOVE_OVER && !move->source && !move->waiting && !move->target.server;
 }
 
 /* ---- ending ---- */
@@ -282,7 +280,7 @@ void flyt_node_move_cancel(struct flyt_node_move *move)
     if (move->way->is_far && move->times.stop_ns) /* it has stood still for nothing */
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
-    flyt_node_replace_end_target(move->target);
+    flyt_node_replace_end_target(move->target.server);
     if (waiting && !move->may_stay)
         flyt_node_replace_end(waiting, "its server process has ended, and it does not move");
     else if (waiting)
@@ -295,13 +293,13 @@ void flyt_node_move_return(struct flyt_node_move *move)
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
         flyt_node_move_cancel(move);
     } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
-        flyt_node_replace_end_target(move->target); /* its end makes it the source's again */
+        flyt_node_replace_end_target(move->target.server); /* its end makes it the source's again */
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_LEFT) {
-        flyt_node_replace_end_target(move->target);
+        flyt_node_replace_end_target(move->target.server);
         move->source->session->has_gone = false;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_SERVING) {
-        flyt_node_replace_end_target(move->target); /* it has never left (flyt_node_move_source_goes_on) */
+        flyt_node_replace_end_target(move->target.server); /* it has never left (flyt_node_move_source_goes_on) */
         flyt_node_move_source_let_go(move);
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT) {
@@ -326,7 +324,7 @@ void flyt_node_move_let_go(struct flyt_node_move *move)
 
     move->is_whole = false;
     message->stop.move_id = move->move_id;
-    flyt_node_move_send(move, move->target, message, -1);
+    flyt_node_move_send(move, move->target.server, message, -1);
 }
 
 /* After LEAVE a client that does not come is waited for no longer than it tries. */
@@ -339,7 +337,7 @@ static void advance_switch(struct flyt_node_move *move)
         return;
     if (move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_fail(move, -ETIMEDOUT, "its new server process has not said in time that it goes on");
-        flyt_node_replace_end_target(move->target);
+        flyt_node_replace_end_target(move->target.server);
     } else {
         flyt_node_move_lose(move, "its program was to go on at another server process, and has not come in time");
     }

@@ -110,7 +110,7 @@ struct flyt_node_move_times {
 };
 
 struct flyt_node_move {
-    struct flyt_node_role role;  /* of both servers; first */
+    struct flyt_node_role role;  /* of the source, and of its session when that has gone; first */
     struct flyt_node_move *next; /* of its migration */
     struct flyt_node_migration *migration;
     struct flyt_node *node;
@@ -118,10 +118,10 @@ struct flyt_node_move {
     char program[FLYT_NAME_BYTES_MAX + 1];
     const struct flyt_node_way *way;
     enum flyt_node_move_stage stage;
-    uint64_t stage_ms; /* when that began */
-    struct flyt_node_target wanted;
-    struct flyt_node_server *source, *target; /* NULL: not yet, or it has gone */
-    struct flyt_node_session *waiting;        /* the source has died, and the session waits for the target; else NULL */
+    uint64_t stage_ms;                 /* when that began */
+    struct flyt_node_target target;    /* NEW, where it is another node's */
+    struct flyt_node_server *source;   /* NULL: it has gone */
+    struct flyt_node_session *waiting; /* the source has died, and the session waits for the target; else NULL */
     struct flyt_node_connections *connections; /* CONNECTING; else NULL */
     struct flyt_node_move_extent *extents;
     struct flyt_node_move_library *libraries_first, *libraries_last;
@@ -213,16 +213,23 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
 int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
                                const void *record, size_t bytes);
 
+/* NULL: it is of no move. */
+static inline struct flyt_node_move *flyt_node_move_by(const struct flyt_node_role *role)
+{
+    if (!flyt_node_role_is_move(role))
+        return NULL;
+    size_t offset = role->ops->kind == FLYT_NODE_ROLE_MOVE_TARGET ? offsetof(struct flyt_node_move, target) : 0;
+    return (struct flyt_node_move *)((char *)role - offset);
+}
 /* The move that a server has a part in; NULL: none. */
 static inline struct flyt_node_move *flyt_node_move_at(const struct flyt_node_server *server)
 {
-    return server->role && server->role->ops->kind == FLYT_NODE_ROLE_MOVE ? (struct flyt_node_move *)server->role
-                                                                          : NULL;
+    return flyt_node_move_by(server->role);
 }
 /* Of a session that is moved. */
 static inline struct flyt_node_move *flyt_node_move_of(const struct flyt_node_session *session)
 {
-    return (struct flyt_node_move *)flyt_node_session_role(session);
+    return flyt_node_move_by(flyt_node_session_role(session));
 }
 /* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED of any server. fd (-1: none) is taken over. */
 void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,

@@ -22,7 +22,7 @@
 /* What was made at the target is held as memory of a session is. */
 static void hold_made(struct flyt_node_move *move)
 {
-    struct flyt_node_server *target = move->target;
+    struct flyt_node_server *target = move->target.server;
 
     for (struct flyt_node_move_extent *extent = move->extents; extent; extent = extent->next) {
         int status =
@@ -39,7 +39,7 @@ bool flyt_node_move_given(struct flyt_node_session *session)
 {
     struct flyt_node_move *move = flyt_node_move_of(session);
     struct flyt_node_holding *had = flyt_node_session_has(session);
-    struct flyt_node_server *target = move->target;
+    struct flyt_node_server *target = move->target.server;
 
     if (move->way->is_given)
         flyt_node_extents_move(move->node, &had->extents, had->server_id, &target->has.extents, target->has.server_id);
@@ -120,11 +120,11 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
         return -ENOENT;
     if (move && move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_fail(move, -ECONNRESET, "its program has lost its new server process");
-        flyt_node_replace_end_target(move->target);
+        flyt_node_replace_end_target(move->target.server);
         return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
     }
     if (move && move->stage == FLYT_NODE_MOVE_LEFT &&
-        (move->outcome || !move->target || flyt_node_replace_has_come(move->target)))
+        (move->outcome || !move->target.server || flyt_node_replace_has_come(move->target.server)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     *ret_source = source;
     return 0;
@@ -136,6 +136,7 @@ int flyt_node_move_take_client(struct flyt_node_server *source, const struct fly
     if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
         flyt_node_move_at(source)->times.client_ns = flyt_clock_ns();
     if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
-        return flyt_node_replace_give(flyt_node_move_at(source)->target, source->session, ticket, fd, record, bytes);
+        return flyt_node_replace_give(flyt_node_move_at(source)->target.server, source->session, ticket, fd, record,
+                                      bytes);
     return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);
 }

@@ -36,7 +36,7 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
     if (streams && move->way->is_far)
         message->move.packing = move->migration->sending->packing;
     /* By way of the host the target was taken before. */
-    flyt_node_move_set_stage(move, move->target ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_ASKED);
+    flyt_node_move_set_stage(move, move->target.server ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_ASKED);
     flyt_node_move_send_all(move, move->source, message, fds, fd_count);
     explicit_bzero(&message->move.streams, sizeof message->move.streams);
 }
@@ -203,7 +203,7 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_li
 {
     bool is_sent = move->way->is_far;
 
-    if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || (!move->target && !is_sent)) {
+    if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || (!move->target.server && !is_sent)) {
         flyt_close(fd);
         return;
     }
@@ -356,7 +356,7 @@ void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
     struct flyt_node_server *source = move->source;
     struct flyt_node_session *waiting = move->waiting;
 
-    flyt_node_replace_end_target(move->target);
+    flyt_node_replace_end_target(move->target.server);
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     if (waiting)

@@ -35,10 +35,12 @@ void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_s
     assert(move->stage != FLYT_NODE_MOVE_OVER && (next_stages[move->stage] | STAGE(OVER)) & 1u << stage);
     move->stage = stage;
     move->stage_ms = flyt_clock_ms();
-    if (stage > FLYT_NODE_MOVE_BEGUN)
-        flyt_node_target_take(&move->wanted);
+    if (stage == FLYT_NODE_MOVE_BEGUN)
+        flyt_node_target_set_state(&move->target, FLYT_NODE_TARGET_WANTED);
+    if (stage == FLYT_NODE_MOVE_OVER && move->target.state != FLYT_NODE_TARGET_OVER)
+        flyt_node_target_set_state(&move->target, FLYT_NODE_TARGET_OVER);
     /* Where memory is given nothing is copied between PREPARE and STOP. */
-    flyt_node_target_hurry(&move->wanted,
+    flyt_node_target_hurry(&move->target,
                            stage >= (move->way->is_given ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
                                stage < FLYT_NODE_MOVE_OVER);
     flyt_node_migration_wake(move->migration);
@@ -91,8 +93,8 @@ void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *s
 
 void flyt_node_move_on_message_target(struct flyt_node_move *move)
 {
-    if (move->stage == FLYT_NODE_MOVE_GIVEN && move->target)
-        flyt_node_server_read_all(move->target);
+    if (move->stage == FLYT_NODE_MOVE_GIVEN && move->target.server)
+        flyt_node_server_read_all(move->target.server);
 }
 
 bool flyt_node_move_waits_for_last(const struct flyt_node_move *move)

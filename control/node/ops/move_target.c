@@ -63,13 +63,13 @@ static void add_extent(struct flyt_node_move *move, const struct flyt_manager_li
     struct flyt_manager_link_message *message =
         flyt_node_link_message(is_given ? FLYT_MANAGER_LINK_GIVE : FLYT_MANAGER_LINK_MAKE);
     message->extent = *from;
-    flyt_node_move_send(move, move->target, message, given_fd);
+    flyt_node_move_send(move, move->target.server, message, given_fd);
 }
 
 /* Whether the source's memory is made there as it comes. By way of the host the target makes it itself. */
 static bool has_memory_there(const struct flyt_node_move *move)
 {
-    return move->target && !move->way->is_by_host && move->stage >= FLYT_NODE_MOVE_PREPARING &&
+    return move->target.server && !move->way->is_by_host && move->stage >= FLYT_NODE_MOVE_PREPARING &&
            move->stage <= FLYT_NODE_MOVE_LOADING;
 }
 
@@ -89,7 +89,7 @@ static void keep_made(struct flyt_node_move *move, const struct flyt_manager_lin
     struct flyt_node_move_extent *extent = made->outcome ? NULL : malloc(sizeof *extent);
     if (made->outcome)
         flyt_node_move_fail(move, made->outcome, "%s of its memory cannot be made on GPU %u: %s",
-                            flyt_size_text(made->extent.bytes, size), move->target->gpu->index,
+                            flyt_size_text(made->extent.bytes, size), move->target.server->gpu->index,
                             strerror(-made->outcome));
     else if (*find_extent(move, made->extent.extent_id) || move->extent_count >= FLYT_NODE_EXTENTS_MAX ||
              made->extent.slot >= move->migration->wanted.slots.slots_len)
@@ -120,7 +120,7 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
 {
     struct flyt_node_move *move = flyt_node_move_at(server);
 
-    if (move && move->target == server && move->way->is_by_host && move->stage <= FLYT_NODE_MOVE_LOADING) {
+    if (move && move->target.server == server && move->way->is_by_host && move->stage <= FLYT_NODE_MOVE_LOADING) {
         drop_made(move, extent_id);
         return;
     }
@@ -132,7 +132,7 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
     struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_UNMAKE);
     message->extent = (*link)->extent;
     forget_extent(move, link);
-    flyt_node_move_send(move, move->target, message, -1);
+    flyt_node_move_send(move, move->target.server, message, -1);
     flyt_node_migration_wake(move->migration);
 }
 
@@ -153,12 +153,12 @@ static void forget_libraries(struct flyt_node_move *move)
 
 void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
 {
-    if (move->target) {
+    if (move->target.server) {
         struct flyt_manager_link_message *message = flyt_node_link_message(told->kind);
         message->library = told->library;
         message->data_bytes = told->data_bytes;
         memcpy(message->data, told->data, told->data_bytes);
-        flyt_node_move_send(move, move->target, message, -1);
+        flyt_node_move_send(move, move->target.server, message, -1);
         return;
     }
     if (move->library_count >= FLYT_NODE_MOVE_LIBRARIES_MAX ||
@@ -189,7 +189,7 @@ static void send_libraries(struct flyt_node_move *move)
         message->library = library->library;
         message->data_bytes = (uint32_t)library->bytes;
         memcpy(message->data, library->data, library->bytes);
-        flyt_node_move_send(move, move->target, message, -1);
+        flyt_node_move_send(move, move->target.server, message, -1);
     }
     forget_libraries(move);
 }
@@ -198,16 +198,14 @@ static void send_libraries(struct flyt_node_move *move)
 
 static void prepare(struct flyt_node_move *move, struct flyt_node_server *target)
 {
-    move->target = target;
-    flyt_node_target_begin(target, &move->role, move->source->session);
+    flyt_node_target_begin(&move->target, target, move->source->session);
+    flyt_node_target_set_state(&move->target, FLYT_NODE_TARGET_PREPARING);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.prepare"))
         return;
-    int status = flyt_node_target_prepare(target, &move->migration->wanted, move->source->session);
-    if (status) {
-        flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
+    flyt_node_target_prepare(&move->target, &move->migration->wanted, move->source->session);
+    if (move->outcome)
         return;
-    }
     if (move->way->is_given)
         flyt_node_charge_lend(target, move->source->allocation, &move->source->has);
     const struct flyt_node_extents *extents = &move->source->has.extents;
@@ -225,8 +223,8 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
 
 void flyt_node_move_target_take(struct flyt_node_move *move)
 {
-    const struct flyt_node_gpu *gpu = move->wanted.gpu;
-    struct flyt_node_server *warm = flyt_node_target_find(&move->wanted);
+    const struct flyt_node_gpu *gpu = move->target.gpu;
+    struct flyt_node_server *warm = flyt_node_target_find(&move->target);
 
     if (warm)
         prepare(move, warm);
@@ -242,7 +240,7 @@ void flyt_node_move_target_load(struct flyt_node_move *move, int fd)
     struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_STATE);
 
     message->stop.move_id = move->move_id;
-    flyt_node_move_send(move, move->target, message, fd);
+    flyt_node_move_send(move, move->target.server, message, fd);
 }
 
 /* ---- what it says ---- */
@@ -259,7 +257,7 @@ static void on_made(struct flyt_node_move *move, const struct flyt_manager_link_
     if (made->outcome) {
         flyt_close(fd);
         flyt_node_move_fail(move, made->outcome, "%s of its memory cannot be made on GPU %u: %s",
-                            flyt_size_text(extent->extent.bytes, size), move->target->gpu->index,
+                            flyt_size_text(extent->extent.bytes, size), move->target.server->gpu->index,
                             strerror(-made->outcome));
         return;
     }
@@ -364,7 +362,7 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
     bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;
     const char *why = *target->end_reason ? target->end_reason : NULL;
 
-    move->target = NULL;
+    move->target.server = NULL;
     if (move->stage == FLYT_NODE_MOVE_GIVEN && !move->source) {
         if (!is_by_will)
             flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");

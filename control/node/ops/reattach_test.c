@@ -381,7 +381,7 @@ static void test_a_move_after_the_commit(void **state)
             test_migration_until(test, FLYT_MIGRATION_DONE);
             test_migration_is_only_on(test, 1);
         } else {
-            kill(test_migration_move_of(test, &programs[1])->target->pid, SIGKILL);
+            kill(test_migration_move_of(test, &programs[1])->target.server->pid, SIGKILL);
             test_node_until(test, is_failing, NULL, "the migration fails");
             come_back_to_source(test, programs, 2);
             test_migration_until(test, FLYT_MIGRATION_FAILED);
@@ -432,7 +432,7 @@ static void test_a_target(void **state)
 
     test_migration_reach_target(test, &program, 1);
     struct linked linked = note_link(test, &program);
-    assert_ptr_equal(linked.server, test_migration_of(test)->moves->target);
+    assert_ptr_equal(linked.server, test_migration_of(test)->moves->target.server);
     cut_link(test, &linked);
     test_program_say(test, &program, "go_on", "0");
     test_migration_until(test, FLYT_MIGRATION_DONE);

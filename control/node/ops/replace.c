@@ -59,7 +59,7 @@ static const struct flyt_node_role_ops *owner_of(const struct flyt_node_session 
     const struct flyt_node_role *role = flyt_node_session_role(session);
     const struct flyt_node_role *its = session->target ? session->target->role : NULL;
 
-    if (role && role->ops->kind == FLYT_NODE_ROLE_MOVE)
+    if (flyt_node_role_is_move(role))
         return role->ops;
     return its && its->ops->kind == FLYT_NODE_ROLE_LOAD ? its->ops : NULL;
 }
@@ -267,8 +267,8 @@ static bool may_end(struct flyt_node_server *server)
 /* Where its session goes on, or whether it is to wait for a restore, is somebody else's to decide. */
 static bool is_undecided(const struct flyt_node_server *server)
 {
-    return server->left_move_id || (server->role && (server->role->ops->kind == FLYT_NODE_ROLE_MOVE ||
-                                                     server->role->ops->kind == FLYT_NODE_ROLE_SAVE));
+    return server->left_move_id || flyt_node_role_is_move(server->role) ||
+           (server->role && server->role->ops->kind == FLYT_NODE_ROLE_SAVE);
 }
 
 static int tell_undecided(struct flyt_error *err)

@@ -201,20 +201,22 @@ static bool has_no_taker(struct test_node *test, void *unused)
 /* A move, for one, prepares its own target: the server that has the memory has no part in the session any more. */
 static void test_another_one_is_prepared_after_its_memory_was_given(void **state)
 {
-    static const struct flyt_node_role_ops ops = {.kind = FLYT_NODE_ROLE_MOVE};
-    struct flyt_node_role role = {&ops};
+    static const struct flyt_node_target_ops ops = {.role = {.kind = FLYT_NODE_ROLE_MOVE_TARGET}};
     struct test_node *test = *state;
     struct test_program program;
 
     struct flyt_node_server *first = give_ahead(test, &program), *server = test_node_server(test, &program);
     struct flyt_node_server *second = flyt_node_starts_take(&test->node, &test->node.gpus.items[1]);
     assert_non_null(second);
-    flyt_node_target_begin(second, &role, server->session);
+    struct flyt_node_operation operation = {.node = &test->node};
+    struct flyt_node_target target;
+    flyt_node_target_init(&target, &operation, &ops);
+    flyt_node_target_begin(&target, second, server->session);
     assert_int_equal(first->state, FLYT_NODE_SERVER_ENDING);
     assert_null(first->hand_over);
     assert_null(first->session);
     assert_ptr_equal(server->session->target, second);
-    second->role = NULL;
+    flyt_node_target_fini(&target);
     flyt_node_replace_end_target(second);
     struct test_program again = come_early(test, &program, kill_it);
     close(program.fd);

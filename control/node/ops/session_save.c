@@ -276,7 +276,7 @@ void flyt_node_session_save_settle(struct flyt_node_session_save *session_save)
 {
     struct flyt_error err = {0};
 
-    if (session_save->restore_check.stage == FLYT_NODE_RESTORE_CHECK_NONE)
+    if (session_save->restore_check.target.state == FLYT_NODE_TARGET_NEW)
         flyt_close_aside(&session_save->read_fd, 1, session_save->checkpoint->left);
     else
         flyt_node_restore_check_take(&session_save->restore_check, session_save->read_fd);

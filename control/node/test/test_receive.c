@@ -379,7 +379,7 @@ void test_receive_is_gone(struct test_node *test, unsigned folder_count)
 {
     assert_null(flyt_node_allocation_find(&test->node, test_one.id));
     assert_null(test->node.state.receiving);
-    assert_null(test->node.ops->session_loads);
+    assert_null(flyt_node_target_next(test->node.ops->targets, FLYT_NODE_ROLE_LOAD));
     assert_null(test->node.sessions);
     assert_true(are_only_warm(test, NULL));
     test_node_until(test, are_folders, &folder_count, "the folders of module images are those of the beginning");
