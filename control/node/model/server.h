@@ -42,6 +42,7 @@ enum flyt_node_role_kind {
     FLYT_NODE_ROLE_SAVE,        /* its session is written to an image (ops/checkpoint.h) */
     FLYT_NODE_ROLE_LOAD,        /* a session is loaded into it (ops/session_load.h) */
     FLYT_NODE_ROLE_CHECK,       /* an image is tried in it (ops/restore_check.h) */
+    FLYT_NODE_ROLE_REPLACE,     /* it is given a session that has lost its server (ops/replace.h) */
 };
 
 struct flyt_node_server;
@@ -211,8 +212,6 @@ struct flyt_node_server {
     struct flyt_node_role *role;                 /* its part in an operation; NULL: it has none */
     uint64_t left_move_id;                       /* LEFT, come back after a restart: the move that it was left in */
     struct flyt_manager_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
-
-    struct flyt_node_hand_over *hand_over; /* TAKING, PREPARING: what it is given; else NULL */
 };
 
 /* Of the session that it has, or is prepared for; 0: none. */
@@ -224,7 +223,8 @@ static inline uint64_t flyt_node_server_session_id(const struct flyt_node_server
 /* It has a part in moving, writing or loading a session: what it has and does is not its program's alone. */
 static inline bool flyt_node_server_is_operated(const struct flyt_node_server *server)
 {
-    return server->role && server->role->ops->kind != FLYT_NODE_ROLE_CHECK;
+    return server->role && server->role->ops->kind != FLYT_NODE_ROLE_CHECK &&
+           server->role->ops->kind != FLYT_NODE_ROLE_REPLACE;
 }
 
 /* It is the one of two that is not to be shown as its session's. */

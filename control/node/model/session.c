@@ -94,7 +94,6 @@ void flyt_node_session_end(struct flyt_node_session *session)
 
 void flyt_node_session_prepare(struct flyt_node_session *session, struct flyt_node_server *target)
 {
-    assert(!session->target || !session->target->hand_over);
     if (session->target)
         session->target->session = NULL;
     session->target = target;

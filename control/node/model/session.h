@@ -79,8 +79,7 @@ void flyt_node_session_lose(struct flyt_node_session *session);
 void flyt_node_session_wait(struct flyt_node_session *session);
 /* It waits no more: who calls this has it end soon. */
 void flyt_node_session_end(struct flyt_node_session *session);
-/* Another server is prepared for it. One that was before, which is not given
- * anything (replace.h), is nobody's. */
+/* Another server is prepared for it. One that was before is nobody's. */
 void flyt_node_session_prepare(struct flyt_node_session *session, struct flyt_node_server *target);
 /* The server has no part in its session any more (nothing where it has none). A target that was given it is its present
  * server then; one that was not is nobody's. The session is freed when nobody has it. */

@@ -104,7 +104,7 @@ static void test_when_there_is_haste(void **state)
     struct flyt_node_migration migration = {.op.node = &node};
     struct flyt_node_move move = {.migration = &migration};
 
-    flyt_node_target_init(&move.target, &migration.op, &target_ops);
+    flyt_node_target_init(&move.target, &node, &migration.op, &target_ops);
     assert_false(flyt_node_targets_are_hasty(&node));
     for (int is_brief = 0; is_brief < 2; is_brief++) {
         move.stage = FLYT_NODE_MOVE_NEW;

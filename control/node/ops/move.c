@@ -40,7 +40,7 @@ static void lose_session(struct flyt_node_move *move, bool is_ended)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     else
         move->migration->ended_count++;
-    flyt_node_replace_end_target(move->target.server);
+    flyt_node_target_end(move->target.server);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -141,11 +141,12 @@ static bool on_process_end(struct flyt_node_server *server)
 
     if (!move)
         return false;
-    server->role = NULL;
     if (move->target.server == server) {
+        flyt_node_target_leave(&move->target);
         flyt_node_move_target_lose(move, server);
         return false;
     }
+    server->role = NULL;
     if (is_all_there(move, server)) {
         move->may_stay = flyt_node_replace_may_wait(server);
         lose_dead_source(move, server);
@@ -171,7 +172,7 @@ static bool on_process_end(struct flyt_node_server *server)
         if (move->stage != FLYT_NODE_MOVE_OVER) {
             if (!is_by_will(server))
                 flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-            flyt_node_replace_end_target(move->target.server);
+            flyt_node_target_end(move->target.server);
             flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
         }
     }
@@ -191,7 +192,7 @@ static void forget(struct flyt_node_session *session, bool is_ended)
     if (move->stage == FLYT_NODE_MOVE_LOADED && move->way->is_far)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     flyt_node_move_source_let_go(move);
-    flyt_node_replace_end_target(move->target.server);
+    flyt_node_target_end(move->target.server);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -230,7 +231,7 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
                                     .source = source};
     snprintf(move->program, sizeof move->program, "%s", source->session->ticket.program);
     source->role = &move->role;
-    flyt_node_target_init(&move->target, &migration->op, &target_ops);
+    flyt_node_target_init(&move->target, source->node, &migration->op, &target_ops);
     flyt_node_target_want(
         &move->target,
         way->is_far ? NULL : flyt_node_gpus_find(&source->node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid));
@@ -280,7 +281,7 @@ void flyt_node_move_cancel(struct flyt_node_move *move)
     if (move->way->is_far && move->times.stop_ns) /* it has stood still for nothing */
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
-    flyt_node_replace_end_target(move->target.server);
+    flyt_node_target_end(move->target.server);
     if (waiting && !move->may_stay)
         flyt_node_replace_end(waiting, "its server process has ended, and it does not move");
     else if (waiting)
@@ -293,13 +294,13 @@ void flyt_node_move_return(struct flyt_node_move *move)
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
         flyt_node_move_cancel(move);
     } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
-        flyt_node_replace_end_target(move->target.server); /* its end makes it the source's again */
+        flyt_node_target_end(move->target.server); /* its end makes it the source's again */
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_LEFT) {
-        flyt_node_replace_end_target(move->target.server);
+        flyt_node_target_end(move->target.server);
         move->source->session->has_gone = false;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_SERVING) {
-        flyt_node_replace_end_target(move->target.server); /* it has never left (flyt_node_move_source_goes_on) */
+        flyt_node_target_end(move->target.server); /* it has never left (flyt_node_move_source_goes_on) */
         flyt_node_move_source_let_go(move);
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT) {
@@ -337,7 +338,7 @@ static void advance_switch(struct flyt_node_move *move)
         return;
     if (move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_fail(move, -ETIMEDOUT, "its new server process has not said in time that it goes on");
-        flyt_node_replace_end_target(move->target.server);
+        flyt_node_target_end(move->target.server);
     } else {
         flyt_node_move_lose(move, "its program was to go on at another server process, and has not come in time");
     }

@@ -120,11 +120,11 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
         return -ENOENT;
     if (move && move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_fail(move, -ECONNRESET, "its program has lost its new server process");
-        flyt_node_replace_end_target(move->target.server);
+        flyt_node_target_end(move->target.server);
         return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
     }
     if (move && move->stage == FLYT_NODE_MOVE_LEFT &&
-        (move->outcome || !move->target.server || flyt_node_replace_has_come(move->target.server)))
+        (move->outcome || !move->target.server || flyt_node_target_has_come(move->target.server)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     *ret_source = source;
     return 0;

@@ -356,7 +356,7 @@ void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
     struct flyt_node_server *source = move->source;
     struct flyt_node_session *waiting = move->waiting;
 
-    flyt_node_replace_end_target(move->target.server);
+    flyt_node_target_end(move->target.server);
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     if (waiting)

@@ -362,7 +362,6 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
     bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;
     const char *why = *target->end_reason ? target->end_reason : NULL;
 
-    move->target.server = NULL;
     if (move->stage == FLYT_NODE_MOVE_GIVEN && !move->source) {
         if (!is_by_will)
             flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");

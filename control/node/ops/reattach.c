@@ -359,7 +359,7 @@ static const char *take_up(struct flyt_node_stranger *stranger, const struct fly
         return server->end_reason;
     }
     /* The end of its link may have been taken for that of its process. */
-    flyt_node_replace_abandon(server->session);
+    flyt_node_target_abandon(server->session);
     if (!server->session->replacement.gone_us)
         server->session->replacement.end_us = 0;
     server->session->asked_ms = 0;

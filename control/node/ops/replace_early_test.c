@@ -210,14 +210,14 @@ static void test_another_one_is_prepared_after_its_memory_was_given(void **state
     assert_non_null(second);
     struct flyt_node_operation operation = {.node = &test->node};
     struct flyt_node_target target;
-    flyt_node_target_init(&target, &operation, &ops);
+    flyt_node_target_init(&target, &test->node, &operation, &ops);
     flyt_node_target_begin(&target, second, server->session);
     assert_int_equal(first->state, FLYT_NODE_SERVER_ENDING);
-    assert_null(first->hand_over);
+    assert_false(flyt_node_target_at(first)->giving.is_begun);
     assert_null(first->session);
     assert_ptr_equal(server->session->target, second);
     flyt_node_target_fini(&target);
-    flyt_node_replace_end_target(second);
+    flyt_node_target_end(second);
     struct test_program again = come_early(test, &program, kill_it);
     close(program.fd);
     assert_int_equal(again.status, FLYT_HANDSHAKE_OK);

@@ -98,7 +98,7 @@ static void on_failed(struct flyt_node_target *target, enum flyt_node_target_end
 
 void flyt_node_restore_check_end(struct flyt_node_restore_check *restore_check)
 {
-    if (!restore_check->target.operation)
+    if (!restore_check->target.node)
         return;
     close_image(restore_check);
     let_go_of_server(restore_check);
@@ -181,7 +181,7 @@ void flyt_node_restore_check_begin(struct flyt_node_restore_check *restore_check
                                    struct flyt_tally *left, struct flyt_node_operation *operation)
 {
     *restore_check = (struct flyt_node_restore_check){.source = source, .left = left, .fd = -1};
-    flyt_node_target_init(&restore_check->target, operation, &target_ops);
+    flyt_node_target_init(&restore_check->target, source->node, operation, &target_ops);
     want_another(restore_check);
 }
 

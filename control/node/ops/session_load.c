@@ -196,7 +196,7 @@ void flyt_node_session_load_init(struct flyt_node_session_load *session_load, st
                                  const struct flyt_node_session_load_session *its)
 {
     *session_load = (struct flyt_node_session_load){.ops = ops, .its = *its};
-    flyt_node_target_init(&session_load->target, operation, &target_ops);
+    flyt_node_target_init(&session_load->target, operation->node, operation, &target_ops);
 }
 
 /* It has no process, and is not among those that wait: first its memory, then its charge, when its server has gone. */
@@ -238,7 +238,7 @@ void flyt_node_session_load_drop(struct flyt_node_session_load *session_load, co
         free_session(session_load);
     session_load->session = NULL;
     flyt_node_target_set_state(target, FLYT_NODE_TARGET_OVER);
-    flyt_node_replace_end_target(target->server);
+    flyt_node_target_end(target->server);
     if (is_waiting)
         flyt_node_replace_end(session, reason);
 }
@@ -370,9 +370,17 @@ static void look_for_server(struct flyt_node_target *target)
         prepare(session_load, allocation, warm);
 }
 
+static int charge(struct flyt_node_session *session, uint64_t server_id)
+{
+    if (flyt_fault_point("node.load.client") == FLYT_FAULT_ERROR)
+        return -EIO;
+    return flyt_node_charge_move(session->allocation, &session->has.extents, session->has.server_id, server_id);
+}
+
 static const struct flyt_node_target_ops target_ops = {
     .role = {.kind = FLYT_NODE_ROLE_LOAD,
              FLYT_NODE_TARGET_ROLE,
+             .charge = charge,
              .describe = describe_session,
              .given = given,
              .forget = forget},
@@ -481,8 +489,7 @@ void flyt_node_session_load_leave(struct flyt_node_session_load *session_load)
     server->outlives = true;
     flyt_node_charge_leave(server);
     session_load->session = NULL;
-    if (server->hand_over)
-        flyt_node_replace_fail(server);
+    flyt_node_target_stop_giving(&session_load->target);
     flyt_node_extents_leave(&session->has.extents);
     flyt_node_session_free(session);
 }

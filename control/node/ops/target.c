@@ -12,7 +12,6 @@
 #include "control/node/link/starts.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/ops.h"
-#include "control/node/ops/replace.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -45,31 +44,32 @@ void flyt_node_target_set_state(struct flyt_node_target *target, enum flyt_node_
     flyt_node_operation_wake(target->operation);
 }
 
-void flyt_node_target_init(struct flyt_node_target *target, struct flyt_node_operation *operation,
-                           const struct flyt_node_target_ops *ops)
+void flyt_node_target_init(struct flyt_node_target *target, struct flyt_node *node,
+                           struct flyt_node_operation *operation, const struct flyt_node_target_ops *ops)
 {
-    struct flyt_node *node = operation->node;
-
     *target = (struct flyt_node_target){.role = {&ops->role},
                                         .next = node->ops->targets,
                                         .ops = ops,
                                         .node = node,
                                         .operation = operation,
                                         .state_ms = flyt_clock_ms(),
-                                        .move_id = flyt_node_random()};
+                                        .move_id = flyt_node_random(),
+                                        .giving.fd = -1};
     node->ops->targets = target;
 }
 
 void flyt_node_target_leave(struct flyt_node_target *target)
 {
-    if (target->server)
-        target->server->role = NULL;
+    if (!target->server)
+        return;
+    flyt_node_target_stop_giving(target);
+    target->server->role = NULL;
     target->server = NULL;
 }
 
 void flyt_node_target_fini(struct flyt_node_target *target)
 {
-    if (!target->operation)
+    if (!target->node)
         return;
     struct flyt_node_target **link = &target->node->ops->targets;
     flyt_node_target_leave(target);
@@ -117,10 +117,10 @@ void flyt_node_target_begin(struct flyt_node_target *target, struct flyt_node_se
     server->role = &target->role;
     if (!server->has.server_id)
         server->has.server_id = flyt_node_random();
-    flyt_node_server_set_state(server, FLYT_NODE_SERVER_PREPARING);
+    flyt_node_server_set_state(server, target->ops->has_memory ? FLYT_NODE_SERVER_TAKING : FLYT_NODE_SERVER_PREPARING);
     if (!session)
         return;
-    flyt_node_replace_abandon(session); /* its link had ended, and its memory was given to another one */
+    flyt_node_target_abandon(session); /* its link had ended, and its memory was given to another one */
     flyt_node_session_prepare(session, server);
     flyt_node_cgroups_enter(&server->node->cgroups, server->pid, session->allocation->now.vm_ip, server->cgroup);
 }

@@ -13,7 +13,8 @@
  *   GIVEN      it has its client, and has not said that it goes on
  *   OVER       it goes on, or has failed, or is not wanted any more
  *
- * Who owns one: a session that is loaded (session_load.h), an image that is tried (restore_check.h), a move (move.h).
+ * Who owns one: a session that is loaded (session_load.h), an image that is tried (restore_check.h), a move (move.h), a
+ * session that has lost its server (replace.h).
  * What differs is in flyt_node_target_ops. Embedded in what has the server, which belongs to an operation. The loop's
  * thread. A server is the target of one at most.
  */
@@ -48,12 +49,15 @@ enum flyt_node_target_end {
     FLYT_NODE_TARGET_ENDED,   /* somebody has ended the session */
 };
 
+enum { FLYT_NODE_HAND_OVER_MS = 5000 }; /* a server takes all that it is given within this time, or is ended */
+
 struct flyt_node_target;
 struct flyt_tally;
 
 /* What its owner does. NULL: nothing. Each may end the target. */
 struct flyt_node_target_ops {
     struct flyt_node_role_ops role; /* of its server; with FLYT_NODE_TARGET_ROLE */
+    bool has_memory;                /* it is given the session's own (GIVE), and has the session's client slot */
     /* WANTED: takes a warm server (flyt_node_target_find), or fails. */
     void (*look)(struct flyt_node_target *target);
     /* PREPARED. */
@@ -69,6 +73,20 @@ struct flyt_node_target_ops {
     void (*failed)(struct flyt_node_target *target, enum flyt_node_target_end how, int outcome, const char *sentence);
     /* What is said when a state has lasted for too long. */
     const char *late[FLYT_NODE_TARGET_STATES];
+};
+
+/* What its server has been given of a session that becomes its own, and its client. */
+struct flyt_node_giving {
+    bool is_begun;
+    bool has_resume, has_folder;
+    bool is_ahead;                       /* RESUME is to be sent once more */
+    const struct flyt_node_extent *next; /* to be given */
+    uint64_t until_ms;
+    sd_event_source *timer;         /* until it takes more */
+    struct flyt_node_ticket ticket; /* its client's */
+    int fd;                         /* -1: its client has not come yet */
+    size_t bytes;
+    unsigned char *record; /* the client's; NULL before */
 };
 
 /* All zero: NEW, and not in the list. */
@@ -88,11 +106,12 @@ struct flyt_node_target {
     struct flyt_node_server *server; /* NULL: not yet, or its process has ended, or it goes on */
     bool is_held;                    /* GIVEN: its owner says when it goes on: flyt_node_target_let_go */
     bool is_whole;                   /* GIVEN: is_held, and it could go on */
+    struct flyt_node_giving giving;
 };
 
-/* NEW, with a move_id of its own. */
-void flyt_node_target_init(struct flyt_node_target *target, struct flyt_node_operation *operation,
-                           const struct flyt_node_target_ops *ops);
+/* NEW, with a move_id of its own. The operation may be NULL. */
+void flyt_node_target_init(struct flyt_node_target *target, struct flyt_node *node,
+                           struct flyt_node_operation *operation, const struct flyt_node_target_ops *ops);
 /* Nothing refers to it any more, and it is all zero. Its server is left alone. Nothing where it was so already. */
 void flyt_node_target_fini(struct flyt_node_target *target);
 /* Goes on to a state that may follow the one that it is in. */
@@ -129,7 +148,7 @@ void flyt_node_target_send(struct flyt_node_target *target, const struct flyt_ma
                            const int *fds, unsigned fd_count, struct flyt_tally *left);
 /* Is whole: its server is told that the session goes on. */
 void flyt_node_target_let_go(struct flyt_node_target *target);
-/* Its server is its own no more. */
+/* Its server is its own no more; what it was being given is the session's again. */
 void flyt_node_target_leave(struct flyt_node_target *target);
 /* It fails, as ops->failed says; nothing happens to one that is over. */
 __attribute__((format(printf, 4, 5))) void flyt_node_target_fail(struct flyt_node_target *target,
@@ -158,8 +177,31 @@ static inline struct flyt_node_target *flyt_node_target_of(const struct flyt_nod
 {
     return server->role && server->role->ops->kind == kind ? (struct flyt_node_target *)server->role : NULL;
 }
+/* What a server is the target of; NULL (also of NULL): of nothing. */
+struct flyt_node_target *flyt_node_target_at(const struct flyt_node_server *server);
 /* The first of a kind, from `target` on (NULL: none). */
 struct flyt_node_target *flyt_node_target_next(struct flyt_node_target *target, enum flyt_node_role_kind kind);
+
+/* ---- it is given its client (target_give.c) ---- */
+
+/* The operation that has prepared a server for the session, which has its memory; NULL: none. */
+const struct flyt_node_role_ops *flyt_node_target_owner(const struct flyt_node_session *session);
+/* Whether a server (NULL: not) is being given a session whose client has come, and has not hung up since. */
+bool flyt_node_target_has_come(const struct flyt_node_server *server);
+/* LOADING, where ops->has_memory: what can be given before its client has come, as fast as its server takes it; then it
+ * is WAITING. It may have failed. */
+void flyt_node_target_give_memory(struct flyt_node_target *target);
+/* WAITING (or LOADING, as above): its client has come. 0: fd is taken over, and is answered or refused in every case;
+ * -ENOMEM: nothing has changed. */
+int flyt_node_target_give(struct flyt_node_target *target, const struct flyt_node_ticket *ticket, int fd,
+                          const void *record, size_t bytes);
+/* If its server was being given a session, that waits again, and is not the server's. */
+void flyt_node_target_stop_giving(struct flyt_node_target *target);
+/* A server that is to have a session, or has got one that is not through, is ended, without a word to the session's
+ * program, which comes again. NULL, or one that is being ended: nothing. */
+void flyt_node_target_end(struct flyt_node_server *server);
+/* The session ends or is forgotten, or another one is its target: a server that was being given it is ended. */
+void flyt_node_target_abandon(const struct flyt_node_session *session);
 
 /* ---- for the pool ---- */
 
