@@ -188,7 +188,7 @@ static void test_a_target_outlives_its_session(void **state)
     test_migration_enter(test, &program, 1);
     test_program_say(test, &program, "busy 1", "0");
     test_migration_start(test, 0);
-    test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING);
+    test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING, FLYT_NODE_TARGET_LOADING);
     stays_charged(test, &program, freeze(test_migration_of(test)->moves->target.server), 9 * MIB);
 }
 

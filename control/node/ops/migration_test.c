@@ -95,9 +95,8 @@ static void test_three_sessions_on_the_same_gpu(void **state)
 static void test_when_there_is_haste(void **state)
 {
     static const enum flyt_node_move_stage stages[] = {
-        FLYT_NODE_MOVE_ASKED,    FLYT_NODE_MOVE_BEGUN,     FLYT_NODE_MOVE_PREPARING, FLYT_NODE_MOVE_COPYING,
-        FLYT_NODE_MOVE_STOPPING, FLYT_NODE_MOVE_LOADING,   FLYT_NODE_MOVE_LOADED,    FLYT_NODE_MOVE_LEFT,
-        FLYT_NODE_MOVE_GIVEN,    FLYT_NODE_MOVE_RETURNING, FLYT_NODE_MOVE_OVER};
+        FLYT_NODE_MOVE_ASKED, FLYT_NODE_MOVE_COPYING,   FLYT_NODE_MOVE_STOPPING, FLYT_NODE_MOVE_STOPPED,
+        FLYT_NODE_MOVE_LEFT,  FLYT_NODE_MOVE_RETURNING, FLYT_NODE_MOVE_OVER};
     static const struct flyt_node_target_ops target_ops = {.role = {.kind = FLYT_NODE_ROLE_MOVE_TARGET}};
     struct flyt_node_ops ops = {0};
     struct flyt_node node = {.ops = &ops};
@@ -111,10 +110,12 @@ static void test_when_there_is_haste(void **state)
         move.target.state = FLYT_NODE_TARGET_NEW;
         for (unsigned i = 0; i < sizeof stages / sizeof *stages; i++) {
             const enum flyt_node_move_stage stage = stages[i];
-            const unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
+            const unsigned first = is_brief ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_STOPPING;
             const struct flyt_node_way_ends ends = {
                 .is_same_node = true, .is_same_gpu = is_brief, .is_same_capability = true, .is_reachable = true};
             move.way = flyt_node_way_between(&ends);
+            if (stage == FLYT_NODE_MOVE_COPYING)
+                move.target.state = FLYT_NODE_TARGET_PREPARING;
             flyt_node_move_set_stage(&move, stage);
             assert_int_equal(move.target.hasty_until_ms != 0, stage >= first && stage < FLYT_NODE_MOVE_OVER);
         }

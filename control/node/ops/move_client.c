@@ -54,7 +54,7 @@ bool flyt_node_move_given(struct flyt_node_session *session)
         flyt_node_extents_leave(&move->kept);
         flyt_node_move_source_let_go(move);
     }
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_GIVEN);
+    flyt_node_target_set_state(&move->target, FLYT_NODE_TARGET_GIVEN);
     move->times.given_ns = flyt_clock_ns();
     return true;
 }
@@ -106,7 +106,7 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
     if (source && !is_on_its_way(source))
         source = NULL;
     const struct flyt_node_migration *left = flyt_node_migration_departed(allocation);
-    if (left && (!source || (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)))
+    if (left && (!source || (flyt_node_move_at(source) && flyt_node_move_is_left(flyt_node_move_at(source)))))
         return flyt_error_set(err, -EBUSY, "the session goes on at node %.255s: ask where that is",
                               *left->sending->node ? left->sending->node : "(another one)");
     if (!source)
@@ -118,12 +118,12 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
         flyt_node_move_on_message_target(move);
     if (move && move->stage == FLYT_NODE_MOVE_OVER)
         return -ENOENT;
-    if (move && move->stage == FLYT_NODE_MOVE_GIVEN) {
+    if (move && flyt_node_move_is_given(move)) {
         flyt_node_move_fail(move, -ECONNRESET, "its program has lost its new server process");
         flyt_node_target_end(move->target.server);
         return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
     }
-    if (move && move->stage == FLYT_NODE_MOVE_LEFT &&
+    if (move && flyt_node_move_is_left(move) &&
         (move->outcome || !move->target.server || flyt_node_target_has_come(move->target.server)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     *ret_source = source;
@@ -133,10 +133,10 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
 int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
                                const void *record, size_t bytes)
 {
-    if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
-        flyt_node_move_at(source)->times.client_ns = flyt_clock_ns();
-    if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
-        return flyt_node_replace_give(flyt_node_move_at(source)->target.server, source->session, ticket, fd, record,
-                                      bytes);
-    return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);
+    struct flyt_node_move *move = flyt_node_move_at(source);
+
+    if (!move || !flyt_node_move_is_left(move))
+        return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);
+    move->times.client_ns = flyt_clock_ns();
+    return flyt_node_target_give(&move->target, ticket, fd, record, bytes);
 }

@@ -351,7 +351,7 @@ static bool is_failing(struct test_node *test, void *unused)
 
 static bool is_at_target(struct test_node *test, void *program)
 {
-    return test_migration_move_of(test, program)->stage >= FLYT_NODE_MOVE_LOADED;
+    return flyt_node_move_is_loaded(test_migration_move_of(test, program));
 }
 
 /* They are given back, and go on. */

@@ -177,8 +177,7 @@ static const char *find_obstacle(const struct flyt_node_migration *migration)
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next) {
         if (move->outcome)
             return move->sentence;
-        if (move->stage != FLYT_NODE_MOVE_OVER &&
-            (move->stage != FLYT_NODE_MOVE_LOADED || !flyt_node_move_may_leave(move)))
+        if (move->stage != FLYT_NODE_MOVE_OVER && (!flyt_node_move_is_loaded(move) || !flyt_node_move_may_leave(move)))
             return "a program is being ended";
     }
     return flyt_fault_point("node.send.switch") == FLYT_FAULT_ERROR ? "a test lets it fail at node.send.switch" : NULL;
@@ -269,7 +268,7 @@ void flyt_node_send_forgive(struct flyt_node_migration *migration)
                   migration->op.id, move->program, migration->op.vm_ip, move->sentence);
         move->outcome = 0;
         if ((move->source || move->waiting) &&
-            (move->stage == FLYT_NODE_MOVE_LOADED || move->stage == FLYT_NODE_MOVE_LEFT))
+            (move->stage == FLYT_NODE_MOVE_STOPPED || move->stage == FLYT_NODE_MOVE_LEFT))
             flyt_node_move_source_forsake(move);
     }
 }

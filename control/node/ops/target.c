@@ -251,7 +251,8 @@ void flyt_node_target_on_message(struct flyt_node_server *server, const struct f
 {
     struct flyt_node_target *target = at(server);
 
-    if (told->kind == FLYT_MANAGER_LINK_MADE && target->ops->made && target->state == FLYT_NODE_TARGET_LOADING) {
+    if (told->kind == FLYT_MANAGER_LINK_MADE && target->ops->made &&
+        flyt_node_target_is_between(target, FLYT_NODE_TARGET_PREPARING, FLYT_NODE_TARGET_LOADING)) {
         target->ops->made(target, &told->made, fd);
         return;
     }

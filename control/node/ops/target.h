@@ -62,7 +62,8 @@ struct flyt_node_target_ops {
     void (*look)(struct flyt_node_target *target);
     /* PREPARED. */
     void (*prepared)(struct flyt_node_target *target);
-    /* LOADING: it has made memory (fd is taken over), and let go of some. NULL: it is to make none. */
+    /* PREPARING to LOADING: it has made memory (fd is taken over); LOADING: let go of some. NULL: it is to make none.
+     */
     void (*made)(struct flyt_node_target *target, const struct flyt_manager_link_made *made, int fd);
     void (*unmade)(struct flyt_node_target *target, uint64_t extent_id);
     /* LOADED, as it says. */
