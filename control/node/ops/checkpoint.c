@@ -513,7 +513,7 @@ static flyt_status check(const struct flyt_node_allocation *allocation, const fl
 static bool is_meant(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
                      uint64_t session_id)
 {
-    return server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING &&
+    return flyt_node_server_allocation(server) == allocation && server->state != FLYT_NODE_SERVER_ENDING &&
            (!session_id || server->session->id == session_id);
 }
 

@@ -107,14 +107,15 @@ static bool add_sessions(struct flyt_node_migration *migration)
     bool is_good = true;
 
     for (struct flyt_node_server *server = node->servers; server && is_good; server = server->next)
-        if (server->allocation == migration->op.allocation && server->state == FLYT_NODE_SERVER_SERVING)
+        if (flyt_node_server_allocation(server) == migration->op.allocation &&
+            server->state == FLYT_NODE_SERVER_SERVING)
             is_good = add_session(migration, server);
     return is_good;
 }
 
 void flyt_node_migration_join(struct flyt_node_server *server)
 {
-    struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
+    struct flyt_node_migration *migration = flyt_node_migration_of(flyt_node_server_allocation(server));
 
     if (!migration || migration->is_failing || migration->op.phase > FLYT_MIGRATION_COPYING ||
         migration->pause_until_ms)

@@ -18,7 +18,6 @@
 #include "control/node/ops/send.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
 /* ---- what happens to its servers ---- */
@@ -73,8 +72,8 @@ static void log_moved(const struct flyt_node_move *move, const struct flyt_node_
     flyt_info("session %016" PRIx64 ": has moved, vm=%s program=%s gpu=%u server_pid=%d standstill_us=%" PRIu64
               " stop_us=%" PRIu64 " drain_us=%" PRIu64 " pages_us=%" PRIu64 " save_us=%" PRIu64 " told_us=%" PRIu64
               " load_us=%" PRIu64 " commit_us=%" PRIu64 " come_us=%" PRIu64 " give_us=%" PRIu64 " go_on_us=%" PRIu64,
-              move->session_id, server->allocation->now.vm_ip, server->session->ticket.program, server->gpu->index,
-              (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
+              move->session_id, server->session->allocation->now.vm_ip, server->session->ticket.program,
+              server->gpu->index, (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
               stopped->copy_us > stopped->save_us ? stopped->copy_us - stopped->save_us : 0, stopped->save_us,
               until_us > source_us ? until_us - source_us : 0, us_between(times->stopped_ns, times->loaded_ns),
               us_between(times->loaded_ns, times->leave_ns), us_between(times->leave_ns, times->client_ns),

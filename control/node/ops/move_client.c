@@ -4,18 +4,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "control/node/link/link_dispatch.h"
-#include "control/node/link/share.h"
 #include "control/node/memory/charge.h"
 #include "control/node/memory/extent.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/migration.h"
-#include "control/node/ops/replace.h"
 #include "control/node/ops/send.h"
 #include "rpc/base/clock.h"
-#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
-#include "rpc/base/ticket.h"
 
 /* ---- what the session has ---- */
 

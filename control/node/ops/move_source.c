@@ -172,7 +172,7 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
         flyt_node_move_at(source)->stage_ms = flyt_clock_ms();
     }
     flyt_info("session %016" PRIx64 ": goes on where it was, vm=%s program=%s server_pid=%d", source->session->id,
-              source->allocation->now.vm_ip, source->session->ticket.program, (int)source->pid);
+              flyt_node_server_allocation(source)->now.vm_ip, source->session->ticket.program, (int)source->pid);
     return 0;
 }
 

@@ -12,7 +12,6 @@
 #include "control/node/memory/extent.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/migration.h"
-#include "control/node/ops/replace.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 
@@ -208,7 +207,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *server
     if (move->outcome)
         return;
     if (move->way->is_given)
-        flyt_node_charge_lend(server, move->source->allocation, &move->source->has);
+        flyt_node_charge_lend(server, flyt_node_server_allocation(move->source), &move->source->has);
     const struct flyt_node_extents *extents = &move->source->has.extents;
     if (!flyt_node_extents_are_whole(extents))
         flyt_node_move_fail(move, -ENOTSUP, "the node manager does not hold all of its memory");

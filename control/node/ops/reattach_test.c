@@ -215,11 +215,11 @@ static void come_as(struct test_node *test, struct test_program *program, uint64
     *rejoin = (struct flyt_manager_link_rejoin){.version = FLYT_MANAGER_LINK_VERSION};
     rejoin->session.server_id = server_id;
     rejoin->session.session_id = server->session->id;
-    rejoin->session.allocation_id = server->allocation->now.id;
+    rejoin->session.allocation_id = flyt_node_server_allocation(server)->now.id;
     rejoin->session.slot_count = rejoin->session.ledger_count = 1;
-    flyt_node_server_secret(&test->node, geteuid(), server_id, server->session->id, server->allocation->now.id,
-                            rejoin->session.rejoin_secret);
-    int ledger_fd = flyt_ledger_fd(server->allocation->slots[0].ledger);
+    flyt_node_server_secret(&test->node, geteuid(), server_id, server->session->id,
+                            flyt_node_server_allocation(server)->now.id, rejoin->session.rejoin_secret);
+    int ledger_fd = flyt_ledger_fd(flyt_node_server_allocation(server)->slots[0].ledger);
     int fd = flyt_manager_link_connect(test->node.link_path);
     assert_true(fd >= 0);
     assert_int_equal(flyt_manager_link_send(fd, &message, &ledger_fd, 1), 0);

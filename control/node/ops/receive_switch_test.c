@@ -262,7 +262,7 @@ static bool have_returned(struct test_node *test, void *user)
     for (const struct flyt_node_arrival *arrival = test_received(test)->arrivals; arrival; arrival = arrival->next)
         have.waiting++;
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        have.serving += server->allocation != NULL;
+        have.serving += flyt_node_server_allocation(server) != NULL;
     return have.waiting == wanted->waiting && have.serving == wanted->serving;
 }
 

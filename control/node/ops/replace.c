@@ -5,11 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "control/node/link/broker.h"
 #include "control/node/link/fault.h"
-#include "control/node/link/groups.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/link/share.h"
 #include "control/node/link/starts.h"
@@ -21,11 +18,7 @@
 #include "control/node/ops/checkpointed_sessions.h"
 #include "control/node/ops/ops.h"
 #include "rpc/base/clock.h"
-#include "rpc/base/descriptors.h"
-#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
-#include "rpc/base/ticket.h"
-#include "rpc/transport/handshake.h"
 
 enum { LOOK_AGAIN_US = 500000, ID_BYTES = 20 };
 
@@ -67,7 +60,7 @@ static void give_ahead(struct flyt_node_session *session);
 
 bool flyt_node_replace_may_wait(const struct flyt_node_server *server)
 {
-    const struct flyt_node_allocation *allocation = server->allocation;
+    const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
 
     return allocation && !flyt_node_checkpointed_find(server->node, server->session->id) &&
            server->state == FLYT_NODE_SERVER_SERVING && server->has.use.is_replaceable &&

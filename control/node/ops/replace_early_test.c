@@ -178,7 +178,7 @@ static void test_a_client_gives_up_while_it_is_held(void **state)
     struct flyt_node_server *server = give_ahead(test, &program), *session = test_node_server(test, &program);
     const struct flyt_node_ticket ticket = {.session_id = session->session->id, .allocation_id = test_one.id};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    flyt_node_pool_serve(&test->node, session->allocation, &ticket, ends[0], &message, 16);
+    flyt_node_pool_serve(&test->node, flyt_node_server_allocation(session), &ticket, ends[0], &message, 16);
     assert_true(flyt_node_waiting_has_client(&test->node, session->session->id));
     assert_int_equal(shutdown(ends[1], SHUT_RDWR), 0); /* a server that is being started may have it until it runs */
     close(ends[1]);

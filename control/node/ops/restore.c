@@ -225,10 +225,11 @@ static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_
     char id[20];
 
     snprintf(id, sizeof id, "%016" PRIx64, restoring->session_id);
-    flyt_info("session %s: is restored, vm=%s program=%s gpu=%u server_pid=%d", id, server->allocation->now.vm_ip,
-              server->session->ticket.program, server->gpu->index, (int)server->pid);
+    flyt_info("session %s: is restored, vm=%s program=%s gpu=%u server_pid=%d", id,
+              server->session->allocation->now.vm_ip, server->session->ticket.program, server->gpu->index,
+              (int)server->pid);
     flyt_node_tell(node, "session.restored", id, "program %s of VM %s goes on from image %s",
-                   server->session->ticket.program, server->allocation->now.vm_ip, restoring->path);
+                   server->session->ticket.program, server->session->allocation->now.vm_ip, restoring->path);
     flyt_node_checkpointed_remove(node, let_go(restoring));
     flyt_node_save_soon(node); /* until it is written a restart sees that its server has it */
 }

@@ -6,18 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "control/node/host/machine.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/ops.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/close_aside.h"
-#include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 
 static const struct flyt_node_gpu *gpu_of(const struct flyt_node_restore_check *restore_check)
 {
-    return restore_check->source->allocation->slots[0].gpu;
+    return flyt_node_server_allocation(restore_check->source)->slots[0].gpu;
 }
 
 static struct flyt_node_restore_check *check_of(struct flyt_node_target *target)

@@ -70,8 +70,8 @@ static flyt_status check_servers(const struct flyt_node *node, const struct flyt
                                  struct flyt_error *err)
 {
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING || !server->has.has_use ||
-            server->has.use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
+        if (flyt_node_server_allocation(server) != allocation || server->state == FLYT_NODE_SERVER_ENDING ||
+            !server->has.has_use || server->has.use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
             continue;
         flyt_error_set(err, -ENOTSUP, "program %.100s of VM %.255s cannot be moved: " FLYT_NODE_MOVE_TOO_OLD,
                        server->session->ticket.program, allocation->now.vm_ip);
@@ -347,7 +347,7 @@ int flyt_node_send_restore(struct flyt_node *node)
 
 bool flyt_node_send_take_back_server(struct flyt_node_server *server)
 {
-    struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
+    struct flyt_node_migration *migration = flyt_node_migration_of(flyt_node_server_allocation(server));
 
     if (!migration || !migration->sending || (!migration->is_committed && !migration->is_failing))
         return false;

@@ -15,7 +15,6 @@
 #include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/room.h"
-#include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 

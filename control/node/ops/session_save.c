@@ -108,7 +108,8 @@ static void lose_server(struct flyt_node_session_save *session_save)
 
 static void leave_server(struct flyt_node_session_save *session_save)
 {
-    struct flyt_node_allocation *allocation = session_save->server ? session_save->server->allocation : NULL;
+    struct flyt_node_allocation *allocation =
+        session_save->server ? flyt_node_server_allocation(session_save->server) : NULL;
 
     lose_server(session_save);
     if (allocation)

@@ -265,7 +265,7 @@ void flyt_node_target_on_extent_gone(struct flyt_node_server *server, uint64_t e
 {
     struct flyt_node_target *target = at(server);
 
-    if (!server->allocation && target->ops->unmade && target->state == FLYT_NODE_TARGET_LOADING)
+    if (!flyt_node_server_allocation(server) && target->ops->unmade && target->state == FLYT_NODE_TARGET_LOADING)
         target->ops->unmade(target, extent_id);
 }
 

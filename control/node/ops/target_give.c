@@ -94,7 +94,7 @@ void flyt_node_target_stop_giving(struct flyt_node_target *target)
             is_ending ? "the session was ended" : "the server process that was to take the session has failed");
     }
     end_giving(target);
-    if (!server->allocation)
+    if (!flyt_node_server_allocation(server))
         flyt_node_session_leave(server);
 }
 
@@ -107,7 +107,7 @@ void flyt_node_target_end(struct flyt_node_server *server)
     flyt_node_link_queue_clear(&server->queue);
     if (target)
         flyt_node_target_stop_giving(target);
-    if (server->allocation) {
+    if (flyt_node_server_allocation(server)) {
         flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
         flyt_node_server_kill(server);
     } else {

@@ -193,7 +193,7 @@ void test_migration_is_only_on(struct test_node *test, unsigned gpu)
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next) {
         assert_null(flyt_node_move_at(server));
         assert_true(server->state != FLYT_NODE_SERVER_PREPARING && server->state != FLYT_NODE_SERVER_LEFT);
-        if (server->allocation == allocation)
+        if (flyt_node_server_allocation(server) == allocation)
             assert_true(server->gpu->index == gpu && server->has.gpus[0]->index == gpu);
     }
     assert_int_equal(test->node.starts[gpu].serving, allocation->session_count);

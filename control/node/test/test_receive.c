@@ -363,7 +363,8 @@ unsigned test_receive_count_folders(struct test_node *test)
 static bool are_only_warm(struct test_node *test, void *unused)
 {
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        if (server->state > FLYT_NODE_SERVER_WARM && (server->allocation || flyt_node_session_load_at(server)))
+        if (server->state > FLYT_NODE_SERVER_WARM &&
+            (flyt_node_server_allocation(server) || flyt_node_session_load_at(server)))
             return false;
     return true;
 }
