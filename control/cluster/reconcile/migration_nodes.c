@@ -589,11 +589,23 @@ static void ask_silent(struct flyt_cluster_allocation *allocation)
     }
 }
 
+/* A side that was fenced has nothing of it, also where whoever led before has fenced it. */
+static void note_fenced(struct flyt_cluster_allocation *allocation)
+{
+    struct flyt_migration *migration = allocation->migration;
+
+    for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
+        if (migration->sides[i].node->is_fenced)
+            migration->sides[i].standing = FLYT_STANDING_ABSENT;
+    allocation->is_gone |= !flyt_migration_is_moved(migration) && allocation->node->is_fenced;
+}
+
 void flyt_migration_nodes_compare(struct flyt_cluster_allocation *allocation)
 {
     struct flyt_migration *migration = allocation->migration;
     struct flyt_migration_side *sides = migration->sides;
 
+    note_fenced(allocation);
     ask_silent(allocation);
     tell(allocation);
     switch (flyt_migration_next(flyt_migration_is_moved(migration), migration->is_cancelled || migration->failed_status,

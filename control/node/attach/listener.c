@@ -133,7 +133,7 @@ static void take_data_stream(struct flyt_node *node, const struct flyt_node_allo
 
     if (!server && node->is_reattaching)
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server has not come back yet");
-    else if (!server || server->allocation != allocation)
+    else if (!server || flyt_node_server_allocation(server) != allocation)
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_NO_SESSION, "the session is not there (any more)");
     else if (flyt_node_server_add_stream(server, fd, channel_key, record, bytes))
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server takes no data stream now");

@@ -112,7 +112,7 @@ static struct owner owner_at(const struct flyt_node_session *session, bool is_at
 {
     struct flyt_node_server *server = is_at_target ? session->target : session->present;
 
-    if (is_at_target ? !server || !server->allocation : session->state == FLYT_NODE_SESSION_LOADING)
+    if (is_at_target ? !server || !flyt_node_server_allocation(server) : session->state == FLYT_NODE_SESSION_LOADING)
         return (struct owner){0};
     return (struct owner){session, server, server ? &server->has : flyt_node_session_has(session)};
 }
@@ -262,7 +262,7 @@ static int export(struct flyt_node_server *server, const struct flyt_manager_lin
     struct flyt_node_brokerage *broker = &server->has.broker;
     const struct flyt_node_extent *extent = extent_of(&server->has, shared->extent_id);
     struct flyt_node_shared *known;
-    const struct owner owner = find_export(server->allocation, shared, false, &known);
+    const struct owner owner = find_export(flyt_node_server_allocation(server), shared, false, &known);
 
     if (!extent)
         return -ENOENT;
@@ -303,10 +303,11 @@ static void export_event(struct flyt_node_server *server, const struct flyt_mana
     struct flyt_node_brokerage *broker = &server->has.broker;
     struct flyt_node_shared *known;
     struct flyt_node_event_page *page = page_new(fd);
-    const struct owner owner =
-        shared->is_restored ? (struct owner){0} : find_export(server->allocation, shared, true, &known);
+    const struct owner owner = shared->is_restored
+                                   ? (struct owner){0}
+                                   : find_export(flyt_node_server_allocation(server), shared, true, &known);
 
-    struct flyt_node_event_page *kept = owner.has ? NULL : find_kept(server->allocation, shared);
+    struct flyt_node_event_page *kept = owner.has ? NULL : find_kept(flyt_node_server_allocation(server), shared);
     if (kept) { /* its maker has come back */
         page_unref(page);
         page = kept;
@@ -373,7 +374,7 @@ static bool may_export(const struct owner *owner)
 
 static bool is_any_awaited(const struct flyt_node_server *server)
 {
-    struct walk walk = walk_of(server->allocation);
+    struct walk walk = walk_of(flyt_node_server_allocation(server));
     struct owner owner;
 
     while ((owner = next_owner(&walk)).has)
@@ -407,11 +408,11 @@ static struct flyt_node_event_page *find_page(const struct flyt_node_server *ser
 {
     struct flyt_node_shared *known;
 
-    if (find_export(server->allocation, question, true, &known).has) {
+    if (find_export(flyt_node_server_allocation(server), question, true, &known).has) {
         known->page->ref_count++;
         return known->page;
     }
-    return question->is_restored ? find_kept(server->allocation, question) : NULL;
+    return question->is_restored ? find_kept(flyt_node_server_allocation(server), question) : NULL;
 }
 
 /* False: it cannot be told yet. An event that its maker has destroyed is there for sessions that had it, and do where
@@ -419,7 +420,7 @@ static struct flyt_node_event_page *find_page(const struct flyt_node_server *ser
 static bool try_event(struct flyt_node_server *server, const struct flyt_manager_link_shared *question)
 {
     struct flyt_node_shared *known;
-    const struct owner owner = find_export(server->allocation, question, true, &known);
+    const struct owner owner = find_export(flyt_node_server_allocation(server), question, true, &known);
 
     if (is_being_written(owner.server) && !is_being_written(server))
         return false;
@@ -450,7 +451,7 @@ static bool try_memory(struct flyt_node_server *server, const struct flyt_manage
 {
     struct flyt_node_brokerage *broker = &server->has.broker;
     struct flyt_node_shared *known;
-    const struct owner owner = find_export(server->allocation, question, false, &known);
+    const struct owner owner = find_export(flyt_node_server_allocation(server), question, false, &known);
     const struct flyt_node_extent *extent = owner.has ? extent_of(owner.has, known->shared.extent_id) : NULL;
     bool is_there = extent && !has_left(&owner) && owner.has->gpus[extent->slot] == server->has.gpus[extent->slot];
 
@@ -498,7 +499,7 @@ void flyt_node_broker_look(const struct flyt_node_allocation *allocation)
     do {
         is_any = false;
         for (struct flyt_node_server *server = allocation->node->servers; server; server = server->next)
-            is_any |= server->allocation == allocation && retry(server);
+            is_any |= flyt_node_server_allocation(server) == allocation && retry(server);
     } while (is_any);
 }
 
@@ -512,7 +513,7 @@ static void import(struct flyt_node_server *server, const struct flyt_manager_li
     if (status)
         answer(server, question, status, NULL, -1);
     else
-        flyt_node_broker_look(server->allocation);
+        flyt_node_broker_look(flyt_node_server_allocation(server));
 }
 
 static void end_import(struct flyt_node_server *server, const struct flyt_manager_link_shared *shared)
@@ -524,7 +525,7 @@ static void end_import(struct flyt_node_server *server, const struct flyt_manage
     if (!*link)
         return;
     take_out(link, &server->has.broker.import_count);
-    settle(server->allocation);
+    settle(flyt_node_server_allocation(server));
 }
 
 /* ---- moving ---- */
@@ -567,21 +568,22 @@ const struct flyt_node_session *flyt_node_broker_find_stray(const struct flyt_no
 void flyt_node_broker_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
                                  int fd)
 {
+    struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
     struct flyt_node_brokerage *broker = &server->has.broker;
     const struct flyt_manager_link_shared *shared = &message->shared;
 
-    if (!server->allocation || shared->slot >= server->allocation->now.slots.slots_len) {
+    if (!allocation || shared->slot >= allocation->now.slots.slots_len) {
         flyt_close(fd);
         return;
     }
     switch (message->kind) {
     case FLYT_MANAGER_LINK_EXPORT:
         answer(server, shared, export(server, shared), NULL, -1);
-        flyt_node_broker_look(server->allocation);
+        flyt_node_broker_look(allocation);
         break;
     case FLYT_MANAGER_LINK_EVENT_EXPORT:
         export_event(server, shared, fd);
-        flyt_node_broker_look(server->allocation);
+        flyt_node_broker_look(allocation);
         break;
     case FLYT_MANAGER_LINK_EVENT_IMPORT:
         import(server, shared, true);
@@ -596,7 +598,7 @@ void flyt_node_broker_on_message(struct flyt_node_server *server, const struct f
         if (add(&broker->imports, &broker->import_count, FLYT_NODE_SHARED_MAX, shared, false, NULL))
             flyt_warn("session %016" PRIx64 ": what it has of another session's memory is not known here",
                       server->session->id);
-        settle(server->allocation);
+        settle(allocation);
         break;
     default:
         end_import(server, shared);
@@ -611,7 +613,7 @@ void flyt_node_broker_extent_gone(struct flyt_node_server *server, uint64_t exte
         else
             link = &(*link)->next;
     }
-    settle(server->allocation);
+    settle(flyt_node_server_allocation(server));
 }
 
 void flyt_node_broker_exit(struct flyt_node_server *server)
@@ -621,8 +623,8 @@ void flyt_node_broker_exit(struct flyt_node_server *server)
     empty(&server->has.broker.imports, &server->has.broker.import_count);
     empty(&server->has.broker.event_imports, &server->has.broker.event_import_count);
     empty(&server->has.broker.wanted, &server->has.broker.wanted_count);
-    if (has_imports && server->allocation)
-        settle(server->allocation);
+    if (has_imports && flyt_node_server_allocation(server))
+        settle(flyt_node_server_allocation(server));
 }
 
 void flyt_node_broker_end(struct flyt_node_allocation *allocation, struct flyt_node_holding *has)
@@ -639,7 +641,7 @@ void flyt_node_broker_move(struct flyt_node_holding *from, struct flyt_node_serv
     to->has.broker.event_count = from->broker.event_count;
     from->broker.exports = from->broker.events = NULL;
     from->broker.export_count = from->broker.event_count = 0;
-    flyt_node_broker_look(to->allocation);
+    flyt_node_broker_look(flyt_node_server_allocation(to));
 }
 
 void flyt_node_broker_free(struct flyt_node_holding *has)
@@ -656,7 +658,7 @@ void flyt_node_broker_free(struct flyt_node_holding *has)
 void flyt_node_broker_settle_all(struct flyt_node *node)
 {
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation)
+        if (flyt_node_server_allocation(server))
             retry(server);
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
         settle(allocation);

@@ -23,7 +23,7 @@ static bool is_suspect(const struct flyt_node_server *server, const struct flyt_
 {
     bool had_part = (server->fault.is_reported && server->fault.had_work) || is_dumping(server);
 
-    return had_part && server->allocation && flyt_node_server_uses(server, gpu);
+    return had_part && flyt_node_server_allocation(server) && flyt_node_server_uses(server, gpu);
 }
 
 /* Whether a server with a session was killed so shortly before the first report that its kernels may have run on into
@@ -50,7 +50,7 @@ static unsigned name_suspects(const struct flyt_node *node, const struct flyt_no
         if (!is_suspect(server, gpu) || count++ >= NAMED_MAX || used >= sizeof names)
             continue;
         used += (size_t)snprintf(names + used, sizeof names - used, "%sprogram %.40s of VM %.40s", used ? ", " : "",
-                                 server->session->ticket.program, server->allocation->now.vm_ip);
+                                 server->session->ticket.program, server->session->allocation->now.vm_ip);
     }
     if (!count)
         snprintf(text, bytes, "a program that is not known");
@@ -105,7 +105,7 @@ static void hit(struct flyt_node_server *server, const char *own, const char *ot
     server->fault.is_hit = true;
     server->fault.is_late = !is_told && is_dumping(server);
     if (!is_told && !is_dumping(server)) {
-        flyt_node_server_end(server, server->allocation ? others : NULL);
+        flyt_node_server_end(server, flyt_node_server_allocation(server) ? others : NULL);
         return;
     }
     if (is_told)
@@ -160,7 +160,7 @@ static void judge(struct flyt_node_fault *fault)
     snprintf(others, sizeof others, "%s program on this GPU faulted, which ends all that share it: %s: %s",
              suspects == 1 ? "another" : "a", who, own);
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        programs += server->allocation && flyt_node_server_uses(server, gpu);
+        programs += flyt_node_server_allocation(server) && flyt_node_server_uses(server, gpu);
         culprit = suspects == 1 && is_suspect(server, gpu) ? server : culprit;
         spared += flyt_node_server_uses(server, gpu) && may_be_spared(server, suspects);
     }
@@ -220,11 +220,11 @@ void flyt_node_fault_killed(struct flyt_node_server *server, int signal_number)
 {
     struct flyt_node_fault *fault = &server->node->faults[server->gpu->index];
 
-    if (!server->allocation)
+    if (!flyt_node_server_allocation(server))
         return;
     fault->killed_ms = flyt_clock_ms();
     snprintf(fault->killed, sizeof fault->killed, "program %.40s of VM %.40s, whose server process ended by signal %d",
-             server->session->ticket.program, server->allocation->now.vm_ip, signal_number);
+             server->session->ticket.program, server->session->allocation->now.vm_ip, signal_number);
 }
 
 void flyt_node_fault_dumps(struct flyt_node_server *server, bool is_written)

@@ -8,13 +8,14 @@
 /* How far it has come with a slot's groups. One that was not told of the last ones is where it was. */
 static flyt_switch_state state_of(const struct flyt_node_server *server, unsigned i)
 {
-    return server->sm_revision[i] == server->allocation->slots[i].groups_revision ? server->sm_state[i]
-                                                                                  : FLYT_SWITCH_TARGET;
+    return server->sm_revision[i] == flyt_node_server_allocation(server)->slots[i].groups_revision ? server->sm_state[i]
+                                                                                                   : FLYT_SWITCH_TARGET;
 }
 
 bool flyt_node_groups_drains(const struct flyt_node_server *server)
 {
-    for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++)
+    for (unsigned i = 0;
+         flyt_node_server_allocation(server) && i < flyt_node_server_allocation(server)->now.slots.slots_len; i++)
         if (state_of(server, i) != FLYT_SWITCH_VACATED)
             return true;
     return false;
@@ -28,7 +29,8 @@ void flyt_node_groups_look(struct flyt_node *node, struct flyt_node_allocation *
         flyt_switch_state state = flyt_node_allocation_absent(allocation) ? FLYT_SWITCH_TARGET : FLYT_SWITCH_VACATED;
         bool is_kept = false;
         for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-            if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_LEFT || server->came_with)
+            if (flyt_node_server_allocation(server) != allocation || server->state == FLYT_NODE_SERVER_LEFT ||
+                server->came_with)
                 continue; /* what those have is held apart */
             /* Those that end vacate by their end. */
             flyt_switch_state its = state_of(server, i);
@@ -67,7 +69,7 @@ void flyt_node_groups_change(struct flyt_node *node, struct flyt_node_allocation
     slot->groups_revision = allocation->now.revision;
     slot->switch_state = FLYT_SWITCH_TARGET;
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation == allocation)
+        if (flyt_node_server_allocation(server) == allocation)
             flyt_node_server_tell_groups(server, i);
 }
 

@@ -60,7 +60,8 @@ static void on_extent(struct flyt_node_server *server, const struct flyt_manager
 {
     const struct flyt_manager_link_extent *extent = &message->extent;
 
-    if (!server->allocation || extent->slot >= server->allocation->now.slots.slots_len) {
+    if (!flyt_node_server_allocation(server) ||
+        extent->slot >= flyt_node_server_allocation(server)->now.slots.slots_len) {
         flyt_close(fd);
         return;
     }
@@ -79,7 +80,8 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
 
     if (server->role && server->role->ops->on_extent_gone)
         server->role->ops->on_extent_gone(server, message->extent.extent_id);
-    if (!server->allocation)
+    struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
+    if (!allocation)
         return;
     if (flyt_node_extent_remove(server->node, &server->has.extents, server->has.server_id, message->extent.extent_id,
                                 &slot, &bytes)) {
@@ -87,8 +89,8 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
         bytes = 0;
     }
     flyt_node_broker_extent_gone(server, message->extent.extent_id);
-    if (bytes && slot < server->allocation->now.slots.slots_len && server->allocation->slots[slot].ledger) {
-        int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->has.server_id, bytes);
+    if (bytes && slot < allocation->now.slots.slots_len && allocation->slots[slot].ledger) {
+        int status = flyt_ledger_release(allocation->slots[slot].ledger, server->has.server_id, bytes);
         if (status)
             flyt_warn("session %016" PRIx64 ": memory that it gave back is not credited here: %s",
                       flyt_node_server_session_id(server), strerror(-status));
@@ -98,7 +100,7 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_
     message->extent.bytes = bytes;
     message->data_bytes = 0;
     flyt_node_server_send(server, message, NULL, 0);
-    flyt_node_raise_of(server->allocation, FLYT_NODE_EVENT_MEMORY_FREED);
+    flyt_node_raise_of(allocation, FLYT_NODE_EVENT_MEMORY_FREED);
 }
 
 /* Where it writes what it executes, for the time when it is dead. */
@@ -106,7 +108,7 @@ static void on_record(struct flyt_node_server *server, int fd)
 {
     const struct flyt_call_record *record;
 
-    int status = server->allocation ? flyt_call_record_map(fd, &record) : -EPROTO;
+    int status = flyt_node_server_allocation(server) ? flyt_call_record_map(fd, &record) : -EPROTO;
     flyt_close(fd);
     if (status) {
         flyt_warn("session %016" PRIx64 ": what its server executes is not known: %s",
@@ -119,7 +121,9 @@ static void on_record(struct flyt_node_server *server, int fd)
 
 static void on_sm_done(struct flyt_node_server *server, const struct flyt_manager_link_sm_done *done)
 {
-    if (!server->allocation || done->revision != server->sm_revision[done->slot])
+    struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
+
+    if (!allocation || done->revision != server->sm_revision[done->slot])
         return; /* of an earlier order */
     flyt_node_retransmit_answered(server);
     if (done->state < 0) {
@@ -128,12 +132,12 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_manage
         flyt_node_tell(server->node, "session.resize_failed", "", "session %016" PRIx64 ": %s",
                        flyt_node_server_session_id(server), strerror(-done->state));
         server->sm_state[done->slot] = FLYT_SWITCH_KEPT;
-        flyt_node_groups_look(server->node, server->allocation);
+        flyt_node_groups_look(server->node, allocation);
         return;
     }
     server->sm_state[done->slot] =
         done->state == FLYT_MANAGER_LINK_VACATED ? FLYT_SWITCH_VACATED : FLYT_SWITCH_SWITCHED;
-    flyt_node_groups_look(server->node, server->allocation);
+    flyt_node_groups_look(server->node, allocation);
 }
 
 static void on_use(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
@@ -150,8 +154,8 @@ static void on_use(struct flyt_node_server *server, const struct flyt_manager_li
     if (server->role && server->role->ops->on_use)
         server->role->ops->on_use(server);
     server->node->session_ops->on_use(server);
-    if (server->allocation)
-        flyt_node_broker_look(server->allocation);
+    if (flyt_node_server_allocation(server))
+        flyt_node_broker_look(flyt_node_server_allocation(server));
 }
 
 enum { COREDUMPS_MAX = FLYT_DEVICES_MAX + 1 }; /* that a session leaves: one for each device, and one besides */
@@ -159,12 +163,13 @@ enum { COREDUMPS_MAX = FLYT_DEVICES_MAX + 1 }; /* that a session leaves: one for
 /* What its program has left, or could not leave, in the folder that its VM has here. */
 static void on_coredump(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
 {
+    const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
     const char *name = (const char *)message->data;
     bool is_done = message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_DONE;
     char path[FLYT_NODE_COREDUMPS_PATH_BYTES], id[20];
 
-    if (!server->allocation || !server->session || !flyt_node_coredumps_is_name(name) ||
-        flyt_node_coredumps_path(server->node, server->allocation->now.vm_ip, path)) {
+    if (!allocation || !flyt_node_coredumps_is_name(name) ||
+        flyt_node_coredumps_path(server->node, allocation->now.vm_ip, path)) {
         flyt_warn("server process %d: tells of a core dump that is none", (int)server->pid);
         return;
     }
@@ -179,7 +184,7 @@ static void on_coredump(struct flyt_node_server *server, const struct flyt_manag
     }
     snprintf(id, sizeof id, "%016" PRIx64, flyt_node_server_session_id(server));
     flyt_node_tell(server->node, "session.coredump", id, "program %s of VM %s: core dump %s/%s %s%" PRIu64 " bytes",
-                   server->session->ticket.program, server->allocation->now.vm_ip, path, name,
+                   server->session->ticket.program, server->session->allocation->now.vm_ip, path, name,
                    is_done ? "" : "was removed, for the VM's would have been more than vm.coredumps allows; it had ",
                    message->coredump.bytes);
 }
@@ -202,8 +207,8 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
         break;
     case FLYT_MANAGER_LINK_LIMIT_DONE:
         flyt_node_server_limit_done(server, &message->limit_done);
-        if (server->allocation)
-            flyt_node_raise_of(server->allocation, FLYT_NODE_EVENT_LIMIT_ANSWERED);
+        if (flyt_node_server_allocation(server))
+            flyt_node_raise_of(flyt_node_server_allocation(server), FLYT_NODE_EVENT_LIMIT_ANSWERED);
         break;
     case FLYT_MANAGER_LINK_NEED:
         flyt_node_server_needs(server, &message->need);
@@ -235,7 +240,7 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
         on_coredump(server, message);
         break;
     case FLYT_MANAGER_LINK_VM_MEMORY:
-        if (server->allocation)
+        if (flyt_node_server_allocation(server))
             flyt_node_server_take_vm_memory(server, fd);
         else
             flyt_close(fd);

@@ -195,7 +195,7 @@ static void list_servers(struct flyt_node *node)
         allocation->watched.is_unsettled = allocation->pending != NULL; /* what holds is about to change */
     }
     for (struct flyt_node_server *server = node->servers; server; server = server->next) {
-        struct flyt_node_allocation *its = server->allocation, *charged = NULL;
+        struct flyt_node_allocation *its = flyt_node_server_allocation(server), *charged = NULL;
         if (server->charged.entry_id)
             charged = flyt_node_allocation_find(node, server->charged.allocation_id);
         if (charged)

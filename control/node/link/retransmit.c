@@ -13,7 +13,7 @@
 /* A server that was never told of a slot's groups is told of them, too. */
 static bool owes_groups(const struct flyt_node_server *server, unsigned slot)
 {
-    return server->sm_revision[slot] != server->allocation->slots[slot].groups_revision ||
+    return server->sm_revision[slot] != flyt_node_server_allocation(server)->slots[slot].groups_revision ||
            server->sm_state[slot] == FLYT_SWITCH_TARGET;
 }
 
@@ -30,7 +30,7 @@ static bool owes_share(const struct flyt_node_server *server, unsigned slot)
 
 static bool owes_any(const struct flyt_node_server *server)
 {
-    const struct flyt_node_allocation *allocation = server->allocation;
+    const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
 
     /* One that is on its way elsewhere, or ends, answers by that. */
     if (!allocation || server->state != FLYT_NODE_SERVER_SERVING || server->link_fd < 0 ||
@@ -44,7 +44,7 @@ static bool owes_any(const struct flyt_node_server *server)
 
 static void send_again(struct flyt_node_server *server)
 {
-    const struct flyt_node_allocation *allocation = server->allocation;
+    const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
 
     /* What it has not even read comes there by itself. */
     if (!flyt_node_link_queue_is_empty(&server->queue))
@@ -62,11 +62,12 @@ static void send_again(struct flyt_node_server *server)
 /* Slow programs may keep a server from answering an order; LIMIT is answered soon. */
 static void probe(struct flyt_node_server *server)
 {
-    const flyt_slot *slot = &server->allocation->now.slots.slots_val[0];
+    const flyt_slot *slot = &flyt_node_server_allocation(server)->now.slots.slots_val[0];
 
     server->unanswered.is_probed = true;
     if (!owes_limit(server, 0))
-        flyt_node_server_tell_limit(server, 0, slot->memory_bytes, server->allocation->now.revision, false);
+        flyt_node_server_tell_limit(server, 0, slot->memory_bytes, flyt_node_server_allocation(server)->now.revision,
+                                    false);
 }
 
 static void tell(struct flyt_node_server *server)
@@ -79,7 +80,8 @@ static void tell(struct flyt_node_server *server)
               FLYT_NODE_UNANSWERED_MS / 1000);
     flyt_node_tell(server->node, "session.unanswered", id,
                    "program %s of VM %s: its server has not carried out what it was told %u s ago",
-                   server->session->ticket.program, server->allocation->now.vm_ip, FLYT_NODE_UNANSWERED_MS / 1000);
+                   server->session->ticket.program, server->session->allocation->now.vm_ip,
+                   FLYT_NODE_UNANSWERED_MS / 1000);
 }
 
 int flyt_node_retransmit_on_time(sd_event_source *source, uint64_t usec, void *user)

@@ -180,7 +180,7 @@ unsigned flyt_node_servers_ending(const struct flyt_node *node, const struct fly
     unsigned count = 0;
 
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        count += server->allocation == allocation && leaves_its_place(server);
+        count += flyt_node_server_allocation(server) == allocation && leaves_its_place(server);
     return count;
 }
 
@@ -352,7 +352,8 @@ int flyt_node_server_session_fds(struct flyt_node *node, const struct flyt_node_
 void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
                                    const struct flyt_manager_link_session *session)
 {
-    server->allocation = allocation;
+    if (server->session->target == server)
+        flyt_node_session_give(server->session);
     server->has.server_id = session->server_id;
     for (unsigned i = 0; i < session->slot_count; i++) {
         server->sm_revision[i] = allocation->slots[i].groups_revision;
@@ -399,7 +400,6 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     /* Before the first byte of the program's comes. */
     flyt_node_cgroups_enter(&server->node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     /* The server finds its entries made: none is left without a name in case it dies. */
-    server->allocation = allocation;
     server->has.server_id = message.session.server_id;
     struct flyt_node_session *session =
         status ? NULL
@@ -618,13 +618,13 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     flyt_node_fault_leave(server);
     flyt_node_broker_exit(server);
     bool goes_on = (server->role && server->role->ops->on_exit(server)) || flyt_node_server_may_wait(server);
-    if (server->allocation && !goes_on)
+    if (flyt_node_server_allocation(server) && !goes_on)
         flyt_node_server_end_session(server->session, server, how);
     else if (*how && !goes_on && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)
         flyt_warn("gpu %u: a warm server ended: %s", gpu->index, how);
     flyt_node_cgroups_leave(&node->cgroups, server->cgroup);
     if (goes_on) {
-        const struct flyt_node_allocation *allocation = server->allocation;
+        const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
         detach(server);
         node->session_ops->wait(server, how);
         free_detached(server);
@@ -640,7 +640,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
 
 void flyt_node_server_kill_warm(struct flyt_node_server *server)
 {
-    if (!server->allocation && server->is_child && !server->outlives && server->pid_fd >= 0)
+    if (!flyt_node_server_allocation(server) && server->is_child && !server->outlives && server->pid_fd >= 0)
         syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);
 }
 
@@ -657,7 +657,7 @@ static bool reap_until(struct flyt_node_server *server, uint64_t until_ms)
 
 void flyt_node_server_free(struct flyt_node_server *server)
 {
-    if (server->allocation) {
+    if (flyt_node_server_allocation(server)) {
         /* It goes on, with its memory and its charge, and looks for the next node manager. */
         flyt_node_extents_leave(&server->has.extents);
     } else if (server->is_child && !server->outlives && server->pid_fd >= 0) {

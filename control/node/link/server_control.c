@@ -117,7 +117,7 @@ void flyt_node_server_end_watched(struct flyt_node_server *server, enum flyt_nod
     snprintf(id, sizeof id, "%016" PRIx64, flyt_node_server_session_id(server));
     server->node->watched[watched]++;
     flyt_node_tell(server->node, event, id, "program %s of VM %s is ended: %s", server->session->ticket.program,
-                   server->allocation->now.vm_ip, reason);
+                   server->session->allocation->now.vm_ip, reason);
     flyt_node_server_end(server, reason);
     flyt_node_server_kill(server);
 }
@@ -128,10 +128,10 @@ void flyt_node_retransmit_give_up(struct flyt_node_server *server, const char *r
 
     if (server->state == FLYT_NODE_SERVER_ENDING)
         return;
-    if (server->allocation) {
+    if (flyt_node_server_allocation(server)) {
         snprintf(id, sizeof id, "%016" PRIx64, flyt_node_server_session_id(server));
         flyt_node_tell(server->node, "session.silent", id, "program %s of VM %s is ended: %s",
-                       server->session->ticket.program, server->allocation->now.vm_ip, reason);
+                       server->session->ticket.program, server->session->allocation->now.vm_ip, reason);
     }
     flyt_node_server_end(server, reason);
 }

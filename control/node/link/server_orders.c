@@ -72,7 +72,7 @@ void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_nod
 {
     for (struct flyt_node_server *server = node->servers; server; server = server->next) {
         bool is_waiting = false;
-        if (server->allocation != allocation || !server->need.number)
+        if (flyt_node_server_allocation(server) != allocation || !server->need.number)
             continue;
         for (const struct flyt_node_server *other = node->servers; other && !is_waiting; other = other->next)
             is_waiting = other != server && flyt_node_server_listens(other, allocation) && is_awaited(other);
@@ -89,7 +89,7 @@ void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_nod
 
 void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_manager_link_need *need)
 {
-    const struct flyt_node_allocation *allocation = server->allocation;
+    const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
 
     if (!allocation || need->slot >= allocation->now.slots.slots_len)
         return;
@@ -103,7 +103,7 @@ void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_m
 
 void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot)
 {
-    const struct flyt_node_slot *from = &server->allocation->slots[slot];
+    const struct flyt_node_slot *from = &flyt_node_server_allocation(server)->slots[slot];
     const struct flyt_node_gpu *gpu = from->gpu ? from->gpu : server->gpu;
     struct flyt_manager_link_message *message = calloc(1, sizeof *message);
 
@@ -116,8 +116,8 @@ void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot
     message->sm.revision = from->groups_revision;
     message->sm.slot = slot;
     /* After a restart nothing is known of its groups before a server is ready on it, but what was ordered. */
-    message->sm.sm_count =
-        gpu->is_known ? flyt_node_gpu_sms(gpu, from->groups) : server->allocation->now.slots.slots_val[slot].sm_count;
+    message->sm.sm_count = gpu->is_known ? flyt_node_gpu_sms(gpu, from->groups)
+                                         : flyt_node_server_allocation(server)->now.slots.slots_val[slot].sm_count;
     memcpy(message->sm.groups, from->groups, sizeof message->sm.groups);
     flyt_node_server_send(server, message, NULL, 0);
     free(message);

@@ -120,7 +120,7 @@ int flyt_node_share_fill(const struct flyt_node_allocation *allocation, struct f
 
 static void tell(struct flyt_node_server *server, unsigned i, bool with_time_slices)
 {
-    const struct flyt_node_allocation *allocation = server->allocation;
+    const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
     server->is_time_slices_due[i] |= with_time_slices; /* until it has answered one that had it */
     struct flyt_time_slices *time_slices = server->is_time_slices_due[i] ? time_slices_of(allocation, i) : NULL;
     struct flyt_manager_link_message *message = calloc(1, sizeof *message);
@@ -165,7 +165,7 @@ void flyt_node_share_change(struct flyt_node *node, struct flyt_node_allocation 
         if (!is_other_state && !is_new && old->priority == slot->priority)
             continue;
         for (struct flyt_node_server *server = node->servers; server; server = server->next)
-            if (server->allocation == allocation)
+            if (flyt_node_server_allocation(server) == allocation)
                 tell(server, i, is_new);
     }
     if (is_other_state)
@@ -175,7 +175,7 @@ void flyt_node_share_change(struct flyt_node *node, struct flyt_node_allocation 
 
 void flyt_node_share_reattach(struct flyt_node_server *server, const struct flyt_manager_link_session *session)
 {
-    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
 
     if (server->came_with)
         return;
@@ -195,7 +195,8 @@ void flyt_node_share_reattach(struct flyt_node_server *server, const struct flyt
 void flyt_node_share_give(const struct flyt_node_allocation *allocation)
 {
     for (struct flyt_node_server *server = allocation->node->servers; server; server = server->next)
-        for (unsigned i = 0; server->allocation == allocation && i < allocation->now.slots.slots_len; i++)
+        for (unsigned i = 0; flyt_node_server_allocation(server) == allocation && i < allocation->now.slots.slots_len;
+             i++)
             if (time_slices_of(allocation, i) && server->state != FLYT_NODE_SERVER_ENDING)
                 tell(server, i, true);
 }
@@ -209,7 +210,7 @@ void flyt_node_share_leave(struct flyt_node_server *server)
 
 void flyt_node_share_done(struct flyt_node_server *server, const struct flyt_manager_link_share_done *done)
 {
-    if (!server->allocation || done->revision != server->share_told[done->slot])
+    if (!flyt_node_server_allocation(server) || done->revision != server->share_told[done->slot])
         return; /* of an earlier order */
     flyt_node_retransmit_answered(server);
     server->is_time_slices_due[done->slot] = false;

@@ -169,7 +169,7 @@ static void test_shares_change_and_go(void **state)
     /* A server that has joined is taken out when its process has gone. */
     uint64_t server_id = test->node.servers->has.server_id;
     for (struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        if (server->allocation)
+        if (flyt_node_server_allocation(server))
             server_id = server->has.server_id;
     assert_true(flyt_time_slices_has(time_slices_of(test, 0), server_id));
     test_program_ask(test, &program, "die");

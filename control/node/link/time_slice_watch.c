@@ -43,7 +43,7 @@ static void end(const struct look *look, enum flyt_node_watched watched, const c
     struct flyt_node_server *server = look->server;
 
     flyt_warn("session %016" PRIx64 ": is ended: %s, vm=%s server_pid=%d", server->session->id, reason,
-              server->allocation->now.vm_ip, (int)server->pid);
+              flyt_node_server_allocation(server)->now.vm_ip, (int)server->pid);
     flyt_node_server_end_watched(server, watched, event, reason);
 }
 
@@ -88,7 +88,7 @@ static void tell_overdue(const struct look *look)
     flyt_node_tell(server->node, "session.overdue", id,
                    "program %s of VM %s has had work on GPU %u for %" PRIu64
                    " ms after its time slice: others go on beside it, and its VM pays for it",
-                   server->session->ticket.program, server->allocation->now.vm_ip, server->gpu->index,
+                   server->session->ticket.program, server->session->allocation->now.vm_ip, server->gpu->index,
                    look->said->over_ns / 1000000);
 }
 
@@ -156,7 +156,7 @@ static void look_at(struct flyt_node *node, const struct flyt_node_gpu *gpu, con
         server = server->next;
     while (server && slot < FLYT_SLOTS_MAX && server->has.gpus[slot] != gpu)
         slot++;
-    if (!server || !server->allocation || slot == FLYT_SLOTS_MAX)
+    if (!server || !flyt_node_server_allocation(server) || slot == FLYT_SLOTS_MAX)
         return;
     struct look look = {.server = server,
                         .time_slices = gpu->time_slices,

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <inttypes.h>
 
+#include "control/node/memory/extent.h"
 #include "control/node/model/allocation.h"
 #include "rpc/base/log.h"
 
@@ -12,6 +13,23 @@ void flyt_node_charge_lend(struct flyt_node_server *server, const struct flyt_no
     server->charged.entry_id = has->server_id;
     server->charged.allocation_id = allocation->now.id;
     server->charged.has_stayed = false;
+}
+
+int flyt_node_charge_move(const struct flyt_node_allocation *allocation, const struct flyt_node_extents *extents,
+                          uint64_t from_id, uint64_t to_id)
+{
+    uint64_t charged_bytes[FLYT_SLOTS_MAX];
+    unsigned moved = 0;
+    int status = 0;
+
+    for (; !status && moved < allocation->now.slots.slots_len; moved += !status) {
+        struct flyt_ledger *ledger = allocation->slots[moved].ledger;
+        charged_bytes[moved] = flyt_ledger_charged(ledger, from_id);
+        status = flyt_ledger_move(ledger, from_id, to_id, flyt_node_extents_of_slot(extents, moved));
+    }
+    for (; status && moved; moved--)
+        flyt_ledger_move(allocation->slots[moved - 1].ledger, to_id, from_id, charged_bytes[moved - 1]);
+    return status;
 }
 
 void flyt_node_charge_take(struct flyt_node_server *server, uint64_t entry_id)

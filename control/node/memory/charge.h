@@ -18,6 +18,10 @@
 /* From now on the server may have memory of a session of the allocation, which has these entries. */
 void flyt_node_charge_lend(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
                            const struct flyt_node_holding *has);
+/* The entries in all ledgers of the allocation, or in none, become another one's; charged is then what the extents
+ * have, neither more nor less. 0 or a negative errno: all is as before. */
+int flyt_node_charge_move(const struct flyt_node_allocation *allocation, const struct flyt_node_extents *extents,
+                          uint64_t from_id, uint64_t to_id);
 /* The entries of this id have become the server's own: they have its server_id. */
 void flyt_node_charge_take(struct flyt_node_server *server, uint64_t entry_id);
 /* The server has nothing of it that is to be charged any more, or goes on without this node manager, and what it has

@@ -15,14 +15,16 @@ static bool is_copying(const struct flyt_node_server *server)
 
 void flyt_node_reserve_begin(struct flyt_node *node)
 {
-    for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++) {
-            const struct flyt_ledger *ledger = server->allocation->slots[i].ledger;
+    for (struct flyt_node_server *server = node->servers; server; server = server->next) {
+        const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
+        for (unsigned i = 0; allocation && i < allocation->now.slots.slots_len; i++) {
+            const struct flyt_ledger *ledger = allocation->slots[i].ledger;
             server->charged_bytes[i] = ledger ? flyt_ledger_charged(ledger, server->has.server_id) : 0;
             server->reserved_bytes[i] = ledger ? flyt_ledger_reserved(ledger, server->has.server_id) : 0;
             server->is_measured = true;
             server->was_copying = is_copying(server);
         }
+    }
 }
 
 /* A VM is over its limit, or no longer: each is told once. */
@@ -54,7 +56,7 @@ enum { UNSETTLED_MAX = 5 };
 
 static void set_reserve(struct flyt_node_server *server, unsigned slot, uint64_t bytes)
 {
-    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
     uint64_t used_bytes, limit_bytes;
 
     if (!flyt_ledger_reserve_measured(allocation->slots[slot].ledger, server->has.server_id, bytes, &used_bytes,
@@ -73,13 +75,14 @@ static void correct_unsettled(struct flyt_node_server *server, unsigned slot, ui
     if (server->unsettled_count[slot] < UNSETTLED_MAX)
         return;
     server->unsettled_count[slot] = 0;
-    if (*least_bytes > flyt_ledger_reserved(server->allocation->slots[slot].ledger, server->has.server_id))
+    if (*least_bytes >
+        flyt_ledger_reserved(flyt_node_server_allocation(server)->slots[slot].ledger, server->has.server_id))
         set_reserve(server, slot, *least_bytes);
 }
 
 static void correct(struct flyt_node_server *server, unsigned slot, uint64_t process_bytes)
 {
-    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
     struct flyt_ledger *ledger = allocation->slots[slot].ledger;
     const struct flyt_node_gpu *gpu = server->has.gpus[slot];
     uint64_t context_bytes = slot == 0 && server->context_bytes ? server->context_bytes : gpu->context_bytes;
@@ -103,11 +106,11 @@ static void correct(struct flyt_node_server *server, unsigned slot, uint64_t pro
 void flyt_node_reserve_correct(struct flyt_node *node, flyt_node_process_fn process, const void *user)
 {
     for (struct flyt_node_server *server = node->servers; server; server = server->next) {
-        for (unsigned i = 0; server->allocation && server->is_measured && i < server->allocation->now.slots.slots_len;
-             i++) {
+        const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
+        for (unsigned i = 0; allocation && server->is_measured && i < allocation->now.slots.slots_len; i++) {
             const struct flyt_node_gpu *gpu = server->has.gpus[i];
             uint64_t bytes;
-            if (server->allocation->slots[i].ledger && gpu && process(user, gpu->index, server->pid, &bytes))
+            if (allocation->slots[i].ledger && gpu && process(user, gpu->index, server->pid, &bytes))
                 correct(server, i, bytes);
         }
         server->is_measured = false;

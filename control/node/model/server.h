@@ -37,10 +37,12 @@ struct flyt_node_time_slice_watch {
 /* ---- its part in an operation ---- */
 
 enum flyt_node_role_kind {
-    FLYT_NODE_ROLE_MOVE,  /* its session is moved, from it or to it (ops/move.h) */
-    FLYT_NODE_ROLE_SAVE,  /* its session is written to an image (ops/checkpoint.h) */
-    FLYT_NODE_ROLE_LOAD,  /* a session is loaded into it (ops/session_load.h) */
-    FLYT_NODE_ROLE_CHECK, /* an image is tried in it (ops/restore_check.h) */
+    FLYT_NODE_ROLE_MOVE,        /* its session is moved from it (ops/move.h) */
+    FLYT_NODE_ROLE_MOVE_TARGET, /* and to it */
+    FLYT_NODE_ROLE_SAVE,        /* its session is written to an image (ops/checkpoint.h) */
+    FLYT_NODE_ROLE_LOAD,        /* a session is loaded into it (ops/session_load.h) */
+    FLYT_NODE_ROLE_CHECK,       /* an image is tried in it (ops/restore_check.h) */
+    FLYT_NODE_ROLE_REPLACE,     /* it is given a session that has lost its server (ops/replace.h) */
 };
 
 struct flyt_node_server;
@@ -56,7 +58,7 @@ struct flyt_node_role_ops {
     /* It has sent USE. */
     void (*on_use)(struct flyt_node_server *server);
     /* Its process has ended. True: its session waits for its client all the same, to be given to the server that was
-     * prepared for it, and has this role; where it goes on elsewhere server->allocation is NULL afterwards. */
+     * prepared for it, and has this role; where it goes on elsewhere the server has none afterwards. */
     bool (*on_exit)(struct flyt_node_server *server);
     /* Somebody ends its session, wherever that is, for this reason; the server is ended then. */
     void (*on_end)(struct flyt_node_server *server, const char *reason);
@@ -82,6 +84,12 @@ struct flyt_node_role_ops {
 struct flyt_node_role {
     const struct flyt_node_role_ops *ops;
 };
+
+/* NULL: there is none. */
+static inline bool flyt_node_role_is_move(const struct flyt_node_role *role)
+{
+    return role && (role->ops->kind == FLYT_NODE_ROLE_MOVE || role->ops->kind == FLYT_NODE_ROLE_MOVE_TARGET);
+}
 
 /* What becomes of a session whose server has ended. */
 enum flyt_node_session_fate {
@@ -145,9 +153,8 @@ struct flyt_node_server {
     char cgroup[FLYT_NODE_CGROUP_BYTES]; /* empty: none */
 
     /* Its session. */
-    struct flyt_node_allocation *allocation; /* whose session it has; NULL: it has none (yet, or any more) */
-    struct flyt_node_session *session;       /* that it has, or is prepared for; NULL: none */
-    struct flyt_node_holding has;            /* of the session; before it has that, its id alone */
+    struct flyt_node_session *session; /* that it has, or is prepared for; NULL: none */
+    struct flyt_node_holding has;      /* of the session; before it has that, its id alone */
     char end_reason[512];
     /* By slot: the last revision of SM groups that it was told, and how far it has come. */
     uint64_t sm_revision[FLYT_SLOTS_MAX];
@@ -204,9 +211,16 @@ struct flyt_node_server {
     struct flyt_node_role *role;                 /* its part in an operation; NULL: it has none */
     uint64_t left_move_id;                       /* LEFT, come back after a restart: the move that it was left in */
     struct flyt_manager_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
-
-    struct flyt_node_hand_over *hand_over; /* TAKING, PREPARING: what it is given; else NULL */
 };
+
+/* Whose session it has; NULL: it has none (yet, or any more). */
+static inline struct flyt_node_allocation *flyt_node_server_allocation(const struct flyt_node_server *server)
+{
+    const struct flyt_node_session *session = server->session;
+    bool has_it = session && (session->present == server || (session->is_given && session->target == server));
+
+    return has_it ? session->allocation : NULL;
+}
 
 /* Of the session that it has, or is prepared for; 0: none. */
 static inline uint64_t flyt_node_server_session_id(const struct flyt_node_server *server)
@@ -217,7 +231,8 @@ static inline uint64_t flyt_node_server_session_id(const struct flyt_node_server
 /* It has a part in moving, writing or loading a session: what it has and does is not its program's alone. */
 static inline bool flyt_node_server_is_operated(const struct flyt_node_server *server)
 {
-    return server->role && server->role->ops->kind != FLYT_NODE_ROLE_CHECK;
+    return server->role && server->role->ops->kind != FLYT_NODE_ROLE_CHECK &&
+           server->role->ops->kind != FLYT_NODE_ROLE_REPLACE;
 }
 
 /* It is the one of two that is not to be shown as its session's. */
@@ -232,7 +247,8 @@ static inline bool flyt_node_server_is_hidden(const struct flyt_node_server *ser
 static inline bool flyt_node_server_listens(const struct flyt_node_server *server,
                                             const struct flyt_node_allocation *allocation)
 {
-    return server->allocation == allocation && server->state != FLYT_NODE_SERVER_LEFT && !server->came_with;
+    return flyt_node_server_allocation(server) == allocation && server->state != FLYT_NODE_SERVER_LEFT &&
+           !server->came_with;
 }
 
 #endif

@@ -61,6 +61,7 @@ void flyt_node_session_serve(struct flyt_node_session *session, struct flyt_node
 {
     if (session->target == present)
         session->target = NULL;
+    session->is_given = false;
     set_state(session, FLYT_NODE_SESSION_SERVED);
     session->timer = sd_event_source_disable_unref(session->timer);
     session->has_left_at = false;
@@ -77,7 +78,6 @@ void flyt_node_session_lose(struct flyt_node_session *session)
 
     session->has = server->has;
     server->has = (struct flyt_node_holding){.vm_memory_fd = -1};
-    server->allocation = NULL;
     server->session = NULL;
     session->present = NULL;
 }
@@ -92,9 +92,15 @@ void flyt_node_session_end(struct flyt_node_session *session)
     set_state(session, FLYT_NODE_SESSION_ENDING);
 }
 
+void flyt_node_session_give(struct flyt_node_session *session)
+{
+    assert(session->target && !session->is_given);
+    session->is_given = true;
+}
+
 void flyt_node_session_prepare(struct flyt_node_session *session, struct flyt_node_server *target)
 {
-    assert(!session->target || !session->target->hand_over);
+    assert(!session->is_given);
     if (session->target)
         session->target->session = NULL;
     session->target = target;
@@ -106,20 +112,21 @@ void flyt_node_session_leave(struct flyt_node_server *server)
     struct flyt_node_session *session = server->session;
 
     server->session = NULL;
-    server->allocation = NULL;
     if (!session)
         return;
-    if (session->target == server)
+    if (session->target == server) {
         session->target = NULL;
-    else if (session->target && session->target->allocation)
+        session->is_given = false;
+    } else if (session->is_given) {
         flyt_node_session_serve(session, session->target);
-    else
+    } else {
         flyt_node_session_free(session);
+    }
 }
 
 struct flyt_node_server *flyt_node_session_server(const struct flyt_node_session *session)
 {
-    return session->target && session->target->allocation ? session->target : session->present;
+    return session->is_given ? session->target : session->present;
 }
 
 struct flyt_node_holding *flyt_node_session_has(const struct flyt_node_session *session)

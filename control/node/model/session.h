@@ -51,7 +51,8 @@ struct flyt_node_session {
     uint64_t started_ms; /* wall */
     bool is_encrypted;
     struct flyt_node_server *present; /* SERVED: has it; else NULL */
-    struct flyt_node_server *target;  /* is prepared for it, or has just been given it; NULL: none */
+    struct flyt_node_server *target;  /* is prepared for it; NULL: none */
+    bool is_given;                    /* its target has it, beside the present one as long as there is one */
     bool has_gone;                    /* it goes on at another node, which tells of it; what is here was left */
     uint64_t asked_ms;                /* SERVED: when a client first wanted it elsewhere; 0: never */
     struct flyt_node_replacement replacement;
@@ -79,8 +80,9 @@ void flyt_node_session_lose(struct flyt_node_session *session);
 void flyt_node_session_wait(struct flyt_node_session *session);
 /* It waits no more: who calls this has it end soon. */
 void flyt_node_session_end(struct flyt_node_session *session);
-/* Another server is prepared for it. One that was before, which is not given
- * anything (replace.h), is nobody's. */
+/* Its target, which it has, was given it. */
+void flyt_node_session_give(struct flyt_node_session *session);
+/* Another server is prepared for it. One that was before is nobody's. */
 void flyt_node_session_prepare(struct flyt_node_session *session, struct flyt_node_server *target);
 /* The server has no part in its session any more (nothing where it has none). A target that was given it is its present
  * server then; one that was not is nobody's. The session is freed when nobody has it. */

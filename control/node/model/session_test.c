@@ -25,8 +25,7 @@ static int set_up(void **state)
     struct test *test = *state = test_calloc(1, sizeof *test);
 
     test->allocation.node = &test->node;
-    test->present = (struct flyt_node_server){
-        .node = &test->node, .allocation = &test->allocation, .state = FLYT_NODE_SERVER_SERVING};
+    test->present = (struct flyt_node_server){.node = &test->node, .state = FLYT_NODE_SERVER_SERVING};
     test->present.has.server_id = ENTRY_ID;
     test->target = (struct flyt_node_server){.node = &test->node, .state = FLYT_NODE_SERVER_PREPARING};
     test->target.has.server_id = TARGET_ENTRY_ID;
@@ -50,7 +49,7 @@ static int tear_down(void **state)
 
 static void give_to_target(struct test *test)
 {
-    test->target.allocation = &test->allocation;
+    flyt_node_session_give(test->session);
 }
 
 static void test_its_server_leaves(void **state)
@@ -61,7 +60,7 @@ static void test_its_server_leaves(void **state)
     assert_ptr_equal(flyt_node_session_server(test->session), &test->present);
     flyt_node_session_leave(&test->present);
     assert_null(test->present.session);
-    assert_null(test->present.allocation);
+    assert_null(flyt_node_server_allocation(&test->present));
     assert_null(test->target.session); /* it was not given it */
     assert_null(flyt_node_session_find(&test->node, ID));
 }

@@ -467,7 +467,7 @@ static void begin_to_commit(struct test_node *test, struct test_program *program
     ask(test, &test_other, asked);
     test_node_until(test, is_disk_asked, NULL, "the disk is asked");
     test_program_say(test, program, "mute 0", "0");
-    test_migration_until_stage(test, FLYT_NODE_MOVE_LOADED);
+    test_migration_until_stage(test, FLYT_NODE_MOVE_STOPPED, FLYT_NODE_TARGET_LOADED);
     test_node_run(test, 300);
     assert_int_equal(test_migration_of(test)->op.phase, FLYT_MIGRATION_STOPPING);
     assert_int_equal(test_migration_allocation(test)->now.revision, 1);

@@ -41,8 +41,9 @@ static void put_awaited(const struct flyt_node_session_load *session_load, struc
     awaited->started_ms = its->started_ms;
     awaited->client_pid = its->client_pid;
     memcpy(awaited->token, its->token, sizeof awaited->token);
-    flyt_node_server_secret(session_load->node, session_load->target->uid, session_load->target->has.server_id,
-                            its->session_id, its->allocation_id, awaited->rejoin_secret);
+    flyt_node_server_secret(session_load->target.node, session_load->target.server->uid,
+                            session_load->target.server->has.server_id, its->session_id, its->allocation_id,
+                            awaited->rejoin_secret);
     snprintf(awaited->program, sizeof awaited->program, "%s", its->program);
     snprintf(awaited->client_address, sizeof awaited->client_address, "%s", its->client_address);
 }
@@ -55,7 +56,7 @@ static int load(struct flyt_node_session_load *session_load)
     struct flyt_manager_link_receive *receive = &message->receive;
     int fds[1 + FLYT_MIGRATION_STREAMS_MAX];
 
-    receive->move_id = session_load->move_id;
+    receive->move_id = session_load->target.move_id;
     receive->streams.stream_count = arrival->stream_count;
     receive->streams.is_encrypted = arrival->receive->is_encrypted;
     if (arrival->receive->is_encrypted)
@@ -65,7 +66,7 @@ static int load(struct flyt_node_session_load *session_load)
         arrival->fds[i] = -1;
     }
     put_awaited(session_load, &receive->awaited);
-    flyt_node_session_load_send(session_load, message, fds, 1 + arrival->stream_count);
+    flyt_node_target_send(&session_load->target, message, fds, 1 + arrival->stream_count, NULL);
     explicit_bzero(receive, sizeof *receive);
     close_all(arrival);
     return 0;
@@ -77,7 +78,7 @@ static void on_loaded(struct flyt_node_session_load *session_load, const struct 
 
     flyt_info("session %016" PRIx64 ": has arrived, vm=%s program=%s gpu=%u server_pid=%d extents=%u bytes=%" PRIu64,
               session_load->its.session_id, arrival->receive->op.vm_ip, session_load->its.program,
-              session_load->target->gpu->index, (int)session_load->target->pid,
+              session_load->target.server->gpu->index, (int)session_load->target.server->pid,
               session_load->session->has.extents.count, session_load->session->has.extents.bytes);
 }
 
@@ -111,8 +112,8 @@ static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_
     flyt_node_changed(server->node);
 }
 
-static void on_failed(struct flyt_node_session_load *session_load, enum flyt_node_session_load_end how,
-                      flyt_status status, const char *sentence)
+static void on_failed(struct flyt_node_session_load *session_load, enum flyt_node_target_end how, flyt_status status,
+                      const char *sentence)
 {
     struct flyt_node_arrival *arrival = arrival_of(session_load);
     struct flyt_node_receive *receive = arrival->receive;
@@ -120,19 +121,19 @@ static void on_failed(struct flyt_node_session_load *session_load, enum flyt_nod
     close_all(arrival);
     flyt_warn("session %016" PRIx64 ": does not go on here, vm=%s program=%s: %s", session_load->its.session_id,
               receive->op.vm_ip, session_load->its.program, sentence);
-    if (how == FLYT_NODE_SESSION_LOAD_ENDED) {
+    if (how == FLYT_NODE_TARGET_ENDED) {
         arrival->is_told = true;
     } else if (receive->is_switched) {
         arrival->has_failed = true;
         arrival->status = status;
         snprintf(arrival->sentence, sizeof arrival->sentence, "%s", sentence);
-    } else if (how == FLYT_NODE_SESSION_LOAD_REFUSED) {
+    } else if (how == FLYT_NODE_TARGET_REFUSED) {
         snprintf(receive->last_failure, sizeof receive->last_failure, "program %.100s: %.390s",
                  session_load->its.program, sentence);
     } else {
         flyt_node_operation_fail(&receive->op, status, "program %.100s: %.390s", session_load->its.program, sentence);
     }
-    flyt_node_operation_wake(session_load->operation);
+    flyt_node_operation_wake(session_load->target.operation);
 }
 
 static const struct flyt_node_session_load_ops ops = {
@@ -183,7 +184,7 @@ static struct flyt_node_arrival *find(struct flyt_node_receive *receive, uint64_
 
     *ret_count = 0;
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_OVER)
+        if (arrival->session_load.target.state == FLYT_NODE_TARGET_OVER)
             continue;
         ++*ret_count;
         if (arrival->session_load.its.session_id == session_id)
@@ -243,7 +244,7 @@ static struct flyt_node_arrival *new_arrival(struct flyt_node_receive *receive,
 static bool goes_with(const struct flyt_node_arrival *arrival, const struct flyt_migrate_credentials *credentials,
                       const flyt_handshake_args *args)
 {
-    return arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_NEW &&
+    return arrival->session_load.target.state == FLYT_NODE_TARGET_NEW &&
            arrival->stream_count == credentials->stream_count &&
            flyt_equal_in_constant_time(arrival->session_load.its.token, args->token.token_val, FLYT_TOKEN_BYTES);
 }
@@ -292,7 +293,7 @@ static flyt_handshake_status find_place(struct flyt_node_receive *receive,
         return FLYT_HANDSHAKE_BUSY;
     }
     if (!count_connections(arrival))
-        arrival->session_load.stage_ms = flyt_clock_ms();
+        arrival->session_load.target.state_ms = flyt_clock_ms();
     if (arrival->fds[credentials->stream] >= 0) {
         flyt_error_set(err, -EEXIST, "connection %u of the session is there already", credentials->stream);
         return FLYT_HANDSHAKE_DENIED;
@@ -404,7 +405,7 @@ static void gather(struct flyt_node_arrival *arrival)
         flyt_node_session_load_begin(&arrival->session_load);
     } else if (!count) {
         forget(arrival, "its node has given up");
-    } else if (flyt_clock_ms() - arrival->session_load.stage_ms > FLYT_NODE_ARRIVAL_GATHER_MS) {
+    } else if (flyt_clock_ms() - arrival->session_load.target.state_ms > FLYT_NODE_ARRIVAL_GATHER_MS) {
         snprintf(sentence, sizeof sentence, "%u of its %u connections have come within %u s", count,
                  1 + arrival->stream_count, FLYT_NODE_ARRIVAL_GATHER_MS / 1000);
         forget(arrival, sentence);
@@ -419,9 +420,9 @@ void flyt_node_arrival_advance(struct flyt_node_arrival *arrival)
     const uint64_t load_ms =
         arrival->receive->is_switched ? FLYT_NODE_SESSION_LOAD_PREPARE_MS : arrival->receive->op.timeout_s * 1000ull;
 
-    if (session_load->stage == FLYT_NODE_SESSION_LOAD_NEW)
+    if (session_load->target.state == FLYT_NODE_TARGET_NEW)
         gather(arrival);
-    else if (session_load->stage <= FLYT_NODE_SESSION_LOAD_PREPARING && has_hung_up(arrival->fds[0]))
+    else if (session_load->target.state <= FLYT_NODE_TARGET_PREPARING && has_hung_up(arrival->fds[0]))
         forget(arrival, "its node has given up");
     flyt_node_session_load_advance(session_load, load_ms);
 }
@@ -454,12 +455,12 @@ const struct flyt_node_arrival *flyt_node_arrival_find(const struct flyt_node_re
     return arrival;
 }
 
-unsigned flyt_node_arrivals_at(const struct flyt_node_receive *receive, enum flyt_node_session_load_stage first,
-                               enum flyt_node_session_load_stage last)
+unsigned flyt_node_arrivals_at(const struct flyt_node_receive *receive, enum flyt_node_target_state first,
+                               enum flyt_node_target_state last)
 {
     unsigned count = 0;
 
     for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        count += arrival->session_load.stage >= first && arrival->session_load.stage <= last;
+        count += arrival->session_load.target.state >= first && arrival->session_load.target.state <= last;
     return count;
 }

@@ -47,8 +47,8 @@ void flyt_node_arrival_drop(struct flyt_node_arrival *arrival, const char *reaso
 /* The session's last attempt: earlier ones, whose servers may not have ended, say nothing. NULL: there is none. */
 const struct flyt_node_arrival *flyt_node_arrival_find(const struct flyt_node_receive *receive, uint64_t session_id);
 /* How many are at one of these stages. */
-unsigned flyt_node_arrivals_at(const struct flyt_node_receive *receive, enum flyt_node_session_load_stage first,
-                               enum flyt_node_session_load_stage last);
+unsigned flyt_node_arrivals_at(const struct flyt_node_receive *receive, enum flyt_node_target_state first,
+                               enum flyt_node_target_state last);
 /* Out of its receive's list. */
 struct flyt_node_arrival *flyt_node_arrival_free(struct flyt_node_arrival *arrival);
 

@@ -99,9 +99,9 @@ static bool are_tried(struct flyt_node_checkpoint *checkpoint)
     for (struct flyt_node_session_save *session_save = checkpoint->session_saves; session_save;
          session_save = session_save->next) {
         struct flyt_node_restore_check *restore_check = &session_save->restore_check;
-        if (restore_check->stage == FLYT_NODE_RESTORE_CHECK_NONE)
+        if (restore_check->target.state == FLYT_NODE_TARGET_NEW)
             continue;
-        if (restore_check->stage != FLYT_NODE_RESTORE_CHECK_OVER) {
+        if (restore_check->target.state != FLYT_NODE_TARGET_OVER) {
             are_all_tried = false;
             continue;
         }
@@ -465,7 +465,7 @@ static void step(struct flyt_node_operation *operation)
     struct flyt_node *node = operation->node;
 
     advance(of(operation));
-    if (node->ops->restore_checks)
+    if (flyt_node_target_next(node->ops->targets, FLYT_NODE_ROLE_CHECK))
         flyt_node_raise(node, FLYT_NODE_EVENT_SERVERS); /* a warm server may be wanted, or have been taken */
 }
 
@@ -513,7 +513,7 @@ static flyt_status check(const struct flyt_node_allocation *allocation, const fl
 static bool is_meant(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
                      uint64_t session_id)
 {
-    return server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING &&
+    return flyt_node_server_allocation(server) == allocation && server->state != FLYT_NODE_SERVER_ENDING &&
            (!session_id || server->session->id == session_id);
 }
 

@@ -46,7 +46,7 @@ struct flyt_node_checkpointed *flyt_node_checkpointed_add(struct flyt_node *node
         return NULL;
     *checkpointed = (struct flyt_node_checkpointed){.next = node->state.checkpointed,
                                                     .session_id = server->session->id,
-                                                    .allocation_id = server->allocation->now.id,
+                                                    .allocation_id = flyt_node_server_allocation(server)->now.id,
                                                     .client_pid = server->session->ticket.client_pid,
                                                     .is_encrypted = server->session->is_encrypted,
                                                     .started_ms = server->session->started_ms,
@@ -59,7 +59,7 @@ struct flyt_node_checkpointed *flyt_node_checkpointed_add(struct flyt_node *node
     snprintf(checkpointed->client_address, sizeof checkpointed->client_address, "%s",
              server->session->ticket.client_address);
     node->state.checkpointed = checkpointed;
-    server->allocation->checkpointed_count++;
+    flyt_node_server_allocation(server)->checkpointed_count++;
     return checkpointed;
 }
 

@@ -107,14 +107,15 @@ static bool add_sessions(struct flyt_node_migration *migration)
     bool is_good = true;
 
     for (struct flyt_node_server *server = node->servers; server && is_good; server = server->next)
-        if (server->allocation == migration->op.allocation && server->state == FLYT_NODE_SERVER_SERVING)
+        if (flyt_node_server_allocation(server) == migration->op.allocation &&
+            server->state == FLYT_NODE_SERVER_SERVING)
             is_good = add_session(migration, server);
     return is_good;
 }
 
 void flyt_node_migration_join(struct flyt_node_server *server)
 {
-    struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
+    struct flyt_node_migration *migration = flyt_node_migration_of(flyt_node_server_allocation(server));
 
     if (!migration || migration->is_failing || migration->op.phase > FLYT_MIGRATION_COPYING ||
         migration->pause_until_ms)
@@ -137,19 +138,19 @@ static bool holds(const struct flyt_node_operation *operation)
     return operation->phase >= FLYT_MIGRATION_STOPPING && !of(operation)->is_failing;
 }
 
-static bool is_any_at(const struct flyt_node_migration *migration, enum flyt_node_move_stage stage)
+static bool is_any_copying(const struct flyt_node_migration *migration)
 {
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
-        if (move->stage == stage)
+        if (flyt_node_move_is_copying(move))
             return true;
     return false;
 }
 
-/* Whether all of them are where they are to be; those that are over are. */
-static bool are_all(const struct flyt_node_migration *migration, enum flyt_node_move_stage stage)
+/* Whether everything of all is at their targets, but of those that are over. */
+static bool are_all_loaded(const struct flyt_node_migration *migration)
 {
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
-        if (move->stage != FLYT_NODE_MOVE_OVER && move->stage != stage)
+        if (move->stage != FLYT_NODE_MOVE_OVER && !flyt_node_move_is_loaded(move))
             return false;
     return true;
 }
@@ -288,7 +289,7 @@ static void drop(struct flyt_node_operation *operation, const char *reason)
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         if (move->stage < FLYT_NODE_MOVE_LEFT)
             flyt_node_move_cancel(move);
-        else if (move->stage == FLYT_NODE_MOVE_GIVEN)
+        else if (flyt_node_move_is_given(move))
             flyt_node_move_return(move);
         else if (move->stage != FLYT_NODE_MOVE_OVER)
             flyt_node_move_lose(move, reason);
@@ -357,7 +358,7 @@ static void lose(struct flyt_node_migration *migration, struct flyt_node_move *m
 {
     char reason[600];
 
-    if (move->stage == FLYT_NODE_MOVE_GIVEN)
+    if (flyt_node_move_is_given(move))
         return; /* when it has ended */
     snprintf(reason, sizeof reason, "it was to go on at another GPU, as its VM's other programs do by now: %.500s",
              move->sentence);
@@ -454,7 +455,7 @@ static void stop_all(struct flyt_node_migration *migration)
 
 static bool is_whole(const struct flyt_node_move *move)
 {
-    return move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target;
+    return flyt_node_move_is_given(move) && move->target.is_whole && move->target.server;
 }
 
 /* As long as none has gone on, all can go back. */
@@ -470,7 +471,7 @@ static void let_go(struct flyt_node_migration *migration)
         return;
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         if (is_whole(move))
-            flyt_node_move_let_go(move);
+            flyt_node_target_let_go(&move->target);
 }
 
 /* It may fail by now because its allocation is to end. */
@@ -528,13 +529,13 @@ static void copy_last(struct flyt_node_migration *migration)
 
 static void look_at_phase(struct flyt_node_migration *migration)
 {
-    if (migration->op.phase == FLYT_MIGRATION_PREPARING && is_any_at(migration, FLYT_NODE_MOVE_COPYING))
+    if (migration->op.phase == FLYT_MIGRATION_PREPARING && is_any_copying(migration))
         flyt_node_operation_set_phase(&migration->op, FLYT_MIGRATION_COPYING);
     if (migration->op.phase <= FLYT_MIGRATION_COPYING && are_all_ready(migration) && is_written_ahead(migration))
         stop_all(migration);
     if (migration->op.phase == FLYT_MIGRATION_STOPPING)
         copy_last(migration);
-    if (migration->op.phase != FLYT_MIGRATION_STOPPING || !are_all(migration, FLYT_NODE_MOVE_LOADED))
+    if (migration->op.phase != FLYT_MIGRATION_STOPPING || !are_all_loaded(migration))
         return;
     if (migration->way->is_far)
         flyt_node_send_arrive(migration);

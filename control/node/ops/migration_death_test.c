@@ -26,6 +26,7 @@ struct awaited {
     const struct test_program *program;
     uint32_t kind;
     enum flyt_node_move_stage stage;
+    enum flyt_node_target_state state;
 };
 
 static bool is_at(struct test_node *test, void *user)
@@ -34,14 +35,15 @@ static bool is_at(struct test_node *test, void *user)
     const struct flyt_node_move *move = test_migration_move_of(test, awaited->program);
 
     /* By way of the host it is sent when it has stopped. */
-    return move->way->link_kind == awaited->kind && move->stage == awaited->stage && move->target &&
-           !move->awaited_count && (move->extent_count || move->way->link_kind == FLYT_MANAGER_LINK_MOVE_SEND);
+    return move->way->link_kind == awaited->kind && move->stage == awaited->stage &&
+           move->target.state == awaited->state && move->target.server && !move->awaited_count &&
+           (move->extent_count || move->way->link_kind == FLYT_MANAGER_LINK_MOVE_SEND);
 }
 
 static void until_at(struct test_node *test, const struct test_program *program, uint32_t kind,
-                     enum flyt_node_move_stage stage)
+                     enum flyt_node_move_stage stage, enum flyt_node_target_state state)
 {
-    struct awaited awaited = {program, kind, stage};
+    struct awaited awaited = {program, kind, stage, state};
 
     test_node_until(test, is_at, &awaited, "the move's stage");
 }
@@ -58,12 +60,12 @@ static void enter(struct test_node *test, struct test_program *programs, uint32_
         test_program_say(test, &programs[i], "busy 1", "0");
     test_migration_start(test, kind != FLYT_MANAGER_LINK_MOVE_GIVE);
     for (unsigned i = 0; i < 2; i++)
-        until_at(test, &programs[i], kind, FLYT_NODE_MOVE_COPYING);
+        until_at(test, &programs[i], kind, FLYT_NODE_MOVE_COPYING, FLYT_NODE_TARGET_LOADING);
 }
 
 static pid_t freeze_target(struct test_node *test, const struct test_program *program)
 {
-    pid_t pid = test_migration_move_of(test, program)->target->pid;
+    pid_t pid = test_migration_move_of(test, program)->target.server->pid;
 
     assert_int_equal(kill(pid, SIGSTOP), 0);
     return pid;
@@ -121,14 +123,14 @@ static const uint32_t kinds[] = {FLYT_MANAGER_LINK_MOVE_GIVE, FLYT_MANAGER_LINK_
 
 /* The source dies at a stage that lasts while the target of a program is frozen, and its client comes before that and
  * after it. */
-static void dies_at(struct test_node *test, uint32_t kind, enum flyt_node_move_stage stage, unsigned whose_is_frozen)
+static void dies_at(struct test_node *test, uint32_t kind, enum flyt_node_target_state state, unsigned whose_is_frozen)
 {
     struct test_program programs[2];
 
     enter(test, programs, kind);
     pid_t frozen = freeze_target(test, &programs[whose_is_frozen]);
     stop_both(test, programs);
-    until_at(test, &programs[0], kind, stage);
+    until_at(test, &programs[0], kind, FLYT_NODE_MOVE_STOPPED, state);
     assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
     kill_source(test, &programs[0]);
     assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
@@ -140,14 +142,14 @@ static void dies_at(struct test_node *test, uint32_t kind, enum flyt_node_move_s
 static void test_when_all_is_loaded(void **state)
 {
     for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        dies_at(*state, kinds[i], FLYT_NODE_MOVE_LOADED, 1);
+        dies_at(*state, kinds[i], FLYT_NODE_TARGET_LOADED, 1);
 }
 
 /* What it had is on its way to its target. By way of the host it has stopped only when all is there. */
 static void test_while_it_is_loaded(void **state)
 {
     for (unsigned i = 0; i < 2; i++)
-        dies_at(*state, kinds[i], FLYT_NODE_MOVE_LOADING, 0);
+        dies_at(*state, kinds[i], FLYT_NODE_TARGET_LOADING, 0);
 }
 
 static bool has_waited_too_long(struct test_node *test, void *user)
@@ -167,7 +169,7 @@ static void test_it_takes_long_to_decide(void **state)
     enter(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);
     pid_t frozen = freeze_target(test, &programs[1]);
     stop_both(test, programs);
-    until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
+    until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_STOPPED, FLYT_NODE_TARGET_LOADED);
     test->node.ops->replace_ms = 1;
     kill_source(test, &programs[0]);
     test_node_until(test, has_waited_too_long, NULL, "its time is over");
@@ -219,7 +221,7 @@ static void test_the_others_stay(void **state)
         test_program_say(test, &programs[0], can_wait ? "replaceable 1" : "replaceable 0", "0");
         pid_t frozen = freeze_target(test, &programs[1]);
         stop_both(test, programs);
-        until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
+        until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_STOPPED, FLYT_NODE_TARGET_LOADED);
         kill_source(test, &programs[0]);
         assert_int_equal(kill(frozen, SIGKILL), 0);
         test_migration_until_failed(test, "ended");
@@ -248,7 +250,7 @@ static void test_it_had_gone_on(void **state)
     freeze_target(test, &programs[1]);
     test->settings.kill_grace_ms = TEST_GRACE_MS;
     stop_both(test, programs);
-    until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
+    until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_STOPPED, FLYT_NODE_TARGET_LOADED);
     assert_int_equal(kill(test_node_server(test, &programs[0])->pid, SIGKILL), 0);
     test_migration_until_failed(test, "ended unexpectedly");
     test_program_say(test, &programs[0], NULL, "gone");

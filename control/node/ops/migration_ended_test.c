@@ -40,8 +40,8 @@ static bool are_copied(struct test_node *test, void *user)
     unsigned count = 0;
 
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
-        count += move->stage == FLYT_NODE_MOVE_COPYING && move->way->link_kind == *(const uint32_t *)user &&
-                 move->state.phase;
+        count +=
+            flyt_node_move_is_copying(move) && move->way->link_kind == *(const uint32_t *)user && move->state.phase;
     return count == PROGRAMS;
 }
 

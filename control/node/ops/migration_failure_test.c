@@ -130,8 +130,8 @@ static void test_its_time_is_over(void **state)
 /* ---- ended by an operator ---- */
 
 /* In this stage, where its program has said the line, or servers hang. All stays as it was. */
-static void cancel_in(struct test_node *test, enum flyt_node_move_stage stage, const char *line,
-                      const char *server_points)
+static void cancel_in(struct test_node *test, enum flyt_node_move_stage stage, enum flyt_node_target_state state,
+                      const char *line, const char *server_points)
 {
     struct test_program program;
 
@@ -141,7 +141,7 @@ static void cancel_in(struct test_node *test, enum flyt_node_move_stage stage, c
     test_node_make_fail(test, NULL, server_points);
     test->settings.kill_grace_ms = TEST_GRACE_MS;
     test_migration_start(test, 1);
-    test_migration_until_stage(test, stage);
+    test_migration_until_stage(test, stage, state);
     struct flyt_node_migration *its = test_migration_of(test);
     assert_int_equal(flyt_node_migration_cancel(its, "an operator has ended the migration"), 0);
     test_migration_until_failed(test, "an operator");
@@ -154,22 +154,22 @@ static void cancel_in(struct test_node *test, enum flyt_node_move_stage stage, c
 
 static void test_cancel_while_preparing(void **state)
 {
-    cancel_in(*state, FLYT_NODE_MOVE_PREPARING, NULL, "fake.prepare:hang");
+    cancel_in(*state, FLYT_NODE_MOVE_COPYING, FLYT_NODE_TARGET_PREPARING, NULL, "fake.prepare:hang");
 }
 
 static void test_cancel_while_copying(void **state)
 {
-    cancel_in(*state, FLYT_NODE_MOVE_COPYING, NULL, "fake.make:hang");
+    cancel_in(*state, FLYT_NODE_MOVE_COPYING, FLYT_NODE_TARGET_LOADING, NULL, "fake.make:hang");
 }
 
 static void test_cancel_while_stopping(void **state)
 {
-    cancel_in(*state, FLYT_NODE_MOVE_STOPPING, "mute 1", NULL);
+    cancel_in(*state, FLYT_NODE_MOVE_STOPPING, FLYT_NODE_TARGET_LOADING, "mute 1", NULL);
 }
 
 static void test_cancel_while_loading(void **state)
 {
-    cancel_in(*state, FLYT_NODE_MOVE_LOADING, NULL, "fake.state:hang");
+    cancel_in(*state, FLYT_NODE_MOVE_STOPPED, FLYT_NODE_TARGET_LOADING, NULL, "fake.state:hang");
 }
 
 static void test_cancel_comes_too_late(void **state)
@@ -197,9 +197,9 @@ static void test_libraries_without_bounds(void **state)
         struct test_program program;
         test_migration_enter(test, &program, 1);
         test_migration_start(test, 1);
-        test_migration_until_stage(test, FLYT_NODE_MOVE_BEGUN);
+        test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING, FLYT_NODE_TARGET_WANTED);
         struct flyt_node_move *move = test_migration_of(test)->moves;
-        assert_null(move->target);
+        assert_null(move->target.server);
         told.data_bytes = i ? FLYT_MANAGER_LINK_DATA_BYTES_MAX : 1;
         unsigned count_max = i ? FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX / told.data_bytes : FLYT_NODE_MOVE_LIBRARIES_MAX;
         for (unsigned count = move->library_count; count < count_max; count++) {
@@ -228,10 +228,10 @@ static void test_a_target_that_does_not_read(void **state)
         test_program_say(test, &program, "busy 1", "0");
         test->settings.kill_grace_ms = TEST_GRACE_MS;
         test_migration_start(test, 0);
-        test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING);
+        test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING, FLYT_NODE_TARGET_LOADING);
         struct flyt_node_move *move = test_migration_of(test)->moves;
-        const struct flyt_node_link_queue *queue = &move->target->queue;
-        assert_int_equal(kill(move->target->pid, SIGSTOP), 0);
+        const struct flyt_node_link_queue *queue = &move->target.server->queue;
+        assert_int_equal(kill(move->target.server->pid, SIGSTOP), 0);
         told.data_bytes = i ? FLYT_MANAGER_LINK_DATA_BYTES_MAX : 1;
         unsigned sent_count = 0;
         while (!move->outcome && sent_count++ < 2 * FLYT_NODE_LINK_QUEUE_MAX)
@@ -256,7 +256,7 @@ static bool is_awaited(struct test_node *test, void *unused)
 {
     const struct flyt_node_move *move = test_migration_of(test)->moves;
 
-    return move->stage == FLYT_NODE_MOVE_COPYING && move->awaited_count;
+    return flyt_node_move_is_copying(move) && move->awaited_count;
 }
 
 /* Answers of a failure that come with a descriptor. */
@@ -276,7 +276,7 @@ static void test_descriptors_of_failures(void **state)
     told.made = (struct flyt_manager_link_made){.extent = move->extents->extent, .outcome = -ENOMEM};
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
-    flyt_node_move_on_message(move->target, &told, fd);
+    flyt_node_target_on_message(move->target.server, &told, fd);
     is_closed(fd);
     test_migration_until_failed(test, "cannot be made on GPU 1");
     test_node_make_fail(test, NULL, NULL);

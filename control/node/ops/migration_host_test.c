@@ -311,7 +311,7 @@ static void test_a_target_dies_meanwhile(void **state)
     test_migration_start(test, 1);
     test_node_until(test, goes_by_host, NULL, "it goes another way");
     test_migration_until(test, FLYT_MIGRATION_COPYING);
-    assert_int_equal(kill(test_migration_of(test)->moves->target->pid, SIGKILL), 0);
+    assert_int_equal(kill(test_migration_of(test)->moves->target.server->pid, SIGKILL), 0);
     test_migration_until_failed(test, "ended");
     test_node_make_fail(test, NULL, NULL);
     test_migration_stayed(test, &program, 1);
@@ -327,7 +327,7 @@ static void test_a_target_dies_after_the_commit(void **state)
     enter(test, &program, 1, NO_PEERS);
     test_migration_start(test, 1);
     test_migration_is_told_to_leave(test, &program);
-    assert_int_equal(kill(test_migration_of(test)->moves->target->pid, SIGKILL), 0);
+    assert_int_equal(kill(test_migration_of(test)->moves->target.server->pid, SIGKILL), 0);
     test_node_until(test, is_failing, NULL, "its end is seen");
     test_node_come_back(test, &test_one, &program);
     test_program_say(test, &program, "resumed", "no");

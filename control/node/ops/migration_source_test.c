@@ -135,7 +135,7 @@ static void test_a_source_dies_while_its_cancelled_target_ends(void **state)
     test_program_say(test, &program, "replaceable 1", "0");
     test_migration_start(test, 1);
     test_migration_until(test, FLYT_MIGRATION_COPYING);
-    struct flyt_node_server *target = test_migration_of(test)->moves->target;
+    struct flyt_node_server *target = test_migration_of(test)->moves->target.server;
     const pid_t pid = target->pid;
     assert_int_equal(kill(pid, SIGSTOP), 0);
     assert_int_equal(flyt_node_migration_cancel(test_migration_of(test), "enough"), 0);
@@ -188,8 +188,8 @@ static void test_a_target_outlives_its_session(void **state)
     test_migration_enter(test, &program, 1);
     test_program_say(test, &program, "busy 1", "0");
     test_migration_start(test, 0);
-    test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING);
-    stays_charged(test, &program, freeze(test_migration_of(test)->moves->target), 9 * MIB);
+    test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING, FLYT_NODE_TARGET_LOADING);
+    stays_charged(test, &program, freeze(test_migration_of(test)->moves->target.server), 9 * MIB);
 }
 
 static void test_a_source_outlives_its_session(void **state)

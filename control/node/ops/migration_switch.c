@@ -97,7 +97,7 @@ static flyt_status check_sessions(const struct flyt_node *node, const struct fly
             return FLYT_STATUS_IN_USE;
         }
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING)
+        if (flyt_node_server_allocation(server) != allocation || server->state == FLYT_NODE_SERVER_ENDING)
             continue;
         ++*ret_count;
         flyt_status status = flyt_node_operation_check_session(server, "moved", err);
@@ -257,7 +257,7 @@ const struct flyt_node_session *flyt_node_switch_find_left_out(const struct flyt
         const struct flyt_node_role *role = flyt_node_session_role(session);
         bool is_ending = session->present && session->present->state == FLYT_NODE_SERVER_ENDING;
         if (session->allocation == allocation && session->state != FLYT_NODE_SESSION_LOADING && !is_ending &&
-            !(role && role->ops->kind == FLYT_NODE_ROLE_MOVE))
+            !flyt_node_role_is_move(role))
             return session;
     }
     return NULL;
@@ -339,8 +339,8 @@ bool flyt_node_switch_is_clear(const struct flyt_node_migration *migration)
 
     for (const struct flyt_node_server *server = migration->op.node->servers; server; server = server->next)
         for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
-            if (server->allocation == allocation && server->state == FLYT_NODE_SERVER_ENDING && server->has.gpus[i] &&
-                server->has.gpus[i] == allocation->slots[i].held_gpu)
+            if (flyt_node_server_allocation(server) == allocation && server->state == FLYT_NODE_SERVER_ENDING &&
+                server->has.gpus[i] && server->has.gpus[i] == allocation->slots[i].held_gpu)
                 return false;
     return true;
 }
@@ -422,7 +422,7 @@ void flyt_node_switch_settle(struct flyt_node *node, struct flyt_node_allocation
     bool has_own = false;
 
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        bool is_its = server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING;
+        bool is_its = flyt_node_server_allocation(server) == allocation && server->state != FLYT_NODE_SERVER_ENDING;
         has_own |= is_its && !server->came_with;
         other = is_its && server->came_with ? server : other;
     }
@@ -431,7 +431,7 @@ void flyt_node_switch_settle(struct flyt_node *node, struct flyt_node_allocation
     if (!has_own)
         go_back(node, allocation, other->came_with);
     for (struct flyt_node_server *server = node->servers; server; server = server->next) {
-        if (server->allocation != allocation || !server->came_with)
+        if (flyt_node_server_allocation(server) != allocation || !server->came_with)
             continue;
         free(server->came_with);
         server->came_with = NULL;

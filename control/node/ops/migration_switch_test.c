@@ -120,7 +120,7 @@ static void test_a_client_hangs_up_before_it_is_given(void **state)
         const unsigned gpu = i & 1, is_dead = i >> 1;
         struct test_program program;
         test_migration_set_out(test, &program, 1, gpu);
-        const struct flyt_node_server *target = test_migration_of(test)->moves->target;
+        const struct flyt_node_server *target = test_migration_of(test)->moves->target.server;
         test_node_come_and_hang_up(test, &test_one, &program);
         assert_int_equal(slots_of(test, gpu), gpu == 0 ? 2 : 1);
         if (is_dead) { /* nothing else has its session any more */
@@ -169,7 +169,7 @@ static void test_a_target_dies_before_its_client_comes(void **state)
         test_migration_set_out(test, programs, 2, 1);
         for (unsigned i = 0; i < 2 * have_hung_up; i++)
             test_node_come_and_hang_up(test, &test_one, &programs[i]);
-        assert_int_equal(kill(test_migration_of(test)->moves->target->pid, SIGKILL), 0);
+        assert_int_equal(kill(test_migration_of(test)->moves->target.server->pid, SIGKILL), 0);
         test_node_until(test, is_failing, NULL, "its end is seen");
         test_node_come_back(test, &test_one, &programs[0]);
         test_node_come_back(test, &test_one, &programs[1]);
@@ -192,7 +192,7 @@ static void test_a_target_dies_when_another_has_gone_on(void **state)
     test_migration_set_out(test, programs, 2, 1);
     test_migration_go_on(test, &programs[0]);
     test_migration_until_one_has_moved(test);
-    assert_int_equal(kill(test_migration_move_of(test, &programs[1])->target->pid, SIGKILL), 0);
+    assert_int_equal(kill(test_migration_move_of(test, &programs[1])->target.server->pid, SIGKILL), 0);
     test_node_until(test, has_lost_one, NULL, "the other is lost");
     test_migration_until(test, FLYT_MIGRATION_DONE);
     assert_int_equal(test_migration_allocation(test)->session_count, 1);
@@ -364,9 +364,9 @@ static void test_a_target_dies_when_another_has_said_that_it_goes_on(void **stat
         test_node_come_back(test, &test_one, &programs[i]);
         test_program_say(test, &programs[i], "resumed", "1 1");
     }
-    struct flyt_node_server *target = test_migration_move_of(test, &programs[0])->target;
+    struct flyt_node_server *target = test_migration_move_of(test, &programs[0])->target.server;
     go_on_unread(&programs[0], target);
-    assert_int_equal(kill(test_migration_move_of(test, &programs[1])->target->pid, SIGKILL), 0);
+    assert_int_equal(kill(test_migration_move_of(test, &programs[1])->target.server->pid, SIGKILL), 0);
     test_node_until(test, has_moved_or_fails, NULL, "the other's end is seen to");
     assert_int_equal(test->node.sessions_moved, 1);
     assert_true(sd_event_source_set_enabled(target->link_source, SD_EVENT_ON) >= 0);
@@ -386,7 +386,7 @@ static void test_a_target_has_said_in_time_that_it_goes_on(void **state)
     struct test_program program;
 
     test_migration_reach_target(test, &program, 1);
-    struct flyt_node_server *target = test_migration_of(test)->moves->target;
+    struct flyt_node_server *target = test_migration_of(test)->moves->target.server;
     go_on_unread(&program, target);
     test->node.ops->switch_ms = 1;
     test_node_until(test, has_moved_or_fails, NULL, "its time is over");
@@ -420,7 +420,7 @@ static void test_a_session_is_ended_where_it_is_to_go_on(void **state)
         struct test_program program;
         test_migration_reach_target(test, &program, gpu);
         struct flyt_node_server *target = flyt_node_server_find(&test->node, program.session_id);
-        assert_ptr_equal(target, test_migration_of(test)->moves->target);
+        assert_ptr_equal(target, test_migration_of(test)->moves->target.server);
         flyt_node_server_end_anywhere(target, "an operator has ended this session");
         ends_on(test, gpu);
         close(program.fd);

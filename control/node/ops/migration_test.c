@@ -94,27 +94,37 @@ static void test_three_sessions_on_the_same_gpu(void **state)
 /* A server that nobody waits for is not started then (pool.c). */
 static void test_when_there_is_haste(void **state)
 {
+    static const enum flyt_node_move_stage stages[] = {
+        FLYT_NODE_MOVE_ASKED, FLYT_NODE_MOVE_COPYING,   FLYT_NODE_MOVE_STOPPING, FLYT_NODE_MOVE_STOPPED,
+        FLYT_NODE_MOVE_LEFT,  FLYT_NODE_MOVE_RETURNING, FLYT_NODE_MOVE_OVER};
+    static const struct flyt_node_target_ops target_ops = {.role = {.kind = FLYT_NODE_ROLE_MOVE_TARGET}};
     struct flyt_node_ops ops = {0};
     struct flyt_node node = {.ops = &ops};
     struct flyt_node_migration migration = {.op.node = &node};
     struct flyt_node_move move = {.migration = &migration};
 
-    flyt_node_target_want(&move.wanted, &migration.op, NULL);
+    flyt_node_target_init(&move.target, &node, &migration.op, &target_ops);
     assert_false(flyt_node_targets_are_hasty(&node));
-    for (int is_brief = 0; is_brief < 2; is_brief++)
-        for (unsigned stage = FLYT_NODE_MOVE_NEW; stage <= FLYT_NODE_MOVE_OVER; stage++) {
-            unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
+    for (int is_brief = 0; is_brief < 2; is_brief++) {
+        move.stage = FLYT_NODE_MOVE_NEW;
+        move.target.state = FLYT_NODE_TARGET_NEW;
+        for (unsigned i = 0; i < sizeof stages / sizeof *stages; i++) {
+            const enum flyt_node_move_stage stage = stages[i];
+            const unsigned first = is_brief ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_STOPPING;
             const struct flyt_node_way_ends ends = {
                 .is_same_node = true, .is_same_gpu = is_brief, .is_same_capability = true, .is_reachable = true};
             move.way = flyt_node_way_between(&ends);
+            if (stage == FLYT_NODE_MOVE_COPYING)
+                move.target.state = FLYT_NODE_TARGET_PREPARING;
             flyt_node_move_set_stage(&move, stage);
-            assert_int_equal(move.wanted.hasty_until_ms != 0, stage >= first && stage < FLYT_NODE_MOVE_OVER);
+            assert_int_equal(move.target.hasty_until_ms != 0, stage >= first && stage < FLYT_NODE_MOVE_OVER);
         }
-    move.wanted.hasty_until_ms = flyt_clock_ms() + 3600 * 1000; /* however late this is executed */
+    }
+    move.target.hasty_until_ms = flyt_clock_ms() + 3600 * 1000; /* however late this is executed */
     assert_true(flyt_node_targets_are_hasty(&node));
-    move.wanted.hasty_until_ms = 1; /* that has lasted */
+    move.target.hasty_until_ms = 1; /* that has lasted */
     assert_false(flyt_node_targets_are_hasty(&node));
-    flyt_node_target_forget(&move.wanted);
+    flyt_node_target_fini(&move.target);
     assert_null(ops.targets);
 }
 

@@ -18,7 +18,6 @@
 #include "control/node/ops/send.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
 /* ---- what happens to its servers ---- */
@@ -36,11 +35,11 @@ static void lose_session(struct flyt_node_move *move, bool is_ended)
     flyt_node_move_disconnect(move);
     if (!is_ended)
         flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->way->is_far && !move->migration->is_committed)
+    else if (flyt_node_move_is_loaded(move) && move->way->is_far && !move->migration->is_committed)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     else
         move->migration->ended_count++;
-    flyt_node_replace_end_target(move->target);
+    flyt_node_target_end(move->target.server);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -52,8 +51,6 @@ void flyt_node_move_on_message(struct flyt_node_server *server, const struct fly
         flyt_node_move_source_hear_returned(server, told);
     if (move && move->source == server)
         flyt_node_move_source_on_message(move, told, fd);
-    else if (move && move->target == server)
-        flyt_node_move_target_on_message(move, told, fd);
     else
         flyt_close(fd);
 }
@@ -75,44 +72,42 @@ static void log_moved(const struct flyt_node_move *move, const struct flyt_node_
     flyt_info("session %016" PRIx64 ": has moved, vm=%s program=%s gpu=%u server_pid=%d standstill_us=%" PRIu64
               " stop_us=%" PRIu64 " drain_us=%" PRIu64 " pages_us=%" PRIu64 " save_us=%" PRIu64 " told_us=%" PRIu64
               " load_us=%" PRIu64 " commit_us=%" PRIu64 " come_us=%" PRIu64 " give_us=%" PRIu64 " go_on_us=%" PRIu64,
-              move->session_id, server->allocation->now.vm_ip, server->session->ticket.program, server->gpu->index,
-              (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
+              move->session_id, server->session->allocation->now.vm_ip, server->session->ticket.program,
+              server->gpu->index, (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
               stopped->copy_us > stopped->save_us ? stopped->copy_us - stopped->save_us : 0, stopped->save_us,
               until_us > source_us ? until_us - source_us : 0, us_between(times->stopped_ns, times->loaded_ns),
               us_between(times->loaded_ns, times->leave_ns), us_between(times->leave_ns, times->client_ns),
               us_between(times->client_ns, times->given_ns), us_between(times->given_ns, now_ns));
 }
 
+/* Of the source. */
 static void on_use(struct flyt_node_server *server)
 {
     struct flyt_node_move *move = flyt_node_move_at(server);
 
-    if (move && move->source == server && move->stage == FLYT_NODE_MOVE_NEW)
+    if (move->stage == FLYT_NODE_MOVE_NEW)
         flyt_node_migration_wake(move->migration);
-    if (!move || move->target != server || move->stage != FLYT_NODE_MOVE_GIVEN ||
-        server->state != FLYT_NODE_SERVER_SERVING)
-        return;
-    move->is_whole = server->has.use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
-    if (move->is_whole)
-        flyt_node_migration_wake(move->migration);
-    if (server->has.use.is_coming)
-        return;
+}
+
+static void on_gone_on(struct flyt_node_target *target, struct flyt_node_server *server)
+{
+    struct flyt_node_move *move = flyt_node_move_by(&target->role);
+    const uint64_t now_ns = flyt_clock_ns();
+
     move->was_moved = true;
-    uint64_t now_ns = flyt_clock_ns();
     move->standstill_us = us_between(move->times.stop_ns, now_ns);
-    server->role = NULL;
-    move->target = NULL;
     move->node->sessions_moved++;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     log_moved(move, server, now_ns);
     flyt_node_move_source_end(move);
 }
 
+/* Of the target. */
 static void on_end(struct flyt_node_server *server, const char *reason)
 {
     struct flyt_node_move *move = flyt_node_move_at(server);
 
-    if (move && move->target == server && move->source)
+    if (move->source)
         flyt_node_server_end(move->source, reason);
 }
 
@@ -120,9 +115,8 @@ static void on_end(struct flyt_node_server *server, const char *reason)
  */
 static bool is_all_there(const struct flyt_node_move *move, const struct flyt_node_server *source)
 {
-    if (move->stage < FLYT_NODE_MOVE_LOADING || move->stage >= FLYT_NODE_MOVE_LEFT || move->outcome ||
-        (!move->target && !move->way->is_far) || source->state != FLYT_NODE_SERVER_SERVING || source->fault.is_hit ||
-        !source->record)
+    if (move->stage != FLYT_NODE_MOVE_STOPPED || move->outcome || (!move->target.server && !move->way->is_far) ||
+        source->state != FLYT_NODE_SERVER_SERVING || source->fault.is_hit || !source->record)
         return false;
     return flyt_call_record_read(source->record).begun <= move->stopped.sequence;
 }
@@ -141,11 +135,12 @@ static bool on_process_end(struct flyt_node_server *server)
 
     if (!move)
         return false;
-    server->role = NULL;
-    if (move->target == server) {
+    if (move->target.server == server) {
+        flyt_node_target_leave(&move->target);
         flyt_node_move_target_lose(move, server);
         return false;
     }
+    server->role = NULL;
     if (is_all_there(move, server)) {
         move->may_stay = flyt_node_replace_may_wait(server);
         lose_dead_source(move, server);
@@ -157,10 +152,10 @@ static bool on_process_end(struct flyt_node_server *server)
         move->source = NULL; /* nobody misses it but who may want it back */
         move->was_moved = true;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    } else if (move->stage == FLYT_NODE_MOVE_LEFT && !is_by_will(server) && move->target && !move->outcome) {
+    } else if (flyt_node_move_is_left(move) && !is_by_will(server) && move->target.server && !move->outcome) {
         lose_dead_source(move, server);
         return true;
-    } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
+    } else if (flyt_node_move_is_given(move)) {
         flyt_node_extents_drop(move->node, &server->has.extents, server->has.server_id);
         flyt_node_extents_leave(&move->kept);
         flyt_node_share_leave(server);
@@ -171,7 +166,7 @@ static bool on_process_end(struct flyt_node_server *server)
         if (move->stage != FLYT_NODE_MOVE_OVER) {
             if (!is_by_will(server))
                 flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-            flyt_node_replace_end_target(move->target);
+            flyt_node_target_end(move->target.server);
             flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
         }
     }
@@ -181,35 +176,54 @@ static bool on_process_end(struct flyt_node_server *server)
 
 static bool hides(const struct flyt_node_server *server)
 {
-    return server->state == FLYT_NODE_SERVER_LEFT && flyt_node_move_at(server)->stage == FLYT_NODE_MOVE_GIVEN;
+    return server->state == FLYT_NODE_SERVER_LEFT && flyt_node_move_is_given(flyt_node_move_at(server));
 }
 
 static void forget(struct flyt_node_session *session, bool is_ended)
 {
     struct flyt_node_move *move = flyt_node_move_of(session);
 
-    if (move->stage == FLYT_NODE_MOVE_LOADED && move->way->is_far)
+    if (flyt_node_move_is_loaded(move) && move->way->is_far)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     flyt_node_move_source_let_go(move);
-    flyt_node_replace_end_target(move->target);
+    flyt_node_target_end(move->target.server);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
-static const struct flyt_node_role_ops role_ops = {
-    .kind = FLYT_NODE_ROLE_MOVE,
-    .on_message = flyt_node_move_on_message,
-    .on_extent = flyt_node_move_extent,
-    .on_extent_gone = flyt_node_move_extent_gone,
-    .on_use = on_use,
-    .on_exit = on_process_end,
-    .on_end = on_end,
-    .hides = hides,
-    .describe = flyt_node_move_describe,
-    .charge = flyt_node_move_charge,
-    .charge_back = flyt_node_move_charge_back,
-    .given = flyt_node_move_given,
-    .forget = forget,
-    .is_undecided = flyt_node_move_is_undecided,
+static void on_failed(struct flyt_node_target *target, enum flyt_node_target_end how, int outcome, const char *sentence)
+{
+    flyt_node_move_fail(flyt_node_move_by(&target->role), outcome, "%s", sentence);
+}
+
+/* Either has the session, when it is given and when its source has gone. */
+#define MOVE_ROLE                                                                                                      \
+    .on_exit = on_process_end, .describe = flyt_node_move_describe, .charge = flyt_node_move_charge,                   \
+    .charge_back = flyt_node_move_charge_back, .given = flyt_node_move_given, .forget = forget,                        \
+    .is_undecided = flyt_node_move_is_undecided
+
+static const struct flyt_node_role_ops role_ops = {.kind = FLYT_NODE_ROLE_MOVE,
+                                                   .on_message = flyt_node_move_on_message,
+                                                   .on_extent = flyt_node_move_extent,
+                                                   .on_extent_gone = flyt_node_move_extent_gone,
+                                                   .on_use = on_use,
+                                                   .hides = hides,
+                                                   MOVE_ROLE};
+static const struct flyt_node_target_ops target_ops = {
+    .role = {.kind = FLYT_NODE_ROLE_MOVE_TARGET,
+             .on_message = flyt_node_target_on_message,
+             .on_extent_gone = flyt_node_target_on_extent_gone,
+             .on_use = flyt_node_target_on_use,
+             .on_end = on_end,
+             MOVE_ROLE},
+    .look = flyt_node_move_target_look,
+    .prepared = flyt_node_move_target_prepared,
+    .made = flyt_node_move_target_made,
+    .unmade = flyt_node_move_target_unmade,
+    .loaded = flyt_node_move_target_loaded,
+    .gone_on = on_gone_on,
+    .failed = on_failed,
+    .late = {[FLYT_NODE_TARGET_WANTED] = "no server process became ready in time",
+             [FLYT_NODE_TARGET_PREPARING] = "its new server process does not answer"},
 };
 
 /* ---- beginning ---- */
@@ -231,8 +245,10 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
                                     .source = source};
     snprintf(move->program, sizeof move->program, "%s", source->session->ticket.program);
     source->role = &move->role;
+    flyt_node_target_init(&move->target, source->node, &migration->op, &target_ops);
+    move->target.move_id = move->move_id;
     flyt_node_target_want(
-        &move->wanted, &migration->op,
+        &move->target,
         way->is_far ? NULL : flyt_node_gpus_find(&source->node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid));
     return move;
 }
@@ -245,7 +261,7 @@ struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migrat
         move->move_id = source->left_move_id;
         source->left_move_id = 0;
         source->session->has_gone = true;
-        move->stage = FLYT_NODE_MOVE_LEFT;
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
     }
     return move;
 }
@@ -256,18 +272,16 @@ struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move)
         return NULL;
     flyt_node_move_disconnect(move);
     flyt_node_move_source_let_go(move);
-    if (move->target)
-        move->target->role = NULL;
     flyt_node_move_target_forget(move);
     flyt_node_extents_leave(&move->kept);
-    flyt_node_target_forget(&move->wanted);
+    flyt_node_target_fini(&move->target);
     free(move);
     return NULL;
 }
 
 bool flyt_node_move_is_done(const struct flyt_node_move *move)
 {
-    return move->stage == FLYT_NODE_MOVE_OVER && !move->source && !move->waiting && !move->target;
+    return move->stage == FLYT_NODE_MOVE_OVER && !move->source && !move->waiting && !move->target.server;
 }
 
 /* ---- ending ---- */
@@ -282,7 +296,7 @@ void flyt_node_move_cancel(struct flyt_node_move *move)
     if (move->way->is_far && move->times.stop_ns) /* it has stood still for nothing */
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
-    flyt_node_replace_end_target(move->target);
+    flyt_node_target_end(move->target.server);
     if (waiting && !move->may_stay)
         flyt_node_replace_end(waiting, "its server process has ended, and it does not move");
     else if (waiting)
@@ -294,14 +308,14 @@ void flyt_node_move_return(struct flyt_node_move *move)
 {
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
         flyt_node_move_cancel(move);
-    } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
-        flyt_node_replace_end_target(move->target); /* its end makes it the source's again */
+    } else if (flyt_node_move_is_given(move)) {
+        flyt_node_target_end(move->target.server); /* its end makes it the source's again */
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_LEFT) {
-        flyt_node_replace_end_target(move->target);
+        flyt_node_target_end(move->target.server);
         move->source->session->has_gone = false;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_SERVING) {
-        flyt_node_replace_end_target(move->target); /* it has never left (flyt_node_move_source_goes_on) */
+        flyt_node_target_end(move->target.server); /* it has never left (flyt_node_move_source_goes_on) */
         flyt_node_move_source_let_go(move);
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT) {
@@ -320,26 +334,19 @@ void flyt_node_move_end_left(struct flyt_node_move *move)
 
 /* ---- orders ---- */
 
-void flyt_node_move_let_go(struct flyt_node_move *move)
-{
-    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_GO_ON);
-
-    move->is_whole = false;
-    message->stop.move_id = move->move_id;
-    flyt_node_move_send(move, move->target, message, -1);
-}
-
 /* After LEAVE a client that does not come is waited for no longer than it tries. */
 static void advance_switch(struct flyt_node_move *move)
 {
-    if (!flyt_node_move_is_late(move, move->node->ops->switch_ms))
+    const uint64_t since_ms = flyt_node_move_is_given(move) ? move->target.state_ms : move->stage_ms;
+
+    if (flyt_clock_ms() - since_ms <= move->node->ops->switch_ms)
         return;
     flyt_node_move_on_message_target(move);
     if (move->stage == FLYT_NODE_MOVE_OVER)
         return;
-    if (move->stage == FLYT_NODE_MOVE_GIVEN) {
+    if (flyt_node_move_is_given(move)) {
         flyt_node_move_fail(move, -ETIMEDOUT, "its new server process has not said in time that it goes on");
-        flyt_node_replace_end_target(move->target);
+        flyt_node_target_end(move->target.server);
     } else {
         flyt_node_move_lose(move, "its program was to go on at another server process, and has not come in time");
     }
@@ -371,7 +378,7 @@ static void begin(struct flyt_node_move *move)
     else if (move->way->is_far)
         flyt_node_move_connect(move);
     else if (move->way->is_by_host)
-        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_BEGUN); /* it is asked when somebody listens */
+        flyt_node_target_await(&move->target, move->target.gpu); /* it is asked when somebody listens */
     else
         flyt_node_move_source_ask(move, NULL, NULL, 0);
 }
@@ -401,17 +408,29 @@ void flyt_node_move_on_message_source(struct flyt_node_move *move)
         end_with_session(move);
 }
 
+/* What comes after that is bounded with the source. */
+static void advance_target(struct flyt_node_target *target)
+{
+    static const uint64_t limits_ms[FLYT_NODE_TARGET_STATES] = {
+        [FLYT_NODE_TARGET_WANTED] = FLYT_NODE_MOVE_WARM_MS, [FLYT_NODE_TARGET_PREPARING] = FLYT_NODE_MOVE_PREPARE_MS};
+
+    flyt_node_target_advance(target, limits_ms[target->state]);
+}
+
 void flyt_node_move_advance(struct flyt_node_move *move)
 {
     if (is_ending(move))
         end_with_session(move);
     if (move->outcome)
         return;
+    advance_target(&move->target);
+    if (move->outcome)
+        return;
     switch (move->stage) {
     case FLYT_NODE_MOVE_NEW:
-        if (move->source->has.has_use)
+        if (move->source->has.has_use && move->target.state == FLYT_NODE_TARGET_NEW)
             begin(move);
-        else if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_USE_MS))
+        else if (!move->source->has.has_use && flyt_node_move_is_late(move, FLYT_NODE_MOVE_USE_MS))
             flyt_node_move_fail(move, -ENOTSUP, "its server process has not said that it can be moved");
         break;
     case FLYT_NODE_MOVE_CONNECTING:
@@ -421,32 +440,22 @@ void flyt_node_move_advance(struct flyt_node_move *move)
         if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_BEGIN_MS))
             flyt_node_move_fail(move, -ETIMEDOUT, "its server process does not answer");
         break;
-    case FLYT_NODE_MOVE_BEGUN:
-        flyt_node_move_target_take(move);
-        break;
-    case FLYT_NODE_MOVE_PREPARING:
-        if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_PREPARE_MS))
-            flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not answer");
-        break;
     case FLYT_NODE_MOVE_COPYING:
         if (move->awaited_count && flyt_clock_ms() - move->asked_ms > FLYT_NODE_MOVE_PREPARE_MS)
             flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not make its memory in time");
-        else if (move->way->is_by_host && !move->state.phase && flyt_node_move_is_late(move, FLYT_NODE_MOVE_BEGIN_MS))
-            flyt_node_move_fail(move, -ETIMEDOUT, "its server process does not answer");
         break;
     case FLYT_NODE_MOVE_STOPPING:
         if (flyt_node_move_is_late(move, move->migration->bounds.stop_ms + FLYT_NODE_MOVE_STOP_GRACE_MS))
             flyt_node_move_fail(move, -ETIMEDOUT, "its server process does not say whether its program has stopped");
         break;
-    case FLYT_NODE_MOVE_LOADING:
-        if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_STATE_MS))
+    case FLYT_NODE_MOVE_STOPPED:
+        if (!flyt_node_move_is_loaded(move) && flyt_node_move_is_late(move, FLYT_NODE_MOVE_STATE_MS))
             flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not take over what it has in time");
         break;
     case FLYT_NODE_MOVE_LEFT:
         if (!move->way->is_far) /* else who orders it knows when it is over */
             advance_switch(move);
         break;
-    case FLYT_NODE_MOVE_GIVEN:
     case FLYT_NODE_MOVE_RETURNING:
         advance_switch(move);
         break;
@@ -458,7 +467,7 @@ void flyt_node_move_advance(struct flyt_node_move *move)
 bool flyt_node_move_is_ready(const struct flyt_node_move *move)
 {
     return move->stage == FLYT_NODE_MOVE_OVER ||
-           (move->stage == FLYT_NODE_MOVE_COPYING && move->is_ready && !move->awaited_count && !move->outcome);
+           (flyt_node_move_is_copying(move) && move->is_ready && !move->awaited_count && !move->outcome);
 }
 
 /* A client that it was given back to may never have come there: it comes again. */

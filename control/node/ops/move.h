@@ -10,15 +10,15 @@
  * From LEAVE on the source is in state LEFT: it has the session as it was, frozen, with its memory. The client comes
  * with a connection of kind FLYT_CONNECTION_RESUME, as often as it takes:
  *
- *   LEFT       it is given to the target (replace.h). Then the session's entries in the ledgers are the target's.
- *   GIVEN      the target has not said that the session goes on: a client that comes again has lost it, so that the
- *              target is ended; it is told to try again. Of a VM with several sessions each waits, when it is whole
- *              there, until all are: flyt_node_move_let_go
- *   RETURNING  the target has gone: TAKE_BACK at the source, with the entries in the ledgers as they were
+ *   LEFT       it is given to the target (target.h). Then the session's entries in the ledgers are the target's: GIVEN,
+ *              as long as the target has not said that the session goes on: a client that comes again has lost it, so
+ * that the target is ended; it is told to try again. Of a VM with several sessions each waits, when it is whole there,
+ * until all are: flyt_node_target_let_go RETURNING  the target has gone: TAKE_BACK at the source, with the entries in
+ * the ledgers as they were
  *
  * When the target says that the session goes on, the source's memory is let go of and it is ended. A session whose
  * source dies in LEFT waits without a process (replace.h), to be given to the target that has been prepared; so does
- * one whose source dies from LOADING on, where the source's record says that nothing was executed behind the call at
+ * one whose source dies from STOPPED on, where the source's record says that nothing was executed behind the call at
  * which it stopped. Its client may not know how far that had come: the source's record goes with RESUME.
  *
  * By way of the host: where the two GPUs cannot reach each other's memory (a MIRROR's source has said -ENOLINK, and the
@@ -68,18 +68,15 @@ enum {
     FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX = 16 << 20,
 };
 
+/* Of the source; the target has states of its own (target.h), which are asked for by flyt_node_move_is_*. */
 enum flyt_node_move_stage {
     FLYT_NODE_MOVE_NEW,        /* its server has not said whether it can be moved */
     FLYT_NODE_MOVE_CONNECTING, /* SEND: to the other node */
     FLYT_NODE_MOVE_ASKED,      /* MOVE was sent */
-    FLYT_NODE_MOVE_BEGUN,      /* it can; a warm server is wanted */
-    FLYT_NODE_MOVE_PREPARING,  /* PREPARE was sent */
-    FLYT_NODE_MOVE_COPYING,    /* the target is prepared; memory comes and goes */
+    FLYT_NODE_MOVE_COPYING,    /* it can; memory comes and goes */
     FLYT_NODE_MOVE_STOPPING,   /* STOP was sent */
-    FLYT_NODE_MOVE_LOADING,    /* it has stopped; STATE was sent */
-    FLYT_NODE_MOVE_LOADED,     /* everything is at the target */
+    FLYT_NODE_MOVE_STOPPED,    /* it has stopped */
     FLYT_NODE_MOVE_LEFT,       /* LEAVE was sent */
-    FLYT_NODE_MOVE_GIVEN,      /* the target has the session */
     FLYT_NODE_MOVE_RETURNING,  /* it goes back to the source when its client comes */
     FLYT_NODE_MOVE_OVER,       /* moved, or not, or there is no session any more */
 };
@@ -110,7 +107,7 @@ struct flyt_node_move_times {
 };
 
 struct flyt_node_move {
-    struct flyt_node_role role;  /* of both servers; first */
+    struct flyt_node_role role;  /* of the source, and of its session when that has gone; first */
     struct flyt_node_move *next; /* of its migration */
     struct flyt_node_migration *migration;
     struct flyt_node *node;
@@ -118,10 +115,10 @@ struct flyt_node_move {
     char program[FLYT_NAME_BYTES_MAX + 1];
     const struct flyt_node_way *way;
     enum flyt_node_move_stage stage;
-    uint64_t stage_ms; /* when that began */
-    struct flyt_node_target wanted;
-    struct flyt_node_server *source, *target; /* NULL: not yet, or it has gone */
-    struct flyt_node_session *waiting;        /* the source has died, and the session waits for the target; else NULL */
+    uint64_t stage_ms;                 /* when that began */
+    struct flyt_node_target target;    /* NEW, where it is another node's */
+    struct flyt_node_server *source;   /* NULL: it has gone */
+    struct flyt_node_session *waiting; /* the source has died, and the session waits for the target; else NULL */
     struct flyt_node_connections *connections; /* CONNECTING; else NULL */
     struct flyt_node_move_extent *extents;
     struct flyt_node_move_library *libraries_first, *libraries_last;
@@ -130,7 +127,6 @@ struct flyt_node_move {
     unsigned extent_count, awaited_count; /* of these, not made yet */
     uint64_t asked_ms;                    /* when the last MAKE was sent */
     bool is_ready;                        /* the source is: STOP may come */
-    bool is_whole;                        /* GIVEN: it could go on at the target, and waits for its VM's others */
     bool was_moved;                       /* the session goes on at the target */
     bool is_taken_back;                   /* RETURNING: the source has its client's connection */
     bool may_stay; /* the source has died before LEAVE: its session can go on without the target, too */
@@ -140,11 +136,10 @@ struct flyt_node_move {
     struct flyt_node_move_times times;
     uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX]; /* by slot, of the source before GIVEN */
     struct flyt_node_extents
-        kept;         /* GIVEN, where it is given: the source's, while the store has them as the target's */
-    bool is_received; /* by way of the host: the target has it all, as it was behind this call: */
-    uint64_t received_sequence;
-    int outcome;        /* a negative errno: it has failed, and how; until the migration has seen to it */
-    bool may_try_again; /* it has failed because its program did not stop in time */
+        kept;                   /* GIVEN, where it is given: the source's, while the store has them as the target's */
+    uint64_t received_sequence; /* by way of the host: the target, LOADED, has it all, as it was behind this call */
+    int outcome;                /* a negative errno: it has failed, and how; until the migration has seen to it */
+    bool may_try_again;         /* it has failed because its program did not stop in time */
     char sentence[512];
 };
 
@@ -160,6 +155,27 @@ bool flyt_node_move_is_done(const struct flyt_node_move *move);
 
 /* Goes on as far as nobody is awaited, and fails where somebody was awaited for too long. */
 void flyt_node_move_advance(struct flyt_node_move *move);
+/* The target is prepared, or is another node's, and memory comes and goes. */
+static inline bool flyt_node_move_is_copying(const struct flyt_node_move *move)
+{
+    return move->stage == FLYT_NODE_MOVE_COPYING &&
+           (move->way->is_far || move->target.state == FLYT_NODE_TARGET_LOADING);
+}
+/* It has stopped, and everything is at the target. */
+static inline bool flyt_node_move_is_loaded(const struct flyt_node_move *move)
+{
+    return move->stage == FLYT_NODE_MOVE_STOPPED &&
+           (move->way->is_far || move->target.state == FLYT_NODE_TARGET_LOADED);
+}
+/* The source has left it, and the target has it, or has not been given it yet. */
+static inline bool flyt_node_move_is_given(const struct flyt_node_move *move)
+{
+    return move->stage == FLYT_NODE_MOVE_LEFT && move->target.state == FLYT_NODE_TARGET_GIVEN;
+}
+static inline bool flyt_node_move_is_left(const struct flyt_node_move *move)
+{
+    return move->stage == FLYT_NODE_MOVE_LEFT && move->target.state != FLYT_NODE_TARGET_GIVEN;
+}
 /* Whether STOP may be sent: copied, but for what changes. */
 bool flyt_node_move_is_ready(const struct flyt_node_move *move);
 void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us);
@@ -171,22 +187,20 @@ void flyt_node_move_last(struct flyt_node_move *move);
 /* Whether the session is here to leave, and not about to end. */
 bool flyt_node_move_may_leave(const struct flyt_node_move *move);
 void flyt_node_move_leave(struct flyt_node_move *move);
-/* That the session goes on at its target may have been said, and not been read: to be called before a target in GIVEN
- * is ended, and before it is decided on which side the others go on. The move may be over then. */
+/* That the session goes on at its target may have been said, and not been read: to be called before a target that is
+ * GIVEN is ended, and before it is decided on which side the others go on. The move may be over then. */
 void flyt_node_move_on_message_target(struct flyt_node_move *move);
 /* Before LEAVE, of one that has failed: what its source has said, and was not read, may be that its session ends. Then
  * the move is over, and has not failed. */
 void flyt_node_move_on_message_source(struct flyt_node_move *move);
-/* Is whole: the target is told that the session goes on there. */
-void flyt_node_move_let_go(struct flyt_node_move *move);
 /* Before LEAVE: the session goes on where it is, and the target is ended. */
 void flyt_node_move_cancel(struct flyt_node_move *move);
 /* After LEAVE: the session goes back to its source. One whose source has gone ends. */
 void flyt_node_move_return(struct flyt_node_move *move);
 /* After LEAVE: the session ends, for this reason. */
 void flyt_node_move_lose(struct flyt_node_move *move, const char *reason);
-/* LOADED, to another node: its source cannot be told to leave, and is ended without a word, so that its client looks
- * for the session. */
+/* STOPPED or LEFT, to another node: its source cannot be told to leave, and is ended without a word, so that its client
+ * looks for the session. */
 void flyt_node_move_source_forsake(struct flyt_node_move *move);
 /* LEFT, to another node: the session goes on elsewhere, and what was left of it ends without a word. */
 void flyt_node_move_end_left(struct flyt_node_move *move);
@@ -213,16 +227,23 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
 int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
                                const void *record, size_t bytes);
 
+/* NULL: it is of no move. */
+static inline struct flyt_node_move *flyt_node_move_by(const struct flyt_node_role *role)
+{
+    if (!flyt_node_role_is_move(role))
+        return NULL;
+    size_t offset = role->ops->kind == FLYT_NODE_ROLE_MOVE_TARGET ? offsetof(struct flyt_node_move, target) : 0;
+    return (struct flyt_node_move *)((char *)role - offset);
+}
 /* The move that a server has a part in; NULL: none. */
 static inline struct flyt_node_move *flyt_node_move_at(const struct flyt_node_server *server)
 {
-    return server->role && server->role->ops->kind == FLYT_NODE_ROLE_MOVE ? (struct flyt_node_move *)server->role
-                                                                          : NULL;
+    return flyt_node_move_by(server->role);
 }
 /* Of a session that is moved. */
 static inline struct flyt_node_move *flyt_node_move_of(const struct flyt_node_session *session)
 {
-    return (struct flyt_node_move *)flyt_node_session_role(session);
+    return flyt_node_move_by(flyt_node_session_role(session));
 }
 /* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED of any server. fd (-1: none) is taken over. */
 void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,

@@ -20,21 +20,16 @@ int flyt_node_move_charge(struct flyt_node_session *session, uint64_t target_id)
     struct flyt_node_allocation *allocation = session->allocation;
     struct flyt_node_holding *source = flyt_node_session_has(session);
     int status = 0;
-    unsigned i;
 
     if (flyt_fault_point("node.migrate.switch") == FLYT_FAULT_ERROR)
         return -EIO;
     if (move->way->is_given && !move->kept.first)
         status = flyt_node_extents_copy(&source->extents, &move->kept);
-    for (i = 0; !status && i < allocation->now.slots.slots_len; i++) {
-        struct flyt_ledger *ledger = allocation->slots[i].ledger;
-        move->charged_bytes[i] = flyt_ledger_charged(ledger, source->server_id);
-        move->reserved_bytes[i] = flyt_ledger_reserved(ledger, source->server_id);
-        status = flyt_ledger_move(ledger, source->server_id, target_id, flyt_node_extents_of_slot(&source->extents, i));
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
+        move->charged_bytes[i] = flyt_ledger_charged(allocation->slots[i].ledger, source->server_id);
+        move->reserved_bytes[i] = flyt_ledger_reserved(allocation->slots[i].ledger, source->server_id);
     }
-    for (i = status && i ? i - 1 : 0; i > 0; i--)
-        flyt_ledger_move(allocation->slots[i - 1].ledger, target_id, source->server_id, move->charged_bytes[i - 1]);
-    return status;
+    return status ? status : flyt_node_charge_move(allocation, &source->extents, source->server_id, target_id);
 }
 
 void flyt_node_move_charge_back(struct flyt_node_session *session, uint64_t target_id)

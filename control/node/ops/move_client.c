@@ -4,25 +4,20 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "control/node/link/link_dispatch.h"
-#include "control/node/link/share.h"
 #include "control/node/memory/charge.h"
 #include "control/node/memory/extent.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/migration.h"
-#include "control/node/ops/replace.h"
 #include "control/node/ops/send.h"
 #include "rpc/base/clock.h"
-#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
-#include "rpc/base/ticket.h"
 
 /* ---- what the session has ---- */
 
 /* What was made at the target is held as memory of a session is. */
 static void hold_made(struct flyt_node_move *move)
 {
-    struct flyt_node_server *target = move->target;
+    struct flyt_node_server *target = move->target.server;
 
     for (struct flyt_node_move_extent *extent = move->extents; extent; extent = extent->next) {
         int status =
@@ -39,7 +34,7 @@ bool flyt_node_move_given(struct flyt_node_session *session)
 {
     struct flyt_node_move *move = flyt_node_move_of(session);
     struct flyt_node_holding *had = flyt_node_session_has(session);
-    struct flyt_node_server *target = move->target;
+    struct flyt_node_server *target = move->target.server;
 
     if (move->way->is_given)
         flyt_node_extents_move(move->node, &had->extents, had->server_id, &target->has.extents, target->has.server_id);
@@ -54,7 +49,7 @@ bool flyt_node_move_given(struct flyt_node_session *session)
         flyt_node_extents_leave(&move->kept);
         flyt_node_move_source_let_go(move);
     }
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_GIVEN);
+    flyt_node_target_set_state(&move->target, FLYT_NODE_TARGET_GIVEN);
     move->times.given_ns = flyt_clock_ns();
     return true;
 }
@@ -106,7 +101,7 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
     if (source && !is_on_its_way(source))
         source = NULL;
     const struct flyt_node_migration *left = flyt_node_migration_departed(allocation);
-    if (left && (!source || (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)))
+    if (left && (!source || (flyt_node_move_at(source) && flyt_node_move_is_left(flyt_node_move_at(source)))))
         return flyt_error_set(err, -EBUSY, "the session goes on at node %.255s: ask where that is",
                               *left->sending->node ? left->sending->node : "(another one)");
     if (!source)
@@ -118,13 +113,13 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
         flyt_node_move_on_message_target(move);
     if (move && move->stage == FLYT_NODE_MOVE_OVER)
         return -ENOENT;
-    if (move && move->stage == FLYT_NODE_MOVE_GIVEN) {
+    if (move && flyt_node_move_is_given(move)) {
         flyt_node_move_fail(move, -ECONNRESET, "its program has lost its new server process");
-        flyt_node_replace_end_target(move->target);
+        flyt_node_target_end(move->target.server);
         return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
     }
-    if (move && move->stage == FLYT_NODE_MOVE_LEFT &&
-        (move->outcome || !move->target || flyt_node_replace_has_come(move->target)))
+    if (move && flyt_node_move_is_left(move) &&
+        (move->outcome || !move->target.server || flyt_node_target_has_come(move->target.server)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     *ret_source = source;
     return 0;
@@ -133,9 +128,10 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
 int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
                                const void *record, size_t bytes)
 {
-    if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
-        flyt_node_move_at(source)->times.client_ns = flyt_clock_ns();
-    if (flyt_node_move_at(source) && flyt_node_move_at(source)->stage == FLYT_NODE_MOVE_LEFT)
-        return flyt_node_replace_give(flyt_node_move_at(source)->target, source->session, ticket, fd, record, bytes);
-    return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);
+    struct flyt_node_move *move = flyt_node_move_at(source);
+
+    if (!move || !flyt_node_move_is_left(move))
+        return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);
+    move->times.client_ns = flyt_clock_ns();
+    return flyt_node_target_give(&move->target, ticket, fd, record, bytes);
 }

@@ -45,6 +45,6 @@ void flyt_node_move_host_begin(struct flyt_node_move *move)
     }
     struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_RECEIVE);
     message->receive = (struct flyt_manager_link_receive){.move_id = move->move_id, .streams = streams};
-    flyt_node_move_send_all(move, move->target, message, target_fds, CONNECTIONS);
+    flyt_node_move_send_all(move, move->target.server, message, target_fds, CONNECTIONS);
     flyt_node_move_source_ask(move, &streams, source_fds, CONNECTIONS);
 }

@@ -35,8 +35,7 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
         message->move.streams = *streams;
     if (streams && move->way->is_far)
         message->move.packing = move->migration->sending->packing;
-    /* By way of the host the target was taken before. */
-    flyt_node_move_set_stage(move, move->target ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_ASKED);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_ASKED);
     flyt_node_move_send_all(move, move->source, message, fds, fd_count);
     explicit_bzero(&message->move.streams, sizeof message->move.streams);
 }
@@ -80,6 +79,13 @@ void flyt_node_move_source_go_on(struct flyt_node_move *move)
     flyt_node_link_queue_send(&move->source->queue, message, -1); /* where it has gone, its end says so */
 }
 
+static void leave(struct flyt_node_move *move)
+{
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+    if (!move->way->is_far)
+        flyt_node_target_set_state(&move->target, FLYT_NODE_TARGET_WAITING);
+}
+
 /* There is nobody to be told. Of one that goes on at another node nothing is left here. */
 static void leave_dead(struct flyt_node_move *move)
 {
@@ -87,7 +93,7 @@ static void leave_dead(struct flyt_node_move *move)
 
     move->times.leave_ns = flyt_clock_ns();
     if (!move->way->is_far) {
-        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+        leave(move);
         flyt_node_replace_renew(waiting);
         return;
     }
@@ -107,7 +113,8 @@ void flyt_node_move_source_forsake(struct flyt_node_move *move)
     }
     move->source->session->has_gone = true;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+    if (move->stage != FLYT_NODE_MOVE_LEFT)
+        leave(move);
     flyt_node_server_kill(move->source);
 }
 
@@ -122,7 +129,7 @@ void flyt_node_move_leave(struct flyt_node_move *move)
     bool is_sent = move->way->is_far;
 
     /* One that is being ended leaves by its end. */
-    if (move->stage != FLYT_NODE_MOVE_LOADED || !flyt_node_move_may_leave(move) ||
+    if (!flyt_node_move_is_loaded(move) || !flyt_node_move_may_leave(move) ||
         flyt_node_move_is_made_to_fail(move, move->way->leave_point))
         return;
     if (move->waiting) { /* its client looks for it already */
@@ -135,7 +142,7 @@ void flyt_node_move_leave(struct flyt_node_move *move)
     message->stop.timeout_us = is_sent ? FLYT_MANAGER_LINK_FOR_EVER : 0;
     move->source->session->has_gone = is_sent;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+    leave(move);
     flyt_node_move_send(move, move->source, message, -1);
     move->times.leave_ns = flyt_clock_ns();
 }
@@ -165,11 +172,19 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
         flyt_node_move_at(source)->stage_ms = flyt_clock_ms();
     }
     flyt_info("session %016" PRIx64 ": goes on where it was, vm=%s program=%s server_pid=%d", source->session->id,
-              source->allocation->now.vm_ip, source->session->ticket.program, (int)source->pid);
+              flyt_node_server_allocation(source)->now.vm_ip, source->session->ticket.program, (int)source->pid);
     return 0;
 }
 
 /* ---- what it says ---- */
+
+/* It can be moved. By way of the host its target was wanted before. */
+static void has_begun(struct flyt_node_move *move)
+{
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_COPYING);
+    if (!move->way->is_far && !move->way->is_by_host)
+        flyt_node_target_await(&move->target, move->target.gpu);
+}
 
 static void on_state(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
 {
@@ -192,7 +207,7 @@ static void on_state(struct flyt_node_move *move, const struct flyt_manager_link
         flyt_node_move_fail(move, state->outcome ? state->outcome : -ECANCELED, "%.400s",
                             told->data_bytes ? (const char *)told->data : "its server process has given the move up");
     else if (move->stage == FLYT_NODE_MOVE_ASKED)
-        flyt_node_move_set_stage(move, move->way->is_far ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_BEGUN);
+        has_begun(move);
     if (state->phase <= FLYT_MANAGER_LINK_MOVE_READY)
         move->is_ready = state->phase == FLYT_MANAGER_LINK_MOVE_READY;
     flyt_node_migration_wake(move->migration);
@@ -202,7 +217,7 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_li
 {
     bool is_sent = move->way->is_far;
 
-    if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || (!move->target && !is_sent)) {
+    if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || (!move->target.server && !is_sent)) {
         flyt_close(fd);
         return;
     }
@@ -217,7 +232,7 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_li
     if (is_sent) { /* what there is is at the other node, which has said so */
         flyt_close(fd);
         if (!flyt_node_move_is_made_to_fail(move, "node.send.arrive"))
-            flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADED);
+            flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPED);
         return;
     }
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.state")) {
@@ -227,8 +242,8 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_li
     if (move->way->is_by_host) { /* what there is is at the target, which says so, too */
         flyt_close(fd);
         move->times.stopped_ns = flyt_clock_ns();
-        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADING);
-        flyt_node_move_target_look(move);
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPED);
+        flyt_node_move_target_compare(move);
         return;
     }
     /* All memory was told before. */
@@ -239,7 +254,7 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_li
                             move->stopped.extent_count, move->extent_count - move->awaited_count);
         return;
     }
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADING);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPED);
     flyt_node_move_target_load(move, fd);
     move->times.stopped_ns = flyt_clock_ns();
 }
@@ -253,8 +268,8 @@ static bool is_of(const struct flyt_node_move *move, const struct flyt_manager_l
         return told->stopped.move_id == move->move_id;
     case FLYT_MANAGER_LINK_LEFT:
         return told->stop.move_id == move->move_id;
-    case FLYT_MANAGER_LINK_LIBRARY: /* those of an earlier move come before BEGUN of this one */
-        return move->stage >= FLYT_NODE_MOVE_BEGUN && move->stage < FLYT_NODE_MOVE_LEFT;
+    case FLYT_MANAGER_LINK_LIBRARY: /* those of an earlier move come before it says that it can be moved */
+        return move->stage >= FLYT_NODE_MOVE_COPYING && move->stage < FLYT_NODE_MOVE_LEFT;
     default:
         return true;
     }
@@ -307,7 +322,7 @@ const char *flyt_node_move_source_goes_on(struct flyt_node_move *move)
 {
     struct flyt_node_server *source = move->source;
 
-    if (move->stage == FLYT_NODE_MOVE_GIVEN)
+    if (flyt_node_move_is_given(move))
         return "its program goes on at another server process";
     if (move->stage >= FLYT_NODE_MOVE_ASKED && move->stage <= FLYT_NODE_MOVE_LEFT)
         fail_by_link(move);
@@ -355,7 +370,7 @@ void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
     struct flyt_node_server *source = move->source;
     struct flyt_node_session *waiting = move->waiting;
 
-    flyt_node_replace_end_target(move->target);
+    flyt_node_target_end(move->target.server);
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     if (waiting)

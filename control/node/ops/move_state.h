@@ -8,7 +8,7 @@
  *   move_connect.c connections to another node, where the target is there
  *   move_client.c  the client comes: what the session has changes hands, and its connection is handed over
  *
- * The source's file reaches the target by flyt_node_move_target_library, _load and _look alone; the target's file
+ * The source's file reaches the target by flyt_node_move_target_library, _load and _compare alone; the target's file
  * reaches the source by flyt_node_move_source_mirror alone.
  *
  * The loop's thread.
@@ -41,7 +41,7 @@ void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_serve
 /* ---- move_source.c ---- */
 
 /* MOVE, as its migration is bounded; the descriptors of one of kind SEND are taken over, streams (else NULL) says what
- * they are. It is ASKED then; with a target, COPYING. */
+ * they are. It is ASKED then. */
 void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_manager_link_streams *streams,
                                const int *fds, unsigned fd_count);
 /* MIRROR: the target has this memory. fd is taken over. */
@@ -83,17 +83,20 @@ void flyt_node_move_host_begin(struct flyt_node_move *move);
 
 /* ---- move_target.c ---- */
 
-/* BEGUN: takes a target as soon as there is one and prepares it; fails where there will be none. */
-void flyt_node_move_target_take(struct flyt_node_move *move);
+/* For flyt_node_target_ops. WANTED: takes a target as soon as there is one and prepares it; fails where there will be
+ * none. */
+void flyt_node_move_target_look(struct flyt_node_target *target);
+void flyt_node_move_target_prepared(struct flyt_node_target *target);
+void flyt_node_move_target_made(struct flyt_node_target *target, const struct flyt_manager_link_made *made, int fd);
+void flyt_node_move_target_unmade(struct flyt_node_target *target, uint64_t extent_id);
+void flyt_node_move_target_loaded(struct flyt_node_target *target, const struct flyt_manager_link_prepared *prepared);
 /* LIBRARY from the source: for the target, or kept until there is one. */
 void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told);
 /* STATE: what the session has beside its memory; fd is taken over. */
 void flyt_node_move_target_load(struct flyt_node_move *move, int fd);
-/* LOADING, by way of the host: whether the target has it all, as the source left it; then it is LOADED. */
-void flyt_node_move_target_look(struct flyt_node_move *move);
-/* What the target has said. fd (-1: none) is taken over. */
-void flyt_node_move_target_on_message(struct flyt_node_move *move, const struct flyt_manager_link_message *told,
-                                      int fd);
+/* By way of the host: where the source has stopped and the target is LOADED, whether that has it all, as it was left.
+ */
+void flyt_node_move_target_compare(struct flyt_node_move *move);
 /* Forgets what was made there, closing it, and what was kept for it. */
 void flyt_node_move_target_forget(struct flyt_node_move *move);
 /* The target's process has ended. */
@@ -101,7 +104,7 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
 
 /* ---- move_client.c ---- */
 
-/* GIVEN, and its target has gone: what that had of the session is the source's again. */
+/* Its target, which was given it, has gone: what that had of the session is the source's again. */
 void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_server *target);
 
 /* The source has new memory, which is held; it has it no more. */

@@ -1,5 +1,6 @@
 #include "control/node/ops/move_state.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,16 +11,37 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 
+#define STAGE(name) (1u << FLYT_NODE_MOVE_##name)
+
+/* Which stages may follow one, besides OVER. */
+static const unsigned next_stages[] = {
+    [FLYT_NODE_MOVE_NEW] = STAGE(CONNECTING) | STAGE(ASKED) | STAGE(LEFT), /* LEFT: before a restart */
+    [FLYT_NODE_MOVE_CONNECTING] = STAGE(ASKED),
+    [FLYT_NODE_MOVE_ASKED] = STAGE(COPYING),
+    [FLYT_NODE_MOVE_COPYING] = STAGE(STOPPING),
+    [FLYT_NODE_MOVE_STOPPING] = STAGE(STOPPED),
+    [FLYT_NODE_MOVE_STOPPED] = STAGE(LEFT),
+    [FLYT_NODE_MOVE_LEFT] = STAGE(RETURNING),
+    [FLYT_NODE_MOVE_RETURNING] = 0,
+    [FLYT_NODE_MOVE_OVER] = 0,
+};
+
+/* Where memory is given nothing is copied between PREPARE and STOP. */
+static bool is_hasty(const struct flyt_node_move *move)
+{
+    return (move->stage >= FLYT_NODE_MOVE_STOPPING && move->stage < FLYT_NODE_MOVE_OVER) ||
+           (move->way->is_given && move->target.state >= FLYT_NODE_TARGET_PREPARING &&
+            move->target.state < FLYT_NODE_TARGET_OVER);
+}
+
 void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_stage stage)
 {
+    assert(move->stage != FLYT_NODE_MOVE_OVER && (next_stages[move->stage] | STAGE(OVER)) & 1u << stage);
     move->stage = stage;
     move->stage_ms = flyt_clock_ms();
-    if (stage > FLYT_NODE_MOVE_BEGUN)
-        flyt_node_target_take(&move->wanted);
-    /* Where memory is given nothing is copied between PREPARE and STOP. */
-    flyt_node_target_hurry(&move->wanted,
-                           stage >= (move->way->is_given ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
-                               stage < FLYT_NODE_MOVE_OVER);
+    if (stage >= FLYT_NODE_MOVE_RETURNING && move->target.state != FLYT_NODE_TARGET_OVER)
+        flyt_node_target_set_state(&move->target, FLYT_NODE_TARGET_OVER);
+    flyt_node_target_hurry(&move->target, is_hasty(move));
     flyt_node_migration_wake(move->migration);
 }
 
@@ -70,8 +92,8 @@ void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *s
 
 void flyt_node_move_on_message_target(struct flyt_node_move *move)
 {
-    if (move->stage == FLYT_NODE_MOVE_GIVEN && move->target)
-        flyt_node_server_read_all(move->target);
+    if (flyt_node_move_is_given(move) && move->target.server)
+        flyt_node_server_read_all(move->target.server);
 }
 
 bool flyt_node_move_waits_for_last(const struct flyt_node_move *move)

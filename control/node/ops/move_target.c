@@ -12,7 +12,6 @@
 #include "control/node/memory/extent.h"
 #include "control/node/model/allocation.h"
 #include "control/node/ops/migration.h"
-#include "control/node/ops/replace.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 
@@ -63,21 +62,21 @@ static void add_extent(struct flyt_node_move *move, const struct flyt_manager_li
     struct flyt_manager_link_message *message =
         flyt_node_link_message(is_given ? FLYT_MANAGER_LINK_GIVE : FLYT_MANAGER_LINK_MAKE);
     message->extent = *from;
-    flyt_node_move_send(move, move->target, message, given_fd);
+    flyt_node_move_send(move, move->target.server, message, given_fd);
 }
 
 /* Whether the source's memory is made there as it comes. By way of the host the target makes it itself. */
 static bool has_memory_there(const struct flyt_node_move *move)
 {
-    return move->target && !move->way->is_by_host && move->stage >= FLYT_NODE_MOVE_PREPARING &&
-           move->stage <= FLYT_NODE_MOVE_LOADING;
+    return move->target.server && !move->way->is_by_host &&
+           flyt_node_target_is_between(&move->target, FLYT_NODE_TARGET_PREPARING, FLYT_NODE_TARGET_LOADING);
 }
 
 void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd)
 {
     struct flyt_node_move *move = flyt_node_move_at(server);
 
-    if (move && move->source == server && has_memory_there(move))
+    if (has_memory_there(move))
         add_extent(move, extent, fd);
 }
 
@@ -89,7 +88,7 @@ static void keep_made(struct flyt_node_move *move, const struct flyt_manager_lin
     struct flyt_node_move_extent *extent = made->outcome ? NULL : malloc(sizeof *extent);
     if (made->outcome)
         flyt_node_move_fail(move, made->outcome, "%s of its memory cannot be made on GPU %u: %s",
-                            flyt_size_text(made->extent.bytes, size), move->target->gpu->index,
+                            flyt_size_text(made->extent.bytes, size), move->target.server->gpu->index,
                             strerror(-made->outcome));
     else if (*find_extent(move, made->extent.extent_id) || move->extent_count >= FLYT_NODE_EXTENTS_MAX ||
              made->extent.slot >= move->migration->wanted.slots.slots_len)
@@ -106,10 +105,13 @@ static void keep_made(struct flyt_node_move *move, const struct flyt_manager_lin
     move->extent_count++;
 }
 
-static void drop_made(struct flyt_node_move *move, uint64_t extent_id)
+void flyt_node_move_target_unmade(struct flyt_node_target *target, uint64_t extent_id)
 {
+    struct flyt_node_move *move = flyt_node_move_by(&target->role);
     struct flyt_node_move_extent **link = find_extent(move, extent_id);
 
+    if (!move->way->is_by_host)
+        return;
     if (*link)
         forget_extent(move, link);
     else
@@ -120,11 +122,7 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
 {
     struct flyt_node_move *move = flyt_node_move_at(server);
 
-    if (move && move->target == server && move->way->is_by_host && move->stage <= FLYT_NODE_MOVE_LOADING) {
-        drop_made(move, extent_id);
-        return;
-    }
-    if (!move || move->source != server || !has_memory_there(move))
+    if (!has_memory_there(move))
         return;
     struct flyt_node_move_extent **link = find_extent(move, extent_id);
     if (!*link)
@@ -132,7 +130,7 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
     struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_UNMAKE);
     message->extent = (*link)->extent;
     forget_extent(move, link);
-    flyt_node_move_send(move, move->target, message, -1);
+    flyt_node_move_send(move, move->target.server, message, -1);
     flyt_node_migration_wake(move->migration);
 }
 
@@ -153,12 +151,12 @@ static void forget_libraries(struct flyt_node_move *move)
 
 void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
 {
-    if (move->target) {
+    if (move->target.server) {
         struct flyt_manager_link_message *message = flyt_node_link_message(told->kind);
         message->library = told->library;
         message->data_bytes = told->data_bytes;
         memcpy(message->data, told->data, told->data_bytes);
-        flyt_node_move_send(move, move->target, message, -1);
+        flyt_node_move_send(move, move->target.server, message, -1);
         return;
     }
     if (move->library_count >= FLYT_NODE_MOVE_LIBRARIES_MAX ||
@@ -189,27 +187,27 @@ static void send_libraries(struct flyt_node_move *move)
         message->library = library->library;
         message->data_bytes = (uint32_t)library->bytes;
         memcpy(message->data, library->data, library->bytes);
-        flyt_node_move_send(move, move->target, message, -1);
+        flyt_node_move_send(move, move->target.server, message, -1);
     }
     forget_libraries(move);
 }
 
 /* ---- beginning ---- */
 
-static void prepare(struct flyt_node_move *move, struct flyt_node_server *target)
+static void prepare(struct flyt_node_move *move, struct flyt_node_server *server)
 {
-    move->target = target;
-    flyt_node_target_begin(target, &move->role, move->source->session);
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);
+    struct flyt_node_target *target = &move->target;
+
+    flyt_node_target_begin(target, server, move->source->session);
+    flyt_node_target_set_state(target, FLYT_NODE_TARGET_PREPARING);
+    flyt_node_target_hurry(target, move->way->is_given);
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.prepare"))
         return;
-    int status = flyt_node_target_prepare(target, &move->migration->wanted, move->source->session);
-    if (status) {
-        flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
+    flyt_node_target_prepare(target, &move->migration->wanted, move->source->session);
+    if (move->outcome)
         return;
-    }
     if (move->way->is_given)
-        flyt_node_charge_lend(target, move->source->allocation, &move->source->has);
+        flyt_node_charge_lend(server, flyt_node_server_allocation(move->source), &move->source->has);
     const struct flyt_node_extents *extents = &move->source->has.extents;
     if (!flyt_node_extents_are_whole(extents))
         flyt_node_move_fail(move, -ENOTSUP, "the node manager does not hold all of its memory");
@@ -223,18 +221,28 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
     }
 }
 
-void flyt_node_move_target_take(struct flyt_node_move *move)
+void flyt_node_move_target_look(struct flyt_node_target *target)
 {
-    const struct flyt_node_gpu *gpu = move->wanted.gpu;
-    struct flyt_node_server *warm = flyt_node_target_find(&move->wanted);
+    struct flyt_node_move *move = flyt_node_move_by(&target->role);
+    const struct flyt_node_gpu *gpu = target->gpu;
+    struct flyt_node_server *warm = flyt_node_target_find(target);
 
     if (warm)
         prepare(move, warm);
     else if (!gpu || gpu->health == FLYT_HEALTH_FAILED)
         flyt_node_move_fail(move, -ENODEV, "no server process starts on its new GPU: %.300s",
                             gpu ? gpu->health_text : "it has gone");
-    else if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_WARM_MS))
-        flyt_node_move_fail(move, -ETIMEDOUT, "no server process became ready in time");
+}
+
+void flyt_node_move_target_prepared(struct flyt_node_target *target)
+{
+    struct flyt_node_move *move = flyt_node_move_by(&target->role);
+
+    if (move->outcome)
+        return;
+    flyt_node_target_set_state(target, FLYT_NODE_TARGET_LOADING);
+    if (move->way->is_by_host)
+        flyt_node_move_host_begin(move);
 }
 
 void flyt_node_move_target_load(struct flyt_node_move *move, int fd)
@@ -242,7 +250,7 @@ void flyt_node_move_target_load(struct flyt_node_move *move, int fd)
     struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_STATE);
 
     message->stop.move_id = move->move_id;
-    flyt_node_move_send(move, move->target, message, fd);
+    flyt_node_move_send(move, move->target.server, message, fd);
 }
 
 /* ---- what it says ---- */
@@ -259,7 +267,7 @@ static void on_made(struct flyt_node_move *move, const struct flyt_manager_link_
     if (made->outcome) {
         flyt_close(fd);
         flyt_node_move_fail(move, made->outcome, "%s of its memory cannot be made on GPU %u: %s",
-                            flyt_size_text(extent->extent.bytes, size), move->target->gpu->index,
+                            flyt_size_text(extent->extent.bytes, size), move->target.server->gpu->index,
                             strerror(-made->outcome));
         return;
     }
@@ -285,9 +293,9 @@ static void on_made(struct flyt_node_move *move, const struct flyt_manager_link_
     flyt_node_move_source_mirror(move, &extent->extent, mirror_fd);
 }
 
-void flyt_node_move_target_look(struct flyt_node_move *move)
+void flyt_node_move_target_compare(struct flyt_node_move *move)
 {
-    if (move->stage != FLYT_NODE_MOVE_LOADING || !move->is_received || move->outcome)
+    if (move->stage != FLYT_NODE_MOVE_STOPPED || move->target.state != FLYT_NODE_TARGET_LOADED || move->outcome)
         return;
     if (move->received_sequence != move->stopped.sequence)
         flyt_node_move_fail(move, -EBADMSG, "its new server process has taken over another state of it");
@@ -296,58 +304,31 @@ void flyt_node_move_target_look(struct flyt_node_move *move)
                             "its server process has %" PRIu64 " extents of memory, and its new one has made %u",
                             move->stopped.extent_count, move->extent_count);
     else
-        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADED);
-    if (move->stage == FLYT_NODE_MOVE_LOADED)
         move->times.loaded_ns = flyt_clock_ns();
 }
 
-static void on_received(struct flyt_node_move *move, const struct flyt_manager_link_prepared *prepared)
+/* By way of the host the target may be there before the source says that it has stopped. */
+void flyt_node_move_target_loaded(struct flyt_node_target *target, const struct flyt_manager_link_prepared *prepared)
 {
-    if (prepared->move_id != move->move_id)
-        return;
-    move->is_received = true;
+    struct flyt_node_move *move = flyt_node_move_by(&target->role);
+
     move->received_sequence = prepared->sequence;
-    flyt_node_move_target_look(move);
+    if (!move->way->is_by_host && move->stage != FLYT_NODE_MOVE_STOPPED)
+        flyt_node_move_fail(move, -EBADMSG, "its new server process has taken over what it was not told yet");
+    else
+        flyt_node_move_target_compare(move);
 }
 
-static void on_prepared(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
+void flyt_node_move_target_made(struct flyt_node_target *target, const struct flyt_manager_link_made *made, int fd)
 {
-    const struct flyt_manager_link_prepared *prepared = &told->prepared;
+    struct flyt_node_move *move = flyt_node_move_by(&target->role);
 
-    if (prepared->outcome)
-        flyt_node_move_fail(move, prepared->outcome, "%.400s",
-                            told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
-    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id && move->way->is_by_host)
-        flyt_node_move_host_begin(move);
-    else if (move->way->is_by_host)
-        on_received(move, prepared);
-    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id)
-        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_COPYING);
-    else if (move->stage != FLYT_NODE_MOVE_LOADING || prepared->move_id != move->move_id)
-        return;
-    else if (prepared->sequence != move->stopped.sequence)
-        flyt_node_move_fail(move, -EBADMSG, "its new server process has taken over another state of it");
-    else
-        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADED);
-    if (move->stage == FLYT_NODE_MOVE_LOADED)
-        move->times.loaded_ns = flyt_clock_ns();
-}
-
-void flyt_node_move_target_on_message(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
-{
-    bool is_awaited =
-        move->stage >= FLYT_NODE_MOVE_PREPARING && move->stage <= FLYT_NODE_MOVE_LOADING && !move->outcome;
-    bool is_given = move->stage == FLYT_NODE_MOVE_GIVEN;
-
-    /* Behind SESSION it says why the program cannot go on there, and nothing else. */
-    if (told->kind == FLYT_MANAGER_LINK_PREPARED && (is_awaited || (is_given && told->prepared.outcome)))
-        on_prepared(move, told);
-    if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE && move->way->is_by_host)
-        keep_made(move, &told->made, fd);
-    else if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE)
-        on_made(move, &told->made, fd);
-    else
+    if (move->outcome)
         flyt_close(fd);
+    else if (move->way->is_by_host)
+        keep_made(move, made, fd);
+    else
+        on_made(move, made, fd);
 }
 
 /* ---- ending ---- */
@@ -364,12 +345,11 @@ void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_se
     bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;
     const char *why = *target->end_reason ? target->end_reason : NULL;
 
-    move->target = NULL;
-    if (move->stage == FLYT_NODE_MOVE_GIVEN && !move->source) {
+    if (flyt_node_move_is_given(move) && !move->source) {
         if (!is_by_will)
             flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER); /* and the session with it */
-    } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
+    } else if (flyt_node_move_is_given(move)) {
         flyt_node_move_undo_giving(move, target);
         if (move->source->state != FLYT_NODE_SERVER_ENDING) /* else the session ends, wherever it is */
             flyt_node_move_fail(move, -EPIPE, "%s",

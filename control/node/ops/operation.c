@@ -70,7 +70,7 @@ flyt_status flyt_node_operation_check(const struct flyt_node_allocation *allocat
 flyt_status flyt_node_operation_check_session(const struct flyt_node_server *server, const char *what,
                                               struct flyt_error *err)
 {
-    const char *vm_ip = server->allocation->now.vm_ip;
+    const char *vm_ip = flyt_node_server_allocation(server)->now.vm_ip;
 
     if (server->state != FLYT_NODE_SERVER_SERVING || server->role || server->left_move_id) {
         flyt_error_set(err, -EBUSY, "program %s of VM %.255s is on its way to a server process",

@@ -10,9 +10,7 @@
 struct flyt_acceptor;
 struct flyt_node_image_publish;
 struct flyt_node_disk;
-struct flyt_node_session_load;
 struct flyt_node_target;
-struct flyt_node_restore_check;
 struct flyt_node_stranger;
 
 struct flyt_node_ops {
@@ -22,9 +20,7 @@ struct flyt_node_ops {
     unsigned whole_ms;                /* FLYT_NODE_MOVE_WHOLE_MS */
     unsigned went_back_count;         /* allocations that have gone back after a restart (migration_switch.h) */
     struct flyt_node_target *targets; /* servers that sessions are to go to (target.h) */
-    struct flyt_node_session_load *session_loads;   /* sessions of restores and receives (session_load.h) */
-    struct flyt_node_restore_check *restore_checks; /* images that are tried (restore_check.h) */
-    unsigned restore_check_warm_ms;                 /* FLYT_NODE_RESTORE_CHECK_WARM_MS */
+    unsigned restore_check_warm_ms;   /* FLYT_NODE_RESTORE_CHECK_WARM_MS */
     struct flyt_node_image_publish *publishes; /* that have not ended, and those that are undone (image_publish.h) */
     struct flyt_node_disk *disks;              /* folders in whose disks threads are left (disk.h) */
     unsigned disk_left_max;                    /* FLYT_NODE_DISK_LEFT_MAX */

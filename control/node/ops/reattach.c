@@ -206,7 +206,7 @@ static int on_left_too_long(sd_event_source *source, uint64_t usec, void *user)
 static const char *note_side(struct flyt_node_server *server, const struct flyt_manager_link_rejoin *rejoin)
 {
     const struct flyt_manager_link_session *session = &rejoin->session;
-    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
     struct flyt_node *node = server->node;
     bool is_elsewhere = false;
 
@@ -235,7 +235,7 @@ static const char *note_side(struct flyt_node_server *server, const struct flyt_
 static void tell_missed(struct flyt_node_server *server, const struct flyt_manager_link_rejoin *rejoin)
 {
     const struct flyt_manager_link_session *session = &rejoin->session;
-    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
 
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         struct flyt_node_slot *slot = &allocation->slots[i];
@@ -317,7 +317,7 @@ static struct flyt_node_server *find_listed(const struct flyt_node *node,
                                             const struct flyt_manager_link_session *session)
 {
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation && server->has.server_id == session->server_id)
+        if (flyt_node_server_allocation(server) && server->has.server_id == session->server_id)
             return server;
     return flyt_node_server_find(node, session->session_id);
 }
@@ -330,7 +330,7 @@ static bool is_itself(const struct flyt_node_server *server, const struct flyt_n
 
     flyt_close(peer_process(stranger->fd, &pid));
     return server->has.server_id == session->server_id && server->session->id == session->session_id &&
-           server->allocation->now.id == session->allocation_id && !rejoin->received_move_id &&
+           flyt_node_server_allocation(server)->now.id == session->allocation_id && !rejoin->received_move_id &&
            server->uid == stranger->uid && server->pid == pid;
 }
 
@@ -347,7 +347,7 @@ static const char *take_up(struct flyt_node_stranger *stranger, const struct fly
         return "the session is there already";
     flyt_node_server_read_all(server);
     flyt_node_session_save_link_lost(server);
-    const char *reason = server->state == FLYT_NODE_SERVER_ENDING || !server->allocation
+    const char *reason = server->state == FLYT_NODE_SERVER_ENDING || !flyt_node_server_allocation(server)
                              ? "the session is ending"
                              : flyt_node_move_link_lost(server, rejoin->left_move_id);
     if (reason)
@@ -359,21 +359,21 @@ static const char *take_up(struct flyt_node_stranger *stranger, const struct fly
         return server->end_reason;
     }
     /* The end of its link may have been taken for that of its process. */
-    flyt_node_replace_abandon(server->session);
+    flyt_node_target_abandon(server->session);
     if (!server->session->replacement.gone_us)
         server->session->replacement.end_us = 0;
     server->session->asked_ms = 0;
     server->has.use.is_replaceable = 0; /* before it says so again */
     flyt_node_broker_exit(server);      /* it tells what it has of others', which is there once */
     welcome(server, server->has.extents.count < rejoin->extent_count);
-    if (flyt_node_server_listens(server, server->allocation)) {
+    if (flyt_node_server_listens(server, flyt_node_server_allocation(server))) {
         tell_missed(server, rejoin);
         flyt_node_share_reattach(server, &rejoin->session);
-        flyt_node_groups_look(server->node, server->allocation);
+        flyt_node_groups_look(server->node, flyt_node_server_allocation(server));
     }
     flyt_info("session %016" PRIx64 ": its server has its link again, vm=%s program=%s server_pid=%d extents=%u",
-              server->session->id, server->allocation->now.vm_ip, server->session->ticket.program, (int)server->pid,
-              server->has.extents.count);
+              server->session->id, server->session->allocation->now.vm_ip, server->session->ticket.program,
+              (int)server->pid, server->has.extents.count);
     return NULL;
 }
 
@@ -424,7 +424,6 @@ static const char *take_back(struct flyt_node_stranger *stranger, const struct f
         return server->end_reason;
     }
     flyt_node_session_serve(its, server);
-    server->allocation = allocation;
     server->takes = rejoin->takes;
     server->has.server_id = session->server_id;
     its->started_ms = rejoin->started_ms;

@@ -215,11 +215,11 @@ static void come_as(struct test_node *test, struct test_program *program, uint64
     *rejoin = (struct flyt_manager_link_rejoin){.version = FLYT_MANAGER_LINK_VERSION};
     rejoin->session.server_id = server_id;
     rejoin->session.session_id = server->session->id;
-    rejoin->session.allocation_id = server->allocation->now.id;
+    rejoin->session.allocation_id = flyt_node_server_allocation(server)->now.id;
     rejoin->session.slot_count = rejoin->session.ledger_count = 1;
-    flyt_node_server_secret(&test->node, geteuid(), server_id, server->session->id, server->allocation->now.id,
-                            rejoin->session.rejoin_secret);
-    int ledger_fd = flyt_ledger_fd(server->allocation->slots[0].ledger);
+    flyt_node_server_secret(&test->node, geteuid(), server_id, server->session->id,
+                            flyt_node_server_allocation(server)->now.id, rejoin->session.rejoin_secret);
+    int ledger_fd = flyt_ledger_fd(flyt_node_server_allocation(server)->slots[0].ledger);
     int fd = flyt_manager_link_connect(test->node.link_path);
     assert_true(fd >= 0);
     assert_int_equal(flyt_manager_link_send(fd, &message, &ledger_fd, 1), 0);
@@ -351,7 +351,7 @@ static bool is_failing(struct test_node *test, void *unused)
 
 static bool is_at_target(struct test_node *test, void *program)
 {
-    return test_migration_move_of(test, program)->stage >= FLYT_NODE_MOVE_LOADED;
+    return flyt_node_move_is_loaded(test_migration_move_of(test, program));
 }
 
 /* They are given back, and go on. */
@@ -381,7 +381,7 @@ static void test_a_move_after_the_commit(void **state)
             test_migration_until(test, FLYT_MIGRATION_DONE);
             test_migration_is_only_on(test, 1);
         } else {
-            kill(test_migration_move_of(test, &programs[1])->target->pid, SIGKILL);
+            kill(test_migration_move_of(test, &programs[1])->target.server->pid, SIGKILL);
             test_node_until(test, is_failing, NULL, "the migration fails");
             come_back_to_source(test, programs, 2);
             test_migration_until(test, FLYT_MIGRATION_FAILED);
@@ -432,7 +432,7 @@ static void test_a_target(void **state)
 
     test_migration_reach_target(test, &program, 1);
     struct linked linked = note_link(test, &program);
-    assert_ptr_equal(linked.server, test_migration_of(test)->moves->target);
+    assert_ptr_equal(linked.server, test_migration_of(test)->moves->target.server);
     cut_link(test, &linked);
     test_program_say(test, &program, "go_on", "0");
     test_migration_until(test, FLYT_MIGRATION_DONE);

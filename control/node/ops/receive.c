@@ -41,11 +41,11 @@ static void use(const struct flyt_node_operation *operation, flyt_migration_use 
                                     .memory_bytes = receive->memory_bytes,
                                     .standstill_us = receive->standstill_us};
     for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        ret_use->session_count += arrival->session_load.stage != FLYT_NODE_SESSION_LOAD_OVER;
+        ret_use->session_count += arrival->session_load.target.state != FLYT_NODE_TARGET_OVER;
         if (arrival->session_load.session)
             ret_use->memory_bytes += arrival->session_load.session->has.extents.bytes;
-        else if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN)
-            ret_use->memory_bytes += arrival->session_load.target->has.extents.bytes;
+        else if (arrival->session_load.target.state == FLYT_NODE_TARGET_GIVEN)
+            ret_use->memory_bytes += arrival->session_load.target.server->has.extents.bytes;
     }
 }
 
@@ -145,7 +145,7 @@ int flyt_node_receive_cancel(struct flyt_node_receive *receive, const char *reas
     if (flyt_node_receive_is_failing(receive))
         return 0;
     if (flyt_node_operation_has_ended(&receive->op) || receive->is_restarted || receive->moved_count ||
-        flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_GIVEN, FLYT_NODE_SESSION_LOAD_GIVEN))
+        flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_GIVEN, FLYT_NODE_TARGET_GIVEN))
         return -EALREADY;
     flyt_node_operation_fail(&receive->op, FLYT_STATUS_CONFLICT, "%s%s%s", reason, *receive->last_failure ? ": " : "",
                              receive->last_failure);
@@ -179,8 +179,8 @@ static void see_to_failures(struct flyt_node_receive *receive)
         return;
     /* That another one goes on may have been said, and not been read. */
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN && arrival->session_load.target)
-            flyt_node_server_read_all(arrival->session_load.target);
+        if (arrival->session_load.target.state == FLYT_NODE_TARGET_GIVEN && arrival->session_load.target.server)
+            flyt_node_server_read_all(arrival->session_load.target.server);
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
         if (!arrival->has_failed || arrival->is_told)
             continue;
@@ -256,10 +256,9 @@ static void write_ahead(struct flyt_node_receive *receive, unsigned count)
 
 static void look_at_phase(struct flyt_node_receive *receive)
 {
-    unsigned session_load =
-        flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_LOADING, FLYT_NODE_SESSION_LOAD_LOADING);
-    unsigned coming = flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_LOADING);
-    unsigned here = flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_LOADED, FLYT_NODE_SESSION_LOAD_LOADED);
+    unsigned session_load = flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_LOADING, FLYT_NODE_TARGET_LOADING);
+    unsigned coming = flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_NEW, FLYT_NODE_TARGET_LOADING);
+    unsigned here = flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_LOADED, FLYT_NODE_TARGET_LOADED);
 
     if (receive->is_switched)
         return;
@@ -278,7 +277,7 @@ static void look_at_phase(struct flyt_node_receive *receive)
 static void expect_returned(struct flyt_node_receive *receive)
 {
     if (!receive->is_switched || receive->is_restarted || flyt_node_receive_is_failing(receive) ||
-        flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_LOADING))
+        flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_NEW, FLYT_NODE_TARGET_LOADING))
         return;
     flyt_node_receive_expect_all(receive);
 }
@@ -338,7 +337,7 @@ static void step(struct flyt_node_operation *operation)
         finish(receive, FLYT_MIGRATION_FAILED);
     else if (!is_failing && receive->is_switched && !receive->is_restarted && is_clear)
         finish(receive, FLYT_MIGRATION_DONE);
-    else if (flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_WANTING, FLYT_NODE_SESSION_LOAD_WANTING))
+    else if (flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_WANTED, FLYT_NODE_TARGET_WANTED))
         flyt_node_raise(operation->node, FLYT_NODE_EVENT_SERVERS);
 }
 

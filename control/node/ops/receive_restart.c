@@ -73,7 +73,7 @@ void flyt_node_receive_settle(struct flyt_node_receive *receive)
     }
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival && !flyt_node_receive_is_failing(receive);
          arrival = arrival->next)
-        if (arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_NEW)
+        if (arrival->session_load.target.state == FLYT_NODE_TARGET_NEW)
             flyt_node_session_load_welcome(&arrival->session_load);
     flyt_node_operation_wake(&receive->op);
 }

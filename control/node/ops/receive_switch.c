@@ -29,22 +29,21 @@ void flyt_node_receive_expect_all(struct flyt_node_receive *receive)
     bool are_held = receive->switched_count > 1 && !receive->moved_count && !receive->op.is_let_go;
 
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        if (arrival->session_load.stage != FLYT_NODE_SESSION_LOAD_LOADED)
+        if (arrival->session_load.target.state != FLYT_NODE_TARGET_LOADED)
             continue;
-        arrival->session_load.is_held = are_held;
+        arrival->session_load.target.is_held = are_held;
         flyt_node_session_load_expect(&arrival->session_load);
     }
 }
 
 static bool is_whole(const struct flyt_node_arrival *arrival)
 {
-    return arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_GIVEN && arrival->session_load.is_whole;
+    return arrival->session_load.target.state == FLYT_NODE_TARGET_GIVEN && arrival->session_load.target.is_whole;
 }
 
 void flyt_node_receive_let_go(struct flyt_node_receive *receive)
 {
-    const unsigned expected_count =
-        flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_GIVEN);
+    const unsigned expected_count = flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_NEW, FLYT_NODE_TARGET_GIVEN);
     unsigned whole_count = 0;
 
     for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
@@ -53,7 +52,7 @@ void flyt_node_receive_let_go(struct flyt_node_receive *receive)
         return;
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
         if (is_whole(arrival))
-            flyt_node_session_load_let_go(&arrival->session_load);
+            flyt_node_target_let_go(&arrival->session_load.target);
 }
 
 /* The point of commit: from now on programs may go on here. */
@@ -62,8 +61,8 @@ static void commit(struct flyt_node_receive *receive)
     receive->is_switched = true;
     receive->switch_ns = flyt_clock_ns();
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        receive->switched_count += arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_LOADED;
-        if (arrival->session_load.stage < FLYT_NODE_SESSION_LOAD_LOADED)
+        receive->switched_count += arrival->session_load.target.state == FLYT_NODE_TARGET_LOADED;
+        if (arrival->session_load.target.state < FLYT_NODE_TARGET_LOADED)
             flyt_node_arrival_drop(arrival, "its VM's programs are here without it");
     }
     flyt_node_receive_expect_all(receive);
@@ -103,7 +102,7 @@ static void on_switch_written(void *user, int status)
         return;
     }
     if (!flyt_node_receive_is_failing(receive) &&
-        flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_LOADED, FLYT_NODE_SESSION_LOAD_LOADED) ==
+        flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_LOADED, FLYT_NODE_TARGET_LOADED) ==
             receive->switching.session_count) {
         commit(receive);
         return;
@@ -128,8 +127,8 @@ static void write_switch(struct flyt_node_receive *receive)
 void flyt_node_receive_look_at_switch(struct flyt_node_receive *receive)
 {
     unsigned wanted = receive->switching.session_count;
-    unsigned here = flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_LOADED, FLYT_NODE_SESSION_LOAD_LOADED);
-    unsigned coming = flyt_node_arrivals_at(receive, FLYT_NODE_SESSION_LOAD_NEW, FLYT_NODE_SESSION_LOAD_LOADING);
+    unsigned here = flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_LOADED, FLYT_NODE_TARGET_LOADED);
+    unsigned coming = flyt_node_arrivals_at(receive, FLYT_NODE_TARGET_NEW, FLYT_NODE_TARGET_LOADING);
     char text[700];
 
     if (!receive->switching.done || receive->switching.is_writing)

@@ -166,7 +166,7 @@ static bool is_loading(struct test_node *test, void *unused)
 {
     const struct flyt_node_arrival *arrival = test_received(test)->arrivals;
 
-    return arrival && arrival->session_load.stage == FLYT_NODE_SESSION_LOAD_LOADING;
+    return arrival && arrival->session_load.target.state == FLYT_NODE_TARGET_LOADING;
 }
 
 static bool has_arrivals(struct test_node *test, void *count)
@@ -191,7 +191,7 @@ static void test_an_earlier_attempt_lingers(void **state)
     sources[0] = test_source_new(0x100, 0);
     test_source_arrive(test, &sources[0]);
     test_node_until(test, is_loading, NULL, "its server has the connection");
-    const pid_t pid = test_received(test)->arrivals->session_load.target->pid;
+    const pid_t pid = test_received(test)->arrivals->session_load.target.server->pid;
     assert_int_equal(kill(pid, SIGSTOP), 0);
     for (unsigned i = 0; i < 2; i++) { /* the same program again, and another one */
         sources[1 + i] = test_source_new(0x100 + i, 0);
@@ -262,7 +262,7 @@ static bool have_returned(struct test_node *test, void *user)
     for (const struct flyt_node_arrival *arrival = test_received(test)->arrivals; arrival; arrival = arrival->next)
         have.waiting++;
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        have.serving += server->allocation != NULL;
+        have.serving += flyt_node_server_allocation(server) != NULL;
     return have.waiting == wanted->waiting && have.serving == wanted->serving;
 }
 
@@ -280,7 +280,7 @@ static void restart_until(struct test_node *test, unsigned waiting, unsigned ser
 static bool are_all_waiting(struct test_node *test, void *source)
 {
     for (const struct flyt_node_arrival *arrival = test_received(test)->arrivals; arrival; arrival = arrival->next)
-        if (arrival->session_load.stage != FLYT_NODE_SESSION_LOAD_WAITING)
+        if (arrival->session_load.target.state != FLYT_NODE_TARGET_WAITING)
             return false;
     return flyt_node_replace_find(&test->node, ((const struct test_source *)source)->session_id) != NULL;
 }
@@ -300,8 +300,8 @@ static pid_t server_of(struct test_node *test, const struct test_source *source)
 {
     const struct flyt_node_session_load *session_load = loading_of(test, source);
 
-    assert_true(session_load && session_load->target);
-    return session_load->target->pid;
+    assert_true(session_load && session_load->target.server);
+    return session_load->target.server->pid;
 }
 
 static void test_a_restart_before_switch(void **state)
@@ -448,7 +448,7 @@ static bool is_welcome(struct test_node *test, void *source)
 {
     const struct flyt_node_session_load *session_load = loading_of(test, source);
 
-    if (!session_load || session_load->stage != FLYT_NODE_SESSION_LOAD_LOADING)
+    if (!session_load || session_load->target.state != FLYT_NODE_TARGET_LOADING)
         return false;
     assert_int_equal(test_node_used_bytes(test, &test_one), 20 * MIB);
     return true;
@@ -466,9 +466,9 @@ static void test_a_restart_while_a_client_is_given(void **state)
     test_program_say(test, &programs[0], "go_on", "0");
     const struct flyt_node_session_load *session_load = loading_of(test, &sources[1]);
     struct flyt_ledger *ledger = flyt_node_allocation_find(&test->node, test_one.id)->slots[0].ledger;
-    assert_int_equal(
-        flyt_ledger_move(ledger, session_load->session->has.server_id, session_load->target->has.server_id, 10 * MIB),
-        0);
+    assert_int_equal(flyt_ledger_move(ledger, session_load->session->has.server_id,
+                                      session_load->target.server->has.server_id, 10 * MIB),
+                     0);
     restart(test);
     test_node_until(test, is_welcome, &sources[1], "both have come back");
     test_node_until(test, are_all_waiting, &sources[1], "it waits for its client again");

@@ -245,7 +245,7 @@ static void test_a_connection_is_missing(void **state)
     test_source_must_dial(test, &source, 0);
     test_source_must_dial(test, &source, 2);
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_COPYING).session_count, 1);
-    test_received(test)->arrivals->session_load.stage_ms -= LONG_AGO_MS;
+    test_received(test)->arrivals->session_load.target.state_ms -= LONG_AGO_MS;
     until_arrivals(test, 0);
     assert_string_equal(test_source_hear(test, &source), "gone");
     test_contains(test_receive_switch(test, 1).text, "2 of its 3 connections");
@@ -332,7 +332,7 @@ static void test_memory_of_one_that_is_dropped(void **state)
     test_source_arrive(test, &source);
     test_source_copy(&source);
     test_node_until(test, is_copied, NULL, "its memory is here");
-    const pid_t pid = test_received(test)->arrivals->session_load.target->pid;
+    const pid_t pid = test_received(test)->arrivals->session_load.target.server->pid;
     assert_int_equal(kill(pid, SIGSTOP), 0);
     assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED), 0);
     assert_int_equal(flyt_node_receive_cancel(test_received(test), "an operator wants that"), 0);
@@ -421,7 +421,7 @@ static void test_a_server_that_has_it_dies(void **state)
     struct test_source source;
 
     test_sources_bring(test, &source, 1);
-    kill(test_received(test)->arrivals->session_load.target->pid, SIGKILL);
+    kill(test_received(test)->arrivals->session_load.target.server->pid, SIGKILL);
     test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE, "has ended before");
     assert_int_equal(test_receive_switch(test, 1).status, FLYT_STATUS_CONFLICT);
     test_source_leave(&source);

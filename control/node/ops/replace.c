@@ -5,11 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "control/node/link/broker.h"
 #include "control/node/link/fault.h"
-#include "control/node/link/groups.h"
 #include "control/node/link/link_dispatch.h"
 #include "control/node/link/share.h"
 #include "control/node/link/starts.h"
@@ -21,27 +18,9 @@
 #include "control/node/ops/checkpointed_sessions.h"
 #include "control/node/ops/ops.h"
 #include "rpc/base/clock.h"
-#include "rpc/base/descriptors.h"
-#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
-#include "rpc/base/ticket.h"
-#include "rpc/transport/handshake.h"
 
-enum { RETRY_US = 2000, LOOK_AGAIN_US = 500000, ID_BYTES = 20 };
-
-/* A session that is being given to a server. */
-struct flyt_node_hand_over {
-    struct flyt_node_session *session;
-    struct flyt_node_ticket ticket; /* its client's */
-    int fd;                         /* -1: its client has not come yet */
-    uint64_t until_ms;
-    bool has_begun, has_folder;
-    bool is_ahead;                       /* RESUME is to be sent once more */
-    const struct flyt_node_extent *next; /* to be given */
-    sd_event_source *timer;              /* until it takes more */
-    size_t bytes;
-    unsigned char *record; /* the client's; NULL before */
-};
+enum { LOOK_AGAIN_US = 500000, ID_BYTES = 20 };
 
 static uint64_t now_us(void)
 {
@@ -53,48 +32,26 @@ static void print_id(const struct flyt_node_session *session, char *text)
     snprintf(text, ID_BYTES, "%016" PRIx64, session->id);
 }
 
-/* The operation that has prepared a server for it, which has its memory; NULL: none. */
-static const struct flyt_node_role_ops *owner_of(const struct flyt_node_session *session)
-{
-    const struct flyt_node_role *role = flyt_node_session_role(session);
-    const struct flyt_node_role *its = session->target ? session->target->role : NULL;
-
-    if (role && role->ops->kind == FLYT_NODE_ROLE_MOVE)
-        return role->ops;
-    return its && its->ops->kind == FLYT_NODE_ROLE_LOAD ? its->ops : NULL;
-}
-
 static bool is_loaded(const struct flyt_node_session *session)
 {
-    const struct flyt_node_role_ops *owner = owner_of(session);
+    const struct flyt_node_role_ops *owner = flyt_node_target_owner(session);
 
     return owner && owner->kind == FLYT_NODE_ROLE_LOAD;
 }
 
 static bool is_undecided_where(const struct flyt_node_session *session)
 {
-    const struct flyt_node_role_ops *owner = owner_of(session);
+    const struct flyt_node_role_ops *owner = flyt_node_target_owner(session);
 
     return owner && owner->is_undecided && owner->is_undecided(session);
 }
 
 static void forget_owner(struct flyt_node_session *session, bool is_ended)
 {
-    const struct flyt_node_role_ops *owner = owner_of(session);
+    const struct flyt_node_role_ops *owner = flyt_node_target_owner(session);
 
     if (owner)
         owner->forget(session, is_ended);
-}
-
-/* The server that is being given it; NULL: none. */
-static struct flyt_node_server *taker_of(const struct flyt_node_session *session)
-{
-    return session->target && session->target->hand_over ? session->target : NULL;
-}
-
-bool flyt_node_replace_has_come(const struct flyt_node_server *taker)
-{
-    return taker && taker->hand_over && taker->hand_over->fd >= 0;
 }
 
 static void give_ahead(struct flyt_node_session *session);
@@ -103,7 +60,7 @@ static void give_ahead(struct flyt_node_session *session);
 
 bool flyt_node_replace_may_wait(const struct flyt_node_server *server)
 {
-    const struct flyt_node_allocation *allocation = server->allocation;
+    const struct flyt_node_allocation *allocation = flyt_node_server_allocation(server);
 
     return allocation && !flyt_node_checkpointed_find(server->node, server->session->id) &&
            server->state == FLYT_NODE_SERVER_SERVING && server->has.use.is_replaceable &&
@@ -127,7 +84,7 @@ static void finish(struct flyt_node_session *session)
 
 static bool has_client(const struct flyt_node_session *session)
 {
-    return flyt_node_replace_has_come(taker_of(session)) || flyt_node_waiting_has_client(session->node, session->id);
+    return flyt_node_target_has_come(session->target) || flyt_node_waiting_has_client(session->node, session->id);
 }
 
 static void set_timer(struct flyt_node_session *session, uint64_t us);
@@ -246,7 +203,7 @@ unsigned flyt_node_replace_count(const struct flyt_node *node, const struct flyt
     unsigned count = 0;
 
     for (const struct flyt_node_session *session = node->sessions; session; session = session->next) {
-        bool has_slot = owner_of(session) && session->target && session->target->gpu == gpu;
+        bool has_slot = flyt_node_target_owner(session) && session->target && session->target->gpu == gpu;
         count += flyt_node_session_is_away(session) && flyt_node_holding_uses(&session->has, gpu) && !has_slot;
     }
     return count;
@@ -267,8 +224,8 @@ static bool may_end(struct flyt_node_server *server)
 /* Where its session goes on, or whether it is to wait for a restore, is somebody else's to decide. */
 static bool is_undecided(const struct flyt_node_server *server)
 {
-    return server->left_move_id || (server->role && (server->role->ops->kind == FLYT_NODE_ROLE_MOVE ||
-                                                     server->role->ops->kind == FLYT_NODE_ROLE_SAVE));
+    return server->left_move_id || flyt_node_role_is_move(server->role) ||
+           (server->role && server->role->ops->kind == FLYT_NODE_ROLE_SAVE);
 }
 
 static int tell_undecided(struct flyt_error *err)
@@ -281,7 +238,7 @@ static int find_waiting(struct flyt_node_session *session, struct flyt_error *er
 {
     if (session->state == FLYT_NODE_SESSION_ENDING)
         return flyt_error_set(err, -ENOENT, "the session is ending");
-    if (flyt_node_replace_has_come(taker_of(session)))
+    if (flyt_node_target_has_come(session->target))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     if (is_undecided_where(session))
         return tell_undecided(err);
@@ -342,143 +299,70 @@ int flyt_node_replace_ask(struct flyt_node *node, uint64_t session_id, struct fl
     return may_end(server) ? 0 : refuse_to_wait(server, err);
 }
 
-/* ---- giving ---- */
+/* ---- its next server ---- */
 
-static void refuse(struct flyt_node *node, struct flyt_node_hand_over *hand_over, flyt_handshake_status status,
-                   const char *sentence)
+/* The session has a server again, whose own it is from now on. */
+static void on_gone_on(struct flyt_node_target *target, struct flyt_node_server *server)
 {
-    node->sessions_refused++;
-    flyt_handshake_refuse(hand_over->fd, hand_over->ticket.xid, status, sentence);
-}
-
-static void drop_client(struct flyt_node_hand_over *hand_over)
-{
-    hand_over->fd = flyt_close(hand_over->fd);
-    explicit_bzero(&hand_over->ticket, sizeof hand_over->ticket);
-    free(hand_over->record);
-    hand_over->record = NULL;
-}
-
-static void free_hand_over(struct flyt_node_server *server)
-{
-    struct flyt_node_hand_over *hand_over = server->hand_over;
-
-    server->hand_over = NULL;
-    sd_event_source_disable_unref(hand_over->timer);
-    drop_client(hand_over);
-    free(hand_over);
-}
-
-void flyt_node_replace_fail(struct flyt_node_server *server)
-{
-    struct flyt_node_hand_over *hand_over = server->hand_over;
-
-    if (!hand_over)
-        return;
-    struct flyt_node_session *session = hand_over->session;
-    session->replacement.given_us = 0;
-    bool is_ending = session->present ? session->present->state != FLYT_NODE_SERVER_LEFT
-                                      : session->state != FLYT_NODE_SESSION_WAITING;
-    if (flyt_node_replace_has_come(server))
-        refuse(server->node, hand_over, is_ending ? FLYT_HANDSHAKE_NO_SESSION : FLYT_HANDSHAKE_BUSY,
-               is_ending ? "the session was ended" : "the server process that was to take the session has failed");
-    free_hand_over(server);
-    if (!server->allocation)
-        flyt_node_session_leave(server);
-}
-
-void flyt_node_replace_end_target(struct flyt_node_server *server)
-{
-    if (!server || server->state == FLYT_NODE_SERVER_ENDING)
-        return;
-    flyt_node_link_queue_clear(&server->queue);
-    flyt_node_replace_fail(server);
-    if (server->allocation) {
-        flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
-        flyt_node_server_kill(server);
-    } else {
-        flyt_node_server_end(server, NULL);
-    }
-}
-
-/* The entries in all ledgers, or in none, of a session whose process has gone. */
-static int move_entries(const struct flyt_node_session *session, uint64_t from_id, uint64_t to_id)
-{
-    const struct flyt_node_allocation *allocation = session->allocation;
-    const struct flyt_node_extents *extents = &flyt_node_session_has(session)->extents;
-    int status = 0;
-    unsigned i;
-
-    for (i = 0; !status && i < allocation->now.slots.slots_len; i++)
-        status = flyt_ledger_move(allocation->slots[i].ledger, from_id, to_id, flyt_node_extents_of_slot(extents, i));
-    for (i = status ? i - 1 : 0; i > 0; i--)
-        flyt_ledger_move(allocation->slots[i - 1].ledger, to_id, from_id, flyt_node_extents_of_slot(extents, i - 1));
-    return status;
-}
-
-static int take_entries(struct flyt_node_session *session, uint64_t server_id)
-{
-    const struct flyt_node_role_ops *owner = owner_of(session);
-
-    if (is_loaded(session) && flyt_fault_point("node.load.client") == FLYT_FAULT_ERROR)
-        return -EIO;
-    return owner && owner->charge ? owner->charge(session, server_id)
-                                  : move_entries(session, flyt_node_session_has(session)->server_id, server_id);
-}
-
-static void put_entries_back(struct flyt_node_session *session, uint64_t server_id)
-{
-    const struct flyt_node_role_ops *owner = owner_of(session);
-
-    if (owner && owner->charge_back)
-        owner->charge_back(session, server_id);
-    else
-        move_entries(session, server_id, flyt_node_session_has(session)->server_id);
-}
-
-/* What the server has of the session beside its memory. */
-static void take_use(struct flyt_node_server *server, const struct flyt_node_holding *had)
-{
-    server->has.use = had->use;
-    server->has.use.is_replaceable = 0;
-    server->has.use.is_coming = 1;
-    server->has.use.is_ending = 0;
-    snprintf(server->has.why_not, sizeof server->has.why_not, "its client makes its objects again");
-}
-
-/* The session has a server again. */
-static void go_on(struct flyt_node_server *server, const struct flyt_manager_link_session *described)
-{
-    struct flyt_node_session *session = server->hand_over->session;
-    struct flyt_node_allocation *allocation = session->allocation;
-    struct flyt_node_holding *had = flyt_node_session_has(session);
-    const struct flyt_node_role_ops *owner = owner_of(session);
+    struct flyt_node_session *session = server->session;
     struct flyt_node *node = server->node;
     char id[ID_BYTES];
 
-    flyt_node_server_note_session(server, allocation, described);
-    flyt_node_charge_take(server, had->server_id);
-    flyt_node_session_client_came(session, &server->hand_over->ticket);
-    session->asked_ms = 0;
-    take_use(server, had);
-    if (!owner || !owner->given(session))
-        flyt_node_extents_move(node, &had->extents, had->server_id, &server->has.extents, server->has.server_id);
-    flyt_node_broker_move(had, server);
-    free_hand_over(server);
-    if (!session->present)
-        flyt_node_session_serve(session, server);
-    if (owner) { /* it is told of when its server says that it goes on */
-        session->replacement = (struct flyt_node_replacement){0};
-        return;
-    }
+    flyt_node_target_set_state(target, FLYT_NODE_TARGET_OVER);
+    flyt_node_target_fini(target);
+    free(target);
     session->replacement.session_us = now_us();
     node->sessions_resumed++;
     print_id(session, id);
-    flyt_info("session %s: goes on, vm=%s program=%s gpu=%u server_pid=%d extents=%u", id, allocation->now.vm_ip,
-              session->ticket.program, server->gpu->index, (int)server->pid, server->has.extents.count);
+    flyt_info("session %s: goes on, vm=%s program=%s gpu=%u server_pid=%d extents=%u", id,
+              session->allocation->now.vm_ip, session->ticket.program, server->gpu->index, (int)server->pid,
+              server->has.extents.count);
     flyt_node_tell(node, "session.resumed", id, "program %s of VM %s goes on at another server process",
-                   session->ticket.program, allocation->now.vm_ip);
+                   session->ticket.program, session->allocation->now.vm_ip);
     flyt_node_changed(node);
+}
+
+static void on_failed(struct flyt_node_target *target, enum flyt_node_target_end how, int outcome, const char *sentence)
+{
+    flyt_node_target_end(target->server);
+}
+
+void flyt_node_replace_forget(struct flyt_node_server *server)
+{
+    struct flyt_node_target *target = flyt_node_target_of(server, FLYT_NODE_ROLE_REPLACE);
+
+    if (!target)
+        return;
+    flyt_node_target_fini(target);
+    free(target);
+}
+
+static bool on_process_end(struct flyt_node_server *server)
+{
+    flyt_node_replace_forget(server);
+    return false;
+}
+
+/* It is given the memory that the session has. */
+static const struct flyt_node_target_ops target_ops = {
+    .role = {.kind = FLYT_NODE_ROLE_REPLACE, .on_message = flyt_node_target_on_message, .on_exit = on_process_end},
+    .has_memory = true,
+    .gone_on = on_gone_on,
+    .failed = on_failed,
+};
+
+/* The warm server is the session's target. NULL: no memory. */
+static struct flyt_node_target *begin(struct flyt_node_server *server, struct flyt_node_session *session)
+{
+    struct flyt_node_target *target = malloc(sizeof *target);
+
+    if (!target)
+        return NULL;
+    flyt_node_target_init(target, server->node, NULL, &target_ops);
+    flyt_node_target_begin(target, server, session);
+    flyt_node_charge_lend(server, session->allocation, flyt_node_session_has(session));
+    flyt_node_target_set_state(target, FLYT_NODE_TARGET_LOADING);
+    return target;
 }
 
 /* Since it lost its server; what was before that counts as then. */
@@ -504,178 +388,6 @@ void flyt_node_replace_use_came(struct flyt_node_server *server)
     session->replacement = (struct flyt_node_replacement){0};
 }
 
-/* The last message: from now on it is the server's. */
-static int give_session(struct flyt_node_server *server, struct flyt_manager_link_message *message)
-{
-    struct flyt_node_hand_over *hand_over = server->hand_over;
-    struct flyt_node_session *session = hand_over->session;
-    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
-    unsigned fd_count = 0;
-
-    if (flyt_node_waiting_has_hung_up(hand_over->fd))
-        return -ENOTCONN;
-    int status =
-        flyt_node_server_describe_session(server, &session->allocation->now, &hand_over->ticket, session, message);
-    if (!status)
-        status = flyt_node_server_session_fds(server->node, session->allocation, hand_over->fd, &message->session, fds,
-                                              &fd_count);
-    if (status)
-        return status;
-    message->data_bytes = (uint32_t)hand_over->bytes;
-    memcpy(message->data, hand_over->record, hand_over->bytes);
-    if (!hand_over->has_folder)
-        status = flyt_node_server_equip(server, session->allocation, session);
-    hand_over->has_folder |= !status;
-    if (!status)
-        status = take_entries(session, message->session.server_id);
-    if (status)
-        return status;
-    status = flyt_node_link_queue_try(&server->queue, message, fds, fd_count);
-    if (!status)
-        go_on(server, &message->session);
-    else
-        put_entries_back(session, message->session.server_id);
-    return status;
-}
-
-/* One that is moved has stopped, so that its record can be read though its process may be there; how far one came that
- * IS_AHEAD is not known yet. */
-static void describe(const struct flyt_node_session *session, bool is_ahead,
-                     struct flyt_manager_link_resume *ret_resume)
-{
-    const struct flyt_call_record *record = session->present ? session->present->record : NULL;
-    const struct flyt_node_extents *extents = &flyt_node_session_has(session)->extents;
-
-    *ret_resume = (struct flyt_manager_link_resume){
-        .extent_count = extents->count, .last_extent_id = extents->last_id, .is_ahead = is_ahead};
-    if (!is_ahead && (session->has_left_at || record)) {
-        const struct flyt_call_state left_at = record ? flyt_call_record_read(record) : session->left_at;
-        ret_resume->has_record = true;
-        ret_resume->begun = left_at.begun;
-        ret_resume->executed = left_at.executed;
-        ret_resume->completed = left_at.completed;
-        ret_resume->error_count = left_at.error_count;
-    }
-    if (owner_of(session))
-        owner_of(session)->describe(session, ret_resume);
-}
-
-static int send_resume(struct flyt_node_server *server, struct flyt_manager_link_message *message, bool is_ahead)
-{
-    const struct flyt_node_session *session = server->hand_over->session;
-
-    message->kind = FLYT_MANAGER_LINK_RESUME;
-    describe(session, is_ahead, &message->resume);
-    return flyt_node_link_queue_try(&server->queue, message, NULL, 0);
-}
-
-/* What is before SESSION and needs no client. */
-static int give_memory(struct flyt_node_server *server, struct flyt_manager_link_message *message)
-{
-    struct flyt_node_hand_over *hand_over = server->hand_over;
-    struct flyt_node_session *session = hand_over->session;
-    int status;
-
-    if (!hand_over->has_begun) {
-        bool is_ahead = session->present && session->present->state == FLYT_NODE_SERVER_SERVING;
-        status = send_resume(server, message, is_ahead);
-        if (status)
-            return status;
-        hand_over->has_begun = true;
-        hand_over->is_ahead = is_ahead;
-        hand_over->next =
-            owner_of(session) ? NULL : flyt_node_session_has(session)->extents.first; /* else it has it already */
-    }
-    for (; hand_over->next; hand_over->next = hand_over->next->next) {
-        const struct flyt_node_extent *extent = hand_over->next;
-        message->kind = FLYT_MANAGER_LINK_GIVE;
-        message->extent = (struct flyt_manager_link_extent){
-            .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
-        status = flyt_node_link_queue_try(&server->queue, message, &extent->fd, 1);
-        if (status)
-            return status;
-    }
-    if (!session->replacement.given_us)
-        session->replacement.given_us = now_us();
-    return 0;
-}
-
-static int give_all(struct flyt_node_server *server)
-{
-    static struct flyt_manager_link_message message; /* the loop's thread only */
-    struct flyt_node_hand_over *hand_over = server->hand_over;
-
-    if (server->link_fd < 0)
-        return -EPIPE;
-    message.data_bytes = 0;
-    int status = give_memory(server, &message);
-    if (status || hand_over->fd < 0)
-        return status;
-    if (hand_over->is_ahead) {
-        status = send_resume(server, &message, false);
-        if (status)
-            return status;
-        hand_over->is_ahead = false;
-    }
-    status = give_session(server, &message);
-    explicit_bzero(message.session.channel_key, sizeof message.session.channel_key);
-    return status;
-}
-
-static int on_retry(sd_event_source *source, uint64_t usec, void *user);
-
-/* As much as it takes now; the rest when it has read that. */
-static void step(struct flyt_node_server *server)
-{
-    struct flyt_node_hand_over *hand_over = server->hand_over;
-    int status = give_all(server);
-
-    if (!status)
-        return;
-    if (status == -ENOTCONN) { /* it has the memory, for the client's next try */
-        drop_client(hand_over);
-        return;
-    }
-    hand_over->timer = sd_event_source_disable_unref(hand_over->timer);
-    if ((status == -EAGAIN || status == -ETOOMANYREFS) && flyt_clock_ms() < hand_over->until_ms &&
-        sd_event_add_time_relative(server->node->event, &hand_over->timer, CLOCK_MONOTONIC, RETRY_US, 1, on_retry,
-                                   server) >= 0)
-        return;
-    flyt_warn("session %016" PRIx64 ": server process %d does not take it: %s", hand_over->session->id,
-              (int)server->pid, strerror(-status));
-    flyt_node_replace_fail(server);
-    flyt_node_server_end(server, NULL);
-}
-
-static int on_retry(sd_event_source *source, uint64_t usec, void *user)
-{
-    step(user);
-    return 0;
-}
-
-/* It is the session's from now on, whose client has not come. 0 or -ENOMEM. */
-static int begin(struct flyt_node_server *server, struct flyt_node_session *session)
-{
-    struct flyt_node_hand_over *hand_over = malloc(sizeof *hand_over);
-
-    if (!hand_over)
-        return -ENOMEM;
-    *hand_over = (struct flyt_node_hand_over){.session = session,
-                                              .fd = -1,
-                                              .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
-                                              .has_folder = owner_of(session) != NULL};
-    if (session->target != server) /* one that was told to end may not have heard of that yet */
-        flyt_node_replace_abandon(session);
-    flyt_node_session_prepare(session, server);
-    server->hand_over = hand_over;
-    if (!owner_of(session)) { /* else it stays PREPARING: what it has of the GPU is its own */
-        flyt_node_charge_lend(server, session->allocation, flyt_node_session_has(session));
-        flyt_node_server_set_state(server, FLYT_NODE_SERVER_TAKING);
-    }
-    flyt_node_cgroups_enter(&server->node->cgroups, server->pid, session->allocation->now.vm_ip, server->cgroup);
-    return 0;
-}
-
 /*
  * A warm server, where there is one, is given the memory, for what a client brings is not needed for that; neither is
  * the process's end, for until SESSION memory is imported and not used. What has to wait for it: SESSION, for kernels
@@ -685,59 +397,41 @@ static int begin(struct flyt_node_server *server, struct flyt_node_session *sess
 static void give_ahead(struct flyt_node_session *session)
 {
     struct flyt_node_gpu *gpu = flyt_node_session_has(session)->gpus[0];
+    const struct flyt_node_target *earlier = flyt_node_target_at(session->target);
     struct flyt_node_server *server = NULL;
 
-    if (!owner_of(session) && !taker_of(session) && !flyt_node_fault_is_clearing(session->node, gpu))
+    if (!flyt_node_target_owner(session) && !(earlier && earlier->giving.is_begun) &&
+        !flyt_node_fault_is_clearing(session->node, gpu))
         server = flyt_node_starts_take(session->node, gpu);
-    if (!server || begin(server, session))
+    struct flyt_node_target *target = server ? begin(server, session) : NULL;
+    if (!target)
         return;
     flyt_debug("session %016" PRIx64 ": its memory is given to server process %d, extents=%u", session->id,
                (int)server->pid, flyt_node_session_has(session)->extents.count);
-    step(server);
+    flyt_node_target_give_memory(target);
 }
 
 struct flyt_node_server *flyt_node_replace_server(const struct flyt_node_session *session)
 {
     struct flyt_node_server *server = session->target;
 
-    if (is_undecided_where(session))
+    if (is_undecided_where(session) || flyt_node_target_has_come(server))
         return NULL;
     if (server && server->state == FLYT_NODE_SERVER_ENDING) /* of a move that was given up, for one */
         server = NULL;
-    if (server && server->hand_over)
-        return flyt_node_replace_has_come(server) ? NULL : server;
-    return server || owner_of(session) ? server
-                                       : flyt_node_starts_take(session->node, flyt_node_session_has(session)->gpus[0]);
+    return server || flyt_node_target_owner(session)
+               ? server
+               : flyt_node_starts_take(session->node, flyt_node_session_has(session)->gpus[0]);
 }
 
 int flyt_node_replace_give(struct flyt_node_server *server, struct flyt_node_session *session,
                            const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
 {
-    unsigned char *copy = malloc(bytes ? bytes : 1);
+    struct flyt_node_target *target = flyt_node_target_at(server);
 
-    if (!copy || (!server->hand_over && begin(server, session))) {
-        free(copy);
-        return -ENOMEM;
-    }
-    struct flyt_node_hand_over *hand_over = server->hand_over;
-    memcpy(copy, record, bytes);
-    hand_over->record = copy;
-    hand_over->bytes = bytes;
-    hand_over->ticket = *ticket;
-    hand_over->fd = fd;
-    hand_over->until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS;
-    step(server);
-    return 0;
-}
-
-void flyt_node_replace_abandon(const struct flyt_node_session *session)
-{
-    struct flyt_node_server *taker = taker_of(session);
-
-    if (!taker)
-        return;
-    flyt_node_replace_fail(taker);
-    flyt_node_server_end(taker, NULL);
+    if (!target)
+        target = begin(server, session);
+    return target ? flyt_node_target_give(target, ticket, fd, record, bytes) : -ENOMEM;
 }
 
 /* ---- ending ---- */

@@ -24,12 +24,11 @@
 #ifndef FLYT_NODE_REPLACE_H
 #define FLYT_NODE_REPLACE_H
 
-#include "control/node/link/server.h"
+#include "control/node/ops/target.h"
 #include "rpc/base/error.h"
 
 enum {
     FLYT_NODE_REPLACE_S = 10,           /* a session waits so long for its client (node->ops->replace_ms) */
-    FLYT_NODE_HAND_OVER_MS = 5000,      /* a server takes all that it is given within this time, or is ended */
     FLYT_NODE_REPLACE_ENDING_MS = 2000, /* a client may know so much earlier than we that its server's process ends */
 };
 
@@ -66,23 +65,15 @@ unsigned flyt_node_replace_count(const struct flyt_node *node, const struct flyt
 /* The server for its client, which has come: the one that was prepared for it, that has been given its memory ahead, or
  * a warm one. NULL: there is none, it has a client already, or it is not decided where the session goes on. */
 struct flyt_node_server *flyt_node_replace_server(const struct flyt_node_session *session);
-/* Whether a server (NULL: not) is being given a session whose client has come, and has not hung up since. */
-bool flyt_node_replace_has_come(const struct flyt_node_server *taker);
 /* Gives the session to that server, with its client's connection. 0: fd is taken over, and is answered or refused in
  * every case; -ENOMEM: nothing has changed. */
 int flyt_node_replace_give(struct flyt_node_server *server, struct flyt_node_session *session,
                            const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
-/* The server's process has ended, or it is to be forgotten: if it was being given a session, that waits again. */
-void flyt_node_replace_fail(struct flyt_node_server *server);
-/* A server that is to have a session, or has got one that is not through, is ended, without a word to the session's
- * program, which comes again. NULL, or one that is being ended: nothing. */
-void flyt_node_replace_end_target(struct flyt_node_server *server);
+/* The server is to be forgotten: what it was given is not its own any more. */
+void flyt_node_replace_forget(struct flyt_node_server *server);
 
 /* Its server has sent USE: where it says so for the first time, the session goes on, and the log has what that took. */
 void flyt_node_replace_use_came(struct flyt_node_server *server);
-
-/* The session ends or is forgotten: a server that was being given it is ended. */
-void flyt_node_replace_abandon(const struct flyt_node_session *session);
 
 /* Ends one that waits, or all of an allocation, soon. */
 void flyt_node_replace_end(struct flyt_node_session *session, const char *reason);

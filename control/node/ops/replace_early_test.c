@@ -178,7 +178,7 @@ static void test_a_client_gives_up_while_it_is_held(void **state)
     struct flyt_node_server *server = give_ahead(test, &program), *session = test_node_server(test, &program);
     const struct flyt_node_ticket ticket = {.session_id = session->session->id, .allocation_id = test_one.id};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    flyt_node_pool_serve(&test->node, session->allocation, &ticket, ends[0], &message, 16);
+    flyt_node_pool_serve(&test->node, flyt_node_server_allocation(session), &ticket, ends[0], &message, 16);
     assert_true(flyt_node_waiting_has_client(&test->node, session->session->id));
     assert_int_equal(shutdown(ends[1], SHUT_RDWR), 0); /* a server that is being started may have it until it runs */
     close(ends[1]);
@@ -201,21 +201,23 @@ static bool has_no_taker(struct test_node *test, void *unused)
 /* A move, for one, prepares its own target: the server that has the memory has no part in the session any more. */
 static void test_another_one_is_prepared_after_its_memory_was_given(void **state)
 {
-    static const struct flyt_node_role_ops ops = {.kind = FLYT_NODE_ROLE_MOVE};
-    struct flyt_node_role role = {&ops};
+    static const struct flyt_node_target_ops ops = {.role = {.kind = FLYT_NODE_ROLE_MOVE_TARGET}};
     struct test_node *test = *state;
     struct test_program program;
 
     struct flyt_node_server *first = give_ahead(test, &program), *server = test_node_server(test, &program);
     struct flyt_node_server *second = flyt_node_starts_take(&test->node, &test->node.gpus.items[1]);
     assert_non_null(second);
-    flyt_node_target_begin(second, &role, server->session);
+    struct flyt_node_operation operation = {.node = &test->node};
+    struct flyt_node_target target;
+    flyt_node_target_init(&target, &test->node, &operation, &ops);
+    flyt_node_target_begin(&target, second, server->session);
     assert_int_equal(first->state, FLYT_NODE_SERVER_ENDING);
-    assert_null(first->hand_over);
+    assert_false(flyt_node_target_at(first)->giving.is_begun);
     assert_null(first->session);
     assert_ptr_equal(server->session->target, second);
-    second->role = NULL;
-    flyt_node_replace_end_target(second);
+    flyt_node_target_fini(&target);
+    flyt_node_target_end(second);
     struct test_program again = come_early(test, &program, kill_it);
     close(program.fd);
     assert_int_equal(again.status, FLYT_HANDSHAKE_OK);

@@ -167,10 +167,10 @@ static int load(struct flyt_node_session_load *session_load)
     if (fd < 0)
         return restoring->parent_count ? fd : -errno;
     struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_STATE);
-    message->stop.move_id = session_load->move_id;
+    message->stop.move_id = session_load->target.move_id;
     /* Of a connection its end here is to close at once: whoever writes to it sees that the server's is gone. */
-    flyt_node_session_load_send_files(session_load, message, &fd, 1,
-                                      restoring->parent_count ? NULL : restoring->restore->left);
+    flyt_node_target_send(&session_load->target, message, &fd, 1,
+                          restoring->parent_count ? NULL : restoring->restore->left);
     return 0;
 }
 
@@ -179,7 +179,7 @@ static void on_loaded(struct flyt_node_session_load *session_load, const struct 
     struct flyt_node_restoring *restoring = restoring_of(session_load);
 
     if (prepared->sequence != restoring->checkpointed->sequence) {
-        flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_CONFLICT,
+        flyt_node_session_load_fail(session_load, FLYT_NODE_TARGET_FAILED, FLYT_STATUS_CONFLICT,
                                     "its image is of another moment than that at which its program stopped");
         return;
     }
@@ -191,7 +191,7 @@ static bool is_vm_loaded(const struct flyt_node_restore *restore, uint64_t alloc
 {
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
         if (restoring->session_load.its.allocation_id == allocation_id &&
-            restoring->session_load.stage < FLYT_NODE_SESSION_LOAD_LOADED)
+            restoring->session_load.target.state < FLYT_NODE_TARGET_LOADED)
             return false;
     return true;
 }
@@ -200,7 +200,7 @@ static bool is_vm_loaded(const struct flyt_node_restore *restore, uint64_t alloc
 static void expect_loaded(struct flyt_node_restore *restore)
 {
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
-        if (restoring->session_load.stage == FLYT_NODE_SESSION_LOAD_LOADED &&
+        if (restoring->session_load.target.state == FLYT_NODE_TARGET_LOADED &&
             is_vm_loaded(restore, restoring->session_load.its.allocation_id))
             flyt_node_session_load_expect(&restoring->session_load);
 }
@@ -225,17 +225,18 @@ static void on_gone_on(struct flyt_node_session_load *session_load, struct flyt_
     char id[20];
 
     snprintf(id, sizeof id, "%016" PRIx64, restoring->session_id);
-    flyt_info("session %s: is restored, vm=%s program=%s gpu=%u server_pid=%d", id, server->allocation->now.vm_ip,
-              server->session->ticket.program, server->gpu->index, (int)server->pid);
+    flyt_info("session %s: is restored, vm=%s program=%s gpu=%u server_pid=%d", id,
+              server->session->allocation->now.vm_ip, server->session->ticket.program, server->gpu->index,
+              (int)server->pid);
     flyt_node_tell(node, "session.restored", id, "program %s of VM %s goes on from image %s",
-                   server->session->ticket.program, server->allocation->now.vm_ip, restoring->path);
+                   server->session->ticket.program, server->session->allocation->now.vm_ip, restoring->path);
     flyt_node_checkpointed_remove(node, let_go(restoring));
     flyt_node_save_soon(node); /* until it is written a restart sees that its server has it */
 }
 
 /* It is in its image as before. The first failure is the order's. */
-static void on_failed(struct flyt_node_session_load *session_load, enum flyt_node_session_load_end how,
-                      flyt_status status, const char *sentence)
+static void on_failed(struct flyt_node_session_load *session_load, enum flyt_node_target_end how, flyt_status status,
+                      const char *sentence)
 {
     struct flyt_node_restoring *restoring = restoring_of(session_load);
     struct flyt_node_restore *restore = restoring->restore;
@@ -252,7 +253,7 @@ static const struct flyt_node_session_load_ops load_ops = {
 void flyt_node_restore_lose(struct flyt_node_checkpointed *checkpointed)
 {
     if (checkpointed->restoring)
-        flyt_node_session_load_fail(&checkpointed->restoring->session_load, FLYT_NODE_SESSION_LOAD_ENDED,
+        flyt_node_session_load_fail(&checkpointed->restoring->session_load, FLYT_NODE_TARGET_ENDED,
                                     FLYT_STATUS_CONFLICT, "its session was ended");
 }
 
@@ -268,13 +269,13 @@ void flyt_node_restore_use(const struct flyt_node_restore *restore, flyt_saving_
     *ret_use = restore->use;
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
         const struct flyt_node_session_load *session_load = &restoring->session_load;
-        if (session_load->stage == FLYT_NODE_SESSION_LOAD_OVER && !session_load->goes_on)
+        if (session_load->target.state == FLYT_NODE_TARGET_OVER && !session_load->goes_on)
             continue;
         ret_use->session_count++;
         if (restore->op.phase == FLYT_SAVING_PREPARING)
             continue;
         ret_use->memory_bytes += restoring->image_bytes;
-        ret_use->copied_bytes += session_load->stage >= FLYT_NODE_SESSION_LOAD_LOADED ? restoring->image_bytes : 0;
+        ret_use->copied_bytes += session_load->target.state >= FLYT_NODE_TARGET_LOADED ? restoring->image_bytes : 0;
     }
     ret_use->id = restore->op.id;
     ret_use->phase = restore->op.phase;
@@ -348,10 +349,10 @@ static void finish(struct flyt_node_restore *restore)
     flyt_node_operations_forget_old(restore->op.node, FLYT_NODE_OPERATION_RESTORE);
 }
 
-static bool is_any_before(const struct flyt_node_restore *restore, enum flyt_node_session_load_stage stage)
+static bool is_any_before(const struct flyt_node_restore *restore, enum flyt_node_target_state stage)
 {
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
-        if (restoring->session_load.stage < stage)
+        if (restoring->session_load.target.state < stage)
             return true;
     return false;
 }
@@ -370,7 +371,7 @@ static void look_at_reading(struct flyt_node_restore *restore)
     bool is_late = flyt_node_operation_is_late(&restore->op);
 
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring && is_late; restoring = restoring->next)
-        flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_TIMEOUT,
+        flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_TARGET_FAILED, FLYT_STATUS_TIMEOUT,
                                     "the images in %.200s were not read after %u s", restore->folder,
                                     restore->op.timeout_s);
     if (!are_all_done(restore))
@@ -428,11 +429,11 @@ static void step(struct flyt_node_operation *operation)
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
         flyt_node_session_load_advance(&restoring->session_load, restore->op.timeout_s * 1000ull);
     expect_loaded(restore);
-    if (restore->op.phase == FLYT_SAVING_COPYING && !is_any_before(restore, FLYT_NODE_SESSION_LOAD_WAITING))
+    if (restore->op.phase == FLYT_SAVING_COPYING && !is_any_before(restore, FLYT_NODE_TARGET_WAITING))
         flyt_node_operation_set_phase(&restore->op, FLYT_SAVING_SWITCHING);
     if (restore->op.phase != FLYT_SAVING_PREPARING && are_all_done(restore))
         finish(restore);
-    else if (is_any_before(restore, FLYT_NODE_SESSION_LOAD_PREPARING) && restore->op.phase != FLYT_SAVING_PREPARING)
+    else if (is_any_before(restore, FLYT_NODE_TARGET_PREPARING) && restore->op.phase != FLYT_SAVING_PREPARING)
         flyt_node_raise(restore->op.node, FLYT_NODE_EVENT_SERVERS);
 }
 
@@ -500,7 +501,7 @@ static const struct flyt_error *take_readings(struct flyt_node_restore *restore,
         restoring->parent_count = reading->parent_count;
         if (!err && reading->err.code)
             err = &reading->err;
-        if (restoring->session_load.stage != FLYT_NODE_SESSION_LOAD_NEW)
+        if (restoring->session_load.target.state != FLYT_NODE_TARGET_NEW)
             continue; /* its session was ended meanwhile */
         restoring->fd = reading->fd;
         reading->fd = -1;
@@ -521,14 +522,14 @@ static void on_read(void *user, int is_cancelled)
     flyt_node_operation_set_phase(&restore->op, FLYT_SAVING_COPYING);
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
         struct flyt_node_checkpointed *checkpointed = restoring->checkpointed;
-        if (restoring->session_load.stage != FLYT_NODE_SESSION_LOAD_NEW)
+        if (restoring->session_load.target.state != FLYT_NODE_TARGET_NEW)
             continue;
         flyt_node_session_load_begin(&restoring->session_load);
         if (err) {
-            flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, status_of(err->code),
-                                        "%s", err->text);
+            flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_TARGET_FAILED, status_of(err->code), "%s",
+                                        err->text);
         } else if (flyt_node_checkpointed_is_gone(checkpointed)) {
-            flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_SESSION_LOAD_FAILED, FLYT_STATUS_NOT_FOUND,
+            flyt_node_session_load_fail(&restoring->session_load, FLYT_NODE_TARGET_FAILED, FLYT_STATUS_NOT_FOUND,
                                         "it has ended: it has not asked for its session for %u s",
                                         FLYT_NODE_CHECKPOINTED_GONE_MS / 1000);
             flyt_node_checkpointed_drop(restore->op.node, checkpointed, "its program has ended meanwhile");

@@ -4,12 +4,11 @@
  * of variables (TRY). It makes no memory, has no entry in the ledgers and no place among the VM's programs, and is
  * ended afterwards, for its addresses are spent.
  *
- *   NONE       nobody tries
- *   WANTING    a warm server is wanted
- *   PREPARING  PREPARE was sent
- *   READY      it was answered; the image is awaited (flyt_node_restore_check_take), where it is not there yet
- *   TRYING     TRY was sent
- *   OVER       restore_check->result says what came of it
+ * Its states are those of its target (target.h), from NEW, where nobody tries, to LOADED and OVER:
+ *
+ *   PREPARED  the image is awaited (flyt_node_restore_check_take), where it is not there yet
+ *   LOADING   TRY was sent
+ *   OVER      restore_check->result says what came of it
  *
  * A server that ends before it has answered is replaced by another one, FLYT_NODE_RESTORE_CHECK_SERVERS in all. Where
  * the GPU has not enough of them (client slots, memory) for all images of a checkpoint, these are tried one after the
@@ -32,53 +31,35 @@ enum {
     FLYT_NODE_RESTORE_CHECK_TRY_MS = 120000,    /* TRY is answered: a program stands still meanwhile */
 };
 
-enum flyt_node_restore_check_stage {
-    FLYT_NODE_RESTORE_CHECK_NONE,
-    FLYT_NODE_RESTORE_CHECK_WANTING,
-    FLYT_NODE_RESTORE_CHECK_PREPARING,
-    FLYT_NODE_RESTORE_CHECK_READY,
-    FLYT_NODE_RESTORE_CHECK_TRYING,
-    FLYT_NODE_RESTORE_CHECK_OVER,
-};
-
 enum flyt_node_restore_check_result {
     FLYT_NODE_RESTORE_CHECK_GOOD,
     FLYT_NODE_RESTORE_CHECK_BAD,     /* it cannot be restored */
     FLYT_NODE_RESTORE_CHECK_UNKNOWN, /* no server could try it */
 };
 
-/* All zero: NONE. Embedded in its owner's object. */
+/* All zero: NEW. Embedded in its owner's object. */
 struct flyt_node_restore_check {
-    struct flyt_node_role role;           /* of its server; first */
-    struct flyt_node_restore_check *next; /* in node->ops->restore_checks */
-    struct flyt_node *node;
+    struct flyt_node_target target;        /* first */
     const struct flyt_node_server *source; /* whose session it is; its owner ends the check before that one goes */
     struct flyt_tally *left;               /* its owner's */
-    uint64_t move_id;
-    enum flyt_node_restore_check_stage stage;
-    uint64_t stage_ms;     /* when that began */
-    uint64_t wanted_ms;    /* since when it could have had a server, but for there being none */
-    unsigned server_count; /* that it has had */
-    struct flyt_node_server *server;
-    int fd; /* the image, for the next server; -1: none yet */
+    uint64_t wanted_ms;                    /* since when it could have had a server, but for there being none */
+    unsigned server_count;                 /* that it has had */
+    int fd;                                /* the image, for the next server; -1: none yet */
     enum flyt_node_restore_check_result result;
     int outcome; /* of BAD and UNKNOWN: a negative errno, and one sentence */
     char text[400];
-    struct flyt_node_operation
-        *operation; /* whose it is, which may have several: is woken when the stage has changed */
-    struct flyt_node_target wanted;
 };
 
-/* WANTING, for the session that `source` has. `left` counts threads that close the image's descriptors. */
+/* WANTED, for the session that `source` has. `left` counts threads that close the image's descriptors. */
 void flyt_node_restore_check_begin(struct flyt_node_restore_check *restore_check, const struct flyt_node_server *source,
                                    struct flyt_tally *left, struct flyt_node_operation *operation);
 /* Whether a server waits for the image, none will, or one comes when another image of its owner's has been tried. */
 bool flyt_node_restore_check_is_ready(const struct flyt_node_restore_check *restore_check);
-/* Once, not of NONE. The image is whole: a description of it for reading, which is taken over in every case. */
+/* Once, not of NEW. The image is whole: a description of it for reading, which is taken over in every case. */
 void flyt_node_restore_check_take(struct flyt_node_restore_check *restore_check, int fd);
 /* Goes on as far as nobody is awaited; is over where somebody was awaited for too long. */
 void flyt_node_restore_check_advance(struct flyt_node_restore_check *restore_check);
-/* Nothing refers to it any more; its server is ended. Of NONE: nothing. */
+/* Nothing refers to it any more; its server is ended. Of NEW: nothing. */
 void flyt_node_restore_check_end(struct flyt_node_restore_check *restore_check);
 
 #endif

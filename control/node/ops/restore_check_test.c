@@ -17,10 +17,15 @@
 #include "control/node/test/test_saving.h"
 #include "rpc/base/fault_point.h"
 
+static struct flyt_node_target *first_check(const struct test_node *test)
+{
+    return flyt_node_target_next(test->node.ops->targets, FLYT_NODE_ROLE_CHECK);
+}
+
 /* Nothing is left of what was tried, and they run on. */
 static void are_as_before(struct test_node *test, struct test_program *programs, unsigned count)
 {
-    assert_null(test->node.ops->restore_checks);
+    assert_null(first_check(test));
     assert_null(test->node.state.checkpointed);
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
         assert_true(!(struct flyt_node_restore_check *)server->role && server->state != FLYT_NODE_SERVER_PREPARING);
@@ -48,7 +53,7 @@ static void waits_untried(struct test_node *test, struct test_program *program, 
     test_node_until(test, is_untried, NULL, "the warning");
     test_contains(test->last_event, words);
     test_saving_until(test, FLYT_SAVING_DONE);
-    assert_null(test->node.ops->restore_checks);
+    assert_null(first_check(test));
     test_program_say(test, program, NULL, "moved for ever");
     test_program_say(test, program, NULL, "gone");
     close(program->fd);
@@ -101,7 +106,7 @@ static void test_servers_that_die(void **state)
 
 static bool is_trying(struct test_node *test, void *unused)
 {
-    return test->node.ops->restore_checks && test->node.ops->restore_checks->stage == FLYT_NODE_RESTORE_CHECK_TRYING;
+    return first_check(test) && first_check(test)->state == FLYT_NODE_TARGET_LOADING;
 }
 
 static void until_it_hangs(struct test_node *test)
@@ -122,9 +127,9 @@ static void test_it_is_tried_again(void **state)
     test_saving_enter(test, &program, 1);
     until_it_hangs(test);
     assert_int_equal(test_node_used_bytes(test, &test_one), 10 * MIB);
-    kill(test->node.ops->restore_checks->server->pid, SIGKILL);
+    kill(first_check(test)->server->pid, SIGKILL);
     assert_int_equal(test_saving_until(test, FLYT_SAVING_DONE).session_count, 1);
-    assert_null(test->node.ops->restore_checks);
+    assert_null(first_check(test));
     test_program_say(test, &program, NULL, "moved for ever");
     close(program.fd);
     program.fd = -1;
@@ -146,7 +151,7 @@ static void test_it_is_called_off_meanwhile(void **state)
     until_it_hangs(test);
     kill(test_node_server(test, &program)->pid, SIGKILL);
     test_saving_failed(test, FLYT_STATUS_UNAVAILABLE, "ended unexpectedly");
-    assert_null(test->node.ops->restore_checks);
+    assert_null(first_check(test));
     test_saving_images_are(test, 0);
     close(program.fd);
     test_node_until_empty(test, &test_one);

@@ -18,6 +18,7 @@
 #include "control/node/model/allocation.h"
 #include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
+#include "control/node/ops/target.h"
 #include "control/node/test/test_saving.h"
 #include "rpc/base/fault_point.h"
 
@@ -325,7 +326,7 @@ static void test_a_vm_goes_while_it_is_looked(void **state)
         const bool is_event = strstr(test->last_event, "restore.failed") != NULL;
         assert_int_equal(is_event, is_late || i > 0); /* else nobody heard that it had begun */
         assert_null(test->node.state.checkpointed);
-        assert_null(test->node.ops->session_loads);
+        assert_null(flyt_node_target_next(test->node.ops->targets, FLYT_NODE_ROLE_LOAD));
         test_node_remove_now(test, test_one.id);
     }
 }

@@ -70,8 +70,8 @@ static flyt_status check_servers(const struct flyt_node *node, const struct flyt
                                  struct flyt_error *err)
 {
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING || !server->has.has_use ||
-            server->has.use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
+        if (flyt_node_server_allocation(server) != allocation || server->state == FLYT_NODE_SERVER_ENDING ||
+            !server->has.has_use || server->has.use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
             continue;
         flyt_error_set(err, -ENOTSUP, "program %.100s of VM %.255s cannot be moved: " FLYT_NODE_MOVE_TOO_OLD,
                        server->session->ticket.program, allocation->now.vm_ip);
@@ -177,8 +177,7 @@ static const char *find_obstacle(const struct flyt_node_migration *migration)
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next) {
         if (move->outcome)
             return move->sentence;
-        if (move->stage != FLYT_NODE_MOVE_OVER &&
-            (move->stage != FLYT_NODE_MOVE_LOADED || !flyt_node_move_may_leave(move)))
+        if (move->stage != FLYT_NODE_MOVE_OVER && (!flyt_node_move_is_loaded(move) || !flyt_node_move_may_leave(move)))
             return "a program is being ended";
     }
     return flyt_fault_point("node.send.switch") == FLYT_FAULT_ERROR ? "a test lets it fail at node.send.switch" : NULL;
@@ -269,7 +268,7 @@ void flyt_node_send_forgive(struct flyt_node_migration *migration)
                   migration->op.id, move->program, migration->op.vm_ip, move->sentence);
         move->outcome = 0;
         if ((move->source || move->waiting) &&
-            (move->stage == FLYT_NODE_MOVE_LOADED || move->stage == FLYT_NODE_MOVE_LEFT))
+            (move->stage == FLYT_NODE_MOVE_STOPPED || move->stage == FLYT_NODE_MOVE_LEFT))
             flyt_node_move_source_forsake(move);
     }
 }
@@ -348,7 +347,7 @@ int flyt_node_send_restore(struct flyt_node *node)
 
 bool flyt_node_send_take_back_server(struct flyt_node_server *server)
 {
-    struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
+    struct flyt_node_migration *migration = flyt_node_migration_of(flyt_node_server_allocation(server));
 
     if (!migration || !migration->sending || (!migration->is_committed && !migration->is_failing))
         return false;

@@ -26,7 +26,7 @@
 static struct flyt_node_server *left_server(struct test_node *test, const struct test_program *program)
 {
     for (struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        if (server->allocation && server->session->id == program->session_id)
+        if (flyt_node_server_allocation(server) && server->session->id == program->session_id)
             return server;
     return NULL;
 }

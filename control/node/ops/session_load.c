@@ -15,35 +15,25 @@
 #include "control/node/ops/ops.h"
 #include "control/node/ops/replace.h"
 #include "control/node/ops/room.h"
-#include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 
-static void set_stage(struct flyt_node_session_load *session_load, enum flyt_node_session_load_stage stage)
-{
-    session_load->stage = stage;
-    session_load->stage_ms = flyt_clock_ms();
-    if (stage > FLYT_NODE_SESSION_LOAD_WANTING)
-        flyt_node_target_take(&session_load->wanted);
-    flyt_node_target_hurry(&session_load->wanted, session_load->is_running && stage >= FLYT_NODE_SESSION_LOAD_LOADED &&
-                                                      stage < FLYT_NODE_SESSION_LOAD_OVER);
-    flyt_node_operation_wake(session_load->operation);
-}
+static const struct flyt_node_target_ops target_ops;
 
-static bool is_late(const struct flyt_node_session_load *session_load, uint64_t limit_ms)
+static struct flyt_node_session_load *load_of(struct flyt_node_target *target)
 {
-    return flyt_clock_ms() - session_load->stage_ms > limit_ms;
+    return (struct flyt_node_session_load *)target;
 }
 
 static struct flyt_node_allocation *allocation_of(const struct flyt_node_session_load *session_load)
 {
-    return flyt_node_allocation_find(session_load->node, session_load->its.allocation_id);
+    return flyt_node_allocation_find(session_load->target.node, session_load->its.allocation_id);
 }
 
 /* ---- what its server says ---- */
 
 #define FAIL(session_load, status, ...)                                                                                \
-    flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_FAILED, status, __VA_ARGS__)
+    flyt_node_session_load_fail(session_load, FLYT_NODE_TARGET_FAILED, status, __VA_ARGS__)
 
 /* What is held of the slot is charged, whatever was charged before the restart. */
 static int charge_held(const struct flyt_node_session_load *session_load, unsigned slot)
@@ -72,8 +62,9 @@ static void credit_rest(const struct flyt_node_session_load *session_load)
     }
 }
 
-static void on_made(struct flyt_node_session_load *session_load, const struct flyt_manager_link_made *made, int fd)
+static void on_made(struct flyt_node_target *target, const struct flyt_manager_link_made *made, int fd)
 {
+    struct flyt_node_session_load *session_load = load_of(target);
     struct flyt_node_session *session = session_load->session;
     const struct flyt_node_allocation *allocation = session->allocation;
     const struct flyt_manager_link_extent *extent = &made->extent;
@@ -84,11 +75,12 @@ static void on_made(struct flyt_node_session_load *session_load, const struct fl
              made->outcome ? strerror(-made->outcome) : "it has a device that its VM has not");
         return;
     }
-    if (flyt_node_session_load_is_made_to_fail(session_load, "node.load.made")) {
+    if (flyt_node_target_is_made_to_fail(target, "node.load.made")) {
         flyt_close(fd);
         return;
     }
-    int status = flyt_node_extent_add(session_load->node, &session->has.extents, session->has.server_id, extent, fd);
+    int status =
+        flyt_node_extent_add(session_load->target.node, &session->has.extents, session->has.server_id, extent, fd);
     if (status) {
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its memory cannot be held: %s", strerror(-status));
         return;
@@ -102,17 +94,15 @@ static void on_made(struct flyt_node_session_load *session_load, const struct fl
              strerror(-status));
 }
 
-static void on_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
+static void on_unmade(struct flyt_node_target *target, uint64_t extent_id)
 {
-    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
+    struct flyt_node_session_load *session_load = load_of(target);
+    struct flyt_node_session *session = session_load->session;
     uint64_t bytes;
     unsigned slot;
 
-    if (server->allocation || session_load->stage != FLYT_NODE_SESSION_LOAD_LOADING)
-        return;
-    struct flyt_node_session *session = session_load->session;
-    int status = flyt_node_extent_remove(session_load->node, &session->has.extents, session->has.server_id, extent_id,
-                                         &slot, &bytes);
+    int status = flyt_node_extent_remove(session_load->target.node, &session->has.extents, session->has.server_id,
+                                         extent_id, &slot, &bytes);
     if (!status)
         status = flyt_ledger_release(session->allocation->slots[slot].ledger, session->has.server_id, bytes);
     if (status)
@@ -120,87 +110,54 @@ static void on_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
              strerror(-status));
 }
 
-static void on_prepared(struct flyt_node_session_load *session_load, const struct flyt_manager_link_message *told)
+static void on_prepared(struct flyt_node_target *target)
 {
-    const struct flyt_manager_link_prepared *prepared = &told->prepared;
+    struct flyt_node_session_load *session_load = load_of(target);
 
-    if (prepared->outcome) {
-        bool is_its =
-            session_load->stage == FLYT_NODE_SESSION_LOAD_LOADING && prepared->move_id == session_load->move_id;
-        flyt_node_session_load_fail(session_load,
-                                    is_its ? FLYT_NODE_SESSION_LOAD_REFUSED : FLYT_NODE_SESSION_LOAD_FAILED,
-                                    prepared->outcome == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
-                                    "%s", told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
-    } else if (session_load->stage == FLYT_NODE_SESSION_LOAD_PREPARING && !prepared->move_id) {
-        set_stage(session_load, FLYT_NODE_SESSION_LOAD_LOADING);
-        if (flyt_node_session_load_is_made_to_fail(session_load, "node.load.begin"))
-            return;
-        int status = session_load->ops->load(session_load);
-        if (status)
-            FAIL(session_load, FLYT_STATUS_UNAVAILABLE,
-                 "its new server process cannot be given what it is made from: %s", strerror(-status));
-    } else if (session_load->stage == FLYT_NODE_SESSION_LOAD_LOADING && prepared->move_id == session_load->move_id) {
-        if (session_load->is_running && prepared->has_stopped) { /* its client may not know what it had done there */
-            session_load->session->has_left_at = true;
-            session_load->session->left_at = (struct flyt_call_state){prepared->sequence, prepared->sequence,
-                                                                      prepared->sequence, prepared->error_count};
-        }
-        if (session_load->is_returned)
-            credit_rest(session_load);
-        set_stage(session_load, FLYT_NODE_SESSION_LOAD_LOADED);
-        session_load->ops->loaded(session_load, prepared);
-    }
+    flyt_node_target_set_state(target, FLYT_NODE_TARGET_LOADING);
+    if (flyt_node_target_is_made_to_fail(target, "node.load.begin"))
+        return;
+    int status = session_load->ops->load(session_load);
+    if (status)
+        FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be given what it is made from: %s",
+             strerror(-status));
 }
 
-static void on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
+static void on_loaded(struct flyt_node_target *target, const struct flyt_manager_link_prepared *prepared)
 {
-    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
+    struct flyt_node_session_load *session_load = load_of(target);
 
-    if (told->kind == FLYT_MANAGER_LINK_MADE && session_load->stage == FLYT_NODE_SESSION_LOAD_LOADING) {
-        on_made(session_load, &told->made, fd);
-        return;
+    if (session_load->is_running && prepared->has_stopped) { /* its client may not know what it had done there */
+        session_load->session->has_left_at = true;
+        session_load->session->left_at =
+            (struct flyt_call_state){prepared->sequence, prepared->sequence, prepared->sequence, prepared->error_count};
     }
-    flyt_close(fd);
-    if (told->kind == FLYT_MANAGER_LINK_PREPARED)
-        on_prepared(session_load, told);
+    if (session_load->is_returned)
+        credit_rest(session_load);
+    flyt_node_target_hurry(target, session_load->is_running);
+    session_load->ops->loaded(session_load, prepared);
 }
 
-static void on_use(struct flyt_node_server *server)
+static void on_gone_on(struct flyt_node_target *target, struct flyt_node_server *server)
 {
-    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
+    struct flyt_node_session_load *session_load = load_of(target);
 
-    if (session_load->stage != FLYT_NODE_SESSION_LOAD_GIVEN || server->state != FLYT_NODE_SERVER_SERVING)
-        return;
-    session_load->is_whole = server->has.use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
-    if (session_load->is_whole)
-        flyt_node_operation_wake(session_load->operation);
-    if (server->has.use.is_coming)
-        return;
-    server->role = NULL;
-    session_load->target = NULL;
     session_load->goes_on = true;
-    set_stage(session_load, FLYT_NODE_SESSION_LOAD_OVER);
     session_load->ops->gone_on(session_load, server);
 }
 
-static bool on_process_end(struct flyt_node_server *server)
+/* What comes of the whole. */
+static flyt_status status_of(enum flyt_node_target_end how, int outcome)
 {
-    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
-
-    server->role = NULL;
-    session_load->target = NULL;
-    FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process has ended before it went on there");
-    flyt_node_operation_wake(session_load->operation); /* one that was over is done */
-    return false;
+    return how == FLYT_NODE_TARGET_ENDED  ? FLYT_STATUS_CONFLICT
+           : how == FLYT_NODE_TARGET_LATE ? FLYT_STATUS_TIMEOUT
+           : outcome == -ENOMEM           ? FLYT_STATUS_NO_CAPACITY
+                                          : FLYT_STATUS_UNAVAILABLE;
 }
 
-static void on_end(struct flyt_node_server *server, const char *reason)
+static void on_failed(struct flyt_node_target *target, enum flyt_node_target_end how, int outcome, const char *sentence)
 {
-    struct flyt_node_session_load *session_load = flyt_node_session_load_at(server);
-
-    server->role = NULL;
-    session_load->target = NULL;
-    flyt_node_session_load_fail(session_load, FLYT_NODE_SESSION_LOAD_ENDED, FLYT_STATUS_CONFLICT, "%s", reason);
+    flyt_node_session_load_fail(load_of(target), how, status_of(how, outcome), "%s", sentence);
 }
 
 /* ---- its client: the session waits for it, and its target is its server ---- */
@@ -208,7 +165,7 @@ static void on_end(struct flyt_node_server *server, const char *reason)
 static void describe_session(const struct flyt_node_session *session, struct flyt_manager_link_resume *ret_resume)
 {
     ret_resume->is_made = 1;
-    ret_resume->is_held = flyt_node_session_load_at(session->target)->is_held;
+    ret_resume->is_held = flyt_node_session_load_at(session->target)->target.is_held;
 }
 
 static bool given(struct flyt_node_session *session)
@@ -216,8 +173,8 @@ static bool given(struct flyt_node_session *session)
     struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->target);
 
     session_load->session = NULL;
-    session_load->target->has.use.is_coming = 1;
-    set_stage(session_load, FLYT_NODE_SESSION_LOAD_GIVEN);
+    session_load->target.server->has.use.is_coming = 1;
+    flyt_node_target_set_state(&session_load->target, FLYT_NODE_TARGET_GIVEN);
     return false;
 }
 
@@ -226,22 +183,10 @@ static void forget(struct flyt_node_session *session, bool is_ended)
     struct flyt_node_session_load *session_load = flyt_node_session_load_at(session->target);
 
     session_load->session = NULL; /* it is freed by whoever calls this */
-    flyt_node_session_load_fail(session_load, is_ended ? FLYT_NODE_SESSION_LOAD_ENDED : FLYT_NODE_SESSION_LOAD_FAILED,
+    flyt_node_session_load_fail(session_load, is_ended ? FLYT_NODE_TARGET_ENDED : FLYT_NODE_TARGET_FAILED,
                                 FLYT_STATUS_TIMEOUT, "%s",
                                 *session->end_reason ? session->end_reason : "its program has not come back in time");
 }
-
-static const struct flyt_node_role_ops role_ops = {
-    .kind = FLYT_NODE_ROLE_LOAD,
-    .on_message = on_message,
-    .on_extent_gone = on_extent_gone,
-    .on_use = on_use,
-    .on_exit = on_process_end,
-    .on_end = on_end,
-    .describe = describe_session,
-    .given = given,
-    .forget = forget,
-};
 
 /* ---- beginning and end ---- */
 
@@ -249,19 +194,8 @@ void flyt_node_session_load_init(struct flyt_node_session_load *session_load, st
                                  const struct flyt_node_session_load_ops *ops,
                                  const struct flyt_node_session_load_session *its)
 {
-    struct flyt_node *node = operation->node;
-
-    *session_load = (struct flyt_node_session_load){.role = {&role_ops},
-                                                    .next = node->ops->session_loads,
-                                                    .node = node,
-                                                    .operation = operation,
-                                                    .ops = ops,
-                                                    .its = *its,
-                                                    .move_id = flyt_node_random(),
-                                                    .stage = FLYT_NODE_SESSION_LOAD_NEW,
-                                                    .stage_ms = flyt_clock_ms()};
-    node->ops->session_loads = session_load;
-    flyt_node_target_want(&session_load->wanted, operation, NULL);
+    *session_load = (struct flyt_node_session_load){.ops = ops, .its = *its};
+    flyt_node_target_init(&session_load->target, operation->node, operation, &target_ops);
 }
 
 /* It has no process, and is not among those that wait: first its memory, then its charge, when its server has gone. */
@@ -279,50 +213,42 @@ static void free_session(struct flyt_node_session_load *session_load)
 
 void flyt_node_session_load_fini(struct flyt_node_session_load *session_load)
 {
-    struct flyt_node_session_load **link = &session_load->node->ops->session_loads;
-
-    if (session_load->stage < FLYT_NODE_SESSION_LOAD_WAITING)
+    if (session_load->target.state < FLYT_NODE_TARGET_WAITING)
         free_session(session_load);
-    if (session_load->target)
-        session_load->target->role = NULL;
-    while (*link != session_load)
-        link = &(*link)->next;
-    *link = session_load->next;
-    flyt_node_target_forget(&session_load->wanted);
+    flyt_node_target_fini(&session_load->target);
     explicit_bzero(session_load->its.token, sizeof session_load->its.token);
 }
 
 bool flyt_node_session_load_is_done(const struct flyt_node_session_load *session_load)
 {
-    return session_load->stage == FLYT_NODE_SESSION_LOAD_OVER && !session_load->target;
+    return session_load->target.state == FLYT_NODE_TARGET_OVER && !session_load->target.server;
 }
 
 /* A session that waits for its client, or has it, is ended by others, soon. */
 void flyt_node_session_load_drop(struct flyt_node_session_load *session_load, const char *reason)
 {
+    struct flyt_node_target *target = &session_load->target;
     struct flyt_node_session *session = session_load->session;
 
-    if (session_load->stage == FLYT_NODE_SESSION_LOAD_OVER)
+    if (target->state == FLYT_NODE_TARGET_OVER)
         return;
-    bool is_waiting = session_load->stage == FLYT_NODE_SESSION_LOAD_WAITING && session;
-    if (session_load->stage < FLYT_NODE_SESSION_LOAD_WAITING)
+    bool is_waiting = target->state == FLYT_NODE_TARGET_WAITING && session;
+    if (target->state < FLYT_NODE_TARGET_WAITING)
         free_session(session_load);
     session_load->session = NULL;
-    session_load->stage = FLYT_NODE_SESSION_LOAD_OVER;
-    flyt_node_replace_end_target(session_load->target);
-    if (is_waiting) {
+    flyt_node_target_set_state(target, FLYT_NODE_TARGET_OVER);
+    flyt_node_target_end(target->server);
+    if (is_waiting)
         flyt_node_replace_end(session, reason);
-    }
-    set_stage(session_load, FLYT_NODE_SESSION_LOAD_OVER);
 }
 
-void flyt_node_session_load_fail(struct flyt_node_session_load *session_load, enum flyt_node_session_load_end how,
+void flyt_node_session_load_fail(struct flyt_node_session_load *session_load, enum flyt_node_target_end how,
                                  flyt_status status, const char *format, ...)
 {
     char sentence[400];
     va_list arguments;
 
-    if (session_load->stage == FLYT_NODE_SESSION_LOAD_OVER)
+    if (session_load->target.state == FLYT_NODE_TARGET_OVER)
         return;
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
@@ -331,32 +257,7 @@ void flyt_node_session_load_fail(struct flyt_node_session_load *session_load, en
     session_load->ops->failed(session_load, how, status, sentence);
 }
 
-bool flyt_node_session_load_is_made_to_fail(struct flyt_node_session_load *session_load, const char *point)
-{
-    if (flyt_fault_point(point) != FLYT_FAULT_ERROR)
-        return false;
-    FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "a test lets it fail at %s", point);
-    return true;
-}
-
 /* ---- PREPARE ---- */
-
-void flyt_node_session_load_send(struct flyt_node_session_load *session_load,
-                                 const struct flyt_manager_link_message *message, const int *fds, unsigned fd_count)
-{
-    flyt_node_session_load_send_files(session_load, message, fds, fd_count, NULL);
-}
-
-void flyt_node_session_load_send_files(struct flyt_node_session_load *session_load,
-                                       const struct flyt_manager_link_message *message, const int *fds,
-                                       unsigned fd_count, struct flyt_tally *left)
-{
-    int status = flyt_node_link_queue_send_files(&session_load->target->queue, message, fds, fd_count, left);
-
-    if (status && status != -EPIPE) /* where it has gone, its end says so */
-        FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s",
-             strerror(-status));
-}
 
 /* The entry in the ledgers of a session that is loaded into this server, until it is the server's own. A server may
  * come back after a restart, and nobody else knows whose the entry is then. */
@@ -380,7 +281,7 @@ static struct flyt_node_session *make_session(const struct flyt_node_session_loa
 {
     const struct flyt_node_session_load_session *from = &session_load->its;
     struct flyt_node_session *session =
-        flyt_node_session_new(session_load->node, allocation, from->session_id, from->token);
+        flyt_node_session_new(session_load->target.node, allocation, from->session_id, from->token);
 
     if (!session)
         return NULL;
@@ -390,7 +291,7 @@ static struct flyt_node_session *make_session(const struct flyt_node_session_loa
         .allocation_id = from->allocation_id, .session_id = from->session_id, .client_pid = from->client_pid};
     snprintf(session->ticket.program, sizeof session->ticket.program, "%s", from->program);
     snprintf(session->ticket.client_address, sizeof session->ticket.client_address, "%s", from->client_address);
-    session->has.server_id = entry_of(session_load->node, target->has.server_id);
+    session->has.server_id = entry_of(session_load->target.node, target->has.server_id);
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         session->has.gpus[i] = allocation->slots[i].gpu;
     return session;
@@ -413,25 +314,22 @@ static int join_ledgers(const struct flyt_node_session_load *session_load)
 }
 
 static void prepare(struct flyt_node_session_load *session_load, struct flyt_node_allocation *allocation,
-                    struct flyt_node_server *target)
+                    struct flyt_node_server *server)
 {
-    target->has.server_id = flyt_node_random();
-    session_load->session = make_session(session_load, allocation, target);
+    struct flyt_node_target *target = &session_load->target;
+
+    server->has.server_id = flyt_node_random();
+    session_load->session = make_session(session_load, allocation, server);
     if (!session_load->session || join_ledgers(session_load)) {
-        target->has.server_id = 0;
+        server->has.server_id = 0;
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "the node has no memory, or the VM's ledger no entry");
         return;
     }
-    session_load->target = target;
-    flyt_node_target_begin(target, &session_load->role, session_load->session);
-    flyt_node_charge_lend(target, allocation, &session_load->session->has);
-    set_stage(session_load, FLYT_NODE_SESSION_LOAD_PREPARING);
-    if (flyt_node_session_load_is_made_to_fail(session_load, "node.load.prepare"))
-        return;
-    int status = flyt_node_target_prepare(target, &allocation->now, session_load->session);
-    if (status)
-        FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s",
-             strerror(-status));
+    flyt_node_target_begin(target, server, session_load->session);
+    flyt_node_charge_lend(server, allocation, &session_load->session->has);
+    flyt_node_target_set_state(target, FLYT_NODE_TARGET_PREPARING);
+    if (!flyt_node_target_is_made_to_fail(target, "node.load.prepare"))
+        flyt_node_target_prepare(target, &allocation->now, session_load->session);
 }
 
 /* Others of the allocation that are on their way, and not counted as its sessions yet. */
@@ -439,18 +337,19 @@ static unsigned count_loading(const struct flyt_node *node, const struct flyt_no
 {
     unsigned count = 0;
 
-    for (const struct flyt_node_session_load *session_load = node->ops->session_loads; session_load;
-         session_load = session_load->next)
-        count += session_load->session && session_load->stage < FLYT_NODE_SESSION_LOAD_WAITING &&
-                 session_load->its.allocation_id == allocation->now.id;
+    for (struct flyt_node_target *target = flyt_node_target_next(node->ops->targets, FLYT_NODE_ROLE_LOAD); target;
+         target = flyt_node_target_next(target->next, FLYT_NODE_ROLE_LOAD))
+        count += load_of(target)->session && target->state < FLYT_NODE_TARGET_WAITING &&
+                 load_of(target)->its.allocation_id == allocation->now.id;
     return count;
 }
 
 /* A session may begin, as far as its VM and the GPUs are concerned. */
-static void look_for_server(struct flyt_node_session_load *session_load)
+static void look_for_server(struct flyt_node_target *target)
 {
+    struct flyt_node_session_load *session_load = load_of(target);
     struct flyt_node_allocation *allocation = allocation_of(session_load);
-    struct flyt_node *node = session_load->node;
+    struct flyt_node *node = session_load->target.node;
     struct flyt_error err = {0};
 
     if (!allocation) {
@@ -465,64 +364,76 @@ static void look_for_server(struct flyt_node_session_load *session_load)
         FAIL(session_load, status == -EBUSY ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE, "%s", err.text);
         return;
     }
-    struct flyt_node_server *warm = flyt_node_target_find(&session_load->wanted);
+    struct flyt_node_server *warm = flyt_node_target_find(target);
     if (warm)
         prepare(session_load, allocation, warm);
 }
+
+static int charge(struct flyt_node_session *session, uint64_t server_id)
+{
+    if (flyt_fault_point("node.load.client") == FLYT_FAULT_ERROR)
+        return -EIO;
+    return flyt_node_charge_move(session->allocation, &session->has.extents, session->has.server_id, server_id);
+}
+
+static const struct flyt_node_target_ops target_ops = {
+    .role = {.kind = FLYT_NODE_ROLE_LOAD,
+             FLYT_NODE_TARGET_ROLE,
+             .charge = charge,
+             .describe = describe_session,
+             .given = given,
+             .forget = forget},
+    .look = look_for_server,
+    .prepared = on_prepared,
+    .made = on_made,
+    .unmade = on_unmade,
+    .loaded = on_loaded,
+    .gone_on = on_gone_on,
+    .failed = on_failed,
+    .late = {[FLYT_NODE_TARGET_WANTED] = "no server process became ready in time",
+             [FLYT_NODE_TARGET_PREPARING] = "its new server process does not answer",
+             [FLYT_NODE_TARGET_LOADING] = "it was not loaded in time",
+             [FLYT_NODE_TARGET_GIVEN] = "its new server process has not said in time that it goes on"},
+};
 
 void flyt_node_session_load_begin(struct flyt_node_session_load *session_load)
 {
     const struct flyt_node_allocation *allocation = allocation_of(session_load);
 
-    flyt_node_target_want(&session_load->wanted, session_load->operation, allocation ? allocation->slots[0].gpu : NULL);
-    set_stage(session_load, FLYT_NODE_SESSION_LOAD_WANTING);
+    flyt_node_target_await(&session_load->target, allocation ? allocation->slots[0].gpu : NULL);
 }
 
 void flyt_node_session_load_advance(struct flyt_node_session_load *session_load, uint64_t load_ms)
 {
-    switch (session_load->stage) {
-    case FLYT_NODE_SESSION_LOAD_WANTING:
-        if (is_late(session_load, FLYT_NODE_SESSION_LOAD_WARM_MS))
-            FAIL(session_load, FLYT_STATUS_TIMEOUT, "no server process became ready in time");
-        else
-            look_for_server(session_load);
-        break;
-    case FLYT_NODE_SESSION_LOAD_PREPARING:
-        if (is_late(session_load, FLYT_NODE_SESSION_LOAD_PREPARE_MS))
-            FAIL(session_load, FLYT_STATUS_TIMEOUT, "its new server process does not answer");
-        break;
-    case FLYT_NODE_SESSION_LOAD_LOADING:
-        if (is_late(session_load, load_ms))
-            FAIL(session_load, FLYT_STATUS_TIMEOUT, "it was not loaded within %" PRIu64 " s", load_ms / 1000);
-        break;
-    case FLYT_NODE_SESSION_LOAD_GIVEN:
-        if (is_late(session_load, session_load->node->ops->switch_ms))
-            FAIL(session_load, FLYT_STATUS_TIMEOUT, "its new server process has not said in time that it goes on");
-        break;
-    default: /* who waits for its client has a limit of its own (replace.h) */
-        break;
-    }
+    struct flyt_node_target *target = &session_load->target;
+    /* Who waits for its client has a limit of its own (replace.h). */
+    const uint64_t limits_ms[FLYT_NODE_TARGET_STATES] = {[FLYT_NODE_TARGET_WANTED] = FLYT_NODE_SESSION_LOAD_WARM_MS,
+                                                         [FLYT_NODE_TARGET_PREPARING] =
+                                                             FLYT_NODE_SESSION_LOAD_PREPARE_MS,
+                                                         [FLYT_NODE_TARGET_LOADING] = load_ms,
+                                                         [FLYT_NODE_TARGET_GIVEN] = target->node->ops->switch_ms};
+
+    flyt_node_target_advance(target, limits_ms[target->state]);
 }
 
 /* ---- one that comes back ---- */
 
 int flyt_node_session_load_return(struct flyt_node_session_load *session_load, struct flyt_node_allocation *allocation,
-                                  struct flyt_node_server *target, uint64_t move_id, uint64_t extent_count)
+                                  struct flyt_node_server *server, uint64_t move_id, uint64_t extent_count)
 {
-    session_load->session = make_session(session_load, allocation, target);
+    session_load->session = make_session(session_load, allocation, server);
     if (!session_load->session)
         return -ENOMEM;
     session_load->is_returned = true;
-    session_load->move_id = move_id;
-    session_load->target = target;
-    flyt_node_target_begin(target, &session_load->role, session_load->session);
-    flyt_node_charge_lend(target, allocation, &session_load->session->has);
+    session_load->target.move_id = move_id;
+    flyt_node_target_begin(&session_load->target, server, session_load->session);
+    flyt_node_charge_lend(server, allocation, &session_load->session->has);
     struct flyt_node_session *session = session_load->session;
-    session_load->has_extents =
-        flyt_node_extents_restore(session_load->node, &session->has.extents, session->has.server_id) == extent_count &&
-        session->has.extents.count == extent_count;
+    session_load->has_extents = flyt_node_extents_restore(session_load->target.node, &session->has.extents,
+                                                          session->has.server_id) == extent_count &&
+                                session->has.extents.count == extent_count;
     if (!session_load->has_extents)
-        flyt_node_extents_drop(session_load->node, &session->has.extents, session->has.server_id);
+        flyt_node_extents_drop(session_load->target.node, &session->has.extents, session->has.server_id);
     return 0;
 }
 
@@ -531,7 +442,7 @@ int flyt_node_session_load_return(struct flyt_node_session_load *session_load, s
 static int take_back_entries(const struct flyt_node_session_load *session_load)
 {
     const struct flyt_node_allocation *allocation = session_load->session->allocation;
-    const uint64_t target_id = session_load->target->has.server_id;
+    const uint64_t target_id = session_load->target.server->has.server_id;
     int status = 0;
 
     for (unsigned i = 0; i < allocation->now.slots.slots_len && !status; i++) {
@@ -561,39 +472,30 @@ void flyt_node_session_load_welcome(struct flyt_node_session_load *session_load)
              "its VM has no room for its memory after a restart of the node manager: %s", strerror(-status));
         return;
     }
-    set_stage(session_load, FLYT_NODE_SESSION_LOAD_LOADING);
+    flyt_node_target_set_state(&session_load->target, FLYT_NODE_TARGET_LOADING);
     struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_WELCOME);
     message->welcome.send_extents = !session_load->has_extents;
-    flyt_node_session_load_send(session_load, message, NULL, 0);
+    flyt_node_target_send(&session_load->target, message, NULL, 0, NULL);
 }
 
 void flyt_node_session_load_leave(struct flyt_node_session_load *session_load)
 {
     struct flyt_node_session *session = session_load->session;
+    struct flyt_node_server *server = session_load->target.server;
 
-    if (!session || !session_load->target || session_load->stage > FLYT_NODE_SESSION_LOAD_WAITING)
+    if (!session || !server || session_load->target.state > FLYT_NODE_TARGET_WAITING)
         return;
-    session_load->target->outlives = true;
-    flyt_node_charge_leave(session_load->target);
+    server->outlives = true;
+    flyt_node_charge_leave(server);
     session_load->session = NULL;
-    if (session_load->target->hand_over)
-        flyt_node_replace_fail(session_load->target);
+    flyt_node_target_stop_giving(&session_load->target);
     flyt_node_extents_leave(&session->has.extents);
     flyt_node_session_free(session);
 }
 
-void flyt_node_session_load_let_go(struct flyt_node_session_load *session_load)
-{
-    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_GO_ON);
-
-    session_load->is_whole = false;
-    message->stop.move_id = session_load->move_id;
-    flyt_node_session_load_send(session_load, message, NULL, 0);
-}
-
 void flyt_node_session_load_expect(struct flyt_node_session_load *session_load)
 {
-    set_stage(session_load, FLYT_NODE_SESSION_LOAD_WAITING);
+    flyt_node_target_set_state(&session_load->target, FLYT_NODE_TARGET_WAITING);
     flyt_node_replace_expect(session_load->session);
 }
 
@@ -602,7 +504,7 @@ void flyt_node_session_load_expect(struct flyt_node_session_load *session_load)
 bool flyt_node_session_load_has_come(struct flyt_node_session_load *session_load)
 {
     /* That it goes on may have been said, and not been read: then its program would not be here. */
-    if (session_load->stage == FLYT_NODE_SESSION_LOAD_GIVEN)
+    if (session_load->target.state == FLYT_NODE_TARGET_GIVEN)
         FAIL(session_load, FLYT_STATUS_UNAVAILABLE, "its program has lost its new server process");
-    return session_load->stage == FLYT_NODE_SESSION_LOAD_WAITING;
+    return session_load->target.state == FLYT_NODE_TARGET_WAITING;
 }

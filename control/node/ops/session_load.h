@@ -4,16 +4,9 @@
  * held here, and charged to the allocation's ledgers as it comes: what its VM has no room for is refused at once. Then
  * the session waits for its client as any that goes on at another server (replace.h), but for this server.
  *
- *   NEW        its owner has nothing yet to load it from
- *   WANTING    a warm server is wanted
- *   PREPARING  PREPARE was sent
- *   LOADING    its owner has said what it is made from
- *   LOADED     everything is there, until its owner lets its client in
- *   WAITING    for its client
- *   GIVEN      its server has the client, and has not said that it goes on
- *   OVER       it goes on, or has failed: then its server is ended, without a word to its program
+ * Its states are those of its target (target.h). The session has no process until its server has its client.
  *
- * One that comes back after a restart with all that it had made (REJOIN) begins in stage NEW, with its server, and goes
+ * One that comes back after a restart with all that it had made (REJOIN) begins in state NEW, with its server, and goes
  * on in LOADING, where it says once more what there is: nothing of it was charged twice, or let go of, in between. The
  * session's entry in the ledgers has an id that follows from the server's, so that it is found again.
  *
@@ -40,36 +33,17 @@ enum {
     FLYT_NODE_SESSION_LOAD_PREPARE_MS = 60000, /* PREPARE is answered */
 };
 
-enum flyt_node_session_load_stage {
-    FLYT_NODE_SESSION_LOAD_NEW,
-    FLYT_NODE_SESSION_LOAD_WANTING,
-    FLYT_NODE_SESSION_LOAD_PREPARING,
-    FLYT_NODE_SESSION_LOAD_LOADING,
-    FLYT_NODE_SESSION_LOAD_LOADED,
-    FLYT_NODE_SESSION_LOAD_WAITING,
-    FLYT_NODE_SESSION_LOAD_GIVEN,
-    FLYT_NODE_SESSION_LOAD_OVER,
-};
-
-/* Why one is over that does not go on. */
-enum flyt_node_session_load_end {
-    FLYT_NODE_SESSION_LOAD_FAILED,  /* here */
-    FLYT_NODE_SESSION_LOAD_REFUSED, /* PREPARED says that what it was made from is not to be had, or of no use */
-    FLYT_NODE_SESSION_LOAD_ENDED,   /* somebody has ended the session */
-};
-
 struct flyt_node_session_load;
 
 struct flyt_node_session_load_ops {
-    /* PREPARE was answered: sends the server what it is made from (flyt_node_session_load_send). 0 or a negative errno.
-     */
+    /* PREPARE was answered: sends the server what it is made from (flyt_node_target_send). 0 or a negative errno. */
     int (*load)(struct flyt_node_session_load *session_load);
     /* LOADED, as `prepared` says. */
     void (*loaded)(struct flyt_node_session_load *session_load, const struct flyt_manager_link_prepared *prepared);
     /* OVER: its server has said that the session goes on, and has nothing to do with this any more. */
     void (*gone_on)(struct flyt_node_session_load *session_load, struct flyt_node_server *server);
     /* OVER, and why, in one sentence. */
-    void (*failed)(struct flyt_node_session_load *session_load, enum flyt_node_session_load_end how, flyt_status status,
+    void (*failed)(struct flyt_node_session_load *session_load, enum flyt_node_target_end how, flyt_status status,
                    const char *sentence);
 };
 
@@ -86,26 +60,16 @@ struct flyt_node_session_load_session {
 
 /* Embedded in its owner's object. */
 struct flyt_node_session_load {
-    struct flyt_node_role role;          /* of its server; first */
-    struct flyt_node_session_load *next; /* in node->ops->session_loads */
-    struct flyt_node *node;
-    struct flyt_node_operation *operation; /* whose it is: is woken when the stage has changed */
-    struct flyt_node_target wanted;
+    struct flyt_node_target target; /* first */
     const struct flyt_node_session_load_ops *ops;
     struct flyt_node_session_load_session its;
     bool is_running; /* its program runs elsewhere meanwhile: it is let in where no new one would be */
-    uint64_t move_id;
-    enum flyt_node_session_load_stage stage;
-    uint64_t stage_ms; /* when that began */
     bool goes_on;
-    struct flyt_node_server *target;   /* NULL: not yet, or its process has ended, or it goes on */
     struct flyt_node_session *session; /* from PREPARING to WAITING */
-    bool is_held;                      /* its owner says when it goes on: flyt_node_session_load_let_go */
-    bool is_whole;                     /* GIVEN: is_held, and it could go on */
     bool is_returned, has_extents;     /* it has come back; and all of its memory is held already */
 };
 
-/* In stage NEW. `its` is copied. */
+/* In state NEW. `its` is copied. */
 void flyt_node_session_load_init(struct flyt_node_session_load *session_load, struct flyt_node_operation *operation,
                                  const struct flyt_node_session_load_ops *ops,
                                  const struct flyt_node_session_load_session *its);
@@ -113,19 +77,11 @@ void flyt_node_session_load_init(struct flyt_node_session_load *session_load, st
 void flyt_node_session_load_fini(struct flyt_node_session_load *session_load);
 /* Whether nothing of it is left: it is over, and where it does not go on its server's process has ended. */
 bool flyt_node_session_load_is_done(const struct flyt_node_session_load *session_load);
-/* WANTING. */
+/* WANTED. */
 void flyt_node_session_load_begin(struct flyt_node_session_load *session_load);
 /* Goes on as far as nobody is awaited, and fails where somebody was awaited for too long; LOADING may last load_ms. */
 void flyt_node_session_load_advance(struct flyt_node_session_load *session_load, uint64_t load_ms);
-/* Queues a message for its server; fds are taken over. Where that fails it has failed, but for a server that has gone:
- * its end says so. */
-void flyt_node_session_load_send(struct flyt_node_session_load *session_load,
-                                 const struct flyt_manager_link_message *message, const int *fds, unsigned fd_count);
-/* The same; the descriptors are of files on a disk that may not answer (link_queue.h). */
-void flyt_node_session_load_send_files(struct flyt_node_session_load *session_load,
-                                       const struct flyt_manager_link_message *message, const int *fds,
-                                       unsigned fd_count, struct flyt_tally *left);
-/* In stage NEW: a server that has come back with the session, which this move brought, in that many extents. 0 or
+/* In state NEW: a server that has come back with the session, which this move brought, in that many extents. 0 or
  * -ENOMEM: it is not taken. */
 int flyt_node_session_load_return(struct flyt_node_session_load *session_load, struct flyt_node_allocation *allocation,
                                   struct flyt_node_server *target, uint64_t move_id, uint64_t extent_count);
@@ -134,18 +90,14 @@ void flyt_node_session_load_welcome(struct flyt_node_session_load *session_load)
 /* The node manager ends, and its server, which has all of the session, waits for the next one (it comes back): what is
  * held and charged is left as it is. Nothing where it is over, or has its client. */
 void flyt_node_session_load_leave(struct flyt_node_session_load *session_load);
-/* Is whole: its server is told that the session goes on. */
-void flyt_node_session_load_let_go(struct flyt_node_session_load *session_load);
 /* LOADED: its client may come. */
 void flyt_node_session_load_expect(struct flyt_node_session_load *session_load);
 /* It has failed, which its owner is told; or its owner lets go of it, and is told nothing. Nothing happens to one that
  * is over. */
 __attribute__((format(printf, 4, 5))) void flyt_node_session_load_fail(struct flyt_node_session_load *session_load,
-                                                                       enum flyt_node_session_load_end how,
+                                                                       enum flyt_node_target_end how,
                                                                        flyt_status status, const char *format, ...);
 void flyt_node_session_load_drop(struct flyt_node_session_load *session_load, const char *reason);
-/* Whether a test lets this step fail (rpc/base/fault_point.h); it has failed then. */
-bool flyt_node_session_load_is_made_to_fail(struct flyt_node_session_load *session_load, const char *point);
 
 /* ---- what happens ---- */
 
@@ -154,9 +106,7 @@ bool flyt_node_session_load_has_come(struct flyt_node_session_load *session_load
 /* What is loaded into a server; NULL: nothing. */
 static inline struct flyt_node_session_load *flyt_node_session_load_at(const struct flyt_node_server *server)
 {
-    return server->role && server->role->ops->kind == FLYT_NODE_ROLE_LOAD
-               ? (struct flyt_node_session_load *)server->role
-               : NULL;
+    return (struct flyt_node_session_load *)flyt_node_target_of(server, FLYT_NODE_ROLE_LOAD);
 }
 
 #endif

@@ -1,5 +1,6 @@
 #include "control/node/ops/session_save.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +22,24 @@ static struct flyt_node_session_save *session_save_at(const struct flyt_node_ser
                : NULL;
 }
 
+#define STAGE(name) (1u << FLYT_NODE_SESSION_SAVE_##name)
+
+/* Which stages may follow one, besides OVER. */
+static const unsigned next_stages[] = {
+    [FLYT_NODE_SESSION_SAVE_NEW] = STAGE(ASKED),
+    [FLYT_NODE_SESSION_SAVE_ASKED] = STAGE(WRITING),
+    [FLYT_NODE_SESSION_SAVE_WRITING] = STAGE(STOPPING),
+    [FLYT_NODE_SESSION_SAVE_STOPPING] = STAGE(STOPPED),
+    [FLYT_NODE_SESSION_SAVE_STOPPED] = STAGE(LEAVING),
+    [FLYT_NODE_SESSION_SAVE_LEAVING] = STAGE(ENDING),
+    [FLYT_NODE_SESSION_SAVE_ENDING] = 0,
+    [FLYT_NODE_SESSION_SAVE_OVER] = 0,
+};
+
 static void set_stage(struct flyt_node_session_save *session_save, enum flyt_node_session_save_stage stage)
 {
+    assert(session_save->stage != FLYT_NODE_SESSION_SAVE_OVER &&
+           (next_stages[session_save->stage] | STAGE(OVER)) & 1u << stage);
     session_save->stage = stage;
     session_save->stage_ms = flyt_clock_ms();
     flyt_node_operation_wake(&session_save->checkpoint->op);
@@ -108,7 +125,8 @@ static void lose_server(struct flyt_node_session_save *session_save)
 
 static void leave_server(struct flyt_node_session_save *session_save)
 {
-    struct flyt_node_allocation *allocation = session_save->server ? session_save->server->allocation : NULL;
+    struct flyt_node_allocation *allocation =
+        session_save->server ? flyt_node_server_allocation(session_save->server) : NULL;
 
     lose_server(session_save);
     if (allocation)
@@ -128,7 +146,8 @@ void flyt_node_session_save_go_on(struct flyt_node_session_save *session_save)
     leave_server(session_save);
     if (session_save->stage != FLYT_NODE_SESSION_SAVE_STOPPED)
         flyt_node_session_save_let_go_of_file(session_save);
-    session_save->stage = FLYT_NODE_SESSION_SAVE_OVER;
+    if (session_save->stage != FLYT_NODE_SESSION_SAVE_OVER)
+        set_stage(session_save, FLYT_NODE_SESSION_SAVE_OVER);
 }
 
 /* Its program has left, or does not: nothing of it is to stay on the GPU. */
@@ -276,7 +295,7 @@ void flyt_node_session_save_settle(struct flyt_node_session_save *session_save)
 {
     struct flyt_error err = {0};
 
-    if (session_save->restore_check.stage == FLYT_NODE_RESTORE_CHECK_NONE)
+    if (session_save->restore_check.target.state == FLYT_NODE_TARGET_NEW)
         flyt_close_aside(&session_save->read_fd, 1, session_save->checkpoint->left);
     else
         flyt_node_restore_check_take(&session_save->restore_check, session_save->read_fd);

@@ -19,14 +19,14 @@ static enum flyt_node_session_fate fate_of(const struct flyt_node_session *sessi
 static void end(const struct flyt_node_session *session)
 {
     flyt_node_migration_leave(session);
-    flyt_node_replace_abandon(session);
+    flyt_node_target_abandon(session);
 }
 
 static void forget(struct flyt_node_server *server)
 {
     if (server->session && server->session->present == server)
-        flyt_node_replace_abandon(server->session);
-    flyt_node_replace_fail(server);
+        flyt_node_target_abandon(server->session);
+    flyt_node_replace_forget(server);
 }
 
 const struct flyt_node_session_ops flyt_node_sessions = {

@@ -1,6 +1,7 @@
 /*
  * The folders of VMs' core dumps of the GPU, STATE_DIR/coredumps/VM: what a VM's programs have left there stays until
- * somebody removes it: it is the address's, also when another tenant has that. Servers get a folder by its descriptor and bound what is in it (cpu/server/cuda/coredump.h).
+ * somebody removes it: it is the address's, also when another tenant has that. Servers get a folder by its descriptor
+ * and bound what is in it (cpu/server/cuda/coredump.h).
  */
 #ifndef FLYT_NODE_COREDUMPS_H
 #define FLYT_NODE_COREDUMPS_H

@@ -220,7 +220,7 @@ static void test_what_drivers_take_is_corrected(void **state)
     assert_int_equal(test_node_used_bytes(test, &test_one), 41 * MIB);
     /* While it is copied, 3 MiB more are not the VM's: those that it may take for that. */
     struct flyt_node_server *server = test->node.servers;
-    while (!server->allocation)
+    while (!flyt_node_server_allocation(server))
         server = server->next;
     const struct flyt_node_role_ops role_ops = {.kind = FLYT_NODE_ROLE_SAVE};
     struct flyt_node_role role = {&role_ops};

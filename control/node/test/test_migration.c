@@ -143,15 +143,27 @@ void test_migration_until(struct test_node *test, flyt_migration_phase phase)
         fail_msg("phase %d, not %d: %s", test_migration_of(test)->op.phase, phase, test_migration_of(test)->op.text);
 }
 
+struct stage {
+    enum flyt_node_move_stage stage;
+    enum flyt_node_target_state state;
+};
+
 static bool has_stage(struct test_node *test, void *user)
 {
-    return test_migration_of(test)->moves->stage >= *(const enum flyt_node_move_stage *)user;
+    const struct flyt_node_move *move = test_migration_of(test)->moves;
+    const struct stage *at = user;
+
+    return move->stage > at->stage || (move->stage == at->stage && move->target.state >= at->state);
 }
 
-void test_migration_until_stage(struct test_node *test, enum flyt_node_move_stage stage)
+void test_migration_until_stage(struct test_node *test, enum flyt_node_move_stage stage,
+                                enum flyt_node_target_state state)
 {
-    test_node_until(test, has_stage, &stage, "the move's stage");
+    struct stage at = {stage, state};
+
+    test_node_until(test, has_stage, &at, "the move's stage");
     assert_int_equal(test_migration_of(test)->moves->stage, stage);
+    assert_int_equal(test_migration_of(test)->moves->target.state, state);
 }
 
 void test_migration_until_failed(struct test_node *test, const char *words)
@@ -181,7 +193,7 @@ void test_migration_is_only_on(struct test_node *test, unsigned gpu)
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next) {
         assert_null(flyt_node_move_at(server));
         assert_true(server->state != FLYT_NODE_SERVER_PREPARING && server->state != FLYT_NODE_SERVER_LEFT);
-        if (server->allocation == allocation)
+        if (flyt_node_server_allocation(server) == allocation)
             assert_true(server->gpu->index == gpu && server->has.gpus[0]->index == gpu);
     }
     assert_int_equal(test->node.starts[gpu].serving, allocation->session_count);

@@ -48,8 +48,9 @@ struct flyt_node_move *test_migration_move_of(struct test_node *test, const stru
 struct flyt_node_allocation *test_migration_allocation(struct test_node *test);
 /* Runs the loop until it is in this phase, and not in a later one. */
 void test_migration_until(struct test_node *test, flyt_migration_phase phase);
-/* The same of its first session's move. */
-void test_migration_until_stage(struct test_node *test, enum flyt_node_move_stage stage);
+/* The same of its first session's move: the stage of its source, and the state of its target. */
+void test_migration_until_stage(struct test_node *test, enum flyt_node_move_stage stage,
+                                enum flyt_node_target_state state);
 /* It has failed, with these words in its sentence. */
 void test_migration_until_failed(struct test_node *test, const char *words);
 /* Runs the loop until one session has moved. */

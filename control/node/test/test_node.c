@@ -690,7 +690,7 @@ void test_node_leave(struct test_node *test, const struct test_wish *wish, struc
 static bool is_renewed(struct test_node *test, void *unused)
 {
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        if (server->state == FLYT_NODE_SERVER_ENDING && !server->allocation)
+        if (server->state == FLYT_NODE_SERVER_ENDING && !flyt_node_server_allocation(server))
             return false;
     return is_begun(test, NULL);
 }
@@ -731,7 +731,7 @@ int test_node_tear_down(void **state)
 
     flyt_fault_set(NULL);
     unsetenv(FLYT_FAULT_VARIABLE);
-    while (test->node.servers && test->node.servers->allocation) {
+    while (test->node.servers && flyt_node_server_allocation(test->node.servers)) {
         kill(test->node.servers->pid, SIGKILL);
         test_node_run(test, 20);
     }

@@ -363,7 +363,8 @@ unsigned test_receive_count_folders(struct test_node *test)
 static bool are_only_warm(struct test_node *test, void *unused)
 {
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        if (server->state > FLYT_NODE_SERVER_WARM && (server->allocation || flyt_node_session_load_at(server)))
+        if (server->state > FLYT_NODE_SERVER_WARM &&
+            (flyt_node_server_allocation(server) || flyt_node_session_load_at(server)))
             return false;
     return true;
 }
@@ -379,7 +380,7 @@ void test_receive_is_gone(struct test_node *test, unsigned folder_count)
 {
     assert_null(flyt_node_allocation_find(&test->node, test_one.id));
     assert_null(test->node.state.receiving);
-    assert_null(test->node.ops->session_loads);
+    assert_null(flyt_node_target_next(test->node.ops->targets, FLYT_NODE_ROLE_LOAD));
     assert_null(test->node.sessions);
     assert_true(are_only_warm(test, NULL));
     test_node_until(test, are_folders, &folder_count, "the folders of module images are those of the beginning");

@@ -131,7 +131,7 @@ void test_send_take_back(struct test_node *test, unsigned count)
     assert_int_equal(flyt_node_departed_find(&test->node.state, test_one.id), 0);
     assert_int_equal(test->node.starts[0].serving, 0);
     for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        assert_null(server->allocation);
+        assert_null(flyt_node_server_allocation(server));
 }
 
 flyt_handshake_status test_send_come(struct test_node *test, struct test_program *program)

@@ -249,7 +249,7 @@ static void serve_drain(struct flyt_call *call, void *args)
     drain->left = 1;
     bool is_led_now = flyt_node_is_led(node, order->epoch, &drain->res.outcome);
     for (struct flyt_node_server *server = node->servers; server && is_led_now && allocation; server = server->next)
-        if (server->allocation == allocation && flyt_node_groups_drains(server) &&
+        if (flyt_node_server_allocation(server) == allocation && flyt_node_groups_drains(server) &&
             drain->res.sessions.sessions_len < FLYT_SESSIONS_MAX)
             drain_one(drain, server, order->kill);
     drain_step(drain, 0);

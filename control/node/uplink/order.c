@@ -262,7 +262,7 @@ static int set_limits(struct flyt_node_allocation *allocation, const flyt_alloca
 static void end_sessions(struct flyt_node *node, const struct flyt_node_allocation *allocation, const char *reason)
 {
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation == allocation)
+        if (flyt_node_server_allocation(server) == allocation)
             flyt_node_server_end(server, reason);
     flyt_node_checkpointed_drop_all(node, allocation, reason);
     flyt_node_replace_end_all(node, allocation, reason);
@@ -285,7 +285,7 @@ static void carry_out(struct flyt_node *node, struct flyt_node_allocation *alloc
         if (before->slots.slots_val[i].memory_bytes == allocation->now.slots.slots_val[i].memory_bytes)
             continue;
         for (struct flyt_node_server *server = node->servers; server; server = server->next)
-            if (server->allocation == allocation)
+            if (flyt_node_server_allocation(server) == allocation)
                 flyt_node_server_tell_limit(server, i, allocation->now.slots.slots_val[i].memory_bytes,
                                             allocation->now.revision, allocation->now.when_free);
     }
@@ -383,7 +383,7 @@ static void wait_for_memory(struct flyt_node_pending *pending)
     pending->change.stage = FLYT_NODE_CHANGE_WAITING;
     for (unsigned i = 0; i < pending->change.wanted.slots.slots_len; i++)
         for (struct flyt_node_server *server = node->servers; server; server = server->next)
-            if (server->allocation == allocation)
+            if (flyt_node_server_allocation(server) == allocation)
                 flyt_node_server_tell_limit(server, i, pending->change.wanted.slots.slots_val[i].memory_bytes,
                                             pending->change.wanted.revision, false);
     /* Its sessions may all be without a server: nobody has anything to give back. */
