@@ -240,8 +240,10 @@ static void lose_target(struct world *world, unsigned node)
     const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
 
     world_migrate(world, 0, !node, 0, 0);
-    while (!moved->migration || moved->migration->state < FLYT_MOVE_SENT)
-        assert_true(world_store(world, false) | world_answer(world, !node, false));
+    for (unsigned i = 0; i < 100 && !(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY); i++)
+        if (!world_store(world, false) && !world_answer(world, !node, false))
+            world_pass(world, 1);
+    assert_true(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY);
     world_answer(world, node, false);
     world_disconnect(world, !node);
     world_cancel(world, 0);
