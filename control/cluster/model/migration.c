@@ -39,8 +39,8 @@ bool flyt_migration_may_be_at_target(const struct flyt_cluster_allocation *alloc
 {
     const struct flyt_migration *migration = allocation->migration;
 
-    return migration && migration->is_between &&
-           (migration->state == FLYT_MOVE_UNDER_WAY || migration->state == FLYT_MOVE_WITHDRAWN) &&
+    return migration && migration->is_between && migration->state >= FLYT_MOVE_UNDER_WAY &&
+           !flyt_migration_is_moved(migration) &&
            !flyt_standing_is_out(migration->sides[FLYT_MIGRATION_TARGET].standing);
 }
 

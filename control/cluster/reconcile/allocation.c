@@ -302,6 +302,13 @@ void flyt_allocation_end(struct flyt_cluster_allocation *allocation, const char 
     flyt_allocation_set_state(allocation, FLYT_ALLOCATION_ENDING);
 }
 
+void flyt_allocation_end_gone(struct flyt_cluster_allocation *allocation, const char *who, const char *why)
+{
+    allocation->is_gone = true;
+    flyt_allocation_end(allocation, who, why);
+    flyt_allocation_look_soon(allocation);
+}
+
 static void end_idle(struct flyt_cluster_allocation *allocation)
 {
     struct flyt_vm *vm = allocation->vm;

@@ -18,6 +18,9 @@ int flyt_allocation_choose(const struct flyt_vm *vm, struct flyt_placement *ret_
 int flyt_allocation_place(struct flyt_vm *vm, struct flyt_error *err);
 /* Takes it away: its sessions end on the node, then the store forgets it. */
 void flyt_allocation_end(struct flyt_cluster_allocation *allocation, const char *who, const char *why);
+/* The same; its node has nothing of it any more. What the target of its migration may have is charged until it has not.
+ */
+void flyt_allocation_end_gone(struct flyt_cluster_allocation *allocation, const char *who, const char *why);
 /* An allocation that the store does not know; charged. NULL: no memory, or nothing of it is on this node. */
 struct flyt_cluster_allocation *flyt_allocation_orphan(struct flyt_node *node, const flyt_allocation *wire);
 void flyt_allocation_set_state(struct flyt_cluster_allocation *allocation, enum flyt_allocation_state state);

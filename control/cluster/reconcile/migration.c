@@ -562,10 +562,24 @@ static bool do_step(struct flyt_cluster_allocation *allocation, enum flyt_migrat
     return false;
 }
 
+/* A side that was fenced has nothing of it, also where whoever led before has fenced it. */
+static void note_fenced(struct flyt_cluster_allocation *allocation)
+{
+    struct flyt_migration *migration = allocation->migration;
+
+    if (!migration || !migration->is_between || migration->state < FLYT_MOVE_UNDER_WAY)
+        return;
+    for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
+        if (migration->sides[i].node->is_fenced)
+            migration->sides[i].standing = FLYT_STANDING_ABSENT;
+    allocation->is_gone |= !flyt_migration_is_moved(migration) && allocation->node->is_fenced;
+}
+
 void flyt_migration_look(struct flyt_cluster_allocation *allocation)
 {
     bool goes_on = true;
 
+    note_fenced(allocation);
     while (goes_on && allocation->migration) {
         struct flyt_migration_seen seen = see(allocation);
         for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)

@@ -531,10 +531,14 @@ static void fence(struct flyt_node *node, const char *who, const char *why)
             continue;
         struct flyt_vm *vm = allocation->vm;
         count++;
-        flyt_event_add(cluster, "allocation.removed", who, allocation->id_text, flyt_allocation_json(allocation), NULL,
-                       "allocation %s of VM %s was on node %s, which is fenced", allocation->id_text, allocation->vm_ip,
-                       node->key);
-        flyt_allocation_drop(allocation);
+        if (flyt_migration_may_be_at_target(allocation)) {
+            flyt_allocation_end_gone(allocation, who, "its node was fenced while its programs were to move to another");
+        } else {
+            flyt_event_add(cluster, "allocation.removed", who, allocation->id_text, flyt_allocation_json(allocation),
+                           NULL, "allocation %s of VM %s was on node %s, which is fenced", allocation->id_text,
+                           allocation->vm_ip, node->key);
+            flyt_allocation_drop(allocation);
+        }
         if (vm)
             flyt_vm_tell(vm, "its node was fenced");
     }

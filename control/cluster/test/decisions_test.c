@@ -350,6 +350,42 @@ static void test_ends_without_its_target(void **state)
     world_free(world);
 }
 
+/* The source is fenced while the target is away: what that may have received stays charged until it has given it up,
+ * also by whoever leads next; the VM is placed anew meanwhile. */
+static void test_source_fenced_without_its_target(void **state)
+{
+    for (unsigned has_takeover = 0; has_takeover < 2; has_takeover++) {
+        unsigned node;
+        struct world *world = world_of_one(&node);
+        const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+        const struct flyt_capacity *capacity;
+        uint64_t id = moved->id;
+
+        lose_target(world, node);
+        capacity = flyt_gpu_capacity(moved->migration->others[0].gpu);
+        world_die(world, node);
+        world_pass(world, 11000);
+        world_fence(world, node, true);
+        world_run(world);
+        assert_null(world_vm(world, 0)->allocation);
+        if (has_takeover) {
+            world_takeover(world);
+            world_run(world);
+        }
+        moved = flyt_allocation_find(world_cluster(world), id);
+        assert_non_null(moved);
+        assert_int_equal(moved->slots[0].sm_count, 0);
+        assert_int_equal(moved->migration->others[0].sm_count, 32);
+        capacity = flyt_gpu_capacity(moved->migration->others[0].gpu);
+        assert_int_equal(capacity->sms_free, capacity->sms_total - 32);
+        world_register(world, !node, false);
+        world_settle(world);
+        assert_null(flyt_allocation_find(world_cluster(world), id));
+        assert_int_equal(capacity->sms_free, capacity->sms_total);
+        world_free(world);
+    }
+}
+
 /* It has moved within its node, and the document of the GPU where it was is still to be written without it: whoever
  * leads next finds it in both, of a migration in one of them. */
 static void test_takeover_after_a_move(void **state)
@@ -842,6 +878,7 @@ int main(void)
         cmocka_unit_test(test_moves_that_nodes_do_not_take),
         cmocka_unit_test(test_given_up_without_its_target),
         cmocka_unit_test(test_ends_without_its_target),
+        cmocka_unit_test(test_source_fenced_without_its_target),
         cmocka_unit_test(test_takeover_after_a_move),
         cmocka_unit_test(test_moves_that_cannot_be),
         cmocka_unit_test(test_drain),
