@@ -132,15 +132,12 @@ static void give_up(struct flyt_cluster_allocation *allocation, struct flyt_migr
     allocation->migration = NULL;
     for (unsigned i = 0; i < allocation->slot_count; i++) {
         struct flyt_cluster_gpu *gpu = migration->others[i].gpu;
-        bool is_slot = false;
-        for (unsigned j = 0; j < allocation->slot_count; j++)
-            is_slot |= allocation->slots[j].gpu == gpu;
-        if (gpu && !is_slot)
+        if (!gpu)
+            continue;
+        if (!flyt_allocation_is_on(allocation, gpu))
             flyt_gpu_detach(gpu, allocation);
-        if (gpu) {
-            flyt_gpu_count(gpu);
-            flyt_record_change(gpu->record, NULL);
-        }
+        flyt_gpu_count(gpu);
+        flyt_record_change(gpu->record, NULL);
     }
     flyt_migration_free(migration);
 }

@@ -30,14 +30,6 @@
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
 
-bool flyt_migration_is_slot_of(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_gpu *gpu)
-{
-    for (unsigned i = 0; i < allocation->slot_count; i++)
-        if (allocation->slots[i].gpu == gpu)
-            return true;
-    return false;
-}
-
 /* What the GPUs of both sides have left. */
 static void count_all(const struct flyt_cluster_allocation *allocation, const struct flyt_migration *migration)
 {
@@ -71,7 +63,7 @@ static void let_go(struct flyt_cluster_allocation *allocation, struct flyt_migra
     flyt_allocation_charge(allocation, true);
     for (unsigned i = 0; i < allocation->slot_count; i++) {
         struct flyt_cluster_gpu *gpu = migration->others[i].gpu;
-        if (gpu && !flyt_migration_is_slot_of(allocation, gpu)) {
+        if (gpu && !flyt_allocation_is_on(allocation, gpu)) {
             flyt_gpu_detach(gpu, allocation);
             if (is_written)
                 flyt_record_change(gpu->record, NULL);
@@ -236,10 +228,10 @@ int flyt_migration_start(struct flyt_cluster_allocation *allocation, const struc
     migration->started_ms = flyt_wall_ms();
     snprintf(migration->who, sizeof migration->who, "%s", desired->who);
     for (unsigned i = 0; i < allocation->slot_count; i++) {
-        if (flyt_migration_is_slot_of(allocation, others[i].gpu) || !flyt_gpu_attach(others[i].gpu, allocation))
+        if (flyt_allocation_is_on(allocation, others[i].gpu) || !flyt_gpu_attach(others[i].gpu, allocation))
             continue;
         while (i--)
-            if (!flyt_migration_is_slot_of(allocation, others[i].gpu))
+            if (!flyt_allocation_is_on(allocation, others[i].gpu))
                 flyt_gpu_detach(others[i].gpu, allocation);
         flyt_migration_free(migration);
         return -ENOMEM;

@@ -52,8 +52,6 @@ void flyt_migration_drop(struct flyt_cluster_allocation *allocation, const char 
 bool flyt_migration_fenced(struct flyt_cluster_allocation *allocation, const struct flyt_node *node);
 /* Who asked for it is told that it has begun. */
 void flyt_migration_reply(struct flyt_cluster_allocation *allocation);
-/* Whether one of the allocation's own parts is on the GPU. */
-bool flyt_migration_is_slot_of(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_gpu *gpu);
 
 /* A side is ordered this, or asked (is_cancel: to fail) with FLYT_ORDER_MIGRATION, unless the same was ordered just now
  * or another order's answer is awaited. Whether it was; what it answers is looked at (flyt_migration_look). */

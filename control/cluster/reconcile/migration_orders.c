@@ -130,7 +130,7 @@ static bool is_at_target(const struct flyt_cluster_allocation *allocation, const
     for (unsigned i = 0; i < allocation->slot_count; i++)
         if (strcmp(wire->slots.slots_val[i].gpu_uuid, migration->others[i].gpu->key))
             return false;
-    return !flyt_migration_is_slot_of(allocation, migration->others[0].gpu) ||
+    return !flyt_allocation_is_on(allocation, migration->others[0].gpu) ||
            (migration->revision && wire->revision >= migration->revision);
 }
 
