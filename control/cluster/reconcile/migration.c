@@ -515,6 +515,8 @@ static bool do_step(struct flyt_cluster_allocation *allocation, enum flyt_migrat
         tell_vm(allocation, place);
         return true;
     case FLYT_STEP_FINISH:
+        if (migration->state != FLYT_MOVE_LEFT) /* the VM does not know yet */
+            tell_vm(allocation, place);
         sum_up(migration);
         flyt_migration_set_state(migration, FLYT_MOVE_RELEASING);
         return true;

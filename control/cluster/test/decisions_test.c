@@ -386,6 +386,26 @@ static void test_source_fenced_without_its_target(void **state)
     }
 }
 
+/* Whose programs have moved hears it, with where they are by then. */
+static void test_who_has_moved_is_told(void **state)
+{
+    for (unsigned is_between = 0; is_between < 2; is_between++) {
+        unsigned node;
+        struct world *world = world_of_one(&node);
+        const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
+
+        world_connect(world, 0);
+        migrate(world, is_between ? !node : node);
+        world_pass(world, 1500);
+        world_run(world);
+        assert_null(allocation->migration);
+        assert_string_equal(world_told(world), is_between ? "its programs have moved to another node"
+                                                          : "its programs have moved to another GPU");
+        world_settle(world);
+        world_free(world);
+    }
+}
+
 /* It has moved within its node, and the document of the GPU where it was is still to be written without it: whoever
  * leads next finds it in both, of a migration in one of them. */
 static void test_takeover_after_a_move(void **state)
@@ -879,6 +899,7 @@ int main(void)
         cmocka_unit_test(test_given_up_without_its_target),
         cmocka_unit_test(test_ends_without_its_target),
         cmocka_unit_test(test_source_fenced_without_its_target),
+        cmocka_unit_test(test_who_has_moved_is_told),
         cmocka_unit_test(test_takeover_after_a_move),
         cmocka_unit_test(test_moves_that_cannot_be),
         cmocka_unit_test(test_drain),
