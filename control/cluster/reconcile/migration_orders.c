@@ -341,7 +341,7 @@ static int make_removal(struct flyt_cluster_allocation *allocation, unsigned sid
 /* Every result begins with an outcome, or is one. */
 static const struct order {
     unsigned procedure;
-    const char *task;    /* of a node that begins; NULL: it has begun */
+    const char *task;    /* what a node cannot do that does not know it; NULL: it has begun, and knows it */
     uint64_t timeout_ms; /* 0: as settings say */
     xdrproc_t xdr_args, xdr_result;
     size_t result_bytes;
@@ -356,8 +356,8 @@ static const struct order {
     {FLYT_ORDER_SWITCH, NULL, SWITCH_MS, XDR(flyt_order_switch_args, flyt_order_migration_res), make_switch,
      take_switched},
     {FLYT_ORDER_SEND_BACK, NULL, 0, XDR(flyt_order_send_back_args, flyt_outcome), make_back, take_back},
-    {FLYT_ORDER_MIGRATION, NULL, ANSWER_MS, XDR(flyt_order_migration_args, flyt_order_migration_res), make_question,
-     take_asked},
+    {FLYT_ORDER_MIGRATION, "move programs", ANSWER_MS, XDR(flyt_order_migration_args, flyt_order_migration_res),
+     make_question, take_asked},
     {FLYT_ORDER_APPLY, NULL, 0, XDR(flyt_apply_args, flyt_apply_res), make_removal, take_released},
 };
 
@@ -393,7 +393,7 @@ static void not_answered(struct flyt_migration *migration, const struct calling 
 {
     const struct flyt_node *node = migration->sides[calling->side].node;
 
-    if (status == -EPROTO && calling->order->task) {
+    if (status == -EPROTO && calling->order->task && !flyt_migration_is_moved(migration)) {
         set_standing(migration, calling->side, FLYT_STANDING_ABSENT);
         flyt_migration_note_failure(migration, FLYT_STATUS_NOT_SUPPORTED,
                                     "node %s (build %s) cannot %s: it is older than this cluster manager", node->key,

@@ -206,6 +206,17 @@ static void migrate(struct world *world, unsigned node)
     world_run(world);
 }
 
+/* VM 0's move goes on until this node has taken its order. */
+static void until_under_way(struct world *world, unsigned node)
+{
+    const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+
+    for (unsigned i = 0; i < 100 && !(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY); i++)
+        if (!world_store(world, false) && !world_answer(world, node, false))
+            world_pass(world, 1);
+    assert_true(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY);
+}
+
 static void test_moves_that_nodes_do_not_take(void **state)
 {
     unsigned node;
@@ -231,6 +242,17 @@ static void test_moves_that_nodes_do_not_take(void **state)
     flyt_migration_load_event(cluster, "migration.failed", "{\"id\":\"00000000000000aa\"}");
     flyt_migration_load_event(cluster, "vm.added", "{}");
     assert_int_equal(count(flyt_migration_view(cluster, "00000000000000aa")), 1);
+    /* It has begun; then its node is one that knows nothing of moves. */
+    node = !node;
+    world_migrate(world, 0, node, -1, 0);
+    until_under_way(world, node);
+    world_die(world, node);
+    world_set_manner(world, node, WORLD_IS_OLD);
+    world_register(world, node, false);
+    world_run(world);
+    assert_null(world_vm(world, 0)->allocation->migration);
+    world_set_manner(world, node, WORLD_OBEYS);
+    world_settle(world);
     world_free(world);
 }
 
@@ -240,10 +262,7 @@ static void lose_target(struct world *world, unsigned node)
     const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
 
     world_migrate(world, 0, !node, 0, 0);
-    for (unsigned i = 0; i < 100 && !(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY); i++)
-        if (!world_store(world, false) && !world_answer(world, !node, false))
-            world_pass(world, 1);
-    assert_true(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY);
+    until_under_way(world, !node);
     world_answer(world, node, false);
     world_disconnect(world, !node);
     world_cancel(world, 0);
