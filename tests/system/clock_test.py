@@ -77,6 +77,8 @@ def stepped_forth_and_back(tls):
         program.goes_on()
         within(30, lambda: not allocations(system, 1), "the idle allocation has gone")
         uses(system, 0, 16 + OWN)
+        # A client manager that has no cluster manager yet gives programs what it was granted by the one before.
+        within(30, lambda: all(v["connected"] for v in system.flytctl("vms")), "the client managers are connected")
         Steady(system, 1).ends_right()
         all_agree(system)
         program.ends_right()

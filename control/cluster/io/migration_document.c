@@ -16,7 +16,6 @@
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/slot.h"
 #include "control/cluster/model/text.h"
-#include "rpc/base/clock.h"
 #include "rpc/base/ticket.h"
 
 int flyt_migration_entry(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_gpu *gpu,
@@ -133,15 +132,12 @@ static void give_up(struct flyt_cluster_allocation *allocation, struct flyt_migr
     allocation->migration = NULL;
     for (unsigned i = 0; i < allocation->slot_count; i++) {
         struct flyt_cluster_gpu *gpu = migration->others[i].gpu;
-        bool is_slot = false;
-        for (unsigned j = 0; j < allocation->slot_count; j++)
-            is_slot |= allocation->slots[j].gpu == gpu;
-        if (gpu && !is_slot)
+        if (!gpu)
+            continue;
+        if (!flyt_allocation_is_on(allocation, gpu))
             flyt_gpu_detach(gpu, allocation);
-        if (gpu) {
-            flyt_gpu_count(gpu);
-            flyt_record_change(gpu->record, NULL);
-        }
+        flyt_gpu_count(gpu);
+        flyt_record_change(gpu->record, NULL);
     }
     flyt_migration_free(migration);
 }
@@ -221,9 +217,7 @@ void flyt_migration_loaded(struct flyt_cluster_allocation *allocation)
     bool is_moved = flyt_migration_is_moved(migration);
     migration->source = flyt_migration_places(is_moved ? migration->others : allocation->slots, allocation->slot_count);
     migration->target = flyt_migration_places(is_moved ? allocation->slots : migration->others, allocation->slot_count);
-    if (!is_moved && !migration->is_between)
-        migration->state = FLYT_MOVE_ORDERED;
-    migration->heard_ms = flyt_clock_ms();
+    migration->state = is_moved ? FLYT_MOVE_TO_TARGET : FLYT_MOVE_TO_SOURCE;
     migration->use.id = migration->id;
     migration->use.allocation_id = allocation->id;
     migration->use.phase = is_moved ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_PREPARING;

@@ -48,6 +48,14 @@ struct flyt_cluster_allocation *flyt_allocation_new(struct flyt_cluster *cluster
     return allocation;
 }
 
+bool flyt_allocation_is_on(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_gpu *gpu)
+{
+    for (unsigned i = 0; i < allocation->slot_count; i++)
+        if (allocation->slots[i].gpu == gpu)
+            return true;
+    return false;
+}
+
 void flyt_allocation_charge(struct flyt_cluster_allocation *allocation, bool is_taken)
 {
     struct flyt_tenant *tenant = flyt_tenant_get(allocation->cluster, allocation->tenant);

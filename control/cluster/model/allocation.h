@@ -91,6 +91,8 @@ struct flyt_cluster_allocation *flyt_allocation_find(struct flyt_cluster *cluste
  * memory, or the id is there. */
 struct flyt_cluster_allocation *flyt_allocation_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip,
                                                     const char *tenant, unsigned slot_count);
+/* Whether one of its own parts is on the GPU. */
+bool flyt_allocation_is_on(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_gpu *gpu);
 /* Whether the store has what it is now. What was not written is not ordered: flyt_allocation_order waits for the write.
  */
 bool flyt_allocation_is_written(const struct flyt_cluster_allocation *allocation);

@@ -11,23 +11,9 @@
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/slot.h"
 
-static const unsigned nexts[] = {
-    [FLYT_MOVE_RECORDING] = 1u << FLYT_MOVE_RECORDED,
-    [FLYT_MOVE_RECORDED] = 1u << FLYT_MOVE_ORDERED,
-    /* The node has not taken it: it ends. */
-    [FLYT_MOVE_ORDERED] = 1u << FLYT_MOVE_RECORDED | 1u << FLYT_MOVE_SENT | 1u << FLYT_MOVE_TO_TARGET,
-    [FLYT_MOVE_SENT] = 1u << FLYT_MOVE_TO_TARGET | 1u << FLYT_MOVE_WITHDRAWN,
-    [FLYT_MOVE_WITHDRAWN] = 1u << FLYT_MOVE_SENT,
-    [FLYT_MOVE_TO_SOURCE] = 1u << FLYT_MOVE_SENT,
-    [FLYT_MOVE_TO_TARGET] = 1u << FLYT_MOVE_COMMITTED,
-    [FLYT_MOVE_COMMITTED] = 1u << FLYT_MOVE_LEFT | 1u << FLYT_MOVE_TO_SOURCE,
-    [FLYT_MOVE_LEFT] = 1u << FLYT_MOVE_RELEASING | 1u << FLYT_MOVE_TO_SOURCE,
-    [FLYT_MOVE_RELEASING] = 0,
-};
-
 void flyt_migration_set_state(struct flyt_migration *migration, enum flyt_move_state state)
 {
-    assert(nexts[migration->state] >> state & 1);
+    assert(flyt_migration_may_follow(migration->state, state));
     migration->state = state;
 }
 
@@ -40,9 +26,8 @@ bool flyt_migration_holds_orders(const struct flyt_cluster_allocation *allocatio
 {
     const struct flyt_migration *migration = allocation->migration;
 
-    if (!migration || migration->state < FLYT_MOVE_ORDERED || migration->state == FLYT_MOVE_WITHDRAWN)
-        return false;
-    return migration->is_between ? migration->state != FLYT_MOVE_RELEASING : !flyt_migration_is_moved(migration);
+    return migration && migration->state >= FLYT_MOVE_ORDERED && migration->state != FLYT_MOVE_WITHDRAWN &&
+           migration->state != FLYT_MOVE_RELEASING;
 }
 
 bool flyt_migration_is_withdrawn(const struct flyt_cluster_allocation *allocation)
@@ -54,7 +39,7 @@ bool flyt_migration_may_be_at_target(const struct flyt_cluster_allocation *alloc
 {
     const struct flyt_migration *migration = allocation->migration;
 
-    return migration && migration->is_between && migration->state >= FLYT_MOVE_SENT &&
+    return migration && migration->is_between && migration->state >= FLYT_MOVE_UNDER_WAY &&
            !flyt_migration_is_moved(migration) &&
            !flyt_standing_is_out(migration->sides[FLYT_MIGRATION_TARGET].standing);
 }
@@ -68,9 +53,8 @@ bool flyt_migration_is_on(const struct flyt_cluster_allocation *allocation, cons
 {
     const struct flyt_migration *migration = allocation->migration;
 
-    return migration && migration->is_between &&
-           (migration->sides[FLYT_MIGRATION_SOURCE].node == node ||
-            migration->sides[FLYT_MIGRATION_TARGET].node == node);
+    return migration && (migration->sides[FLYT_MIGRATION_SOURCE].node == node ||
+                         migration->sides[FLYT_MIGRATION_TARGET].node == node);
 }
 
 bool flyt_migration_is_late(const struct flyt_migration *migration)
@@ -123,36 +107,4 @@ const struct flyt_cluster_slot *flyt_migration_parts_now(const struct flyt_clust
 
     *ret_node = is_source ? migration->sides[FLYT_MIGRATION_SOURCE].node : allocation->node;
     return is_source ? migration->others : allocation->slots;
-}
-
-/* The first row of a state counts of which all of the one is seen, and none of the other. */
-static const struct {
-    enum flyt_move_state state;
-    unsigned all, none;
-    enum flyt_move_step step;
-} steps[] = {
-    {FLYT_MOVE_RECORDING, FLYT_MOVE_IS_WRITTEN, 0, FLYT_MOVE_BEGIN},
-    {FLYT_MOVE_RECORDING, FLYT_MOVE_HAS_FAILED, 0, FLYT_MOVE_FAIL_UNRECORDED},
-    {FLYT_MOVE_RECORDED, FLYT_MOVE_IS_CANCELLED, 0, FLYT_MOVE_FAIL_CANCELLED},
-    {FLYT_MOVE_RECORDED, FLYT_MOVE_IS_READY, 0, FLYT_MOVE_ORDER},
-    {FLYT_MOVE_RECORDED, FLYT_MOVE_IS_SILENT, 0, FLYT_MOVE_FAIL_LATE},
-    {FLYT_MOVE_ORDERED, FLYT_MOVE_IS_SILENT, FLYT_MOVE_IS_BETWEEN, FLYT_MOVE_ASK},
-    {FLYT_MOVE_TO_TARGET, FLYT_MOVE_IS_WRITTEN, FLYT_MOVE_IS_BETWEEN, FLYT_MOVE_END},
-    {FLYT_MOVE_TO_TARGET, FLYT_MOVE_IS_WRITTEN, 0, FLYT_MOVE_COMMIT},
-    {FLYT_MOVE_TO_TARGET, FLYT_MOVE_HAS_FAILED | FLYT_MOVE_IS_DUE, 0, FLYT_MOVE_WRITE},
-    {FLYT_MOVE_TO_SOURCE, FLYT_MOVE_IS_WRITTEN, 0, FLYT_MOVE_RETURN},
-    {FLYT_MOVE_TO_SOURCE, FLYT_MOVE_HAS_FAILED | FLYT_MOVE_IS_DUE, 0, FLYT_MOVE_WRITE},
-    {FLYT_MOVE_SENT, 0, 0, FLYT_MOVE_COMPARE},
-    {FLYT_MOVE_WITHDRAWN, FLYT_MOVE_IS_BACK, 0, FLYT_MOVE_RESUME},
-    {FLYT_MOVE_COMMITTED, 0, 0, FLYT_MOVE_COMPARE},
-    {FLYT_MOVE_LEFT, 0, 0, FLYT_MOVE_COMPARE},
-    {FLYT_MOVE_RELEASING, 0, 0, FLYT_MOVE_RELEASE},
-};
-
-enum flyt_move_step flyt_move_next(enum flyt_move_state state, unsigned seen)
-{
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        if (steps[i].state == state && (seen & steps[i].all) == steps[i].all && !(seen & steps[i].none))
-            return steps[i].step;
-    return FLYT_MOVE_WAIT;
 }

@@ -1,49 +1,36 @@
-/* The way of a migration: recorded, ordered to its node, followed, and its end (migration.h says how). Between nodes
- * it is migration_nodes.c's, but for its beginning and its end. */
+/*
+ * The way of a migration: what is seen of it, the next step (flyt_migration_next), and what comes of that. Each word of
+ * a node, each answer and each write that has ended leads here (flyt_migration_look).
+ */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "control/base/fields.h"
-#include "control/base/peer.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
 #include "control/cluster/io/grant.h"
-#include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/link.h"
 #include "control/cluster/io/migration_document.h"
 #include "control/cluster/io/reply.h"
+#include "control/cluster/io/store_writer.h"
 #include "control/cluster/model/allocation.h"
 #include "control/cluster/model/cluster.h"
 #include "control/cluster/model/gpu.h"
 #include "control/cluster/model/migration.h"
-#include "control/cluster/model/migration_rules.h"
 #include "control/cluster/model/node.h"
 #include "control/cluster/model/slot.h"
 #include "control/cluster/model/text.h"
 #include "control/cluster/model/vm.h"
 #include "control/cluster/reconcile/migration.h"
-#include "control/cluster/reconcile/resize.h"
 #include "control/store/store.h"
 #include "rpc/base/clock.h"
 
-enum {
-    SILENT_MS = 5000, /* a node that says nothing of one is asked */
-    AGAIN_MS = 1000,  /* so soon, where it cannot say yet */
-    ASK_MS = 10000,   /* and answers within this */
-};
-
-static bool is_slot_of(const struct flyt_cluster_allocation *allocation, const struct flyt_cluster_gpu *gpu)
-{
-    for (unsigned i = 0; i < allocation->slot_count; i++)
-        if (allocation->slots[i].gpu == gpu)
-            return true;
-    return false;
-}
-
+/* What the GPUs of both sides have left. */
 static void count_all(const struct flyt_cluster_allocation *allocation, const struct flyt_migration *migration)
 {
     for (unsigned i = 0; i < allocation->slot_count; i++) {
@@ -54,10 +41,19 @@ static void count_all(const struct flyt_cluster_allocation *allocation, const st
     }
 }
 
-void flyt_migration_count(const struct flyt_cluster_allocation *allocation)
+void flyt_migration_note_failure(struct flyt_migration *migration, flyt_status status, const char *format, ...)
 {
-    count_all(allocation, allocation->migration);
+    va_list args;
+
+    if (migration->failed_status)
+        return;
+    migration->failed_status = status ? status : FLYT_STATUS_UNAVAILABLE;
+    va_start(args, format);
+    vsnprintf(migration->reason, sizeof migration->reason, format, args);
+    va_end(args);
 }
+
+/* ---- the end ---- */
 
 /* It is the allocation's no more: what `others` has is free, its documents are written without it. */
 static void let_go(struct flyt_cluster_allocation *allocation, struct flyt_migration *migration, bool is_written)
@@ -67,7 +63,7 @@ static void let_go(struct flyt_cluster_allocation *allocation, struct flyt_migra
     flyt_allocation_charge(allocation, true);
     for (unsigned i = 0; i < allocation->slot_count; i++) {
         struct flyt_cluster_gpu *gpu = migration->others[i].gpu;
-        if (gpu && !is_slot_of(allocation, gpu)) {
+        if (gpu && !flyt_allocation_is_on(allocation, gpu)) {
             flyt_gpu_detach(gpu, allocation);
             if (is_written)
                 flyt_record_change(gpu->record, NULL);
@@ -91,234 +87,67 @@ static void end(struct flyt_cluster_allocation *allocation, struct flyt_migratio
     flyt_allocation_look_soon(allocation);
 }
 
-static void set_reason(struct flyt_migration *migration, const char *text)
-{
-    snprintf(migration->reason, sizeof migration->reason, "%s", text);
-}
-
-/* All stays as it was. */
-void flyt_migration_fail(struct flyt_cluster_allocation *allocation, flyt_status status, const char *text)
+/* All stays as it was; `reason` and failed_status say why. */
+static void end_failed(struct flyt_cluster_allocation *allocation)
 {
     struct flyt_migration *migration = allocation->migration;
 
+    flyt_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "its nodes do not say why");
     let_go(allocation, migration, true);
     migration->use.phase = FLYT_MIGRATION_FAILED;
-    migration->use.outcome.status = status ? status : FLYT_STATUS_UNAVAILABLE;
-    set_reason(migration, *text ? text : "the node does not say why");
+    migration->use.outcome.status = migration->failed_status;
     if (migration->state >= FLYT_MOVE_ORDERED) {
-        /* The node may hold that revision for another state: the present one gets a number of its own. */
+        /* A node may hold that revision for another state: the present one gets a number of its own. */
         if (allocation->revision < migration->revision)
             allocation->revision = migration->revision;
         allocation->revision++;
     }
-    end(allocation, migration, migration->use.outcome.status);
+    end(allocation, migration, migration->failed_status);
 }
 
-void flyt_migration_end(struct flyt_cluster_allocation *allocation)
+static void end_done(struct flyt_cluster_allocation *allocation)
 {
     struct flyt_migration *migration = allocation->migration;
 
+    snprintf(migration->reason, sizeof migration->reason, "%s", migration->remark);
     let_go(allocation, migration, true);
     end(allocation, migration, FLYT_STATUS_OK);
 }
 
-/* ---- it has moved ---- */
-
-void flyt_migration_write(struct flyt_cluster_allocation *allocation)
+/* Until when the source has counted, as far as is known: it was told to let its programs go, or has said nothing since,
+ * and was restarted. 0: it has said nothing. */
+static uint64_t counted_until_us(const struct flyt_migration *migration)
 {
-    allocation->migration->write_ms = flyt_clock_ms();
-    allocation->migration->write = flyt_allocation_write(allocation);
+    uint64_t use_us = migration->sides[FLYT_MIGRATION_SOURCE].use_us;
+
+    return migration->switched_us && migration->switched_us < use_us ? migration->switched_us : use_us;
 }
 
-/* Its documents are to be the target's. */
-static void settle(struct flyt_cluster_allocation *allocation)
+/*
+ * From when its programs were told to stop until the last one went on: what both nodes have measured, less the time in
+ * which both have, the target having let programs in already and the source not yet let them go; or with the time in
+ * which neither has, the source's node manager having died with what it had counted. No less than it was.
+ */
+static void sum_up(struct flyt_migration *migration)
 {
-    struct flyt_migration *migration = allocation->migration;
-    struct flyt_cluster_slot slots[FLYT_SLOTS_MAX];
-    size_t bytes = allocation->slot_count * sizeof *slots;
+    const flyt_migration_use *source = &migration->sides[FLYT_MIGRATION_SOURCE].use,
+                             *target = &migration->sides[FLYT_MIGRATION_TARGET].use;
+    uint64_t until_us = counted_until_us(migration), opened_us = migration->opened_us;
+    uint64_t both_us = opened_us && until_us > opened_us ? until_us - opened_us : 0;
+    uint64_t neither_us = until_us && opened_us > until_us ? opened_us - until_us : 0;
+    uint64_t sum_us = source->standstill_us + neither_us + target->standstill_us;
+    uint64_t least_us = source->standstill_us > target->standstill_us ? source->standstill_us : target->standstill_us;
 
-    memcpy(slots, allocation->slots, bytes);
-    memcpy(allocation->slots, migration->others, bytes);
-    memcpy(migration->others, slots, bytes);
-    flyt_migration_set_state(migration, FLYT_MOVE_TO_TARGET);
-    migration->source_revision = allocation->revision;
-    if (allocation->revision < migration->revision)
-        allocation->revision = migration->revision;
-    allocation->revision++;
+    migration->use = source->session_count ? *source : *target;
+    migration->has_figures = !migration->is_between  ? source->phase == FLYT_MIGRATION_DONE
+                             : source->session_count ? source->standstill_us > 0
+                                                     : !target->session_count;
+    migration->use.standstill_us = sum_us > both_us + least_us ? sum_us - both_us : least_us;
+    if (migration->use.elapsed_ms < target->elapsed_ms)
+        migration->use.elapsed_ms = target->elapsed_ms;
     migration->use.phase = FLYT_MIGRATION_DONE;
-    migration->use.outcome.status = FLYT_STATUS_OK;
-    count_all(allocation, migration);
-    flyt_migration_write(allocation);
-}
-
-/* ---- what the node says ---- */
-
-static void take_use(struct flyt_migration *migration, const flyt_migration_use *use)
-{
-    migration->use = *use;
-    migration->use.outcome.text = NULL;
-    migration->has_figures = use->phase == FLYT_MIGRATION_DONE;
-    set_reason(migration, use->outcome.text ? use->outcome.text : "");
-}
-
-/* What it has registered may be from before: it is to say it anew. */
-static void have_it_register(struct flyt_cluster_allocation *allocation)
-{
-    if (allocation->node->link)
-        flyt_link_close(allocation->node->link, "it knows nothing of a migration that it was ordered");
-}
-
-static void look_at_answer(struct flyt_cluster_allocation *allocation, flyt_status status,
-                           const flyt_migration_use *use)
-{
-    struct flyt_migration *migration = allocation->migration;
-    enum flyt_migration_verdict verdict =
-        flyt_migration_judge(status, use ? use->phase : 0, migration->is_registered_there);
-    bool is_forgotten = status == FLYT_STATUS_NOT_FOUND;
-    char text[512];
-
-    migration->heard_ms = flyt_clock_ms();
-    if (verdict == FLYT_MIGRATION_UNKNOWN)
-        migration->heard_ms -= SILENT_MS - AGAIN_MS;
-    if (flyt_migration_is_moved(migration))
-        return;
-    if (is_forgotten && !migration->has_registered) {
-        have_it_register(allocation);
-        return;
-    }
-    if (use && status == FLYT_STATUS_OK)
-        take_use(migration, use);
-    if (verdict == FLYT_MIGRATION_HAS_MOVED) {
-        settle(allocation);
-    } else if (verdict == FLYT_MIGRATION_HAS_STAYED && is_forgotten) {
-        snprintf(text, sizeof text,
-                 "node %s knows nothing of it: the order did not reach it, or it was restarted; the programs are where "
-                 "they were",
-                 allocation->node->key);
-        flyt_migration_fail(allocation, FLYT_STATUS_UNAVAILABLE, text);
-    } else if (verdict == FLYT_MIGRATION_HAS_STAYED) {
-        snprintf(text, sizeof text, "%s", migration->reason);
-        flyt_migration_fail(allocation, migration->use.outcome.status, text);
-    }
-}
-
-void flyt_serve_node_migration(struct flyt_call *call, void *data)
-{
-    const flyt_migration_use *use = data;
-    struct flyt_node *node = flyt_call_link(call)->node;
-
-    if (!node || !node->is_registered) {
-        flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "register again");
-        return;
-    }
-    struct flyt_cluster_allocation *allocation = flyt_allocation_find(node->cluster, use->allocation_id);
-    bool is_known =
-        allocation && allocation->migration && allocation->migration->id == use->id &&
-        (allocation->migration->is_between ? flyt_migration_is_on(allocation, node) : allocation->node == node);
-    if (!is_known) {
-        flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "there is no migration %016" PRIx64 " of allocation %016" PRIx64,
-                          (uint64_t)use->id, (uint64_t)use->allocation_id);
-        return;
-    }
-    if (allocation->migration->is_between)
-        flyt_migration_nodes_heard(allocation, node, use);
-    else
-        look_at_answer(allocation, FLYT_STATUS_OK, use);
-    flyt_call_outcome(call, FLYT_STATUS_OK, "%s", ""); /* `use` is the call's */
-}
-
-/* Of a call to the node about one: it may be over by the time of the answer. */
-struct asking {
-    struct flyt_cluster *cluster;
-    uint64_t allocation_id, id;
-};
-
-static struct flyt_cluster_allocation *asked_of(struct asking *asking)
-{
-    struct flyt_cluster_allocation *allocation = flyt_allocation_find(asking->cluster, asking->allocation_id);
-
-    return allocation && allocation->migration && allocation->migration->id == asking->id ? allocation : NULL;
-}
-
-static struct asking *asking_new(const struct flyt_cluster_allocation *allocation)
-{
-    struct asking *asking = calloc(1, sizeof *asking);
-
-    if (asking)
-        *asking = (struct asking){allocation->cluster, allocation->id, allocation->migration->id};
-    return asking;
-}
-
-static void answered(void *user, int status, void *result)
-{
-    struct asking *asking = user;
-    struct flyt_cluster_allocation *allocation = asked_of(asking);
-    const flyt_order_migration_res *res = result;
-    char text[256];
-
-    free(asking);
-    if (!allocation)
-        return;
-    allocation->migration->is_asking = false;
-    allocation->migration->heard_ms = flyt_clock_ms();
-    if (status == -EPROTO) {
-        snprintf(text, sizeof text, "node %s (build %s) cannot move programs: it is older than this cluster manager",
-                 allocation->node->key, allocation->node->build ? allocation->node->build : "?");
-        flyt_migration_fail(allocation, FLYT_STATUS_NOT_SUPPORTED, text);
-    } else if (!status) {
-        if (res->outcome.status == FLYT_STATUS_CONFLICT)
-            allocation->migration->is_cancelled = false; /* too late for that */
-        look_at_answer(allocation, res->outcome.status, &res->use);
-    }
-}
-
-static void ask(struct flyt_cluster_allocation *allocation)
-{
-    struct flyt_migration *migration = allocation->migration;
-    struct flyt_node *node = allocation->node;
-
-    if (!migration || migration->state < FLYT_MOVE_ORDERED || flyt_migration_is_moved(migration) ||
-        migration->is_asking || !node->is_registered)
-        return;
-    const flyt_order_migration_args args = {
-        .epoch = allocation->cluster->epoch, .migration_id = migration->id, .cancel = migration->is_cancelled};
-    struct asking *asking = asking_new(allocation);
-    migration->heard_ms = flyt_clock_ms();
-    migration->is_asking = asking && !flyt_peer_call(node->link->peer, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION,
-                                                     FLYT_ORDER_MIGRATION, (xdrproc_t)xdr_flyt_order_migration_args,
-                                                     &args, (xdrproc_t)xdr_flyt_order_migration_res,
-                                                     sizeof(flyt_order_migration_res), ASK_MS, answered, asking);
-    if (!migration->is_asking)
-        free(asking);
-}
-
-void flyt_migration_ask(struct flyt_cluster_allocation *allocation, const struct flyt_node *node)
-{
-    if (allocation->migration && allocation->migration->is_between)
-        flyt_migration_nodes_ask(allocation, node);
-    else if (!node || allocation->node == node)
-        ask(allocation);
-}
-
-void flyt_migration_registered(struct flyt_cluster_allocation *allocation, const struct flyt_node *node,
-                               const flyt_allocation *wire)
-{
-    struct flyt_migration *migration = allocation->migration;
-    bool is_there = wire && wire->slots.slots_len == allocation->slot_count;
-
-    if (migration->is_between) {
-        flyt_migration_nodes_registered(allocation, node, wire);
-        return;
-    }
-    for (unsigned i = 0; is_there && i < allocation->slot_count; i++) {
-        const flyt_slot *slot = &wire->slots.slots_val[i];
-        is_there = migration->others[i].gpu && !strcmp(slot->gpu_uuid, migration->others[i].gpu->key);
-    }
-    /* On the GPU where they were both are the same: the revision tells. */
-    if (is_there && is_slot_of(allocation, migration->others[0].gpu))
-        is_there = migration->revision && wire->revision >= migration->revision;
-    migration->is_registered_there = is_there;
-    migration->has_registered = true;
+    migration->use.outcome.status = migration->failed_status = FLYT_STATUS_OK;
+    migration->reason[0] = '\0';
 }
 
 /* ---- the beginning ---- */
@@ -343,77 +172,10 @@ void flyt_migration_reply(struct flyt_cluster_allocation *allocation)
     migration->call = NULL;
 }
 
-static void begun(void *user, int status, void *result)
+static void write_documents(struct flyt_cluster_allocation *allocation)
 {
-    struct asking *asking = user;
-    struct flyt_cluster_allocation *allocation = asked_of(asking);
-    const flyt_outcome *outcome = result;
-    char text[512];
-
-    free(asking);
-    if (!allocation || flyt_migration_is_moved(allocation->migration))
-        return;
-    allocation->migration->heard_ms = flyt_clock_ms();
-    if (status == -EPROTO) {
-        flyt_migration_set_state(allocation->migration, FLYT_MOVE_RECORDED); /* it knows nothing of it */
-        snprintf(text, sizeof text, "node %s (build %s) cannot move programs: it is older than this cluster manager",
-                 allocation->node->key, allocation->node->build ? allocation->node->build : "?");
-        flyt_migration_fail(allocation, FLYT_STATUS_NOT_SUPPORTED, text);
-    } else if (status) {
-        flyt_migration_reply(
-            allocation); /* recorded, and it may have begun: the node is asked when it is back, or in a moment */
-    } else if (outcome->status != FLYT_STATUS_OK) {
-        flyt_migration_set_state(allocation->migration, FLYT_MOVE_RECORDED);
-        snprintf(text, sizeof text, "node %s refused: %.400s", allocation->node->key, outcome->text);
-        flyt_migration_fail(allocation, outcome->status, text);
-    } else {
-        flyt_migration_reply(allocation);
-        if (allocation->migration->is_cancelled)
-            ask(allocation);
-    }
-}
-
-/* As it is to be there. */
-static int make_wire(const struct flyt_cluster_allocation *allocation, flyt_allocation *ret_wire)
-{
-    int status = flyt_allocation_wire_parts(allocation, allocation->migration->others, ret_wire);
-
-    if (!status)
-        ret_wire->revision = allocation->migration->revision;
-    return status;
-}
-
-static void order(struct flyt_cluster_allocation *allocation)
-{
-    struct flyt_migration *migration = allocation->migration;
-    struct flyt_node *node = allocation->node;
-    flyt_order_migrate_args args = {
-        .epoch = allocation->cluster->epoch, .migration_id = migration->id, .bounds = migration->bounds};
-
-    if (!node->is_registered) {
-        flyt_migration_fail(allocation, FLYT_STATUS_UNAVAILABLE,
-                            "its node is not connected any more: nothing was moved");
-        return;
-    }
-    struct asking *asking = asking_new(allocation);
-    migration->revision = allocation->revision + 1;
-    if (!asking || make_wire(allocation, &args.allocation)) {
-        free(asking);
-        flyt_migration_fail(allocation, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
-        return;
-    }
-    migration->heard_ms = flyt_clock_ms();
-    migration->has_registered = migration->is_registered_there = false;
-    int status = flyt_peer_call(node->link->peer, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, FLYT_ORDER_MIGRATE,
-                                (xdrproc_t)xdr_flyt_order_migrate_args, &args, (xdrproc_t)xdr_flyt_outcome,
-                                sizeof(flyt_outcome), allocation->cluster->settings->order_ms, begun, asking);
-    flyt_allocation_wire_free(&args.allocation);
-    if (!status) {
-        flyt_migration_set_state(migration, FLYT_MOVE_ORDERED);
-        return;
-    }
-    free(asking);
-    flyt_migration_fail(allocation, FLYT_STATUS_UNAVAILABLE, "its node cannot be asked: nothing was moved");
+    allocation->migration->write_ms = flyt_clock_ms();
+    allocation->migration->write = flyt_allocation_write(allocation);
 }
 
 static struct flyt_migration *migration_new(struct flyt_cluster_allocation *allocation,
@@ -464,13 +226,12 @@ int flyt_migration_start(struct flyt_cluster_allocation *allocation, const struc
     migration->use.phase = FLYT_MIGRATION_PREPARING;
     migration->use.session_count = allocation->session_count;
     migration->started_ms = flyt_wall_ms();
-    migration->heard_ms = flyt_clock_ms();
     snprintf(migration->who, sizeof migration->who, "%s", desired->who);
     for (unsigned i = 0; i < allocation->slot_count; i++) {
-        if (is_slot_of(allocation, others[i].gpu) || !flyt_gpu_attach(others[i].gpu, allocation))
+        if (flyt_allocation_is_on(allocation, others[i].gpu) || !flyt_gpu_attach(others[i].gpu, allocation))
             continue;
         while (i--)
-            if (!is_slot_of(allocation, others[i].gpu))
+            if (!flyt_allocation_is_on(allocation, others[i].gpu))
                 flyt_gpu_detach(others[i].gpu, allocation);
         flyt_migration_free(migration);
         return -ENOMEM;
@@ -480,11 +241,11 @@ int flyt_migration_start(struct flyt_cluster_allocation *allocation, const struc
     allocation->migration = migration;
     flyt_allocation_charge(allocation, true);
     count_all(allocation, migration);
-    flyt_migration_write(allocation);
+    write_documents(allocation);
     return 0;
 }
 
-/* ---- other ends ---- */
+/* ---- from outside ---- */
 
 void flyt_migration_cancel(struct flyt_cluster_allocation *allocation, const char *why)
 {
@@ -493,11 +254,7 @@ void flyt_migration_cancel(struct flyt_cluster_allocation *allocation, const cha
     if (!migration || flyt_migration_is_moved(migration) || migration->is_cancelled)
         return;
     migration->is_cancelled = true;
-    set_reason(migration, why);
-    if (migration->is_between && migration->state >= FLYT_MOVE_ORDERED)
-        flyt_migration_nodes_cancel(migration);
-    else if (migration->state >= FLYT_MOVE_ORDERED)
-        ask(allocation);
+    flyt_migration_note_failure(migration, FLYT_STATUS_CONFLICT, "%s", why);
     flyt_allocation_look_soon(allocation);
 }
 
@@ -508,11 +265,11 @@ void flyt_migration_drop(struct flyt_cluster_allocation *allocation, const char 
     if (!migration)
         return;
     if (migration->is_between && migration->state >= FLYT_MOVE_ORDERED)
-        flyt_migration_nodes_drop(allocation);
+        flyt_migration_order_drop(allocation);
     let_go(allocation, migration, is_written);
     migration->use.phase = FLYT_MIGRATION_FAILED;
     migration->use.outcome.status = FLYT_STATUS_UNAVAILABLE;
-    set_reason(migration, why);
+    snprintf(migration->reason, sizeof migration->reason, "%s", why);
     migration->ended_ms = flyt_wall_ms();
     flyt_migration_tell_end(migration);
     if (migration->call)
@@ -521,104 +278,307 @@ void flyt_migration_drop(struct flyt_cluster_allocation *allocation, const char 
     flyt_migration_free(migration);
 }
 
-/* ---- what is next ---- */
-
-static unsigned see(const struct flyt_cluster_allocation *allocation)
+bool flyt_migration_fenced(struct flyt_cluster_allocation *allocation, const struct flyt_node *node)
 {
-    const struct flyt_migration *migration = allocation->migration;
-    bool is_written = migration->write && allocation->write_done >= migration->write;
-    bool has_failed = !is_written && (!migration->write || allocation->write_failed >= migration->write);
-    bool is_ready = !allocation->is_ordering && allocation->written_revision >= allocation->revision &&
-                    allocation->applied_revision >= allocation->revision;
-    const struct flyt_migration_side *target = &migration->sides[FLYT_MIGRATION_TARGET];
-    bool is_back = migration->is_between && !allocation->is_ordering &&
-                   (target->node->is_registered || flyt_standing_is_out(target->standing));
-    bool is_silent = allocation->cluster->is_store_available && flyt_clock_ms() - migration->heard_ms >= SILENT_MS;
+    struct flyt_migration *migration = allocation->migration;
+    struct flyt_migration_side *source = &migration->sides[FLYT_MIGRATION_SOURCE],
+                               *side = source->node == node ? source : &migration->sides[FLYT_MIGRATION_TARGET];
 
-    return (is_written ? FLYT_MOVE_IS_WRITTEN : 0) | (has_failed ? FLYT_MOVE_HAS_FAILED : 0) |
-           (flyt_clock_ms() - migration->write_ms >= AGAIN_MS ? FLYT_MOVE_IS_DUE : 0) |
-           (migration->is_cancelled ? FLYT_MOVE_IS_CANCELLED : 0) | (is_ready ? FLYT_MOVE_IS_READY : 0) |
-           (is_silent ? FLYT_MOVE_IS_SILENT : 0) | (migration->is_between ? FLYT_MOVE_IS_BETWEEN : 0) |
-           (is_back ? FLYT_MOVE_IS_BACK : 0);
+    if (!migration->is_between || migration->state < FLYT_MOVE_UNDER_WAY ||
+        (migration->state == FLYT_MOVE_RELEASING && side != source))
+        return allocation->node != node;
+    side->standing = FLYT_STANDING_ABSENT;
+    flyt_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s was fenced", node->key);
+    bool stays = side == source ? flyt_migration_is_moved(migration)
+                                : !(flyt_migration_is_moved(migration) && source->standing == FLYT_STANDING_ABSENT);
+    if (stays)
+        flyt_allocation_look_soon(allocation);
+    return stays;
 }
+
+/* ---- the documents change sides ---- */
+
+static void change_sides(struct flyt_cluster_allocation *allocation, bool is_moved)
+{
+    struct flyt_migration *migration = allocation->migration;
+    struct flyt_migration_side *side = &migration->sides[is_moved ? FLYT_MIGRATION_TARGET : FLYT_MIGRATION_SOURCE];
+    struct flyt_cluster_slot slots[FLYT_SLOTS_MAX];
+    size_t bytes = allocation->slot_count * sizeof *slots;
+
+    memcpy(slots, allocation->slots, bytes);
+    memcpy(allocation->slots, migration->others, bytes);
+    memcpy(migration->others, slots, bytes);
+    if (allocation->node != side->node)
+        allocation->is_gone = false; /* that is what the other node said */
+    allocation->node = side->node;
+    allocation->applied_revision = is_moved ? migration->revision : migration->source_revision;
+    migration->source_revision = allocation->revision;
+    if (allocation->revision < migration->revision)
+        allocation->revision = migration->revision;
+    allocation->revision++;
+    flyt_migration_set_state(migration, is_moved ? FLYT_MOVE_TO_TARGET : FLYT_MOVE_TO_SOURCE);
+    side->has_registered = false;
+    count_all(allocation, migration);
+    write_documents(allocation);
+}
+
+static void undo(struct flyt_cluster_allocation *allocation)
+{
+    struct flyt_migration *migration = allocation->migration;
+
+    flyt_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s has not taken them",
+                                migration->sides[FLYT_MIGRATION_TARGET].node->key);
+    flyt_event_add(allocation->cluster, "migration.back", "manager", allocation->vm_ip, NULL,
+                   flyt_migration_json(migration), "VM %s goes back from %s to %s: %s", allocation->vm_ip,
+                   migration->target, migration->source, migration->reason);
+    change_sides(allocation, false);
+}
+
+/* ---- steps ---- */
 
 static void begin(struct flyt_cluster_allocation *allocation)
 {
     struct flyt_migration *migration = allocation->migration;
 
     flyt_migration_set_state(migration, FLYT_MOVE_RECORDED);
-    migration->heard_ms = flyt_clock_ms(); /* its node has time from now on */
+    migration->sides[FLYT_MIGRATION_SOURCE].heard_ms = flyt_clock_ms(); /* it has time from now on */
     flyt_event_add(allocation->cluster, "migration.started", migration->who, allocation->vm_ip, NULL,
                    flyt_migration_json(migration), "VM %s moves from %s to %s: migration %s", allocation->vm_ip,
                    migration->source, migration->target, migration->id_text);
 }
 
-/* Whether to look on at once. */
-static bool do_step(struct flyt_cluster_allocation *allocation, enum flyt_move_step step)
+static void order_first(struct flyt_cluster_allocation *allocation)
 {
     struct flyt_migration *migration = allocation->migration;
-    char text[sizeof migration->reason];
+    const struct flyt_migration_way *way = &flyt_migration_ways[migration->is_between];
+
+    migration->revision = allocation->revision + 1;
+    for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
+        migration->sides[i].standing = FLYT_STANDING_ABSENT;
+    if (flyt_migration_order_begin(allocation, way->begin_side, way->begin))
+        flyt_migration_set_state(migration, FLYT_MOVE_ORDERED);
+}
+
+static void order_next(struct flyt_cluster_allocation *allocation)
+{
+    struct flyt_migration *migration = allocation->migration;
+    struct flyt_migration_side *source = &migration->sides[FLYT_MIGRATION_SOURCE];
+    const struct flyt_migration_way *way = &flyt_migration_ways[migration->is_between];
+
+    flyt_migration_set_state(migration, FLYT_MOVE_UNDER_WAY);
+    if (way->follow && !migration->failed_status &&
+        flyt_migration_order_begin(allocation, FLYT_MIGRATION_SOURCE, way->follow))
+        source->standing = FLYT_STANDING_UNKNOWN; /* until it has answered; so far it knew nothing of it */
+    explicit_bzero(migration->secret, sizeof migration->secret);
+}
+
+/* What it has registered may be from before: it is to say it anew. */
+static void have_it_register(struct flyt_migration *migration)
+{
+    const struct flyt_migration_side *target = &migration->sides[FLYT_MIGRATION_TARGET];
+
+    for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
+        if (migration->sides[i].node == target->node)
+            migration->sides[i].standing = FLYT_STANDING_UNKNOWN;
+    if (target->node->link)
+        flyt_link_close(target->node->link, "it knows nothing of a migration that it was ordered");
+}
+
+static void tell_vm(const struct flyt_cluster_allocation *allocation, const char *place)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "its programs have moved to %s", place);
+    if (allocation->vm)
+        flyt_vm_tell(allocation->vm, text);
+}
+
+static void release(struct flyt_cluster_allocation *allocation)
+{
+    struct flyt_migration *migration = allocation->migration;
+    const struct flyt_node *node = migration->sides[FLYT_MIGRATION_SOURCE].node;
+
+    if (!node->is_registered)
+        snprintf(migration->reason, sizeof migration->reason,
+                 "its programs go on there; what it had on node %.100s, which is not connected, is freed when that is "
+                 "back",
+                 node->key);
+    flyt_migration_order(allocation, FLYT_MIGRATION_SOURCE, FLYT_ORDER_APPLY, false);
+}
+
+/* Who asked hears that it has failed; the source is to have what was held back while its programs moved. */
+static void withdraw(struct flyt_cluster_allocation *allocation)
+{
+    struct flyt_migration *migration = allocation->migration;
+
+    flyt_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s is not connected any more",
+                                migration->sides[FLYT_MIGRATION_TARGET].node->key);
+    migration->use.phase = FLYT_MIGRATION_FAILED;
+    if (migration->call)
+        flyt_call_outcome(migration->call, migration->failed_status, "%s", migration->reason);
+    migration->call = NULL;
+    flyt_migration_set_state(migration, FLYT_MOVE_WITHDRAWN);
+    flyt_allocation_order(allocation);
+}
+
+/* ---- what is next ---- */
+
+static unsigned see_flags(const struct flyt_cluster_allocation *allocation)
+{
+    const struct flyt_migration *migration = allocation->migration;
+    const struct flyt_migration_side *source = &migration->sides[FLYT_MIGRATION_SOURCE],
+                                     *target = &migration->sides[FLYT_MIGRATION_TARGET];
+    const struct flyt_migration_way *way = &flyt_migration_ways[migration->is_between];
+    const struct flyt_cluster *cluster = allocation->cluster;
+    uint64_t now_ms = flyt_clock_ms();
+    bool is_written = migration->write && allocation->write_done >= migration->write;
+    bool has_failed = !is_written && (!migration->write || allocation->write_failed >= migration->write);
+    bool is_ready = !allocation->is_ordering && allocation->written_revision >= allocation->revision &&
+                    allocation->applied_revision >= allocation->revision;
+    bool is_late = cluster->is_store_available && now_ms - source->heard_ms >= FLYT_MIGRATION_SILENT_MS;
+    bool is_lost =
+        !source->node->is_registered && now_ms - source->node->last_heard_ms > cluster->settings->node_lost_ms;
+    bool is_released = !way->is_by_orders || migration->is_released || source->node->is_fenced;
+
+    return (migration->is_between ? FLYT_MIGRATION_IS_BETWEEN : 0) |
+           (migration->failed_status ? FLYT_MIGRATION_IS_FAILING : 0) | (is_written ? FLYT_MIGRATION_IS_WRITTEN : 0) |
+           (has_failed ? FLYT_MIGRATION_HAS_FAILED : 0) |
+           (now_ms - migration->write_ms >= FLYT_MIGRATION_AGAIN_MS ? FLYT_MIGRATION_IS_DUE : 0) |
+           (is_ready ? FLYT_MIGRATION_IS_READY : 0) | (is_late ? FLYT_MIGRATION_IS_LATE : 0) |
+           (!migration->sides[way->begin_side].is_calling ? FLYT_MIGRATION_IS_ANSWERED : 0) |
+           (target->node->is_registered ? FLYT_MIGRATION_IS_TARGET_THERE : 0) |
+           (is_lost ? FLYT_MIGRATION_IS_SOURCE_LOST : 0) | (allocation->is_ordering ? FLYT_MIGRATION_IS_ORDERING : 0) |
+           (is_released ? FLYT_MIGRATION_IS_RELEASED : 0);
+}
+
+static struct flyt_migration_seen see(const struct flyt_cluster_allocation *allocation)
+{
+    const struct flyt_migration *migration = allocation->migration;
+    struct flyt_migration_seen seen = {.state = migration->state, .flags = see_flags(allocation)};
+
+    for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++) {
+        seen.standings[i] = migration->sides[i].standing;
+        seen.silent_ms[i] = flyt_clock_ms() - migration->sides[i].heard_ms;
+    }
+    return seen;
+}
+
+/* Whether to look on at once. */
+static bool do_step(struct flyt_cluster_allocation *allocation, enum flyt_migration_step step)
+{
+    struct flyt_migration *migration = allocation->migration;
+    const char *place = flyt_migration_ways[migration->is_between].place;
 
     switch (step) {
-    case FLYT_MOVE_WAIT:
+    case FLYT_STEP_WAIT:
+    case FLYT_STEPS:
         return false;
-    case FLYT_MOVE_BEGIN:
+    case FLYT_STEP_WRITE:
+        write_documents(allocation);
+        return false;
+    case FLYT_STEP_BEGIN:
         begin(allocation);
         return true;
-    case FLYT_MOVE_FAIL_UNRECORDED:
-        snprintf(text, sizeof text, "the store did not take it: %.400s",
-                 allocation->failed_text ? allocation->failed_text : "no memory");
-        flyt_migration_fail(allocation, FLYT_STATUS_UNAVAILABLE, text);
+    case FLYT_STEP_FAIL_UNRECORDED:
+        flyt_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "the store did not take it: %.400s",
+                                    allocation->failed_text ? allocation->failed_text : "no memory");
+        end_failed(allocation);
         return false;
-    case FLYT_MOVE_FAIL_CANCELLED:
-        snprintf(text, sizeof text, "%s", migration->reason);
-        flyt_migration_fail(allocation, FLYT_STATUS_CONFLICT, text);
+    case FLYT_STEP_FAIL_LATE:
+        flyt_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE,
+                                    "its node has not taken the last change of it in time");
+        end_failed(allocation);
         return false;
-    case FLYT_MOVE_FAIL_LATE:
-        flyt_migration_fail(allocation, FLYT_STATUS_UNAVAILABLE,
-                            "its node has not taken the last change of it in time");
+    case FLYT_STEP_ORDER:
+        order_first(allocation);
+        return migration->failed_status != FLYT_STATUS_OK;
+    case FLYT_STEP_FOLLOW:
+        order_next(allocation);
+        return true;
+    case FLYT_STEP_REGISTER:
+        have_it_register(migration);
         return false;
-    case FLYT_MOVE_ORDER:
-        if (migration->is_between)
-            flyt_migration_nodes_order(allocation);
-        else
-            order(allocation);
+    case FLYT_STEP_SWITCH_TARGET:
+        flyt_migration_order(allocation, FLYT_MIGRATION_TARGET, FLYT_ORDER_SWITCH, false);
         return false;
-    case FLYT_MOVE_ASK:
-        ask(allocation);
+    case FLYT_STEP_MOVE:
+        change_sides(allocation, true);
         return false;
-    case FLYT_MOVE_WRITE:
-        flyt_migration_write(allocation);
-        return false;
-    case FLYT_MOVE_END:
-        if (allocation->vm)
-            flyt_vm_tell(allocation->vm, "its programs have moved to another GPU");
-        flyt_migration_end(allocation);
-        return false;
-    case FLYT_MOVE_COMMIT:
+    case FLYT_STEP_COMMIT:
         flyt_migration_set_state(migration, FLYT_MOVE_COMMITTED);
         return true;
-    case FLYT_MOVE_RETURN:
-        flyt_migration_set_state(migration, FLYT_MOVE_SENT);
+    case FLYT_STEP_SWITCH_SOURCE:
+        flyt_migration_order(allocation, FLYT_MIGRATION_SOURCE, FLYT_ORDER_SWITCH, false);
+        return false;
+    case FLYT_STEP_TELL:
+        flyt_migration_set_state(migration, FLYT_MOVE_LEFT);
+        tell_vm(allocation, place);
+        return true;
+    case FLYT_STEP_FINISH:
+        if (migration->state != FLYT_MOVE_LEFT) /* the VM does not know yet */
+            tell_vm(allocation, place);
+        sum_up(migration);
+        flyt_migration_set_state(migration, FLYT_MOVE_RELEASING);
+        return true;
+    case FLYT_STEP_RELEASE:
+        release(allocation);
+        return false;
+    case FLYT_STEP_DONE:
+        end_done(allocation);
+        return false;
+    case FLYT_STEP_CANCEL_SOURCE:
+        flyt_migration_order(allocation, FLYT_MIGRATION_SOURCE, FLYT_ORDER_MIGRATION, true);
+        return false;
+    case FLYT_STEP_CANCEL_TARGET:
+        flyt_migration_order(allocation, FLYT_MIGRATION_TARGET, FLYT_ORDER_MIGRATION, true);
+        return false;
+    case FLYT_STEP_UNDO:
+        undo(allocation);
+        return false;
+    case FLYT_STEP_RETURN:
+        flyt_migration_set_state(migration, FLYT_MOVE_UNDER_WAY);
         if (allocation->vm)
             flyt_vm_tell(allocation->vm, "its programs go on where they were");
-        flyt_allocation_look_soon(allocation);
         return true;
-    case FLYT_MOVE_RESUME:
-        flyt_migration_set_state(migration, FLYT_MOVE_SENT);
-        return true;
-    case FLYT_MOVE_COMPARE:
-        flyt_migration_nodes_compare(allocation);
+    case FLYT_STEP_SEND_BACK:
+        flyt_migration_order(allocation, FLYT_MIGRATION_SOURCE, FLYT_ORDER_SEND_BACK, false);
         return false;
-    case FLYT_MOVE_RELEASE:
-        flyt_migration_nodes_release(allocation);
+    case FLYT_STEP_WITHDRAW:
+        withdraw(allocation);
+        return false;
+    case FLYT_STEP_RESUME:
+        flyt_migration_set_state(migration, FLYT_MOVE_UNDER_WAY);
+        return true;
+    case FLYT_STEP_END:
+        end_failed(allocation);
         return false;
     }
     return false;
 }
 
+/* A side that was fenced has nothing of it, also where whoever led before has fenced it. */
+static void note_fenced(struct flyt_cluster_allocation *allocation)
+{
+    struct flyt_migration *migration = allocation->migration;
+
+    if (!migration || !migration->is_between || migration->state < FLYT_MOVE_UNDER_WAY)
+        return;
+    for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
+        if (migration->sides[i].node->is_fenced)
+            migration->sides[i].standing = FLYT_STANDING_ABSENT;
+    allocation->is_gone |= !flyt_migration_is_moved(migration) && allocation->node->is_fenced;
+}
+
 void flyt_migration_look(struct flyt_cluster_allocation *allocation)
 {
-    while (allocation->migration && do_step(allocation, flyt_move_next(allocation->migration->state, see(allocation))))
-        ;
+    bool goes_on = true;
+
+    note_fenced(allocation);
+    while (goes_on && allocation->migration) {
+        struct flyt_migration_seen seen = see(allocation);
+        for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
+            if (flyt_migration_is_to_be_asked(&seen, i))
+                flyt_migration_order(allocation, i, FLYT_ORDER_MIGRATION, false);
+        goes_on = do_step(allocation, flyt_migration_next(&seen));
+    }
 }

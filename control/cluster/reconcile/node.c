@@ -525,7 +525,7 @@ static void fence(struct flyt_node *node, const char *who, const char *why)
     node->is_registered = false;
     for (size_t i = cluster->allocations.count; i-- > 0;) {
         struct flyt_cluster_allocation *allocation = cluster->allocations.items[i];
-        if (flyt_migration_is_on(allocation, node) && flyt_migration_nodes_fenced(allocation, node))
+        if (flyt_migration_is_on(allocation, node) && flyt_migration_fenced(allocation, node))
             continue;
         if (allocation->node != node)
             continue;

@@ -206,6 +206,17 @@ static void migrate(struct world *world, unsigned node)
     world_run(world);
 }
 
+/* VM 0's move goes on until this node has taken its order. */
+static void until_under_way(struct world *world, unsigned node)
+{
+    const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+
+    for (unsigned i = 0; i < 100 && !(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY); i++)
+        if (!world_store(world, false) && !world_answer(world, node, false))
+            world_pass(world, 1);
+    assert_true(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY);
+}
+
 static void test_moves_that_nodes_do_not_take(void **state)
 {
     unsigned node;
@@ -231,6 +242,17 @@ static void test_moves_that_nodes_do_not_take(void **state)
     flyt_migration_load_event(cluster, "migration.failed", "{\"id\":\"00000000000000aa\"}");
     flyt_migration_load_event(cluster, "vm.added", "{}");
     assert_int_equal(count(flyt_migration_view(cluster, "00000000000000aa")), 1);
+    /* It has begun; then its node is one that knows nothing of moves. */
+    node = !node;
+    world_migrate(world, 0, node, -1, 0);
+    until_under_way(world, node);
+    world_die(world, node);
+    world_set_manner(world, node, WORLD_IS_OLD);
+    world_register(world, node, false);
+    world_run(world);
+    assert_null(world_vm(world, 0)->allocation->migration);
+    world_set_manner(world, node, WORLD_OBEYS);
+    world_settle(world);
     world_free(world);
 }
 
@@ -240,8 +262,7 @@ static void lose_target(struct world *world, unsigned node)
     const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
 
     world_migrate(world, 0, !node, 0, 0);
-    while (!moved->migration || moved->migration->state < FLYT_MOVE_SENT)
-        assert_true(world_store(world, false) | world_answer(world, !node, false));
+    until_under_way(world, !node);
     world_answer(world, node, false);
     world_disconnect(world, !node);
     world_cancel(world, 0);
@@ -380,6 +401,26 @@ static void test_source_fenced_without_its_target(void **state)
         world_settle(world);
         assert_null(flyt_allocation_find(world_cluster(world), id));
         assert_int_equal(capacity->sms_free, capacity->sms_total);
+        world_free(world);
+    }
+}
+
+/* Whose programs have moved hears it, with where they are by then. */
+static void test_who_has_moved_is_told(void **state)
+{
+    for (unsigned is_between = 0; is_between < 2; is_between++) {
+        unsigned node;
+        struct world *world = world_of_one(&node);
+        const struct flyt_cluster_allocation *allocation = world_vm(world, 0)->allocation;
+
+        world_connect(world, 0);
+        migrate(world, is_between ? !node : node);
+        world_pass(world, 1500);
+        world_run(world);
+        assert_null(allocation->migration);
+        assert_string_equal(world_told(world), is_between ? "its programs have moved to another node"
+                                                          : "its programs have moved to another GPU");
+        world_settle(world);
         world_free(world);
     }
 }
@@ -877,6 +918,7 @@ int main(void)
         cmocka_unit_test(test_given_up_without_its_target),
         cmocka_unit_test(test_ends_without_its_target),
         cmocka_unit_test(test_source_fenced_without_its_target),
+        cmocka_unit_test(test_who_has_moved_is_told),
         cmocka_unit_test(test_takeover_after_a_move),
         cmocka_unit_test(test_moves_that_cannot_be),
         cmocka_unit_test(test_drain),

@@ -112,6 +112,12 @@ int flyt_peer_call(struct flyt_peer *peer, uint32_t program, uint32_t version, u
     struct world *world = peer->world;
     struct node *node = &world->nodes[peer->node];
 
+    if (peer->is_vm) {
+        assert_int_equal(procedure, FLYT_ORDER_CHANGED);
+        snprintf(world->told, sizeof world->told, "%s", ((const flyt_changed_args *)data)->reason);
+        done(user, 0, NULL);
+        return 0;
+    }
     assert_in_range(node->order_count, 0, ORDERS - 1);
     struct order *order = &node->orders[node->order_count++];
     *order =

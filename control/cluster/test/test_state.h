@@ -57,6 +57,7 @@ struct saving {
 struct flyt_peer {
     struct world *world;
     unsigned node;
+    bool is_vm; /* a client manager's; else a node's or an operator's */
     struct flyt_identity identity;
     void *user;
 };
@@ -94,6 +95,9 @@ struct world {
     struct node nodes[WORLD_NODES];
     struct flyt_peer operator;
     struct flyt_link operator_link;
+    struct flyt_peer client;
+    struct flyt_link client_link;
+    char told[256]; /* what a client manager was told last */
     /* the store */
     cJSON *gpus, *documents, *history, *refused; /* by uuid; by the VM's address; "id revision content" that was
                                                     written; id -> the last revision that a node refused */

@@ -253,6 +253,19 @@ void world_document(struct world *world, unsigned i, unsigned sms, unsigned gib,
     world_turn(world);
 }
 
+void world_connect(struct world *world, unsigned i)
+{
+    world->client_link = (struct flyt_link){
+        .cluster = &world->cluster, .kind = FLYT_PEER_VM, .peer = &world->client, .vm = world_vm(world, i)};
+    world->client = (struct flyt_peer){.world = world, .is_vm = true, .user = &world->client_link};
+    world_vm(world, i)->link = &world->client_link;
+}
+
+const char *world_told(const struct world *world)
+{
+    return world->told;
+}
+
 void world_attach(struct world *world, unsigned i)
 {
     char ip[16];

@@ -36,6 +36,9 @@ struct flyt_vm *world_vm(struct world *world, unsigned i);
 /* ---- what callers do; each call is answered exactly once, or world_settle fails ---- */
 
 void world_attach(struct world *world, unsigned vm);
+/* Its client manager is connected from now on, the only one that is; and why one was told last what it has. */
+void world_connect(struct world *world, unsigned vm);
+const char *world_told(const struct world *world);
 /* Asks what there is for it, and waits for nothing. */
 void world_look(struct world *world, unsigned vm);
 /* How many programs it has, and why it does not use the memory that it shares with its host. */

@@ -125,11 +125,20 @@ void flyt_node_migration_join(struct flyt_node_server *server)
     flyt_node_migration_wake(migration);
 }
 
+/* Whether it had ended before the present pause, and only its process goes now. */
+static bool is_counted(const struct flyt_node_migration *migration, uint64_t session_id)
+{
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->session_id == session_id)
+            return move->is_counted;
+    return false;
+}
+
 void flyt_node_migration_leave(const struct flyt_node_session *session)
 {
     struct flyt_node_migration *migration = flyt_node_migration_of(session->allocation);
 
-    if (migration && migration->pause_until_ms && !migration->is_failing)
+    if (migration && migration->pause_until_ms && !migration->is_failing && !is_counted(migration, session->id))
         migration->ended_count++;
 }
 
@@ -310,7 +319,8 @@ static void forget(struct flyt_node_operation *operation)
 static void begin_anew(struct flyt_node_migration *migration)
 {
     for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
-        if (move->stage != FLYT_NODE_MOVE_OVER)
+        move->is_counted = move->stage == FLYT_NODE_MOVE_OVER;
+        if (!move->is_counted)
             flyt_node_move_cancel(move);
         move->outcome = 0;
     }

@@ -158,6 +158,56 @@ static void test_the_only_one(void **state)
     }
 }
 
+static bool is_between_tries(struct test_node *test, void *unused)
+{
+    return test_migration_of(test)->pause_until_ms;
+}
+
+static bool has_one_ended(struct test_node *test, void *unused)
+{
+    return test_migration_of(test)->ended_count;
+}
+
+static bool has_gone(struct test_node *test, void *id)
+{
+    return !flyt_node_session_find(&test->node, *(uint64_t *)id);
+}
+
+/* It ends during a try that fails, and its process goes before the next one. */
+static void test_one_is_counted_once(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[PROGRAMS];
+
+    enter(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);
+    test_program_say(test, &programs[0], "restless 1", "0");
+    start(test, FLYT_MANAGER_LINK_MOVE_MIRROR);
+    const struct flyt_node_server *server = test_node_server(test, &programs[MOVED]);
+    uint64_t id = server->session->id;
+    pid_t pid = server->pid;
+    end(test, &programs[MOVED], "linger 0");
+    test_node_until(test, has_one_ended, NULL, "one has ended");
+    for (unsigned i = 0; i < MOVED; i++)
+        test_program_say(test, &programs[i], "busy 0", "0");
+    test_node_until(test, is_between_tries, NULL, "a try that has failed");
+    test_migration_of(test)->pause_until_ms = UINT64_MAX; /* however long the rest takes */
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_node_until(test, has_gone, &id, "its process has gone");
+    assert_int_equal(test_migration_of(test)->ended_count, 1);
+    test_migration_of(test)->pause_until_ms = 1;
+    for (unsigned i = 0; i < MOVED; i++) {
+        test_migration_is_told_to_leave(test, &programs[i]);
+        test_migration_go_on(test, &programs[i]);
+    }
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_migration_of(test)->tries, 2);
+    test_contains(test->last_event, "1 of its programs ended meanwhile");
+    close(programs[MOVED].fd);
+    test_node_leave(test, &test_one, programs, MOVED);
+    test_migration_forget(test);
+    test_node_make_fail(test, NULL, NULL);
+}
+
 /* Not by itself: its server has died. */
 static void test_a_server_that_dies_is_a_failure(void **state)
 {
@@ -178,11 +228,9 @@ static void test_a_server_that_dies_is_a_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_NODE(test_while_it_is_copied),
-        TEST_NODE(test_while_it_stops),
-        TEST_NODE(test_when_it_has_stopped),
-        TEST_NODE(test_the_only_one),
-        TEST_NODE(test_a_server_that_dies_is_a_failure),
+        TEST_NODE(test_while_it_is_copied),  TEST_NODE(test_while_it_stops),
+        TEST_NODE(test_when_it_has_stopped), TEST_NODE(test_the_only_one),
+        TEST_NODE(test_one_is_counted_once), TEST_NODE(test_a_server_that_dies_is_a_failure),
     };
 
     signal(SIGPIPE, SIG_IGN);

@@ -112,6 +112,7 @@ struct flyt_node_move {
     struct flyt_node_migration *migration;
     struct flyt_node *node;
     uint64_t move_id, session_id;
+    bool is_counted; /* its session had ended before the others' try failed */
     char program[FLYT_NAME_BYTES_MAX + 1];
     const struct flyt_node_way *way;
     enum flyt_node_move_stage stage;

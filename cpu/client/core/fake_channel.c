@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cuda.h>
 
 struct fake_channel fake;
@@ -122,6 +123,10 @@ int flyt_channel_kept(struct flyt_channel *channel, uint64_t after,
 
 int flyt_channel_flush(struct flyt_channel *channel)
 {
+    atomic_fetch_add(&fake.waiting_count, 1);
+    while (atomic_load(&fake.is_away))
+        usleep(1000);
+    atomic_fetch_sub(&fake.waiting_count, 1);
     return fake.is_lost ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
 }
 

@@ -27,7 +27,9 @@ struct fake_channel {
     void (*on_page)(void);             /* called when it is asked; may be NULL */
     /* What was asked last. */
     uint64_t asked_number, asked_sequence, asked_blocking_sequence;
-    unsigned call_count[256];  /* by procedure */
+    unsigned call_count[256]; /* by procedure */
+    _Atomic bool is_away;     /* who flushes it waits until it is not; so many do: */
+    _Atomic unsigned waiting_count;
     uint64_t data_transfer_id; /* of the last flyt_channel_send_data(_later) */
     uint64_t data_bytes;
     unsigned data_count;  /* how often they were called */

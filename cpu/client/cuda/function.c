@@ -17,6 +17,7 @@ struct flyt_function {
     void *user;
     uint64_t stream_id;
     uint64_t sequence;                   /* of its launch, which the channel writes; 0: not sent yet */
+    uint64_t done_sequence;              /* likewise, of the word that it has finished */
     struct flyt_pending_d2h pending_d2h; /* copies before it on its stream: their bytes must be there when it runs */
     bool is_reached;                     /* queued to run; under the queue's lock */
     CUresult status;
@@ -53,8 +54,11 @@ bool flyt_function_is_unfinished(uint64_t sequence)
     const struct flyt_function *function;
     bool is_unfinished = false;
     pthread_mutex_lock(&queue.mutex);
-    while (!is_unfinished && (function = flyt_table_next(&function_table, &slot)))
-        is_unfinished = function->is_reached || (function->sequence && function->sequence <= sequence);
+    while (!is_unfinished && (function = flyt_table_next(&function_table, &slot))) {
+        /* Its thread may still wait for the channel that goes on with this. */
+        bool is_done = function->done_sequence && function->done_sequence <= sequence;
+        is_unfinished = !is_done && (function->is_reached || (function->sequence && function->sequence <= sequence));
+    }
     pthread_mutex_unlock(&queue.mutex);
     return is_unfinished;
 }
@@ -96,7 +100,7 @@ static void run_one(struct flyt_function *function)
     atomic_fetch_sub(&queue.pending_count, 1);
     if (flyt_client_is_usable()) {
         flyt_host_function_done_args args = {.thread = flyt_thread_number(), .function_id = id};
-        flyt_send_host_function_done(flyt_client.channel, &args, NULL);
+        flyt_send_host_function_done(flyt_client.channel, &args, &function->done_sequence);
         flyt_channel_flush(flyt_client.channel); /* a stream stands still until this arrives */
     }
     flyt_pending_d2h_clear(&function->pending_d2h);
@@ -208,7 +212,7 @@ static CUresult launch_on(struct flyt_stream *stream, const struct flyt_function
     function->line = what->line;
     function->stream_id = stream->stream_id;
     function->is_reached = false;
-    function->sequence = 0;
+    function->sequence = function->done_sequence = 0;
     flyt_pending_d2h_set(&function->pending_d2h, &stream->pending_d2h);
     atomic_fetch_add(&queue.pending_count, 1);
     flyt_table_publish(&function->record); /* before the call: the server may be quick */

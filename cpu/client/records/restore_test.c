@@ -816,9 +816,17 @@ static void test_what_has_begun_and_not_finished(void **state)
     go_on(); /* not begun: it comes again */
     fake.progress.completed = launched;
     assert_string_equal(refused(-EBUSY).text, "a host function has begun and not finished");
+    /* Its thread has sent that it has finished, and waits for the channel that the session goes on with. */
+    atomic_store(&fake.is_away, true);
     fake.handlers->host_function(fake.user, function_id, CUDA_SUCCESS);
-    while (fake.call_count[FLYT_HOST_FUNCTION_DONE] == 0)
+    while (!atomic_load(&fake.waiting_count))
         usleep(1000);
+    assert_int_equal(fake.call_count[FLYT_HOST_FUNCTION_DONE], 1);
+    fake.progress.completed = fake.sequence - 1;
+    assert_string_equal(refused(-EBUSY).text, "a host function has begun and not finished");
+    complete_all();
+    go_on();
+    atomic_store(&fake.is_away, false);
     assert_int_equal(flyt_host_register(host, sizeof host, 0), CUDA_SUCCESS);
     assert_int_equal(flyt_copy(&copy, stream, true), CUDA_SUCCESS);
     fake.progress.completed = fake.sequence - 1;
