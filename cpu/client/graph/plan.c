@@ -297,7 +297,7 @@ static CUresult check_body(const struct flattening *all, int device)
             return CUDA_ERROR_INVALID_VALUE;
         if (data && is_cooperative(data))
             return flyt_not_supported("cooperative launch in the body of a conditional node");
-        if (!is_of_segment(&all->list[i], device))
+        if (!is_of_segment(&all->list[i], device) && data->kind != FLYT_NODE_CALL)
             return flyt_not_supported("memory that is not the device's own in the body of a conditional node");
     }
     return CUDA_SUCCESS;
@@ -309,6 +309,43 @@ static void end_bodies(const struct flyt_segment_part *parts, unsigned count)
         for (unsigned body = 0; parts[i].bodies && body < parts[i].node->data.conditional.body_count; body++)
             if (parts[i].bodies[body])
                 flyt_segment_end(parts[i].bodies[body]);
+}
+
+/* Memory in which the calls of one object, captured in one stream, work one after the other: the plan's, for the
+ * object's own goes where more streams need some. CUDA_ERROR_OUT_OF_MEMORY, or a lost connection. */
+static CUresult find_workspace(struct flyt_plan *plan, int device, const struct flyt_captured_call *call,
+                               uint64_t object_id, uint64_t *ret_address)
+{
+    for (unsigned i = 0; i < plan->workspace_count; i++)
+        if (plan->workspaces[i].object_id == object_id && plan->workspaces[i].stream_number == call->stream_number) {
+            *ret_address = plan->workspaces[i].memory.address;
+            return CUDA_SUCCESS;
+        }
+    struct flyt_workspace *list = realloc(plan->workspaces, (plan->workspace_count + 1) * sizeof *list);
+    if (!list)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    plan->workspaces = list;
+    struct flyt_workspace *fresh = &list[plan->workspace_count];
+    *fresh = (struct flyt_workspace){.object_id = object_id, .stream_number = call->stream_number};
+    CUresult result = flyt_plan_memory_take(&fresh->memory, plan->context_id, device, call->workspace_bytes);
+    if (result)
+        return result;
+    plan->workspace_count++;
+    *ret_address = fresh->memory.address;
+    return CUDA_SUCCESS;
+}
+
+/* CUDA_ERROR_INVALID_HANDLE: an object of the node's call has gone. */
+static CUresult prepare_call(struct flyt_plan *plan, int device, struct flyt_segment_part *part)
+{
+    const struct flyt_node_data *data = part->node ? &part->node->data : NULL;
+    struct flyt_captured_told told;
+    if (!data || data->kind != FLYT_NODE_CALL)
+        return CUDA_SUCCESS;
+    CUresult result = data->call->tell(data->call, &told);
+    return !result && data->call->workspace_bytes
+               ? find_workspace(plan, device, data->call, told.objects[0], &part->workspace)
+               : result;
 }
 
 static CUresult make_bodies(struct flyt_plan *plan, int device, struct flyt_segment_part *part);
@@ -351,6 +388,8 @@ static CUresult make_body(struct flyt_plan *plan, int device, const struct flyt_
         parts[i] = (struct flyt_segment_part){.node = is_empty(&all.list[i]) ? NULL : all.list[i].node,
                                               .before = all.list[i].before,
                                               .before_count = all.list[i].before_count};
+    for (unsigned i = 0; i < all.count && !result; i++)
+        result = prepare_call(plan, device, &parts[i]);
     if (!result)
         result = finish_segment(plan, device, parts, all.count, ret_id);
     free(parts);
@@ -819,6 +858,9 @@ void flyt_plan_unref_locked(struct flyt_plan *plan)
             flyt_node_data_fini_locked(&plan->steps[i].data);
     free(plan->steps);
     flyt_mirrors_fini(&plan->mirrors);
+    for (unsigned i = 0; i < plan->workspace_count; i++)
+        flyt_plan_memory_free(&plan->workspaces[i].memory);
+    free(plan->workspaces);
     for (unsigned i = 0; i < plan->condition_count; i++)
         flyt_plan_memory_free(&plan->conditions[i].word);
     free(plan->conditions);

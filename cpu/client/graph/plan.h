@@ -18,6 +18,11 @@ struct flyt_plan {
     bool has_memory;     /* the graph allocates or frees some */
     bool has_conditions; /* its segments are cut by what nodes name of them */
     struct flyt_mirrors mirrors;
+    struct flyt_workspace {
+        uint64_t object_id, stream_number;
+        struct flyt_plan_memory memory;
+    } * workspaces; /* of libraries' calls in bodies */
+    unsigned workspace_count;
     struct flyt_carry *conditions;
     unsigned condition_count;
     unsigned count;

@@ -48,6 +48,10 @@ static void free_node(struct node *node)
     }
     if (node->kind == FLYT_SEGMENT_CHOICE)
         free(node->conditional.bodies);
+    if (node->kind == FLYT_SEGMENT_LIBRARY) {
+        free(node->call.objects);
+        free(node->call.arguments);
+    }
     free(node->before);
 }
 
@@ -191,6 +195,16 @@ static CUresult take_conditional(const flyt_segment_conditional_args *args, stru
                                       .body_count = args->bodies.bodies_len};
     part->bodies = keep(node, args->bodies.bodies_val, part->body_count, sizeof *part->bodies);
     return part->bodies ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult take_call(const flyt_segment_call_args *args, struct node *node)
+{
+    struct flyt_graph_call *call = &node->call;
+    *call = (struct flyt_graph_call){
+        .row = args->row, .object_count = args->objects.objects_len, .bytes = args->arguments.arguments_len};
+    call->objects = keep(node, args->objects.objects_val, call->object_count, sizeof *call->objects);
+    call->arguments = keep(node, args->arguments.arguments_val, call->bytes, 1);
+    return call->objects && call->arguments ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult take_edges(uint32_t place, const uint32_t *before, unsigned count, struct node *node)
@@ -359,6 +373,19 @@ CUresult flyt_serve_segment_conditional(struct flyt_call *call, const flyt_segme
     if (result != CUDA_SUCCESS)
         return result;
     result = take_conditional(args, &node);
+    if (result == CUDA_SUCCESS)
+        result = take_edges(args->place, args->before.before_val, args->before.before_len, &node);
+    return end_node(segment, args->place, result, &node);
+}
+
+CUresult flyt_serve_segment_call(struct flyt_call *call, const flyt_segment_call_args *args,
+                                 struct flyt_segment *segment)
+{
+    struct node node = {.kind = FLYT_SEGMENT_LIBRARY, .bytes = NODE_BYTES};
+    CUresult result = begin_node(segment, args->place, true);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = take_call(args, &node);
     if (result == CUDA_SUCCESS)
         result = take_edges(args->place, args->before.before_val, args->before.before_len, &node);
     return end_node(segment, args->place, result, &node);
