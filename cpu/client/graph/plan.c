@@ -6,6 +6,7 @@
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/copy_raw.h"
+#include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/function_queue.h"
 #include "cpu/client/cuda/stream_record.h"
@@ -112,19 +113,19 @@ static void free_list(struct flattening *self)
 
 /* ---- which way a node goes ---- */
 
-/* Whether the driver does the copy within the memory of the device with one call: rows have a limit, and a box without
- * gaps may be one row. */
-static bool is_inside(const struct flyt_copy *copy, int device)
+/* Whether the driver does the copy within the memory of the devices (a bit each) with one call: rows have a limit, and
+ * a box without gaps may be one row. */
+static bool is_inside(const struct flyt_copy *copy, unsigned devices)
 {
     struct flyt_range dst, src;
     return copy->dst.place == FLYT_PLACE_DEVICE && copy->src.place == FLYT_PLACE_DEVICE &&
            flyt_range_find(copy->dst.address, &dst) && flyt_range_find(copy->src.address, &src) && !dst.is_managed &&
-           !src.is_managed && dst.device == device && src.device == device && flyt_copy_is_regular(copy) &&
+           !src.is_managed && devices >> dst.device & devices >> src.device & 1 && flyt_copy_is_regular(copy) &&
            copy->width_bytes * copy->height * copy->depth <= INT32_MAX;
 }
 
-/* Whether the node goes into a segment of the device. */
-static bool is_of_segment(const struct flat *flat, int device)
+/* Whether the node goes into a segment of the device, where copies and fills may be of these devices' memory. */
+static bool is_of_segment_with(const struct flat *flat, int device, unsigned devices)
 {
     struct flyt_range range;
     if (!flat->node || flat->node->is_disabled)
@@ -139,13 +140,18 @@ static bool is_of_segment(const struct flat *flat, int device)
     case FLYT_NODE_CONDITIONAL:
         return data->device == device;
     case FLYT_NODE_COPY:
-        return is_inside(&data->copy, device);
+        return is_inside(&data->copy, devices);
     case FLYT_NODE_FILL:
         return !data->fill.is_host && data->fill.fill.depth == 1 && flyt_range_find(data->fill.fill.address, &range) &&
-               range.device == device && !range.is_managed;
+               devices >> range.device & 1 && !range.is_managed;
     default:
         return false;
     }
+}
+
+static bool is_of_segment(const struct flat *flat, int device)
+{
+    return is_of_segment_with(flat, device, 1u << device);
 }
 
 /* What a graph allocates is there already. */
@@ -287,18 +293,21 @@ static bool is_cooperative(const struct flyt_node_data *data)
     return is;
 }
 
-/* The GPU goes through bodies alone: nothing in them is the program's to do. "All body nodes" are of the conditional
- * node's context (CUDA_CONDITIONAL_NODE_PARAMS). MPS has no cooperative launches there. */
+/* The GPU goes through bodies alone: nothing in them is the program's to do. It copies and fills what it reaches. "All
+ * body nodes" are of the conditional node's context (CUDA_CONDITIONAL_NODE_PARAMS). MPS has no cooperative launches
+ * there. */
 static CUresult check_body(const struct flattening *all, int device)
 {
+    const unsigned reach = flyt_device_reach(device);
     for (unsigned i = 0; i < all->count; i++) {
         const struct flyt_node_data *data = all->list[i].node ? &all->list[i].node->data : NULL;
         if (data && data->device >= 0 && data->device != device)
             return CUDA_ERROR_INVALID_VALUE;
         if (data && is_cooperative(data))
             return flyt_not_supported("cooperative launch in the body of a conditional node");
-        if (!is_of_segment(&all->list[i], device) && data->kind != FLYT_NODE_CALL)
-            return flyt_not_supported("memory that is not the device's own in the body of a conditional node");
+        if (!is_of_segment_with(&all->list[i], device, reach) && data->kind != FLYT_NODE_CALL)
+            return flyt_not_supported(
+                "memory that the device does not reach, or managed, in the body of a conditional node");
     }
     return CUDA_SUCCESS;
 }

@@ -36,7 +36,7 @@ struct flyt_plan {
 
 /* Makes the plan of a graph for a context and its device, and its segments at the server. CUDA_ERROR_INVALID_VALUE: the
  * graph has a cycle, or a body nodes of another device; CUDA_ERROR_NOT_SUPPORTED: a body copies or fills managed memory
- * or another device's, or has a cooperative launch; _OUT_OF_MEMORY; a lost connection. */
+ * or what its device does not reach, or has a cooperative launch; _OUT_OF_MEMORY; a lost connection. */
 CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan);
 /* The plan has a node of the graph do what it does now. False: that needs another plan. */
 bool flyt_plan_change_locked(struct flyt_plan *plan, const struct flyt_graph_node *node);

@@ -145,6 +145,12 @@ static CUresult take_kernel(const struct flyt_segment *self, const flyt_segment_
     return part->attributes && part->params ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* A graph of the segment's may copy and fill the memory of its device, and of peers that let this one reach theirs. */
+static bool is_reached(const struct flyt_segment *self, const struct flyt_device *device)
+{
+    return device == self->device || device->peer_mask >> self->device->ordinal & 1;
+}
+
 static CUresult take_fill(const struct flyt_segment *self, const flyt_segment_node_args *args, struct node *node)
 {
     const flyt_box *box = &args->dst;
@@ -156,7 +162,7 @@ static CUresult take_fill(const struct flyt_segment *self, const flyt_segment_no
     CUresult result = flyt_box_check(self->device->session, box, &bytes, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!bytes || box->depth != 1 || device != self->device || box->width_bytes % element_bytes ||
+    if (!bytes || box->depth != 1 || !is_reached(self, device) || box->width_bytes % element_bytes ||
         box->address % element_bytes || (box->height > 1 && box->pitch_bytes % element_bytes))
         return CUDA_ERROR_INVALID_VALUE;
     node->fill = (struct fill_part){*box, element_bytes, args->value};
@@ -176,9 +182,9 @@ static CUresult take_copy(const struct flyt_segment *self, const flyt_segment_no
         result = flyt_box_check(self->device->session, src, &src_bytes, &src_device);
     if (result != CUDA_SUCCESS)
         return result;
-    /* One driver call must do it, within the segment's device. */
+    /* One driver call must do it. */
     const bool is_line = flyt_box_is_packed(dst) && flyt_box_is_packed(src);
-    if (!bytes || dst_device != self->device || src_device != self->device ||
+    if (!bytes || !is_reached(self, dst_device) || !is_reached(self, src_device) ||
         (!is_line && (!flyt_box_rows_apart(dst) || !flyt_box_rows_apart(src))))
         return CUDA_ERROR_INVALID_VALUE;
     node->copy = (struct copy_part){*dst, *src, is_line ? bytes : 0};
