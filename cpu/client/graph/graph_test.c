@@ -14,6 +14,7 @@
 #include "cpu/client/cuda/function.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream.h"
+#include "cpu/client/cuda/kernel_record.h"
 #include "cpu/client/graph/graph_record.h"
 #include "rpc/api/segment.h"
 #include "rpc/base/id.h"
@@ -42,6 +43,9 @@ static void note_node(const flyt_segment_node_args *args)
         note("<%u", args->before.before_val[i]);
     if (args->value)
         note("=%u", args->value);
+    for (unsigned i = 0; i < args->attributes.attributes_len; i++)
+        note(args->attributes.attributes_val[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY ? "!%d" : "?%d",
+             (int)args->attributes.attributes_val[i].value[0]);
     note(" ");
 }
 
@@ -558,6 +562,45 @@ static CUresult try_conditional(CUgraph graph, CUgraphConditionalHandle handle, 
     return flyt_graph_add(&node, graph, &before, NULL, before ? 1 : 0, &data);
 }
 
+/* attribute.id CU_LAUNCH_ATTRIBUTE_IGNORE: it has none. */
+static CUgraphNode kernel_node(CUgraph graph, flyt_launch_attribute attribute)
+{
+    char params = 0;
+    struct flyt_launch_taken taken = {
+        .attributes = &attribute, .attribute_count = attribute.id != CU_LAUNCH_ATTRIBUTE_IGNORE, .buffer = &params};
+    const struct flyt_node_data data = {.kind = FLYT_NODE_KERNEL, .kernel.taken = &taken};
+    struct flyt_node_data own;
+    CUgraphNode node;
+    assert_int_equal(flyt_node_data_clone(&data, &own), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&node, graph, NULL, NULL, 0, &own), CUDA_SUCCESS);
+    return node;
+}
+
+/* Priorities of nodes go to the server where the graph is instantiated so that they count, then all of them. */
+static void priorities_are_sent_where_they_count(void **state)
+{
+    const flyt_launch_attribute none = {.id = CU_LAUNCH_ATTRIBUTE_IGNORE},
+                                high = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value = {(uint32_t)-3}},
+                                other = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value = {1}};
+    CUgraph graph = make_graph();
+    CUgraphExec exec;
+    cuuint64_t flags;
+    kernel_node(graph, none);
+    kernel_node(graph, high);
+    kernel_node(graph, other);
+    exec = instantiate(graph);
+    expect_text("create kernel0 kernel1 kernel2?1 ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    expect_text("destroy ");
+    assert_int_equal(flyt_graph_instantiate(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY), CUDA_SUCCESS);
+    expect_text("create kernel0!0 kernel1!-3 kernel2?1!0 ");
+    assert_int_equal(flyt_graph_exec_flags(exec, &flags), CUDA_SUCCESS);
+    assert_int_equal(flags, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    expect_text("destroy ");
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+}
+
 /* Bodies go before the segment that names them, and end after it; another server gets all of them. */
 static void bodies_are_segments(void **state)
 {
@@ -746,6 +789,7 @@ int main(void)
         cmocka_unit_test(a_stream_ends_its_capture),
         cmocka_unit_test(segments_are_made_again),
         cmocka_unit_test(wrong_handles_are_refused),
+        cmocka_unit_test(priorities_are_sent_where_they_count),
         cmocka_unit_test(bodies_are_segments),
         cmocka_unit_test(bodies_have_calls_of_libraries),
         cmocka_unit_test(wrong_conditions_are_refused),

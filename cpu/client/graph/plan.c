@@ -369,6 +369,8 @@ static CUresult finish_segment(struct flyt_plan *plan, int device, struct flyt_s
             result = flyt_carry_make_bodies(plan->context_id, &parts[i]);
         else if (parts[i].node && parts[i].node->data.kind == FLYT_NODE_CONDITIONAL)
             result = make_bodies(plan, device, &parts[i]);
+    for (unsigned i = 0; i < count; i++)
+        parts[i].has_priority = plan->has_priorities;
     if (!result)
         result = flyt_segment_new(plan->context_id, device, parts, count, ret_id);
     if (result)
@@ -800,7 +802,8 @@ static CUresult plan_steps(struct planning *self)
     return result;
 }
 
-CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan)
+CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, bool has_priorities,
+                              struct flyt_plan **ret_plan)
 {
     struct planning self = {.plan = calloc(1, sizeof *self.plan)};
     CUresult result = self.plan ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -809,6 +812,7 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int
     if (!result) {
         self.plan->refs = 1;
         self.plan->context_id = context_id;
+        self.plan->has_priorities = has_priorities;
         find_devices(&self, device);
     }
     for (unsigned i = 0; i < self.all.count && !result; i++)

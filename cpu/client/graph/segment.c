@@ -24,6 +24,7 @@ struct flyt_segment {
     uint64_t context_id;
     int device;
     bool has_bodies;
+    bool has_priorities;      /* its kernels have their nodes' (CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) */
     _Atomic bool is_launched; /* once, or uploaded: it is no body, which is launched with another segment */
     /* What the two threads look at without a mutex: who calls says so first, and looks whether nodes are missing; who
      * brings the session to another server says first that they are, and looks whether anybody calls. */
@@ -84,8 +85,25 @@ static void *copy_of(const void *bytes, size_t count)
     return copy;
 }
 
+/* A kernel's priority, without which it is 0, counts only where the graph asks for that. Where the server finds one,
+ * its graph asks for it. */
+static unsigned take_priority(flyt_launch_attribute *attributes, unsigned count, bool has_priority)
+{
+    unsigned kept = 0;
+    bool is_found = false;
+    for (unsigned i = 0; i < count; i++) {
+        const bool is_one = attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
+        is_found |= is_one;
+        if (!is_one || has_priority)
+            attributes[kept++] = attributes[i];
+    }
+    if (has_priority && !is_found && kept < FLYT_LAUNCH_ATTRIBUTES_MAX)
+        attributes[kept++] = (flyt_launch_attribute){.id = CU_LAUNCH_ATTRIBUTE_PRIORITY};
+    return kept;
+}
+
 /* False: no memory. */
-static bool take_kernel(const struct flyt_node_data *data, flyt_segment_node_args *args)
+static bool take_kernel(const struct flyt_node_data *data, bool has_priority, flyt_segment_node_args *args)
 {
     const struct flyt_launch_taken *taken = data->kernel.taken;
     args->kind = FLYT_SEGMENT_KERNEL;
@@ -93,8 +111,12 @@ static bool take_kernel(const struct flyt_node_data *data, flyt_segment_node_arg
     memcpy(args->grid, data->kernel.launch.grid, sizeof args->grid);
     memcpy(args->block, data->kernel.launch.block, sizeof args->block);
     args->dynamic_shared_bytes = data->kernel.launch.dynamic_shared_bytes;
-    args->attributes.attributes_len = taken->attribute_count;
-    args->attributes.attributes_val = copy_of(taken->attributes, taken->attribute_count * sizeof *taken->attributes);
+    args->attributes.attributes_val = calloc(taken->attribute_count + 1, sizeof *taken->attributes);
+    if (args->attributes.attributes_val && taken->attribute_count)
+        memcpy(args->attributes.attributes_val, taken->attributes, taken->attribute_count * sizeof *taken->attributes);
+    if (args->attributes.attributes_val)
+        args->attributes.attributes_len =
+            take_priority(args->attributes.attributes_val, taken->attribute_count, has_priority);
     args->params.params_len = taken->param_bytes;
     args->params.params_val = copy_of(taken->buffer, taken->param_bytes);
     return args->attributes.attributes_val && args->params.params_val;
@@ -161,7 +183,7 @@ static bool take_node(uint64_t segment_id, unsigned place, const struct flyt_seg
     if (!args->before.before_val)
         return false;
     if (data && data->kind == FLYT_NODE_KERNEL)
-        return take_kernel(data, args);
+        return take_kernel(data, part->has_priority, args);
     if (data && data->kind == FLYT_NODE_FILL)
         take_fill(&data->fill.fill, args);
     if (data && data->kind == FLYT_NODE_COPY) {
@@ -290,6 +312,7 @@ static struct flyt_segment *new_record(uint64_t context_id, int device, const st
     segment->context_id = context_id;
     segment->device = device;
     segment->has_bodies = false;
+    segment->has_priorities = count && parts[0].has_priority;
     atomic_store(&segment->is_launched, false);
     atomic_store(&segment->caller_count, 1); /* until it has its nodes */
     atomic_store(&segment->last_sequence, 0);
@@ -466,8 +489,10 @@ static bool change(struct flyt_segment *segment, unsigned place, const struct fl
     if (segment->nodes[place]->kind != PART_NODE || atomic_load(&segment->lacks_nodes))
         return false;
     const flyt_segment_node_args *old = &segment->nodes[place]->node;
-    const struct flyt_segment_part from = {
-        .node = node, .before = old->before.before_val, .before_count = old->before.before_len};
+    const struct flyt_segment_part from = {.node = node,
+                                           .before = old->before.before_val,
+                                           .before_count = old->before.before_len,
+                                           .has_priority = segment->has_priorities};
     const uint64_t green_id = segment->nodes[place]->green_id;
     if (node && green_of(node) != green_id)
         return false;

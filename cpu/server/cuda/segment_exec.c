@@ -78,6 +78,7 @@ struct making {
     CUgraph cu_graph;
     struct condition *conditions; /* of all bodies, too */
     unsigned condition_count;
+    bool has_priorities;    /* of some kernels: then those of all count, and not that of the stream */
     struct made_node *made; /* by place; NULL in bodies, which do not change */
     CUstream cu_stream;     /* in which libraries' calls are captured; NULL: there are none */
     CUgraphNode *cu_nodes;  /* by place */
@@ -99,6 +100,8 @@ static CUresult prepare_call(struct making *making, const struct flyt_graph_call
 static CUresult prepare_node(struct walk *walk, const struct node *node)
 {
     struct making *making = walk->making;
+    for (unsigned i = 0; node->kind == FLYT_SEGMENT_KERNEL && i < node->kernel.attribute_count; i++)
+        making->has_priorities |= node->kernel.attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
     if (node->kind == FLYT_SEGMENT_LIBRARY)
         return prepare_call(making, &node->call);
     if (node->kind != FLYT_SEGMENT_CHOICE)
@@ -410,7 +413,8 @@ static CUresult make_exec(struct flyt_segment *self)
                             .made = self->made};
     result = fill_graph(&making);
     if (result == CUDA_SUCCESS)
-        result = driver->cuGraphInstantiateWithFlags(&self->cu_exec, self->cu_graph, 0);
+        result = driver->cuGraphInstantiateWithFlags(
+            &self->cu_exec, self->cu_graph, making.has_priorities ? CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY : 0);
     self->has_conditions = making.condition_count;
     self->partition = self->device->partition;
     if (making.cu_stream)

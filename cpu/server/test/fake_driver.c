@@ -531,7 +531,8 @@ static CUresult fake_instantiate(CUgraphExec *ret_exec, CUgraph graph, unsigned 
     struct fake_graph *exec = malloc(sizeof *exec);
     *exec = *(struct fake_graph *)graph;
     pthread_mutex_lock(&fake.mutex);
-    note("%smade:%s", fake.log_bytes ? " " : "", exec->text);
+    note("%smade%s:%s", fake.log_bytes ? " " : "",
+         flags == CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY ? "-by-priority" : "", exec->text);
     note_bodies(exec);
     pthread_mutex_unlock(&fake.mutex);
     *ret_exec = (CUgraphExec)exec;

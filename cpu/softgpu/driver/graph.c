@@ -641,7 +641,9 @@ FLYT_SOFT_API cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGra
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!phGraphExec || !flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) || flags)
+    /* Nodes run one after the other: their priorities say nothing. */
+    if (!phGraphExec || !flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) ||
+        flags & ~(unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)
         return CUDA_ERROR_INVALID_VALUE;
     r = check(hGraph);
     if (r != CUDA_SUCCESS)
