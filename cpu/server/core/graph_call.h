@@ -22,7 +22,8 @@ struct flyt_graph_call {
 
 struct flyt_graph_call_ops {
     /* Whether the call can be captured now. FLYT_CALL_RETRY: a thread makes a library's call on the device, which might
-     * wait for all of its context, and a capture forbids that. CUDA_ERROR_INVALID_HANDLE: an object has gone;
+     * wait for all of its context, and a capture forbids that; no further thread begins one before (is_capture_due of
+     * device.h). CUDA_ERROR_INVALID_HANDLE: an object has gone;
      * CUDA_ERROR_INVALID_VALUE: the arguments are not the row's, or an object is another device's;
      * CUDA_ERROR_NOT_SUPPORTED: this node's library lacks it, or it waits for the GPU. */
     CUresult (*check)(struct flyt_device *device, const struct flyt_graph_call *call);

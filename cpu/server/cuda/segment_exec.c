@@ -598,6 +598,7 @@ static void note_constants(struct flyt_segment *self)
 static CUresult submit(struct flyt_call *call, struct flyt_stream *stream, struct flyt_segment *segment,
                        flyt_submit_fn fn)
 {
+    segment->device->is_capture_due = false; /* it says so again, if it comes so far */
     if (segment->failure != CUDA_SUCCESS)
         return segment->failure;
     if (segment->device != stream->device || segment->count < segment->whole_count)

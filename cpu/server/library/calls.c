@@ -235,9 +235,14 @@ static bool take_bytes(struct thread_job *self, const struct work *work)
  * be programs that are held. */
 static void count_thread(struct thread_job *self, bool is_counted)
 {
-    if (self->is_counted != is_counted)
-        self->work.device->thread_count += is_counted ? 1 : -1u;
+    const unsigned step = is_counted ? 1 : -1u;
+    if (self->is_counted == is_counted)
+        return;
     self->is_counted = is_counted;
+    self->work.device->thread_count += step;
+    /* What is aside may wait for other processes for ever. */
+    if (!(self->work.call.row->flags & FLYT_LIBCALL_IS_ASIDE))
+        self->work.device->library_count += step;
 }
 
 /* With the context that the submission thread has current, too: the libraries keep what they have in it. */
@@ -424,6 +429,8 @@ static CUresult run_now(void *user, struct flyt_stream *target)
 static CUresult start_thread(void *user, struct flyt_stream *target)
 {
     struct in_stream *self = user;
+    if (target->device->is_capture_due)
+        return FLYT_CALL_RETRY;
     struct thread_job *thread = calloc(1, sizeof *thread);
     if (!thread)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -534,7 +541,8 @@ static CUresult prepare_in_graph(struct work *work, struct flyt_device *device, 
 static CUresult check_in_graph(struct flyt_device *device, const struct flyt_graph_call *call)
 {
     struct work work = {0};
-    CUresult result = device->thread_count ? FLYT_CALL_RETRY : prepare_in_graph(&work, device, call);
+    device->is_capture_due = device->library_count;
+    CUresult result = device->is_capture_due ? FLYT_CALL_RETRY : prepare_in_graph(&work, device, call);
     work_fini(&work);
     return result;
 }
@@ -725,7 +733,7 @@ static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args 
         res->status = made->library->memory;
         return CUDA_SUCCESS;
     }
-    if (!take_bytes(self, &self->work))
+    if (device->is_capture_due || !take_bytes(self, &self->work))
         return FLYT_CALL_RETRY;
     self->work.device = device;
     result = insert_new(call->session, args->object_id, self);

@@ -375,6 +375,16 @@ static void tell_call(struct fixture *self, unsigned place, unsigned generator, 
          .objects = {1, &id}, .row = CURAND("curandGenerate"), .arguments = {(u_int)bytes, (char *)&sent});
 }
 
+static void open_curand(struct fixture *self)
+{
+    flyt_library_open_res opened = {0};
+    await_reply(self,
+                SEND(self, FLYT_LIBRARY_OPEN, library_open, .thread = 1, .name = (char *)"curand",
+                     .client_version = flyt_server_library_curand.version, .environment = (char *)""),
+                (xdrproc_t)xdr_flyt_library_open_res, &opened);
+    xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&opened);
+}
+
 static void launch(struct fixture *self, CUresult want)
 {
     flyt_back_call_error error;
@@ -402,12 +412,7 @@ static void a_graphs_calls_are_captured_when_it_is_made(void **state)
     tell_call(self, 0, 1, bytes);
     tell_call(self, 1, 1, bytes);
     launch(self, CUDA_ERROR_INVALID_HANDLE); /* without a library */
-    flyt_library_open_res opened = {0};
-    await_reply(self,
-                SEND(self, FLYT_LIBRARY_OPEN, library_open, .thread = 1, .name = (char *)"curand",
-                     .client_version = flyt_server_library_curand.version, .environment = (char *)""),
-                (xdrproc_t)xdr_flyt_library_open_res, &opened);
-    xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&opened);
+    open_curand(self);
     launch(self, CUDA_ERROR_INVALID_HANDLE); /* without the generator */
     assert_int_equal(await_new(self, send_new(self, 1, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
     assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
@@ -417,10 +422,14 @@ static void a_graphs_calls_are_captured_when_it_is_made(void **state)
     flyt_fake_log_clear();
     launch(self, CUDA_SUCCESS);
     launch(self, CUDA_SUCCESS);
+    const unsigned made_before = made_count;
+    uint32_t next_xid = send_new(self, 5, CUDNN("cudnnCreate"), &nothing, sizeof nothing);
     query(self, legacy);
     assert_string_equal(lines, "");
+    assert_int_equal(made_count, made_before); /* else threads could follow each other for ever */
     sem_post(&may_finalize);
     assert_int_equal(await_new(self, plan_xid), 0);
+    assert_int_equal(await_new(self, next_xid), 0);
     assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
     assert_string_equal(lines, "finalized earlier earlier ");
     assert_int_equal(count_in_log("capture"), 2);
