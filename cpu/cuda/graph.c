@@ -3,6 +3,7 @@
  */
 #include "cpu/cuda/driver.h"
 
+#include "cpu/client/cuda/array.h"
 #include "cpu/client/graph/graph.h"
 #include "cpu/cuda/lower.h"
 
@@ -161,35 +162,64 @@ CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *ret_node, CUgraph graph, cons
     return add(ret_node, graph, before, count, lower_copy(params, &data), &data);
 }
 
-static size_t rows_apart(const struct flyt_copy_side *side)
+/* A side of a copy, as the structure has it. */
+struct told_side {
+    CUmemorytype type;
+    struct flyt_array_at at;
+    void *host;
+    CUdeviceptr device;
+    size_t pitch_bytes, rows_apart;
+};
+
+static CUresult tell_side(const struct flyt_copy_side *side, struct told_side *ret)
 {
-    return side->pitch_bytes ? side->slice_bytes / side->pitch_bytes : 0;
+    const bool is_host = side->place == FLYT_PLACE_HOST;
+    *ret = (struct told_side){.type = CU_MEMORYTYPE_ARRAY};
+    if (side->place == FLYT_PLACE_ARRAY)
+        return flyt_array_copy_at(side, &ret->at);
+    ret->type = is_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    ret->host = is_host ? (void *)(uintptr_t)side->address : NULL;
+    ret->device = is_host ? 0 : side->address;
+    ret->pitch_bytes = side->pitch_bytes;
+    ret->rows_apart = side->pitch_bytes ? side->slice_bytes / side->pitch_bytes : 0;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *ret_params)
 {
     const struct flyt_node_data *data;
+    struct told_side src, dst;
     FLYT_CUDA_ENTER();
     CUresult result = flyt_graph_node_get(node, FLYT_NODE_COPY, &data);
     if (result == CUDA_SUCCESS && !ret_params)
         result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        result = tell_side(&data->copy.src, &src);
+    if (result == CUDA_SUCCESS)
+        result = tell_side(&data->copy.dst, &dst);
     if (result != CUDA_SUCCESS)
         return result;
-    const struct flyt_copy *copy = &data->copy;
-    const bool is_dst_host = copy->dst.place == FLYT_PLACE_HOST, is_src_host = copy->src.place == FLYT_PLACE_HOST;
-    *ret_params = (CUDA_MEMCPY3D){.srcMemoryType = is_src_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
-                                  .srcHost = is_src_host ? (void *)(uintptr_t)copy->src.address : NULL,
-                                  .srcDevice = is_src_host ? 0 : copy->src.address,
-                                  .srcPitch = copy->src.pitch_bytes,
-                                  .srcHeight = rows_apart(&copy->src),
-                                  .dstMemoryType = is_dst_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
-                                  .dstHost = is_dst_host ? (void *)(uintptr_t)copy->dst.address : NULL,
-                                  .dstDevice = is_dst_host ? 0 : copy->dst.address,
-                                  .dstPitch = copy->dst.pitch_bytes,
-                                  .dstHeight = rows_apart(&copy->dst),
-                                  .WidthInBytes = copy->width_bytes,
-                                  .Height = copy->height,
-                                  .Depth = copy->depth};
+    *ret_params = (CUDA_MEMCPY3D){.srcMemoryType = src.type,
+                                  .srcHost = src.host,
+                                  .srcDevice = src.device,
+                                  .srcArray = src.at.array,
+                                  .srcXInBytes = src.at.x_bytes,
+                                  .srcY = src.at.y,
+                                  .srcZ = src.at.z,
+                                  .srcPitch = src.pitch_bytes,
+                                  .srcHeight = src.rows_apart,
+                                  .dstMemoryType = dst.type,
+                                  .dstHost = dst.host,
+                                  .dstDevice = dst.device,
+                                  .dstArray = dst.at.array,
+                                  .dstXInBytes = dst.at.x_bytes,
+                                  .dstY = dst.at.y,
+                                  .dstZ = dst.at.z,
+                                  .dstPitch = dst.pitch_bytes,
+                                  .dstHeight = dst.rows_apart,
+                                  .WidthInBytes = data->copy.width_bytes,
+                                  .Height = data->copy.height,
+                                  .Depth = data->copy.depth};
     return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 /*
  * Nodes of graphs: the runtime's structures become struct flyt_node_data, and back.
  */
+#include "cpu/client/cuda/array.h"
 #include "cpu/client/graph/graph.h"
 
 #include <string.h>
@@ -146,6 +147,27 @@ static struct cudaPitchedPtr pitched(const struct flyt_copy *copy, const struct 
                                                                                  : copy->height};
 }
 
+/* Of an array its place, and what an element of it has. */
+static cudaError_t tell_side(const struct flyt_copy *copy, const struct flyt_copy_side *side, cudaArray_t *ret_array,
+                             struct cudaPos *ret_pos, struct cudaPitchedPtr *ret_pointer, unsigned *ret_texel_bytes)
+{
+    struct flyt_array_at at;
+    CUresult result;
+
+    if (side->place != FLYT_PLACE_ARRAY) {
+        *ret_pointer = pitched(copy, side);
+        return cudaSuccess;
+    }
+    result = flyt_array_copy_at(side, &at);
+    if (result == CUDA_SUCCESS)
+        result = flyt_array_texel_bytes(at.array, ret_texel_bytes);
+    if (result != CUDA_SUCCESS)
+        return flyt_cudart_result(result);
+    *ret_array = (cudaArray_t)at.array;
+    *ret_pos = (struct cudaPos){at.x_bytes / *ret_texel_bytes, at.y, at.z};
+    return cudaSuccess;
+}
+
 static enum cudaMemcpyKind kind_of(const struct flyt_copy *copy)
 {
     const bool is_to_host = copy->dst.place == FLYT_PLACE_HOST;
@@ -158,15 +180,20 @@ static enum cudaMemcpyKind kind_of(const struct flyt_copy *copy)
 cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, struct cudaMemcpy3DParms *pNodeParams)
 {
     const struct flyt_node_data *data;
+    unsigned texel_bytes = 1; /* where an array takes part, an extent counts its elements */
     cudaError_t error = get(node, FLYT_NODE_COPY, pNodeParams, &data);
 
     if (error != cudaSuccess)
         return error;
-    *pNodeParams = (struct cudaMemcpy3DParms){.srcPtr = pitched(&data->copy, &data->copy.src),
-                                              .dstPtr = pitched(&data->copy, &data->copy.dst),
-                                              .extent = {data->copy.width_bytes, data->copy.height, data->copy.depth},
+    *pNodeParams = (struct cudaMemcpy3DParms){.extent = {data->copy.width_bytes, data->copy.height, data->copy.depth},
                                               .kind = kind_of(&data->copy)};
-    return cudaSuccess;
+    error = tell_side(&data->copy, &data->copy.src, &pNodeParams->srcArray, &pNodeParams->srcPos, &pNodeParams->srcPtr,
+                      &texel_bytes);
+    if (error == cudaSuccess)
+        error = tell_side(&data->copy, &data->copy.dst, &pNodeParams->dstArray, &pNodeParams->dstPos,
+                          &pNodeParams->dstPtr, &texel_bytes);
+    pNodeParams->extent.width /= texel_bytes;
+    return error;
 }
 
 /* ---- fills and host functions ---- */

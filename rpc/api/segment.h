@@ -9,9 +9,10 @@
 enum flyt_segment_kind {
     FLYT_SEGMENT_EMPTY,
     FLYT_SEGMENT_KERNEL,
-    FLYT_SEGMENT_SET,    /* one slice of memory */
-    FLYT_SEGMENT_COPY,   /* within one device's memory */
-    FLYT_SEGMENT_CHOICE, /* a procedure of its own tells of it */
+    FLYT_SEGMENT_SET,     /* one slice of memory */
+    FLYT_SEGMENT_COPY,    /* within one device's memory */
+    FLYT_SEGMENT_CHOICE,  /* a procedure of its own tells of it, as */
+    FLYT_SEGMENT_LIBRARY, /* of a call of one of NVIDIA's libraries */
     FLYT_SEGMENT_KINDS
 };
 

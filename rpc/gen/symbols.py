@@ -130,7 +130,7 @@ def driver_tables(matched_by_library):
         out.append(f"| `{klass}` | " + " | ".join(map(str, counts)) + f" | {meaning} |")
     totals = [len(matched_by_library[one]) for one in libraries]
     out += ["| **all** | " + " | ".join(f"**{total}**" for total in totals) + " | |", "",
-            "| refused for now | " + " | ".join(f"`lib{one}`" for one in libraries) + " |",
+            "| refused, and why | " + " | ".join(f"`lib{one}`" for one in libraries) + " |",
             "|---|" + "---:|" * len(libraries)]
     notes = {}
     for index, one in enumerate(libraries):

@@ -48,6 +48,7 @@
 #define FLYT_SEGMENT_BODIES_MAX    4096  /* of one conditional node */
 #define FLYT_DECOMPRESSIONS_MAX    256   /* decompressions in one call; a batch of more is several calls */
 #define FLYT_STREAM_OPS_MAX        255   /* memory operations of a stream in one call: CUDA takes fewer than 256 */
+#define FLYT_LIBCALL_OBJECTS_MAX   4     /* that such a call names */
 #define FLYT_LIBCALL_BYTES_MAX     65536 /* arguments, results and settings of a call of one of NVIDIA's libraries */
 #define FLYT_ATOMIC_OPERATIONS_MAX 256   /* of which one call asks */
 #define FLYT_RANGES_MAX            4096  /* allocations that one call names */

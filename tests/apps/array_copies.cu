@@ -1,5 +1,5 @@
 // CUDA arrays: their descriptions, and copies of every kind and direction: boxes within them, runs of bytes, layers and
-// levels, small ones and such as take several messages, pageable and page-locked, waited for and not.
+// levels, small ones and such as take several messages, pageable and page-locked, waited for and not, and in graphs.
 #include "check.h"
 
 #include <vector>
@@ -269,6 +269,121 @@ static void test_memory(void)
     EXPECT(tries > 0, "the device's free memory does not tell of arrays");
 }
 
+static cudaMemcpy3DParms host_side(void *host, size_t width, size_t height, bool to_host)
+{
+    cudaMemcpy3DParms params = {};
+    (to_host ? params.dstPtr : params.srcPtr) = make_cudaPitchedPtr(host, width * 2, width * 2, height);
+    params.kind = to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+    params.extent = make_cudaExtent(width, height, 1);
+    return params;
+}
+
+/* Memcpy nodes: host memory into an array, a box of that into a level of another one, that into device memory and
+ * host memory. What they are asked for is what they were given. */
+static void test_graph_nodes(void)
+{
+    enum { WIDTH = 24, HEIGHT = 10, BOX_WIDTH = 8, BOX_HEIGHT = 4, X = 5, Y = 3 };
+    cudaChannelFormatDesc desc = cudaCreateChannelDesc<short>();
+    bytes in = filled(1, WIDTH * HEIGHT * 2), other = filled(2, WIDTH * HEIGHT * 2), out(BOX_WIDTH * BOX_HEIGHT * 2);
+    cudaArray_t array, level;
+    cudaMipmappedArray_t mipmap;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t first, box, last;
+    cudaMemcpy3DParms told, params = host_side(in.data(), WIDTH, HEIGHT, false);
+    unsigned char *linear;
+    CHECK(cudaMallocArray(&array, &desc, WIDTH, HEIGHT));
+    CHECK(cudaMallocMipmappedArray(&mipmap, &desc, make_cudaExtent(4 * BOX_WIDTH, 4 * BOX_HEIGHT, 0), 3));
+    CHECK(cudaGetMipmappedArrayLevel(&level, mipmap, 1));
+    CHECK(cudaMalloc(&linear, out.size()));
+    CHECK(cudaGraphCreate(&graph, 0));
+    params.dstArray = array;
+    CHECK(cudaGraphAddMemcpyNode(&first, graph, NULL, 0, &params));
+    cudaMemcpy3DParms within = {};
+    within.srcArray = array;
+    within.srcPos = make_cudaPos(X, Y, 0);
+    within.dstArray = level;
+    within.dstPos = make_cudaPos(2, 1, 0);
+    within.extent = make_cudaExtent(BOX_WIDTH, BOX_HEIGHT, 1);
+    within.kind = cudaMemcpyDeviceToDevice;
+    CHECK(cudaGraphAddMemcpyNode(&box, graph, &first, 1, &within));
+    CHECK(cudaGraphMemcpyNodeGetParams(box, &told));
+    EXPECT(told.srcArray == array && told.dstArray == level, "the arrays");
+    EXPECT_EQ(told.srcPos.x, (size_t)X);
+    EXPECT_EQ(told.srcPos.y, (size_t)Y);
+    EXPECT_EQ(told.dstPos.x, 2u);
+    EXPECT_EQ(told.dstPos.y, 1u);
+    EXPECT_EQ(told.extent.width, (size_t)BOX_WIDTH);
+    EXPECT_EQ(told.extent.height, (size_t)BOX_HEIGHT);
+    CHECK(cudaGraphMemcpyNodeGetParams(first, &told));
+    EXPECT(told.dstArray == array && told.srcPtr.ptr == in.data() && !told.srcArray, "the first node");
+    EXPECT_EQ(told.extent.width, (size_t)WIDTH);
+    cudaMemcpy3DParms to_linear = {};
+    to_linear.srcArray = level;
+    to_linear.srcPos = within.dstPos;
+    to_linear.dstPtr = make_cudaPitchedPtr(linear, BOX_WIDTH * 2, BOX_WIDTH * 2, BOX_HEIGHT);
+    to_linear.extent = within.extent;
+    to_linear.kind = cudaMemcpyDeviceToDevice;
+    CHECK(cudaGraphAddMemcpyNode(&last, graph, &box, 1, &to_linear));
+    CHECK(cudaGraphAddMemcpyNode1D(&last, graph, &last, 1, out.data(), linear, out.size(), cudaMemcpyDeviceToHost));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int round = 0; round < 3; round++) {
+        if (round == 1)
+            in = other; /* what is in the host's memory at the launch */
+        if (round == 2) {
+            within.srcPos.x = 0;
+            CHECK(cudaGraphExecMemcpyNodeSetParams(exec, box, &within));
+        }
+        CHECK(cudaGraphLaunch(exec, NULL));
+        CHECK(cudaDeviceSynchronize());
+        for (size_t y = 0; y < BOX_HEIGHT; y++)
+            for (size_t x = 0; x < BOX_WIDTH * 2; x++)
+                EXPECT_EQ(out[y * BOX_WIDTH * 2 + x],
+                          pattern(round ? 2 : 1, (Y + y) * WIDTH * 2 + (round == 2 ? 0 : X * 2) + x));
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaFree(linear));
+    CHECK(cudaFreeArray(array));
+    CHECK(cudaFreeMipmappedArray(mipmap));
+}
+
+/* Captured: rows into an array and out of it. */
+static void test_captured(void)
+{
+    enum { WIDTH = 16, HEIGHT = 6 };
+    cudaChannelFormatDesc desc = cudaCreateChannelDesc<int>();
+    bytes expected = filled(3, WIDTH * HEIGHT * 4);
+    cudaArray_t array;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    unsigned char *in, *out;
+    CHECK(cudaMallocHost(&in, expected.size()));
+    CHECK(cudaMallocHost(&out, expected.size()));
+    CHECK(cudaMallocArray(&array, &desc, WIDTH, HEIGHT));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemcpy2DToArrayAsync(array, 0, 0, in, WIDTH * 4, WIDTH * 4, HEIGHT, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemcpy2DFromArrayAsync(out, WIDTH * 4, array, 0, 0, WIDTH * 4, HEIGHT, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < expected.size(); i++)
+            in[i] = (unsigned char)(expected[i] + round);
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (size_t i = 0; i < expected.size(); i++)
+            EXPECT_EQ(out[i], (unsigned char)(expected[i] + round));
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFreeArray(array));
+    CHECK(cudaFreeHost(in));
+    CHECK(cudaFreeHost(out));
+}
+
 int main(void)
 {
     test_descriptions();
@@ -286,5 +401,7 @@ int main(void)
     test_boxes(16, 16, 12, cudaArrayCubemap | cudaArrayLayered);
     test_levels();
     test_memory();
+    test_graph_nodes();
+    test_captured();
     return 0;
 }

@@ -191,30 +191,6 @@ static void captured_library(cudaStream_t stream)
     CHECK(cudaFree(device_vector));
 }
 
-/* A body has kernels of cuBLAS's natively. Here a call is no node of the driver's, and is refused. */
-static void library_in_a_body(cudaStream_t stream)
-{
-    const float factor = 2;
-    float *device_vector;
-    cublasHandle_t blas;
-    cudaGraph_t graph, same, *bodies;
-    CHECK(cudaMalloc((void **)&device_vector, sizeof *device_vector));
-    CHECK_BLAS(cublasCreate(&blas));
-    CHECK_BLAS(cublasSetStream(blas, stream));
-    CHECK(cudaGraphCreate(&graph, 0));
-    cudaGraphConditionalHandle handle = new_handle(graph, 1, cudaGraphCondAssignDefault);
-    bodies = conditional_node(graph, NULL, handle, cudaGraphCondTypeIf, 1, NULL);
-    CHECK(cudaStreamBeginCaptureToGraph(stream, bodies[0], NULL, NULL, 0, cudaStreamCaptureModeRelaxed));
-    cublasStatus_t status = cublasSscal(blas, 1, &factor, device_vector, 1);
-    cudaError_t ended = cudaStreamEndCapture(stream, &same);
-    EXPECT_EQ(status == CUBLAS_STATUS_SUCCESS, !is_forwarded());
-    EXPECT_EQ(ended, is_forwarded() ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
-    (void)cudaGetLastError();
-    CHECK(cudaGraphDestroy(graph));
-    CHECK_BLAS(cublasDestroy(blas));
-    CHECK(cudaFree(device_vector));
-}
-
 /* Between a kernel that sets a condition and the node that reads it, host memory is copied both ways and filled. */
 static void copies_between(cudaStream_t stream)
 {
@@ -262,7 +238,6 @@ int main(void)
     loop_behind_events(stream);
     set_again(stream);
     captured_library(stream);
-    library_in_a_body(stream);
     copies_between(stream);
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFree(words));

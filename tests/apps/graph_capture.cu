@@ -1,6 +1,6 @@
 // Streams that are captured: work that becomes a graph, forks and joins by events, copies of host memory that is read
 // and written at every launch, the way in which frameworks replay a step with changed input, captures into a graph that
-// is there already, and what a capture tells of itself.
+// is there already, what a capture tells of itself, and priorities of streams.
 #include "check.h"
 
 enum { COUNT = 50000, BYTES = COUNT * 4 };
@@ -209,6 +209,65 @@ static void two_streams(cudaStream_t one, cudaStream_t two)
     CHECK(cudaGraphDestroy(graph));
 }
 
+/* Kernels have the priority of the stream that they were captured in, and a graph may be instantiated to run by them. */
+static void priorities(void)
+{
+    enum { LAUNCHES = 3 };
+    static float host[COUNT];
+    int least, greatest;
+    cudaStream_t first, plain;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t nodes[2];
+    cudaLaunchAttributeValue value = {};
+    cudaEvent_t fork, join;
+    unsigned long long flags = 0;
+    size_t count = 2;
+    bool is_seen[2] = {};
+    CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CHECK(cudaStreamCreateWithPriority(&first, cudaStreamNonBlocking, greatest));
+    CHECK(cudaStreamCreateWithFlags(&plain, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    CHECK(cudaMemset(left, 0, BYTES));
+    CHECK(cudaMemset(right, 0, BYTES));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaStreamBeginCapture(plain, cudaStreamCaptureModeGlobal));
+    CHECK(cudaEventRecord(fork, plain));
+    CHECK(cudaStreamWaitEvent(first, fork, 0));
+    affine<<<grid, block, 0, first>>>(left, left, COUNT, 2, 1);
+    affine<<<grid, block, 0, plain>>>(right, right, COUNT, 3, 1);
+    CHECK(cudaEventRecord(join, first));
+    CHECK(cudaStreamWaitEvent(plain, join, 0));
+    CHECK(cudaStreamEndCapture(plain, &graph));
+    CHECK(cudaGraphGetNodes(graph, nodes, &count));
+    EXPECT_EQ(count, 2u);
+    for (int i = 0; i < 2; i++) {
+        CHECK(cudaGraphKernelNodeGetAttribute(nodes[i], cudaLaunchAttributePriority, &value));
+        EXPECT(value.priority == greatest || value.priority == 0, "priority %d", value.priority);
+        is_seen[value.priority == 0] = true;
+    }
+    EXPECT(is_seen[0] && is_seen[1], "one of each");
+    CHECK(cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority));
+    CHECK(cudaGraphExecGetFlags(exec, &flags));
+    EXPECT_EQ(flags, (unsigned long long)cudaGraphInstantiateFlagUseNodePriority);
+    for (int i = 0; i < LAUNCHES; i++)
+        CHECK(cudaGraphLaunch(exec, plain));
+    CHECK(cudaStreamSynchronize(plain));
+    CHECK(cudaMemcpy(host, left, BYTES, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < COUNT; i++)
+        EXPECT_EQ(host[i], 7.0f); /* 1, 3, 7 */
+    CHECK(cudaMemcpy(host, right, BYTES, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < COUNT; i++)
+        EXPECT_EQ(host[i], 13.0f); /* 1, 4, 13 */
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(first));
+    CHECK(cudaStreamDestroy(plain));
+    CHECK(cudaEventDestroy(fork));
+    CHECK(cudaEventDestroy(join));
+}
+
 int main(void)
 {
     cudaStream_t stream, side, blocking;
@@ -226,6 +285,7 @@ int main(void)
     through_host(stream, false);
     nested(stream);
     two_streams(stream, side);
+    priorities();
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaStreamDestroy(side));
     CHECK(cudaStreamDestroy(blocking));

@@ -1,6 +1,6 @@
 // Graphs over two devices: kernels of both, each after some of the other's, with a copy between them and one to the
 // host; launched into streams of either device; nodes that change; captured over streams of both devices; memory that
-// is allocated on the other one.
+// is allocated on the other one; copies of it in the body of a conditional node.
 #include "check.h"
 
 enum { COUNT = 5000, BYTES = COUNT * 4, ROUNDS = 6 };
@@ -214,6 +214,58 @@ static void joined_by_nothing(void)
     CHECK(cudaFreeHost(host));
 }
 
+// The body of a loop on device 0 copies the other device's memory, and fills it, where device 0 reaches that.
+static void in_a_body(void)
+{
+    static unsigned got[COUNT];
+    cudaGraphNodeParams params = {};
+    cudaGraphConditionalHandle handle;
+    cudaGraph_t graph, body;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t node;
+    cudaMemsetParams fill = {};
+    int can = 0;
+    CHECK(cudaDeviceCanAccessPeer(&can, 0, 1));
+    if (!can)
+        return;
+    on(1);
+    CHECK(cudaMemset(values[1], 1, BYTES));
+    CHECK(cudaDeviceSynchronize());
+    on(0);
+    CHECK(cudaMemset(from_other[0], 0, BYTES));
+    CHECK(cudaMemset(values[0], 0, BYTES));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaDeviceEnablePeerAccess(1, 0));
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
+    params.type = cudaGraphNodeTypeConditional;
+    params.conditional.handle = handle;
+    params.conditional.type = cudaGraphCondTypeIf;
+    params.conditional.size = 1;
+    CHECK(cudaGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    body = params.conditional.phGraph_out[0];
+    CHECK(cudaGraphAddMemcpyNode1D(&node, body, NULL, 0, from_other[0], values[1], BYTES, cudaMemcpyDefault));
+    node = kernel_node(body, 0, &node, 1, 1, 7);
+    CHECK(cudaGraphAddMemcpyNode1D(&node, body, &node, 1, values[1], values[0], BYTES / 2, cudaMemcpyDefault));
+    fill.dst = values[1] + COUNT / 2;
+    fill.value = 9;
+    fill.elementSize = 4;
+    fill.width = COUNT / 2;
+    fill.height = 1;
+    CHECK(cudaGraphAddMemsetNode(&node, body, &node, 1, &fill));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphLaunch(exec, streams[0]));
+    CHECK(cudaStreamSynchronize(streams[0]));
+    CHECK(cudaMemcpy(got, from_other[0], BYTES, cudaMemcpyDefault));
+    expect_all(got, 0x01010101);
+    CHECK(cudaMemcpy(got, values[1], BYTES, cudaMemcpyDefault));
+    for (int i = 0; i < COUNT; i++)
+        EXPECT_EQ(got[i], i < COUNT / 2 ? 7u : 9u);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaDeviceDisablePeerAccess(1));
+}
+
 // A capture on device 0 takes memory from a pool of device 1's.
 static void memory_of_the_other(void)
 {
@@ -301,6 +353,7 @@ int main(void)
     node_by_node();
     captured();
     joined_by_nothing();
+    in_a_body();
     memory_of_the_other();
     body_of_the_other();
     for (int device = 0; device < 2; device++) {

@@ -1,6 +1,6 @@
 // Graphs made node by node: kernels, fills, copies in every direction with host memory that changes between launches,
 // host functions, events, child graphs; what is asked of graphs, clones, single nodes that are changed or left out,
-// whole updates, and user objects.
+// whole updates, user objects, and constants.
 #include "check.h"
 
 enum { COUNT = 20000, BYTES = COUNT * 4, WIDTH = 60, HEIGHT = 40, PITCH = 256 };
@@ -348,6 +348,49 @@ static void user_objects(void)
     EXPECT_EQ(freed, 1);
 }
 
+__constant__ unsigned constants[4] = {1, 2, 3, 4};
+
+__global__ void read_constants(unsigned *to)
+{
+    to[threadIdx.x] = constants[threadIdx.x];
+}
+
+/* A constant that nodes fill and copy, and a kernel behind them reads. */
+static void constant_memory(cudaStream_t stream, unsigned *device)
+{
+    cudaMemsetParams fill = {};
+    cudaKernelNodeParams kernel = {};
+    void *address, *args[] = {&device};
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t node;
+    unsigned host = 7, got[4];
+    const unsigned want[] = {7, 0x05050505, 0x05050505, 4};
+    CHECK(cudaGetSymbolAddress(&address, constants));
+    CHECK(cudaGraphCreate(&graph, 0));
+    fill.dst = (unsigned *)address + 1;
+    fill.value = 5;
+    fill.elementSize = 1;
+    fill.width = 2 * sizeof *got;
+    fill.height = 1;
+    CHECK(cudaGraphAddMemsetNode(&node, graph, NULL, 0, &fill));
+    CHECK(cudaGraphAddMemcpyNodeToSymbol(&node, graph, &node, 1, constants, &host, sizeof host, 0,
+                                         cudaMemcpyHostToDevice));
+    kernel.func = (void *)read_constants;
+    kernel.gridDim = dim3(1);
+    kernel.blockDim = dim3(4);
+    kernel.kernelParams = args;
+    CHECK(cudaGraphAddKernelNode(&node, graph, &node, 1, &kernel));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaMemcpyAsync(got, device, sizeof got, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < 4; i++)
+        EXPECT_EQ(got[i], want[i]);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+}
+
 int main(void)
 {
     cudaStream_t stream;
@@ -361,6 +404,7 @@ int main(void)
     updates(stream, device);
     events(stream, device);
     user_objects();
+    constant_memory(stream, device);
     printf("ok\n");
     return 0;
 }

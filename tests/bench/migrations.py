@@ -8,7 +8,8 @@ there is none or with FLYT_TEST_SOFTWARE=1, on software GPUs, whose figures say 
   tcp                plain connections over the loopback interface, which those between nodes are compared with
   migrate            flytctl migrate, there and back: to new server processes on the same GPU, to another GPU of the node,
                      to another node (each sees one of the machine's GPUs), whose connections are on the loopback interface
-  graphs             flytctl migrate, of a program with 100 executable graphs of 1,000 kernels, and of one without
+  graphs             flytctl migrate, of a program that has 100 executable graphs of 1,000 kernels, and has none, in turns:
+                     at least 10 pairs of moves on each path (--paths same,other,node)
   checkpoint         flytctl checkpoint, with --leave-running and without, and flytctl restore
   driver-checkpoint  the driver's own checkpoint and restore of the program, natively: without Flyt and without MPS
   driver-server      the same of a server process, without MPS: whether it, and what holds its memory, goes on
@@ -269,18 +270,23 @@ def place(system):
     return names_of_gpus(system)[harness.within(120, settled, "VM 0 is somewhere")["gpu"]]
 
 
+def move(system, program, path, done):
+    """Added to `done`."""
+    servers_ready(system, 1)
+    words = path.target(system, place(system))
+    one = watched(program, lambda: follow(system, "migrate", system.vm_ip(0), *words, "--stop-timeout", STOP_MS))
+    one["steps"] = steps_of(system)
+    print("  %s: stood still %.1f ms (reported %.1f), %.2f s, %d rounds, %.2f GiB" % (
+        " ".join(words), one["seen_ms"], one["reported_ms"], one["total_s"], one["row"]["round"], one["copied_gib"]),
+        flush=True)
+    print("    " + " ".join("%s=%d" % item for item in one["steps"].items()), flush=True)
+    done.append(one)
+
+
 def moves(system, program, path, options, done):
-    """There and back, each added to `done`."""
+    """There and back."""
     for _ in range(2 * options.rounds):
-        servers_ready(system, 1)
-        words = path.target(system, place(system))
-        one = watched(program, lambda: follow(system, "migrate", system.vm_ip(0), *words, "--stop-timeout", STOP_MS))
-        one["steps"] = steps_of(system)
-        print("  %s: stood still %.1f ms (reported %.1f), %.2f s, %d rounds, %.2f GiB" % (
-            " ".join(words), one["seen_ms"], one["reported_ms"], one["total_s"], one["row"]["round"], one["copied_gib"]),
-            flush=True)
-        print("    " + " ".join("%s=%d" % item for item in one["steps"].items()), flush=True)
-        done.append(one)
+        move(system, program, path, done)
 
 
 def one_share(results, what, share, system, bytes_, do, *more):
@@ -352,26 +358,49 @@ def migrate(options, results):
 
 GRAPHS, NODES = 100, 1000
 GRAPHS_BYTES = 16 << 20                 # of memory, so that little of a standstill is the memory's
+PAIRS_MIN = 10
+
+
+def pairs(system, program, path, count, done):
+    """Each a move without graphs and one with them, of one program, there and back: which goes there takes turns. What the
+    machine does meanwhile is the same for both."""
+    for pair in range(count):
+        for has_graphs in (pair % 2 == 1, pair % 2 == 0):
+            harness.expect_equal(program.graphs(has_graphs), GRAPHS if has_graphs else 0, "the graphs of the program")
+            move(system, program, path, done)
+            done[-1]["has_graphs"], done[-1]["load"] = has_graphs, os.getloadavg()[0]
+
+
+def in_pairs(done, name):
+    """[(without graphs, with them)] of those that were moved both ways."""
+    halves = [sorted(done[i:i + 2], key=lambda one: one["has_graphs"]) for i in range(0, len(done) - 1, 2)]
+    return [(without[name], with_them[name]) for without, with_them in halves]
+
+
+def more_of(halves):
+    return said_of([with_them - without for without, with_them in halves])
 
 
 def graphs(options, results):
-    """What graphs add to a standstill: they are made again at the server that the session goes to."""
-    rows = []
+    """What graphs add to a standstill, in pairs: they are made again at the server that the session goes to."""
+    rows, count = [], max(options.rounds, PAIRS_MIN)
     for name in options.paths:
-        path, standstills = PATHS[name], []
+        path = PATHS[name]
         if HAS_GPU and len(figures.gpus()) < path.gpus:
             print("%s: this machine has %d GPUs" % (path.what, len(figures.gpus())))
             continue
         with whole(GRAPHS_BYTES, path.gpus, path.nodes, **path.cluster) as system:
-            for more in ([], ["--graphs", "%d,%d" % (GRAPHS, NODES)]):
-                row = one_share(results, "%s, %s graphs" % (path.what, GRAPHS if more else "no"), "0", system, GRAPHS_BYTES,
-                                lambda system, program, done: moves(system, program, path, options, done), *more)
-                standstills.append(column(row, "seen_ms"))
-        added = statistics.median(standstills[1]) - statistics.median(standstills[0]) if all(standstills) else None
-        rows.append((path.what, *(said_of(one) for one in standstills), said_of([added]), is_intact(row)))
-    table("A program with %d graphs of %d kernels that moves (medians of %d moves, smallest–largest)" % (
-        GRAPHS, NODES, 2 * options.rounds), rows,
-        ("to", "standstill without graphs, ms", "with them, ms", "more, ms", "intact"))
+            row = one_share(results, "%s, %d graphs and none" % (path.what, GRAPHS), "0", system, GRAPHS_BYTES,
+                            lambda system, program, done: pairs(system, program, path, count, done),
+                            "--graphs", "%d,%d" % (GRAPHS, NODES))
+        seen = in_pairs(row["done"], "seen_ms")
+        rows.append((path.what, said_of([without for without, _ in seen]), said_of([with_them for _, with_them in seen]),
+                     more_of(seen), more_of(in_pairs(row["done"], "reported_ms")),
+                     said_of([one["load"] for one in row["done"]]), is_intact(row)))
+    table("A program with %d graphs of %d kernels and without that moves (medians of %d pairs, smallest–largest)" % (
+        GRAPHS, NODES, count), rows,
+        ("to", "standstill without graphs, ms", "with them, ms", "more in a pair, ms", "the same as reported, ms",
+         "load average", "intact"))
 
 
 # ---- what such connections can do ----

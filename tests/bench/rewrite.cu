@@ -9,8 +9,8 @@
  *              another one in each pass (default 0); all: without a pause, and nothing else is done
  *   --work     a round's fixed work (default 256,20000): a kernel of so many blocks that steps each thread's
  *              generator so often
- *   --graphs   has so many executable graphs of so many kernels, each launched before "ready" and at the end (default
- * 0,0)
+ *   --graphs   has so many executable graphs of so many kernels, each launched when it is made, before "ready", and
+ *              when it ends (default 0,0)
  *   --seconds  ends by itself after so long; else by SIGTERM, or the line "end" on standard input
  *   --every    says "window" so often (default 0: not)
  *
@@ -23,6 +23,8 @@
  *    "gaps": [{"us", "began_us", "ended_us"}, the GAPS_SAID longest, the longest first]}
  *        A span answers the line "span FROM_US TO_US": rounds that ended within it, and gaps that reach into it.
  *        It may lie as far back as the last ROUNDS_KEPT rounds.
+ *   {"event": "graphs", "count"}
+ *        Answers the lines "graphs on" and "graphs off", which make and end those of --graphs.
  *   {"event": "end", "intact": true, "rounds", "rewritten_pages"}
  *   {"event": "end", "intact": false, "wrong_pages", "first_wrong" (address), "memory" (where it begins),
  *    "expected_version", "version" (what the device had), "wrong_threads", "wrong_graphs"}
@@ -170,6 +172,7 @@ struct program {
     double owed_pages, due_us; /* what is due was counted until then */
     std::vector<cudaGraphExec_t> graphs;
     unsigned *counters;               /* of each graph */
+    unsigned wrong_graphs;            /* of those that have ended */
     std::vector<struct round> rounds; /* the last ROUNDS_KEPT, each at its number modulo that */
 };
 
@@ -344,19 +347,32 @@ static void launch_graphs(const struct program *program)
 }
 
 /* Each was launched twice. */
-static unsigned wrong_graphs(const struct program *program)
+static void end_graphs(struct program *program)
 {
-    std::vector<unsigned> counts(program->options.graphs);
-    unsigned wrong = 0;
+    std::vector<unsigned> counts(program->graphs.size());
     launch_graphs(program);
     CHECK(cudaMemcpy(counts.data(), program->counters, counts.size() * sizeof counts[0], cudaMemcpyDeviceToHost));
     for (unsigned count : counts)
-        wrong += count != 2 * program->options.nodes;
-    return wrong;
+        program->wrong_graphs += count != 2 * program->options.nodes;
+    for (cudaGraphExec_t exec : program->graphs)
+        CHECK(cudaGraphExecDestroy(exec));
+    program->graphs.clear();
+    CHECK(cudaFree(program->counters));
+    program->counters = NULL;
+}
+
+static void have_graphs(struct program *program, bool are_wanted)
+{
+    if (are_wanted && program->graphs.empty()) {
+        make_graphs(program);
+        launch_graphs(program);
+    }
+    if (!are_wanted && !program->graphs.empty())
+        end_graphs(program);
 }
 
 /* The exit status. */
-static int end(const struct program *program)
+static int end(struct program *program)
 {
     unsigned pass = (unsigned)(program->rewritten_pages / program->pages);
     unsigned done = (unsigned)(program->rewritten_pages % program->pages), version = 0;
@@ -368,7 +384,8 @@ static int end(const struct program *program)
     CHECK(cudaGetLastError());
     CHECK(cudaStreamSynchronize(program->stream));
     CHECK(cudaMemcpy(&finding, place, sizeof finding, cudaMemcpyDeviceToHost));
-    unsigned threads = wrong_threads(program), graphs = wrong_graphs(program);
+    have_graphs(program, false);
+    unsigned threads = wrong_threads(program), graphs = program->wrong_graphs;
     if (!finding.wrong_pages && !threads && !graphs) {
         printf("{\"event\": \"end\", \"intact\": true, \"rounds\": %llu, \"rewritten_pages\": %llu}\n",
                program->round_count, program->rewritten_pages - program->pages);
@@ -386,7 +403,7 @@ static int end(const struct program *program)
 }
 
 /* What there is on standard input, without waiting. False: the program is to end. */
-static bool obey(const struct program *program, bool *is_open)
+static bool obey(struct program *program, bool *is_open)
 {
     static std::string input;
     struct pollfd in = {STDIN_FILENO, POLLIN, 0};
@@ -404,7 +421,10 @@ static bool obey(const struct program *program, bool *is_open)
             return false;
         if (sscanf(line.c_str(), "span %lf %lf", &from_us, &to_us) == 2 && from_us < to_us)
             say_span(program, "span", from_us, to_us);
-        else
+        else if (line == "graphs on" || line == "graphs off") {
+            have_graphs(program, line == "graphs on");
+            printf("{\"event\": \"graphs\", \"count\": %zu}\n", program->graphs.size());
+        } else
             printf("{\"event\": \"unknown\"}\n");
     }
     return true;
@@ -426,8 +446,7 @@ static void prepare(struct program *program)
     CHECK(cudaMemset(program->versions, 0, program->pages * sizeof(unsigned)));
     CHECK(cudaDeviceSynchronize());
     rewrite(program, program->pages);
-    make_graphs(program);
-    launch_graphs(program);
+    have_graphs(program, program->options.graphs);
 }
 
 static bool parse_options(int argc, char **argv, struct options *options)

@@ -42,6 +42,11 @@ class Rewriter(Steady):
         self.say("span %.1f %.1f" % (from_us, to_us))
         return self.hear("span")
 
+    def graphs(self, are_wanted):
+        """Whether it has those of --graphs from now on; how many it has."""
+        self.say("graphs on" if are_wanted else "graphs off")
+        return self.hear("graphs")["count"]
+
     def after(self, seconds):
         """Waits so long, and for a round after that; the time when the waiting was over."""
         time.sleep(seconds)

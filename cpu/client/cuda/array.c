@@ -435,6 +435,17 @@ CUresult flyt_array_copy_side(const struct flyt_array_at *at, uint64_t width_byt
     return CUDA_SUCCESS;
 }
 
+CUresult flyt_array_copy_at(const struct flyt_copy_side *side, struct flyt_array_at *ret_at)
+{
+    const struct flyt_array_place place = flyt_array_box_place(side->pitch_bytes, side->slice_bytes);
+    const struct flyt_array *array = flyt_table_find(&table, side->address);
+    if (!array)
+        return CUDA_ERROR_INVALID_VALUE;
+    const uint64_t id = array->level_count ? atomic_load(&array->level_ids[place.level]) : side->address;
+    *ret_at = (struct flyt_array_at){(CUarray)(uintptr_t)id, place.x_bytes, place.y, place.z};
+    return CUDA_SUCCESS;
+}
+
 /* A box of the run: `bytes` of whole rows, or of part of one, `done` bytes behind the run's beginning. */
 static CUresult copy_part(const struct flyt_array_at *at, const struct flyt_copy_side *side, uint64_t done,
                           uint64_t width_bytes, uint64_t height, bool to_array, CUstream stream, bool is_async)

@@ -46,6 +46,9 @@ struct flyt_array_at {
  * enter. CUDA_ERROR_INVALID_VALUE. */
 FLYT_API CUresult flyt_array_copy_side(const struct flyt_array_at *at, uint64_t width_bytes, uint64_t height,
                                        uint64_t depth, struct flyt_copy_side *ret_side);
+/* Where the box of such a side begins, as flyt_array_copy_side was told. CUDA_ERROR_INVALID_VALUE: the array has gone.
+ */
+FLYT_API CUresult flyt_array_copy_at(const struct flyt_copy_side *side, struct flyt_array_at *ret_at);
 /* Bytes of a texel. Does not enter. */
 FLYT_API CUresult flyt_array_texel_bytes(CUarray array, unsigned *ret_bytes);
 /* The copies of one dimension (cuMemcpyHtoA, cudaMemcpyToArray …): `bytes` from a place in the array on, row after row,

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <cuda.h>
+#include "rpc/proto/limits.h"
 
 struct flyt_copy;
 struct flyt_event;
@@ -47,9 +48,26 @@ struct flyt_captured {
     struct flyt_capture_ends ends;
 };
 
-/* A call of one of NVIDIA's libraries as it was captured; whoever makes it is below graphs, and makes it each time. */
+/* A captured call as the server is told of it (libcall.api). */
+struct flyt_captured_told {
+    uint64_t objects[FLYT_LIBCALL_OBJECTS_MAX];
+    unsigned object_count;
+    uint32_t row;
+    const void *arguments; /* the call's */
+    size_t bytes;
+};
+
+/* A call of one of NVIDIA's libraries as it was captured; whoever makes it is below graphs, and makes it each time that
+ * a graph is launched, or tells what a body of a conditional node has. */
 struct flyt_captured_call {
     CUresult (*submit)(const struct flyt_captured_call *call, struct flyt_stream *stream);
+    /* CUDA_ERROR_INVALID_HANDLE: one of its objects has gone. */
+    CUresult (*tell)(const struct flyt_captured_call *call, struct flyt_captured_told *ret_told);
+    bool waits; /* for the GPU, in the library: what it launches cannot be captured at the server */
+    /* Its first object works in memory that the program has not given it, so large, whose address is there in its
+     * arguments; 0: none. Calls of one object and captured stream have it together. */
+    uint64_t workspace_bytes, stream_number;
+    size_t workspace_at;
     size_t bytes; /* all of it, this included */
 };
 

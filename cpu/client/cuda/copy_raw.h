@@ -32,7 +32,7 @@ CUresult flyt_copy_send_shared(struct flyt_stream *stream, uint64_t server,
  * then. A box without bytes is CUDA_ERROR_INVALID_VALUE. */
 CUresult flyt_copy_check(struct flyt_copy *copy);
 /* A copy that was checked, asynchronously: its host memory, pageable too, is read or written when the stream reaches
- * it. Not between memory of the host, nor within device memory alone. */
+ * it. Not between memory of the host. */
 CUresult flyt_copy_of_graph(struct flyt_stream *stream, const struct flyt_copy *copy);
 /* The same check of a fill. */
 CUresult flyt_fill_check(const struct flyt_fill *fill, bool *ret_is_host);

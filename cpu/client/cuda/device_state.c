@@ -211,6 +211,11 @@ CUresult flyt_device_peer_count(int device, int peer, bool is_enabled)
     return result;
 }
 
+unsigned flyt_device_reach(int device)
+{
+    return atomic_load(&peers.enabled[device]) | 1u << device;
+}
+
 CUresult flyt_device_peers_leave(int device, unsigned bits)
 {
     CUresult result = CUDA_SUCCESS;

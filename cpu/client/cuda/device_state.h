@@ -14,6 +14,8 @@ struct flyt_restore;
 CUresult flyt_device_peers_leave(int device, unsigned peers);
 /* Something more of the device `device` reaches the memory of `peer`, or something less. */
 CUresult flyt_device_peer_count(int device, int peer, bool is_enabled);
+/* A bit for each device whose memory something of the device reaches: its own, and that of peers. */
+unsigned flyt_device_reach(int device);
 /* Lets all devices that can reach the device's memory, whatever contexts say, from now on: it has managed memory. The
  * server's error. */
 CUresult flyt_device_peers_share(int device);

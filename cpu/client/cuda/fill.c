@@ -145,8 +145,6 @@ CUresult flyt_fill_check(const struct flyt_fill *fill, bool *ret_is_host)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check(fill, &owner);
     *ret_is_host = !result && owner == HOST;
-    if (!result && !*ret_is_host && flyt_range_is_minted(fill->address))
-        result = flyt_not_supported("memset node of a constant");
     return result;
 }
 

@@ -69,10 +69,29 @@ static CUresult add(struct flyt_stream *stream, CUresult result, struct flyt_nod
     return result ? result : flyt_capture_add(stream, data);
 }
 
-static CUresult add_kernel(struct flyt_stream *stream, const struct flyt_launch *launch)
+static bool has_priority(const struct flyt_launch *launch)
 {
+    bool has = false;
+    for (unsigned i = 0; i < launch->attribute_count; i++)
+        has |= launch->attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    return has;
+}
+
+/* A kernel that has no priority of its own gets the stream's. */
+static CUresult add_kernel(struct flyt_stream *stream, const struct flyt_launch *given)
+{
+    CUlaunchAttribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
+    struct flyt_launch launch = *given;
     struct flyt_node_data data;
-    return add(stream, flyt_node_data_kernel(launch, (CUcontext)(uintptr_t)stream->context_id, &data), &data);
+    const int priority = flyt_stream_priority_now(stream);
+    if (priority && launch.attribute_count < FLYT_LAUNCH_ATTRIBUTES_MAX && !has_priority(given)) {
+        if (launch.attribute_count)
+            memcpy(attributes, launch.attributes, launch.attribute_count * sizeof *attributes);
+        attributes[launch.attribute_count++] =
+            (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = priority};
+        launch.attributes = attributes;
+    }
+    return add(stream, flyt_node_data_kernel(&launch, (CUcontext)(uintptr_t)stream->context_id, &data), &data);
 }
 
 static CUresult add_copy(struct flyt_stream *stream, const struct flyt_copy *copy)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cpu/client/core/instance.h"
+#include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/kernel_record.h"
 #include "cpu/client/graph/graph_record.h"
 
@@ -63,6 +64,7 @@ static bool may_be_in_body(enum flyt_node_kind kind)
     case FLYT_NODE_COPY:
     case FLYT_NODE_FILL:
     case FLYT_NODE_CHILD:
+    case FLYT_NODE_CALL:
     case FLYT_NODE_CONDITIONAL:
         return true;
     default:
@@ -80,12 +82,12 @@ static bool may_all_be_in_body(const struct flyt_graph *child)
     return may;
 }
 
-/* What a library captures natively are kernels, which a body may have. */
-static bool has_call(const struct flyt_node_data *data)
+/* A library that waits for the GPU cannot be captured, which the server does where it makes a body. */
+static bool has_waiting_call(const struct flyt_node_data *data)
 {
-    bool has = data->kind == FLYT_NODE_CALL;
+    bool has = data->kind == FLYT_NODE_CALL && data->call->waits;
     for (unsigned i = 0; data->kind == FLYT_NODE_CHILD && i < data->child->count && !has; i++)
-        has = has_call(&data->child->nodes[i]->data);
+        has = has_waiting_call(&data->child->nodes[i]->data);
     return has;
 }
 
@@ -102,8 +104,8 @@ CUresult flyt_graph_takes_locked(const struct flyt_graph *graph, const struct fl
 {
     if (data->kind == FLYT_NODE_CONDITIONAL && !is_good_reader(graph, data))
         return CUDA_ERROR_INVALID_VALUE;
-    if (graph->owner && has_call(data))
-        return flyt_not_supported("call of one of NVIDIA's libraries in the body of a conditional node");
+    if (graph->owner && has_waiting_call(data))
+        return flyt_not_supported("call that waits in one of NVIDIA's libraries, in the body of a conditional node");
     if (graph->owner &&
         (!may_be_in_body(data->kind) || (data->kind == FLYT_NODE_CHILD && !may_all_be_in_body(data->child))))
         return CUDA_ERROR_NOT_SUPPORTED;

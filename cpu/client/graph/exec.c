@@ -72,7 +72,8 @@ static CUresult make_plan_locked(struct flyt_graph_exec *exec)
     if (is_changed)
         return CUDA_SUCCESS;
     drop_plan_locked(exec);
-    return flyt_plan_new_locked(exec->graph, exec->context_id, exec->device, &exec->plan);
+    return flyt_plan_new_locked(exec->graph, exec->context_id, exec->device,
+                                exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, &exec->plan);
 }
 
 /* ---- life ---- */

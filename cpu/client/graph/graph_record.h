@@ -107,7 +107,9 @@ struct flyt_segment_part {
     const struct flyt_graph_node *node; /* while the segment is being made */
     unsigned *before;
     unsigned before_count;
-    uint64_t *bodies; /* of a conditional node: segments, which are the new segment's on success */
+    uint64_t *bodies;   /* of a conditional node: segments, which are the new segment's on success */
+    uint64_t workspace; /* of a library's call: the address of what it works in; 0: of none, or the program's own */
+    bool has_priority;  /* of all parts: kernels run with their nodes' priorities, not their stream's */
 };
 
 /* Makes a segment of nodes on a device, which goes with the context; parts are in order, and name earlier ones by

@@ -14,6 +14,7 @@
 #include "cpu/client/cuda/function.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream.h"
+#include "cpu/client/cuda/kernel_record.h"
 #include "cpu/client/graph/graph_record.h"
 #include "rpc/api/segment.h"
 #include "rpc/base/id.h"
@@ -42,6 +43,9 @@ static void note_node(const flyt_segment_node_args *args)
         note("<%u", args->before.before_val[i]);
     if (args->value)
         note("=%u", args->value);
+    for (unsigned i = 0; i < args->attributes.attributes_len; i++)
+        note(args->attributes.attributes_val[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY ? "!%d" : "?%d",
+             (int)args->attributes.attributes_val[i].value[0]);
     note(" ");
 }
 
@@ -74,6 +78,18 @@ static void note_conditional(const flyt_segment_conditional_args *args)
     note(") ");
 }
 
+/* The first word of its arguments says where it works. */
+static void note_call(const flyt_segment_call_args *args)
+{
+    uint64_t workspace;
+    memcpy(&workspace, args->arguments.arguments_val, sizeof workspace);
+    note("call%u", args->place);
+    for (unsigned i = 0; i < args->before.before_len; i++)
+        note("<%u", args->before.before_val[i]);
+    note("(%u of %u in %d) ", args->row, args->objects.objects_len,
+         workspace ? (int)((workspace - FLYT_WINDOW_BASE) >> 24) : -1);
+}
+
 static void serve(unsigned procedure, const void *args, void *res, void *data)
 {
     switch (procedure) {
@@ -95,6 +111,9 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         break;
     case FLYT_SEGMENT_CONDITIONAL:
         note_conditional(args);
+        break;
+    case FLYT_SEGMENT_CALL:
+        note_call(args);
         break;
     case FLYT_SEGMENT_LAUNCH:
         note("launch ");
@@ -543,6 +562,45 @@ static CUresult try_conditional(CUgraph graph, CUgraphConditionalHandle handle, 
     return flyt_graph_add(&node, graph, &before, NULL, before ? 1 : 0, &data);
 }
 
+/* attribute.id CU_LAUNCH_ATTRIBUTE_IGNORE: it has none. */
+static CUgraphNode kernel_node(CUgraph graph, flyt_launch_attribute attribute)
+{
+    char params = 0;
+    struct flyt_launch_taken taken = {
+        .attributes = &attribute, .attribute_count = attribute.id != CU_LAUNCH_ATTRIBUTE_IGNORE, .buffer = &params};
+    const struct flyt_node_data data = {.kind = FLYT_NODE_KERNEL, .kernel.taken = &taken};
+    struct flyt_node_data own;
+    CUgraphNode node;
+    assert_int_equal(flyt_node_data_clone(&data, &own), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&node, graph, NULL, NULL, 0, &own), CUDA_SUCCESS);
+    return node;
+}
+
+/* Priorities of nodes go to the server where the graph is instantiated so that they count, then all of them. */
+static void priorities_are_sent_where_they_count(void **state)
+{
+    const flyt_launch_attribute none = {.id = CU_LAUNCH_ATTRIBUTE_IGNORE},
+                                high = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value = {(uint32_t)-3}},
+                                other = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value = {1}};
+    CUgraph graph = make_graph();
+    CUgraphExec exec;
+    cuuint64_t flags;
+    kernel_node(graph, none);
+    kernel_node(graph, high);
+    kernel_node(graph, other);
+    exec = instantiate(graph);
+    expect_text("create kernel0 kernel1 kernel2?1 ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    expect_text("destroy ");
+    assert_int_equal(flyt_graph_instantiate(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY), CUDA_SUCCESS);
+    expect_text("create kernel0!0 kernel1!-3 kernel2?1!0 ");
+    assert_int_equal(flyt_graph_exec_flags(exec, &flags), CUDA_SUCCESS);
+    assert_int_equal(flags, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    expect_text("destroy ");
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+}
+
 /* Bodies go before the segment that names them, and end after it; another server gets all of them. */
 static void bodies_are_segments(void **state)
 {
@@ -573,6 +631,81 @@ static void bodies_are_segments(void **state)
     expect_text("");
     flyt_restore_end(&restore);
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+}
+
+/* A library's call, as it was captured. */
+struct fake_call {
+    struct flyt_captured_call base;
+    uint32_t row;
+    bool has_gone;
+    uint64_t object_id, workspace;
+};
+
+static CUresult tell_fake(const struct flyt_captured_call *base, struct flyt_captured_told *ret_told)
+{
+    const struct fake_call *self = (const struct fake_call *)base;
+    *ret_told = (struct flyt_captured_told){.objects = {self->object_id},
+                                            .object_count = 1,
+                                            .row = self->row,
+                                            .arguments = &self->workspace,
+                                            .bytes = sizeof self->workspace};
+    return self->has_gone ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+static CUresult add_call(CUgraph graph, const CUgraphNode *before, struct fake_call call)
+{
+    const struct flyt_node_data data = {.kind = FLYT_NODE_CALL, .call = &call.base};
+    struct flyt_node_data own;
+    CUgraphNode node;
+    call.base.tell = tell_fake;
+    call.base.bytes = sizeof call;
+    assert_int_equal(flyt_node_data_clone(&data, &own), CUDA_SUCCESS);
+    return flyt_graph_add(&node, graph, before, NULL, before ? 1 : 0, &own);
+}
+
+/* Calls of libraries go into bodies, with memory of the graph's own to work in: one piece for all of one object and
+ * stream. What waits in the library does not, nor does a call whose object has gone. */
+static void bodies_have_calls_of_libraries(void **state)
+{
+    struct flyt_error err = {0};
+    CUgraph graph = make_graph(), child = make_graph(), *bodies = NULL;
+    CUgraphConditionalHandle handle;
+    CUgraphNode node;
+    CUgraphExec exec;
+    const struct fake_call own = {.row = 7, .object_id = 1},
+                           given = {.base = {.workspace_bytes = 64, .stream_number = 2}, .row = 8, .object_id = 1},
+                           other = {.base = {.workspace_bytes = 64, .stream_number = 3}, .row = 9, .object_id = 1},
+                           waiting = {.base = {.waits = true}}, gone = {.has_gone = true};
+    assert_int_equal(flyt_graph_condition_create(&handle, graph, NULL, 1, 0), CUDA_SUCCESS);
+    assert_int_equal(try_conditional(graph, handle, CU_GRAPH_COND_TYPE_IF, 2, NULL, &bodies), CUDA_SUCCESS);
+    CUgraphNode set = set_node(bodies[0], NULL, 0);
+    assert_int_equal(add_call(bodies[0], &set, own), CUDA_SUCCESS);
+    assert_int_equal(add_call(bodies[0], &set, given), CUDA_SUCCESS);
+    assert_int_equal(add_call(child, NULL, other), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add_child(&node, bodies[1], NULL, 0, child), CUDA_SUCCESS);
+    assert_int_equal(add_call(bodies[1], NULL, given), CUDA_SUCCESS);
+    assert_int_equal(add_call(bodies[1], NULL, waiting), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(add_call(child, NULL, waiting), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add_child(&node, bodies[1], NULL, 0, child), CUDA_ERROR_NOT_SUPPORTED);
+    const int first = (int)((next_address - FLYT_WINDOW_BASE) >> 24);
+    char made[256];
+    snprintf(made, sizeof made,
+             "create set0 call1<0(7 of 1 in -1) call2<0(8 of 1 in %d) "
+             "create empty0 call1<0(9 of 1 in %d) empty2<1 call3(8 of 1 in %d) create conditional0(1,body,body) ",
+             first, first + 1, first);
+    exec = instantiate(graph);
+    expect_text(made);
+    struct flyt_restore restore = restore_at(fake.sequence, &err);
+    assert_int_equal(flyt_segment_restore(&restore), 0);
+    expect_text(made);
+    flyt_restore_end(&restore);
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    expect_text("destroy destroy destroy ");
+    assert_int_equal(add_call(bodies[1], NULL, gone), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_instantiate(&exec, graph, 0), CUDA_ERROR_INVALID_HANDLE);
+    text[0] = '\0';
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(child), CUDA_SUCCESS);
 }
 
 static void wrong_conditions_are_refused(void **state)
@@ -656,7 +789,9 @@ int main(void)
         cmocka_unit_test(a_stream_ends_its_capture),
         cmocka_unit_test(segments_are_made_again),
         cmocka_unit_test(wrong_handles_are_refused),
+        cmocka_unit_test(priorities_are_sent_where_they_count),
         cmocka_unit_test(bodies_are_segments),
+        cmocka_unit_test(bodies_have_calls_of_libraries),
         cmocka_unit_test(wrong_conditions_are_refused),
     };
     setenv("FLYT_SERVER", "unix:///nowhere", 1);

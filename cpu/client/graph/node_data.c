@@ -177,8 +177,6 @@ static CUresult clone_kernel(const struct flyt_node_data *from, struct flyt_node
 CUresult flyt_node_data_copy(const struct flyt_copy *copy, struct flyt_node_data *ret_data)
 {
     struct flyt_node_data data = {.kind = FLYT_NODE_COPY, .copy = *copy};
-    if (copy->dst.place == FLYT_PLACE_ARRAY || copy->src.place == FLYT_PLACE_ARRAY)
-        return flyt_not_supported("memcpy node of an array");
     CUresult result = enter(&data.device);
     if (!result)
         result = flyt_copy_check(&data.copy);

@@ -6,6 +6,7 @@
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/copy_raw.h"
+#include "cpu/client/cuda/device_state.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/function_queue.h"
 #include "cpu/client/cuda/stream_record.h"
@@ -112,19 +113,19 @@ static void free_list(struct flattening *self)
 
 /* ---- which way a node goes ---- */
 
-/* Whether the driver does the copy within the memory of the device with one call: rows have a limit, and a box without
- * gaps may be one row. */
-static bool is_inside(const struct flyt_copy *copy, int device)
+/* Whether the driver does the copy within the memory of the devices (a bit each) with one call: rows have a limit, and
+ * a box without gaps may be one row. */
+static bool is_inside(const struct flyt_copy *copy, unsigned devices)
 {
     struct flyt_range dst, src;
     return copy->dst.place == FLYT_PLACE_DEVICE && copy->src.place == FLYT_PLACE_DEVICE &&
            flyt_range_find(copy->dst.address, &dst) && flyt_range_find(copy->src.address, &src) && !dst.is_managed &&
-           !src.is_managed && dst.device == device && src.device == device && flyt_copy_is_regular(copy) &&
+           !src.is_managed && devices >> dst.device & devices >> src.device & 1 && flyt_copy_is_regular(copy) &&
            copy->width_bytes * copy->height * copy->depth <= INT32_MAX;
 }
 
-/* Whether the node goes into a segment of the device. */
-static bool is_of_segment(const struct flat *flat, int device)
+/* Whether the node goes into a segment of the device, where copies and fills may be of these devices' memory. */
+static bool is_of_segment_with(const struct flat *flat, int device, unsigned devices)
 {
     struct flyt_range range;
     if (!flat->node || flat->node->is_disabled)
@@ -139,13 +140,18 @@ static bool is_of_segment(const struct flat *flat, int device)
     case FLYT_NODE_CONDITIONAL:
         return data->device == device;
     case FLYT_NODE_COPY:
-        return is_inside(&data->copy, device);
+        return is_inside(&data->copy, devices);
     case FLYT_NODE_FILL:
         return !data->fill.is_host && data->fill.fill.depth == 1 && flyt_range_find(data->fill.fill.address, &range) &&
-               range.device == device && !range.is_managed;
+               devices >> range.device & 1 && !range.is_managed;
     default:
         return false;
     }
+}
+
+static bool is_of_segment(const struct flat *flat, int device)
+{
+    return is_of_segment_with(flat, device, 1u << device);
 }
 
 /* What a graph allocates is there already. */
@@ -287,18 +293,21 @@ static bool is_cooperative(const struct flyt_node_data *data)
     return is;
 }
 
-/* The GPU goes through bodies alone: nothing in them is the program's to do. "All body nodes" are of the conditional
- * node's context (CUDA_CONDITIONAL_NODE_PARAMS). MPS has no cooperative launches there. */
+/* The GPU goes through bodies alone: nothing in them is the program's to do. It copies and fills what it reaches. "All
+ * body nodes" are of the conditional node's context (CUDA_CONDITIONAL_NODE_PARAMS). MPS has no cooperative launches
+ * there. */
 static CUresult check_body(const struct flattening *all, int device)
 {
+    const unsigned reach = flyt_device_reach(device);
     for (unsigned i = 0; i < all->count; i++) {
         const struct flyt_node_data *data = all->list[i].node ? &all->list[i].node->data : NULL;
         if (data && data->device >= 0 && data->device != device)
             return CUDA_ERROR_INVALID_VALUE;
         if (data && is_cooperative(data))
             return flyt_not_supported("cooperative launch in the body of a conditional node");
-        if (!is_of_segment(&all->list[i], device))
-            return flyt_not_supported("memory that is not the device's own in the body of a conditional node");
+        if (!is_of_segment_with(&all->list[i], device, reach) && data->kind != FLYT_NODE_CALL)
+            return flyt_not_supported(
+                "memory that the device does not reach, or managed, in the body of a conditional node");
     }
     return CUDA_SUCCESS;
 }
@@ -309,6 +318,43 @@ static void end_bodies(const struct flyt_segment_part *parts, unsigned count)
         for (unsigned body = 0; parts[i].bodies && body < parts[i].node->data.conditional.body_count; body++)
             if (parts[i].bodies[body])
                 flyt_segment_end(parts[i].bodies[body]);
+}
+
+/* Memory in which the calls of one object, captured in one stream, work one after the other: the plan's, for the
+ * object's own goes where more streams need some. CUDA_ERROR_OUT_OF_MEMORY, or a lost connection. */
+static CUresult find_workspace(struct flyt_plan *plan, int device, const struct flyt_captured_call *call,
+                               uint64_t object_id, uint64_t *ret_address)
+{
+    for (unsigned i = 0; i < plan->workspace_count; i++)
+        if (plan->workspaces[i].object_id == object_id && plan->workspaces[i].stream_number == call->stream_number) {
+            *ret_address = plan->workspaces[i].memory.address;
+            return CUDA_SUCCESS;
+        }
+    struct flyt_workspace *list = realloc(plan->workspaces, (plan->workspace_count + 1) * sizeof *list);
+    if (!list)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    plan->workspaces = list;
+    struct flyt_workspace *fresh = &list[plan->workspace_count];
+    *fresh = (struct flyt_workspace){.object_id = object_id, .stream_number = call->stream_number};
+    CUresult result = flyt_plan_memory_take(&fresh->memory, plan->context_id, device, call->workspace_bytes);
+    if (result)
+        return result;
+    plan->workspace_count++;
+    *ret_address = fresh->memory.address;
+    return CUDA_SUCCESS;
+}
+
+/* CUDA_ERROR_INVALID_HANDLE: an object of the node's call has gone. */
+static CUresult prepare_call(struct flyt_plan *plan, int device, struct flyt_segment_part *part)
+{
+    const struct flyt_node_data *data = part->node ? &part->node->data : NULL;
+    struct flyt_captured_told told;
+    if (!data || data->kind != FLYT_NODE_CALL)
+        return CUDA_SUCCESS;
+    CUresult result = data->call->tell(data->call, &told);
+    return !result && data->call->workspace_bytes
+               ? find_workspace(plan, device, data->call, told.objects[0], &part->workspace)
+               : result;
 }
 
 static CUresult make_bodies(struct flyt_plan *plan, int device, struct flyt_segment_part *part);
@@ -323,6 +369,8 @@ static CUresult finish_segment(struct flyt_plan *plan, int device, struct flyt_s
             result = flyt_carry_make_bodies(plan->context_id, &parts[i]);
         else if (parts[i].node && parts[i].node->data.kind == FLYT_NODE_CONDITIONAL)
             result = make_bodies(plan, device, &parts[i]);
+    for (unsigned i = 0; i < count; i++)
+        parts[i].has_priority = plan->has_priorities;
     if (!result)
         result = flyt_segment_new(plan->context_id, device, parts, count, ret_id);
     if (result)
@@ -351,6 +399,8 @@ static CUresult make_body(struct flyt_plan *plan, int device, const struct flyt_
         parts[i] = (struct flyt_segment_part){.node = is_empty(&all.list[i]) ? NULL : all.list[i].node,
                                               .before = all.list[i].before,
                                               .before_count = all.list[i].before_count};
+    for (unsigned i = 0; i < all.count && !result; i++)
+        result = prepare_call(plan, device, &parts[i]);
     if (!result)
         result = finish_segment(plan, device, parts, all.count, ret_id);
     free(parts);
@@ -752,7 +802,8 @@ static CUresult plan_steps(struct planning *self)
     return result;
 }
 
-CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan)
+CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, bool has_priorities,
+                              struct flyt_plan **ret_plan)
 {
     struct planning self = {.plan = calloc(1, sizeof *self.plan)};
     CUresult result = self.plan ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -761,6 +812,7 @@ CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int
     if (!result) {
         self.plan->refs = 1;
         self.plan->context_id = context_id;
+        self.plan->has_priorities = has_priorities;
         find_devices(&self, device);
     }
     for (unsigned i = 0; i < self.all.count && !result; i++)
@@ -819,6 +871,9 @@ void flyt_plan_unref_locked(struct flyt_plan *plan)
             flyt_node_data_fini_locked(&plan->steps[i].data);
     free(plan->steps);
     flyt_mirrors_fini(&plan->mirrors);
+    for (unsigned i = 0; i < plan->workspace_count; i++)
+        flyt_plan_memory_free(&plan->workspaces[i].memory);
+    free(plan->workspaces);
     for (unsigned i = 0; i < plan->condition_count; i++)
         flyt_plan_memory_free(&plan->conditions[i].word);
     free(plan->conditions);

@@ -16,8 +16,14 @@ struct flyt_plan {
     int device;          /* of what names none */
     unsigned devices;    /* that steps are of, a bit each */
     bool has_memory;     /* the graph allocates or frees some */
+    bool has_priorities; /* of its nodes */
     bool has_conditions; /* its segments are cut by what nodes name of them */
     struct flyt_mirrors mirrors;
+    struct flyt_workspace {
+        uint64_t object_id, stream_number;
+        struct flyt_plan_memory memory;
+    } * workspaces; /* of libraries' calls in bodies */
+    unsigned workspace_count;
     struct flyt_carry *conditions;
     unsigned condition_count;
     unsigned count;
@@ -31,8 +37,9 @@ struct flyt_plan {
 
 /* Makes the plan of a graph for a context and its device, and its segments at the server. CUDA_ERROR_INVALID_VALUE: the
  * graph has a cycle, or a body nodes of another device; CUDA_ERROR_NOT_SUPPORTED: a body copies or fills managed memory
- * or another device's, or has a cooperative launch; _OUT_OF_MEMORY; a lost connection. */
-CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, struct flyt_plan **ret_plan);
+ * or what its device does not reach, or has a cooperative launch; _OUT_OF_MEMORY; a lost connection. */
+CUresult flyt_plan_new_locked(struct flyt_graph *graph, uint64_t context_id, int device, bool has_priorities,
+                              struct flyt_plan **ret_plan);
 /* The plan has a node of the graph do what it does now. False: that needs another plan. */
 bool flyt_plan_change_locked(struct flyt_plan *plan, const struct flyt_graph_node *node);
 /* NULL is allowed. */

@@ -10,6 +10,7 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/capture.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/kernel_record.h"
 #include "cpu/client/cuda/stream_record.h"
@@ -23,6 +24,7 @@ struct flyt_segment {
     uint64_t context_id;
     int device;
     bool has_bodies;
+    bool has_priorities;      /* its kernels have their nodes' (CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) */
     _Atomic bool is_launched; /* once, or uploaded: it is no body, which is launched with another segment */
     /* What the two threads look at without a mutex: who calls says so first, and looks whether nodes are missing; who
      * brings the session to another server says first that they are, and looks whether anybody calls. */
@@ -36,11 +38,12 @@ struct flyt_segment {
         struct part *older;
         struct part *newer, *next, *prev; /* of one in the list of those that are no longer the newest */
         uint64_t green_id;                /* on whose SMs a kernel runs; the same of all that were at the place */
-        bool is_conditional;
+        enum part_kind { PART_NODE, PART_CONDITIONAL, PART_CALL } kind;
         /* As they are sent; they own what they point to. */
         union {
             flyt_segment_node_args node;
             flyt_segment_conditional_args conditional;
+            flyt_segment_call_args call;
         };
     } * *nodes; /* by place, the newest */
 };
@@ -82,8 +85,25 @@ static void *copy_of(const void *bytes, size_t count)
     return copy;
 }
 
+/* A kernel's priority, without which it is 0, counts only where the graph asks for that. Where the server finds one,
+ * its graph asks for it. */
+static unsigned take_priority(flyt_launch_attribute *attributes, unsigned count, bool has_priority)
+{
+    unsigned kept = 0;
+    bool is_found = false;
+    for (unsigned i = 0; i < count; i++) {
+        const bool is_one = attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
+        is_found |= is_one;
+        if (!is_one || has_priority)
+            attributes[kept++] = attributes[i];
+    }
+    if (has_priority && !is_found && kept < FLYT_LAUNCH_ATTRIBUTES_MAX)
+        attributes[kept++] = (flyt_launch_attribute){.id = CU_LAUNCH_ATTRIBUTE_PRIORITY};
+    return kept;
+}
+
 /* False: no memory. */
-static bool take_kernel(const struct flyt_node_data *data, flyt_segment_node_args *args)
+static bool take_kernel(const struct flyt_node_data *data, bool has_priority, flyt_segment_node_args *args)
 {
     const struct flyt_launch_taken *taken = data->kernel.taken;
     args->kind = FLYT_SEGMENT_KERNEL;
@@ -91,8 +111,12 @@ static bool take_kernel(const struct flyt_node_data *data, flyt_segment_node_arg
     memcpy(args->grid, data->kernel.launch.grid, sizeof args->grid);
     memcpy(args->block, data->kernel.launch.block, sizeof args->block);
     args->dynamic_shared_bytes = data->kernel.launch.dynamic_shared_bytes;
-    args->attributes.attributes_len = taken->attribute_count;
-    args->attributes.attributes_val = copy_of(taken->attributes, taken->attribute_count * sizeof *taken->attributes);
+    args->attributes.attributes_val = calloc(taken->attribute_count + 1, sizeof *taken->attributes);
+    if (args->attributes.attributes_val && taken->attribute_count)
+        memcpy(args->attributes.attributes_val, taken->attributes, taken->attribute_count * sizeof *taken->attributes);
+    if (args->attributes.attributes_val)
+        args->attributes.attributes_len =
+            take_priority(args->attributes.attributes_val, taken->attribute_count, has_priority);
     args->params.params_len = taken->param_bytes;
     args->params.params_val = copy_of(taken->buffer, taken->param_bytes);
     return args->attributes.attributes_val && args->params.params_val;
@@ -129,6 +153,26 @@ static bool take_conditional(uint64_t segment_id, unsigned place, const struct f
     return args->before.before_val && args->bodies.bodies_val;
 }
 
+static bool take_call(uint64_t segment_id, unsigned place, const struct flyt_segment_part *part,
+                      flyt_segment_call_args *args)
+{
+    const struct flyt_captured_call *call = part->node->data.call;
+    struct flyt_captured_told told;
+    *args = (flyt_segment_call_args){.segment_id = segment_id, .place = place};
+    if (call->tell(call, &told))
+        return false;
+    args->row = told.row;
+    args->objects.objects_len = told.object_count;
+    args->objects.objects_val = copy_of(told.objects, told.object_count * sizeof *told.objects);
+    args->arguments.arguments_len = (u_int)told.bytes;
+    args->arguments.arguments_val = copy_of(told.arguments, told.bytes);
+    args->before.before_len = part->before_count;
+    args->before.before_val = copy_of(part->before, part->before_count * sizeof *part->before);
+    if (part->workspace && args->arguments.arguments_val)
+        memcpy(args->arguments.arguments_val + call->workspace_at, &part->workspace, sizeof part->workspace);
+    return args->objects.objects_val && args->arguments.arguments_val && args->before.before_val;
+}
+
 static bool take_node(uint64_t segment_id, unsigned place, const struct flyt_segment_part *part,
                       flyt_segment_node_args *args)
 {
@@ -139,7 +183,7 @@ static bool take_node(uint64_t segment_id, unsigned place, const struct flyt_seg
     if (!args->before.before_val)
         return false;
     if (data && data->kind == FLYT_NODE_KERNEL)
-        return take_kernel(data, args);
+        return take_kernel(data, part->has_priority, args);
     if (data && data->kind == FLYT_NODE_FILL)
         take_fill(&data->fill.fill, args);
     if (data && data->kind == FLYT_NODE_COPY) {
@@ -152,10 +196,15 @@ static bool take_node(uint64_t segment_id, unsigned place, const struct flyt_seg
 
 static int send_part(struct flyt_channel *channel, const struct part *part, uint32_t thread, uint64_t *sequence)
 {
-    if (part->is_conditional) {
+    if (part->kind == PART_CONDITIONAL) {
         flyt_segment_conditional_args args = part->conditional;
         args.thread = thread;
         return flyt_send_segment_conditional(channel, &args, sequence);
+    }
+    if (part->kind == PART_CALL) {
+        flyt_segment_call_args args = part->call;
+        args.thread = thread;
+        return flyt_send_segment_call(channel, &args, sequence);
     }
     flyt_segment_node_args args = part->node;
     args.thread = thread;
@@ -183,9 +232,13 @@ static void leave_earlier(struct part *part)
 static void free_part(struct part *part)
 {
     leave_earlier(part);
-    if (part->is_conditional) {
+    if (part->kind == PART_CONDITIONAL) {
         free(part->conditional.before.before_val);
         free(part->conditional.bodies.bodies_val);
+    } else if (part->kind == PART_CALL) {
+        free(part->call.before.before_val);
+        free(part->call.objects.objects_val);
+        free(part->call.arguments.arguments_val);
     } else {
         free(part->node.before.before_val);
         free(part->node.attributes.attributes_val);
@@ -208,16 +261,23 @@ static uint64_t green_of(const struct flyt_graph_node *node)
     return node && node->data.kind == FLYT_NODE_KERNEL ? node->data.kernel.green_id : 0;
 }
 
+static enum part_kind kind_of(const struct flyt_graph_node *node)
+{
+    const enum flyt_node_kind kind = node ? node->data.kind : FLYT_NODE_EMPTY;
+    return kind == FLYT_NODE_CONDITIONAL ? PART_CONDITIONAL : kind == FLYT_NODE_CALL ? PART_CALL : PART_NODE;
+}
+
 /* NULL: no memory. */
 static struct part *new_part(uint64_t segment_id, unsigned place, const struct flyt_segment_part *from)
 {
     struct part *part = calloc(1, sizeof *part);
     if (!part)
         return NULL;
-    part->is_conditional = from->node && from->node->data.kind == FLYT_NODE_CONDITIONAL;
+    part->kind = kind_of(from->node);
     part->green_id = green_of(from->node);
-    const bool is_taken = part->is_conditional ? take_conditional(segment_id, place, from, &part->conditional)
-                                               : take_node(segment_id, place, from, &part->node);
+    const bool is_taken = part->kind == PART_CONDITIONAL ? take_conditional(segment_id, place, from, &part->conditional)
+                          : part->kind == PART_CALL      ? take_call(segment_id, place, from, &part->call)
+                                                         : take_node(segment_id, place, from, &part->node);
     if (is_taken)
         return part;
     free_part(part);
@@ -252,6 +312,7 @@ static struct flyt_segment *new_record(uint64_t context_id, int device, const st
     segment->context_id = context_id;
     segment->device = device;
     segment->has_bodies = false;
+    segment->has_priorities = count && parts[0].has_priority;
     atomic_store(&segment->is_launched, false);
     atomic_store(&segment->caller_count, 1); /* until it has its nodes */
     atomic_store(&segment->last_sequence, 0);
@@ -262,7 +323,7 @@ static struct flyt_segment *new_record(uint64_t context_id, int device, const st
     for (unsigned i = 0; i < count && is_taken; i++) {
         segment->nodes[i] = new_part(segment->record.minted_id, i, &parts[i]);
         is_taken = segment->nodes[i];
-        segment->has_bodies |= is_taken && segment->nodes[i]->is_conditional;
+        segment->has_bodies |= is_taken && segment->nodes[i]->kind == PART_CONDITIONAL;
     }
     if (is_taken)
         return segment;
@@ -357,6 +418,9 @@ static CUresult check(const struct flyt_segment_part *parts, unsigned count)
     for (unsigned i = 0; i < count; i++)
         if (parts[i].before_count > FLYT_SEGMENT_EDGES_MAX)
             return flyt_not_supported("graph with so many edges to one node");
+        else if (kind_of(parts[i].node) == PART_CALL && !flyt_channel_has(flyt_client.channel, FLYT_SEGMENT_CALL))
+            return flyt_not_supported(
+                "call of one of NVIDIA's libraries in the body of a conditional node, at this node");
     return count > FLYT_SEGMENT_NODES_MAX ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
@@ -422,11 +486,13 @@ static CUresult add_version(struct part **place, struct part *fresh, uint64_t *r
 /* Between begin_call and end_call. */
 static bool change(struct flyt_segment *segment, unsigned place, const struct flyt_graph_node *node, uint64_t *ret_last)
 {
-    if (segment->nodes[place]->is_conditional || atomic_load(&segment->lacks_nodes))
+    if (segment->nodes[place]->kind != PART_NODE || atomic_load(&segment->lacks_nodes))
         return false;
     const flyt_segment_node_args *old = &segment->nodes[place]->node;
-    const struct flyt_segment_part from = {
-        .node = node, .before = old->before.before_val, .before_count = old->before.before_len};
+    const struct flyt_segment_part from = {.node = node,
+                                           .before = old->before.before_val,
+                                           .before_count = old->before.before_len,
+                                           .has_priority = segment->has_priorities};
     const uint64_t green_id = segment->nodes[place]->green_id;
     if (node && green_of(node) != green_id)
         return false;
@@ -456,7 +522,7 @@ static void end_bodies(const struct flyt_segment *segment)
 {
     for (unsigned i = 0; i < segment->node_count; i++) {
         const struct part *part = segment->nodes[i];
-        for (unsigned at = 0; part->is_conditional && at < part->conditional.bodies.bodies_len; at++)
+        for (unsigned at = 0; part->kind == PART_CONDITIONAL && at < part->conditional.bodies.bodies_len; at++)
             flyt_segment_end(part->conditional.bodies.bodies_val[at]);
     }
 }
@@ -556,7 +622,7 @@ static bool may_have_nodes(const struct flyt_restore *restore, const struct flyt
     uint64_t known = 0;
     for (unsigned i = 0; i < segment->node_count; i++) {
         const struct part *part = part_at(segment->nodes[i], restore->sequence);
-        uint64_t kernel_id = !part || part->is_conditional ? 0 : part->node.kernel_id;
+        uint64_t kernel_id = !part || part->kind != PART_NODE ? 0 : part->node.kernel_id;
         if (!kernel_id || flyt_kernel_library_id(kernel_id) == known)
             continue;
         known = flyt_kernel_library_id(kernel_id);
@@ -613,7 +679,7 @@ static void pack(const flyt_segment_node_args *args, struct flyt_segment_packed 
 static bool is_packed(struct packing *self, const struct part *part, int *ret_status)
 {
     const flyt_segment_node_args *args = &part->node;
-    if (part->is_conditional || part->green_id || !flyt_channel_has(self->restore->fresh, FLYT_SEGMENT_NODES))
+    if (part->kind != PART_NODE || part->green_id || !flyt_channel_has(self->restore->fresh, FLYT_SEGMENT_NODES))
         return false;
     struct flyt_segment_packed packed = {.kind = args->kind,
                                          .kernel_id = args->kernel_id,

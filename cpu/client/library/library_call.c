@@ -597,6 +597,20 @@ static CUresult submit_captured(const struct flyt_captured_call *base, struct fl
     return result;
 }
 
+static CUresult tell_captured(const struct flyt_captured_call *base, struct flyt_captured_told *ret_told)
+{
+    const struct captured *self = (const struct captured *)base;
+    struct flyt_lib_call call = {.row = self->row};
+    CUresult result = find_objects(self, &call);
+    if (result)
+        return result;
+    *ret_told = (struct flyt_captured_told){.row = self->row->id, .arguments = self->data, .bytes = self->bytes};
+    for (unsigned i = 0; i < call.object_count; i++)
+        if (call.objects[i])
+            ret_told->objects[ret_told->object_count++] = call.objects[i]->record.minted_id;
+    return CUDA_SUCCESS;
+}
+
 /* Calls whose results the program gets, or that take from a sequence, are none that come again. */
 static bool may_be_captured(const struct flyt_lib_call *call)
 {
@@ -614,7 +628,15 @@ static int capture_call(const struct flyt_lib_call *call, const struct sending *
     struct captured *self = calloc(1, sizeof *self + sending->bytes);
     if (!self)
         return library->memory;
-    self->base = (struct flyt_captured_call){.submit = submit_captured, .bytes = sizeof *self + sending->bytes};
+    self->base = (struct flyt_captured_call){.submit = submit_captured,
+                                             .tell = tell_captured,
+                                             .waits = call->row->flags & FLYT_LIB_WAITS,
+                                             .stream_number = sending->stream->number,
+                                             .bytes = sizeof *self + sending->bytes};
+    if (call->workspace_address) {
+        self->base.workspace_bytes = call->workspace_bytes;
+        self->base.workspace_at = flyt_lib_align(call->row->bytes) + call->objects[0]->kind->workspace_at;
+    }
     self->row = call->row;
     self->context_id = call->context_id;
     self->device = call->device;

@@ -52,6 +52,9 @@ struct flyt_device {
     struct flyt_stream *streams_first; /* all of the device, those that have lost their ids included */
     unsigned stream_count, busy_count; /* of those: in session->busy_first */
     unsigned thread_count;             /* threads that may be giving its streams work now */
+    unsigned library_count;            /* of those: whose library may wait for all of the context, so that no graph
+                                          captures meanwhile; */
+    bool is_capture_due;               /* one waits for their end, and no further one begins */
     struct flyt_stream *copy_stream;   /* other devices' work here (submit.c); NULL: none yet */
     struct flyt_stream *scrub;         /* clears new memory (scrub.h); NULL: not needed yet */
     /* Blocking streams that have got work since the legacy stream last waited for them (submit.c). */

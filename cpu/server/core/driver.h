@@ -123,6 +123,9 @@
     X(cuGraphAddMemsetNode)                                                                                            \
     X(cuGraphAddMemcpyNode)                                                                                            \
     X(cuGraphAddEmptyNode)                                                                                             \
+    X(cuGraphAddChildGraphNode)                                                                                        \
+    X(cuStreamBeginCapture)                                                                                            \
+    X(cuStreamEndCapture)                                                                                              \
     X(cuGraphAddNode)                                                                                                  \
     X(cuGraphConditionalHandleCreate)                                                                                  \
     X(cuGraphKernelNodeSetAttribute)                                                                                   \

@@ -40,6 +40,7 @@ struct flyt_constants;
 struct flyt_copying;
 struct flyt_coredumps;
 struct flyt_event_share;
+struct flyt_graph_call_ops;
 struct flyt_image_cache;
 struct flyt_move;
 struct flyt_prepare;
@@ -98,6 +99,8 @@ struct flyt_session {
     /* Where a library keeps objects in a table of its own: ends those of a device, on a thread. How many more of
      * them stand against moving then. NULL: there are none. */
     int (*end_apart)(struct flyt_session *session, const struct flyt_device *device);
+    /* NULL: the program has opened none of NVIDIA's libraries. */
+    const struct flyt_graph_call_ops *graph_calls;
     /* In place of taking calls from the connection, while the program is told to leave; NULL: calls are taken. Whether
      * there was anything to read. */
     bool (*receive)(struct flyt_session *session);

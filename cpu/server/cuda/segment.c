@@ -48,6 +48,10 @@ static void free_node(struct node *node)
     }
     if (node->kind == FLYT_SEGMENT_CHOICE)
         free(node->conditional.bodies);
+    if (node->kind == FLYT_SEGMENT_LIBRARY) {
+        free(node->call.objects);
+        free(node->call.arguments);
+    }
     free(node->before);
 }
 
@@ -141,6 +145,12 @@ static CUresult take_kernel(const struct flyt_segment *self, const flyt_segment_
     return part->attributes && part->params ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* A graph of the segment's may copy and fill the memory of its device, and of peers that let this one reach theirs. */
+static bool is_reached(const struct flyt_segment *self, const struct flyt_device *device)
+{
+    return device == self->device || device->peer_mask >> self->device->ordinal & 1;
+}
+
 static CUresult take_fill(const struct flyt_segment *self, const flyt_segment_node_args *args, struct node *node)
 {
     const flyt_box *box = &args->dst;
@@ -152,7 +162,7 @@ static CUresult take_fill(const struct flyt_segment *self, const flyt_segment_no
     CUresult result = flyt_box_check(self->device->session, box, &bytes, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!bytes || box->depth != 1 || device != self->device || box->width_bytes % element_bytes ||
+    if (!bytes || box->depth != 1 || !is_reached(self, device) || box->width_bytes % element_bytes ||
         box->address % element_bytes || (box->height > 1 && box->pitch_bytes % element_bytes))
         return CUDA_ERROR_INVALID_VALUE;
     node->fill = (struct fill_part){*box, element_bytes, args->value};
@@ -172,9 +182,9 @@ static CUresult take_copy(const struct flyt_segment *self, const flyt_segment_no
         result = flyt_box_check(self->device->session, src, &src_bytes, &src_device);
     if (result != CUDA_SUCCESS)
         return result;
-    /* One driver call must do it, within the segment's device. */
+    /* One driver call must do it. */
     const bool is_line = flyt_box_is_packed(dst) && flyt_box_is_packed(src);
-    if (!bytes || dst_device != self->device || src_device != self->device ||
+    if (!bytes || !is_reached(self, dst_device) || !is_reached(self, src_device) ||
         (!is_line && (!flyt_box_rows_apart(dst) || !flyt_box_rows_apart(src))))
         return CUDA_ERROR_INVALID_VALUE;
     node->copy = (struct copy_part){*dst, *src, is_line ? bytes : 0};
@@ -191,6 +201,16 @@ static CUresult take_conditional(const flyt_segment_conditional_args *args, stru
                                       .body_count = args->bodies.bodies_len};
     part->bodies = keep(node, args->bodies.bodies_val, part->body_count, sizeof *part->bodies);
     return part->bodies ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult take_call(const flyt_segment_call_args *args, struct node *node)
+{
+    struct flyt_graph_call *call = &node->call;
+    *call = (struct flyt_graph_call){
+        .row = args->row, .object_count = args->objects.objects_len, .bytes = args->arguments.arguments_len};
+    call->objects = keep(node, args->objects.objects_val, call->object_count, sizeof *call->objects);
+    call->arguments = keep(node, args->arguments.arguments_val, call->bytes, 1);
+    return call->objects && call->arguments ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult take_edges(uint32_t place, const uint32_t *before, unsigned count, struct node *node)
@@ -359,6 +379,19 @@ CUresult flyt_serve_segment_conditional(struct flyt_call *call, const flyt_segme
     if (result != CUDA_SUCCESS)
         return result;
     result = take_conditional(args, &node);
+    if (result == CUDA_SUCCESS)
+        result = take_edges(args->place, args->before.before_val, args->before.before_len, &node);
+    return end_node(segment, args->place, result, &node);
+}
+
+CUresult flyt_serve_segment_call(struct flyt_call *call, const flyt_segment_call_args *args,
+                                 struct flyt_segment *segment)
+{
+    struct node node = {.kind = FLYT_SEGMENT_LIBRARY, .bytes = NODE_BYTES};
+    CUresult result = begin_node(segment, args->place, true);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = take_call(args, &node);
     if (result == CUDA_SUCCESS)
         result = take_edges(args->place, args->before.before_val, args->before.before_len, &node);
     return end_node(segment, args->place, result, &node);

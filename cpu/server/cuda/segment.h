@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cuda.h>
 
+#include "cpu/server/core/graph_call.h"
 #include "cpu/server/core/object.h"
 #include "flyt_serve.h"
 #include "rpc/api/segment.h"
@@ -47,6 +48,7 @@ struct node {
         struct fill_part fill;
         struct copy_part copy;
         struct conditional_part conditional;
+        struct flyt_graph_call call;
     };
     struct flyt_segment_chunk *chunk; /* that arrays lie in, with a reference; NULL: they are the node's */
     uint64_t green_id;                /* of the program's green context on whose SMs a kernel runs; 0: the session's */

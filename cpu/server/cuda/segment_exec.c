@@ -5,7 +5,8 @@
  *
  * What is here of a segment and its bodies is the tree of it. Parameters of kernels have the client's handles of
  * conditions; each making of the driver's graph gets handles of the driver's own, since these belong to a graph and a
- * context, and puts them in their places.
+ * context, and puts them in their places. A library's call is captured at each making, in a stream that is made for
+ * that: what the library launches belongs to the context that the device has then, as kernels do.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -77,15 +78,32 @@ struct making {
     CUgraph cu_graph;
     struct condition *conditions; /* of all bodies, too */
     unsigned condition_count;
+    bool has_priorities;    /* of some kernels: then those of all count, and not that of the stream */
     struct made_node *made; /* by place; NULL in bodies, which do not change */
-    CUgraphNode *cu_nodes;  /* the same */
+    CUstream cu_stream;     /* in which libraries' calls are captured; NULL: there are none */
+    CUgraphNode *cu_nodes;  /* by place */
     CUgraphNode *edges;     /* of the node at hand */
 };
 
-/* Gives a conditional node its handle. */
-static CUresult make_condition(struct walk *walk, const struct node *node)
+static CUresult prepare_call(struct making *making, const struct flyt_graph_call *call)
+{
+    struct flyt_device *device = making->segment->device;
+    const struct flyt_graph_call_ops *ops = device->session->graph_calls;
+    CUresult result = ops ? ops->check(device, call) : CUDA_ERROR_INVALID_HANDLE;
+    if (result != CUDA_SUCCESS || making->cu_stream)
+        return result;
+    return making->driver->cuGreenCtxStreamCreate(&making->cu_stream, device->partition->cu_green,
+                                                  CU_STREAM_NON_BLOCKING, 0);
+}
+
+/* Before any node is made: gives a conditional node its handle; a library's call has to be possible now. */
+static CUresult prepare_node(struct walk *walk, const struct node *node)
 {
     struct making *making = walk->making;
+    for (unsigned i = 0; node->kind == FLYT_SEGMENT_KERNEL && i < node->kernel.attribute_count; i++)
+        making->has_priorities |= node->kernel.attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    if (node->kind == FLYT_SEGMENT_LIBRARY)
+        return prepare_call(making, &node->call);
     if (node->kind != FLYT_SEGMENT_CHOICE)
         return CUDA_SUCCESS;
     struct condition *list = realloc(making->conditions, (making->condition_count + 1) * sizeof *list);
@@ -254,6 +272,20 @@ static CUresult add_copy(const struct making *making, const struct node *node, C
                                                 making->cu_context);
 }
 
+/* What the library launches, as a child graph, which bodies of conditional nodes may have. */
+static CUresult add_call(const struct making *making, const struct node *node, CUgraphNode *ret_node)
+{
+    struct flyt_device *device = making->segment->device;
+    CUgraph cu_work;
+    CUresult result = device->session->graph_calls->capture(device, &node->call, making->cu_stream, &cu_work);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = making->driver->cuGraphAddChildGraphNode(ret_node, making->cu_graph, making->edges, node->before_count,
+                                                      cu_work);
+    making->driver->cuGraphDestroy(cu_work);
+    return result;
+}
+
 static CUresult add_nodes(struct making *making);
 
 static CUresult add_conditional(const struct making *making, const struct node *node, CUgraphNode *ret_node)
@@ -292,6 +324,8 @@ static CUresult add_node(struct making *making, unsigned place)
         return add_copy(making, node, cu_node);
     case FLYT_SEGMENT_CHOICE:
         return add_conditional(making, node, cu_node);
+    case FLYT_SEGMENT_LIBRARY:
+        return add_call(making, node, cu_node);
     default:
         return making->driver->cuGraphAddEmptyNode(cu_node, making->cu_graph, making->edges, node->before_count);
     }
@@ -336,7 +370,7 @@ static CUresult add_nodes(struct making *making)
 /* All handles first, since any kernel may have any of them. */
 static CUresult fill_graph(struct making *making)
 {
-    struct walk walk = {.see = make_condition, .root = making->segment, .making = making};
+    struct walk walk = {.see = prepare_node, .root = making->segment, .making = making};
     CUresult result = walk_segment(&walk, making->segment);
     return result == CUDA_SUCCESS ? add_nodes(making) : result;
 }
@@ -379,9 +413,12 @@ static CUresult make_exec(struct flyt_segment *self)
                             .made = self->made};
     result = fill_graph(&making);
     if (result == CUDA_SUCCESS)
-        result = driver->cuGraphInstantiateWithFlags(&self->cu_exec, self->cu_graph, 0);
+        result = driver->cuGraphInstantiateWithFlags(
+            &self->cu_exec, self->cu_graph, making.has_priorities ? CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY : 0);
     self->has_conditions = making.condition_count;
     self->partition = self->device->partition;
+    if (making.cu_stream)
+        driver->cuStreamDestroy(making.cu_stream);
     free(making.conditions);
     return result;
 }
@@ -395,6 +432,8 @@ static bool may_change(const struct flyt_segment *self, uint32_t place, const st
     const struct node *old = &self->nodes[place];
     if (self->has_conditions || node->before_count != old->before_count ||
         memcmp(node->before, old->before, node->before_count * sizeof *node->before) != 0)
+        return false;
+    if (node->kind == FLYT_SEGMENT_LIBRARY)
         return false;
     if (node->kind == FLYT_SEGMENT_EMPTY || node->kind != made->kind)
         return node->kind == FLYT_SEGMENT_EMPTY;
@@ -559,6 +598,7 @@ static void note_constants(struct flyt_segment *self)
 static CUresult submit(struct flyt_call *call, struct flyt_stream *stream, struct flyt_segment *segment,
                        flyt_submit_fn fn)
 {
+    segment->device->is_capture_due = false; /* it says so again, if it comes so far */
     if (segment->failure != CUDA_SUCCESS)
         return segment->failure;
     if (segment->device != stream->device || segment->count < segment->whole_count)

@@ -7,6 +7,7 @@
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/device.h"
 #include "cpu/server/core/digest.h"
+#include "cpu/server/core/graph_call.h"
 #include "cpu/server/core/partition.h"
 #include "cpu/server/core/progress.h"
 #include "cpu/server/core/session.h"
@@ -14,9 +15,12 @@
 #include "cpu/server/library/environment.h"
 #include "cpu/server/library/library.h"
 #include "cpu/server/library/nccl.h"
+#include "flyt_objects.h"
 #include "flyt_serve.h"
 #include "rpc/base/error.h"
 #include "rpc/base/log.h"
+
+static const struct flyt_graph_call_ops graph_call_ops;
 
 /* ---- a library ---- */
 
@@ -89,6 +93,7 @@ CUresult flyt_serve_library_open(struct flyt_call *call, const flyt_library_open
     struct open_job *self = calloc(1, sizeof *self);
     if (!self)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    call->session->graph_calls = &graph_call_ops;
     flyt_server_environment_take(args->environment);
     self->library = library;
     self->version = args->client_version;
@@ -230,9 +235,14 @@ static bool take_bytes(struct thread_job *self, const struct work *work)
  * be programs that are held. */
 static void count_thread(struct thread_job *self, bool is_counted)
 {
-    if (self->is_counted != is_counted)
-        self->work.device->thread_count += is_counted ? 1 : -1u;
+    const unsigned step = is_counted ? 1 : -1u;
+    if (self->is_counted == is_counted)
+        return;
     self->is_counted = is_counted;
+    self->work.device->thread_count += step;
+    /* What is aside may wait for other processes for ever. */
+    if (!(self->work.call.row->flags & FLYT_LIBCALL_IS_ASIDE))
+        self->work.device->library_count += step;
 }
 
 /* With the context that the submission thread has current, too: the libraries keep what they have in it. */
@@ -419,6 +429,8 @@ static CUresult run_now(void *user, struct flyt_stream *target)
 static CUresult start_thread(void *user, struct flyt_stream *target)
 {
     struct in_stream *self = user;
+    if (target->device->is_capture_due)
+        return FLYT_CALL_RETRY;
     struct thread_job *thread = calloc(1, sizeof *thread);
     if (!thread)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -501,6 +513,96 @@ CUresult flyt_serve_libcall_ask(struct flyt_call *call, const flyt_libcall_ask_a
     work_fini(&self.work);
     return result;
 }
+
+/* ---- calls in graphs ---- */
+
+/* The call as it is to be captured: none for which a thread would wait. */
+static CUresult prepare_in_graph(struct work *work, struct flyt_device *device, const struct flyt_graph_call *call)
+{
+    struct flyt_libobject *objects[FLYT_LIB_OBJECTS_MAX];
+    _Static_assert(FLYT_LIBCALL_OBJECTS_MAX == FLYT_LIB_OBJECTS_MAX, "as many as a call names");
+    for (unsigned i = 0; i < call->object_count; i++) {
+        objects[i] = flyt_session_find_libobject(device->session, call->objects[i]);
+        if (!objects[i])
+            return CUDA_ERROR_INVALID_HANDLE;
+        if (objects[i]->device != device)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result =
+        prepare(work, device->session, call->row, call->arguments, call->bytes, objects, call->object_count, false);
+    if (result != CUDA_SUCCESS)
+        return result;
+    const struct flyt_server_row *row = work->call.row;
+    if (!(row->flags & FLYT_LIBCALL_IN_STREAM) || row->flags & OF_OTHER_PROCEDURES)
+        return CUDA_ERROR_INVALID_VALUE;
+    return row->gather || waits(&work->call) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+static CUresult check_in_graph(struct flyt_device *device, const struct flyt_graph_call *call)
+{
+    struct work work = {0};
+    device->is_capture_due = device->library_count;
+    CUresult result = device->is_capture_due ? FLYT_CALL_RETRY : prepare_in_graph(&work, device, call);
+    work_fini(&work);
+    return result;
+}
+
+/* Real objects that a call needs in this context, before anything is captured. */
+static int make_objects(struct flyt_libcall *call)
+{
+    int status = call->library->success;
+    for (unsigned i = 0; i < call->row->object_count && status == call->library->success; i++)
+        if (call->objects[i] && !flyt_libobject_switch(call->objects[i], call->partition))
+            status = flyt_libobject_make(call, call->objects[i]);
+    return status;
+}
+
+/* The stream goes: its objects are told theirs again. */
+static void forget_stream(const struct flyt_libcall *call)
+{
+    for (unsigned i = 0; i < call->row->object_count; i++)
+        if (call->objects[i])
+            call->objects[i]->cu_stream = NULL;
+}
+
+/* The library may allocate and load code as it likes: nobody else's capture is under way. */
+static CUresult capture_work(struct work *work, CUgraph *ret_graph)
+{
+    const struct flyt_driver *driver = work->call.session->driver;
+    CUgraph cu_graph = NULL;
+    CUresult result = driver->cuStreamBeginCapture(work->call.cu_stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (result != CUDA_SUCCESS)
+        return result;
+    work->status = flyt_libcall_run(&work->call);
+    result = driver->cuStreamEndCapture(work->call.cu_stream, &cu_graph);
+    CUresult called = untold(work->call.session, work);
+    if (called == CUDA_SUCCESS && result == CUDA_SUCCESS)
+        *ret_graph = cu_graph;
+    else if (cu_graph)
+        driver->cuGraphDestroy(cu_graph);
+    return called != CUDA_SUCCESS ? called : result;
+}
+
+static CUresult capture_in_graph(struct flyt_device *device, const struct flyt_graph_call *call, CUstream cu_stream,
+                                 CUgraph *ret_graph)
+{
+    struct work work = {0};
+    CUresult result = prepare_in_graph(&work, device, call);
+    if (result == CUDA_SUCCESS) {
+        set_place(&work.call, device);
+        work.call.cu_stream = cu_stream;
+        work.status = make_objects(&work.call);
+        result = untold(device->session, &work);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = capture_work(&work, ret_graph);
+        forget_stream(&work.call);
+    }
+    work_fini(&work);
+    return result;
+}
+
+static const struct flyt_graph_call_ops graph_call_ops = {check_in_graph, capture_in_graph};
 
 /* ---- calls that have no place in a stream ---- */
 
@@ -631,7 +733,7 @@ static CUresult start_new(struct flyt_call *call, const flyt_libobject_new_args 
         res->status = made->library->memory;
         return CUDA_SUCCESS;
     }
-    if (!take_bytes(self, &self->work))
+    if (device->is_capture_due || !take_bytes(self, &self->work))
         return FLYT_CALL_RETRY;
     self->work.device = device;
     result = insert_new(call->session, args->object_id, self);

@@ -363,6 +363,92 @@ static void a_reset_leaves_what_a_thread_uses(void **state)
     assert_int_equal(await_new(self, plan_xid), 0);
 }
 
+/* Tells a segment's node of a call of a generator's. */
+static void tell_call(struct fixture *self, unsigned place, unsigned generator, size_t bytes)
+{
+    struct {
+        struct flyt_args_curandGenerate args;
+        uint64_t state FLYT_LIB_ALIGNED;
+    } sent = {.args = {.num = 4}};
+    uint64_t id = object_id(generator);
+    SEND(self, FLYT_SEGMENT_CALL, segment_call, .thread = 1, .segment_id = flyt_id(FLYT_ID_SEGMENT, 1), .place = place,
+         .objects = {1, &id}, .row = CURAND("curandGenerate"), .arguments = {(u_int)bytes, (char *)&sent});
+}
+
+static void open_curand(struct fixture *self)
+{
+    flyt_library_open_res opened = {0};
+    await_reply(self,
+                SEND(self, FLYT_LIBRARY_OPEN, library_open, .thread = 1, .name = (char *)"curand",
+                     .client_version = flyt_server_library_curand.version, .environment = (char *)""),
+                (xdrproc_t)xdr_flyt_library_open_res, &opened);
+    xdr_free((xdrproc_t)xdr_flyt_library_open_res, (char *)&opened);
+}
+
+static void launch(struct fixture *self, CUresult want)
+{
+    flyt_back_call_error error;
+    SEND(self, FLYT_SEGMENT_LAUNCH, segment_launch, .thread = 1, .stream_id = stream_id(0),
+         .segment_id = flyt_id(FLYT_ID_SEGMENT, 1));
+    if (want == CUDA_SUCCESS)
+        return;
+    await_back(self, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &error);
+    assert_int_equal(error.result, want);
+}
+
+/* The library's work is captured when the graph is made, once: not while a thread is in a library, whose waiting would
+ * break the capture. */
+static void a_graphs_calls_are_captured_when_it_is_made(void **state)
+{
+    struct fixture *self = *state;
+    const struct tensor tensor = {{.type = TENSOR}};
+    const struct generator made = {{.rng_type = 100}};
+    const size_t bytes = sizeof(struct flyt_args_curandGenerate) + FLYT_LIB_ALIGN;
+    struct finalize plan = a_plan();
+    const struct nothing nothing = {0};
+    lines[0] = '\0';
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    SEND(self, FLYT_SEGMENT_CREATE, segment_create, .segment_id = flyt_id(FLYT_ID_SEGMENT, 1), .node_count = 2);
+    tell_call(self, 0, 1, bytes);
+    tell_call(self, 1, 1, bytes);
+    launch(self, CUDA_ERROR_INVALID_HANDLE); /* without a library */
+    open_curand(self);
+    launch(self, CUDA_ERROR_INVALID_HANDLE); /* without the generator */
+    assert_int_equal(await_new(self, send_new(self, 1, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
+    assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
+    uint32_t plan_xid = send_new(self, 4, CUDNN("cudnnBackendFinalize"), &plan, sizeof plan);
+    sem_wait(&is_finalizing);
+    flyt_fake_log_clear();
+    launch(self, CUDA_SUCCESS);
+    launch(self, CUDA_SUCCESS);
+    const unsigned made_before = made_count;
+    uint32_t next_xid = send_new(self, 5, CUDNN("cudnnCreate"), &nothing, sizeof nothing);
+    query(self, legacy);
+    assert_string_equal(lines, "");
+    assert_int_equal(made_count, made_before); /* else threads could follow each other for ever */
+    sem_post(&may_finalize);
+    assert_int_equal(await_new(self, plan_xid), 0);
+    assert_int_equal(await_new(self, next_xid), 0);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    assert_string_equal(lines, "finalized earlier earlier ");
+    assert_int_equal(count_in_log("capture"), 2);
+    assert_int_equal(count_in_log("graph:1"), 2);
+    assert_int_equal(count_in_log("made:child@0,child@0,"), 1);
+    /* Another one at a place makes it anew; so does what is no call of the row's. */
+    tell_call(self, 1, 1, bytes);
+    launch(self, CUDA_SUCCESS);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    assert_string_equal(lines, "finalized earlier earlier earlier earlier ");
+    tell_call(self, 1, 1, FLYT_LIB_ALIGN);
+    launch(self, CUDA_ERROR_INVALID_VALUE);
+    tell_call(self, 1, 2, bytes); /* a handle of cuDNN's */
+    launch(self, CUDA_ERROR_INVALID_HANDLE);
+    SEND(self, FLYT_SEGMENT_DESTROY, segment_destroy, .segment_id = flyt_id(FLYT_ID_SEGMENT, 1));
+    query(self, legacy);
+    assert_int_equal(self->session.segment_bytes, 0);
+}
+
 /* No thread waits for a test that has failed. */
 static int let_go(void **state)
 {
@@ -781,6 +867,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_call_that_made_an_object_is_noted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, let_go),
         cmocka_unit_test_setup_teardown(a_reset_leaves_what_a_thread_uses, set_up, let_go),
+        cmocka_unit_test_setup_teardown(a_graphs_calls_are_captured_when_it_is_made, set_up, let_go),
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(beyond_the_limit_nothing_is_made_that_takes_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),

@@ -462,6 +462,23 @@ static CUresult fake_add_empty(CUgraphNode *ret_node, CUgraph graph, const CUgra
     return add_node(ret_node, graph, before, before_count, "empty", NULL);
 }
 
+static CUresult fake_add_child(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
+                               CUgraph child)
+{
+    return add_node(ret_node, graph, before, before_count, "child", NULL);
+}
+
+static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
+{
+    note("capture ");
+    return mode == CU_STREAM_CAPTURE_MODE_RELAXED ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_end_capture(CUstream stream, CUgraph *ret_graph)
+{
+    return fake_graph_create(ret_graph, 0);
+}
+
 static CUresult fake_add_set(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
                              const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context)
 {
@@ -514,7 +531,8 @@ static CUresult fake_instantiate(CUgraphExec *ret_exec, CUgraph graph, unsigned 
     struct fake_graph *exec = malloc(sizeof *exec);
     *exec = *(struct fake_graph *)graph;
     pthread_mutex_lock(&fake.mutex);
-    note("%smade:%s", fake.log_bytes ? " " : "", exec->text);
+    note("%smade%s:%s", fake.log_bytes ? " " : "",
+         flags == CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY ? "-by-priority" : "", exec->text);
     note_bodies(exec);
     pthread_mutex_unlock(&fake.mutex);
     *ret_exec = (CUgraphExec)exec;
@@ -589,6 +607,9 @@ static const struct flyt_driver table = {
     .cuGraphCreate = fake_graph_create,
     .cuGraphDestroy = fake_graph_destroy,
     .cuGraphAddEmptyNode = fake_add_empty,
+    .cuGraphAddChildGraphNode = fake_add_child,
+    .cuStreamBeginCapture = fake_begin_capture,
+    .cuStreamEndCapture = fake_end_capture,
     .cuGraphAddNode = fake_add_conditional,
     .cuGraphConditionalHandleCreate = fake_condition_create,
     .cuGraphAddMemsetNode = fake_add_set,

@@ -172,7 +172,7 @@ static CUresult copy(CUstream handle, struct side to, struct side from, const st
     CUresult r = flyt_soft_enter(&ctx);
 
     if (r == CUDA_SUCCESS)
-        r = flyt_soft_stream_find(ctx, handle, &stream);
+        r = flyt_soft_stream_take(ctx, handle, &stream);
     if (r != CUDA_SUCCESS || is_empty(box))
         return r;
     if (!side_is_valid(&to, box) || !side_is_valid(&from, box))
@@ -556,7 +556,7 @@ static CUresult fill(CUstream handle, uint64_t address, size_t pitch_bytes, uint
     CUresult r = flyt_soft_enter(&ctx);
 
     if (r == CUDA_SUCCESS)
-        r = flyt_soft_stream_find(ctx, handle, &stream);
+        r = flyt_soft_stream_take(ctx, handle, &stream);
     if (r != CUDA_SUCCESS)
         return r;
     if (__builtin_mul_overflow(width, value_bytes, &box.width_bytes))

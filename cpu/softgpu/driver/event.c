@@ -92,7 +92,7 @@ FLYT_SOFT_API cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned 
     CUresult r = enter_event(hEvent, &ctx);
 
     if (r == CUDA_SUCCESS)
-        r = flyt_soft_stream_find(ctx, hStream, &stream);
+        r = flyt_soft_stream_take(ctx, hStream, &stream);
     if (r != CUDA_SUCCESS)
         return r;
     if (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL)

@@ -1,9 +1,10 @@
 /*
- * Graphs, as far as a server makes them: nodes of kernels, fills, copies of device memory and empty ones, each added
- * behind those that it depends on. So the order in which they were added is one in which they may run, and a launch
- * puts them into its stream in that order. A kernel runs on the SMs of its node's context, whatever stream the graph is
- * launched into, as on a GPU. A launch comes after the launch of the same executable graph before it. A conditional
- * node is one operation, which runs the nodes of its bodies itself, as often as its condition says.
+ * Graphs, as far as a server makes them: nodes of kernels, fills, copies of device memory, child graphs and empty ones,
+ * and what libraries have launched into a stream that captures, each added behind those that it depends on. So the
+ * order in which they were added is one in which they may run, and a launch puts them into its stream in that order. A
+ * kernel runs on the SMs of its node's context, whatever stream the graph is launched into, as on a GPU. A launch comes
+ * after the launch of the same executable graph before it. A conditional node is one operation, which runs the nodes of
+ * its bodies itself, as often as its condition says.
  */
 #include "cpu/softgpu/driver/graph.h"
 
@@ -33,6 +34,9 @@ struct conditional_work {
     CUgraph *bodies; /* of the node's own */
 };
 
+/* What a captured library has launched: of no type that the API adds. */
+#define WORK_NODE ((CUgraphNodeType)(CU_GRAPH_NODE_TYPE_CONDITIONAL + 1))
+
 struct CUgraphNode_st {
     enum flyt_soft_kind kind;
     CUgraphNodeType type;
@@ -45,6 +49,8 @@ struct CUgraphNode_st {
         CUDA_MEMSET_NODE_PARAMS fill;
         CUDA_MEMCPY3D copy;
         struct conditional_work conditional;
+        struct flyt_soft_work work; /* with its record and a reference to its context */
+        CUgraph child;              /* the node's own */
     };
 };
 
@@ -88,6 +94,12 @@ static void free_nodes(struct CUgraph_st *graph)
         }
         if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
             free_conditional(&node->conditional);
+        if (node->type == WORK_NODE) {
+            flyt_soft_context_unref(node->work.ctx);
+            free((void *)(uintptr_t)node->work.record);
+        }
+        if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
+            free_graph(node->child);
         node->kind = FLYT_SOFT_DEAD;
         free(node);
     }
@@ -390,13 +402,42 @@ static bool copy_conditional(struct CUgraph_st *to, struct conditional_work *wor
     return is_copied;
 }
 
+/* Appends a copy of the work. */
+static bool append_work(struct CUgraph_st *to, const struct CUgraphNode_st *original, const struct flyt_soft_work *work)
+{
+    void *record = malloc(work->record_bytes + 1);
+    struct CUgraphNode_st *node = record ? append(to, WORK_NODE) : NULL;
+
+    if (!node) {
+        free(record);
+        return false;
+    }
+    memcpy(record, work->record, work->record_bytes);
+    node->original = original;
+    node->work = *work;
+    node->work.record = record;
+    flyt_soft_context_ref(work->ctx);
+    return true;
+}
+
+static bool copy_child(struct CUgraphNode_st *node, const struct CUgraph_st *from)
+{
+    node->child = new_graph(NULL);
+    return node->child && copy_nodes(node->child, from);
+}
+
 static bool copy_node(struct CUgraph_st *to, const struct CUgraphNode_st *from)
 {
-    struct CUgraphNode_st *node = append(to, from->type);
+    struct CUgraphNode_st *node;
 
+    if (from->type == WORK_NODE)
+        return append_work(to, from, &from->work);
+    node = append(to, from->type);
     if (!node)
         return false;
     node->original = from;
+    if (from->type == CU_GRAPH_NODE_TYPE_GRAPH)
+        return copy_child(node, from->child);
     if (from->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return copy_conditional(to, &node->conditional, &from->conditional);
     if (from->type == CU_GRAPH_NODE_TYPE_MEMSET)
@@ -448,6 +489,8 @@ static CUresult kernel_op(struct kernel_work *kernel, struct flyt_soft_op **ret_
 
 static CUresult node_op(struct CUgraphNode_st *node, struct flyt_soft_op **ret_op)
 {
+    if (node->type == WORK_NODE)
+        return flyt_soft_work_op_new(&node->work, NULL, ret_op);
     switch (node->is_off ? CU_GRAPH_NODE_TYPE_EMPTY : node->type) {
     case CU_GRAPH_NODE_TYPE_MEMSET:
         return flyt_soft_fill_op_new(&node->fill, ret_op);
@@ -474,6 +517,8 @@ static CUresult run_body(const struct CUgraph_st *body)
 
         if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
             r = run_conditional(&node->conditional);
+        else if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
+            r = run_body(node->child);
         else
             r = node_op(node, &op);
         if (r == CUDA_SUCCESS && op && op->run)
@@ -556,6 +601,15 @@ static CUresult conditional_op(struct CUgraphExec_st *exec, const struct CUgraph
 
 /* ---- executable graphs: the API ---- */
 
+static bool has_conditionals(const struct CUgraph_st *graph)
+{
+    const struct CUgraphNode_st *node = graph->first;
+
+    while (node && node->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        node = node->next;
+    return node;
+}
+
 /* What a launch would refuse is refused here; so are conditions that no node reads. */
 static CUresult check(const struct CUgraph_st *graph)
 {
@@ -569,6 +623,8 @@ static CUresult check(const struct CUgraph_st *graph)
         r = node_op(node, &op);
         if (r == CUDA_SUCCESS && op)
             op->free(op);
+        if (node->type == CU_GRAPH_NODE_TYPE_GRAPH && r == CUDA_SUCCESS)
+            r = check(node->child);
         if (node->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
             continue;
         for (unsigned i = 0; i < node->conditional.body_count && r == CUDA_SUCCESS; i++)
@@ -585,7 +641,9 @@ FLYT_SOFT_API cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGra
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!phGraphExec || !flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) || flags)
+    /* Nodes run one after the other: their priorities say nothing. */
+    if (!phGraphExec || !flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) ||
+        flags & ~(unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)
         return CUDA_ERROR_INVALID_VALUE;
     r = check(hGraph);
     if (r != CUDA_SUCCESS)
@@ -610,6 +668,97 @@ FLYT_SOFT_API cuGraphExecDestroy(CUgraphExec hGraphExec)
         return CUDA_ERROR_INVALID_VALUE;
     hGraphExec->kind = FLYT_SOFT_DEAD;
     unref_exec(hGraphExec);
+    return CUDA_SUCCESS;
+}
+
+/* ---- child graphs and capture ---- */
+
+FLYT_SOFT_API cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                       size_t numDependencies, CUgraph childGraph)
+{
+    struct CUgraphNode_st copy = {.child = NULL};
+    CUresult r = flyt_soft_is(childGraph, FLYT_SOFT_GRAPH) && !has_conditionals(childGraph) ? CUDA_SUCCESS
+                                                                                            : CUDA_ERROR_INVALID_VALUE;
+
+    if (r == CUDA_SUCCESS && !copy_child(&copy, childGraph))
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    if (r == CUDA_SUCCESS)
+        r = add(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH);
+    if (r == CUDA_SUCCESS)
+        (*phGraphNode)->child = copy.child;
+    else
+        free_graph(copy.child);
+    return r;
+}
+
+CUresult flyt_soft_capture_work(struct CUstream_st *stream, const struct flyt_soft_work *work)
+{
+    return append_work(stream->captured, NULL, work) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void flyt_soft_capture_drop(struct CUstream_st *stream)
+{
+    free_graph(stream->captured);
+    stream->captured = NULL;
+    stream->is_capture_failed = false;
+}
+
+static CUresult enter_capture(CUstream handle, struct CUstream_st **ret_stream)
+{
+    struct CUctx_st *ctx;
+    CUresult r = flyt_soft_enter(&ctx);
+
+    return r == CUDA_SUCCESS ? flyt_soft_stream_find(ctx, handle, ret_stream) : r;
+}
+
+/* Only what libraries launch is captured. */
+FLYT_SOFT_API cuStreamBeginCapture(CUstream hStream, CUstreamCaptureMode mode)
+{
+    struct CUstream_st *stream;
+    CUresult r = enter_capture(hStream, &stream);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->is_legacy)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream->captured)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    stream->captured = new_graph(NULL);
+    return stream->captured ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+FLYT_SOFT_API cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+    struct CUstream_st *stream;
+    CUresult r = enter_capture(hStream, &stream);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!phGraph)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream->captured)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    *phGraph = stream->is_capture_failed ? NULL : stream->captured;
+    if (*phGraph)
+        stream->captured = NULL;
+    flyt_soft_capture_drop(stream);
+    return *phGraph ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
+FLYT_SOFT_API cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
+{
+    struct CUstream_st *stream;
+    CUresult r = enter_capture(hStream, &stream);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!captureStatus)
+        return CUDA_ERROR_INVALID_VALUE;
+    *captureStatus = !stream->captured           ? CU_STREAM_CAPTURE_STATUS_NONE
+                     : stream->is_capture_failed ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
 
@@ -747,7 +896,7 @@ static CUresult enter_launch(CUgraphExec exec, CUstream handle, struct CUstream_
 
     if (r == CUDA_SUCCESS && !flyt_soft_is(exec, FLYT_SOFT_GRAPH_EXEC))
         r = CUDA_ERROR_INVALID_VALUE;
-    return r == CUDA_SUCCESS ? flyt_soft_stream_find(ctx, handle, ret_stream) : r;
+    return r == CUDA_SUCCESS ? flyt_soft_stream_take(ctx, handle, ret_stream) : r;
 }
 
 FLYT_SOFT_API cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
@@ -757,31 +906,33 @@ FLYT_SOFT_API cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
     return enter_launch(hGraphExec, hStream, &stream);
 }
 
-static bool has_conditionals(const struct CUgraph_st *graph)
+static CUresult push_nodes(struct CUgraphExec_st *exec, const struct CUgraph_st *graph, struct CUstream_st *stream)
 {
-    const struct CUgraphNode_st *node = graph->first;
+    CUresult r = CUDA_SUCCESS;
 
-    while (node && node->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
-        node = node->next;
-    return node;
+    for (struct CUgraphNode_st *node = graph->first; node && r == CUDA_SUCCESS; node = node->next) {
+        struct flyt_soft_op *op = NULL;
+
+        if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
+            r = push_nodes(exec, node->child, stream);
+        else if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            r = conditional_op(exec, node, conditional_run, &op);
+        else
+            r = node_op(node, &op);
+        if (r == CUDA_SUCCESS && op)
+            flyt_soft_stream_push(stream, op);
+    }
+    return r;
 }
 
-static CUresult push_nodes(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+static CUresult push_all(struct CUgraphExec_st *exec, struct CUstream_st *stream)
 {
     struct flyt_soft_op *begin = NULL;
     CUresult r = has_conditionals(&exec->nodes) ? conditional_op(exec, NULL, begin_run, &begin) : CUDA_SUCCESS;
 
     if (begin)
         flyt_soft_stream_push(stream, begin);
-    for (struct CUgraphNode_st *node = exec->nodes.first; node && r == CUDA_SUCCESS; node = node->next) {
-        const bool is_conditional = node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
-        struct flyt_soft_op *op = NULL;
-
-        r = is_conditional ? conditional_op(exec, node, conditional_run, &op) : node_op(node, &op);
-        if (r == CUDA_SUCCESS && op)
-            flyt_soft_stream_push(stream, op);
-    }
-    return r;
+    return r == CUDA_SUCCESS ? push_nodes(exec, &exec->nodes, stream) : r;
 }
 
 FLYT_SOFT_API cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
@@ -795,7 +946,7 @@ FLYT_SOFT_API cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
     if (hGraphExec->last)
         r = flyt_soft_stream_mark(stream, flyt_soft_record_ref(hGraphExec->last), NULL);
     if (r == CUDA_SUCCESS)
-        r = push_nodes(hGraphExec, stream);
+        r = push_all(hGraphExec, stream);
     done = r == CUDA_SUCCESS ? flyt_soft_record_new() : NULL;
     if (!done)
         return r == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : r;

@@ -7,8 +7,19 @@
 #include <cuda.h>
 #include <stdbool.h>
 
+#include "cpu/softgpu/driver/work.h"
+
 struct CUctx_st;
+struct CUstream_st;
 struct flyt_soft_op;
+
+/* What a library has launched. Its record is copied for each run, which may write to it. */
+struct flyt_soft_work {
+    struct CUctx_st *ctx; /* on whose SMs it counts */
+    flyt_soft_work_fn run;
+    const void *record;
+    size_t record_bytes;
+};
 
 /*
  * Operations that are not in a stream yet, checked as the calls of the same kind are; whoever has one pushes it
@@ -22,5 +33,13 @@ CUresult flyt_soft_launch_op_new(const CUlaunchConfig *config, CUfunction f, str
 void flyt_soft_launch_op_keep(struct flyt_soft_op *op, struct CUctx_st *ctx);
 CUresult flyt_soft_copy_op_new(const CUDA_MEMCPY3D *c, struct flyt_soft_op **ret_op);
 CUresult flyt_soft_fill_op_new(const CUDA_MEMSET_NODE_PARAMS *params, struct flyt_soft_op **ret_op);
+/* fini may be NULL: frees what the record owns. */
+CUresult flyt_soft_work_op_new(const struct flyt_soft_work *work, flyt_soft_work_fini_fn fini,
+                               struct flyt_soft_op **ret_op);
+
+/* Adds a copy of the work to what the stream captures. CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult flyt_soft_capture_work(struct CUstream_st *stream, const struct flyt_soft_work *work);
+/* Frees what the stream captures, if it does. */
+void flyt_soft_capture_drop(struct CUstream_st *stream);
 
 #endif

@@ -1,5 +1,6 @@
 /* Graphs: their order, that of their launches, and where their kernels run. */
 #include "cpu/softgpu/driver/green_test.h"
+#include "cpu/softgpu/driver/work.h"
 
 enum { WORDS = 64 };
 
@@ -117,6 +118,100 @@ static void kernels_stay_in_their_context(void **state)
     test_green_free(&many);
 }
 
+/* As a library's: what it adds is another number in its own copy of the record afterwards. */
+struct adding {
+    uint32_t *word;
+    uint32_t value;
+};
+
+static CUresult add_and_spoil(void *record)
+{
+    struct adding *self = record;
+
+    *self->word += self->value;
+    self->value = 1000;
+    return CUDA_SUCCESS;
+}
+
+static void free_nothing(void *record)
+{
+}
+
+static CUresult launch_adding(CUstream stream, unsigned place, uint32_t value, flyt_soft_work_fini_fn fini)
+{
+    const struct adding record = {(uint32_t *)(uintptr_t)memory + place, value};
+
+    return flyt_soft_work_push(stream, add_and_spoil, fini, &record, sizeof(record));
+}
+
+/* What is captured is in a child graph, of a graph and of a body, and runs anew each time. */
+static void what_libraries_launch_is_captured(void **state)
+{
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+    CUgraph captured, graph;
+    CUgraphNode node;
+    CUstream stream;
+    CUcontext ctx;
+    CUgraphConditionalHandle handle;
+
+    assert_ok(cuCtxGetCurrent(&ctx));
+    assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    assert_ok(cuMemsetD32(memory, 0, WORDS));
+    assert_ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_ok(launch_adding(stream, 0, 3, NULL));
+    assert_ok(launch_adding(stream, 1, 4, NULL));
+    assert_ok(cuStreamEndCapture(stream, &captured));
+    assert_int_equal(word(0), 0);
+    assert_ok(cuGraphCreate(&graph, 0));
+    assert_ok(cuGraphConditionalHandleCreate(&handle, graph, ctx, 1, CU_GRAPH_COND_ASSIGN_DEFAULT));
+    assert_ok(cuGraphAddChildGraphNode(&node, graph, NULL, 0, captured));
+    params.conditional.handle = handle;
+    params.conditional.type = CU_GRAPH_COND_TYPE_IF;
+    params.conditional.size = 1;
+    params.conditional.ctx = ctx;
+    assert_ok(cuGraphAddNode(&node, graph, &node, NULL, 1, &params));
+    assert_ok(cuGraphAddChildGraphNode(&node, params.conditional.phGraph_out[0], NULL, 0, captured));
+    assert_ok(cuGraphDestroy(captured));
+    CUgraphExec exec = instantiate(graph);
+    for (int i = 0; i < 3; i++)
+        assert_ok(cuGraphLaunch(exec, stream));
+    assert_ok(cuStreamSynchronize(stream));
+    assert_int_equal(word(0), 3 * 2 * 3);
+    assert_int_equal(word(1), 3 * 2 * 4);
+    assert_ok(cuGraphExecDestroy(exec));
+    assert_ok(cuStreamDestroy(stream));
+}
+
+static void what_cannot_be_captured_ends_the_capture(void **state)
+{
+    CUstreamCaptureStatus status;
+    CUgraph graph;
+    CUstream stream;
+
+    assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int way = 0; way < 3; way++) {
+        assert_ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        assert_int_equal(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_ERROR_ILLEGAL_STATE);
+        assert_ok(launch_adding(stream, 0, 1, NULL));
+        assert_ok(cuStreamIsCapturing(stream, &status));
+        assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        assert_int_equal(way == 0   ? cuMemsetD32Async(memory, 1, 1, stream)
+                         : way == 1 ? cuStreamSynchronize(stream)
+                                    : launch_adding(stream, 0, 1, free_nothing),
+                         CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        assert_ok(cuStreamIsCapturing(stream, &status));
+        assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+        assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        assert_null(graph);
+    }
+    assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    assert_ok(cuStreamSynchronize(stream));
+    assert_int_equal(cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_ok(launch_adding(stream, 0, 1, NULL));
+    assert_ok(cuStreamDestroy(stream)); /* with what it captures */
+}
+
 static void what_is_wrong_is_refused(void **state)
 {
     CUgraph graph;
@@ -141,6 +236,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_run_in_order),
         cmocka_unit_test(kernels_stay_in_their_context),
+        cmocka_unit_test(what_libraries_launch_is_captured),
+        cmocka_unit_test(what_cannot_be_captured_ends_the_capture),
         cmocka_unit_test(what_is_wrong_is_refused),
     };
     return cmocka_run_group_tests(tests, start, NULL);

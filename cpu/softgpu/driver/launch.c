@@ -298,7 +298,7 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, bool i
     CUresult r = flyt_soft_enter(&ctx);
 
     if (r == CUDA_SUCCESS)
-        r = flyt_soft_stream_find(ctx, config->hStream, &stream);
+        r = flyt_soft_stream_take(ctx, config->hStream, &stream);
     if (r == CUDA_SUCCESS)
         r = flyt_soft_launch_op_new(config, f, stream->ctx, is_cooperative, params, extra, &op);
     if (r == CUDA_SUCCESS)

@@ -130,7 +130,7 @@ FLYT_SOFT_API cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t 
     CUresult r = flyt_soft_enter(&ctx);
 
     if (r == CUDA_SUCCESS)
-        r = flyt_soft_stream_find(ctx, hStream, &stream);
+        r = flyt_soft_stream_take(ctx, hStream, &stream);
     if (r != CUDA_SUCCESS)
         return r;
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
@@ -244,7 +244,7 @@ FLYT_SOFT_API cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUmemLocation
     CUresult r = flyt_soft_enter(&ctx);
 
     if (r == CUDA_SUCCESS)
-        r = flyt_soft_stream_find(ctx, hStream, &stream);
+        r = flyt_soft_stream_take(ctx, hStream, &stream);
     if (r == CUDA_SUCCESS && flags)
         r = CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS)

@@ -379,6 +379,16 @@ CUresult flyt_soft_stream_find(struct CUctx_st *ctx, CUstream handle, struct CUs
     return CUDA_SUCCESS;
 }
 
+CUresult flyt_soft_stream_take(struct CUctx_st *ctx, CUstream handle, struct CUstream_st **ret_stream)
+{
+    CUresult r = flyt_soft_stream_find(ctx, handle, ret_stream);
+
+    if (r != CUDA_SUCCESS || !(*ret_stream)->captured)
+        return r;
+    (*ret_stream)->is_capture_failed = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 static void free_mark(struct flyt_soft_op *op)
 {
     free(op);

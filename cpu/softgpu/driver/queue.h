@@ -55,6 +55,8 @@ struct CUstream_st {
     CUlaunchAttributeValue attributes[FLYT_SOFT_STREAM_ATTRIBUTES]; /* by their numbers (stream_attribute.c) */
     bool is_legacy;
     bool is_destroyed; /* freed when it runs empty */
+    CUgraph captured;  /* what it captures into (graph.c), its own; NULL: it does not capture */
+    bool is_capture_failed;
     /* Below: under the queue's mutex. */
     enum { FLYT_SOFT_STREAM_IDLE, FLYT_SOFT_STREAM_READY, FLYT_SOFT_STREAM_RUNNING, FLYT_SOFT_STREAM_WAITING } state;
     struct flyt_soft_op *first, *last;
@@ -92,6 +94,11 @@ void flyt_soft_stream_retire(struct CUstream_st *stream);
  * *ret_stream is borrowed.
  */
 CUresult flyt_soft_stream_find(struct CUctx_st *ctx, CUstream handle, struct CUstream_st **ret_stream);
+/*
+ * The same of a stream that is to get work, or to be waited for, which no capture takes:
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: it captures, and that has failed now.
+ */
+CUresult flyt_soft_stream_take(struct CUctx_st *ctx, CUstream handle, struct CUstream_st **ret_stream);
 
 /*
  * Appends an operation, which the queue owns from now on, with its reference to `wait` and to `signal`. Joins with the

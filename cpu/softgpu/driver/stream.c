@@ -3,6 +3,7 @@
 
 #include "cpu/softgpu/driver/driver.h"
 #include "cpu/softgpu/driver/event.h"
+#include "cpu/softgpu/driver/graph.h"
 #include "cpu/softgpu/driver/queue.h"
 
 /* ---- creation ---- */
@@ -67,6 +68,7 @@ FLYT_SOFT_API cuStreamDestroy(CUstream hStream)
     if (hStream == CU_STREAM_LEGACY || hStream == CU_STREAM_PER_THREAD || !flyt_soft_is(hStream, FLYT_SOFT_STREAM) ||
         hStream->is_destroyed)
         return CUDA_ERROR_INVALID_HANDLE;
+    flyt_soft_capture_drop(hStream);
     flyt_soft_stream_retire(hStream);
     return flyt_soft_leave(ctx, CUDA_SUCCESS);
 }
@@ -138,21 +140,8 @@ FLYT_SOFT_API cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx *phCtx)
     return CUDA_SUCCESS;
 }
 
-FLYT_SOFT_API cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
-{
-    struct CUstream_st *stream;
-    CUresult r = enter_stream(hStream, &stream);
-
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!captureStatus)
-        return CUDA_ERROR_INVALID_VALUE;
-    *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-
-/* There is no capture whose mode could matter: the thread's mode is kept, so that exchanging it works. A GPU's driver
- * takes any number. */
+/* What a capture forbids does not depend on a mode here: the thread's is kept, so that exchanging it works. A GPU's
+ * driver takes any number. */
 FLYT_SOFT_API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     static _Thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -169,10 +158,19 @@ FLYT_SOFT_API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 /* ---- waiting ---- */
 
+/* The same of one that no capture may have. */
+static CUresult take_stream(CUstream handle, struct CUstream_st **ret_stream)
+{
+    struct CUctx_st *ctx;
+    CUresult r = flyt_soft_enter(&ctx);
+
+    return r == CUDA_SUCCESS ? flyt_soft_stream_take(ctx, handle, ret_stream) : r;
+}
+
 FLYT_SOFT_API cuStreamQuery(CUstream hStream)
 {
     struct CUstream_st *stream;
-    CUresult r = enter_stream(hStream, &stream);
+    CUresult r = take_stream(hStream, &stream);
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -185,7 +183,7 @@ FLYT_SOFT_API cuStreamQuery(CUstream hStream)
 FLYT_SOFT_API cuStreamSynchronize(CUstream hStream)
 {
     struct CUstream_st *stream;
-    CUresult r = enter_stream(hStream, &stream);
+    CUresult r = take_stream(hStream, &stream);
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -199,7 +197,7 @@ FLYT_SOFT_API cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int F
 {
     struct CUstream_st *stream;
     struct flyt_soft_record *record;
-    CUresult r = enter_stream(hStream, &stream);
+    CUresult r = take_stream(hStream, &stream);
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -247,7 +245,7 @@ static CUresult push_host(CUstream hStream, CUhostFn function, CUstreamCallback 
 {
     struct CUstream_st *stream;
     struct host_op *host;
-    CUresult r = enter_stream(hStream, &stream);
+    CUresult r = take_stream(hStream, &stream);
 
     if (r != CUDA_SUCCESS)
         return r;

@@ -266,7 +266,7 @@ static void destroying_a_stream_loses_no_work(void **state)
     assert_int_equal(word_read(word), 9);
 }
 
-/* There is no capture: a thread's mode is kept and told, whatever number it is, as a GPU's driver does. */
+/* A thread's mode is kept and told, whatever number it is, as a GPU's driver does. */
 static void capture_modes_are_exchanged(void **state)
 {
     CUstreamCaptureMode mode = (CUstreamCaptureMode)9;

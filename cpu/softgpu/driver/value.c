@@ -120,7 +120,7 @@ FLYT_SOFT_API cuStreamBatchMemOp(CUstream stream_handle, unsigned int count, CUs
     CUresult r = flyt_soft_enter(&ctx);
 
     if (r == CUDA_SUCCESS)
-        r = flyt_soft_stream_find(ctx, stream_handle, &stream);
+        r = flyt_soft_stream_take(ctx, stream_handle, &stream);
     if (r != CUDA_SUCCESS)
         return r;
     if (count >= OPS_MAX || flags || (count && !params))
@@ -213,7 +213,7 @@ FLYT_SOFT_API cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size
     if (r == CUDA_SUCCESS && !flyt_soft_decompresses(ctx->device))
         r = CUDA_ERROR_NOT_SUPPORTED;
     if (r == CUDA_SUCCESS)
-        r = flyt_soft_stream_find(ctx, stream_handle, &stream);
+        r = flyt_soft_stream_take(ctx, stream_handle, &stream);
     if (r != CUDA_SUCCESS)
         return r;
     if (!paramsArray || !count || flags)

@@ -18,8 +18,9 @@ typedef CUresult (*flyt_soft_work_fn)(void *record);
 typedef void (*flyt_soft_work_fini_fn)(void *record);
 
 /*
- * Appends work to a stream of the current context, with a copy of the record. Never blocks. fini may be NULL; it is
- * called by the queue after success, and never after failure. CUDA_ERROR_OUT_OF_MEMORY, or what cuLaunchHostFunc gives.
+ * Appends work to a stream of the current context, with a copy of the record; or to what the stream captures. Never
+ * blocks. fini may be NULL; it is called by the queue after success, and never after failure. CUDA_ERROR_OUT_OF_MEMORY;
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: the stream captures, and there is a fini; or what cuLaunchHostFunc gives.
  */
 CUresult flyt_soft_work_push(CUstream stream, flyt_soft_work_fn run, flyt_soft_work_fini_fn fini, const void *record,
                              size_t record_bytes);

@@ -13,7 +13,8 @@
 //   info          "info FREE TOTAL" in MiB, of cudaMemGetInfo
 //   end           also the end of input: exit status 0
 //
-// Names: blas, lt, fft, rand, solver, eigen (cuSOLVER's, which a thread of the server's calls), sparse; dnn,
+// Names: blas, lt, fft, rand, solver, eigen (cuSOLVER's, which a thread of the server's calls), sparse; loop (of a
+// graph, with cuBLAS in its body), dnn,
 // solver_sparse and solver_refactor (cuSOLVER's Sp and Rf), sparse_lt, nccl (one rank). cuDNN, cuSPARSELt and NCCL are
 // opened when they are first used, for a machine may have none. The first line is "ready". An error is "error NAME
 // STATUS" and exit status 7.
@@ -178,6 +179,62 @@ static void blas()
     }
     REPEAT(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, 1, N, &one, a, N, x, N, &zero, y, N));
     compare("blas", on_host(y, N), sums_host, 0);
+}
+
+enum { LOOP_ROUNDS = 5 };
+
+__global__ void count_down(int *left, cudaGraphConditionalHandle condition)
+{
+    *left -= 1;
+    cudaGraphSetConditional(condition, *left);
+}
+
+// A loop that adds the product to the sum in each round. Its graph is launched again and again.
+static cudaGraphExec_t make_loop(const float *a, const float *x, float *sum, int *left)
+{
+    cudaGraphNodeParams params = {};
+    cudaGraphConditionalHandle condition;
+    cudaGraphNode_t node;
+    cudaGraphExec_t exec;
+    cudaGraph_t graph, body;
+    cublasHandle_t handle = blas_handle();
+    const float one = 1;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphConditionalHandleCreate(&condition, graph, 1, cudaGraphCondAssignDefault));
+    params.type = cudaGraphNodeTypeConditional;
+    params.conditional.handle = condition;
+    params.conditional.type = cudaGraphCondTypeWhile;
+    params.conditional.size = 1;
+    CHECK(cudaGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    CHECK(cudaStreamBeginCaptureToGraph(stream, params.conditional.phGraph_out[0], NULL, NULL, 0,
+                                        cudaStreamCaptureModeRelaxed));
+    CHECK(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, 1, N, &one, a, N, x, N, &one, sum, N));
+    count_down<<<1, 1, 0, stream>>>(left, condition);
+    CHECK(cudaStreamEndCapture(stream, &body));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    return exec;
+}
+
+static void loop()
+{
+    static cudaGraphExec_t exec;
+    static float *sum;
+    static int *left;
+    std::vector<float> wanted(sums_host);
+    for (float &one : wanted)
+        one *= LOOP_ROUNDS;
+    if (!exec) {
+        sum = on_device(ones_host), left = on_device(std::vector<int>(1));
+        exec = make_loop(on_device(a_host), on_device(ones_host), sum, left);
+    }
+    for (int i = 0; i < repeat; i++) {
+        const int rounds = LOOP_ROUNDS;
+        CHECK(cudaMemsetAsync(sum, 0, N * sizeof *sum, stream));
+        CHECK(cudaMemcpyAsync(left, &rounds, sizeof rounds, cudaMemcpyHostToDevice, stream));
+        CHECK(cudaGraphLaunch(exec, stream));
+    }
+    compare("loop", on_host(sum, N), wanted, 0);
 }
 
 static void lt()
@@ -684,6 +741,7 @@ static const struct kind {
              {"solver", solver, true, NULL},
              {"eigen", eigen, true, NULL},
              {"sparse", sparse, true, NULL},
+             {"loop", loop, false, NULL},
              {"solver_sparse", solver_sparse, false, NULL},
              {"solver_refactor", solver_refactor, false, NULL},
              {"dnn", dnn, false, dnn_is_there},

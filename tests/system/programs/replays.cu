@@ -12,7 +12,9 @@
 //
 // A CUDA error is "error CODE NAME line N" and exit status 7. Between commands it makes no CUDA call, but for those
 // threads.
+// nvcc: -lcublas
 #include <atomic>
+#include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@
 
 #define CHECK(call) check((call), __LINE__)
 
-enum { COUNT = 5000, LAUNCHES = 3, DEPTH = 40, ROUNDS = 7 };
+enum { COUNT = 5000, LAUNCHES = 3, DEPTH = 40, ROUNDS = 7, SIDE = 16 };
 
 static void check(cudaError_t error, int line)
 {
@@ -60,7 +62,9 @@ __global__ void count_down(unsigned *left, cudaGraphConditionalHandle handle)
 static const dim3 grid((COUNT + 255) / 256), block(256);
 static cudaStream_t stream, side;
 static unsigned *words, *by, *sms, *left, *input, *output, called, want[COUNT], number;
-static cudaGraphExec_t deep, mixed, looping, changing, sms_exec;
+static float *cells, *products;
+static cublasHandle_t blas;
+static cudaGraphExec_t deep, mixed, looping, multiplying, changing, sms_exec;
 static cudaGraphNode_t changing_node;
 
 static void CUDART_CB count_call(void *user)
@@ -107,6 +111,58 @@ static void end_loop(cudaGraphConditionalHandle handle)
     cudaGraph_t body;
     count_down<<<1, 1, 0, side>>>(left, handle);
     CHECK(cudaStreamEndCapture(side, &body));
+}
+
+// The number in the matrix that a graph multiplies by itself: small, so that sums are exact.
+static float cell(int row, int column)
+{
+    return (float)((row * 3 + column) % 4);
+}
+
+static void check_library(cublasStatus_t status, int line)
+{
+    if (!status)
+        return;
+    printf("error %d of cuBLAS line %d\n", (int)status, line);
+    exit(7);
+}
+
+// A loop whose body has cuBLAS add the product of a matrix with itself.
+static void make_multiplying(void)
+{
+    static float host[SIDE * SIDE];
+    const float one = 1;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        host[i] = cell(i % SIDE, i / SIDE);
+    CHECK(cudaMalloc((void **)&cells, sizeof host));
+    CHECK(cudaMalloc((void **)&products, sizeof host));
+    CHECK(cudaMemcpy(cells, host, sizeof host, cudaMemcpyHostToDevice));
+    CHECK(cudaMemset(products, 0, sizeof host));
+    check_library(cublasCreate(&blas), __LINE__);
+    check_library(cublasSetStream(blas, side), __LINE__);
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaMemsetAsync(left, ROUNDS, 1, stream));
+    cudaGraphConditionalHandle handle = begin_loop();
+    check_library(cublasSgemm(blas, CUBLAS_OP_N, CUBLAS_OP_N, SIDE, SIDE, SIDE, &one, cells, SIDE, cells, SIDE, &one,
+                              products, SIDE),
+                  __LINE__);
+    end_loop(handle);
+    multiplying = end_capture();
+}
+
+static void check_products(unsigned launches)
+{
+    static float got[SIDE * SIDE];
+    CHECK(cudaMemcpy(got, products, sizeof got, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        float sum = 0;
+        for (int k = 0; k < SIDE; k++)
+            sum += cell(i % SIDE, k) * cell(k, i / SIDE);
+        if (got[i] == sum * (float)(ROUNDS * launches))
+            continue;
+        printf("wrong products: %g, not %g, at %d\n", got[i], sum * (float)(ROUNDS * launches), i);
+        exit(8);
+    }
 }
 
 // Many kernels, and one with copies of host memory, a function of the host's, and a branch on another stream.
@@ -204,6 +260,7 @@ static void check_all(void)
         CHECK(cudaGraphLaunch(mixed, stream));
         CHECK(cudaGraphLaunch(deep, stream));
         CHECK(cudaGraphLaunch(looping, stream));
+        CHECK(cudaGraphLaunch(multiplying, stream));
         CHECK(cudaGraphLaunch(mixed, stream));
         expect_step(*input, DEPTH + ROUNDS + 3);
         CHECK(cudaStreamSynchronize(stream));
@@ -216,7 +273,8 @@ static void check_all(void)
             exit(8);
         }
     }
-    printf("right %u\n", ++number);
+    check_products(++number * LAUNCHES);
+    printf("right %u\n", number);
 }
 
 // ---- threads ----
@@ -421,6 +479,7 @@ int main(void)
     CHECK(cudaMemset(words, 0, sizeof want));
     CHECK(cudaMemset(by, 0, sizeof *by));
     make_graphs();
+    make_multiplying();
     make_changing();
     CHECK(cudaDeviceSynchronize());
     printf("ready\n");
