@@ -1,6 +1,6 @@
 // Pinned host memory: cudaHostAlloc with its flags, cudaHostRegister, their use in asynchronous copies and
 // their errors. Mapped memory works where canMapHostMemory is 1 and is refused by name where it is 0.
-#include "check.h"
+#include "mapped.h"
 #include <sys/mman.h>
 
 __global__ void increment(int *values, int count)
@@ -83,11 +83,10 @@ static void check_register(void)
 
 int main(void)
 {
-    int can_map = -1, local = 0;
+    int local = 0;
     unsigned flags = 0;
     int *pinned;
 
-    CHECK(cudaDeviceGetAttribute(&can_map, cudaDevAttrCanMapHostMemory, 0));
     CHECK(cudaMallocHost(&pinned, COUNT * sizeof(int)));
     round_trip(pinned);
     CHECK(cudaFreeHost(pinned));
@@ -103,7 +102,7 @@ int main(void)
     EXPECT_ERR(cudaHostAlloc(&pinned, 4096, 0x7000), cudaErrorInvalidValue);
     EXPECT_ERR(cudaHostGetFlags(&flags, &local), cudaErrorInvalidValue);
     EXPECT_ERR(cudaFreeHost(&local), cudaErrorInvalidValue);
-    check_mapped(can_map);
+    check_mapped(can_map_host_memory());
     check_register();
     CHECK(cudaGetLastError());
     return 0;

@@ -8,7 +8,7 @@ import signal
 import movers
 from cluster import System
 from connections import goes_over
-from harness import expect, expect_equal, finish, main, scenario, within
+from harness import expect, expect_equal, finish, main, scenario, shared_memory, within
 from steady import add_vm
 from survivor import Survivor, its_server_is_killed, session
 from two_nodes import PATIENCE, TwoNodes, ends
@@ -19,17 +19,14 @@ NOT_SUPPORTED = 801
 ELSEWHERE = {"local": True, "node": lambda i: {"socket": ""} if i else {}}    # node-1 has no socket
 
 
-def regions(pid):
-    with open("/proc/%d/maps" % pid) as maps:
-        return [line for line in maps if "flyt-region" in line]
-
-
 def shares(system, program, is_shared=True):
-    """Whether the session's server has the region that the program has, and all is right."""
+    """Whether the session's server has the region that the program has, and the program the rings that its server has."""
     goes_over(system, program, "unix" if is_shared else "tcp")
-    own, served = regions(program.process.pid), regions(session(system)["server_pid"])
-    expect_equal(len(own), 1, "regions of the program")
-    expect_equal([line.split()[4] for line in served], [line.split()[4] for line in own] if is_shared else [], "regions of the server")
+    server_pid = session(system)["server_pid"]
+    for name, count in (("flyt-region", 1), ("flyt-rings", int(is_shared))):
+        own = shared_memory(program.process.pid, name)
+        expect_equal(len(own), count, name, "of the program")
+        expect_equal(shared_memory(server_pid, name), own if is_shared else set(), name, "of the server")
 
 
 class Pinned(Survivor):
@@ -67,6 +64,22 @@ def at_each_server_of_the_node():
             shares(system, program)
             program.is_right()
         ends(system, program)
+
+
+@scenario
+def forbidden():
+    """shared_memory = false in node.conf."""
+    with System(local=True, node={"shared_memory": False}, **OPTIONS) as system:
+        add_vm(system, 0, memory="4G" if OPTIONS.get("hardware") else "512M")
+        program = Pinned(system)
+        program.is_right(("mapped", "mapped %d" % NOT_SUPPORTED), ("managed", "managed 0"))
+        goes_over(system, program, "unix")
+        for pid in (program.process.pid, session(system)["server_pid"]):
+            expect_equal([shared_memory(pid, name) for name in ("flyt-region", "flyt-rings")], [set(), set()], "memory that is shared")
+        program.is_right()
+        program.does("end", "ended")
+        result = finish(program.process)
+        expect_equal((result.status, result.err), (0, "flyt: mapped host memory is not supported\n"), result)
 
 
 @scenario
@@ -164,7 +177,7 @@ def programs_with_managed_memory_on_the_host_move():
             else:
                 system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (OTHER if done % 4 else 0), "--force", *PATIENCE)
             for one in within(60, lambda: (lambda all: len(all) == len(cases) and all)(system.flytctl("sessions")), "sessions"):
-                expect_equal((one["transport"], len(regions(one["server_pid"]))), ("unix", 1), "how it goes on", one)
+                expect_equal((one["transport"], len(shared_memory(one["server_pid"], "flyt-region"))), ("unix", 1), "how it goes on", one)
 
         movers.under(system, 0, cases, disturb, 6, movers.seed())
 
