@@ -46,6 +46,10 @@ static void host_memory(void)
         CHECK_CU(cuMemHostRegister(pages, 8192, CU_MEMHOSTREGISTER_READ_ONLY));
         CHECK_CU(cuMemHostUnregister(pages));
     }
+    /* No attribute is about this: kernels reach registered memory natively, and through Flyt they do not. */
+    EXPECT_CU(cuMemHostRegister(pages, 8192, CU_MEMHOSTREGISTER_DEVICEMAP),
+              is_forwarded() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS);
+    EXPECT_CU(cuMemHostUnregister(pages), is_forwarded() ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_SUCCESS);
     munmap(pages, 8192);
 }
 

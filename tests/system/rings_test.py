@@ -6,7 +6,7 @@ import struct
 import subprocess
 
 import harness
-from harness import app, environment, expect, expect_equal, finish, helper, main, run, scenario, server, shared_memory, start
+from harness import app, environment, expect, expect_equal, finish, helper, lines, main, run, scenario, server, shared_memory, start
 from steady import Steady
 
 NAMES = ("flyt-region", "flyt-rings")
@@ -84,6 +84,16 @@ def forbidden():
             for name in OF_MAPPED_MEMORY:
                 result = run([app(name)], environment_of(s, FLYT_TEST_MAPPED="0"))
                 expect_equal(result.status, 0, name, result)
+
+
+@scenario
+def registered_memory_is_not_mapped():
+    """It is said, once for each of what was asked for."""
+    said = ("CU_MEMHOSTREGISTER_DEVICEMAP", "CU_MEMHOSTREGISTER_IOMEMORY", "mapped host memory")
+    with server("unix") as s:
+        result = run([app("memory_host")], environment_of(s))
+        expect_equal(result.status, 0, result)
+        expect_equal(lines(result.err), ["flyt: %s is not supported" % name for name in said], "stderr")
 
 
 main()
