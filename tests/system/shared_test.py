@@ -16,6 +16,7 @@ from two_nodes import PATIENCE, TwoNodes, ends
 OPTIONS = {"vms": 1, "gpus": 2, "sms": 48, "memory": "1G"}
 OTHER = 1           # the other GPU of node-0; the same one is a move to a new server, too
 NOT_SUPPORTED = 801
+WAYS = ("asked", "flag", "plain", "graph", "library")       # for kernels to come to an address: words of programs/pinned.cu
 ELSEWHERE = {"local": True, "node": lambda i: {"socket": ""} if i else {}}    # node-1 has no socket
 
 
@@ -113,8 +114,7 @@ def managed_memory_on_the_host():
         program = Pinned(system)
         program.is_right(("managed", "managed 1"))
         shares(system, program)
-        result = system.migrates_when_connected("node-1")
-        expect(result.status and "kernels may reach host memory of the program" in result.err, result)
+        stays(system, "managed")
         program.is_right()
         result = system.migrates("node-0:0", "--force")
         expect_equal(result.status, 0, "a move within the node", result)
@@ -182,15 +182,20 @@ def programs_with_managed_memory_on_the_host_move():
         movers.under(system, 0, cases, disturb, 6, movers.seed())
 
 
+def stays(system, way="mapped"):
+    """The program, whose kernels may have come to an address in this way, is at node-0, and the refusal to move it says why."""
+    result = system.migrates_when_connected("node-1")
+    expect(result.status and "kernels may reach host memory of the program" in result.err, way, result)
+    expect_equal(system.place(), "node-0", "where it is", way)
+
+
 @scenario
 def what_kernels_reach_stays():
     with TwoNodes(**ELSEWHERE) as system:
         program = Pinned(system)
         program.is_right(("mapped", "mapped 0"))
         shares(system, program)
-        result = system.migrates_when_connected("node-1")
-        expect(result.status and "kernels may reach host memory of the program" in result.err, result)
-        expect_equal(system.place(), "node-0", "where it is")
+        stays(system)
         program.is_right(("mapped", "mapped 0"))
         result = system.migrates("node-0:0", "--force")
         expect_equal(result.status, 0, "a move within the node", result)
@@ -200,6 +205,14 @@ def what_kernels_reach_stays():
         shares(system, program)
         program.is_right(("mapped", "mapped 0"))
         ends(system, program)
+        for way in WAYS:
+            program = Pinned(system)
+            program.is_right((way, way + " 0"))
+            shares(system, program)
+            stays(system, way)
+            program.is_right()
+            ends(system, program)
+
 
 
 if __name__ == "__main__":
