@@ -28,6 +28,11 @@ for test in tests/system/*_test.*; do
     case $test in *.py | *.sh) ;; *) continue ;; esac
     [ -x "$test" ] || { echo "$test is not executable"; status=1; }
 done
+# tests/system/README.md has a row for each test.
+for test in tests/system/*_test.*; do
+    name=${test##*/}
+    grep -q "^|[^|]*\`${name%_test.*}\`[^|]*|" tests/system/README.md || { echo "tests/system/README.md has no row for $name"; status=1; }
+done
 # Points at which a test lets a step fail: READMEs number them, the code passes them, and a test names each.
 points() { # README FOLDER WORDS NUMBERED: names begin with one of the words and a dot
     code=$(find "$2" -name '*.c' ! -name 'fake_*') tested=$(find "$2" -name '*_test.c')

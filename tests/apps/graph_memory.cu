@@ -1,6 +1,6 @@
 // Memory that graphs allocate and free: by nodes and in captures, kept from one launch to the next, freed by the
 // program, by another graph or when the graph is launched again; pinned memory of the host; and what is said of it.
-#include "check.h"
+#include "mapped.h"
 
 enum { COUNT = 100000, BYTES = COUNT * 4 };
 
@@ -241,15 +241,14 @@ static void at_the_host(cudaStream_t stream)
     const cudaMemPoolProps props = host_props();
     cudaMemPool_t pool;
     cudaMemAccessDesc access = {};
-    int has_pools, can_map;
+    int has_pools;
     CHECK(cudaDeviceGetAttribute(&has_pools, cudaDevAttrHostMemoryPoolsSupported, 0));
     if (!has_pools)
         return;
     CHECK(cudaMemPoolCreate(&pool, &props));
     access.location.type = cudaMemLocationTypeDevice;
     access.flags = cudaMemAccessFlagsProtReadWrite;
-    CHECK(cudaDeviceGetAttribute(&can_map, cudaDevAttrCanMapHostMemory, 0));
-    if (can_map)
+    if (can_map_host_memory())
         CHECK(cudaMemPoolSetAccess(pool, &access, 1));
     host_inside_a_capture(stream, pool);
     host_by_nodes(stream);

@@ -1,6 +1,7 @@
 // Pinned host memory: cudaHostAlloc with its flags, cudaHostRegister, their use in asynchronous copies and
-// their errors. Mapped memory works where canMapHostMemory is 1 and is refused by name where it is 0.
-#include "check.h"
+// their errors. Mapped memory works where canMapHostMemory is 1 and is refused by name where it is 0. Kernels reach
+// what is registered natively; through Flyt they do not, which is said.
+#include "mapped.h"
 #include <sys/mman.h>
 
 __global__ void increment(int *values, int count)
@@ -56,6 +57,41 @@ static void check_mapped(int can_map)
     CHECK(cudaFreeHost(host));
 }
 
+static void check_registered_for_kernels(int *memory, size_t bytes)
+{
+    struct cudaPointerAttributes attributes;
+    int *device, uses_host_pointers;
+
+    CHECK(cudaDeviceGetAttribute(&uses_host_pointers, cudaDevAttrCanUseHostPointerForRegisteredMem, 0));
+    if (is_forwarded()) {
+        EXPECT_EQ(uses_host_pointers, 0);
+        for (int i = 0; i < 2; i++) { /* the line on stderr comes once */
+            EXPECT_ERR(cudaHostRegister(memory, bytes, cudaHostRegisterMapped), cudaErrorNotSupported);
+            EXPECT_ERR(cudaHostRegister(memory, bytes, cudaHostRegisterIoMemory), cudaErrorNotSupported);
+        }
+        EXPECT_ERR(cudaHostUnregister(memory), cudaErrorHostMemoryNotRegistered);
+        CHECK(cudaHostRegister(memory, bytes, cudaHostRegisterPortable));
+        for (int i = 0; i < 2; i++)
+            EXPECT_ERR(cudaHostGetDevicePointer(&device, memory, 0), cudaErrorNotSupported);
+        CHECK(cudaPointerGetAttributes(&attributes, memory + 7));
+        EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
+        EXPECT(attributes.hostPointer == memory + 7 && !attributes.devicePointer);
+    } else {
+        CHECK(cudaHostRegister(memory, bytes, cudaHostRegisterMapped));
+        CHECK(cudaHostGetDevicePointer(&device, memory, 0));
+        EXPECT(!uses_host_pointers || device == memory);
+        for (int i = 0; i < COUNT; i++)
+            memory[i] = i;
+        increment<<<(COUNT + 127) / 128, 128>>>(device, COUNT);
+        CHECK_LAUNCH();
+        CHECK(cudaDeviceSynchronize());
+        for (int i = 0; i < COUNT; i++)
+            EXPECT_EQ(memory[i], i + 1);
+    }
+    round_trip(memory);
+    CHECK(cudaHostUnregister(memory));
+}
+
 static void check_register(void)
 {
     const size_t bytes = (COUNT * sizeof(int) + 4095) / 4096 * 4096;
@@ -67,6 +103,7 @@ static void check_register(void)
     CHECK(cudaHostUnregister(memory));
     EXPECT_ERR(cudaHostUnregister(memory), cudaErrorHostMemoryNotRegistered);
     round_trip(memory);
+    check_registered_for_kernels(memory, bytes);
     free(memory);
 
     /* What the process does not have cannot be registered: a hole, and a range with a hole in it. */
@@ -83,11 +120,10 @@ static void check_register(void)
 
 int main(void)
 {
-    int can_map = -1, local = 0;
+    int local = 0;
     unsigned flags = 0;
     int *pinned;
 
-    CHECK(cudaDeviceGetAttribute(&can_map, cudaDevAttrCanMapHostMemory, 0));
     CHECK(cudaMallocHost(&pinned, COUNT * sizeof(int)));
     round_trip(pinned);
     CHECK(cudaFreeHost(pinned));
@@ -103,7 +139,7 @@ int main(void)
     EXPECT_ERR(cudaHostAlloc(&pinned, 4096, 0x7000), cudaErrorInvalidValue);
     EXPECT_ERR(cudaHostGetFlags(&flags, &local), cudaErrorInvalidValue);
     EXPECT_ERR(cudaFreeHost(&local), cudaErrorInvalidValue);
-    check_mapped(can_map);
+    check_mapped(can_map_host_memory());
     check_register();
     CHECK(cudaGetLastError());
     return 0;

@@ -2,7 +2,7 @@
 // cudaHostAllocMapped, several pieces at once and after others were freed; atomics on it, a kernel that hears from the host while
 // it runs and answers, copies and fills that name it as device memory, and what is said of its pointers.
 // nvcc: -lcuda
-#include "check.h"
+#include "mapped.h"
 #include <cuda.h>
 #include <string.h>
 
@@ -149,9 +149,7 @@ static void what_is_said()
 
 int main()
 {
-    cudaDeviceProp properties;
-    CHECK(cudaGetDeviceProperties(&properties, 0));
-    if (!properties.canMapHostMemory) {
+    if (!can_map_host_memory()) {
         unsigned *host;
         EXPECT_ERR(cudaHostAlloc(&host, 4096, cudaHostAllocMapped), cudaErrorNotSupported);
         puts("no mapped host memory");

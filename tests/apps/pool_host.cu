@@ -1,6 +1,6 @@
 // Pools of pinned host memory: what they say of themselves, memory that is used in the order of a stream by copies, by
 // functions of the host and, where devices reach host memory, by kernels; what comes back when; and what is refused.
-#include "check.h"
+#include "mapped.h"
 
 enum { COUNT = 100000, BYTES = COUNT * 4, ROUNDS = 60 };
 
@@ -263,14 +263,13 @@ int main(void)
     cudaMemPool_t pool;
     cudaStream_t stream;
     unsigned *device;
-    int has_pools, can_map;
+    int has_pools;
     CHECK(cudaDeviceGetAttribute(&has_pools, cudaDevAttrHostMemoryPoolsSupported, 0));
     if (!has_pools) {
         puts("skip: the device has no pools of host memory");
         return 77;
     }
-    CHECK(cudaDeviceGetAttribute(&can_map, cudaDevAttrCanMapHostMemory, 0));
-    is_reached = can_map;
+    is_reached = can_map_host_memory();
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaMalloc((void **)&device, BYTES));
     CHECK(cudaMemPoolCreate(&pool, &props));

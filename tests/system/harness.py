@@ -258,10 +258,11 @@ class Server:
         return count
 
     def serving(self, client_pid):
-        """The process of the server that has the other end of a TCP connection of client_pid; None: there is none."""
-        wanted = set(peers_of(client_pid))
+        """The process of the server that has the other end of a TCP connection, or of rings, of client_pid; None: there is
+        none."""
+        wanted, rings = set(peers_of(client_pid)), shared_memory(client_pid, "flyt-rings")
         for pid in self.children():
-            if wanted & socket_inodes(pid):
+            if wanted & socket_inodes(pid) or rings & shared_memory(pid, "flyt-rings"):
                 return pid
         return None
 
@@ -280,6 +281,13 @@ def socket_inodes(pid):
                 if target.startswith("socket:["):
                     inodes.add(int(target[8:-1]))
     return inodes
+
+
+def shared_memory(pid, name):
+    """The memfds of that name that a process has mapped, as a set of inodes."""
+    with contextlib.suppress(OSError), open("/proc/%d/maps" % pid) as f:
+        return {fields[4] for fields in map(str.split, f) if fields[5:6] == ["/memfd:" + name]}
+    return set()
 
 
 def peers_of(pid):

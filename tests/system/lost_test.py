@@ -11,10 +11,12 @@ import time
 
 import harness
 from harness import (environment, expect, expect_equal, finish, helper, is_alive, lines, main, run, scenario, server, start,
-                     through_flyt, within)
+                     shared_memory, through_flyt, within)
 
 LOST = "46"
-WAYS = ("synchronize", "launch", "copy", "threads", "callback")
+WAYS = ("synchronize", "launch", "copy", "blocking", "event", "query", "credit", "threads", "callback")
+QUIET = ("event", "credit", "callback")     # nothing is sent for a while, or for ever
+KINDS = ("tcp", "unix")     # the latter: through rings
 
 
 def begin_work(url, way):
@@ -23,6 +25,7 @@ def begin_work(url, way):
     program = start([helper("until_lost"), way], env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     expect(select.select([program.stdout], [], [], 30)[0], way, "does not begin to work")
     expect_equal(program.stdout.readline(), b"working\n", "first line of", way)
+    expect_equal(len(shared_memory(program.pid, "flyt-rings")), int(url.startswith("unix:")), "rings of", way)
     return program
 
 
@@ -41,35 +44,38 @@ def check_end(program, url, way, code=LOST):
 
 @scenario
 def serving_process_killed():
-    with server() as s:
-        for way in WAYS:
-            program = begin_work(s.url, way)
-            serving = within(10, lambda: s.serving(program.pid), "the process that serves the program")
-            os.kill(serving, signal.SIGKILL)
-            check_end(program, s.url, way)
-        expect_equal(run(through_flyt(s.url, helper("echo"))).status, 0, "a program afterwards")
+    for kind in KINDS:
+        with server(kind) as s:
+            for way in WAYS:
+                program = begin_work(s.url, way)
+                serving = within(10, lambda: s.serving(program.pid), "the process that serves the program")
+                os.kill(serving, signal.SIGKILL)
+                check_end(program, s.url, way)
+            expect_equal(run(through_flyt(s.url, helper("echo"))).status, 0, kind, "a program afterwards")
 
 
 @scenario
 def whole_server_killed():
-    for way in ("synchronize", "copy"):
-        with server() as s:
-            program = begin_work(s.url, way)
-            s.close()
-            check_end(program, s.url, way)
+    for kind in KINDS:
+        for way in ("synchronize", "copy"):
+            with server(kind) as s:
+                program = begin_work(s.url, way)
+                s.close()
+                check_end(program, s.url, way)
 
 
 @scenario
 def server_ended_by_sigterm():
     """Ctrl-C on the server, or systemd's stop: every process of it goes, and programs hear of it."""
-    with server() as s:
-        program = begin_work(s.url, "synchronize")
-        children = s.children()
-        expect(children, "the server has no processes")
-        os.kill(s.pid, signal.SIGTERM)
-        check_end(program, s.url, "synchronize")
-        s.process.wait(60)
-        within(30, lambda: not any(map(is_alive, children)), "the end of the server's processes")
+    for kind in KINDS:
+        with server(kind) as s:
+            program = begin_work(s.url, "synchronize")
+            children = s.children()
+            expect(children, "the server has no processes")
+            os.kill(s.pid, signal.SIGTERM)
+            check_end(program, s.url, "synchronize")
+            s.process.wait(60)
+            within(30, lambda: not any(map(is_alive, children)), "the end of the server's processes")
 
 
 class Wire:
@@ -130,11 +136,11 @@ def wire_cut():
     with server() as s:
         at_start = s.settle()
         for way in WAYS:
-            for limit_bytes in (None, 3, 50):
+            for limit_bytes in (None,) if way in QUIET else (None, 3, 50):
                 wire = Wire(s.url)
                 try:
                     program = begin_work(wire.url, way)
-                    if limit_bytes is None or way == "callback":  # that one sends nothing more
+                    if limit_bytes is None:
                         wire.cut()
                     else:
                         wire.limit_bytes = limit_bytes
@@ -147,13 +153,14 @@ def wire_cut():
 @scenario
 def program_ends_while_blocked():
     """A program that waits for ever (a host function that never returns) can still be ended, and its server goes."""
-    with server() as s:
-        at_start = s.settle()
-        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
-            program = begin_work(s.url, "callback")
-            program.send_signal(number)
-            expect_equal(finish(program).status, -number, "exit by signal", number)
-        within(10, lambda: len(s.children()) <= at_start, "the end of the serving processes")
+    for kind in KINDS:
+        with server(kind) as s:
+            at_start = s.settle()
+            for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+                program = begin_work(s.url, "callback")
+                program.send_signal(number)
+                expect_equal(finish(program).status, -number, "exit by signal", number)
+            within(10, lambda: len(s.children()) <= at_start, "the end of the serving processes")
 
 
 main()

@@ -10,7 +10,7 @@ import harness
 import movers
 from cluster import System
 from connections import goes_over
-from harness import environment, expect, expect_equal, finish, helper, main, run, scenario, server, through_flyt, within
+from harness import environment, expect, expect_equal, finish, helper, main, run, scenario, server, shared_memory, through_flyt, within
 from steady import add_vm
 from survivor import Survivor, its_server_is_killed, session
 from two_nodes import PATIENCE, TwoNodes, ends
@@ -18,20 +18,18 @@ from two_nodes import PATIENCE, TwoNodes, ends
 OPTIONS = {"vms": 1, "gpus": 2, "sms": 48, "memory": "1G"}
 OTHER = 1           # the other GPU of node-0; the same one is a move to a new server, too
 NOT_SUPPORTED = 801
+WAYS = ("asked", "flag", "plain", "graph", "library")       # for kernels to come to an address: words of programs/pinned.cu
 ELSEWHERE = {"local": True, "node": lambda i: {"socket": ""} if i else {}}    # node-1 has no socket
 
 
-def regions(pid):
-    with open("/proc/%d/maps" % pid) as maps:
-        return [line for line in maps if "flyt-region" in line]
-
-
 def shares(system, program, is_shared=True):
-    """Whether the session's server has the region that the program has, and all is right."""
+    """Whether the session's server has the region that the program has, and the program the rings that its server has."""
     goes_over(system, program, "unix" if is_shared else "tcp")
-    own, served = regions(program.process.pid), regions(session(system)["server_pid"])
-    expect_equal(len(own), 1, "regions of the program")
-    expect_equal([line.split()[4] for line in served], [line.split()[4] for line in own] if is_shared else [], "regions of the server")
+    server_pid = session(system)["server_pid"]
+    for name, count in (("flyt-region", 1), ("flyt-rings", int(is_shared))):
+        own = shared_memory(program.process.pid, name)
+        expect_equal(len(own), count, name, "of the program")
+        expect_equal(shared_memory(server_pid, name), own if is_shared else set(), name, "of the server")
 
 
 class Pinned(Survivor):
@@ -69,6 +67,22 @@ def at_each_server_of_the_node():
             shares(system, program)
             program.is_right()
         ends(system, program)
+
+
+@scenario
+def forbidden():
+    """shared_memory = false in node.conf."""
+    with System(local=True, node={"shared_memory": False}, **OPTIONS) as system:
+        add_vm(system, 0, memory="4G" if OPTIONS.get("hardware") else "512M")
+        program = Pinned(system)
+        program.is_right(("mapped", "mapped %d" % NOT_SUPPORTED), ("managed", "managed 0"))
+        goes_over(system, program, "unix")
+        for pid in (program.process.pid, session(system)["server_pid"]):
+            expect_equal([shared_memory(pid, name) for name in ("flyt-region", "flyt-rings")], [set(), set()], "memory that is shared")
+        program.is_right()
+        program.does("end", "ended")
+        result = finish(program.process)
+        expect_equal((result.status, result.err), (0, "flyt: mapped host memory is not supported\n"), result)
 
 
 @scenario
@@ -149,8 +163,7 @@ def managed_memory_on_the_host():
         program = Pinned(system)
         program.is_right(("managed", "managed 1"))
         shares(system, program)
-        result = system.migrates_when_connected("node-1")
-        expect(result.status and "kernels may reach host memory of the program" in result.err, result)
+        stays(system, "managed")
         program.is_right()
         result = system.migrates("node-0:0", "--force")
         expect_equal(result.status, 0, "a move within the node", result)
@@ -213,9 +226,16 @@ def programs_with_managed_memory_on_the_host_move():
             else:
                 system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (OTHER if done % 4 else 0), "--force", *PATIENCE)
             for one in within(60, lambda: (lambda all: len(all) == len(cases) and all)(system.flytctl("sessions")), "sessions"):
-                expect_equal((one["transport"], len(regions(one["server_pid"]))), ("unix", 1), "how it goes on", one)
+                expect_equal((one["transport"], len(shared_memory(one["server_pid"], "flyt-region"))), ("unix", 1), "how it goes on", one)
 
         movers.under(system, 0, cases, disturb, 6, movers.seed())
+
+
+def stays(system, way="mapped"):
+    """The program, whose kernels may have come to an address in this way, is at node-0, and the refusal to move it says why."""
+    result = system.migrates_when_connected("node-1")
+    expect(result.status and "kernels may reach host memory of the program" in result.err, way, result)
+    expect_equal(system.place(), "node-0", "where it is", way)
 
 
 @scenario
@@ -224,9 +244,7 @@ def what_kernels_reach_stays():
         program = Pinned(system)
         program.is_right(("mapped", "mapped 0"))
         shares(system, program)
-        result = system.migrates_when_connected("node-1")
-        expect(result.status and "kernels may reach host memory of the program" in result.err, result)
-        expect_equal(system.place(), "node-0", "where it is")
+        stays(system)
         program.is_right(("mapped", "mapped 0"))
         result = system.migrates("node-0:0", "--force")
         expect_equal(result.status, 0, "a move within the node", result)
@@ -236,6 +254,14 @@ def what_kernels_reach_stays():
         shares(system, program)
         program.is_right(("mapped", "mapped 0"))
         ends(system, program)
+        for way in WAYS:
+            program = Pinned(system)
+            program.is_right((way, way + " 0"))
+            shares(system, program)
+            stays(system, way)
+            program.is_right()
+            ends(system, program)
+
 
 
 if __name__ == "__main__":

@@ -4,14 +4,24 @@
 //   more | less   one buffer more | the last one is freed: "buffers N"
 //   leave | take  copies that wait for a kernel that runs for a while: "left" | they have ended, and are compared: "taken"
 //   mapped        a kernel writes a buffer by its address: "mapped N", the code of what it needs (0, or what CUDA answered)
+//   asked         a buffer's address is asked for, and used by nothing: "asked 0"
+//   flag          memory is allocated that is to be mapped, and used by nothing: "flag 0"
+//   plain | graph | library    a kernel, one of a graph, one of cuBLAS's writes a buffer by the host's own pointer: "plain 0" …
 //   managed       managed memory, which every check from then on uses, too: "managed N", whether the host may use it beside kernels
 //   end           also the end of input: "ended" and exit status 0
 //
 // The first line is "ready". What is wrong is "wrong …" and exit status 8, a CUDA error "error CODE" and 7.
+// nvcc: -ldl
+#include <cublas_v2.h>
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define TEXT(x)  #x
+#define NAMED(x) TEXT(x)
+#define LIBRARY  "libcublas.so." NAMED(CUBLAS_VER_MAJOR)
 
 enum { COUNT = 300007, BUFFERS = 8, ROW = 1000, ROWS = 90, APART = 1040, SPINS = 30 };
 
@@ -188,6 +198,85 @@ static void map(void)
     printf("mapped %d\n", (int)error);
 }
 
+static void ask(void)
+{
+    uint32_t *at;
+    check(cudaHostGetDevicePointer((void **)&at, buffers[0].host, 0));
+    printf("asked 0\n");
+}
+
+static void flag(void)
+{
+    void *memory;
+    check(cudaHostAlloc(&memory, 4096, cudaHostAllocMapped));
+    printf("flag 0\n");
+}
+
+static void plain(void)
+{
+    uint32_t *host = buffers[0].host;
+    host[17] = 6;
+    change<<<1, 32, 0, stream>>>(host, 32, 2);
+    check(cudaStreamSynchronize(stream));
+    if (host[17] != 6 * 2654435761u + 2)
+        wrong("plain", 0, 17);
+    printf("plain 0\n");
+}
+
+static void graph(void)
+{
+    uint32_t *host = buffers[0].host, n = 3;
+    int width = 32;
+    void *params[] = {&host, &width, &n};
+    cudaKernelNodeParams node = {};
+    cudaGraph_t made;
+    cudaGraphExec_t exec;
+    cudaGraphNode_t only;
+    node.func = (void *)change;
+    node.gridDim = dim3(1);
+    node.blockDim = dim3(32);
+    node.kernelParams = params;
+    host[17] = 7;
+    check(cudaGraphCreate(&made, 0));
+    check(cudaGraphAddKernelNode(&only, made, NULL, 0, &node));
+    check(cudaGraphInstantiate(&exec, made, 0));
+    check(cudaGraphLaunch(exec, stream));
+    check(cudaStreamSynchronize(stream));
+    if (host[17] != 7 * 2654435761u + 3)
+        wrong("graph", 0, 17);
+    check(cudaGraphExecDestroy(exec));
+    check(cudaGraphDestroy(made));
+    printf("graph 0\n");
+}
+
+/* Loaded when it is used: not every machine with this program has it. */
+static void *cublas(const char *name)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW), *entry = library ? dlsym(library, name) : NULL;
+    if (!entry)
+        wrong(dlerror(), 0, 0);
+    return entry;
+}
+
+static void library(void)
+{
+    auto create = (cublasStatus_t(*)(cublasHandle_t *))cublas("cublasCreate_v2");
+    auto scale = (cublasStatus_t(*)(cublasHandle_t, int, const float *, float *, int))cublas("cublasSscal_v2");
+    auto destroy = (cublasStatus_t(*)(cublasHandle_t))cublas("cublasDestroy_v2");
+    float *host = (float *)buffers[0].host;
+    const float by = 4;
+    cublasHandle_t handle;
+    host[17] = 2.5f;
+    if (create(&handle) || scale(handle, 32, &by, host, 1))
+        wrong("library", 0, 0);
+    check(cudaDeviceSynchronize());
+    if (host[17] != 10)
+        wrong("library", 0, 17);
+    if (destroy(handle))
+        wrong("library", 0, 1);
+    printf("library 0\n");
+}
+
 static void manage(void)
 {
     if (!managed)
@@ -215,6 +304,16 @@ int main(void)
             take();
         else if (!strcmp(line, "mapped\n"))
             map();
+        else if (!strcmp(line, "asked\n"))
+            ask();
+        else if (!strcmp(line, "flag\n"))
+            flag();
+        else if (!strcmp(line, "plain\n"))
+            plain();
+        else if (!strcmp(line, "graph\n"))
+            graph();
+        else if (!strcmp(line, "library\n"))
+            library();
         else if (!strcmp(line, "managed\n"))
             manage();
         else {

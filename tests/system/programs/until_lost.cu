@@ -1,6 +1,7 @@
 // Works in one way until a CUDA call fails, prints "working" once it has begun; then prints "NAME CODE" for the call
 // that failed and for calls after it, from this and from another thread, and returns 7. An exit handler prints
-// "atexit". usage: until_lost synchronize | launch | copy | threads | callback | long | late
+// "atexit". usage: until_lost synchronize | launch | copy | blocking | event | query | credit | threads |
+// callback | long | late
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,36 @@ static cudaError_t launch(cudaStream_t stream)
     return error;
 }
 
+static volatile unsigned launched;
+
+/* Says that it works when no further launch has returned for a while. */
+static void *watch_launches(void *unused)
+{
+    for (unsigned seen = 0, rounds = 0; rounds < 10; seen = launched) {
+        rounds = launched && launched == seen ? rounds + 1 : 0;
+        usleep(20000);
+    }
+    say_working();
+    return NULL;
+}
+
+/* Launches behind a kernel that takes seconds, until there may be no more of them. */
+static cudaError_t credit(cudaStream_t stream)
+{
+    pthread_t watcher;
+    cudaError_t error = cudaSuccess;
+    pthread_create(&watcher, NULL, watch_launches, NULL);
+    for (int i = 0; i < 100; i++)
+        step_long<<<1, 1, 0, stream>>>(device);
+    while (!error) {
+        step<<<1, 32, 0, stream>>>(device);
+        error = cudaGetLastError();
+        launched++;
+    }
+    pthread_join(watcher, NULL);
+    return error;
+}
+
 static cudaError_t copy(cudaStream_t stream)
 {
     void *host = NULL;
@@ -93,6 +124,48 @@ static cudaError_t copy(cudaStream_t stream)
             error = cudaMemcpyAsync(host, device, copy_bytes, cudaMemcpyDeviceToHost, stream);
         if (!error)
             error = cudaStreamSynchronize(stream);
+        say_working();
+    }
+    return error;
+}
+
+/* The host waits for each copy; memory that is not page-locked, and memory that is. */
+static cudaError_t blocking_copies(cudaStream_t stream)
+{
+    void *locked = NULL, *plain = malloc(copy_bytes);
+    cudaError_t error = plain ? cudaMallocHost(&locked, copy_bytes) : cudaErrorMemoryAllocation;
+    for (int i = 0; !error; i++) {
+        void *host = i % 2 ? locked : plain;
+        error = i % 4 < 2 ? cudaMemcpy(device, host, copy_bytes, cudaMemcpyHostToDevice)
+                          : cudaMemcpy(host, device, copy_bytes, cudaMemcpyDeviceToHost);
+        say_working();
+    }
+    return error;
+}
+
+/* A wait for an event behind a kernel that takes seconds. */
+static cudaError_t events(cudaStream_t stream)
+{
+    cudaEvent_t event;
+    cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming);
+    while (!error) {
+        step_long<<<1, 1, 0, stream>>>(device);
+        error = cudaEventRecord(event, stream);
+        say_working();
+        if (!error)
+            error = cudaEventSynchronize(event);
+    }
+    return error;
+}
+
+/* Asks whether such a kernel is over. */
+static cudaError_t query(cudaStream_t stream)
+{
+    cudaError_t error = cudaSuccess;
+    while (!error || error == cudaErrorNotReady) {
+        if (!error)
+            step_long<<<1, 1, 0, stream>>>(device);
+        error = cudaStreamQuery(stream);
         say_working();
     }
     return error;
@@ -147,6 +220,7 @@ int main(int argc, char **argv)
         cudaError_t (*work)(cudaStream_t);
     } ways[] = {
         {"synchronize", synchronize}, {"launch", launch}, {"copy", copy}, {"threads", threads}, {"callback", callback},
+        {"blocking", blocking_copies}, {"event", events}, {"query", query}, {"credit", credit},
         {"long", long_kernels},
         {"late", late},
     };
