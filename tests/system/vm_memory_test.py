@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The memory that a VM shares with its host: rings and page-locked memory (programs/pinned.cu) lie in it. The VM is a network
+"""The memory that a VM shares with its host: rings and page-locked memory (programs/pinned.cu) lie in it, and what pageable
+copies (programs/pageable.cu) go through. The VM is a network
 namespace of this machine, and its PCI device a folder whose memory is the node's file; a real guest has it in tests/vm. What
 the guest cannot have, or does not share with the node where its programs are, goes over TCP."""
 import concurrent.futures
 import contextlib
 import glob
 import os
+import re
 import shutil
 import signal
 import struct
@@ -19,6 +21,8 @@ from survivor import Survivor, its_server_is_killed, session
 from two_nodes import PATIENCE, TwoNodes, ends
 
 MIB = 16
+MIB_BYTES = 1 << 20
+ROOM = 64           # MiB, so that pageable copies have the largest pieces
 HEAD_BYTES = 4096
 RINGS = struct.Struct("<Q")
 RINGS_MAGIC = 0x73676e6974796c66        # rpc/transport/rings.c
@@ -87,6 +91,24 @@ class Pinned(Survivor):
             self.does(word, answer)
         self.checks += 1
         self.does("check", "right %d" % self.checks)
+
+
+class Pageable(Survivor):
+    """Counts the bytes that it has copied, and tells at its end how many have gone over its connections."""
+
+    def __init__(self, system, **environment):
+        super().__init__(system, 0, program="pageable", FLYT_STATS="-", **environment)
+        self.copied_bytes = 0
+
+    def copies(self, threads, count):
+        self.does("check %d %d" % (threads, count), "right")
+        self.copied_bytes += threads * count * 6
+
+    def ends(self):
+        self.does("end", "ended")
+        result = harness.finish(self.process)
+        expect_equal(result.status, 0, result)
+        return sum(int(found) for found in re.findall(r"(?:sent|received)_bytes=(\d+)", result.err))
 
 
 def maps(pid, path):
@@ -326,6 +348,70 @@ def who_does_not_get_it():
             told = within(60, lambda: (lambda found: len(found) == events and [found])(
                 [e for e in system.flytctl("events") if e["kind"] == "vm.memory_unused"]), "events")[0]
             expect(all("times what one of ordinary memory takes" in e["text"] for e in told), told)
+
+
+def copies_of_all_kinds(program):
+    for threads, count in ((1, 512 << 10), (1, (512 << 10) - 1), (1, 3 * MIB_BYTES + 1), (1, 40 * MIB_BYTES + 4099),
+                           (2, 7 * MIB_BYTES - 1), (7, 5 * MIB_BYTES + 77)):
+        program.copies(threads, count)
+
+
+@scenario
+def pageable_copies():
+    """They go through a place in it: their bytes do not travel, but for those of threads that find it stand still."""
+    with OneNode(mib=ROOM, **OPTIONS) as system:
+        add_vm(system, 0)
+        system.gives_memory(0, 0)
+        program = Pageable(system)
+        copies_of_all_kinds(program)
+        shares(system, program)
+        travelled = program.ends()
+        expect(travelled < program.copied_bytes / 10, travelled, "bytes travel of", program.copied_bytes)
+
+
+@scenario
+def pageable_copies_without_room():
+    with OneNode(mib=4, **OPTIONS) as system:
+        add_vm(system, 0)
+        system.gives_memory(0, 0)
+        program = Pageable(system)
+        copies_of_all_kinds(program)
+        shares(system, program)
+        travelled = program.ends()
+        expect(travelled > program.copied_bytes, travelled, "bytes travel of", program.copied_bytes)
+
+
+@scenario
+def pageable_copies_away_and_back():
+    """Their place does not stand against a move, which may come in the midst of one."""
+    with BothNodes(mib=ROOM) as system:
+        system.gives_memory(0, 0, 1)
+        program = Pageable(system)
+        program.does("begin %d" % (24 * MIB_BYTES + 5), "begun")
+        shares(system, program)
+        for _ in range(2):
+            system.moves()
+            program.copies(2, 9 * MIB_BYTES)
+        shares(system, program)
+        program.does("finish", "finished")
+        program.ends()
+
+
+@scenario
+def pageable_copies_whose_server_is_killed():
+    """Each of them ends: at the next server, or with an error."""
+    with OneNode(mib=ROOM, **OPTIONS) as system:
+        add_vm(system, 0)
+        system.gives_memory(0, 0)
+        program = Pageable(system)
+        program.does("begin %d" % (24 * MIB_BYTES + 5), "begun")
+        os.kill(shares(system, program)["server_pid"], signal.SIGKILL)
+        with contextlib.suppress(BrokenPipeError):
+            program.say("finish")
+        answer = program.line("finish", 120)
+        expect(answer == "finished" or answer.startswith("error "), answer)
+        program.process.kill()
+        harness.finish(program.process)
 
 
 @scenario

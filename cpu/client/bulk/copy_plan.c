@@ -10,7 +10,9 @@ static enum flyt_route route_in(const struct flyt_copy_facts *facts)
         return FLYT_ROUTE_IN_PULL;
     if (facts->bytes <= FLYT_INLINE_BYTES_MAX)
         return FLYT_ROUTE_IN_INLINE;
-    return facts->is_async && facts->is_pinned ? FLYT_ROUTE_IN_BACKGROUND : FLYT_ROUTE_IN_NOW;
+    if (facts->is_async && facts->is_pinned)
+        return FLYT_ROUTE_IN_BACKGROUND;
+    return facts->is_staged ? FLYT_ROUTE_IN_STAGED : FLYT_ROUTE_IN_NOW;
 }
 
 static enum flyt_route route_out(const struct flyt_copy_facts *facts)
@@ -19,7 +21,9 @@ static enum flyt_route route_out(const struct flyt_copy_facts *facts)
         return FLYT_ROUTE_OUT_REGION;
     if (facts->is_async && facts->is_pinned)
         return FLYT_ROUTE_OUT_BACKGROUND;
-    return facts->bytes <= FLYT_INLINE_BYTES_MAX ? FLYT_ROUTE_OUT_INLINE : FLYT_ROUTE_OUT_WAIT;
+    if (facts->bytes <= FLYT_INLINE_BYTES_MAX)
+        return FLYT_ROUTE_OUT_INLINE;
+    return facts->is_staged ? FLYT_ROUTE_OUT_STAGED : FLYT_ROUTE_OUT_WAIT;
 }
 
 enum flyt_route flyt_copy_route(enum flyt_place dst, enum flyt_place src, const struct flyt_copy_facts *facts)

@@ -14,10 +14,12 @@ enum flyt_route {
     FLYT_ROUTE_WITHIN,         /* device to device */
     FLYT_ROUTE_IN_INLINE,      /* host to device, the data in the call */
     FLYT_ROUTE_IN_NOW,         /* as a transfer, read before the call returns */
+    FLYT_ROUTE_IN_STAGED,      /* through a place of the region, by the calling thread */
     FLYT_ROUTE_IN_BACKGROUND,  /* as a transfer, read by a thread of the channel from now on */
     FLYT_ROUTE_IN_PULL,        /* as a transfer, read when the stream reaches the copy */
     FLYT_ROUTE_IN_REGION,      /* by the GPU itself, out of memory that program and server share */
     FLYT_ROUTE_OUT_INLINE,     /* device to host, the data in the reply */
+    FLYT_ROUTE_OUT_STAGED,     /* through a place of the region, by the calling thread */
     FLYT_ROUTE_OUT_WAIT,       /* as a transfer, waited for */
     FLYT_ROUTE_OUT_BACKGROUND, /* as a transfer that later synchronizations wait for */
     FLYT_ROUTE_OUT_REGION      /* by the GPU itself, into shared memory */
@@ -28,6 +30,7 @@ struct flyt_copy_facts {
     bool is_pinned;         /* all of the host side is */
     bool is_plain;          /* the host side has no gaps */
     bool is_shared;         /* the GPU reaches all of it, and copies the box with one call */
+    bool is_staged;         /* what the calling thread reads or writes itself goes through a place of the region */
     bool is_writer_pending; /* something unfinished may write the host side */
     uint64_t bytes;
 };

@@ -69,6 +69,25 @@ static void test_what_is_shared_is_left_to_the_gpu(void **state)
     }
 }
 
+/* What the calling thread would send or take itself; not what is little, or read and written later. */
+static void test_what_is_staged(void **state)
+{
+    struct flyt_copy_facts facts = {.is_plain = true, .is_staged = true, .bytes = 1 << 20};
+    for (unsigned i = 0; i < 2; i++) {
+        facts.is_async = i;
+        assert_int_equal(flyt_copy_route(FLYT_PLACE_DEVICE, FLYT_PLACE_HOST, &facts), FLYT_ROUTE_IN_STAGED);
+        assert_int_equal(flyt_copy_route(FLYT_PLACE_HOST, FLYT_PLACE_DEVICE, &facts), FLYT_ROUTE_OUT_STAGED);
+    }
+    facts.is_pinned = true;
+    assert_int_equal(flyt_copy_route(FLYT_PLACE_DEVICE, FLYT_PLACE_HOST, &facts), FLYT_ROUTE_IN_BACKGROUND);
+    assert_int_equal(flyt_copy_route(FLYT_PLACE_HOST, FLYT_PLACE_DEVICE, &facts), FLYT_ROUTE_OUT_BACKGROUND);
+    facts.is_writer_pending = true;
+    assert_int_equal(flyt_copy_route(FLYT_PLACE_DEVICE, FLYT_PLACE_HOST, &facts), FLYT_ROUTE_IN_PULL);
+    facts = (struct flyt_copy_facts){.is_plain = true, .is_staged = true, .bytes = 4};
+    assert_int_equal(flyt_copy_route(FLYT_PLACE_DEVICE, FLYT_PLACE_HOST, &facts), FLYT_ROUTE_IN_INLINE);
+    assert_int_equal(flyt_copy_route(FLYT_PLACE_HOST, FLYT_PLACE_DEVICE, &facts), FLYT_ROUTE_OUT_INLINE);
+}
+
 static void test_which_boxes_one_driver_call_copies(void **state)
 {
     static const struct {
@@ -184,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_pinned_source_waits_for_its_writers),
         cmocka_unit_test(test_only_pinned_asynchronous_output_returns_early),
         cmocka_unit_test(test_what_is_shared_is_left_to_the_gpu),
+        cmocka_unit_test(test_what_is_staged),
         cmocka_unit_test(test_which_boxes_one_driver_call_copies),
         cmocka_unit_test(test_other_directions),
         cmocka_unit_test(test_pieces_cover_the_box),

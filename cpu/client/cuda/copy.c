@@ -5,16 +5,19 @@
 #include "cpu/client/bulk/arena.h"
 #include "cpu/client/bulk/copy_plan.h"
 #include "cpu/client/bulk/range.h"
+#include "cpu/client/bulk/staging.h"
 #include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/constant.h"
 #include "cpu/client/cuda/constant_copy.h"
+#include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy_raw.h"
 #include "cpu/client/cuda/function_queue.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
+#include "flyt_client_asks.h"
 #include "rpc/api/array_box.h"
 #include "rpc/base/region.h"
 
@@ -334,6 +337,49 @@ CUresult flyt_copy_send_shared(struct flyt_stream *stream, uint64_t server,
     return result;
 }
 
+/* ---- through a place of that memory ---- */
+
+static CUresult send_piece(void *user, uint64_t server, const struct flyt_copy *piece)
+{
+    return flyt_copy_send_shared(user, server, send_region, piece);
+}
+
+/* What else the stream has got meanwhile is waited for, too. */
+static CUresult wait_for_pieces(void *user)
+{
+    struct flyt_stream *stream = user;
+    if (flyt_channel_stream_known(flyt_client.channel, flyt_id_number(stream->stream_id),
+                                  atomic_load(&stream->work_sequence)) == FLYT_CHANNEL_DONE)
+        return flyt_client_broken();
+    CUresult result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    flyt_context_wait_begin();
+    result = flyt_ask_stream_synchronize(stream->stream_id);
+    flyt_context_wait_end();
+    return result;
+}
+
+static const struct flyt_staging_ops staging_ops = {flyt_host_take_shared, flyt_host_is_shared, send_piece,
+                                                    wait_for_pieces};
+
+/* What does not go there travels. The stream comes first: nobody is to have a part of the place who only waits. */
+static CUresult copy_staged(struct flyt_stream *stream, const struct flyt_copy *copy)
+{
+    struct flyt_copy rest = *copy;
+    uint64_t bytes = 0;
+    CUresult result = flyt_stream_wait(stream);
+    if (!result)
+        result = flyt_staging_copy(&staging_ops, stream, copy, &bytes);
+    if (result || bytes == copy->width_bytes)
+        return result;
+    rest.width_bytes -= bytes;
+    rest.dst.address += bytes;
+    rest.src.address += bytes;
+    return copy->src.place == FLYT_PLACE_HOST ? copy_in(stream, &rest, FLYT_ROUTE_IN_NOW)
+                                              : copy_out_transfer(stream, &rest, false);
+}
+
 /* ---- within device memory ---- */
 
 static CUresult copy_within(struct flyt_stream *stream, const struct flyt_copy *copy)
@@ -443,6 +489,19 @@ static CUresult copy_host(struct flyt_stream *stream, const struct flyt_copy *co
 /* Whether the caller waits for the copy, and when it reads and writes memory of the host that is not pinned. */
 enum way { WAITED, ASYNC, OF_GRAPH };
 
+/* Whether only the server can say that the device's memory is there. */
+static bool is_unknown(const struct flyt_copy_side *side)
+{
+    struct flyt_range range;
+    return side->place == FLYT_PLACE_DEVICE && !flyt_range_find(side->address, &range);
+}
+
+/* A range of memory that was checked as a whole: of a copy in pieces none may fail for its place. */
+static bool is_checked_line(const struct flyt_copy *copy, const struct flyt_copy_side *device)
+{
+    return copy->height == 1 && copy->depth == 1 && device->place == FLYT_PLACE_DEVICE && !is_unknown(device);
+}
+
 /* *ret_server: of what is shared, with whom. */
 static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t bytes, enum way way, uint64_t *ret_server)
 {
@@ -459,6 +518,8 @@ static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t by
     const bool is_written = flyt_transfer_writes(host.address, span);
     facts.is_shared =
         is_in_region && !is_written && flyt_copy_is_regular(copy) && flyt_host_is_shared(host.address, ret_server);
+    facts.is_staged = way != OF_GRAPH && bytes >= FLYT_STAGING_BYTES_MIN && flyt_staging_is_used() && !is_written &&
+                      is_checked_line(copy, is_in ? &copy->dst : &copy->src);
     /* A graph's copies read and write pageable memory, too, when they are reached. */
     facts.is_pinned |= way == OF_GRAPH;
     /* A copy that is on its way in a stream may write what lies in the region. */
@@ -546,6 +607,11 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, co
         if (!result && !is_async)
             result = flyt_stream_wait(stream);
         return result == CUDA_ERROR_NOT_READY ? carry_out(stream, copy, sides, bytes, way) : result;
+    case FLYT_ROUTE_OUT_STAGED:
+        return copy_staged(stream, copy);
+    case FLYT_ROUTE_IN_STAGED:
+        result = copy_staged(stream, copy);
+        return result || is_async ? result : flyt_stream_wait(stream);
     case FLYT_ROUTE_IN_INLINE:
     case FLYT_ROUTE_IN_NOW:
         /* A synchronous copy out of pageable memory first waits for the stream, whose host functions may write it. */
@@ -562,13 +628,6 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, co
     if (is_early)
         flyt_stream_returned_early(stream);
     return result || is_async || is_early ? result : flyt_stream_wait(stream);
-}
-
-/* Whether only the server can say that the device's memory is there. */
-static bool is_unknown(const struct flyt_copy_side *side)
-{
-    struct flyt_range range;
-    return side->place == FLYT_PLACE_DEVICE && !flyt_range_find(side->address, &range);
 }
 
 /* Whether the copy has to be complete, as CUDA says, or its outcome is not known before. */

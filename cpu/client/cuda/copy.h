@@ -2,7 +2,8 @@
  * Copies and fills, all through one descriptor: a box of width × height × depth on either side.
  *
  * When host memory is read and written (CUDA's "API synchronization behavior"):
- *   pageable source                read before the call returns
+ *   pageable source                read before the call returns; where it is staged (staging.h), after all earlier work
+ *                                  of the stream
  *   pinned source, asynchronous    read when the stream reaches the copy, or already at issue where nothing pending
  *                                  (device-to-host copy into an overlapping range, host function) can still write it
  *   pageable destination           written before the call returns

@@ -60,9 +60,8 @@ static void *take_locked(uint64_t bytes, CUresult *ret_result)
     return address;
 }
 
-/* Page-locked memory that program and server share; NULL: there is none to be had. Of a VM's memory the GPU may still
- * have what a program had that was killed: other pages are taken then. */
-static void *alloc_shared(uint64_t bytes)
+/* Of a VM's memory the GPU may still have what a program had that was killed: other pages are taken then. */
+void *flyt_host_take_shared(uint64_t bytes)
 {
     CUresult result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     void *address = NULL;
@@ -295,9 +294,9 @@ CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int d
                                .device = device,
                                .is_managed = (flags & FLYT_HOST_MANAGED) != 0};
     const bool is_mapped = flyt_arena_is_mapped(); /* all of it, as with unified addressing, asked for or not */
-    void *address = alloc_shared(bytes);
+    void *address = flyt_host_take_shared(bytes);
     while (!address && wait_for_given())
-        address = alloc_shared(bytes);
+        address = flyt_host_take_shared(bytes);
     if (!address && is_mapped && flags & CU_MEMHOSTALLOC_DEVICEMAP && flyt_arena_is_bounded())
         return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
     if (!address && !range.is_managed && (!is_mapped || (flyt_arena_is_bounded() && !(flags & FLYT_HOST_OF_POOL))))

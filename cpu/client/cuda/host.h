@@ -58,6 +58,9 @@ CUresult flyt_host_give(void *address, unsigned owner);
  * there again some time later. An allocation that finds none waits for them; so does who gives while very much waits.
  */
 CUresult flyt_host_give_later(void *address, unsigned owner);
+/* Page-locked memory that program and server share, of this library's own: whole pages, which are no pinned memory of
+ * the program's, and stay. NULL: there is none to be had. */
+void *flyt_host_take_shared(uint64_t bytes);
 /* Whether the GPU copies from and to the shared memory at the address itself. Pages that the server has not locked yet,
  * because the session has gone on there, are locked first: who uses them waits for that once. *ret_server: where. */
 bool flyt_host_is_shared(uint64_t address, uint64_t *ret_server);
