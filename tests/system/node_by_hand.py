@@ -156,15 +156,17 @@ class NodeByHand:
         """Says what it has, on the connection that there is; whether that was taken."""
         with self.mutex:
             args = self.registration()
-        answer = self.call(by_hand.REGISTER, args)
-        if not is_good(answer):
-            return False
-        self._take_registration(answer.skip_outcome())
-        self.is_registered = True
-        return True
+        answer = self.call(by_hand.REGISTER, args, self._take_registration)
+        self.is_registered = is_good(answer)
+        return self.is_registered
 
-    def _take_registration(self, reader):
-        """What it is to have: absolute."""
+    def _take_registration(self, answer):
+        """What it is to have: absolute. Before any order that comes behind it."""
+        if not is_good(answer):
+            return
+        reader = Reader(answer.body.rest())     # the answer is read once more
+        reader.u32()
+        reader.opaque()
         with self.mutex:
             self.epoch = max(self.epoch, reader.u64())
             reader.take(8)
@@ -206,13 +208,14 @@ class NodeByHand:
         self.beating.set()
         self.drop()
 
-    def call(self, procedure, args):
-        """An Answer. ConnectionError where the connection ends first."""
+    def call(self, procedure, args, take=None):
+        """An Answer; who reads has called take(it). ConnectionError where the connection ends first."""
         with self.mutex:
             if not self.socket:
                 raise ConnectionError("not connected")
             self.xid += 1
-            answers = self.waiting[self.xid] = queue.Queue()
+            answers = queue.Queue()
+            self.waiting[self.xid] = answers, take
             self.socket.sendall(by_hand.mark(by_hand.call_head(self.xid, by_hand.CONTROL, procedure) + args))
         try:
             answer = answers.get(timeout=60)
@@ -244,7 +247,11 @@ class NodeByHand:
                 record = self._record(peer)
                 xid, is_reply = struct.unpack(">II", record[:8])
                 if is_reply:
-                    waiting.pop(xid).put(by_hand.read_answer(record))
+                    answers, take = waiting.pop(xid)
+                    answer = by_hand.read_answer(record)
+                    if take:
+                        take(answer)
+                    answers.put(answer)
                     continue
                 body = self._serve(Reader(record))
                 if body is not None:
@@ -255,7 +262,7 @@ class NodeByHand:
                         else:
                             peer.sendall(reply)
         has_ended.set()
-        for answers in waiting.values():
+        for answers, _ in waiting.values():
             answers.put(None)
 
     # ---- orders ----
