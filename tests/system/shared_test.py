@@ -16,7 +16,7 @@ from two_nodes import PATIENCE, TwoNodes, ends
 OPTIONS = {"vms": 1, "gpus": 2, "sms": 48, "memory": "1G"}
 OTHER = 1           # the other GPU of node-0; the same one is a move to a new server, too
 NOT_SUPPORTED = 801
-WAYS = ("asked", "flag", "plain", "graph", "library")       # for kernels to come to an address: words of programs/pinned.cu
+WAYS = ("asked", "flag", "plain", "graph", "update", "library")       # for kernels to come to an address: words of programs/pinned.cu
 ELSEWHERE = {"local": True, "node": lambda i: {"socket": ""} if i else {}}    # node-1 has no socket
 
 
