@@ -70,7 +70,8 @@ def at_each_server_of_the_node():
 @scenario
 def forbidden():
     """shared_memory = false in node.conf."""
-    with System(local=True, node={"shared_memory": False}, **OPTIONS) as system:
+    given = OPTIONS.get("node", lambda i: {})
+    with System(**{"local": True, **OPTIONS, "node": lambda i: {**given(i), "shared_memory": False}}) as system:
         add_vm(system, 0, memory="4G" if OPTIONS.get("hardware") else "512M")
         program = Pinned(system)
         program.is_right(("mapped", "mapped %d" % NOT_SUPPORTED), ("managed", "managed 0"))
