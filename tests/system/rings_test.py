@@ -3,46 +3,15 @@
 forbidden nothing is shared, and results are the same."""
 import os
 import struct
-import subprocess
 
-import harness
-from harness import app, environment, expect, expect_equal, finish, helper, lines, main, run, scenario, server, shared_memory, start
-from steady import Steady
+from harness import app, environment, expect, expect_equal, lines, main, run, scenario, server, shared_memory
+from rings import Pinned, environment_of
 
 NAMES = ("flyt-region", "flyt-rings")
 WRITTEN = (64, 256)     # of both rings: positions of their writers (rpc/transport/endpoint/rings.c)
 NOT_SUPPORTED = 801
 # Programs with parts for where kernels reach page-locked memory, and for where they do not.
 OF_MAPPED_MEMORY = ("memory_mapped", "memory_host", "attributes_claims", "pool_host", "graph_memory")
-
-
-def environment_of(s, **changes):
-    return environment(FLYT_SERVER=s.url, LD_LIBRARY_PATH=os.path.join(harness.BUILD, "lib"), FLYT_TEST_FORWARDED="1", **changes)
-
-
-class Pinned(Steady):
-    """programs/pinned.cu in direct mode."""
-
-    def __init__(self, s, **changes):
-        self.name, self._said, self.checks = "the program", b"", 0
-        self.process = start([helper("pinned")], environment_of(s, **changes), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE)
-        self.pid = self.process.pid
-        self.wait_ready()
-
-    def does(self, words, answer):
-        self.say(words)
-        expect_equal(self.line(words, 120), answer, words)
-
-    def is_right(self):
-        self.checks += 1
-        self.does("check", "right %d" % self.checks)
-
-    def ends(self, said=""):
-        """With this on stderr."""
-        self.does("end", "ended")
-        result = finish(self.process)
-        expect_equal((result.status, result.err), (0, said), result)
 
 
 def written(pid):

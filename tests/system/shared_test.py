@@ -18,7 +18,7 @@ from two_nodes import PATIENCE, TwoNodes, ends
 OPTIONS = {"vms": 1, "gpus": 2, "sms": 48, "memory": "1G"}
 OTHER = 1           # the other GPU of node-0; the same one is a move to a new server, too
 NOT_SUPPORTED = 801
-WAYS = ("asked", "flag", "plain", "graph", "library")       # for kernels to come to an address: words of programs/pinned.cu
+WAYS = ("asked", "flag", "plain", "graph", "update", "library")       # for kernels to come to an address: words of programs/pinned.cu
 ELSEWHERE = {"local": True, "node": lambda i: {"socket": ""} if i else {}}    # node-1 has no socket
 
 
@@ -72,7 +72,8 @@ def at_each_server_of_the_node():
 @scenario
 def forbidden():
     """shared_memory = false in node.conf."""
-    with System(local=True, node={"shared_memory": False}, **OPTIONS) as system:
+    given = OPTIONS.get("node", lambda i: {})
+    with System(**{"local": True, **OPTIONS, "node": lambda i: {**given(i), "shared_memory": False}}) as system:
         add_vm(system, 0, memory="4G" if OPTIONS.get("hardware") else "512M")
         program = Pinned(system)
         program.is_right(("mapped", "mapped %d" % NOT_SUPPORTED), ("managed", "managed 0"))

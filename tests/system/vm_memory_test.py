@@ -422,7 +422,7 @@ def all_test_programs():
         names = [os.path.basename(p)[:-3] for p in glob.glob(os.path.join(harness.ROOT, "tests", "apps", "*.cu"))]
 
         def runs(name):
-            return name, system.run_in_vm(0, harness.app(name), timeout=300, FLYT_TEST_FORWARDED="1")
+            return name, system.run_in_vm(0, harness.app(name), timeout=300, FLYT_TEST_FORWARDED="1", FLYT_TEST_MAPPED="1")
         with concurrent.futures.ThreadPoolExecutor(2) as threads:
             results = list(threads.map(runs, sorted(set(names) - OF_A_WHOLE_GPU)))
         program = Pinned(system)

@@ -6,7 +6,10 @@
 //   mapped        a kernel writes a buffer by its address: "mapped N", the code of what it needs (0, or what CUDA answered)
 //   asked         a buffer's address is asked for, and used by nothing: "asked 0"
 //   flag          memory is allocated that is to be mapped, and used by nothing: "flag 0"
-//   plain | graph | library    a kernel, one of a graph, one of cuBLAS's writes a buffer by the host's own pointer: "plain 0" …
+//   plain         a kernel writes a buffer by the host's own pointer: "plain 0"
+//   graph         a kernel of a graph does: "graph 0"
+//   update        the same by an update of the executable graph, whose kernel had a pointer of the device's before: "update 0"
+//   library       cuBLAS does: "library 0"
 //   managed       managed memory, which every check from then on uses, too: "managed N", whether the host may use it beside kernels
 //   end           also the end of input: "ended" and exit status 0
 //
@@ -223,11 +226,11 @@ static void plain(void)
     printf("plain 0\n");
 }
 
-static void graph(void)
+static void graph(bool is_update)
 {
-    uint32_t *host = buffers[0].host, n = 3;
+    uint32_t *host = buffers[0].host, *values = is_update ? buffers[0].device : host, n = 3;
     int width = 32;
-    void *params[] = {&host, &width, &n};
+    void *params[] = {&values, &width, &n};
     cudaKernelNodeParams node = {};
     cudaGraph_t made;
     cudaGraphExec_t exec;
@@ -242,11 +245,17 @@ static void graph(void)
     check(cudaGraphInstantiate(&exec, made, 0));
     check(cudaGraphLaunch(exec, stream));
     check(cudaStreamSynchronize(stream));
+    if (is_update) {
+        values = host;
+        check(cudaGraphExecKernelNodeSetParams(exec, only, &node));
+        check(cudaGraphLaunch(exec, stream));
+        check(cudaStreamSynchronize(stream));
+    }
     if (host[17] != 7 * 2654435761u + 3)
         wrong("graph", 0, 17);
     check(cudaGraphExecDestroy(exec));
     check(cudaGraphDestroy(made));
-    printf("graph 0\n");
+    printf("%s 0\n", is_update ? "update" : "graph");
 }
 
 /* Loaded when it is used: not every machine with this program has it. */
@@ -310,8 +319,8 @@ int main(void)
             flag();
         else if (!strcmp(line, "plain\n"))
             plain();
-        else if (!strcmp(line, "graph\n"))
-            graph();
+        else if (!strcmp(line, "graph\n") || !strcmp(line, "update\n"))
+            graph(line[0] == 'u');
         else if (!strcmp(line, "library\n"))
             library();
         else if (!strcmp(line, "managed\n"))
