@@ -42,8 +42,12 @@ static void (*on_region_copy)(void); /* called with each one that is sent; NULL:
 static void (*on_synchronize)(void); /* in each wait with something pending; NULL: none */
 static uint64_t in_transfer, out_transfer, out_offset, out_bytes;
 
-static void copy_later(void *dst, const void *src, size_t bytes)
+static uint64_t program_stream; /* of the test's copies */
+static unsigned beside_count;   /* pieces in other streams */
+
+static void copy_later(uint64_t stream_id, void *dst, const void *src, size_t bytes)
 {
+    beside_count += stream_id != program_stream;
     assert_true(pending_count < PENDING_MAX);
     pending[pending_count].dst = dst;
     pending[pending_count].src = src;
@@ -84,13 +88,13 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         ((flyt_region_lock_res *)res)->result = refuses ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
     if (procedure == FLYT_COPY_IN_REGION) {
         const flyt_copy_in_region_args *in = args;
-        copy_later(device + (in->dst.address - device_address), fake.region.base + in->src.offset_bytes,
+        copy_later(in->stream_id, device + (in->dst.address - device_address), fake.region.base + in->src.offset_bytes,
                    in->dst.width_bytes);
     }
     if (procedure == FLYT_COPY_OUT_REGION) {
         const flyt_copy_out_region_args *out = args;
-        copy_later(fake.region.base + out->dst.offset_bytes, device + (out->src.address - device_address),
-                   out->src.width_bytes);
+        copy_later(out->stream_id, fake.region.base + out->dst.offset_bytes,
+                   device + (out->src.address - device_address), out->src.width_bytes);
     }
     if (procedure == FLYT_COPY_IN_TRANSFER)
         in_transfer = ((const flyt_copy_in_transfer_args *)args)->dst.address - device_address;
@@ -177,6 +181,19 @@ static void every_byte_comes_both_ways(void **state)
     assert_int_equal(travelled(), before);
     assert_int_equal(most_pending, 1); /* while the thread copies the other piece */
     free(expected);
+}
+
+/* What other threads give to the program's stream is waited for once. */
+static void the_first_piece_alone_is_in_the_programs_stream(void **state)
+{
+    program_stream = flyt_legacy_stream_id(0);
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned before = sent();
+        beside_count = 0;
+        assert_int_equal(copy(i, 0, BYTES, false), CUDA_SUCCESS);
+        assert_true(sent() - before > 2);
+        assert_int_equal(beside_count, sent() - before - 1);
+    }
 }
 
 static void what_is_smaller_or_elsewhere_goes_another_way(void **state)
@@ -299,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(without_room_it_travels, begin),
         cmocka_unit_test_setup(every_byte_comes_both_ways, begin),
+        cmocka_unit_test_setup(the_first_piece_alone_is_in_the_programs_stream, begin),
         cmocka_unit_test_setup(what_is_smaller_or_elsewhere_goes_another_way, begin),
         cmocka_unit_test_setup(a_move_comes_in_the_midst, begin),
         cmocka_unit_test_setup(nobody_waits_for_who_stands_still, begin),

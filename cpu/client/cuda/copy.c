@@ -339,45 +339,65 @@ CUresult flyt_copy_send_shared(struct flyt_stream *stream, uint64_t server,
 
 /* ---- through a place of that memory ---- */
 
+/*
+ * The first piece goes in the program's stream. When it is there, so is all that the copy is ordered behind, and the
+ * others go in a stream of their own: what other threads give to the program's stream meanwhile is not waited for with
+ * each of them.
+ */
+struct staged {
+    struct flyt_stream *stream, *inner;
+};
+
 static CUresult send_piece(void *user, uint64_t server, const struct flyt_copy *piece)
 {
-    return flyt_copy_send_shared(user, server, send_region, piece);
+    const struct staged *self = user;
+    return flyt_copy_send_shared(self->stream, server, send_region, piece);
 }
 
-/* What else the stream has got meanwhile is waited for, too. */
 static CUresult wait_for_pieces(void *user)
 {
-    struct flyt_stream *stream = user;
+    struct staged *self = user;
+    struct flyt_stream *stream = self->stream;
     if (flyt_channel_stream_known(flyt_client.channel, flyt_id_number(stream->stream_id),
-                                  atomic_load(&stream->work_sequence)) == FLYT_CHANNEL_DONE)
+                                  atomic_load(&stream->work_sequence)) == FLYT_CHANNEL_DONE) {
+        self->stream = self->inner;
         return flyt_client_broken();
+    }
     CUresult result = flyt_stream_begin(stream);
     if (result)
         return result;
     flyt_context_wait_begin();
     result = flyt_ask_stream_synchronize(stream->stream_id);
     flyt_context_wait_end();
+    if (!result)
+        self->stream = self->inner;
     return result;
 }
 
 static const struct flyt_staging_ops staging_ops = {flyt_host_take_shared, flyt_host_is_shared, send_piece,
                                                     wait_for_pieces};
 
-/* What does not go there travels. The stream comes first: nobody is to have a part of the place who only waits. */
+/* Returns when all is there. What does not go through the place travels. The stream comes first: nobody is to have a
+ * part of the place who only waits. */
 static CUresult copy_staged(struct flyt_stream *stream, const struct flyt_copy *copy)
 {
+    struct staged self = {.stream = stream};
     struct flyt_copy rest = *copy;
     uint64_t bytes = 0;
     CUresult result = flyt_stream_wait(stream);
     if (!result)
-        result = flyt_staging_copy(&staging_ops, stream, copy, &bytes);
+        result = flyt_stream_inner(stream->device, &self.inner);
+    if (!result)
+        result = flyt_staging_copy(&staging_ops, &self, copy, &bytes);
     if (result || bytes == copy->width_bytes)
         return result;
     rest.width_bytes -= bytes;
     rest.dst.address += bytes;
     rest.src.address += bytes;
-    return copy->src.place == FLYT_PLACE_HOST ? copy_in(stream, &rest, FLYT_ROUTE_IN_NOW)
-                                              : copy_out_transfer(stream, &rest, false);
+    if (copy->dst.place == FLYT_PLACE_HOST)
+        return copy_out_transfer(stream, &rest, false);
+    result = copy_in(stream, &rest, FLYT_ROUTE_IN_NOW);
+    return result ? result : flyt_stream_wait(stream);
 }
 
 /* ---- within device memory ---- */
@@ -608,10 +628,8 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, co
             result = flyt_stream_wait(stream);
         return result == CUDA_ERROR_NOT_READY ? carry_out(stream, copy, sides, bytes, way) : result;
     case FLYT_ROUTE_OUT_STAGED:
-        return copy_staged(stream, copy);
     case FLYT_ROUTE_IN_STAGED:
-        result = copy_staged(stream, copy);
-        return result || is_async ? result : flyt_stream_wait(stream);
+        return copy_staged(stream, copy);
     case FLYT_ROUTE_IN_INLINE:
     case FLYT_ROUTE_IN_NOW:
         /* A synchronous copy out of pageable memory first waits for the stream, whose host functions may write it. */

@@ -32,10 +32,11 @@ _Static_assert(FLYT_DEVICES_MAX <= 32, "a bit for each device");
 /* Devices that had a stream which was destroyed while it had work that nobody had waited for. */
 static _Atomic uint32_t gone_watched_devices;
 
-/* Streams of this library's own. Under the mutex of managed memory. */
+/* Streams of this library's own. Under inner_mutex. */
 static struct {
     uint64_t stream_id, number;
 } inner_streams[FLYT_DEVICES_MAX];
+static pthread_mutex_t inner_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
     pthread_mutex_t mutex;
@@ -173,7 +174,7 @@ static CUresult create(uint64_t context_id, int device, unsigned flags, int prio
     return flags & CU_STREAM_NON_BLOCKING ? settle_early_copies() : CUDA_SUCCESS;
 }
 
-CUresult flyt_stream_inner(int device, struct flyt_stream **ret_stream)
+static CUresult inner_locked(int device, struct flyt_stream **ret_stream)
 {
     struct flyt_stream *stream = flyt_table_find(&stream_table, inner_streams[device].stream_id);
     *ret_stream = stream;
@@ -190,6 +191,14 @@ CUresult flyt_stream_inner(int device, struct flyt_stream **ret_stream)
     inner_streams[device].number = stream->number;
     *ret_stream = stream;
     return CUDA_SUCCESS;
+}
+
+CUresult flyt_stream_inner(int device, struct flyt_stream **ret_stream)
+{
+    pthread_mutex_lock(&inner_mutex);
+    CUresult result = inner_locked(device, ret_stream);
+    pthread_mutex_unlock(&inner_mutex);
+    return result;
 }
 
 /* Whether a record is still the thread's default stream in that context: after a reset its id may be another's. */

@@ -74,7 +74,7 @@ static inline uint64_t flyt_inner_context_id(int device)
     return UINT64_MAX - (unsigned)device;
 }
 /* A stream of this library's own on the device, which no stream of the program's holds up; made where there is none.
- * One thread at a time. */
+ */
 CUresult flyt_stream_inner(int device, struct flyt_stream **ret_stream);
 /* Whether the stream, and what a synchronization with it covers, has got work since it was last waited for; from now on
  * it has got none. Before a wait; after one that fails the work is to be noted again. */
