@@ -3,8 +3,11 @@
 forbidden nothing is shared, and results are the same."""
 import os
 import struct
+import subprocess
+import sys
 
-from harness import app, environment, expect, expect_equal, lines, main, run, scenario, server, shared_memory
+from harness import (PATIENCE_S, app, environment, expect, expect_equal, is_alive, lines, main, run, scenario, server,
+                     shared_memory, start, within)
 from rings import Pinned, environment_of
 
 NAMES = ("flyt-region", "flyt-rings")
@@ -12,6 +15,18 @@ WRITTEN = (64, 256)     # of both rings: positions of their writers (rpc/transpo
 NOT_SUPPORTED = 801
 # Programs with parts for where kernels reach page-locked memory, and for where they do not.
 OF_MAPPED_MEMORY = ("memory_mapped", "memory_host", "attributes_claims", "pool_host", "graph_memory")
+# Its child, whose number it says, lives until standard input ends.
+PARENT = """
+import ctypes, os, sys
+address = ctypes.c_void_p()
+if ctypes.CDLL("libcudart.so.13").cudaMallocHost(ctypes.byref(address), ctypes.c_size_t(4096)):
+    sys.exit(1)
+child = os.fork()
+if not child:
+    sys.stdin.read()
+    os._exit(0)
+print(child, flush=True)
+"""
 
 
 def written(pid):
@@ -63,6 +78,20 @@ def registered_memory_is_not_mapped():
         result = run([app("memory_host")], environment_of(s))
         expect_equal(result.status, 0, result)
         expect_equal(lines(result.err), ["flyt: %s is not supported" % name for name in said], "stderr")
+
+
+@scenario
+def a_child_outlives_its_parent():
+    """The session ends with the parent, although the child still has what the parent shared with its server."""
+    with server("unix") as s:
+        at_start = s.settle()
+        parent = start([sys.executable, "-c", PARENT], environment_of(s), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child = int(parent.stdout.readline())
+        expect_equal(parent.wait(PATIENCE_S), 0, "the parent's end")
+        within(30, lambda: len(s.children()) <= at_start, "the session's end")
+        expect(shared_memory(child, "flyt-region"), "the child has the region")
+        parent.stdin.close()
+        within(30, lambda: not is_alive(child), "the child's end")
 
 
 main()
