@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/core/call.h"
 #include "cpu/server/move/out/copying.h"
 #include "cpu/server/move/out/left.h"
@@ -399,13 +400,17 @@ static void save(struct flyt_session *session)
     self->saved_from_ns = session->clock_ns();
     if (is_failing(session, "move.state"))
         return;
+    const bool was_reached = flyt_session_region_is_reached(session);
     flyt_auto_close int fd = flyt_save_state(session, self->sequence, &err);
     if (fd < 0) {
         end_move(session, fd, err.text);
         return;
     }
-    if (has_come_to_grief(session)) /* by what the search of its memory has brought to light */
+    if (has_come_to_grief(session)) { /* by what the search of its memory has brought to light, this time */
+        if (session->region)
+            session->region->is_reached = was_reached;
         return;
+    }
     if (is_image(self)) {
         self->is_written = true;
         flyt_copying_put_state(session, fd);
