@@ -19,7 +19,8 @@
 void flyt_node_charge_lend(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
                            const struct flyt_node_holding *has);
 /* The entries in all ledgers of the allocation, or in none, become another one's; charged is then what the extents
- * have, neither more nor less. 0 or a negative errno: all is as before. */
+ * have, neither more nor less, and nothing is reserved. 0, or a negative errno: the entries and what is charged to them
+ * are as before, but nothing may be reserved, claimed or cached any more in those that had been moved already. */
 int flyt_node_charge_move(const struct flyt_node_allocation *allocation, const struct flyt_node_extents *extents,
                           uint64_t from_id, uint64_t to_id);
 /* The entries of this id have become the server's own: they have its server_id. */

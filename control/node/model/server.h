@@ -65,12 +65,13 @@ struct flyt_node_role_ops {
     /* Whether it is the one of two that is not to be shown as its session's. */
     bool (*hides)(const struct flyt_node_server *server);
 
-    /* Of an operation that has prepared a target for a session (ops/replace.h), which is given to that one: */
+    /* Of an operation that has prepared a target for a session (flyt_node_target_owner), which is given to that one: */
     /* What RESUME says of it besides its extents. */
     void (*describe)(const struct flyt_node_session *session, struct flyt_manager_link_resume *ret_resume);
-    /* Right before SESSION its entries in the ledgers become the target's, all or none: 0 or a negative errno; SESSION
-     * was not sent after all. NULL: as of any session. */
+    /* Right before SESSION its entries in the ledgers become the target's, all or none: 0 or a negative errno. Never
+     * NULL. */
     int (*charge)(struct flyt_node_session *session, uint64_t target_id);
+    /* SESSION was not sent after all. NULL: the entries are the session's again, charged with what its extents have. */
     void (*charge_back)(struct flyt_node_session *session, uint64_t target_id);
     /* SESSION was sent. True: its memory was handed over. */
     bool (*given)(struct flyt_node_session *session);

@@ -151,7 +151,42 @@ static void test_a_target_does_not_take_it(void **state)
     test_migration_set_out(test, &program, 1, 1);
     test_node_make_fail(test, "node.migrate.switch:error:1", NULL);
     test_node_come_back(test, &test_one, &program);
-    taken_back(test, &program, 1, "new server process has ended");
+    taken_back(test, &program, 1, "does not take it");
+}
+
+/* Its link has ended, and its process has not: the program goes back as soon as its client has found that. */
+static void test_a_target_cannot_be_reached(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct test_program program;
+        test_migration_set_out(test, &program, 1, gpu);
+        const pid_t pid = test_node_cut_off(test, test_migration_of(test)->moves->target.server);
+        assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
+        test_node_come_back(test, &test_one, &program);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        taken_back(test, &program, 1, "does not take it");
+        test_migration_forget(test);
+    }
+}
+
+/* The same, where its source has gone: nobody has the session any more. */
+static void test_a_last_target_cannot_be_reached(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_set_out(test, &program, 1, 1);
+    assert_int_equal(kill(test_migration_of(test)->moves->source->pid, SIGKILL), 0);
+    test_node_until(test, test_node_is_away, &program, "the session waits without a process");
+    const pid_t pid = test_node_cut_off(test, test_migration_of(test)->moves->target.server);
+    assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
+    test_node_come_in_vain(test, &test_one, &program);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_migration_until_failed(test, "does not take it");
+    test_node_until_empty(test, &test_one);
+    test_node_until_used(test, &test_one, 0);
 }
 
 static bool is_failing(struct test_node *test, void *unused)
@@ -436,6 +471,8 @@ int main(void)
         TEST_NODE(test_what_is_shared_goes_back_too),
         TEST_NODE(test_a_client_hangs_up_before_it_is_given),
         TEST_NODE(test_a_target_does_not_take_it),
+        TEST_NODE(test_a_target_cannot_be_reached),
+        TEST_NODE(test_a_last_target_cannot_be_reached),
         TEST_NODE(test_a_target_dies_before_its_client_comes),
         TEST_NODE(test_a_target_dies_when_another_has_gone_on),
         TEST_NODE(test_programs_go_on_together),

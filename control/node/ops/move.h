@@ -10,11 +10,12 @@
  * From LEAVE on the source is in state LEFT: it has the session as it was, frozen, with its memory. The client comes
  * with a connection of kind FLYT_CONNECTION_RESUME, as often as it takes:
  *
- *   LEFT       it is given to the target (target.h). Then the session's entries in the ledgers are the target's: GIVEN,
- *              as long as the target has not said that the session goes on: a client that comes again has lost it, so
- * that the target is ended; it is told to try again. Of a VM with several sessions each waits, when it is whole there,
- * until all are: flyt_node_target_let_go RETURNING  the target has gone: TAKE_BACK at the source, with the entries in
- * the ledgers as they were
+ *   LEFT       it is given to the target (target.h). Then the session's entries in the ledgers are the target's.
+ *              GIVEN lasts until the target has said that the session goes on: a client that comes again before that
+ *              has lost it, so that the target is ended, and the client is told to try again. Of a VM with several
+ *              sessions each waits, when it is whole there, until all are: flyt_node_target_let_go
+ *   RETURNING  the target has gone, or does not take it: TAKE_BACK at the source, with the entries in the ledgers as
+ *              they were
  *
  * When the target says that the session goes on, the source's memory is let go of and it is ended. A session whose
  * source dies in LEFT waits without a process (replace.h), to be given to the target that has been prepared; so does

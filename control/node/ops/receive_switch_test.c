@@ -156,7 +156,26 @@ static void test_a_client_cannot_be_given(void **state)
     test_node_make_fail(test, "node.load.client:error", NULL);
     program = test_source_client(&source);
     assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
-    test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE, "has ended before");
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE, "does not take it");
+    test_source_leave(&source);
+}
+
+/* Its server's link has ended, and its process has not: nobody else is given the session. */
+static void test_a_server_cannot_be_reached(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_program program;
+    struct test_source source;
+
+    bring_and_switch(test, &source, 1);
+    const pid_t pid = test_node_cut_off(test, test_received(test)->arrivals->session_load.target.server);
+    program = test_source_client(&source);
+    assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_not_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_OK);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE, "does not take it");
     test_source_leave(&source);
 }
 
@@ -749,6 +768,7 @@ int main(void)
         TEST_NODE(test_some_come),
         TEST_NODE(test_a_server_dies_with_its_client),
         TEST_NODE(test_a_client_cannot_be_given),
+        TEST_NODE(test_a_server_cannot_be_reached),
         TEST_NODE(test_an_earlier_attempt_lingers),
         TEST_NODE(test_the_allocation_is_removed),
         TEST_NODE(test_a_restart_before_switch),

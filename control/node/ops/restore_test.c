@@ -90,6 +90,26 @@ static void test_a_server_dies_with_its_client(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+/* Its server's link has ended, and its process has not: nobody else is given the session. */
+static void test_a_server_cannot_be_reached(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_saving_enter(test, &program, 1);
+    test_saving_suspend(test, &program, 1);
+    test_saving_must(test_saving_restore(test));
+    test_node_until(test, test_node_is_away, &program, "the session waits for its client");
+    const pid_t pid = test_node_cut_off(test, flyt_node_replace_find(&test->node, program.session_id)->target);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_saving_failed(test, FLYT_STATUS_UNAVAILABLE, "does not take it");
+    stays(test, &program, 1);
+    test_saving_go_on(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 /* Its client's connection ends before its server is given it: the server waits for its next try. */
 static void test_a_client_hangs_up_before_it_is_given(void **state)
 {
@@ -474,6 +494,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_servers_that_fail),
         TEST_NODE(test_a_server_dies_with_its_client),
+        TEST_NODE(test_a_server_cannot_be_reached),
         TEST_NODE(test_a_client_hangs_up_before_it_is_given),
         TEST_NODE(test_a_place_that_is_promised),
         TEST_NODE(test_a_client_that_does_not_come),

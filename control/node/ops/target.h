@@ -193,10 +193,11 @@ bool flyt_node_target_has_come(const struct flyt_node_server *server);
  * is WAITING. It may have failed. */
 void flyt_node_target_give_memory(struct flyt_node_target *target);
 /* WAITING (or LOADING, as above): its client has come. 0: fd is taken over, and is answered or refused in every case;
- * -ENOMEM: nothing has changed. */
+ * it may have failed. -ENOMEM: nothing has changed. */
 int flyt_node_target_give(struct flyt_node_target *target, const struct flyt_node_ticket *ticket, int fd,
                           const void *record, size_t bytes);
-/* If its server was being given a session, that waits again, and is not the server's. */
+/* If its server was being given a session, that waits again. It stays the server's where that was prepared for it,
+ * until the server's process has ended; else (ops->has_memory) another server may take its place. */
 void flyt_node_target_stop_giving(struct flyt_node_target *target);
 /* A server that is to have a session, or has got one that is not through, is ended, without a word to the session's
  * program, which comes again. NULL, or one that is being ended: nothing. */

@@ -94,7 +94,7 @@ void flyt_node_target_stop_giving(struct flyt_node_target *target)
             is_ending ? "the session was ended" : "the server process that was to take the session has failed");
     }
     end_giving(target);
-    if (!flyt_node_server_allocation(server))
+    if (target->ops->has_memory && !flyt_node_server_allocation(server)) /* another one takes its place at once */
         flyt_node_session_leave(server);
 }
 
@@ -289,7 +289,7 @@ static int give_all(struct flyt_node_target *target)
     static struct flyt_manager_link_message message; /* the loop's thread only */
     struct flyt_node_giving *giving = &target->giving;
 
-    if (target->server->link_fd < 0)
+    if (target->server->link_fd < 0 || target->server->state == FLYT_NODE_SERVER_ENDING)
         return -EPIPE;
     message.data_bytes = 0;
     int status = give_memory(target, &message);
@@ -333,6 +333,8 @@ static int give(sd_event_source *source, uint64_t usec, void *user)
               strerror(-status));
     flyt_node_target_stop_giving(target);
     flyt_node_server_end(server, NULL);
+    flyt_node_target_fail(target, FLYT_NODE_TARGET_FAILED, status, "its new server process does not take it: %s",
+                          strerror(-status));
     return 0;
 }
 

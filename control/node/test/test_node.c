@@ -707,6 +707,19 @@ void test_node_make_fail(struct test_node *test, const char *node_points, const 
     test_node_until(test, is_renewed, NULL, "other warm servers");
 }
 
+static bool has_no_link(struct test_node *test, void *server)
+{
+    return ((const struct flyt_node_server *)server)->link_fd < 0;
+}
+
+pid_t test_node_cut_off(struct test_node *test, struct flyt_node_server *server)
+{
+    assert_int_equal(kill(server->pid, SIGSTOP), 0);
+    assert_int_equal(shutdown(server->link_fd, SHUT_RDWR), 0);
+    test_node_until(test, has_no_link, server, "its link's end is seen");
+    return server->pid;
+}
+
 void test_contains(const char *text, const char *words)
 {
     if (!strstr(text, words))

@@ -153,6 +153,8 @@ void test_node_leave(struct test_node *test, const struct test_wish *wish, struc
 /* Fault points (rpc/base/fault_point.h) of this process, and of warm servers, which are started anew for it. NULL:
  * none. They end with the test. */
 void test_node_make_fail(struct test_node *test, const char *node_points, const char *server_points);
+/* The server's link ends, and its process neither does anything nor ends, until it is killed: which one that is. */
+pid_t test_node_cut_off(struct test_node *test, struct flyt_node_server *server);
 /* Fails the test where the text has not these words. */
 void test_contains(const char *text, const char *words);
 
