@@ -393,7 +393,7 @@ static void not_answered(struct flyt_migration *migration, const struct calling 
 {
     const struct flyt_node *node = migration->sides[calling->side].node;
 
-    if (status == -EPROTO && calling->order->task && !flyt_migration_is_moved(migration)) {
+    if (status == -ENOSYS && calling->order->task && !flyt_migration_is_moved(migration)) {
         set_standing(migration, calling->side, FLYT_STANDING_ABSENT);
         flyt_migration_note_failure(migration, FLYT_STATUS_NOT_SUPPORTED,
                                     "node %s (build %s) cannot %s: it is older than this cluster manager", node->key,

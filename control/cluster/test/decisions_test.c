@@ -256,6 +256,28 @@ static void test_moves_that_nodes_do_not_take(void **state)
     world_free(world);
 }
 
+/* One that could not be asked may still have what it was sent: the move goes on when it can. */
+static void test_moves_whose_target_is_short_of_memory(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+
+    world_migrate(world, 0, !node, 0, 0);
+    until_under_way(world, !node);
+    world_answer(world, node, false);
+    world_set_manner(world, !node, WORLD_IS_SHORT);
+    world_pass(world, 6000);
+    assert_true(world_answer(world, !node, false)); /* it was asked */
+    assert_true(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY);
+    assert_int_equal(moved->migration->sides[FLYT_MIGRATION_TARGET].standing, FLYT_STANDING_UNKNOWN);
+    assert_int_equal(moved->migration->failed_status, FLYT_STATUS_OK);
+    world_set_manner(world, !node, WORLD_OBEYS);
+    world_settle(world);
+    assert_int_equal(moved->node->key[1] - '0', !node);
+    world_free(world);
+}
+
 /* VM 0 begins to move from this node to the other one, which goes away. */
 static void lose_target(struct world *world, unsigned node)
 {
@@ -915,6 +937,7 @@ int main(void)
         cmocka_unit_test(test_savings_are_remembered),
         cmocka_unit_test(test_gpu_fails),
         cmocka_unit_test(test_moves_that_nodes_do_not_take),
+        cmocka_unit_test(test_moves_whose_target_is_short_of_memory),
         cmocka_unit_test(test_given_up_without_its_target),
         cmocka_unit_test(test_ends_without_its_target),
         cmocka_unit_test(test_source_fenced_without_its_target),

@@ -382,8 +382,8 @@ bool world_answer(struct world *world, unsigned i, bool may_fail)
         status = obey(world, i, &order);
     else if (node->manner == WORLD_REFUSES)
         status = FLYT_STATUS_CONFLICT;
-    if (!is_size && node->manner == WORLD_IS_OLD)
-        order.done(order.user, -EPROTO, NULL);
+    if (!is_size && node->manner >= WORLD_IS_OLD)
+        order.done(order.user, node->manner == WORLD_IS_OLD ? -ENOSYS : -EPROTO, NULL);
     else if (chance < 2)
         order.done(order.user, -ETIMEDOUT, NULL);
     else

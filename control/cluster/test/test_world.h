@@ -21,7 +21,12 @@ enum {
 };
 
 /* What a node does with orders that are no sizes. */
-enum world_manner { WORLD_OBEYS, WORLD_REFUSES, WORLD_IS_OLD /* it does not know them */ };
+enum world_manner {
+    WORLD_OBEYS,
+    WORLD_REFUSES,
+    WORLD_IS_OLD,   /* it does not know them */
+    WORLD_IS_SHORT, /* of memory: it does not serve them */
+};
 
 struct world;
 
