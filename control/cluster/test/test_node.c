@@ -141,6 +141,14 @@ bool world_has(const struct world *world, unsigned node, uint64_t allocation_id)
     return world_find_applied((struct node *)&world->nodes[node], allocation_id) != NULL;
 }
 
+void world_leave(struct world *world, unsigned node, uint64_t allocation_id)
+{
+    struct applied *own = world_find_applied(&world->nodes[node], allocation_id);
+
+    assert_non_null(own);
+    own->in_use = own->used_bytes = 0;
+}
+
 uint64_t world_memory_of(const struct applied *applied)
 {
     return applied->used_bytes > applied->memory_bytes ? applied->used_bytes : applied->memory_bytes;
