@@ -125,7 +125,9 @@ void flyt_peer_set_identity(struct flyt_peer *peer, enum flyt_role role, const c
 /*
  * How a call ended. status 0: `result` is decoded and freed after the function returns (take strings out of it by
  * setting them to NULL). Otherwise `result` is NULL: -ETIMEDOUT, -EPIPE (the connection ended), -ECANCELED,
- * -EBADMSG, -EPROTO (refused by the RPC layer: no such procedure, garbage), -EACCES (not this role).
+ * -EBADMSG, -ENOSYS (the other end has no such procedure: it is of another version, and has done nothing), -EPROTO
+ * (refused by the RPC layer for another reason: garbage, no memory; what was called may have been done), -EACCES (not
+ * this role).
  */
 typedef void (*flyt_call_done_fn)(void *user, int status, void *result);
 

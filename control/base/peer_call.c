@@ -274,8 +274,10 @@ void flyt_peer_end_calls(struct flyt_peer *peer, int status)
 
 static int status_of(const struct flyt_reply_head *head)
 {
+    bool is_unknown = head->status == PROC_UNAVAIL || head->status == PROG_UNAVAIL || head->status == PROG_MISMATCH;
+
     if (head->is_accepted)
-        return head->status == SUCCESS ? 0 : -EPROTO;
+        return head->status == SUCCESS ? 0 : is_unknown ? -ENOSYS : -EPROTO;
     return head->status == AUTH_ERROR ? -EACCES : -EPROTO;
 }
 

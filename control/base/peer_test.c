@@ -252,9 +252,9 @@ static void test_refusals_reach_the_caller(void **state)
     connect_to(f, f->unix_url);
     expect_status(f, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, TEST_FAIL, -EPROTO);
     expect_status(f, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, TEST_WRONG, -EPROTO);
-    expect_status(f, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, 999, -EPROTO);
-    expect_status(f, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION + 1, TEST_NODE, -EPROTO);
-    expect_status(f, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, TEST_NODE, -EPROTO);
+    expect_status(f, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, 999, -ENOSYS);
+    expect_status(f, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION + 1, TEST_NODE, -ENOSYS);
+    expect_status(f, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, TEST_NODE, -ENOSYS);
     expect_status(f, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, TEST_NODE, -EACCES);
     assert_int_equal(f->door.side.ended_count, 0);
     flyt_peer_set_identity(f->door.side.peer, FLYT_ROLE_NODE, "n1");

@@ -245,7 +245,7 @@ static enum flyt_exit say_unanswered(struct flyt_link *link, int status, uint64_
     case -EACCES:
         return note(link, FLYT_EXIT_DENIED, "%s: a %s may not do this", link->address,
                     link->kind == FLYT_PEER_VIEWER ? "viewer" : "caller like this one");
-    case -EPROTO:
+    case -ENOSYS:
         return note(link, FLYT_EXIT_UNREACHABLE,
                     "%s: the cluster manager (build %s) does not know this call: it may be older than flytctl %s",
                     link->address, *link->build ? link->build : "unknown", flyt_build_name);

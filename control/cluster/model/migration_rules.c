@@ -172,7 +172,7 @@ bool flyt_migration_is_to_be_asked(const struct flyt_migration_seen *seen, unsig
 static const unsigned nexts[FLYT_MOVE_STATES] = {
     [FLYT_MOVE_RECORDING] = 1u << FLYT_MOVE_RECORDED,
     [FLYT_MOVE_RECORDED] = 1u << FLYT_MOVE_ORDERED,
-    [FLYT_MOVE_ORDERED] = 1u << FLYT_MOVE_UNDER_WAY,
+    [FLYT_MOVE_ORDERED] = 1u << FLYT_MOVE_UNDER_WAY | 1u << FLYT_MOVE_RECORDED,
     [FLYT_MOVE_UNDER_WAY] = 1u << FLYT_MOVE_TO_TARGET | 1u << FLYT_MOVE_WITHDRAWN,
     [FLYT_MOVE_WITHDRAWN] = 1u << FLYT_MOVE_UNDER_WAY,
     [FLYT_MOVE_TO_SOURCE] = 1u << FLYT_MOVE_UNDER_WAY,

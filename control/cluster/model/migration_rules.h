@@ -33,6 +33,7 @@ extern const struct flyt_migration_way flyt_migration_ways[2];
  *                                                │             │ within a node│          │         │
  *                                                │             └──────────────┼──────────┼─────────┘
  *                                                └────────── to source ◄──────┴──────────┘
+ *     ordered ──► recorded: the first order was refused, and it ends
  *     under way ──► withdrawn ──► under way: while the target is away, and the programs are where they were
  *
  * Until `to target` it may also end where it is: all stays as it was. Found in the documents, it begins with to source

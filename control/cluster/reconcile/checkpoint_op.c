@@ -210,7 +210,7 @@ static unsigned see(const struct flyt_checkpoint_op *op)
     const struct flyt_node *node = node_of(op);
 
     return (op->is_begun ? FLYT_SAVING_IS_BEGUN : 0) | (op->is_asking ? FLYT_SAVING_IS_ASKING : 0) |
-           (op->is_answered ? FLYT_SAVING_IS_ANSWERED : 0) | (op->answer_error == -EPROTO ? FLYT_SAVING_IS_OLD : 0) |
+           (op->is_answered ? FLYT_SAVING_IS_ANSWERED : 0) | (op->answer_error == -ENOSYS ? FLYT_SAVING_IS_OLD : 0) |
            (op->answer != FLYT_STATUS_OK ? FLYT_SAVING_IS_REFUSED : 0) |
            (op->answer == FLYT_STATUS_NOT_FOUND ? FLYT_SAVING_IS_FORGOTTEN : 0) |
            (op->use.phase == FLYT_SAVING_DONE ? FLYT_SAVING_IS_DONE : 0) |

@@ -138,7 +138,7 @@ static void sum_up(struct flyt_migration *migration)
     uint64_t sum_us = source->standstill_us + neither_us + target->standstill_us;
     uint64_t least_us = source->standstill_us > target->standstill_us ? source->standstill_us : target->standstill_us;
 
-    migration->use = source->session_count ? *source : *target;
+    migration->use = source->session_count || !migration->is_between ? *source : *target;
     migration->has_figures = !migration->is_between  ? source->phase == FLYT_MIGRATION_DONE
                              : source->session_count ? source->standstill_us > 0
                                                      : !target->session_count;

@@ -153,6 +153,14 @@ void flyt_migration_registered(struct flyt_cluster_allocation *allocation, const
 
 /* ---- what a node answers ---- */
 
+/* It has not taken an order, and has nothing of it; of the first one: nobody has. */
+static void not_taken(struct flyt_migration *migration, unsigned index)
+{
+    set_standing(migration, index, FLYT_STANDING_ABSENT);
+    if (migration->state == FLYT_MOVE_ORDERED)
+        flyt_migration_set_state(migration, FLYT_MOVE_RECORDED);
+}
+
 /* To MIGRATE, RECEIVE or SEND. A node that has said meanwhile how far it is stands where it said. */
 static void take_begun(struct flyt_migration *migration, unsigned index, bool is_cancel, const void *result)
 {
@@ -160,7 +168,7 @@ static void take_begun(struct flyt_migration *migration, unsigned index, bool is
     const flyt_outcome *outcome = result;
 
     if (outcome->status != FLYT_STATUS_OK) {
-        set_standing(migration, index, FLYT_STANDING_ABSENT);
+        not_taken(migration, index);
         flyt_migration_note_failure(migration, outcome->status, "node %s refused: %.400s", side->node->key,
                                     outcome->text);
     } else if (side->standing == FLYT_STANDING_ABSENT || side->standing == FLYT_STANDING_UNKNOWN) {
@@ -393,8 +401,8 @@ static void not_answered(struct flyt_migration *migration, const struct calling 
 {
     const struct flyt_node *node = migration->sides[calling->side].node;
 
-    if (status == -EPROTO && calling->order->task && !flyt_migration_is_moved(migration)) {
-        set_standing(migration, calling->side, FLYT_STANDING_ABSENT);
+    if (status == -ENOSYS && calling->order->task && !flyt_migration_is_moved(migration)) {
+        not_taken(migration, calling->side);
         flyt_migration_note_failure(migration, FLYT_STATUS_NOT_SUPPORTED,
                                     "node %s (build %s) cannot %s: it is older than this cluster manager", node->key,
                                     node->build ? node->build : "?", calling->order->task);
@@ -407,6 +415,18 @@ static void not_answered(struct flyt_migration *migration, const struct calling 
                                     strerror(-status));
 }
 
+/* Whether who asked for it is to hear now that it has begun. Within a node a cancellation may be too late from here on:
+ * what comes of it is told elsewhere. */
+static bool has_begun(const struct flyt_migration *migration, const struct calling *calling)
+{
+    const struct flyt_migration_way *way = &flyt_migration_ways[migration->is_between];
+
+    if (calling->order->procedure != (way->follow ? way->follow : way->begin))
+        return false;
+    return migration->is_between ? !migration->failed_status
+                                 : !flyt_standing_is_out(migration->sides[calling->side].standing);
+}
+
 static void answered(void *user, int status, void *result)
 {
     const struct calling calling = *(struct calling *)user;
@@ -416,14 +436,13 @@ static void answered(void *user, int status, void *result)
     free(user);
     if (!migration || migration->id != calling.id)
         return;
-    const struct flyt_migration_way *way = &flyt_migration_ways[migration->is_between];
     migration->sides[calling.side].is_calling = false;
     migration->sides[calling.side].heard_ms = flyt_clock_ms();
     if (status)
         not_answered(migration, &calling, status);
     else
         calling.order->take(migration, calling.side, calling.is_cancel, result);
-    if (calling.order->procedure == (way->follow ? way->follow : way->begin) && !migration->failed_status)
+    if (has_begun(migration, &calling))
         flyt_migration_reply(allocation);
     flyt_allocation_look_soon(allocation);
 }

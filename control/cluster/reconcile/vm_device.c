@@ -42,14 +42,14 @@ static void answered(void *user, int status, void *result)
 
     if (!status && res->outcome.status == FLYT_STATUS_OK && ordering->call)
         tell(ordering);
-    /* One of an older version (-EPROTO) has none. */
-    if (!ordering->call && status != -EPROTO && (status || res->outcome.status != FLYT_STATUS_OK))
+    /* One of an older version (-ENOSYS) has none. */
+    if (!ordering->call && status != -ENOSYS && (status || res->outcome.status != FLYT_STATUS_OK))
         flyt_warn("vm %s was removed, and node %s may keep memory of it: %s", ordering->vm_ip, ordering->node,
                   status ? strerror(-status) : res->outcome.text);
     else if (ordering->call && status)
         flyt_call_outcome(ordering->call, status == -ETIMEDOUT ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_UNAVAILABLE,
                           "node %s did not answer: %s", ordering->node,
-                          status == -EPROTO ? "its version knows no memory of VMs" : strerror(-status));
+                          status == -ENOSYS ? "its version knows no memory of VMs" : strerror(-status));
     else if (ordering->call && res->outcome.status != FLYT_STATUS_OK)
         flyt_call_outcome(ordering->call, res->outcome.status, "node %s: %s", ordering->node, res->outcome.text);
     else if (ordering->call)

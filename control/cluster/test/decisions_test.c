@@ -227,7 +227,9 @@ static void test_moves_that_nodes_do_not_take(void **state)
         for (unsigned manner = WORLD_REFUSES; manner <= WORLD_IS_OLD; manner++) {
             for (unsigned i = 0; i < WORLD_NODES; i++)
                 world_set_manner(world, i, manner);
+            uint64_t revision = world_vm(world, 0)->allocation->revision;
             migrate(world, target);
+            assert_true(world_vm(world, 0)->allocation->revision == revision); /* nobody was sent another one */
             assert_said(world, manner == WORLD_IS_OLD ? FLYT_STATUS_NOT_SUPPORTED : FLYT_STATUS_CONFLICT, "");
             assert_int_equal(world_vm(world, 0)->allocation->node->key[1] - '0', node);
         }
@@ -252,6 +254,71 @@ static void test_moves_that_nodes_do_not_take(void **state)
     world_run(world);
     assert_null(world_vm(world, 0)->allocation->migration);
     world_set_manner(world, node, WORLD_OBEYS);
+    world_settle(world);
+    world_free(world);
+}
+
+/* One that could not be asked may still have what it was sent: the move goes on when it can. */
+static void test_moves_whose_target_is_short_of_memory(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+
+    world_migrate(world, 0, !node, 0, 0);
+    until_under_way(world, !node);
+    world_answer(world, node, false);
+    world_set_manner(world, !node, WORLD_IS_SHORT);
+    world_pass(world, 6000);
+    assert_true(world_answer(world, !node, false)); /* it was asked */
+    assert_true(moved->migration && moved->migration->state == FLYT_MOVE_UNDER_WAY);
+    assert_int_equal(moved->migration->sides[FLYT_MIGRATION_TARGET].standing, FLYT_STANDING_UNKNOWN);
+    assert_int_equal(moved->migration->failed_status, FLYT_STATUS_OK);
+    world_set_manner(world, !node, WORLD_OBEYS);
+    world_settle(world);
+    assert_int_equal(moved->node->key[1] - '0', !node);
+    world_free(world);
+}
+
+/* A cancellation within a node comes before the order's answer, and too late: who asked for the move hears that it has
+ * begun. */
+static void test_cancelled_before_it_is_answered(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+
+    world_migrate(world, 0, node, -1, 0);
+    for (unsigned i = 0; i < 100 && !(moved->migration && moved->migration->state == FLYT_MOVE_ORDERED); i++)
+        if (!world_store(world, false))
+            world_pass(world, 1);
+    assert_true(moved->migration && moved->migration->state == FLYT_MOVE_ORDERED);
+    world_cancel(world, 0);
+    assert_int_equal(world_waiting(world), 1);
+    world_answer(world, node, false);
+    assert_int_equal(world_waiting(world), 0);
+    assert_said(world, FLYT_STATUS_OK, "");
+    world_settle(world);
+    world_free(world);
+}
+
+/* Its programs end while they move within their node: what the node has counted is shown. */
+static void test_figures_of_a_move_that_nobody_ends(void **state)
+{
+    unsigned node;
+    struct world *world = world_of_one(&node);
+    const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+
+    world_migrate(world, 0, node, -1, 0);
+    until_under_way(world, node);
+    world_leave(world, node, moved->id);
+    world_run(world);
+    assert_null(moved->migration);
+    cJSON *shown = flyt_migration_view(world_cluster(world), "");
+    const cJSON *last = cJSON_GetArrayItem(shown, cJSON_GetArraySize(shown) - 1);
+    assert_int_equal(cJSON_GetNumberValue(cJSON_GetObjectItem(last, "sessions")), 0);
+    assert_int_equal(cJSON_GetNumberValue(cJSON_GetObjectItem(last, "elapsed_ms")), WORLD_MOVE_MS);
+    cJSON_Delete(shown);
     world_settle(world);
     world_free(world);
 }
@@ -915,6 +982,9 @@ int main(void)
         cmocka_unit_test(test_savings_are_remembered),
         cmocka_unit_test(test_gpu_fails),
         cmocka_unit_test(test_moves_that_nodes_do_not_take),
+        cmocka_unit_test(test_moves_whose_target_is_short_of_memory),
+        cmocka_unit_test(test_cancelled_before_it_is_answered),
+        cmocka_unit_test(test_figures_of_a_move_that_nobody_ends),
         cmocka_unit_test(test_given_up_without_its_target),
         cmocka_unit_test(test_ends_without_its_target),
         cmocka_unit_test(test_source_fenced_without_its_target),

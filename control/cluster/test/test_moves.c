@@ -138,7 +138,8 @@ flyt_migration_use world_use_of(const struct move *move)
         .allocation_id = move->allocation_id,
         .phase = move->phase,
         .outcome = {has_failed ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK, has_failed ? failed : empty},
-        .session_count = 1,
+        .session_count = move->is_idle ? 0 : 1,
+        .elapsed_ms = WORLD_MOVE_MS,
         .standstill_us = 1000};
 }
 
@@ -155,6 +156,7 @@ static void end_within(struct world *world, unsigned i, struct move *move, bool 
     *own = move->wanted;
     own->used_bytes = used_bytes;
     own->in_use = was_in_use ? own->groups : 0;
+    move->is_idle = !was_in_use;
     world_assert_apart(world, i);
 }
 

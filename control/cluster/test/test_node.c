@@ -141,6 +141,14 @@ bool world_has(const struct world *world, unsigned node, uint64_t allocation_id)
     return world_find_applied((struct node *)&world->nodes[node], allocation_id) != NULL;
 }
 
+void world_leave(struct world *world, unsigned node, uint64_t allocation_id)
+{
+    struct applied *own = world_find_applied(&world->nodes[node], allocation_id);
+
+    assert_non_null(own);
+    own->in_use = own->used_bytes = 0;
+}
+
 uint64_t world_memory_of(const struct applied *applied)
 {
     return applied->used_bytes > applied->memory_bytes ? applied->used_bytes : applied->memory_bytes;
@@ -382,8 +390,8 @@ bool world_answer(struct world *world, unsigned i, bool may_fail)
         status = obey(world, i, &order);
     else if (node->manner == WORLD_REFUSES)
         status = FLYT_STATUS_CONFLICT;
-    if (!is_size && node->manner == WORLD_IS_OLD)
-        order.done(order.user, -EPROTO, NULL);
+    if (!is_size && node->manner >= WORLD_IS_OLD)
+        order.done(order.user, node->manner == WORLD_IS_OLD ? -ENOSYS : -EPROTO, NULL);
     else if (chance < 2)
         order.done(order.user, -ETIMEDOUT, NULL);
     else

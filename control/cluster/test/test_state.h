@@ -46,6 +46,7 @@ struct move {
     flyt_migration_phase phase;
     struct applied wanted;
     uint64_t used_bytes; /* of programs that have left */
+    bool is_idle;        /* no program uses it any more */
 };
 
 /* A checkpoint or a restore. */

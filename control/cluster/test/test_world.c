@@ -461,6 +461,11 @@ flyt_status world_last_status(const struct world *world, const char **ret_text)
     return world->last_status;
 }
 
+unsigned world_waiting(const struct world *world)
+{
+    return world->calls;
+}
+
 unsigned world_refusals(const struct world *world)
 {
     return world->refusals;

@@ -18,10 +18,16 @@ enum {
     WORLD_VMS = 5,
     WORLD_MEMORY_GIB = 5, /* of each GPU */
     WORLD_GROUPS = 8,     /* of each GPU, of 8 SMs each */
+    WORLD_MOVE_MS = 7,    /* so long a move takes, as nodes say */
 };
 
 /* What a node does with orders that are no sizes. */
-enum world_manner { WORLD_OBEYS, WORLD_REFUSES, WORLD_IS_OLD /* it does not know them */ };
+enum world_manner {
+    WORLD_OBEYS,
+    WORLD_REFUSES,
+    WORLD_IS_OLD,   /* it does not know them */
+    WORLD_IS_SHORT, /* of memory: it does not serve them */
+};
 
 struct world;
 
@@ -70,6 +76,10 @@ void world_adopt_gpu(struct world *world, unsigned node);
 void world_drain_and_kill(struct world *world, unsigned vm, unsigned timeout_ms);
 /* Of the last call that was answered: its status, and in *ret_text (NULL is allowed) its sentence. */
 flyt_status world_last_status(const struct world *world, const char **ret_text);
+/* How many calls wait for an answer. */
+unsigned world_waiting(const struct world *world);
+/* No program uses the allocation at this node any more. */
+void world_leave(struct world *world, unsigned node, uint64_t allocation_id);
 /* How many orders of a size nodes have refused. */
 unsigned world_refusals(const struct world *world);
 

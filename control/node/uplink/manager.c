@@ -396,7 +396,7 @@ static void on_migration_told(void *user, int status, void *result)
     const flyt_outcome *outcome = result;
 
     /* Who has ended migrations before this manager led, or is of an older build, has heard it all the same. */
-    bool is_heard = status == -EPROTO || (!status && outcome->status != FLYT_STATUS_NOT_LEADER &&
+    bool is_heard = status == -ENOSYS || (!status && outcome->status != FLYT_STATUS_NOT_LEADER &&
                                           outcome->status != FLYT_STATUS_UNAVAILABLE);
     if (operation) {
         operation->is_telling = false;
