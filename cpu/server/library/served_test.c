@@ -449,6 +449,37 @@ static void a_graphs_calls_are_captured_when_it_is_made(void **state)
     assert_int_equal(self->session.segment_bytes, 0);
 }
 
+/* A call for a thread that waited for an object first, and then for a capture, is made when that is over: nothing else
+ * ends that would have it tried again. */
+static void what_waits_for_a_capture_follows_it(void **state)
+{
+    struct fixture *self = *state;
+    const struct tensor tensor = {{.type = TENSOR}};
+    const struct generator made = {{.rng_type = 100}};
+    struct finalize plan = a_plan();
+    const struct nothing nothing = {0};
+    lines[0] = '\0';
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    SEND(self, FLYT_SEGMENT_CREATE, segment_create, .segment_id = flyt_id(FLYT_ID_SEGMENT, 1), .node_count = 1);
+    tell_call(self, 0, 1, sizeof(struct flyt_args_curandGenerate) + FLYT_LIB_ALIGN);
+    open_curand(self);
+    assert_int_equal(await_new(self, send_new(self, 1, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
+    assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
+    uint32_t plan_xid = send_new(self, 4, CUDNN("cudnnBackendFinalize"), &plan, sizeof plan);
+    sem_wait(&is_finalizing);
+    uint32_t next_xid = send_new(self, 5, CUDNN("cudnnBackendFinalize"), &plan, sizeof plan);
+    launch(self, CUDA_SUCCESS);
+    query(self, legacy);
+    assert_string_equal(lines, "");
+    sem_post(&may_finalize);
+    sem_post(&may_finalize);
+    assert_int_equal(await_new(self, plan_xid), 0);
+    assert_int_equal(await_new(self, next_xid), 0);
+    sem_wait(&is_finalizing);
+    assert_string_equal(lines, "finalized earlier finalized ");
+}
+
 /* No thread waits for a test that has failed. */
 static int let_go(void **state)
 {
@@ -868,6 +899,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, let_go),
         cmocka_unit_test_setup_teardown(a_reset_leaves_what_a_thread_uses, set_up, let_go),
         cmocka_unit_test_setup_teardown(a_graphs_calls_are_captured_when_it_is_made, set_up, let_go),
+        cmocka_unit_test_setup_teardown(what_waits_for_a_capture_follows_it, set_up, let_go),
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(beyond_the_limit_nothing_is_made_that_takes_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),
