@@ -703,6 +703,12 @@ static void bodies_have_calls_of_libraries(void **state)
     assert_int_equal(flyt_segment_restore(&restore), 0);
     expect_text(made);
     flyt_restore_end(&restore);
+    fake.lacks = FLYT_SEGMENT_CALL; /* the session goes on there, and such a graph is not launched */
+    restore = restore_at(fake.sequence, &err);
+    assert_int_equal(flyt_segment_restore(&restore), 0);
+    expect_text("create set0 create empty0 create conditional0(1,body,body) ");
+    flyt_restore_end(&restore);
+    fake.lacks = 0;
     assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
     expect_text("destroy destroy destroy ");
     assert_int_equal(add_call(bodies[1], NULL, gone), CUDA_SUCCESS);
