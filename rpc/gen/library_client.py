@@ -27,7 +27,7 @@ def flags(call):
     names = {"stream": "FLYT_LIB_IN_STREAM", "sync": "FLYT_LIB_ASKS", "cached": "FLYT_LIB_CACHED", "more": "FLYT_LIB_ASKS | FLYT_LIB_MORE", "new": "FLYT_LIB_ASKS",
              "end": "FLYT_LIB_ASKS", "aside": "FLYT_LIB_ASIDE"}
     out = ["FLYT_LIB_ASKS" if "asked" in call.words else names[call.kind]]
-    if "waits" in call.words:
+    if call.words & {"waits", "gathers"}:
         out.append("FLYT_LIB_WAITS")
     out += [f"FLYT_LIB_{word.upper()}" for word in ("trusted", "draws", "restarts", "staged") if word in call.words]
     if call.kind == "more" and call.arguments:
@@ -273,7 +273,7 @@ def kind_c(library, one):
     if one.sequence:
         check += f"static const struct flyt_lib_row row_{one.sequence};\nextern flyt_lib_step_fn flyt_lib_step_of_{library.name};\n"
     return (f"static const struct flyt_state_{one.name} defaults_{one.name} = {{{defaults or '0'}}};\n{check}"
-            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .is_apart = {'true' if one.is_apart else 'false'}, .room = {one.room}, "
+            f"const struct flyt_lib_kind flyt_lib_kind_{library.name}_{one.name} = {{.name = \"{one.name}\", .library = &this_library, .number = {one.number}, .also = {quoted(one.also)}, .stays = {quoted(one.stays)}, .is_small = {'true' if one.is_small else 'false'}, .is_apart = {'true' if one.is_apart else 'false'}, .is_waiting = {'true' if one.is_waiting else 'false'}, .room = {one.room}, "
             f".state_bytes = sizeof(struct flyt_state_{one.name}), .defaults = &defaults_{one.name}{mode}{places}, "
             f"{sequence}.has_stream = {'true' if one.stream_setter else 'false'}}};\n"
             f"#define kind_{one.name} flyt_lib_kind_{library.name}_{one.name}")

@@ -415,6 +415,12 @@ call bakerDraw stream
         self.assertIn('.name = "handmill", .also = "wheel"', self.server)
         self.assertEqual([re.search(rf'"{name}".*?is_unstreamed = (\w+), .is_waiting = (\w+)', self.server).groups() for name in ("oven", "handmill")],
                          [("true", "false"), ("false", "true")])
+        self.assertEqual([re.search(rf'"{name}".*?is_waiting = (\w+)', self.client)[1] for name in ("oven", "handmill")], ["false", "true"])
+
+    def test_what_gathers_waits(self):
+        for word in ("waits", "gathers"):
+            call = load(f"call millRun stream\n    wheel wheel\n    served\n    {word}\n", HEAD + OBJECTS).calls[0]
+            self.assertEqual(library_client.flags(call), "FLYT_LIB_IN_STREAM | FLYT_LIB_WAITS")
 
     def test_another_librarys_descriptor(self):
         self.assertIn('#include "flyt_lib_mill.h"', self.shared)

@@ -664,7 +664,8 @@ static CUresult add_call(CUgraph graph, const CUgraphNode *before, struct fake_c
 }
 
 /* Calls of libraries go into bodies, with memory of the graph's own to work in: one piece for all of one object and
- * stream. What waits in the library does not, nor does a call whose object has gone. */
+ * stream, as large as each of them is told. What waits in the library does not, nor does a call whose object has gone.
+ */
 static void bodies_have_calls_of_libraries(void **state)
 {
     struct flyt_error err = {0};
@@ -674,6 +675,7 @@ static void bodies_have_calls_of_libraries(void **state)
     CUgraphExec exec;
     const struct fake_call own = {.row = 7, .object_id = 1},
                            given = {.base = {.workspace_bytes = 64, .stream_number = 2}, .row = 8, .object_id = 1},
+                           larger = {.base = {.workspace_bytes = 96, .stream_number = 2}, .row = 8, .object_id = 1},
                            other = {.base = {.workspace_bytes = 64, .stream_number = 3}, .row = 9, .object_id = 1},
                            waiting = {.base = {.waits = true}}, gone = {.has_gone = true};
     assert_int_equal(flyt_graph_condition_create(&handle, graph, NULL, 1, 0), CUDA_SUCCESS);
@@ -684,6 +686,7 @@ static void bodies_have_calls_of_libraries(void **state)
     assert_int_equal(add_call(child, NULL, other), CUDA_SUCCESS);
     assert_int_equal(flyt_graph_add_child(&node, bodies[1], NULL, 0, child), CUDA_SUCCESS);
     assert_int_equal(add_call(bodies[1], NULL, given), CUDA_SUCCESS);
+    assert_int_equal(add_call(bodies[1], NULL, larger), CUDA_SUCCESS);
     assert_int_equal(add_call(bodies[1], NULL, waiting), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(add_call(child, NULL, waiting), CUDA_SUCCESS);
     assert_int_equal(flyt_graph_add_child(&node, bodies[1], NULL, 0, child), CUDA_ERROR_NOT_SUPPORTED);
@@ -691,14 +694,21 @@ static void bodies_have_calls_of_libraries(void **state)
     char made[256];
     snprintf(made, sizeof made,
              "create set0 call1<0(7 of 1 in -1) call2<0(8 of 1 in %d) "
-             "create empty0 call1<0(9 of 1 in %d) empty2<1 call3(8 of 1 in %d) create conditional0(1,body,body) ",
-             first, first + 1, first);
+             "create empty0 call1<0(9 of 1 in %d) empty2<1 call3(8 of 1 in %d) call4(8 of 1 in %d) "
+             "create conditional0(1,body,body) ",
+             first, first + 1, first, first + 2);
     exec = instantiate(graph);
     expect_text(made);
     struct flyt_restore restore = restore_at(fake.sequence, &err);
     assert_int_equal(flyt_segment_restore(&restore), 0);
     expect_text(made);
     flyt_restore_end(&restore);
+    fake.lacks = FLYT_SEGMENT_CALL; /* the session goes on there, and such a graph is not launched */
+    restore = restore_at(fake.sequence, &err);
+    assert_int_equal(flyt_segment_restore(&restore), 0);
+    expect_text("create set0 create empty0 create conditional0(1,body,body) ");
+    flyt_restore_end(&restore);
+    fake.lacks = 0;
     assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
     expect_text("destroy destroy destroy ");
     assert_int_equal(add_call(bodies[1], NULL, gone), CUDA_SUCCESS);

@@ -321,21 +321,26 @@ static void end_bodies(const struct flyt_segment_part *parts, unsigned count)
 }
 
 /* Memory in which the calls of one object, captured in one stream, work one after the other: the plan's, for the
- * object's own goes where more streams need some. CUDA_ERROR_OUT_OF_MEMORY, or a lost connection. */
+ * object's own goes where more streams need some. A call is told of as much as was free when it was captured: what has
+ * less is no memory for it. CUDA_ERROR_OUT_OF_MEMORY, or a lost connection. */
 static CUresult find_workspace(struct flyt_plan *plan, int device, const struct flyt_captured_call *call,
                                uint64_t object_id, uint64_t *ret_address)
 {
-    for (unsigned i = 0; i < plan->workspace_count; i++)
-        if (plan->workspaces[i].object_id == object_id && plan->workspaces[i].stream_number == call->stream_number) {
-            *ret_address = plan->workspaces[i].memory.address;
-            return CUDA_SUCCESS;
-        }
+    for (unsigned i = 0; i < plan->workspace_count; i++) {
+        const struct flyt_workspace *one = &plan->workspaces[i];
+        if (one->object_id != object_id || one->stream_number != call->stream_number ||
+            one->bytes < call->workspace_bytes)
+            continue;
+        *ret_address = one->memory.address;
+        return CUDA_SUCCESS;
+    }
     struct flyt_workspace *list = realloc(plan->workspaces, (plan->workspace_count + 1) * sizeof *list);
     if (!list)
         return CUDA_ERROR_OUT_OF_MEMORY;
     plan->workspaces = list;
     struct flyt_workspace *fresh = &list[plan->workspace_count];
-    *fresh = (struct flyt_workspace){.object_id = object_id, .stream_number = call->stream_number};
+    *fresh = (struct flyt_workspace){
+        .object_id = object_id, .stream_number = call->stream_number, .bytes = call->workspace_bytes};
     CUresult result = flyt_plan_memory_take(&fresh->memory, plan->context_id, device, call->workspace_bytes);
     if (result)
         return result;

@@ -20,7 +20,7 @@ struct flyt_plan {
     bool has_conditions; /* its segments are cut by what nodes name of them */
     struct flyt_mirrors mirrors;
     struct flyt_workspace {
-        uint64_t object_id, stream_number;
+        uint64_t object_id, stream_number, bytes;
         struct flyt_plan_memory memory;
     } * workspaces; /* of libraries' calls in bodies */
     unsigned workspace_count;

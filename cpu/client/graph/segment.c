@@ -714,6 +714,13 @@ static int restore_alone(struct flyt_restore *restore, const struct part *part, 
     return flyt_restore_sent(restore, sent, sequence, "graph", segment_id);
 }
 
+/* An older server has no libraries' calls in segments. It gets no more of such a one, whose launches fail there, for
+ * they find it unfinished. */
+static bool is_known(const struct flyt_restore *restore, const struct part *part)
+{
+    return part->kind != PART_CALL || flyt_channel_has(restore->fresh, FLYT_SEGMENT_CALL);
+}
+
 /* Nodes that the first server was not told of come with calls that come again, and those behind them too. */
 static int restore_nodes(struct packing *self, const struct flyt_segment *segment)
 {
@@ -722,8 +729,9 @@ static int restore_nodes(struct packing *self, const struct flyt_segment *segmen
     self->segment_id = segment->record.minted_id;
     if (!may_have_nodes(self->restore, segment))
         return 0;
-    for (unsigned i = 0;
-         i < segment->node_count && !status && (part = part_at(segment->nodes[i], self->restore->sequence)); i++) {
+    for (unsigned i = 0; i < segment->node_count && !status &&
+                         (part = part_at(segment->nodes[i], self->restore->sequence)) && is_known(self->restore, part);
+         i++) {
         if (is_packed(self, part, &status))
             continue;
         status = flush(self);

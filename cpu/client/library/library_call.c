@@ -618,6 +618,15 @@ static bool may_be_captured(const struct flyt_lib_call *call)
     return !call->waits && !call->is_staged && !call->fetched.data && !(call->row->flags & apart);
 }
 
+/* Whether a thread of the server's makes it, which may wait: nothing that the GPU does alone in a body. */
+static bool is_by_thread(const struct flyt_lib_call *call)
+{
+    bool is = call->row->flags & FLYT_LIB_WAITS;
+    for (unsigned i = 0; i < call->object_count; i++)
+        is |= call->objects[i] && call->objects[i]->kind->is_waiting;
+    return is;
+}
+
 static int capture_call(const struct flyt_lib_call *call, const struct sending *sending)
 {
     const struct flyt_lib *library = call->row->library;
@@ -630,7 +639,7 @@ static int capture_call(const struct flyt_lib_call *call, const struct sending *
         return library->memory;
     self->base = (struct flyt_captured_call){.submit = submit_captured,
                                              .tell = tell_captured,
-                                             .waits = call->row->flags & FLYT_LIB_WAITS,
+                                             .waits = is_by_thread(call),
                                              .stream_number = sending->stream->number,
                                              .bytes = sizeof *self + sending->bytes};
     if (call->workspace_address) {

@@ -61,9 +61,10 @@ struct flyt_lib_kind {
     const char *also;  /* the kind of another library for which these may stand, too; NULL: none */
     const char *stays; /* what one is called that is not made again at another server; NULL: it is */
     unsigned number;
-    bool is_small; /* a handle is a C int */
-    bool is_apart; /* what succeeded with one is new with another */
-    unsigned room; /* a handle lives in so many bytes of the program's memory: struct flyt_lib_room; 0: in none */
+    bool is_small;   /* a handle is a C int */
+    bool is_apart;   /* what succeeded with one is new with another */
+    bool is_waiting; /* a thread of the server's makes its calls */
+    unsigned room;   /* a handle lives in so many bytes of the program's memory: struct flyt_lib_room; 0: in none */
     bool has_stream;
     flyt_lib_step_fn *step;           /* NULL: one from which was drawn cannot be made again */
     const struct flyt_lib_row *place; /* the call that brings one to a place, a uint64_t; with step */
@@ -104,7 +105,7 @@ enum flyt_lib_flag {
     FLYT_LIB_IN_STREAM = 1 << 0,
     FLYT_LIB_ASKS = 1 << 1,
     FLYT_LIB_CACHED = 1 << 2,
-    FLYT_LIB_WAITS = 1 << 3,
+    FLYT_LIB_WAITS = 1 << 3, /* a thread of the server's makes it */
     FLYT_LIB_TRUSTED = 1 << 4,
     FLYT_LIB_MORE = 1 << 5,     /* it makes its object further, and is done again where that is made again */
     FLYT_LIB_LAST = 1 << 6,     /* of such calls the last one alone */

@@ -9,6 +9,8 @@
 #include "cpu/client/core/fake_channel.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/restore_call.h"
+#include "cpu/client/cuda/capture.h"
+#include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/library/object.h"
 #include "flyt.h"
 
@@ -306,6 +308,44 @@ static void an_object_apart_is_none_of_before(void **state)
     }
 }
 
+static unsigned captured_waits[2]; /* how many calls do not, and do */
+
+static CUresult note_captured(struct flyt_stream *stream, const struct flyt_captured_call *call)
+{
+    captured_waits[call->waits]++;
+    return CUDA_SUCCESS;
+}
+
+/* A graph is told where a thread of the server's makes the call: of a row that says so, or an object. */
+static void captured_calls_say_whether_a_thread_makes_them(void **state)
+{
+    static const struct flyt_lib_kind waiting_kind = {.name = "waiting",
+                                                      .library = &library,
+                                                      .is_waiting = true,
+                                                      .state_bytes = sizeof(struct state),
+                                                      .defaults = &defaults,
+                                                      .mode_at = -1};
+    static const struct flyt_capture_ops ops = {.call = note_captured};
+    struct flyt_capture capture = {.number = 1};
+    struct flyt_stream *stream;
+    void *handle, *waiting;
+    assert_int_equal(create_of(&handle, &apart_kind), FINE);
+    assert_int_equal(create_of(&waiting, &waiting_kind), FINE);
+    assert_int_equal(flyt_stream_get(NULL, &stream), CUDA_SUCCESS);
+    flyt_captures.ops = &ops;
+    flyt_captures.first = &capture;
+    atomic_store(&flyt_captures.count, 1);
+    flyt_capture_join_locked(&capture, stream);
+    assert_int_equal(work_of(handle, &apart_kind, 1), FINE);
+    assert_int_equal(captured_waits[true], 0);
+    assert_int_equal(work_of(waiting, &waiting_kind, 1), FINE);
+    flyt_capture_leave_locked(&capture);
+    assert_int_equal(captured_waits[false], 1);
+    assert_int_equal(captured_waits[true], 1);
+    flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)handle, &apart_kind);
+    flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)waiting, &waiting_kind);
+}
+
 /* What a server gets that is to be as after all calls up to `sequence`: how many objects, and how many ends. */
 static unsigned made_again(uint64_t sequence, unsigned *ret_ends)
 {
@@ -584,6 +624,7 @@ int main(void)
         cmocka_unit_test(what_has_succeeded_is_not_awaited_again),
         cmocka_unit_test(without_an_address_it_is_another_call),
         cmocka_unit_test(an_object_apart_is_none_of_before),
+        cmocka_unit_test(captured_calls_say_whether_a_thread_makes_them),
         cmocka_unit_test(what_others_are_made_from_is_made_again),
         cmocka_unit_test(what_a_later_call_ends_is_there_until_then),
         cmocka_unit_test(settings_and_arrays_travel),

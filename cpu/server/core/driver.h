@@ -124,6 +124,10 @@
     X(cuGraphAddMemcpyNode)                                                                                            \
     X(cuGraphAddEmptyNode)                                                                                             \
     X(cuGraphAddChildGraphNode)                                                                                        \
+    X(cuGraphGetNodes)                                                                                                 \
+    X(cuGraphNodeGetType)                                                                                              \
+    X(cuGraphMemcpyNodeGetParams)                                                                                      \
+    X(cuGraphChildGraphNodeGetGraph)                                                                                   \
     X(cuStreamBeginCapture)                                                                                            \
     X(cuStreamEndCapture)                                                                                              \
     X(cuGraphAddNode)                                                                                                  \

@@ -27,8 +27,9 @@ struct flyt_graph_call_ops {
      * CUDA_ERROR_INVALID_VALUE: the arguments are not the row's, or an object is another device's;
      * CUDA_ERROR_NOT_SUPPORTED: this node's library lacks it, or it waits for the GPU. */
     CUresult (*check)(struct flyt_device *device, const struct flyt_graph_call *call);
-    /* Captures the call in the stream, which nobody else uses, into a graph that is the caller's. As `check`; else the
-     * driver's error; CUDA_ERROR_INVALID_VALUE: the library's, which the log has. */
+    /* Captures the call in the stream, which nobody else uses, into a graph that is the caller's. As `check`;
+     * CUDA_ERROR_NOT_SUPPORTED: launches of the graph would use host memory, too; else the driver's error;
+     * CUDA_ERROR_INVALID_VALUE: the library's, which the log has. */
     CUresult (*capture)(struct flyt_device *device, const struct flyt_graph_call *call, CUstream cu_stream,
                         CUgraph *ret_graph);
 };

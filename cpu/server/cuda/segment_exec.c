@@ -595,10 +595,9 @@ static void note_constants(struct flyt_segment *self)
     walk_segment(&walk, self);
 }
 
-static CUresult submit(struct flyt_call *call, struct flyt_stream *stream, struct flyt_segment *segment,
-                       flyt_submit_fn fn)
+static CUresult submit_now(struct flyt_call *call, struct flyt_stream *stream, struct flyt_segment *segment,
+                           flyt_submit_fn fn)
 {
-    segment->device->is_capture_due = false; /* it says so again, if it comes so far */
     if (segment->failure != CUDA_SUCCESS)
         return segment->failure;
     if (segment->device != stream->device || segment->count < segment->whole_count)
@@ -607,6 +606,18 @@ static CUresult submit(struct flyt_call *call, struct flyt_stream *stream, struc
     return result == CUDA_SUCCESS
                ? flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_WORK, stream->device, fn, segment)
                : result;
+}
+
+/* Calls that threads would have begun meanwhile wait for a capture: when none is due any more, they are tried again. */
+static CUresult submit(struct flyt_call *call, struct flyt_stream *stream, struct flyt_segment *segment,
+                       flyt_submit_fn fn)
+{
+    struct flyt_device *device = segment->device;
+    const bool was_due = device->is_capture_due;
+    device->is_capture_due = false; /* it says so again, if it comes so far */
+    CUresult result = submit_now(call, stream, segment, fn);
+    device->session->is_scan_due |= was_due && !device->is_capture_due;
+    return result;
 }
 
 CUresult flyt_serve_segment_launch(struct flyt_call *call, const flyt_segment_launch_args *args,

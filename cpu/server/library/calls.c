@@ -12,6 +12,7 @@
 #include "cpu/server/core/progress.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/submit.h"
+#include "cpu/server/library/captured.h"
 #include "cpu/server/library/environment.h"
 #include "cpu/server/library/library.h"
 #include "cpu/server/library/nccl.h"
@@ -565,6 +566,17 @@ static void forget_stream(const struct flyt_libcall *call)
             call->objects[i]->cu_stream = NULL;
 }
 
+/* The call's arguments and scalars go when it has been captured. */
+static CUresult check_captured(const struct work *work, CUgraph cu_graph)
+{
+    const struct flyt_session *session = work->call.session;
+    CUresult result = flyt_captured_check(session->driver, cu_graph);
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        flyt_warn("session %s: %s cannot be part of a graph: what it launches uses host memory", session->label,
+                  work->call.row->name);
+    return result;
+}
+
 /* The library may allocate and load code as it likes: nobody else's capture is under way. */
 static CUresult capture_work(struct work *work, CUgraph *ret_graph)
 {
@@ -576,11 +588,15 @@ static CUresult capture_work(struct work *work, CUgraph *ret_graph)
     work->status = flyt_libcall_run(&work->call);
     result = driver->cuStreamEndCapture(work->call.cu_stream, &cu_graph);
     CUresult called = untold(work->call.session, work);
-    if (called == CUDA_SUCCESS && result == CUDA_SUCCESS)
+    if (called != CUDA_SUCCESS)
+        result = called;
+    if (result == CUDA_SUCCESS)
+        result = check_captured(work, cu_graph);
+    if (result == CUDA_SUCCESS)
         *ret_graph = cu_graph;
     else if (cu_graph)
         driver->cuGraphDestroy(cu_graph);
-    return called != CUDA_SUCCESS ? called : result;
+    return result;
 }
 
 static CUresult capture_in_graph(struct flyt_device *device, const struct flyt_graph_call *call, CUstream cu_stream,

@@ -449,6 +449,77 @@ static void a_graphs_calls_are_captured_when_it_is_made(void **state)
     assert_int_equal(self->session.segment_bytes, 0);
 }
 
+/* A library's launches that use host memory would find nothing of the call there when the graph is launched. */
+static void graphs_use_no_host_memory(void **state)
+{
+    struct fixture *self = *state;
+    const struct generator made = {{.rng_type = 100}};
+    const CUDA_MEMCPY3D within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE},
+                        from_host = {.srcMemoryType = CU_MEMORYTYPE_HOST, .dstMemoryType = CU_MEMORYTYPE_DEVICE},
+                        to_unknown = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                      .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                                      .dstDevice = (uintptr_t)&made};
+    const struct flyt_fake_node kernel = {.type = CU_GRAPH_NODE_TYPE_KERNEL},
+                                function = {.type = CU_GRAPH_NODE_TYPE_HOST},
+                                copies[] = {{.type = CU_GRAPH_NODE_TYPE_MEMCPY, .copy = within},
+                                            {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .copy = from_host},
+                                            {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .copy = to_unknown}},
+                                good_child = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .child = &copies[0]},
+                                bad_child = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .child = &function};
+    const struct flyt_fake_node *const good[] = {&kernel, &copies[0], &good_child}, *const bad[] = {
+                                                                                        &function, &copies[1],
+                                                                                        &copies[2], &bad_child};
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    SEND(self, FLYT_SEGMENT_CREATE, segment_create, .segment_id = flyt_id(FLYT_ID_SEGMENT, 1), .node_count = 1);
+    open_curand(self);
+    assert_int_equal(await_new(self, send_new(self, 1, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        flyt_fake_capture(bad[i]);
+        tell_call(self, 0, 1, sizeof(struct flyt_args_curandGenerate) + FLYT_LIB_ALIGN);
+        launch(self, CUDA_ERROR_NOT_SUPPORTED);
+    }
+    flyt_fake_log_clear();
+    for (unsigned i = 0; i < sizeof good / sizeof *good; i++) {
+        flyt_fake_capture(good[i]);
+        tell_call(self, 0, 1, sizeof(struct flyt_args_curandGenerate) + FLYT_LIB_ALIGN);
+        launch(self, CUDA_SUCCESS);
+        assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    }
+    assert_int_equal(count_in_log("graph:1"), 3);
+    flyt_fake_capture(NULL);
+}
+
+/* A call for a thread that waited for an object first, and then for a capture, is made when that is over: nothing else
+ * ends that would have it tried again. */
+static void what_waits_for_a_capture_follows_it(void **state)
+{
+    struct fixture *self = *state;
+    const struct tensor tensor = {{.type = TENSOR}};
+    const struct generator made = {{.rng_type = 100}};
+    struct finalize plan = a_plan();
+    const struct nothing nothing = {0};
+    lines[0] = '\0';
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    SEND(self, FLYT_SEGMENT_CREATE, segment_create, .segment_id = flyt_id(FLYT_ID_SEGMENT, 1), .node_count = 1);
+    tell_call(self, 0, 1, sizeof(struct flyt_args_curandGenerate) + FLYT_LIB_ALIGN);
+    open_curand(self);
+    assert_int_equal(await_new(self, send_new(self, 1, CURAND("curandCreateGenerator"), &made, sizeof made)), 0);
+    assert_int_equal(await_new(self, send_new(self, 2, CUDNN("cudnnCreate"), &nothing, sizeof nothing)), 0);
+    assert_int_equal(await_new(self, send_new(self, 3, CUDNN("cudnnBackendFinalize"), &tensor, sizeof tensor)), 0);
+    uint32_t plan_xid = send_new(self, 4, CUDNN("cudnnBackendFinalize"), &plan, sizeof plan);
+    sem_wait(&is_finalizing);
+    uint32_t next_xid = send_new(self, 5, CUDNN("cudnnBackendFinalize"), &plan, sizeof plan);
+    launch(self, CUDA_SUCCESS);
+    query(self, legacy);
+    assert_string_equal(lines, "");
+    sem_post(&may_finalize);
+    sem_post(&may_finalize);
+    assert_int_equal(await_new(self, plan_xid), 0);
+    assert_int_equal(await_new(self, next_xid), 0);
+    sem_wait(&is_finalizing);
+    assert_string_equal(lines, "finalized earlier finalized ");
+}
+
 /* No thread waits for a test that has failed. */
 static int let_go(void **state)
 {
@@ -868,6 +939,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_thread_uses_is_its_own, set_up, let_go),
         cmocka_unit_test_setup_teardown(a_reset_leaves_what_a_thread_uses, set_up, let_go),
         cmocka_unit_test_setup_teardown(a_graphs_calls_are_captured_when_it_is_made, set_up, let_go),
+        cmocka_unit_test_setup_teardown(graphs_use_no_host_memory, set_up, let_go),
+        cmocka_unit_test_setup_teardown(what_waits_for_a_capture_follows_it, set_up, let_go),
         cmocka_unit_test_setup_teardown(lists_are_what_they_say, set_up, tear_down),
         cmocka_unit_test_setup_teardown(beyond_the_limit_nothing_is_made_that_takes_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_id_that_is_known_costs_the_library_nothing, set_up, tear_down),

@@ -422,6 +422,7 @@ struct fake_graph {
     char text[256];
     CUgraph bodies[4]; /* of its conditional nodes */
     unsigned body_count;
+    const struct flyt_fake_node *captured; /* NULL: nothing was */
 };
 
 static CUresult fake_graph_create(CUgraph *ret_graph, unsigned flags)
@@ -474,9 +475,47 @@ static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
     return mode == CU_STREAM_CAPTURE_MODE_RELAXED ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static const struct flyt_fake_node *captured_next;
+
+void flyt_fake_capture(const struct flyt_fake_node *node)
+{
+    captured_next = node;
+}
+
 static CUresult fake_end_capture(CUstream stream, CUgraph *ret_graph)
 {
-    return fake_graph_create(ret_graph, 0);
+    fake_graph_create(ret_graph, 0);
+    ((struct fake_graph *)*ret_graph)->captured = captured_next;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_nodes(CUgraph graph, CUgraphNode *ret_nodes, size_t *count)
+{
+    const struct flyt_fake_node *captured = ((struct fake_graph *)graph)->captured;
+    if (captured && ret_nodes && *count)
+        *ret_nodes = (CUgraphNode)(uintptr_t)captured;
+    *count = captured ? 1 : 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_node_type(CUgraphNode node, CUgraphNodeType *ret_type)
+{
+    *ret_type = ((const struct flyt_fake_node *)node)->type;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_copy_params(CUgraphNode node, CUDA_MEMCPY3D *ret_copy)
+{
+    *ret_copy = ((const struct flyt_fake_node *)node)->copy;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_child(CUgraphNode node, CUgraph *ret_graph)
+{
+    static struct fake_graph graph;
+    graph.captured = ((const struct flyt_fake_node *)node)->child;
+    *ret_graph = (CUgraph)&graph;
+    return CUDA_SUCCESS;
 }
 
 static CUresult fake_add_set(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
@@ -608,6 +647,10 @@ static const struct flyt_driver table = {
     .cuGraphDestroy = fake_graph_destroy,
     .cuGraphAddEmptyNode = fake_add_empty,
     .cuGraphAddChildGraphNode = fake_add_child,
+    .cuGraphGetNodes = fake_nodes,
+    .cuGraphNodeGetType = fake_node_type,
+    .cuGraphMemcpyNodeGetParams = fake_copy_params,
+    .cuGraphChildGraphNodeGetGraph = fake_child,
     .cuStreamBeginCapture = fake_begin_capture,
     .cuStreamEndCapture = fake_end_capture,
     .cuGraphAddNode = fake_add_conditional,

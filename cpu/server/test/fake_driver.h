@@ -16,6 +16,14 @@ const struct flyt_driver *flyt_fake_driver(void);
 /* From now on the stream's new work is not done until it is released. */
 void flyt_fake_hold(unsigned stream);
 void flyt_fake_release(unsigned stream);
+/* A node of what captures record. */
+struct flyt_fake_node {
+    CUgraphNodeType type;
+    CUDA_MEMCPY3D copy;
+    const struct flyt_fake_node *child; /* the one node of its graph */
+};
+/* From now on captures record this node, which stays; NULL: none. */
+void flyt_fake_capture(const struct flyt_fake_node *node);
 /* Of what a held stream has, so many operations more are done, each after each_ns of flyt_fake_clock_ns, which nothing
  * else moves. */
 void flyt_fake_step(unsigned stream, unsigned operations, uint64_t each_ns);

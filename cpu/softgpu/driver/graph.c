@@ -671,7 +671,7 @@ FLYT_SOFT_API cuGraphExecDestroy(CUgraphExec hGraphExec)
     return CUDA_SUCCESS;
 }
 
-/* ---- child graphs and capture ---- */
+/* ---- child graphs ---- */
 
 FLYT_SOFT_API cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                        size_t numDependencies, CUgraph childGraph)
@@ -690,6 +690,51 @@ FLYT_SOFT_API cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
         free_graph(copy.child);
     return r;
 }
+
+/* ---- what a graph has ---- */
+
+FLYT_SOFT_API cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
+{
+    size_t count = 0;
+
+    if (!flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) || !numNodes)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (struct CUgraphNode_st *node = hGraph->first; node && (!nodes || count < *numNodes); node = node->next) {
+        if (nodes)
+            nodes[count] = node;
+        count++;
+    }
+    for (size_t i = count; nodes && i < *numNodes; i++)
+        nodes[i] = NULL;
+    *numNodes = count;
+    return CUDA_SUCCESS;
+}
+
+FLYT_SOFT_API cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
+{
+    if (!flyt_soft_is(hNode, FLYT_SOFT_GRAPH_NODE) || !type)
+        return CUDA_ERROR_INVALID_VALUE;
+    *type = hNode->type == WORK_NODE ? CU_GRAPH_NODE_TYPE_KERNEL : hNode->type;
+    return CUDA_SUCCESS;
+}
+
+FLYT_SOFT_API cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
+{
+    if (!flyt_soft_is(hNode, FLYT_SOFT_GRAPH_NODE) || hNode->type != CU_GRAPH_NODE_TYPE_MEMCPY || !nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    *nodeParams = hNode->copy;
+    return CUDA_SUCCESS;
+}
+
+FLYT_SOFT_API cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
+{
+    if (!flyt_soft_is(hNode, FLYT_SOFT_GRAPH_NODE) || hNode->type != CU_GRAPH_NODE_TYPE_GRAPH || !phGraph)
+        return CUDA_ERROR_INVALID_VALUE;
+    *phGraph = hNode->child;
+    return CUDA_SUCCESS;
+}
+
+/* ---- capture ---- */
 
 CUresult flyt_soft_capture_work(struct CUstream_st *stream, const struct flyt_soft_work *work)
 {

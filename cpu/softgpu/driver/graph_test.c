@@ -144,6 +144,30 @@ static CUresult launch_adding(CUstream stream, unsigned place, uint32_t value, f
     return flyt_soft_work_push(stream, add_and_spoil, fini, &record, sizeof(record));
 }
 
+/* In the graph of a node. */
+static void expect_two_kernels(CUgraphNode node)
+{
+    CUgraphNode nodes[3] = {node, node, node};
+    CUgraphNodeType type;
+    CUDA_MEMCPY3D copy;
+    CUgraph child;
+    size_t count = 0;
+
+    assert_ok(cuGraphNodeGetType(node, &type));
+    assert_int_equal(type, CU_GRAPH_NODE_TYPE_GRAPH);
+    assert_ok(cuGraphChildGraphNodeGetGraph(node, &child));
+    assert_ok(cuGraphGetNodes(child, NULL, &count));
+    assert_int_equal(count, 2);
+    count = 3;
+    assert_ok(cuGraphGetNodes(child, nodes, &count));
+    assert_int_equal(count, 2);
+    assert_null(nodes[2]);
+    assert_ok(cuGraphNodeGetType(nodes[1], &type));
+    assert_int_equal(type, CU_GRAPH_NODE_TYPE_KERNEL);
+    assert_int_equal(cuGraphChildGraphNodeGetGraph(nodes[1], &child), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphMemcpyNodeGetParams(nodes[1], &copy), CUDA_ERROR_INVALID_VALUE);
+}
+
 /* What is captured is in a child graph, of a graph and of a body, and runs anew each time. */
 static void what_libraries_launch_is_captured(void **state)
 {
@@ -165,6 +189,7 @@ static void what_libraries_launch_is_captured(void **state)
     assert_ok(cuGraphCreate(&graph, 0));
     assert_ok(cuGraphConditionalHandleCreate(&handle, graph, ctx, 1, CU_GRAPH_COND_ASSIGN_DEFAULT));
     assert_ok(cuGraphAddChildGraphNode(&node, graph, NULL, 0, captured));
+    expect_two_kernels(node);
     params.conditional.handle = handle;
     params.conditional.type = CU_GRAPH_COND_TYPE_IF;
     params.conditional.size = 1;
