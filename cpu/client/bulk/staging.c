@@ -27,14 +27,19 @@ struct waiter {
     int lane; /* −1: none yet */
 };
 
+struct lane {
+    bool is_taken;
+    bool is_left; /* by who cannot tell that the GPU is done with its pieces; it stays taken until that is known, */
+    uint64_t server, sequence; /* by where this call was sent */
+};
+
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* a waiter has got a lane */
     char *base;             /* NULL: not claimed */
     uint64_t piece_bytes;
     unsigned copies_till_claim;
-    bool is_taken[LANES];
-    unsigned lost_count; /* lanes that stay taken */
+    struct lane lanes[LANES];
     struct waiter *first, **end;
     _Atomic uint64_t moved_count; /* pieces */
 } place = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .end = &place.first};
@@ -99,37 +104,68 @@ static int wait_for_lane_locked(void)
     return self.lane;
 }
 
+/* To who has waited longest, where anybody does. */
+static void hand_on_locked(int lane)
+{
+    struct waiter *next = place.first;
+    place.lanes[lane].is_taken = next;
+    if (!next)
+        return;
+    leave_locked(next);
+    next->lane = lane;
+    pthread_cond_broadcast(&place.changed);
+}
+
+/* What a server has that the session has left is over, too. */
+static bool is_over(const struct lane *lane)
+{
+    return lane->server != flyt_arena_server() ||
+           flyt_channel_progress(flyt_client.channel).completed >= lane->sequence;
+}
+
+/* Whether there is any lane, after those have come back whose pieces the GPU is done with. */
+static bool has_lanes_locked(void)
+{
+    unsigned left_count = 0;
+    for (int i = 0; i < LANES; i++) {
+        struct lane *lane = &place.lanes[i];
+        if (lane->is_left && is_over(lane)) {
+            lane->is_left = false;
+            hand_on_locked(i);
+        }
+        left_count += lane->is_left;
+    }
+    return left_count < LANES;
+}
+
 static int take_lane(const struct flyt_staging_ops *ops)
 {
     int lane = -1;
     pthread_mutex_lock(&place.mutex);
-    if (place.lost_count < LANES && claim_locked(ops)) {
+    if (has_lanes_locked() && claim_locked(ops)) {
         for (int i = 0; i < LANES && lane < 0; i++)
-            lane = place.is_taken[i] ? -1 : i;
+            lane = place.lanes[i].is_taken ? -1 : i;
         if (lane < 0)
             lane = wait_for_lane_locked();
         else
-            place.is_taken[lane] = true;
+            place.lanes[lane].is_taken = true;
     }
     pthread_mutex_unlock(&place.mutex);
     return lane;
 }
 
-/* To who has waited longest, where anybody does. is_idle false: the GPU may still be at its pieces, and nobody gets it.
- */
-static void give_lane(int lane, bool is_idle)
+static void give_lane(int lane)
 {
     pthread_mutex_lock(&place.mutex);
-    struct waiter *next = place.first;
-    if (!is_idle) {
-        place.lost_count++;
-    } else if (next) {
-        leave_locked(next);
-        next->lane = lane;
-        pthread_cond_broadcast(&place.changed);
-    } else {
-        place.is_taken[lane] = false;
-    }
+    hand_on_locked(lane);
+    pthread_mutex_unlock(&place.mutex);
+}
+
+/* The GPU may still be at its pieces, as far as this call brings them. */
+static void leave_lane(int lane, uint64_t server, uint64_t sequence)
+{
+    pthread_mutex_lock(&place.mutex);
+    place.lanes[lane] = (struct lane){.is_taken = true, .is_left = true, .server = server, .sequence = sequence};
     pthread_mutex_unlock(&place.mutex);
 }
 
@@ -143,6 +179,8 @@ struct progress {
     uint64_t server;
     char *pieces[LANE_PIECES];
     uint64_t sent_bytes, copied_bytes;
+    uint64_t sequence; /* of the last piece that was sent */
+    bool is_under_way; /* it has not been waited for */
 };
 
 static uint64_t left_of_piece(const struct progress *self, uint64_t offset_bytes)
@@ -159,10 +197,23 @@ static CUresult send_piece(struct progress *self, char *piece)
     part.width_bytes = left_of_piece(self, self->sent_bytes);
     host->address = (uint64_t)(uintptr_t)piece;
     device->address += self->sent_bytes;
-    CUresult result = self->ops->send(self->user, self->server, &part);
-    if (!result)
+    CUresult result = self->ops->send(self->user, self->server, &part, &self->sequence);
+    if (!result) {
         self->sent_bytes += part.width_bytes;
+        self->is_under_way = true;
+    }
     return result;
+}
+
+/* A piece may have failed, whoever waits for it: a server that has taken a dead one's place cannot copy it again where
+ * it does not have it page-locked. What lies in it is then older. */
+static CUresult wait_for_piece(struct progress *self)
+{
+    CUresult result = self->ops->wait(self->user);
+    if (result)
+        return result;
+    self->is_under_way = false;
+    return self->ops->error();
 }
 
 static void count_moved(void)
@@ -179,14 +230,13 @@ static CUresult turn_in(struct progress *self)
         memcpy(piece, (const char *)(uintptr_t)self->copy->src.address + self->sent_bytes, /* NOLINT: the program's */
                left_of_piece(self, self->sent_bytes));
         if (i)
-            result = self->ops->wait(self->user);
+            result = wait_for_piece(self);
         if (!result)
             result = send_piece(self, piece);
         count_moved();
     }
-    CUresult waited = self->ops->wait(self->user);
-    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
-        result = waited ? waited : result;
+    if (!result)
+        result = wait_for_piece(self);
     self->copied_bytes = self->sent_bytes;
     return result;
 }
@@ -210,7 +260,7 @@ static CUresult turn_out(struct progress *self)
         result = send_piece(self, self->pieces[i % LANE_PIECES]);
         take_piece(self, self->pieces[(i + 1) % LANE_PIECES], there_bytes);
         if (!result)
-            result = self->ops->wait(self->user);
+            result = wait_for_piece(self);
         there_bytes = result ? 0 : self->sent_bytes - self->copied_bytes;
     }
     take_piece(self, self->pieces[(i + 1) % LANE_PIECES], there_bytes);
@@ -242,7 +292,10 @@ CUresult flyt_staging_copy(const struct flyt_staging_ops *ops, void *user, const
         result = turn(&self, lane, &is_shared);
         if (result == CUDA_ERROR_NOT_READY)
             result = CUDA_SUCCESS;
-        give_lane(lane, !result);
+        if (self.is_under_way)
+            leave_lane(lane, self.server, self.sequence);
+        else
+            give_lane(lane);
     }
     *ret_bytes = self.copied_bytes;
     return result;

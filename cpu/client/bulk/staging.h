@@ -26,11 +26,13 @@ struct flyt_staging_ops {
     void *(*take)(uint64_t bytes);
     /* Whether the server, *ret_server, has the memory at the address page-locked. */
     bool (*is_shared)(uint64_t address, uint64_t *ret_server);
-    /* Sends a copy whose host memory is a piece. CUDA_ERROR_NOT_READY: the session has gone on at another server, and
-     * nothing is sent. */
-    CUresult (*send)(void *user, uint64_t server, const struct flyt_copy *piece);
+    /* Sends a copy whose host memory is a piece: the call up to which is to be waited for. CUDA_ERROR_NOT_READY: the
+     * session has gone on at another server, and nothing is sent. */
+    CUresult (*send)(void *user, uint64_t server, const struct flyt_copy *piece, uint64_t *ret_sequence);
     /* Until the GPU is done with what was sent. */
     CUresult (*wait)(void *user);
+    /* What is known to have failed of the calling thread's calls, of those that were waited for all of it. */
+    CUresult (*error)(void);
 };
 
 /* Whether pageable copies go this way, as far as the connection decides it. */
@@ -38,8 +40,8 @@ bool flyt_staging_is_used(void);
 
 /*
  * Copies a plain range between memory of the host and an allocation, from its beginning on: *ret_bytes of them have
- * been copied when it returns, which may be none. An error of `send` or `wait`; of the bytes nothing is known then. The
- * stream was waited for before, or copies of other threads wait for it as well. Blocks.
+ * been copied when it returns, which may be none. An error of `send`, `wait` or `error`; of the bytes nothing is known
+ * then. The stream was waited for before, or copies of other threads wait for it as well. Blocks.
  */
 CUresult flyt_staging_copy(const struct flyt_staging_ops *ops, void *user, const struct flyt_copy *copy,
                            uint64_t *ret_bytes);

@@ -15,6 +15,7 @@
 #include "cpu/client/bulk/arena.h"
 #include "cpu/client/bulk/staging.h"
 #include "cpu/client/core/fake_channel.h"
+#include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy.h"
 #include "cpu/client/cuda/host.h"
@@ -44,6 +45,7 @@ static uint64_t in_transfer, out_transfer, out_offset, out_bytes;
 
 static uint64_t program_stream; /* of the test's copies */
 static unsigned beside_count;   /* pieces in other streams */
+static unsigned wait_count;     /* for the program's stream */
 
 static void copy_later(uint64_t stream_id, void *dst, const void *src, size_t bytes)
 {
@@ -104,8 +106,10 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         out_offset = out->src.address - device_address;
         out_bytes = out->bytes;
     }
-    if (procedure == FLYT_STREAM_SYNCHRONIZE)
+    if (procedure == FLYT_STREAM_SYNCHRONIZE) {
+        wait_count += ((const flyt_stream_synchronize_args *)args)->stream_id == program_stream;
         synchronize(res);
+    }
 }
 
 static void fill(unsigned char *bytes, unsigned seed)
@@ -183,16 +187,17 @@ static void every_byte_comes_both_ways(void **state)
     free(expected);
 }
 
-/* What other threads give to the program's stream is waited for once. */
+/* What other threads give to the program's stream is waited for before, and with the first piece. */
 static void the_first_piece_alone_is_in_the_programs_stream(void **state)
 {
     program_stream = flyt_legacy_stream_id(0);
     for (unsigned i = 0; i < 2; i++) {
         const unsigned before = sent();
-        beside_count = 0;
+        beside_count = wait_count = 0;
         assert_int_equal(copy(i, 0, BYTES, false), CUDA_SUCCESS);
         assert_true(sent() - before > 2);
         assert_int_equal(beside_count, sent() - before - 1);
+        assert_int_equal(wait_count, 2);
     }
 }
 
@@ -276,27 +281,67 @@ static void fail_now(void)
     answer = CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The GPU may be at a piece for ever that was not waited for: nobody gets that lane any more, the last of these tests.
- */
-static void an_error_ends_it(void **state)
+/* Each lane is left by a copy whose first piece nobody has seen the end of. */
+static void leave_all_lanes(void)
 {
-    unsigned before = sent();
-    answer = CUDA_ERROR_INVALID_HANDLE;
-    assert_int_equal(copy(true, 0, BYTES, false), CUDA_ERROR_INVALID_HANDLE);
-    assert_int_equal(sent(), before); /* what comes before it in the stream has failed */
     for (unsigned i = 0; i < 2; i++) {
         begin(NULL);
-        before = sent();
+        const unsigned before = sent();
         on_synchronize = fail_now;
         assert_int_equal(copy(i, 0, BYTES, false), CUDA_ERROR_INVALID_HANDLE);
         assert_int_equal(sent(), before + 1);
     }
     begin(NULL);
-    before = sent();
-    const unsigned travelled_before = travelled();
-    assert_int_equal(copy(true, 0, BYTES, false), CUDA_SUCCESS);
-    assert_int_equal(sent(), before);
-    assert_int_equal(travelled(), travelled_before + 1);
+}
+
+static bool is_staged(void)
+{
+    const unsigned before = sent(), travelled_before = travelled();
+    assert_int_equal(copy(true, 0, FLYT_STAGING_BYTES_MIN, false), CUDA_SUCCESS);
+    assert_true((sent() > before) == (travelled() == travelled_before));
+    return sent() > before;
+}
+
+/* The GPU may be at a piece that was not waited for: nobody gets that lane before it is known not to be. */
+static void an_error_ends_it(void **state)
+{
+    const unsigned before = sent();
+    answer = CUDA_ERROR_INVALID_HANDLE;
+    assert_int_equal(copy(true, 0, BYTES, false), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(sent(), before); /* what comes before it in the stream has failed */
+    begin(NULL);
+    assert_true(is_staged());
+    for (unsigned i = 0; i < 2; i++) {
+        leave_all_lanes();
+        assert_false(is_staged());
+        fake.progress.completed = fake.sequence;
+        assert_true(is_staged());
+        leave_all_lanes();
+        fake.region_at = 2; /* till then the pieces are that server's */
+        assert_true(is_staged());
+    }
+}
+
+/* As when a dead server's pieces are copied again at one that has no such pages locked. */
+static void fail_piece(void)
+{
+    pending_count = 0;
+    on_synchronize = NULL;
+    fake.handlers->call_error(fake.user, fake.sequence, flyt_thread_number(), CUDA_ERROR_INVALID_VALUE);
+}
+
+/* Also the copy that is asynchronous, whose next call would say it otherwise; and the place is there for others. */
+static void a_piece_that_fails_fails_its_copy(void **state)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        const bool is_in = i & 1, is_async = i & 2;
+        begin(NULL);
+        on_synchronize = fail_piece;
+        const unsigned before = sent();
+        assert_int_equal(copy(is_in, 0, BYTES, is_async), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(sent(), before + 1);
+        assert_true(is_staged());
+    }
 }
 
 static int make(void **state)
@@ -320,6 +365,7 @@ int main(void)
         cmocka_unit_test_setup(what_is_smaller_or_elsewhere_goes_another_way, begin),
         cmocka_unit_test_setup(a_move_comes_in_the_midst, begin),
         cmocka_unit_test_setup(nobody_waits_for_who_stands_still, begin),
+        cmocka_unit_test_setup(a_piece_that_fails_fails_its_copy, begin),
         cmocka_unit_test_setup(an_error_ends_it, begin),
     };
     return flyt_runtime_enter() ? 1 : cmocka_run_group_tests(tests, make, NULL);

@@ -341,17 +341,22 @@ CUresult flyt_copy_send_shared(struct flyt_stream *stream, uint64_t server,
 
 /*
  * The first piece goes in the program's stream. When it is there, so is all that the copy is ordered behind, and the
- * others go in a stream of their own: what other threads give to the program's stream meanwhile is not waited for with
- * each of them.
+ * others go in a stream of their own: what other threads give to the program's stream meanwhile, or with the legacy
+ * stream to any blocking one, is not waited for with each of them. A kernel that another thread gives to the stream
+ * while the copy has not returned may run between pieces, and see the first bytes as they are after the copy and the
+ * others as they were. No program can order it behind the copy otherwise: CUDA's driver, too, brings pageable memory
+ * through a buffer of its own, and has put the whole copy in the stream only when the call returns.
  */
 struct staged {
     struct flyt_stream *stream, *inner;
 };
 
-static CUresult send_piece(void *user, uint64_t server, const struct flyt_copy *piece)
+static CUresult send_piece(void *user, uint64_t server, const struct flyt_copy *piece, uint64_t *ret_sequence)
 {
     const struct staged *self = user;
-    return flyt_copy_send_shared(self->stream, server, send_region, piece);
+    CUresult result = flyt_copy_send_shared(self->stream, server, send_region, piece);
+    *ret_sequence = atomic_load(&self->stream->work_sequence); /* its own, or a later one of another thread's */
+    return result;
 }
 
 static CUresult wait_for_pieces(void *user)
@@ -375,7 +380,7 @@ static CUresult wait_for_pieces(void *user)
 }
 
 static const struct flyt_staging_ops staging_ops = {flyt_host_take_shared, flyt_host_is_shared, send_piece,
-                                                    wait_for_pieces};
+                                                    wait_for_pieces, flyt_client_enter};
 
 /* Returns when all is there. What does not go through the place travels. The stream comes first: nobody is to have a
  * part of the place who only waits. */

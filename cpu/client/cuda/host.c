@@ -42,22 +42,44 @@ static CUresult unlock_shared(uint64_t offset_bytes, uint64_t bytes)
     return flyt_client_reply(status, res.result, "region_unlock");
 }
 
+/* False: this server, *ret_server, has not been asked for the piece in which the address lies. */
+static bool is_answered(uint64_t address, uint64_t *ret_server, struct flyt_arena_piece *ret_piece)
+{
+    *ret_server = flyt_arena_server();
+    ret_piece->is_locked = false;
+    return !*ret_server || !flyt_arena_piece(address, ret_piece) || ret_piece->server == *ret_server;
+}
+
+/* One thread asks the server to lock a piece, and others wait for its answer: the server refuses pages that it is
+ * locking. */
+static CUresult lock_piece(uint64_t address, uint64_t *ret_server)
+{
+    static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+    struct flyt_arena_piece piece;
+    pthread_mutex_lock(&asking);
+    CUresult result = CUDA_SUCCESS;
+    if (!is_answered(address, ret_server, &piece)) {
+        result = lock_shared(piece.offset_bytes, piece.bytes);
+        flyt_arena_note(piece.offset_bytes, *ret_server, result == CUDA_SUCCESS);
+    } else if (!piece.is_locked) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_unlock(&asking);
+    return result;
+}
+
 /* Takes pages and locks them; NULL: there are none to be had, or *ret_result says why not these. */
 static void *take_locked(uint64_t bytes, CUresult *ret_result)
 {
-    uint64_t offset_bytes, taken_bytes;
+    uint64_t server, taken_bytes;
     void *address = flyt_arena_take(bytes, &taken_bytes);
     if (!address)
         return NULL;
-    flyt_arena_find((uint64_t)(uintptr_t)address, &offset_bytes);
-    const uint64_t server = flyt_arena_server();
-    *ret_result = lock_shared(offset_bytes, taken_bytes);
-    if (*ret_result != CUDA_SUCCESS) {
-        flyt_arena_give(address);
-        return NULL;
-    }
-    flyt_arena_note(offset_bytes, server, true);
-    return address;
+    *ret_result = lock_piece((uint64_t)(uintptr_t)address, &server);
+    if (*ret_result == CUDA_SUCCESS)
+        return address;
+    flyt_arena_give(address);
+    return NULL;
 }
 
 /* Of a VM's memory the GPU may still have what a program had that was killed: other pages are taken then. */
@@ -75,15 +97,7 @@ void *flyt_host_take_shared(uint64_t bytes)
 bool flyt_host_is_shared(uint64_t address, uint64_t *ret_server)
 {
     struct flyt_arena_piece piece;
-    const uint64_t server = flyt_arena_server();
-    *ret_server = server;
-    if (!server || !flyt_arena_piece(address, &piece))
-        return false;
-    if (piece.server == server)
-        return piece.is_locked;
-    bool is_locked = lock_shared(piece.offset_bytes, piece.bytes) == CUDA_SUCCESS;
-    flyt_arena_note(piece.offset_bytes, server, is_locked);
-    return is_locked;
+    return is_answered(address, ret_server, &piece) ? piece.is_locked : lock_piece(address, ret_server) == CUDA_SUCCESS;
 }
 
 /*

@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +18,7 @@
 #include "cpu/client/bulk/arena.h"
 #include "cpu/client/core/fake_channel.h"
 #include "cpu/client/core/restore_call.h"
+#include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy.h"
 #include "cpu/client/cuda/host.h"
@@ -34,6 +39,9 @@ static uint64_t transfer_id; /* of a copy that travels; 0: none */
 static bool refuses;
 static unsigned held_by_another; /* locks that come next: another session has some of their pages */
 
+static void (*on_lock)(void); /* called while the server locks pages; NULL: none */
+static atomic_uint locking;   /* pages that the server is locking */
+
 static unsigned find(uint64_t offset_bytes)
 {
     unsigned place = 0;
@@ -53,6 +61,18 @@ static int lock(uint64_t offset_bytes)
     return CUDA_SUCCESS;
 }
 
+/* As the server does, which knows of pages that it is still locking only that they are none to lock. */
+static int lock_beside(uint64_t offset_bytes)
+{
+    if (atomic_fetch_add(&locking, 1))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (on_lock)
+        on_lock();
+    const int result = lock(offset_bytes);
+    atomic_store(&locking, 0);
+    return result;
+}
+
 static int unlock(uint64_t offset_bytes)
 {
     unsigned place = find(offset_bytes);
@@ -65,7 +85,7 @@ static int unlock(uint64_t offset_bytes)
 static void serve(unsigned procedure, const void *args, void *res, void *data)
 {
     if (procedure == FLYT_REGION_LOCK)
-        ((flyt_region_lock_res *)res)->result = lock(((const flyt_region_lock_args *)args)->offset_bytes);
+        ((flyt_region_lock_res *)res)->result = lock_beside(((const flyt_region_lock_args *)args)->offset_bytes);
     if (procedure == FLYT_REGION_UNLOCK)
         ((flyt_region_unlock_res *)res)->result = unlock(((const flyt_region_unlock_args *)args)->offset_bytes);
     if (procedure == FLYT_COPY_IN_TRANSFER)
@@ -125,6 +145,57 @@ static void pages_are_locked_where_they_are_used(void **state)
     assert_int_equal(servers[2].count, 0);
     assert_ptr_equal(alloc(), used); /* the same pages, which are new */
     assert_int_equal(flyt_host_free(used), CUDA_SUCCESS);
+}
+
+static void *raced;
+static pthread_t beside;
+static atomic_int beside_number; /* of the thread, as the system knows it, once it asks */
+static atomic_bool beside_is_shared, beside_has_answer;
+
+static void *ask_beside(void *user)
+{
+    uint64_t server;
+    flyt_thread_number();
+    atomic_store(&beside_number, gettid());
+    atomic_store(&beside_is_shared, flyt_host_is_shared((uint64_t)(uintptr_t)raced, &server));
+    atomic_store(&beside_has_answer, true);
+    return NULL;
+}
+
+static bool sleeps(int number)
+{
+    char path[64], state = 0;
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/stat", number);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return false;
+    const int found = fscanf(file, "%*d (%*[^)]) %c", &state);
+    fclose(file);
+    return found == 1 && state == 'S';
+}
+
+/* Till the other thread has its answer, or waits for this one's. */
+static void race(void)
+{
+    on_lock = NULL;
+    assert_int_equal(pthread_create(&beside, NULL, ask_beside, NULL), 0);
+    while (!atomic_load(&beside_has_answer) && !(atomic_load(&beside_number) && sleeps(atomic_load(&beside_number))))
+        sched_yield();
+}
+
+static void of_two_threads_one_asks(void **state)
+{
+    uint64_t server;
+    fake.region_at = 1;
+    raced = alloc();
+    fake.region_at = 2;
+    on_lock = race;
+    const unsigned before = fake.call_count[FLYT_REGION_LOCK];
+    assert_true(flyt_host_is_shared((uint64_t)(uintptr_t)raced, &server));
+    assert_int_equal(pthread_join(beside, NULL), 0);
+    assert_true(atomic_load(&beside_is_shared));
+    assert_int_equal(fake.call_count[FLYT_REGION_LOCK], before + 1);
+    assert_int_equal(flyt_host_free(raced), CUDA_SUCCESS);
 }
 
 /* By the GPU, where kernels have addresses of the memory, and the server is one that takes them. */
@@ -251,9 +322,8 @@ static int make(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_are_locked_where_they_are_used),
-        cmocka_unit_test(what_kernels_reach_is_locked_before),
-        cmocka_unit_test(fills_are_sent_to_who_takes_them),
+        cmocka_unit_test(pages_are_locked_where_they_are_used), cmocka_unit_test(of_two_threads_one_asks),
+        cmocka_unit_test(what_kernels_reach_is_locked_before),  cmocka_unit_test(fills_are_sent_to_who_takes_them),
         cmocka_unit_test(what_a_vm_has_no_room_for_is_staged),
     };
     return cmocka_run_group_tests(tests, make, NULL);
