@@ -43,7 +43,7 @@ for program in $programs; do
 done
 patchelf --set-rpath '$ORIGIN/../nvml:$ORIGIN/../lib' "$out.new/bin/flyt-smi"
 patchelf --set-rpath '$ORIGIN/../lib' "$out.new/nvml/libnvidia-ml.so.1"
-find "$out.new" -type f -exec sh -c 'strip --strip-debug "$1" 2>/dev/null || true' sh {} \;
+find "$out.new" -type f -exec sh -c 'strip --strip-unneeded "$1" 2>/dev/null || true' sh {} \;
 
 kbytes=$(du -sk "$out.new" | cut -f1)
 [ "$kbytes" -le 49152 ] || { echo "bundle.sh: $kbytes KiB is more than 48 MiB" >&2; exit 1; }
