@@ -114,9 +114,9 @@ def less_than_is_in_use():
         refused(system, "resize", "alice", "--memory", "100M", "--when-free", "--timeout", "0", status=RECORDED)
         within(30, lambda: allocation(system, 0)["revision_applied"] == allocation(system, 0)["revision"], "it is known")
         expect_equal(program.alloc(2), OUT_OF_MEMORY, "nothing more until it is below")
-        # Once, and once more where what it has given back was not free yet.
-        within(30, lambda: program.ask("over") in ([told, (192 + OWN - 100) << 10] for told in (1, 2)),
-               "the program is told by how much it is above")
+        # What it has given back may be kept by its server still, and counts then; or it is told once more without that.
+        answers = [[told, (192 + kept + OWN - 100) << 10] for told in (1, 2) for kept in (0, 32)]
+        within(30, lambda: program.ask("over") in answers, "the program is told by how much it is above")
         charged = system.flytctl("gpus")[0]["memory_allocated_bytes"]
         expect(charged >= (192 + OWN) * MIB, "what is in use stays charged:", charged)
         program.gives_back()
