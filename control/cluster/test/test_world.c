@@ -792,3 +792,30 @@ void flyt_measure_migration(struct flyt_cluster *cluster, const struct flyt_migr
 void flyt_measure_checkpoint_op(struct flyt_cluster *cluster, const struct flyt_checkpoint_op *op)
 {
 }
+
+struct world *world_with_vm(unsigned *ret_node)
+{
+    struct world *world = world_new(1);
+
+    world_document(world, 0, 32, 1, false, 0);
+    world_attach(world, 0);
+    world_settle(world);
+    *ret_node = (unsigned)(world_vm(world, 0)->allocation->node->key[1] - '0');
+    return world;
+}
+
+void world_must_have_said(const struct world *world, flyt_status status, const char *named)
+{
+    const char *text;
+
+    if (world_last_status(world, &text) != status || !strstr(text, named))
+        fail_msg("%d, '%s' is not %d, '%s'", (int)world_last_status(world, NULL), text, (int)status, named);
+}
+
+int world_count(cJSON *array)
+{
+    int items = cJSON_GetArraySize(array);
+
+    cJSON_Delete(array);
+    return items;
+}

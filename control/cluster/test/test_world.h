@@ -76,6 +76,12 @@ void world_adopt_gpu(struct world *world, unsigned node);
 void world_drain_and_kill(struct world *world, unsigned vm, unsigned timeout_ms);
 /* Of the last call that was answered: its status, and in *ret_text (NULL is allowed) its sentence. */
 flyt_status world_last_status(const struct world *world, const char **ret_text);
+/* It is this one, and its text names this. */
+void world_must_have_said(const struct world *world, flyt_status status, const char *text);
+/* A world with one VM, VM 0, that has 32 SMs and 1 GiB; *ret_node: where. */
+struct world *world_with_vm(unsigned *ret_node);
+/* How many items the array has, which is freed. */
+int world_count(cJSON *array);
 /* How many calls wait for an answer. */
 unsigned world_waiting(const struct world *world);
 /* No program uses the allocation at this node any more. */
