@@ -5,23 +5,36 @@
 #include "cpu/cuda/driver.h"
 #include "cpu/client/cuda/device.h"
 
-/* With execution affinity: how many SMs a program has is not the program's to say. */
+/* What a device answers that has no support for execution affinity: how many SMs a program has is the operator's to say.
+ * The parameters are not looked at. */
+static CUresult check_affinity(int affinity_count, CUdevice device)
+{
+    int sms;
+    CUresult result = flyt_device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &sms);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (affinity_count < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return affinity_count ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuCtxCreate_v3(CUcontext *ret_context, CUexecAffinityParam *affinities, int affinity_count,
                                 unsigned flags, CUdevice device)
 {
     FLYT_CUDA_ENTER();
-    if (affinity_count < 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (affinity_count > 0)
-        return flyt_not_supported("cuCtxCreate_v3 with execution affinity");
-    return cuCtxCreate_v2(ret_context, flags, device);
+    CUresult result = check_affinity(affinity_count, device);
+    return result == CUDA_SUCCESS ? cuCtxCreate_v2(ret_context, flags, device) : result;
 }
 
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext *ret_context, CUctxCreateParams *params, unsigned flags, CUdevice device)
 {
     FLYT_CUDA_ENTER();
-    if (params && (params->execAffinityParams || params->cigParams))
-        return flyt_not_supported("cuCtxCreate_v4 with execution affinity or graphics");
+    CUresult result = check_affinity(params && params->execAffinityParams ? params->numExecAffinityParams : 0, device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (params && params->cigParams)
+        return params->execAffinityParams ? CUDA_ERROR_INVALID_VALUE
+                                          : flyt_not_supported("cuCtxCreate_v4 for graphics");
     return cuCtxCreate_v2(ret_context, flags, device);
 }
 

@@ -151,6 +151,8 @@ static void check_affinity(CUdevice device)
 {
     CUexecAffinityParam affinity;
     int sms, is_supported = 77;
+    CUcontext context;
+    CUctxCreateParams params;
 
     memset(&affinity, 0, sizeof affinity);
     CHECK_CU(cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
@@ -161,6 +163,17 @@ static void check_affinity(CUdevice device)
     EXPECT(result == CUDA_SUCCESS || result == CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, "%d", result);
     if (result == CUDA_SUCCESS)
         EXPECT_EQ(affinity.param.smCount.val, (unsigned)sms);
+
+    affinity.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT;
+    affinity.param.smCount.val = (unsigned)sms;
+    memset(&params, 0, sizeof params);
+    params.execAffinityParams = &affinity;
+    params.numExecAffinityParams = 1;
+    EXPECT_CU(cuCtxCreate(&context, &params, 0, device + 999), CUDA_ERROR_INVALID_DEVICE);
+    if (!is_supported)
+        EXPECT_CU(cuCtxCreate(&context, &params, 0, device), CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    params.numExecAffinityParams = -1;
+    EXPECT_CU(cuCtxCreate(&context, &params, 0, device), CUDA_ERROR_INVALID_VALUE);
 }
 
 int main(void)

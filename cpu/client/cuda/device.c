@@ -169,10 +169,10 @@ CUresult flyt_device_affinity_support(int device, int type, int *ret_is_supporte
 {
     const struct flyt_device_info *info;
     CUresult result = flyt_client_enter();
-    if (!result && (!ret_is_supported || type < 0 || type >= CU_EXEC_AFFINITY_TYPE_MAX))
-        result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_device_info(device, &info);
+    if (!result && (!ret_is_supported || type < 0 || type >= CU_EXEC_AFFINITY_TYPE_MAX))
+        result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         *ret_is_supported = 0;
     return result;
