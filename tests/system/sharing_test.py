@@ -6,15 +6,15 @@ import subprocess
 import harness
 import sharer
 from cluster import System
-from harness import expect, expect_equal, main, scenario, within
+from harness import environment, expect, expect_equal, main, scenario, within
 from sharer import MIB, Sharer, sharers, total
 from steady import add_vm, is_idle
 
 INVALID_HANDLE, NOT_SUPPORTED = "CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_NOT_SUPPORTED"
 
 
-def whole_system(vms=1, gpus=1):
-    system = System(vms=vms, gpus=gpus, **sharer.OPTIONS)
+def whole_system(vms=1, gpus=1, env=None):
+    system = System(vms=vms, gpus=gpus, **{**sharer.OPTIONS, **({"env": env} if env else {})})
     try:
         for i in range(vms):
             add_vm(system, i, "--name", "vm%d" % i, "--sessions", 4, "--devices", gpus, sm=16, memory=sharer.VM_MEMORY)
@@ -47,6 +47,25 @@ def by_handles():
         b.is_refused(INVALID_HANDLE, "open", "unknown", "00" * 32 + a.does("handle", "large")[64:])
         for one in (a, b, c):
             one.ends()
+        is_idle(system)
+
+
+@scenario
+def that_nobody_has_used_yet():
+    """The owner's server clears new memory behind the program's back: that undoes nothing of what others write there, and nobody
+    reads what was there before."""
+    with whole_system(env=environment(FLYT_SOFT_DIRTY="1")) as system:
+        for i in range(6):
+            a, b = sharers(system, 2)
+            a.does("alloc", "large", 200 * MIB)
+            b.does("open", "large", a.does("handle", "large"))
+            if i % 2:
+                expect_equal(b.does("marked", "large"), "0", "what was there before")
+            b.does("mark", "large", 1000 + i)
+            expect_equal(a.does("marked", "large"), str(1000 + i), "what the other has written")
+            for one in (b, a):
+                one.ends()
+            within(30, lambda: not system.flytctl("sessions"), "both have ended")
         is_idle(system)
 
 

@@ -8,7 +8,8 @@
  * used again as it is, as natively.
  *
  * Clearing runs at the speed of the GPU's memory in a stream of its own, of the greatest priority, and nobody waits for
- * it on the host: an allocation is answered at once, and streams get their next work behind what is being cleared.
+ * it on the host: an allocation is answered at once, and streams get their next work behind what is being cleared. Only
+ * other sessions' streams do not: so memory can be shared (cuda/ipc.h) when it has been cleared, not before.
  *
  * The submission thread.
  */

@@ -47,7 +47,7 @@ static void tell_question(struct flyt_session *session, const struct flyt_ipc_qu
         tell(session, one->kind, &one->shared);
 }
 
-CUresult flyt_ipc_ask(struct flyt_ipc_question *self, const struct flyt_job_ops *ops, struct flyt_call *call)
+void flyt_ipc_start(struct flyt_ipc_question *self, const struct flyt_job_ops *ops, struct flyt_call *call)
 {
     struct flyt_ipc *ipc = call->session->ipc;
     self->fd = -1;
@@ -56,8 +56,12 @@ CUresult flyt_ipc_ask(struct flyt_ipc_question *self, const struct flyt_job_ops 
     ipc->questions = self;
     flyt_job_start(&self->job, ops, call, NULL);
     flyt_job_keep_unexecuted(&self->job);
-    tell_question(call->session, self);
-    return FLYT_CALL_STARTED;
+}
+
+void flyt_ipc_ask(struct flyt_ipc_question *self)
+{
+    self->state = FLYT_IPC_ASKED;
+    tell_question(self->job.session, self);
 }
 
 void flyt_ipc_take_answer(struct flyt_session *session, const struct flyt_manager_link_shared *answer, int fd)
@@ -65,8 +69,8 @@ void flyt_ipc_take_answer(struct flyt_session *session, const struct flyt_manage
     struct flyt_ipc_question *one = session->ipc->questions;
     while (one && one->shared.number != answer->number)
         one = one->next;
-    if (one && !one->is_answered) {
-        one->is_answered = true;
+    if (one && one->state == FLYT_IPC_ASKED) {
+        one->state = FLYT_IPC_ANSWERED;
         one->answer = *answer;
         one->fd = fd;
         return;
@@ -81,7 +85,7 @@ CUresult flyt_ipc_answer_of(const struct flyt_ipc_question *self)
 {
     if (self->job.session->fatal != CUDA_SUCCESS)
         return self->job.session->fatal;
-    if (!self->is_answered)
+    if (self->state != FLYT_IPC_ANSWERED)
         return CUDA_ERROR_NOT_READY;
     switch (self->answer.outcome) {
     case 0:
@@ -104,7 +108,7 @@ void flyt_ipc_tell(struct flyt_session *session)
     for (const struct flyt_import *one = ipc->imports; one; one = one->next)
         tell(session, FLYT_MANAGER_LINK_IMPORT_HELD, &one->shared);
     for (const struct flyt_ipc_question *one = ipc->questions; one; one = one->next)
-        if (!one->is_answered)
+        if (one->state == FLYT_IPC_ASKED)
             tell_question(session, one);
     flyt_ipc_tell_events(session);
 }
@@ -153,13 +157,12 @@ void flyt_ipc_revoke(struct flyt_device *device, uint64_t address, uint64_t byte
 }
 
 /* The extent that holds an address in a window; NULL: there is none, or the node manager does not have it. */
-static const struct flyt_extent *extent_at(struct flyt_session *session, uint64_t address,
-                                           struct flyt_device **ret_device)
+static struct flyt_extent *extent_at(struct flyt_session *session, uint64_t address, struct flyt_device **ret_device)
 {
     int ordinal = flyt_window_device(address);
     if (ordinal < 0 || (unsigned)ordinal >= session->device_count)
         return NULL;
-    const struct flyt_extent *extent = session->devices[ordinal].memory->extents;
+    struct flyt_extent *extent = session->devices[ordinal].memory->extents;
     while (extent && address - extent->address >= extent->bytes)
         extent = extent->next;
     *ret_device = &session->devices[ordinal];
@@ -185,9 +188,25 @@ static CUresult enter_export(const struct flyt_ipc_question *self)
     return CUDA_SUCCESS;
 }
 
+/* Nobody gets memory in which the owner's clearing is still under way: it would undo what another session writes there,
+ * and show what was there before. */
+static CUresult ask_when_clear(struct flyt_ipc_question *self)
+{
+    struct flyt_device *device;
+    struct flyt_extent *extent = extent_at(self->job.session, self->address, &device);
+    if (!extent || extent->extent_id != self->shared.extent_id)
+        return CUDA_ERROR_INVALID_VALUE; /* it was freed meanwhile */
+    if (!flyt_extent_is_clear(extent))
+        return CUDA_ERROR_NOT_READY;
+    flyt_ipc_ask(self);
+    return CUDA_ERROR_NOT_READY;
+}
+
 static CUresult export_advance(struct flyt_job *job)
 {
-    const struct flyt_ipc_question *self = (const struct flyt_ipc_question *)job;
+    struct flyt_ipc_question *self = (struct flyt_ipc_question *)job;
+    if (self->state == FLYT_IPC_WAITING && job->session->fatal == CUDA_SUCCESS)
+        return ask_when_clear(self);
     CUresult result = flyt_ipc_answer_of(self);
     if (result != CUDA_SUCCESS)
         return result;
@@ -225,7 +244,8 @@ CUresult flyt_serve_ipc_export(struct flyt_call *call, const flyt_ipc_export_arg
     self->shared.bytes = extent->bytes;
     self->shared.slot = device->slot;
     memcpy(self->shared.token, args->token, sizeof self->shared.token);
-    return flyt_ipc_ask(self, &export_ops, call);
+    flyt_ipc_start(self, &export_ops, call);
+    return FLYT_CALL_STARTED;
 }
 
 CUresult flyt_serve_ipc_export_end(struct flyt_call *call, const flyt_ipc_export_end_args *args,
@@ -430,7 +450,9 @@ CUresult flyt_serve_ipc_import(struct flyt_call *call, const flyt_ipc_import_arg
     self->address = args->address;
     self->shared.is_restored = args->address != 0;
     memcpy(self->shared.token, args->token, sizeof self->shared.token);
-    return flyt_ipc_ask(self, &import_ops, call);
+    flyt_ipc_start(self, &import_ops, call);
+    flyt_ipc_ask(self);
+    return FLYT_CALL_STARTED;
 }
 
 struct end_job {

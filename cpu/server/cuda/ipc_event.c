@@ -116,6 +116,13 @@ static struct flyt_ipc_question *question_of(const struct flyt_call *call, const
     return self;
 }
 
+static CUresult ask(struct flyt_ipc_question *self, struct flyt_call *call)
+{
+    flyt_ipc_start(self, &ops, call);
+    flyt_ipc_ask(self);
+    return FLYT_CALL_STARTED;
+}
+
 CUresult flyt_serve_ipc_event_export(struct flyt_call *call, const flyt_ipc_event_export_args *args,
                                      struct flyt_event *event, flyt_ipc_event_export_res *res)
 {
@@ -130,7 +137,7 @@ CUresult flyt_serve_ipc_event_export(struct flyt_call *call, const flyt_ipc_even
         free(self);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return flyt_ipc_ask(self, &ops, call);
+    return ask(self, call);
 }
 
 CUresult flyt_serve_ipc_event_import(struct flyt_call *call, const flyt_ipc_event_import_args *args,
@@ -142,5 +149,5 @@ CUresult flyt_serve_ipc_event_import(struct flyt_call *call, const flyt_ipc_even
     if (!self)
         return result;
     self->shared.is_restored = args->is_restored != 0;
-    return flyt_ipc_ask(self, &ops, call);
+    return ask(self, call);
 }

@@ -139,8 +139,7 @@ static CUresult clear(struct flyt_device *device, struct flyt_extent *extent)
     return result;
 }
 
-/* Whether the GPU is done with it. */
-static bool is_cleared(struct flyt_extent *extent)
+bool flyt_extent_is_clear(struct flyt_extent *extent)
 {
     if (flyt_fence_poll(extent->cleared) != CUDA_SUCCESS)
         return false;
@@ -206,7 +205,8 @@ static CUresult grow(struct flyt_device *device, struct flyt_allocator *arena, u
 /* Whether the extent is free, and nothing reads it any more. */
 static bool can_go(struct flyt_device *device, struct flyt_extent *extent)
 {
-    if (!extent->arena || !is_cleared(extent) || !flyt_allocator_is_free(extent->arena, extent->address, extent->bytes))
+    if (!extent->arena || !flyt_extent_is_clear(extent) ||
+        !flyt_allocator_is_free(extent->arena, extent->address, extent->bytes))
         return false;
     bool is_let_go = device->session->observer->extent_leaving(device, extent);
     device->memory->is_copied |= !is_let_go;

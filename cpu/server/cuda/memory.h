@@ -158,6 +158,8 @@ bool flyt_memory_covers(struct flyt_session *session, uint64_t address, uint64_t
  */
 CUresult flyt_memory_create(const struct flyt_driver *driver, CUdevice cu_device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_handle);
+/* Whether the GPU is done with clearing it. */
+bool flyt_extent_is_clear(struct flyt_extent *extent);
 /* Whether the address is in an allocation of the device's, or in physical memory, where its extent lies. */
 bool flyt_memory_has(const struct flyt_device *device, uint64_t address);
 

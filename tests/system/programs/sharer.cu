@@ -3,6 +3,7 @@
 //
 //   alloc NAME BYTES | create NAME BYTES   by cudaMalloc | by cuMemCreate, mapped
 //   fill NAME SEED | sum NAME              number i becomes SEED + i, by a kernel | the sum of all, by a kernel
+//   mark NAME NUMBER | marked NAME         the last number becomes that, and waits | it
 //   free NAME                              whatever it is
 //   handle NAME | open NAME HANDLE         an IPC handle, in hexadecimal digits
 //   send NAME PATH | receive NAME PATH     a descriptor by the unix socket at PATH, which the receiver has made: it
@@ -314,6 +315,16 @@ static CUresult carry_out(const std::string &verb, const std::string &name, cons
             unsigned long long value;
             result = sum(one, &value);
             *answer = std::to_string(value);
+            return result;
+        }
+        if (verb == "mark") {
+            result = cuMemsetD32(one.address + one.bytes - 4, (unsigned)strtoul(word, NULL, 0), 1);
+            return result ? result : cuCtxSynchronize();
+        }
+        if (verb == "marked") {
+            unsigned number;
+            result = cuMemcpyDtoH(&number, one.address + one.bytes - 4, sizeof number);
+            *answer = std::to_string(number);
             return result;
         }
         if (verb == "handle") {
