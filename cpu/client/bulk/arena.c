@@ -173,13 +173,15 @@ bool flyt_arena_piece(uint64_t address, struct flyt_arena_piece *ret_piece)
            ret_piece->offset_bytes <= offset_bytes;
 }
 
-void flyt_arena_note(uint64_t offset_bytes, uint64_t server, bool is_locked)
+bool flyt_arena_note(const struct flyt_arena_piece *piece, uint64_t server, bool is_locked)
 {
     pthread_mutex_lock(&arena.mutex);
-    struct flyt_arena_piece *piece = find_piece_locked(offset_bytes);
-    if (piece) {
-        piece->server = server;
-        piece->is_locked = is_locked;
+    struct flyt_arena_piece *taken = find_piece_locked(piece->offset_bytes);
+    bool is_taken = taken && taken->bytes == piece->bytes;
+    if (is_taken) {
+        taken->server = server;
+        taken->is_locked = is_locked;
     }
     pthread_mutex_unlock(&arena.mutex);
+    return is_taken;
 }

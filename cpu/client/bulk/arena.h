@@ -36,8 +36,8 @@ struct flyt_arena_piece {
 bool flyt_arena_piece(uint64_t address, struct flyt_arena_piece *ret_piece);
 /* The first piece that ends behind the offset; false: there is none. */
 bool flyt_arena_next(uint64_t offset_bytes, struct flyt_arena_piece *ret_piece);
-/* What the server has answered of the piece that begins there, if it is still taken. */
-void flyt_arena_note(uint64_t offset_bytes, uint64_t server, bool is_locked);
+/* What the server has answered of the piece. False: it has been given back meanwhile. */
+bool flyt_arena_note(const struct flyt_arena_piece *piece, uint64_t server, bool is_locked);
 /* Whether 8 bytes are an address where the region is at its own place, of one that kernels reach. */
 static inline bool flyt_arena_may_be(uint64_t word)
 {

@@ -163,7 +163,7 @@ static void what_the_server_has_not_got_stays_the_programs(void **state)
 
 static void a_server_is_asked_for_each_piece(void **state)
 {
-    struct flyt_arena_piece piece;
+    struct flyt_arena_piece piece, given;
     uint64_t bytes;
     char *first = flyt_arena_take(3 * page_bytes, &bytes), *second = flyt_arena_take(page_bytes, &bytes);
     const uint64_t at = (uint64_t)(uintptr_t)first, offset_bytes = (uint64_t)(second - fake.region.base);
@@ -171,15 +171,22 @@ static void a_server_is_asked_for_each_piece(void **state)
     assert_int_equal(piece.offset_bytes, (uint64_t)(first - fake.region.base));
     assert_int_equal(piece.bytes, 3 * page_bytes);
     assert_int_equal(piece.server, 0);
-    flyt_arena_note(offset_bytes, 7, true);
-    flyt_arena_note(offset_bytes + page_bytes, 8, true); /* none begins there */
+    assert_true(flyt_arena_piece((uint64_t)(uintptr_t)second, &piece));
+    assert_true(flyt_arena_note(&piece, 7, true));
+    assert_false(
+        flyt_arena_note(&(struct flyt_arena_piece){.offset_bytes = offset_bytes + page_bytes, .bytes = page_bytes}, 8,
+                        true)); /* none begins there */
+    assert_false(flyt_arena_note(&(struct flyt_arena_piece){.offset_bytes = offset_bytes, .bytes = 2 * page_bytes}, 8,
+                                 true)); /* one of as many bytes was there before */
     assert_true(flyt_arena_piece((uint64_t)(uintptr_t)second, &piece));
     assert_int_equal(piece.server, 7);
     assert_true(piece.is_locked);
     assert_true(flyt_arena_piece(at, &piece));
     assert_int_equal(piece.server, 0);
     assert_false(flyt_arena_piece(at + 4 * page_bytes, &piece)); /* behind both */
+    assert_true(flyt_arena_piece((uint64_t)(uintptr_t)second, &given));
     flyt_arena_give(second);
+    assert_false(flyt_arena_note(&given, 8, true));
     assert_false(flyt_arena_piece((uint64_t)(uintptr_t)second, &piece));
     flyt_arena_give(first);
 }

@@ -60,7 +60,11 @@ static CUresult lock_piece(uint64_t address, uint64_t *ret_server)
     CUresult result = CUDA_SUCCESS;
     if (!is_answered(address, ret_server, &piece)) {
         result = lock_shared(piece.offset_bytes, piece.bytes);
-        flyt_arena_note(piece.offset_bytes, *ret_server, result == CUDA_SUCCESS);
+        if (!flyt_arena_note(&piece, *ret_server, result == CUDA_SUCCESS) && result == CUDA_SUCCESS) {
+            /* Another thread has freed it meanwhile. */
+            unlock_shared(piece.offset_bytes, piece.bytes);
+            result = CUDA_ERROR_INVALID_VALUE;
+        }
     } else if (!piece.is_locked) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -177,7 +181,7 @@ static int lock_again(struct flyt_restore *restore, const struct flyt_arena_piec
     flyt_region_lock_res res = {0};
     int status = flyt_call_region_lock(restore->fresh, &args, &res);
     if (!status && !res.result)
-        flyt_arena_note(piece->offset_bytes, flyt_channel_region_at(restore->fresh), true);
+        flyt_arena_note(piece, flyt_channel_region_at(restore->fresh), true);
     if (!status && !is_needed)
         return 0;
     return flyt_restore_answered(restore, status, res.result, "page-locked memory of %llu bytes",
