@@ -44,23 +44,24 @@ static inline void flyt_groupset_remove(struct flyt_groupset *set, unsigned grou
 unsigned flyt_groupset_count(const struct flyt_groupset *set);
 
 struct flyt_capacity {
+    /* What placement looks at of every GPU of a cluster, side by side: of most it reads no more. Free is what is not
+     * taken; more may be taken than there is where a node reports more than the store knows. */
+    enum flyt_isolation isolation;
+    enum flyt_schedule schedule;
+    bool is_unhealthy;
+    uint16_t regular_sms; /* of most groups */
+    unsigned sms_free, slots_free, sms_total;
+    uint64_t memory_free_bytes, memory_bytes, server_reserve_bytes;
     /* what there is */
     const char *uuid, *type;     /* borrowed */
     unsigned index;              /* on its node */
     unsigned compute_capability; /* 100 * major + minor */
-    enum flyt_isolation isolation;
-    enum flyt_schedule schedule;
-    bool is_unhealthy;
-    unsigned sms_total, client_slots, group_count;
-    uint64_t memory_bytes, server_reserve_bytes;
-    /* what is taken; may be more than there is where a node reports more than the store knows */
-    unsigned sms_free, slots_free;
-    uint64_t memory_free_bytes;
+    unsigned client_slots, group_count;
+    /* what is taken */
     struct flyt_groupset taken;
     struct flyt_groupset timed; /* of those: shared in time */
     unsigned share_taken_pct;   /* of the time of those (of a strict GPU: of all groups): minima that were promised */
     uint16_t group_sms[FLYT_GROUPS_MAX];
-    uint16_t regular_sms; /* of most groups */
     unsigned regular_free;
     unsigned odd_count;                  /* groups of another size */
     uint16_t odd[FLYT_ODD_GROUPS_TRIED]; /* the first ones */

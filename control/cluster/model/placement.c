@@ -212,13 +212,18 @@ static bool is_better(const struct rank *one, const struct rank *other)
     return one->left_bytes < other->left_bytes;
 }
 
-static struct rank rank_of(const struct flyt_place_node *node, const struct flyt_capacity *gpu,
-                           const struct flyt_place_request *request, unsigned sms)
+static bool is_elsewhere(const struct flyt_place_node *node, const struct flyt_place_request *request)
+{
+    return !(request->host_ip && node->host_ip && !strcmp(request->host_ip, node->host_ip));
+}
+
+static struct rank rank_of(bool elsewhere, const struct flyt_capacity *gpu, const struct flyt_place_request *request,
+                           unsigned sms)
 {
     bool is_binpack = request->policy == FLYT_POLICY_BINPACK;
 
     return (struct rank){
-        .elsewhere = !(request->host_ip && node->host_ip && !strcmp(request->host_ip, node->host_ip)),
+        .elsewhere = elsewhere,
         .sms_over = sms - request->sm_count,
         .left = is_binpack ? gpu->sms_free : gpu->sms_total - gpu->sms_free,
         .left_bytes = is_binpack ? gpu->memory_free_bytes : gpu->memory_bytes - gpu->memory_free_bytes,
@@ -417,37 +422,69 @@ static void settle(const struct flyt_place_node *node, const struct choice *choi
     }
 }
 
+/* By what lies side by side in a capacity (capacity.h): false is final, and no reason is given. */
+static bool may_hold(const struct flyt_capacity *gpu, const struct flyt_place_request *request)
+{
+    return gpu->schedule == FLYT_SCHEDULE_ACTIVE && !gpu->is_unhealthy && gpu->isolation == request->isolation &&
+           gpu->regular_sms >= request->group_sms && request->session_count <= gpu->slots_free &&
+           (request->is_timed || request->sm_count <= gpu->sms_free) &&
+           flyt_capacity_memory(gpu, request->memory_bytes, request->session_count) <= gpu->memory_free_bytes;
+}
+
+/* The best GPUs of a node. Of a request for one device those are passed over that are no better than `best` (NULL:
+ * there is none yet) at their best. */
+static void choose(const struct flyt_place_node *node, const struct flyt_place_request *request,
+                   const struct rank *best, struct choice *ret_choice)
+{
+    const bool elsewhere = is_elsewhere(node, request);
+
+    ret_choice->count = 0;
+    for (unsigned g = 0; g < node->gpu_count; g++) {
+        const struct flyt_capacity *gpu = &node->gpus[g];
+        unsigned sms = 0;
+        if (!may_hold(gpu, request))
+            continue;
+        struct rank rank = rank_of(elsewhere, gpu, request, request->sm_count);
+        if (best && request->device_count == 1 && !is_better(&rank, best))
+            continue;
+        if (look_at(node, gpu, request, &sms) != POSSIBLE)
+            continue;
+        rank = rank_of(elsewhere, gpu, request, sms);
+        choice_add(ret_choice, request->device_count, g, &rank);
+    }
+}
+
+/* Why no node has enough. */
+static void tell_why(struct flyt_place_node *const *nodes, unsigned node_count,
+                     const struct flyt_place_request *request, char *reason, size_t reason_bytes)
+{
+    struct tally tally = {0};
+
+    for (unsigned n = 0; n < node_count; n++) {
+        tally.gpus += nodes[n]->gpu_count;
+        for (unsigned g = 0; g < nodes[n]->gpu_count; g++) {
+            unsigned sms = 0;
+            enum obstacle obstacle = look_at(nodes[n], &nodes[n]->gpus[g], request, &sms);
+            tally_add(&tally, obstacle == POSSIBLE ? TOO_FEW_TOGETHER : obstacle, nodes[n], &nodes[n]->gpus[g],
+                      request);
+        }
+    }
+    explain(&tally, request, reason, reason_bytes);
+}
+
 int flyt_place(struct flyt_place_node *const *nodes, unsigned node_count, const struct flyt_place_request *request,
                struct flyt_placement *ret_placement, char *reason, size_t reason_bytes)
 {
-    struct tally tally = {0};
-    struct choice best = {0};
+    struct choice best = {0}, choice;
     struct rank best_rank = {0};
     unsigned best_node = 0;
 
     for (unsigned n = 0; n < node_count; n++) {
-        const struct flyt_place_node *node = nodes[n];
-        struct choice choice;
-        unsigned possible = 0;
-
-        choice.count = 0;
-        tally.gpus += node->gpu_count;
-        for (unsigned g = 0; g < node->gpu_count; g++) {
-            const struct flyt_capacity *gpu = &node->gpus[g];
-            unsigned sms = 0;
-            enum obstacle obstacle = look_at(node, gpu, request, &sms);
-            if (obstacle != POSSIBLE) {
-                tally_add(&tally, obstacle, node, gpu, request);
-                continue;
-            }
-            possible++;
-            struct rank rank = rank_of(node, gpu, request, sms);
-            choice_add(&choice, request->device_count, g, &rank);
-        }
-        if (!choice.count || choice.count < request->device_count) {
-            tally.counts[TOO_FEW_TOGETHER] += possible;
+        if (!nodes[n]->is_up || nodes[n]->schedule != FLYT_SCHEDULE_ACTIVE)
             continue;
-        }
+        choose(nodes[n], request, best.count ? &best_rank : NULL, &choice);
+        if (!choice.count || choice.count < request->device_count)
+            continue;
         struct rank rank = choice_rank(&choice);
         if (best.count && !is_better(&rank, &best_rank))
             continue;
@@ -456,7 +493,7 @@ int flyt_place(struct flyt_place_node *const *nodes, unsigned node_count, const 
         best_node = n;
     }
     if (!best.count) {
-        explain(&tally, request, reason, reason_bytes);
+        tell_why(nodes, node_count, request, reason, reason_bytes);
         return -ENOSPC;
     }
     memset(ret_placement, 0, sizeof *ret_placement);

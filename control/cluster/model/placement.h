@@ -1,6 +1,7 @@
 /*
- * Which GPUs a request gets. A pure function over plain structures; any thread. It reads every GPU once (8,000 in far
- * less than a millisecond) and makes text only for a refusal.
+ * Which GPUs a request gets. A pure function over plain structures; any thread. It reads a line of every GPU (8,000 in
+ * far less than a millisecond), looks again at those that are better than what it has, and makes text only for a
+ * refusal.
  *
  * All devices of a request come from different GPUs of one node. Among what fits, in this order: a node on the machine
  * that the request prefers, the fewest SMs over what was asked, then the policy (binpack: the GPU with the least left,
