@@ -12,14 +12,24 @@ enum { ACCEPTS_PER_TURN = 64, PAUSE_MS = 100 };
 struct flyt_acceptor {
     struct flyt_acceptor_config config;
     sd_event_source *io, *pause;
-    bool is_pause_logged;
+    bool is_paused, is_pause_logged;
 };
 
 static int on_pause_over(sd_event_source *source, uint64_t usec, void *user)
 {
-    const struct flyt_acceptor *acceptor = user;
+    struct flyt_acceptor *acceptor = user;
 
+    acceptor->is_paused = false;
     return sd_event_source_set_enabled(acceptor->io, SD_EVENT_ON);
+}
+
+/* Where it fails the timer ends the pause. */
+void flyt_acceptor_resume(struct flyt_acceptor *acceptor)
+{
+    if (!acceptor || !acceptor->is_paused || sd_event_source_set_enabled(acceptor->io, SD_EVENT_ON) < 0)
+        return;
+    acceptor->is_paused = false;
+    sd_event_source_set_enabled(acceptor->pause, SD_EVENT_OFF);
 }
 
 /* The timer is there from the beginning: the loop's first one needs a descriptor itself. */
@@ -29,7 +39,10 @@ static int pause_accepting(struct flyt_acceptor *acceptor)
 
     if (status >= 0)
         status = sd_event_source_set_enabled(acceptor->pause, SD_EVENT_ONESHOT);
-    return status < 0 ? status : sd_event_source_set_enabled(acceptor->io, SD_EVENT_OFF);
+    if (status >= 0)
+        status = sd_event_source_set_enabled(acceptor->io, SD_EVENT_OFF);
+    acceptor->is_paused = status >= 0;
+    return status;
 }
 
 static int on_connection(sd_event_source *source, int listen_fd, uint32_t events, void *user)

@@ -22,6 +22,8 @@ struct flyt_acceptor_config {
 
 /* 0 or a negative errno. */
 int flyt_acceptor_new(const struct flyt_acceptor_config *config, struct flyt_acceptor **ret_acceptor);
+/* There is room again: a pause is over. NULL is allowed. */
+void flyt_acceptor_resume(struct flyt_acceptor *acceptor);
 /* NULL is allowed. Returns NULL. */
 struct flyt_acceptor *flyt_acceptor_free(struct flyt_acceptor *acceptor);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "control/base/acceptor.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
 /* The connections of an address, or of an identity. */
@@ -136,6 +137,7 @@ static void leave_anonymous(struct flyt_door *door, struct flyt_peer *peer)
     if (peer->is_counted_anonymous) {
         TAILQ_REMOVE(&door->anonymous, peer, anonymous_link);
         door->anonymous_count--;
+        flyt_acceptor_resume(door->acceptor);
     }
     peer->is_counted_anonymous = false;
 }
@@ -196,6 +198,15 @@ static unsigned anonymous_from(const struct flyt_door *door, const char *address
     return count;
 }
 
+/* Whether there is a place for one more, or an oldest one that has had its time. */
+static bool has_place(void *user)
+{
+    const struct flyt_door *door = user;
+
+    return door->anonymous_count < door->config.anonymous_max ||
+           flyt_clock_ms() - TAILQ_FIRST(&door->anonymous)->anonymous_since_ms >= door->config.anonymous_kept_ms;
+}
+
 /*
  * Room for one more without an identity where all places are taken: the address that has most of them loses its oldest.
  * So strangers cannot keep others out, who need a place for the moment of a handshake; those of an address with fewer
@@ -253,6 +264,7 @@ static void let_in(int fd, void *user)
     peer->door_ops = &door_ops;
     peer->is_counted_anonymous = !peer->has_identity;
     if (peer->is_counted_anonymous) {
+        peer->anonymous_since_ms = flyt_clock_ms();
         TAILQ_INSERT_TAIL(&door->anonymous, peer, anonymous_link);
         door->anonymous_count++;
     }
@@ -277,6 +289,8 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
         door->config.peers_max = FLYT_DOOR_PEERS_MAX;
     if (!door->config.anonymous_max)
         door->config.anonymous_max = FLYT_DOOR_ANONYMOUS_MAX;
+    if (!door->config.anonymous_kept_ms)
+        door->config.anonymous_kept_ms = FLYT_DOOR_ANONYMOUS_KEPT_MS;
     if (!door->config.per_address_max)
         door->config.per_address_max = door->config.peers_max;
     if (!door->config.per_identity_max)
@@ -291,6 +305,7 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
     const struct flyt_acceptor_config acceptor = {.event = config->peer.event,
                                                   .listen_fd = listen_fd,
                                                   .paused = "accepting paused until it works again",
+                                                  .has_room = has_place,
                                                   .accepted = let_in,
                                                   .user = door};
     if (!status)
@@ -310,7 +325,7 @@ struct flyt_door *flyt_door_free(struct flyt_door *door)
 
     if (!door)
         return NULL;
-    flyt_acceptor_free(door->acceptor);
+    door->acceptor = flyt_acceptor_free(door->acceptor); /* its peers make room, for nobody */
     while ((peer = LIST_FIRST(&door->peers)))
         flyt_peer_close(peer);
     flyt_peer_turns_free(door->turns);

@@ -479,6 +479,7 @@ static void test_anonymous_connections_are_few(void **state)
     int fds[3];
 
     f->door.config.anonymous_max = 2;
+    f->door.config.anonymous_kept_ms = 1;
     open_door(f);
     for (unsigned i = 0; i < 2; i++) {
         fds[i] = test_raw_connect(f->door.url);
@@ -500,6 +501,33 @@ static void test_anonymous_connections_are_few(void **state)
     test_run_until(f->event, f->door.side.ended_count == 3);
     close(fds[2]);
     close(last);
+}
+
+static void say_who(struct flyt_peer *peer, void *unused)
+{
+    flyt_peer_set_identity(peer, FLYT_ROLE_NODE, "n1");
+}
+
+/* A hundred come before any has a turn: none is closed, and each that says who it is makes room for the next. */
+static void test_many_that_come_at_once_are_let_in(void **state)
+{
+    struct fixture *f = *state;
+    int fds[100];
+
+    f->door.config.anonymous_max = 2;
+    f->door.config.anonymous_kept_ms = 60000;
+    open_door(f);
+    for (unsigned i = 0; i < 100; i++)
+        fds[i] = test_raw_connect(f->door.url);
+    for (unsigned ready_count = 0; ready_count < 100; ready_count = f->door.side.ready_count) {
+        test_run_until(f->event, f->door.side.ready_count > ready_count);
+        assert_in_range(f->door.side.ready_count, ready_count + 1, ready_count + 2);
+        flyt_door_each(f->door.door, say_who, NULL);
+    }
+    assert_int_equal(f->door.side.ended_count, 0);
+    for (unsigned i = 0; i < 100; i++)
+        close(fds[i]);
+    test_run_until(f->event, f->door.side.ended_count == 100);
 }
 
 static void test_anonymous_connections_are_short(void **state)
@@ -674,6 +702,7 @@ int main(void)
         TEST(test_unsent_answers_are_bounded),
         TEST(test_unsent_calls_are_bounded),
         TEST(test_anonymous_connections_are_few),
+        TEST(test_many_that_come_at_once_are_let_in),
         TEST(test_anonymous_connections_are_short),
         TEST(test_connections_of_one_address_are_bounded),
         TEST(test_connections_of_one_identity_are_bounded),
