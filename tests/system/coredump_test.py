@@ -92,11 +92,10 @@ def dumps(path):
 @scenario
 def without_a_folder_it_is_refused_by_name():
     with server() as s:
-        result = harness.run(harness.through_flyt(s.url, helper("dumped"), "set", "-", "1024", "1"))
-        expect_equal((result.status, result.out), (3, "enable: 801\n"), result)
-        expect_equal(result.err.count("core dump"), 1, result)
-        result = harness.run(harness.through_flyt(s.url, helper("dumped"), "flag", "-", "1024", "1"))
-        expect_equal((result.status, result.out), (0, "ready\nfault 700\n"), result)
+        for how in ("set", "flag"):
+            result = harness.run(harness.through_flyt(s.url, helper("dumped"), how, "-", "1024", "1"))
+            expect_equal((result.status, result.out), (0, "ready\nfault 700\n"), result)
+            expect_equal(result.err.count("core dump"), 1, result)
         # Who has it from the environment alone computes all the same.
         program = direct(s, "environment", "-", **ENVIRONMENT)
         program.faults()
@@ -132,9 +131,20 @@ def a_fault_leaves_one_in_the_server_s_folder():
 @scenario
 def who_asks_for_none_leaves_none():
     with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
-        program = direct(s, "environment", "-")
+        for how in ("environment", "late", "off"):
+            program = direct(s, how, "-")
+            program.faults()
+            expect("core dump" not in program.ends(), "what is said", how)
+            expect_equal(os.listdir(path), [], "dumps", how)
+
+
+@scenario
+def who_asks_when_a_gpu_is_in_use_is_told():
+    """The runtime's context began without and has memory; one that is made for dumps is, and leaves none."""
+    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
+        program = direct(s, "flag after", "-")
         program.faults()
-        expect("core dump" not in program.ends(), "what is said")
+        expect("a GPU that the program used already" in program.ends(), "what is said")
         expect_equal(os.listdir(path), [], "dumps")
 
 
@@ -146,7 +156,7 @@ def the_environment_outranks_the_program():
         result = harness.run([helper("dumped"), "set", "other", "1024", "1"], env)
         expect_equal((result.status, result.out), (3, "file: 800\n"), result)
         # Flags of the environment hold for what the program enables.
-        program = direct(s, "set", "-", CUDA_COREDUMP_GENERATION_FLAGS="skip_abort,skip_global_memory")
+        program = direct(s, "flag", "-", CUDA_COREDUMP_GENERATION_FLAGS="skip_abort,skip_global_memory")
         program.faults()
         program.ends()
         expect_equal([is_whole(one) for one in dumps(path)], [{}], "dumps without memory")

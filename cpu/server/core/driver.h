@@ -36,9 +36,11 @@
     X(cuGreenCtxRecordEvent)                                                                                           \
     X(cuCtxFromGreenCtx)                                                                                               \
     X(cuDevicePrimaryCtxRetain)                                                                                        \
+    X(cuDevicePrimaryCtxRelease)                                                                                       \
+    X(cuDevicePrimaryCtxReset)                                                                                         \
+    X(cuGreenCtxDestroy)                                                                                               \
     X(cuCtxSetCurrent)                                                                                                 \
     X(cuCtxSynchronize)                                                                                                \
-    X(cuCoredumpSetAttribute)                                                                                          \
     X(cuCoredumpSetAttributeGlobal)                                                                                    \
     X(cuCtxGetLimit)                                                                                                   \
     X(cuCtxSetLimit)                                                                                                   \
