@@ -37,6 +37,7 @@ class Dumped:
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
         self.reads(ILLEGAL_ADDRESS.encode())
+        expect(b"copied" not in self.said, "what comes behind a fault succeeds while the dump is written", self.said)
 
     def ends(self):
         """What it has said on stderr."""
@@ -104,7 +105,8 @@ def without_a_folder_it_is_refused_by_name():
 
 @scenario
 def a_fault_leaves_one_in_the_server_s_folder():
-    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
+    slow = environment(FLYT_SOFT_DUMP_MS="50")
+    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path), env=slow) as s:
         elsewhere = os.path.join(harness.WORK, "named-by-the-program")
         fifo = os.path.join(harness.WORK, "a-pipe")
         os.mkfifo(fifo)

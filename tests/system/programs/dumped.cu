@@ -81,6 +81,8 @@ int main(int argc, char **argv)
     fflush(stdout);
     getchar();
     fault<<<1, 1>>>((int *)16);
+    if (!cudaMemcpy(&word, memory, sizeof word, cudaMemcpyDeviceToHost))
+        puts("copied");
     printf("fault %d\n", (int)cudaDeviceSynchronize());
     fflush(stdout);
     getchar();
