@@ -6,7 +6,8 @@
 
 #include "rpc/base/sha256.h"
 
-enum { BLOCK_BYTES = 64, CREDENTIALS_VERSION = 1, MIGRATE_CREDENTIALS_VERSION = 2, MESSAGE_BYTES_MAX = 512 };
+enum { BLOCK_BYTES = 64, CREDENTIALS_VERSION = 1, MESSAGE_BYTES_MAX = 512 };
+enum { MIGRATE_VERSION = 2, MIGRATE_VERSION_COREDUMPS = 3 };
 
 void flyt_hmac(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char *ret_digest)
 {
@@ -132,7 +133,7 @@ size_t flyt_migrate_credentials_put(const struct flyt_migrate_credentials *crede
 
     if (name_bytes > FLYT_TICKET_VM_BYTES_MAX)
         return 0;
-    put_number(&message, MIGRATE_CREDENTIALS_VERSION, 4);
+    put_number(&message, credentials->leaves_coredumps ? MIGRATE_VERSION_COREDUMPS : MIGRATE_VERSION, 4);
     put_number(&message, credentials->migration_id, 8);
     put_number(&message, credentials->allocation_id, 8);
     put_number(&message, credentials->session_id, 8);
@@ -189,7 +190,7 @@ int flyt_migrate_credentials_get(const void *data, size_t bytes, struct flyt_mig
     const unsigned char *at = data;
     uint64_t version, stream, stream_count, name_bytes;
 
-    if (!get_number(&at, &bytes, 4, &version) || version != MIGRATE_CREDENTIALS_VERSION ||
+    if (!get_number(&at, &bytes, 4, &version) || version < MIGRATE_VERSION || version > MIGRATE_VERSION_COREDUMPS ||
         !get_number(&at, &bytes, 8, &credentials.migration_id) ||
         !get_number(&at, &bytes, 8, &credentials.allocation_id) ||
         !get_number(&at, &bytes, 8, &credentials.session_id) || !get_number(&at, &bytes, 4, &stream) ||
@@ -200,6 +201,7 @@ int flyt_migrate_credentials_get(const void *data, size_t bytes, struct flyt_mig
         memchr(at, 0, (size_t)name_bytes) || stream_count > FLYT_MIGRATION_STREAMS_MAX || stream > stream_count)
         return -EBADMSG;
     memcpy(credentials.client_address, at, (size_t)name_bytes);
+    credentials.leaves_coredumps = version == MIGRATE_VERSION_COREDUMPS;
     credentials.stream = (uint32_t)stream;
     credentials.stream_count = (uint32_t)stream_count;
     *ret_credentials = credentials;

@@ -18,6 +18,7 @@
 #ifndef FLYT_BASE_TICKET_H
 #define FLYT_BASE_TICKET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,11 +66,13 @@ struct flyt_migrate_credentials {
     uint32_t stream;       /* 0: the image; 1 to stream_count: contents of its pages */
     uint32_t stream_count; /* further connections that come; at most FLYT_MIGRATION_STREAMS_MAX */
     uint64_t started_ms;   /* of the session, wall */
+    bool leaves_coredumps; /* the session's contexts do, of the GPU */
     char client_address[FLYT_TICKET_VM_BYTES_MAX + 1];
 };
 
-/* XDR: version 2, migration, allocation, session, stream, stream count, start, client address. As
- * flyt_credentials_put, flyt_credentials_get; -EBADMSG also where numbers are past their bounds. */
+/* XDR: version 2 (3: of a session that leaves core dumps, which older nodes do not take), migration, allocation,
+ * session, stream, stream count, start, client address. As flyt_credentials_put, flyt_credentials_get; -EBADMSG also
+ * where numbers are past their bounds. */
 size_t flyt_migrate_credentials_put(const struct flyt_migrate_credentials *credentials, void *data);
 int flyt_migrate_credentials_get(const void *data, size_t bytes, struct flyt_migrate_credentials *ret_credentials);
 

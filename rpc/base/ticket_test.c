@@ -121,6 +121,33 @@ static void credentials_travel_whole_or_not(void **state)
     assert_int_equal(flyt_credentials_get(bad, sizeof bad, &got), -EBADMSG); /* another version */
 }
 
+static void a_migration_s_credentials_travel_whole_or_not(void **state)
+{
+    for (unsigned leaves_coredumps = 0; leaves_coredumps < 2; leaves_coredumps++) {
+        const struct flyt_migrate_credentials sent = {.migration_id = 1ull << 40,
+                                                      .allocation_id = 7,
+                                                      .session_id = 9,
+                                                      .stream = 2,
+                                                      .stream_count = 3,
+                                                      .started_ms = 1ull << 41,
+                                                      .leaves_coredumps = leaves_coredumps,
+                                                      .client_address = "10.0.0.17:999"};
+        struct flyt_migrate_credentials got;
+        unsigned char data[512];
+        size_t bytes = flyt_migrate_credentials_put(&sent, data);
+        assert_int_equal(flyt_migrate_credentials_get(data, bytes, &got), 0);
+        assert_int_equal(got.migration_id, sent.migration_id);
+        assert_int_equal(got.session_id, sent.session_id);
+        assert_int_equal(got.started_ms, sent.started_ms);
+        assert_int_equal(got.leaves_coredumps, leaves_coredumps);
+        assert_string_equal(got.client_address, sent.client_address);
+        for (size_t cut = 0; cut < bytes; cut++)
+            assert_int_equal(flyt_migrate_credentials_get(data, cut, &got), -EBADMSG);
+        data[3] = 4; /* a version that there is not */
+        assert_int_equal(flyt_migrate_credentials_get(data, bytes, &got), -EBADMSG);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +155,7 @@ int main(void)
         cmocka_unit_test(keys_depend_on_everything),
         cmocka_unit_test(proofs_and_channel_keys_differ),
         cmocka_unit_test(credentials_travel_whole_or_not),
+        cmocka_unit_test(a_migration_s_credentials_travel_whole_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

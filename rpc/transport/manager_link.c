@@ -165,8 +165,9 @@ static bool is_good_coredumps(const struct flyt_manager_link_message *message)
 
 static bool is_good_coredump(const struct flyt_manager_link_message *message)
 {
-    return message->coredump.state >= FLYT_MANAGER_LINK_COREDUMP_BEGUN &&
-           message->coredump.state <= FLYT_MANAGER_LINK_COREDUMP_CUT && message->data_bytes > 0;
+    const bool is_of_file = message->coredump.state >= FLYT_MANAGER_LINK_COREDUMP_BEGUN &&
+                            message->coredump.state <= FLYT_MANAGER_LINK_COREDUMP_CUT;
+    return is_of_file ? message->data_bytes > 0 : message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_ENABLED;
 }
 
 static bool is_good_library(const struct flyt_manager_link_message *message)

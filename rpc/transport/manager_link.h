@@ -447,8 +447,9 @@ struct flyt_manager_link_resume {
 
 /* Of a slot; what one that does not know them makes of them: nothing. */
 enum flyt_manager_link_slot_flag {
-    FLYT_MANAGER_LINK_HAS_TIME_SLICES = 1, /* it works in turns with others: its place comes with the message */
-    FLYT_MANAGER_LINK_IS_SUSPENDED = 2,    /* it gives nothing to the GPU until SHARE says otherwise */
+    FLYT_MANAGER_LINK_HAS_TIME_SLICES = 1,  /* it works in turns with others: its place comes with the message */
+    FLYT_MANAGER_LINK_IS_SUSPENDED = 2,     /* it gives nothing to the GPU until SHARE says otherwise */
+    FLYT_MANAGER_LINK_LEAVES_COREDUMPS = 4, /* its contexts are to begin so (COREDUMPS): the session's elsewhere have */
 };
 
 /* The flags' upper bits: SMs of a group of this GPU (0: the session's), and SMs that the program is told (0: those that
@@ -652,6 +653,8 @@ enum flyt_manager_link_coredump_state {
     FLYT_MANAGER_LINK_COREDUMP_BEGUN = 1, /* the driver writes it: the process is to be let */
     FLYT_MANAGER_LINK_COREDUMP_DONE = 2,
     FLYT_MANAGER_LINK_COREDUMP_CUT = 3, /* it was removed: there would have been more than bytes_max */
+    /* No file: the session's contexts leave dumps from now on. So do those that it gets elsewhere. */
+    FLYT_MANAGER_LINK_COREDUMP_ENABLED = 4,
 };
 
 struct flyt_manager_link_coredump {
@@ -734,6 +737,11 @@ _Static_assert(sizeof(struct flyt_manager_link_prepared) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_returned) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_shared) == 80, "link layout");
 _Static_assert(offsetof(struct flyt_manager_link_message, session) == 8, "link layout");
+
+static inline bool flyt_manager_link_leaves_coredumps(const struct flyt_manager_link_session *session)
+{
+    return session->slot_count && session->slots[0].flags & FLYT_MANAGER_LINK_LEAVES_COREDUMPS;
+}
 
 static inline unsigned flyt_manager_link_group_size(const struct flyt_manager_link_session *session, unsigned slot)
 {

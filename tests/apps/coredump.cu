@@ -1,5 +1,5 @@
-// Attributes of GPU core dumps, as cuda.h documents them: sizes, what is set is what is got, a context begins with what
-// holds for the process then, and what cannot be set. Nothing faults here.
+// Attributes of GPU core dumps, as driver 580 has them: sizes, what is set is what is got, a context begins with what
+// holds for the process then, and what cannot be read or set. Nothing faults here, and nothing enables a dump.
 // nvcc: -lcuda
 #include "check.h"
 #include <cuda.h>
@@ -47,13 +47,33 @@ static int get_flags(void)
     return value;
 }
 
-static void expect_name(CUcoredumpSettings attribute, const char *begin)
+static void expect_file(const char *expected)
 {
-    char name[1024] = "";
+    char name[1024] = "none";
     size_t size = sizeof name;
 
-    CHECK_CU(cuCoredumpGetAttribute(attribute, name, &size));
-    EXPECT(strncmp(name, begin, strlen(begin)) == 0, "got '%s'", name);
+    CHECK_CU(cuCoredumpGetAttribute(CU_COREDUMP_FILE, name, &size));
+    EXPECT(strcmp(name, expected) == 0, "got '%s'", name);
+}
+
+static void expect_name_global(CUcoredumpSettings attribute, const char *expected)
+{
+    char name[1024] = "none";
+    size_t size = sizeof name;
+
+    CHECK_CU(cuCoredumpGetAttributeGlobal(attribute, name, &size));
+    EXPECT(strcmp(name, expected) == 0, "got '%s'", name);
+}
+
+/* Those of a context, that is. */
+static void no_context(void)
+{
+    bool value = true;
+    size_t size = sizeof value;
+
+    EXPECT_CU(cuCoredumpGetAttribute(CU_COREDUMP_LIGHTWEIGHT, &value, &size), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_CU(cuCoredumpGetAttribute(CU_COREDUMP_FILE, NULL, &size), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT(!get_bool_global(CU_COREDUMP_LIGHTWEIGHT));
 }
 
 /* A context of the defaults. */
@@ -66,10 +86,43 @@ static void defaults(void)
     EXPECT(!get_bool(CU_COREDUMP_ENABLE_ON_EXCEPTION));
     EXPECT(get_bool(CU_COREDUMP_TRIGGER_HOST));
     EXPECT(!get_bool(CU_COREDUMP_LIGHTWEIGHT));
-    EXPECT(!get_bool(CU_COREDUMP_ENABLE_USER_TRIGGER));
+    EXPECT(!get_bool_global(CU_COREDUMP_ENABLE_USER_TRIGGER));
     EXPECT_EQ(get_flags(), CU_COREDUMP_DEFAULT_FLAGS);
-    expect_name(CU_COREDUMP_FILE, "core");
-    expect_name(CU_COREDUMP_PIPE, "corepipe");
+    /* Documented are core.cuda.HOST.PID and corepipe.cuda.HOST.PID. */
+    expect_file("");
+    expect_name_global(CU_COREDUMP_FILE, "");
+    expect_name_global(CU_COREDUMP_PIPE, "");
+}
+
+static void sizes_that_count(void)
+{
+    int value = 0;
+    char name[1024];
+    size_t size = sizeof value;
+
+    EXPECT_CU(cuCoredumpGetAttribute(CU_COREDUMP_LIGHTWEIGHT, &value, &size), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CU(cuCoredumpGetAttributeGlobal(CU_COREDUMP_LIGHTWEIGHT, &value, &size), CUDA_ERROR_INVALID_VALUE);
+    size = 1;
+    EXPECT_CU(cuCoredumpGetAttribute(CU_COREDUMP_GENERATION_FLAGS, &value, &size), CUDA_ERROR_INVALID_VALUE);
+    size = sizeof name;
+    EXPECT_CU(cuCoredumpGetAttribute(CU_COREDUMP_GENERATION_FLAGS, name, &size), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(size, sizeof name);
+    size = 4;
+    CHECK_CU(cuCoredumpGetAttribute(CU_COREDUMP_FILE, name, &size));
+    EXPECT_EQ(size, 4);
+}
+
+/* What is the process's alone. */
+static void what_a_context_does_not_have(void)
+{
+    bool value = true;
+    char name[1024];
+    size_t size = sizeof value;
+
+    EXPECT_CU(cuCoredumpGetAttribute(CU_COREDUMP_ENABLE_USER_TRIGGER, &value, &size), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CU(cuCoredumpGetAttribute(CU_COREDUMP_ENABLE_USER_TRIGGER, NULL, &size), CUDA_ERROR_INVALID_VALUE);
+    size = sizeof name;
+    EXPECT_CU(cuCoredumpGetAttribute(CU_COREDUMP_PIPE, name, &size), CUDA_ERROR_INVALID_VALUE);
 }
 
 static void of_the_process(void)
@@ -99,7 +152,7 @@ static void of_the_process(void)
     EXPECT(!get_bool(CU_COREDUMP_TRIGGER_HOST));
     EXPECT(get_bool(CU_COREDUMP_LIGHTWEIGHT));
     EXPECT_EQ(get_flags() & CU_COREDUMP_LIGHTWEIGHT_FLAGS, CU_COREDUMP_LIGHTWEIGHT_FLAGS);
-    expect_name(CU_COREDUMP_FILE, file);
+    expect_file(file);
     CHECK_CU(cuCtxDestroy(context));
 }
 
@@ -114,7 +167,7 @@ static void of_a_context(void)
     EXPECT(!get_bool(CU_COREDUMP_LIGHTWEIGHT));
     size = sizeof file;
     CHECK_CU(cuCoredumpSetAttribute(CU_COREDUMP_FILE, file, &size));
-    expect_name(CU_COREDUMP_FILE, file);
+    expect_file(file);
 }
 
 static void what_is_wrong(void)
@@ -133,9 +186,12 @@ int main(void)
     CUcontext context;
 
     CHECK_CU(cuInit(0));
+    no_context();
     CHECK_CU(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK_CU(cuCtxSetCurrent(context));
     defaults();
+    sizes_that_count();
+    what_a_context_does_not_have();
     of_a_context();
     of_the_process();
     what_is_wrong();

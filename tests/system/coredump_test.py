@@ -11,8 +11,17 @@ import tempfile
 import harness
 from cluster import System
 from harness import environment, expect, expect_equal, helper, main, scenario, server, within
-from steady import Steady, add_vm, events
-from two_nodes import COMMAND_S, PATIENCE
+from steady import Steady, add_vm, allocation, events
+from survivor import its_server_is_killed, session
+from two_nodes import COMMAND_S, PATIENCE, TwoNodes
+
+HARDWARE = False        # coredump_gpu_test.py: what it says in place of these
+SERVER = ("--soft", "1")
+DIRECT_ENV = {"FLYT_SOFT_DUMP_MS": "50"}
+SYSTEM = {"gpus": 2, "sms": 32, "memory": "1G"}
+STRICT, SHARED = {"isolation": "strict"}, {}    # of a node
+VM_MEMORY = "256M"
+OTHER_GPU = "node-0:1"
 
 ILLEGAL_ADDRESS = "fault 700"
 WORD = 0xfeedbeef
@@ -37,6 +46,7 @@ class Dumped:
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
         self.reads(ILLEGAL_ADDRESS.encode())
+        expect(b"copied" not in self.said, "what comes behind a fault succeeds while the dump is written", self.said)
 
     def ends(self):
         """What it has said on stderr."""
@@ -55,34 +65,39 @@ def in_vm(system, i, how, file, size=1024, **changes):
     return Dumped(system.start_in_vm(i, helper("dumped"), how, file, str(size), str(WORD), **changes))
 
 
-def dump(path):
-    """The lines of a dump's head, and {address: bytes} of its memory."""
+def soft_content(path):
+    """What a dump of the software GPU has of memory: it is whole, and of the kernel that faulted."""
     with open(path, "rb") as f:
-        head, memory = [], {}
+        head, memory = [], []
         for line in iter(f.readline, b""):
             words = line.decode().split()
             if words[0] == "memory":
-                memory[int(words[1], 16)] = f.read(int(words[2]))
+                memory.append(f.read(int(words[2])))
             else:
                 head.append(line.decode().rstrip("\n"))
-    return head, memory
-
-
-def is_whole(path):
-    head, memory = dump(path)
     expect_equal([head[0], head[1], head[-1]], ["flyt-soft-core 1", "error 700 CUDA_ERROR_ILLEGAL_ADDRESS", "end"], path)
     expect(any(re.fullmatch(r"kernel \S*fault\S*", line) for line in head), "the kernel that faulted", head)
-    return memory
+    return b"".join(memory)
 
 
-def has_word(memory):
-    return any(WORD.to_bytes(4, "little") in one for one in memory.values())
+CONTENT = soft_content
+
+
+def has_word(path):
+    return WORD.to_bytes(4, "little") in CONTENT(path)
 
 
 @contextlib.contextmanager
-def folder():
+def listener(*arguments):
+    """A server without a node manager, and the folder of its dumps."""
     path = tempfile.mkdtemp(prefix="coredumps-", dir=harness.WORK)
-    yield path
+    with server(arguments=(*SERVER, "--coredumps", path, *arguments), env=environment(**DIRECT_ENV)) as s:
+        yield path, s
+
+
+def whole_system(vms=1, isolation=STRICT, env=None, **node):
+    further = {"env": env} if env else {}
+    return System(vms=vms, node={**isolation, **node}, **SYSTEM, **further)
 
 
 def dumps(path):
@@ -91,12 +106,11 @@ def dumps(path):
 
 @scenario
 def without_a_folder_it_is_refused_by_name():
-    with server() as s:
-        result = harness.run(harness.through_flyt(s.url, helper("dumped"), "set", "-", "1024", "1"))
-        expect_equal((result.status, result.out), (3, "enable: 801\n"), result)
-        expect_equal(result.err.count("core dump"), 1, result)
-        result = harness.run(harness.through_flyt(s.url, helper("dumped"), "flag", "-", "1024", "1"))
-        expect_equal((result.status, result.out), (0, "ready\nfault 700\n"), result)
+    with server(arguments=SERVER) as s:
+        for how in ("set", "flag"):
+            result = harness.run(harness.through_flyt(s.url, helper("dumped"), how, "-", "1024", "1"))
+            expect_equal((result.status, result.out), (0, "ready\nfault 700\n"), result)
+            expect_equal(result.err.count("core dump"), 1, result)
         # Who has it from the environment alone computes all the same.
         program = direct(s, "environment", "-", **ENVIRONMENT)
         program.faults()
@@ -105,7 +119,7 @@ def without_a_folder_it_is_refused_by_name():
 
 @scenario
 def a_fault_leaves_one_in_the_server_s_folder():
-    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
+    with listener() as (path, s):
         elsewhere = os.path.join(harness.WORK, "named-by-the-program")
         fifo = os.path.join(harness.WORK, "a-pipe")
         os.mkfifo(fifo)
@@ -118,38 +132,47 @@ def a_fault_leaves_one_in_the_server_s_folder():
             made = [one for one in dumps(path) if one not in before]
             expect_equal(len(made), 1, "dumps of", how, file, changes)
             expect(os.path.basename(made[0]) in program.ends(), "its name on stderr")
-            expect(has_word(is_whole(made[0])), "the program's memory in", made[0])
+            expect(has_word(made[0]), "the program's memory in", made[0])
             expect(not os.path.exists(elsewhere), "the file that the program has named")
         expect(stat.S_ISFIFO(os.stat(fifo).st_mode), "the pipe that the program has named")
         program = direct(s, "skip", "-")
         program.faults()
         program.ends()
-        light = [one for one in dumps(path) if os.path.getsize(one) < 1024]
-        expect_equal(len(light), 1, "dumps without memory")
-        expect_equal(is_whole(light[0]), {}, light)
+        expect_equal([has_word(one) for one in dumps(path)].count(False), 1, "dumps without memory")
 
 
 @scenario
 def who_asks_for_none_leaves_none():
-    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
-        program = direct(s, "environment", "-")
+    with listener() as (path, s):
+        for how in ("environment", "late", "off"):
+            program = direct(s, how, "-")
+            program.faults()
+            expect("core dump" not in program.ends(), "what is said", how)
+            expect_equal(os.listdir(path), [], "dumps", how)
+
+
+@scenario
+def who_asks_when_a_gpu_is_in_use_is_told():
+    """The runtime's context began without and has memory; one that is made for dumps is, and leaves none."""
+    with listener() as (path, s):
+        program = direct(s, "flag after", "-")
         program.faults()
-        expect("core dump" not in program.ends(), "what is said")
+        expect("a GPU that the program used already" in program.ends(), "what is said")
         expect_equal(os.listdir(path), [], "dumps")
 
 
 @scenario
 def the_environment_outranks_the_program():
     """What a variable says cannot be set, which is CUDA_ERROR_NOT_PERMITTED, and is what a program gets."""
-    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path)) as s:
+    with listener() as (path, s):
         env = environment(FLYT_SERVER=s.url, LD_LIBRARY_PATH=os.path.join(harness.BUILD, "lib"), CUDA_COREDUMP_FILE="mine")
         result = harness.run([helper("dumped"), "set", "other", "1024", "1"], env)
         expect_equal((result.status, result.out), (3, "file: 800\n"), result)
         # Flags of the environment hold for what the program enables.
-        program = direct(s, "set", "-", CUDA_COREDUMP_GENERATION_FLAGS="skip_abort,skip_global_memory")
+        program = direct(s, "flag", "-", CUDA_COREDUMP_GENERATION_FLAGS="skip_abort,skip_global_memory")
         program.faults()
         program.ends()
-        expect_equal([is_whole(one) for one in dumps(path)], [{}], "dumps without memory")
+        expect_equal([has_word(one) for one in dumps(path)], [False], "dumps without memory")
         program = direct(s, "environment", "-", **ENVIRONMENT, CUDA_ENABLE_USER_TRIGGERED_COREDUMP="1")
         program.faults()
         expect("CUDA_ENABLE_USER_TRIGGERED_COREDUMP is not supported" in program.ends(), "a pipe is refused by name")
@@ -158,7 +181,7 @@ def the_environment_outranks_the_program():
 @scenario
 def one_that_is_too_large_is_removed():
     """The program gets its error, and is told; what was there before stays."""
-    with folder() as path, server(arguments=("--soft", "1", "--coredumps", path, "--coredumps-bytes", str(40 << 20))) as s:
+    with listener("--coredumps-bytes", str(40 << 20)) as (path, s):
         first = direct(s, "set", "-")
         first.faults()
         first.ends()
@@ -168,7 +191,7 @@ def one_that_is_too_large_is_removed():
         second.faults()
         expect("removed" in second.ends(), "what the program is told")
         expect_equal(dumps(path), kept, "what is left")
-        is_whole(kept[0])
+        expect(has_word(kept[0]), "the first one is as it was")
         expect("was removed" in s.log(), s.log())
 
 
@@ -179,9 +202,11 @@ def vm_folder(system, i):
 @scenario
 def in_the_vm_s_folder_on_the_node():
     """Two VMs on one GPU, each with a bound of its own; the neighbour computes on; flytctl tells of it, shows and removes it."""
-    with System(vms=2, gpus=1, sms=32, memory="512M", node={"isolation": "strict", "vm.coredumps": "40M"}) as system:
+    with whole_system(2, **{"vm.coredumps": "40M"}) as system:
+        if OTHER_GPU:
+            system.flytctl("cordon", OTHER_GPU)
         for i in range(2):
-            add_vm(system, i, "--isolation", "strict", memory="128M")
+            add_vm(system, i, "--isolation", "strict", memory=VM_MEMORY)
         neighbour = Steady(system, 1)
         neighbour.goes_on()
         program = in_vm(system, 0, "set", "/etc/flyt-core")
@@ -191,7 +216,7 @@ def in_the_vm_s_folder_on_the_node():
         expect(not os.path.exists("/etc/flyt-core"), "the file that the program has named")
         made = dumps(vm_folder(system, 0))
         expect_equal(len(made), 1, "dumps of the VM")
-        expect(has_word(is_whole(made[0])), "the program's memory")
+        expect(has_word(made[0]), "the program's memory")
         expect_equal(stat.S_IMODE(os.stat(made[0]).st_mode), 0o600, "who may read it")
         expect(stat.S_IMODE(os.stat(vm_folder(system, 0)).st_mode) in (0o700, 0o1777), "who may remove it")
         expect_equal(dumps(vm_folder(system, 1)), [], "dumps of its neighbour")
@@ -217,26 +242,57 @@ def in_the_vm_s_folder_on_the_node():
         expect_equal(system.flytctl_run("coredump", "remove", made[0]).status, 3, "one that is not there")
 
 
+def goes_elsewhere(system):
+    """Another server goes on with each of its programs: on the other GPU, or on the same one where there is none."""
+    if OTHER_GPU:
+        system.flytctl("uncordon", OTHER_GPU)
+    result = system.flytctl_run("migrate", "alice", "--to", OTHER_GPU or "node-0:0", *PATIENCE, timeout=COMMAND_S)
+    expect_equal(result.status, 0, "flytctl migrate", result)
+
+
 @scenario
 def after_a_move_the_next_server_leaves_it():
     """With the same flags, and as the session that it was."""
-    with System(vms=1, gpus=2, sms=32, memory="512M", node={"isolation": "strict"}) as system:
-        system.flytctl("cordon", "node-0:1")
-        add_vm(system, 0, "--name", "alice", "--isolation", "strict", memory="256M")
+    with whole_system() as system:
+        if OTHER_GPU:
+            system.flytctl("cordon", OTHER_GPU)
+        add_vm(system, 0, "--name", "alice", "--isolation", "strict", memory=VM_MEMORY)
         programs = [in_vm(system, 0, how, "-") for how in ("set", "skip")]
         sessions = within(20, lambda: s if len(s := {one["id"] for one in system.flytctl("sessions")}) == 2 else None, "both sessions")
-        system.flytctl("uncordon", "node-0:1")
-        result = system.flytctl_run("migrate", "alice", "--to", "node-0:1", *PATIENCE, timeout=COMMAND_S)
-        expect_equal(result.status, 0, "flytctl migrate", result)
+        goes_elsewhere(system)
         for program in programs:
             program.faults()
             expect("core dump core." in program.ends(), "the dump's name on stderr")
         made = dumps(vm_folder(system, 0))
         expect_equal({os.path.basename(one).split(".")[1] for one in made}, sessions, "whose they are")
-        sizes = sorted(os.path.getsize(one) for one in made)
-        expect(sizes[0] < 1024 < sizes[1], "one of the two is without memory", sizes)
-        for one in made:
-            is_whole(one)
+        expect_equal(sorted(has_word(one) for one in made), [False, True], "one of the two is without memory")
+
+
+def is_resized(system):
+    system.flytctl("resize", "alice", "--sm", 16)
+    within(60, lambda: (lambda one: one["sms"] == 16 and one["switch_state"] == "vacated")(allocation(system, 0)), "it has more SMs")
+
+
+def is_restored(system):
+    folder = tempfile.mkdtemp(prefix="images-", dir=harness.WORK)
+    for words in (("checkpoint", "alice", "--to", folder, *PATIENCE), ("restore", folder)):
+        result = system.flytctl_run(*words, timeout=COMMAND_S)
+        expect_equal(result.status, 0, "flytctl", *words, result)
+
+
+@scenario
+def whatever_happens_to_its_server():
+    """A resize, the death of the server, a checkpoint that it is restored from: each program leaves its dump afterwards."""
+    for happens in (is_resized, its_server_is_killed, is_restored):
+        with whole_system(isolation=SHARED) as system:
+            add_vm(system, 0, "--name", "alice", memory=VM_MEMORY)
+            program = in_vm(system, 0, "set", "-")
+            session(system)
+            happens(system)
+            program.faults()
+            said = program.ends()
+            expect("core dump core." in said, "the dump's name on stderr after", happens.__name__, said)
+            expect_equal([has_word(one) for one in dumps(vm_folder(system, 0))], [True], "dumps of the VM", happens.__name__)
 
 
 @scenario
@@ -244,9 +300,11 @@ def under_mps_others_wait_for_it():
     """A fault ends all programs of a GPU that MPS shares; whoever's dump is being written is let, and hears of its own fault."""
     env = environment()
     env["FLYT_SOFT_FAULT_FOLDER"] = tempfile.mkdtemp(prefix="faults-", dir=harness.WORK)
-    with System(vms=2, gpus=1, sms=32, memory="1G", env=env) as system:
+    with whole_system(2, isolation=SHARED, env=env) as system:
+        if OTHER_GPU:
+            system.flytctl("cordon", OTHER_GPU)
         for i in range(2):
-            add_vm(system, i, memory="384M")
+            add_vm(system, i, memory="4G" if HARDWARE else "384M")
         neighbour = Steady(system, 1)
         neighbour.goes_on()
         program = in_vm(system, 0, "set", "-", 256 << 20)
@@ -254,9 +312,22 @@ def under_mps_others_wait_for_it():
         expect("core dump core." in program.ends(), "the dump's name on stderr")
         made = dumps(vm_folder(system, 0))
         expect_equal(len(made), 1, "dumps of the VM")
-        expect(has_word(is_whole(made[0])), "the program's memory")
+        expect(has_word(made[0]), "the program's memory")
         code, said = neighbour.ends_with_error()
         expect("VM %s" % system.vm_ip(0) in said, "what the neighbour's program is told:", code, said)
 
 
-main()
+def at_another_node():
+    with TwoNodes() as system:
+        program = in_vm(system, 0, "set", "-")
+        session(system)
+        expect_equal(system.migrates("node-1:0").status, 0, "flytctl migrate")
+        program.faults()
+        expect("core dump core." in program.ends(), "the dump's name on stderr")
+        made = dumps(system.path("node-1", "state", "coredumps", system.vm_ip(0)))
+        expect_equal([has_word(one) for one in made], [True], "dumps of the VM there")
+
+
+if __name__ == "__main__":
+    scenario(at_another_node)
+    main()

@@ -158,7 +158,7 @@ static void on_use(struct flyt_node_server *server, const struct flyt_manager_li
         flyt_node_broker_look(flyt_node_server_allocation(server));
 }
 
-enum { COREDUMPS_MAX = FLYT_DEVICES_MAX + 1 }; /* that a session leaves: one for each device, and one besides */
+enum { COREDUMPS_MAX = 2 }; /* that are told of a session: it leaves one, which may be removed afterwards */
 
 /* What its program has left, or could not leave, in the folder that its VM has here. */
 static void on_coredump(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
@@ -168,6 +168,10 @@ static void on_coredump(struct flyt_node_server *server, const struct flyt_manag
     bool is_done = message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_DONE;
     char path[FLYT_NODE_COREDUMPS_PATH_BYTES], id[20];
 
+    if (allocation && message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_ENABLED) {
+        server->session->leaves_coredumps = true;
+        return;
+    }
     if (!allocation || !flyt_node_coredumps_is_name(name) ||
         flyt_node_coredumps_path(server->node, allocation->now.vm_ip, path)) {
         flyt_warn("server process %d: tells of a core dump that is none", (int)server->pid);

@@ -222,6 +222,8 @@ int flyt_node_server_describe_session(const struct flyt_node_server *server, con
         .image_bytes_max = node->settings->vm_image_bytes_max,
     };
     flyt_node_allocation_fill(node, as, session);
+    for (unsigned i = 0; from && from->leaves_coredumps && i < session->slot_count; i++)
+        session->slots[i].flags |= FLYT_MANAGER_LINK_LEAVES_COREDUMPS;
     if (from)
         memcpy(session->token, from->token, sizeof session->token);
     else if (getrandom(session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)

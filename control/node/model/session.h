@@ -50,6 +50,7 @@ struct flyt_node_session {
     struct flyt_node_ticket ticket;
     uint64_t started_ms; /* wall */
     bool is_encrypted;
+    bool leaves_coredumps;            /* its contexts do, and are to wherever it goes on */
     struct flyt_node_server *present; /* SERVED: has it; else NULL */
     struct flyt_node_server *target;  /* is prepared for it; NULL: none */
     bool is_given;                    /* its target has it, beside the present one as long as there is one */

@@ -229,6 +229,7 @@ static struct flyt_node_arrival *new_arrival(struct flyt_node_receive *receive,
                                                        .allocation_id = credentials->allocation_id,
                                                        .client_pid = args->pid,
                                                        .is_encrypted = is_encrypted,
+                                                       .leaves_coredumps = credentials->leaves_coredumps,
                                                        .started_ms = credentials->started_ms};
     struct flyt_node_arrival *arrival =
         begin(receive, &its, args->token.token_val, args->program_name, credentials->client_address);
@@ -365,6 +366,8 @@ int flyt_node_arrival_return(struct flyt_node_receive *receive, struct flyt_node
                                                        .allocation_id = rejoin->session.allocation_id,
                                                        .client_pid = rejoin->client_pid,
                                                        .is_encrypted = rejoin->session.is_encrypted,
+                                                       .leaves_coredumps =
+                                                           flyt_manager_link_leaves_coredumps(&rejoin->session),
                                                        .started_ms = rejoin->started_ms};
     struct flyt_node_arrival *arrival =
         begin(receive, &its, rejoin->session.token, rejoin->program, rejoin->client_address);

@@ -49,6 +49,7 @@ struct flyt_node_checkpointed *flyt_node_checkpointed_add(struct flyt_node *node
                                                     .allocation_id = flyt_node_server_allocation(server)->now.id,
                                                     .client_pid = server->session->ticket.client_pid,
                                                     .is_encrypted = server->session->is_encrypted,
+                                                    .leaves_coredumps = server->session->leaves_coredumps,
                                                     .started_ms = server->session->started_ms,
                                                     .sequence = sequence,
                                                     .asked_ms = flyt_clock_ms()};

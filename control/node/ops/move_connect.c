@@ -94,7 +94,8 @@ static void describe(const struct flyt_node_move *move, unsigned stream, unsigne
                                            .session_id = move->session_id,
                                            .stream = stream,
                                            .stream_count = move->migration->sending->stream_count,
-                                           .started_ms = source->session->started_ms};
+                                           .started_ms = source->session->started_ms,
+                                           .leaves_coredumps = source->session->leaves_coredumps};
 
     memcpy(its.client_address, source->session->ticket.client_address,
            strnlen(source->session->ticket.client_address, sizeof its.client_address - 1));

@@ -428,6 +428,7 @@ static const char *take_back(struct flyt_node_stranger *stranger, const struct f
     server->has.server_id = session->server_id;
     its->started_ms = rejoin->started_ms;
     its->is_encrypted = session->is_encrypted;
+    its->leaves_coredumps = flyt_manager_link_leaves_coredumps(session);
     its->ticket.allocation_id = session->allocation_id;
     its->ticket.client_pid = rejoin->client_pid;
     flyt_node_clean_name(rejoin->program, its->ticket.program, sizeof its->ticket.program);

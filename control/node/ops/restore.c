@@ -571,6 +571,7 @@ static void describe(const struct flyt_node_checkpointed *checkpointed, struct f
                                                        .allocation_id = checkpointed->allocation_id,
                                                        .client_pid = checkpointed->client_pid,
                                                        .is_encrypted = checkpointed->is_encrypted,
+                                                       .leaves_coredumps = checkpointed->leaves_coredumps,
                                                        .started_ms = checkpointed->started_ms};
     memcpy(ret_its->token, checkpointed->token, sizeof ret_its->token);
     snprintf(ret_its->program, sizeof ret_its->program, "%s", checkpointed->program);

@@ -286,6 +286,7 @@ static struct flyt_node_session *make_session(const struct flyt_node_session_loa
     if (!session)
         return NULL;
     session->is_encrypted = from->is_encrypted;
+    session->leaves_coredumps = from->leaves_coredumps;
     session->started_ms = from->started_ms;
     session->ticket = (struct flyt_node_ticket){
         .allocation_id = from->allocation_id, .session_id = from->session_id, .client_pid = from->client_pid};

@@ -54,7 +54,7 @@ struct flyt_node_session_load_session {
     char program[FLYT_NAME_BYTES_MAX + 1];
     char client_address[FLYT_NAME_BYTES_MAX + 1];
     uint32_t client_pid;
-    bool is_encrypted;
+    bool is_encrypted, leaves_coredumps;
     uint64_t started_ms; /* wall */
 };
 

@@ -23,6 +23,7 @@ static const struct flyt_field fields[] = {
     {"client_address", OF(CHARS, client_address), .rules = FLYT_NEEDED},
     {"client_pid", OF(NUMBER, client_pid), .rules = FLYT_NEEDED | FLYT_DIGITS},
     {"encrypted", OF(NUMBER, is_encrypted), .max = 1, .rules = FLYT_NEEDED | FLYT_DIGITS},
+    {"coredumps", OF(NUMBER, leaves_coredumps), .max = 1, .rules = FLYT_DIGITS},
     {"started_ms", OF(NUMBER, started_ms), .rules = FLYT_NEEDED | FLYT_DIGITS},
     {"sequence", OF(NUMBER, sequence), .rules = FLYT_NEEDED | FLYT_DIGITS},
     {0},

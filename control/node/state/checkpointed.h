@@ -31,8 +31,9 @@ struct flyt_node_checkpointed {
     char client_address[FLYT_NAME_BYTES_MAX + 1];
     uint32_t client_pid;
     bool is_encrypted;
-    uint64_t started_ms; /* of the session, wall */
-    uint64_t sequence;   /* the session goes on behind this call */
+    bool leaves_coredumps; /* its contexts, of the GPU */
+    uint64_t started_ms;   /* of the session, wall */
+    uint64_t sequence;     /* the session goes on behind this call */
     /* Not kept over a restart. */
     uint64_t asked_ms;                     /* when its program last tried to come back */
     struct flyt_node_restoring *restoring; /* NULL: nobody restores it */

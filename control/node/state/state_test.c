@@ -191,7 +191,8 @@ static void test_the_format_stays(void **state)
     if (flyt_node_state_read(folder, &err, &one, &is_new))
         fail_msg("%s", err.text);
     assert_int_equal(one.node_key[31], 31 * 9 % 256);
-    assert_true(one.checkpointed->session_id == UINT64_MAX && one.checkpointed->is_encrypted);
+    assert_true(one.checkpointed->session_id == UINT64_MAX && one.checkpointed->is_encrypted &&
+                one.checkpointed->leaves_coredumps);
     assert_int_equal(one.checkpointed->token[1], 254);
     assert_true(one.left->allocation_id == UINT64_MAX && one.left->next->migration_id == 2 && !one.left->next->next);
     assert_true(one.receiving->is_switched && one.receiving->moved[1] == UINT64_MAX);

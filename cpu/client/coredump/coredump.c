@@ -2,10 +2,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cpu/client/core/answer.h"
 #include "cpu/client/core/instance.h"
@@ -14,7 +12,6 @@
 #include "rpc/base/log.h"
 
 static const unsigned known_flags = CU_COREDUMP_LIGHTWEIGHT_FLAGS | CU_COREDUMP_SKIP_ABORT;
-static const unsigned asking_flags = CU_CTX_COREDUMP_ENABLE | CU_CTX_USER_COREDUMP_ENABLE;
 
 struct settings {
     bool is_enabled, is_of_host;
@@ -27,6 +24,7 @@ struct record {
     struct record *next;
     uint64_t context_id;
     int device;
+    bool has_begun_enabled; /* else it leaves no dump, whatever it sets */
     struct settings settings;
 };
 
@@ -137,24 +135,14 @@ static size_t bytes_of(CUcoredumpSettings attribute)
     }
 }
 
-static CUresult read_bool(bool is_on, void *value, size_t bytes)
+static CUresult read_bool(bool is_on, void *value)
 {
-    if (!bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    /* Whoever has an int for it gets an int. */
-    memset(value, 0, bytes < sizeof(int) ? sizeof(bool) : sizeof(int));
-    *(unsigned char *)value = is_on;
+    memcpy(value, &is_on, sizeof is_on);
     return CUDA_SUCCESS;
 }
 
-static CUresult read_text(const char *name, const char *prefix, char *value, size_t bytes)
+static CUresult read_text(const char *name, char *value, size_t bytes)
 {
-    char host[256] = "localhost", made[FLYT_COREDUMP_NAME_BYTES];
-    if (!*name) {
-        gethostname(host, sizeof host - 1);
-        snprintf(made, sizeof made, "%s.%s.%d", prefix, host, (int)getpid());
-        name = made;
-    }
     if (strlen(name) >= bytes)
         return CUDA_ERROR_INVALID_VALUE;
     strcpy(value, name);
@@ -163,25 +151,25 @@ static CUresult read_text(const char *name, const char *prefix, char *value, siz
 
 static CUresult read_value(const struct settings *settings, CUcoredumpSettings attribute, void *value, size_t bytes)
 {
+    const size_t needed = bytes_of(attribute);
+    if (needed != FLYT_COREDUMP_NAME_BYTES && bytes != needed)
+        return CUDA_ERROR_INVALID_VALUE;
     switch (attribute) {
     case CU_COREDUMP_ENABLE_ON_EXCEPTION:
-        return read_bool(settings->is_enabled, value, bytes);
+        return read_bool(settings->is_enabled, value);
     case CU_COREDUMP_TRIGGER_HOST:
-        return read_bool(settings->is_of_host, value, bytes);
+        return read_bool(settings->is_of_host, value);
     case CU_COREDUMP_LIGHTWEIGHT:
-        return read_bool((settings->flags & CU_COREDUMP_LIGHTWEIGHT_FLAGS) == CU_COREDUMP_LIGHTWEIGHT_FLAGS, value,
-                         bytes);
+        return read_bool((settings->flags & CU_COREDUMP_LIGHTWEIGHT_FLAGS) == CU_COREDUMP_LIGHTWEIGHT_FLAGS, value);
     case CU_COREDUMP_ENABLE_USER_TRIGGER:
-        return read_bool(false, value, bytes);
+        return read_bool(false, value);
     case CU_COREDUMP_GENERATION_FLAGS:
-        if (bytes < sizeof settings->flags)
-            return CUDA_ERROR_INVALID_VALUE;
         memcpy(value, &settings->flags, sizeof settings->flags);
         return CUDA_SUCCESS;
     case CU_COREDUMP_FILE:
-        return read_text(settings->file, "core.cuda", value, bytes);
+        return read_text(settings->file, value, bytes);
     default:
-        return read_text(coredumps.pipe, "corepipe.cuda", value, bytes);
+        return read_text(coredumps.pipe, value, bytes);
     }
 }
 
@@ -234,17 +222,14 @@ static CUresult write_value(struct settings *settings, CUcoredumpSettings attrib
 
 /* ---- the server ---- */
 
-/* What it is to be told of the device: of all contexts that want dumps, what none of them leaves out. */
+/* What it is to be told of the device. What a dump leaves out is the process's to say, when the fault comes: what a
+ * context sets of it is read again, and does nothing (NVIDIA's driver 580). */
 static uint64_t wanted_locked(int device)
 {
-    uint64_t wanted = 0;
-    unsigned flags = known_flags;
-    for (const struct record *record = coredumps.records; record; record = record->next)
-        if (record->device == device && record->settings.is_enabled) {
-            wanted = TOLD_ENABLED;
-            flags &= record->settings.flags;
-        }
-    return wanted ? wanted | flags : 0;
+    const struct record *record = coredumps.records;
+    while (record && !(record->device == device && record->has_begun_enabled && record->settings.is_enabled))
+        record = record->next;
+    return record ? TOLD_ENABLED | coredumps.common.flags : 0;
 }
 
 static CUresult tell_locked(int device, uint64_t wanted)
@@ -261,9 +246,19 @@ static CUresult tell_locked(int device, uint64_t wanted)
     if (!result)
         atomic_store(&told[device], wanted);
     flyt_answer_end();
-    return result == CUDA_ERROR_NOT_SUPPORTED
-               ? flyt_not_supported("a core dump of the GPU, for which the server has no folder,")
-               : result;
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        flyt_not_supported("a core dump of the GPU, for which the server has no folder,");
+    else if (result == CUDA_ERROR_ILLEGAL_STATE)
+        flyt_not_supported("a core dump of a GPU that the program used already before it asked for one");
+    return result;
+}
+
+/* The process's flags have changed. */
+static void tell_all_locked(void)
+{
+    for (int device = 0; device < FLYT_DEVICES_MAX; device++)
+        if (atomic_load(&told[device]))
+            tell_locked(device, wanted_locked(device));
 }
 
 /* ---- contexts and the process ---- */
@@ -308,12 +303,12 @@ static CUresult write_of_context_locked(uint64_t context_id, int device, CUcored
         record = add_locked(context_id, device, &defaults);
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct settings before = record->settings;
     CUresult result = write_value(&record->settings, attribute, value, bytes);
-    if (!result)
+    if (!result && attribute == CU_COREDUMP_ENABLE_ON_EXCEPTION) {
+        if (record->settings.is_enabled && !record->has_begun_enabled)
+            flyt_info("a context that began without core dumps of the GPU leaves none, as with NVIDIA's driver");
         result = tell_locked(device, wanted_locked(device));
-    if (result)
-        record->settings = before;
+    }
     return result;
 }
 
@@ -329,6 +324,8 @@ static CUresult write_of_process_locked(CUcoredumpSettings attribute, const void
         result = write_value(&coredumps.common, attribute, value, bytes);
     if (!result)
         atomic_store(&coredumps.is_common_set, true);
+    if (!result && (attribute == CU_COREDUMP_GENERATION_FLAGS || attribute == CU_COREDUMP_LIGHTWEIGHT))
+        tell_all_locked();
     return result;
 }
 
@@ -344,29 +341,27 @@ static CUresult write_attribute(uint64_t context_id, int device, CUcoredumpSetti
     return result;
 }
 
-/* What all calls begin with: the attribute is looked at before CUDA is. True: *ret_result is the answer. */
-static bool is_answered(flyt_coredump_context_fn enter, CUcoredumpSettings attribute, const void *value, size_t *bytes,
-                        CUresult *ret_result, uint64_t *ret_context_id, int *ret_device)
+/* What all calls begin with: there is such an attribute, and a context. */
+static CUresult begin(flyt_coredump_context_fn enter, CUcoredumpSettings attribute, const size_t *bytes,
+                      uint64_t *ret_context_id, int *ret_device)
 {
-    size_t needed = bytes_of(attribute);
-    *ret_result = needed && bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     *ret_context_id = 0;
     *ret_device = 0;
-    if (!*ret_result && !value)
-        *bytes = needed;
-    else if (!*ret_result)
-        *ret_result = enter(ret_context_id, ret_device);
-    return *ret_result || !value;
+    return bytes_of(attribute) && bytes ? enter(ret_context_id, ret_device) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult flyt_coredump_get(flyt_coredump_context_fn enter, CUcoredumpSettings attribute, void *value, size_t *bytes)
 {
     uint64_t context_id;
     int device;
-    CUresult result;
-    return is_answered(enter, attribute, value, bytes, &result, &context_id, &device)
-               ? result
-               : read_attribute(context_id, attribute, value, *bytes);
+    CUresult result = begin(enter, attribute, bytes, &context_id, &device);
+    if (!result && context_id && (attribute == CU_COREDUMP_PIPE || attribute == CU_COREDUMP_ENABLE_USER_TRIGGER))
+        result = CUDA_ERROR_INVALID_VALUE; /* they are the process's */
+    if (!result && value)
+        result = read_attribute(context_id, attribute, value, *bytes);
+    else if (!result)
+        *bytes = bytes_of(attribute);
+    return result;
 }
 
 CUresult flyt_coredump_set(flyt_coredump_context_fn enter, CUcoredumpSettings attribute, const void *value,
@@ -374,10 +369,12 @@ CUresult flyt_coredump_set(flyt_coredump_context_fn enter, CUcoredumpSettings at
 {
     uint64_t context_id;
     int device;
-    CUresult result;
-    return is_answered(enter, attribute, value, bytes, &result, &context_id, &device)
-               ? result
-               : write_attribute(context_id, device, attribute, value, *bytes);
+    CUresult result = begin(enter, attribute, bytes, &context_id, &device);
+    if (!result && value)
+        result = write_attribute(context_id, device, attribute, value, *bytes);
+    else if (!result)
+        *bytes = bytes_of(attribute);
+    return result;
 }
 
 /* The process's settings are there before cuInit; in the child of a fork their mutex may be a parent's thread's. */
@@ -396,34 +393,26 @@ CUresult flyt_coredump_set_global(CUcoredumpSettings attribute, const void *valu
     return flyt_coredump_set(enter_process, attribute, value, bytes);
 }
 
-CUresult flyt_coredump_flags_check(int device, unsigned context_flags)
+CUresult flyt_coredump_flags_check(unsigned context_flags)
 {
-    if (!(context_flags & asking_flags))
-        return CUDA_SUCCESS;
-    if (context_flags & CU_CTX_USER_COREDUMP_ENABLE)
-        return flyt_not_supported("CU_CTX_USER_COREDUMP_ENABLE");
-    pthread_mutex_lock(&coredumps.mutex);
-    uint64_t before = wanted_locked(device);
-    CUresult result = tell_locked(device, before ? before : TOLD_ENABLED);
-    CUresult back = tell_locked(device, before);
-    pthread_mutex_unlock(&coredumps.mutex);
-    if (result == CUDA_ERROR_NOT_SUPPORTED) /* that is said; a context is made all the same, as NVIDIA's driver does */
-        return CUDA_SUCCESS;
-    return result ? result : back;
+    return context_flags & CU_CTX_USER_COREDUMP_ENABLE ? flyt_not_supported("CU_CTX_USER_COREDUMP_ENABLE")
+                                                       : CUDA_SUCCESS;
 }
 
 void flyt_coredump_begin(uint64_t context_id, int device, unsigned context_flags)
 {
-    if (!atomic_load(&coredumps.is_common_set) && !(context_flags & asking_flags))
+    if (!atomic_load(&coredumps.is_common_set) && !(context_flags & CU_CTX_COREDUMP_ENABLE))
         return;
     pthread_mutex_lock(&coredumps.mutex);
     struct record *record = find_locked(context_id);
     if (!record)
         record = add_locked(context_id, device, &coredumps.common);
-    if (record)
-        record->settings.is_enabled |= (context_flags & asking_flags) != 0;
-    else
+    if (record) {
+        record->settings.is_enabled |= (context_flags & CU_CTX_COREDUMP_ENABLE) != 0;
+        record->has_begun_enabled = record->settings.is_enabled;
+    } else {
         flyt_warn("a context begins without what was set of core dumps: out of memory");
+    }
     tell_locked(device, wanted_locked(device));
     pthread_mutex_unlock(&coredumps.mutex);
 }
@@ -460,10 +449,11 @@ int flyt_coredump_restore(struct flyt_restore *restore)
             .thread = FLYT_RESTORE_THREAD, .device = device, .is_enabled = 1, .flags = (uint32_t)wanted};
         flyt_coredump_set_res res = {0};
         int called = flyt_call_coredump_set(restore->fresh, &args, &res);
-        bool is_refused =
-            called == FLYT_CHANNEL_UNSUPPORTED || (called == FLYT_CHANNEL_OK && res.result == CUDA_ERROR_NOT_SUPPORTED);
+        bool is_refused = called == FLYT_CHANNEL_UNSUPPORTED ||
+                          (called == FLYT_CHANNEL_OK &&
+                           (res.result == CUDA_ERROR_NOT_SUPPORTED || res.result == CUDA_ERROR_ILLEGAL_STATE));
         if (is_refused)
-            flyt_not_supported("a core dump of the GPU, for which the server has no folder,");
+            flyt_not_supported("a core dump of the GPU at the server where the program goes on");
         else
             status = flyt_restore_answered(restore, called, res.result, "core dumps of device %u", device);
     }

@@ -282,7 +282,7 @@ CUresult flyt_context_create(unsigned flags, int device, CUcontext *ret_context)
     if (!result)
         result = ret_context ? check_flags(flags) : CUDA_ERROR_INVALID_VALUE;
     if (!result)
-        result = flyt_coredump_flags_check(device, flags);
+        result = flyt_coredump_flags_check(flags);
     if (result)
         return result;
     pthread_mutex_lock(&contexts.mutex);
@@ -403,11 +403,10 @@ CUresult flyt_context_flags_set(unsigned flags)
     if (!result)
         result = resolve(NULL, &context);
     if (!result)
-        result = flyt_coredump_flags_check(context->device, flags);
+        result = flyt_coredump_flags_check(flags);
     if (result)
         return result;
     context->flags = flags;
-    flyt_coredump_begin(owner_of(context)->record.minted_id, context->device, flags);
     return CUDA_SUCCESS;
 }
 
@@ -591,7 +590,7 @@ CUresult flyt_primary_flags_set(int device, unsigned flags)
     if (!result)
         result = check_flags(flags);
     if (!result)
-        result = flyt_coredump_flags_check(device, flags);
+        result = flyt_coredump_flags_check(flags);
     if (result)
         return result;
     pthread_mutex_lock(&contexts.mutex);

@@ -33,7 +33,19 @@ CUresult flyt_device_warm(struct flyt_device *device)
 {
     if (device->cu_primary)
         return CUDA_SUCCESS;
+    device->leaves_coredumps = device->session->leaves_coredumps;
     return device->session->driver->cuDevicePrimaryCtxRetain(&device->cu_primary, device->cu_device);
+}
+
+static CUresult make_legacy(struct flyt_device *device)
+{
+    struct flyt_session *session = device->session;
+    CUresult result = flyt_stream_new(device, flyt_legacy_stream_id(device->ordinal), 0, 0, true, &device->legacy);
+    if (result == CUDA_SUCCESS)
+        result = flyt_session_insert(session, &device->legacy->object, FLYT_ID_STREAM);
+    if (result == CUDA_SUCCESS)
+        flyt_progress_writer_add_stream(session, device->legacy);
+    return result;
 }
 
 CUresult flyt_device_make(struct flyt_device *device)
@@ -56,13 +68,37 @@ CUresult flyt_device_make(struct flyt_device *device)
     if (result != CUDA_SUCCESS)
         return result;
     session->current_device = device;
-    result = flyt_stream_new(device, flyt_legacy_stream_id(device->ordinal), 0, 0, true, &device->legacy);
-    if (result == CUDA_SUCCESS)
-        result = flyt_session_insert(session, &device->legacy->object, FLYT_ID_STREAM);
-    if (result == CUDA_SUCCESS)
-        flyt_progress_writer_add_stream(session, device->legacy);
+    result = device->legacy ? flyt_stream_replace(device->legacy) : make_legacy(device);
     device->is_made = result == CUDA_SUCCESS;
     return result;
+}
+
+CUresult flyt_device_end(struct flyt_device *device)
+{
+    struct flyt_session *session = device->session;
+    const struct flyt_driver *driver = session->driver;
+    for (unsigned i = 0; (*session->parts)[i]; i++)
+        if ((*session->parts)[i]->device_ending)
+            (*session->parts)[i]->device_ending(device);
+    device->copy_stream = flyt_stream_free(device->copy_stream);
+    device->scrub = flyt_stream_free(device->scrub);
+    if (device->cu_idle_stream)
+        driver->cuStreamDestroy(device->cu_idle_stream);
+    device->cu_idle_stream = NULL;
+    if (device->is_made)
+        flyt_stream_end(device->legacy);
+    flyt_fence_pool_fini(device);
+    device->is_made = false;
+    device->partition = NULL;
+    session->current_device = NULL;
+    CUresult result = driver->cuCtxSetCurrent(NULL);
+    CUresult ended = flyt_partition_end(&device->partitions, driver);
+    result = result == CUDA_SUCCESS ? ended : result;
+    if (result == CUDA_SUCCESS)
+        result = driver->cuDevicePrimaryCtxRelease(device->cu_device);
+    device->cu_primary = NULL;
+    /* Whoever else in this process retains it. */
+    return result == CUDA_SUCCESS ? driver->cuDevicePrimaryCtxReset(device->cu_device) : result;
 }
 
 void flyt_device_fini(struct flyt_device *device)

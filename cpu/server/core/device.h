@@ -41,6 +41,7 @@ struct flyt_device {
     CUdevice cu_device;
     bool is_budget_watched; /* the program is told when more memory is in use than the limit allows */
     bool is_made;           /* the contexts below exist; cu_primary may be there before */
+    bool leaves_coredumps;  /* they began so: session->leaves_coredumps as it was then */
     CUcontext cu_primary;   /* limits and cache preferences belong to it; helping threads work in it, for it stays */
     /* The session's SMs: every stream is made in its green context, which is current whenever the device is used. */
     const struct flyt_partition_context *partition;
@@ -100,6 +101,10 @@ CUresult flyt_device_warm(struct flyt_device *device);
 
 /* Makes the contexts and the legacy stream, unless that was done, and makes the context current. The driver's error. */
 CUresult flyt_device_make(struct flyt_device *device);
+
+/* Ends the contexts of a device for which nothing was made but by the two above, so that they are made anew. The
+ * session has no objects of it but its legacy stream, which stays. The driver's error. */
+CUresult flyt_device_end(struct flyt_device *device);
 
 /* Frees what the server keeps of the device in host memory; its streams and events are gone. */
 void flyt_device_fini(struct flyt_device *device);

@@ -36,9 +36,11 @@
     X(cuGreenCtxRecordEvent)                                                                                           \
     X(cuCtxFromGreenCtx)                                                                                               \
     X(cuDevicePrimaryCtxRetain)                                                                                        \
+    X(cuDevicePrimaryCtxRelease)                                                                                       \
+    X(cuDevicePrimaryCtxReset)                                                                                         \
+    X(cuGreenCtxDestroy)                                                                                               \
     X(cuCtxSetCurrent)                                                                                                 \
     X(cuCtxSynchronize)                                                                                                \
-    X(cuCoredumpSetAttribute)                                                                                          \
     X(cuCoredumpSetAttributeGlobal)                                                                                    \
     X(cuCtxGetLimit)                                                                                                   \
     X(cuCtxSetLimit)                                                                                                   \
@@ -168,5 +170,14 @@ struct flyt_driver {
  * then has one sentence.
  */
 int flyt_driver_load(bool is_soft, struct flyt_error *err, struct flyt_driver *ret_driver);
+
+/*
+ * cuStreamSynchronize and cuEventSynchronize, whose success says that the work is done: while NVIDIA's driver (580)
+ * writes a core dump it answers success to who waits, at once, and that the work is not done to who asks; when the dump
+ * is there it tells of the fault. Who uses what the GPU was to do waits with these. No other thread gives the stream
+ * work meanwhile. From any thread; the driver's error.
+ */
+CUresult flyt_driver_wait(const struct flyt_driver *driver, CUstream cu_stream);
+CUresult flyt_driver_wait_event(const struct flyt_driver *driver, CUevent cu_event);
 
 #endif

@@ -29,6 +29,8 @@ struct flyt_part {
     void (*device_fini)(struct flyt_device *device);
     void (*fini)(struct flyt_session *session);
 
+    /* A device's contexts are about to end, for others to be made; the program has nothing on it. */
+    void (*device_ending)(struct flyt_device *device);
     /* A device's primary context is there, which is current afterwards, or another one is; nothing uses it yet. */
     void (*device_made)(struct flyt_device *device);
     /* The client's handshake is about to be answered with *res. */

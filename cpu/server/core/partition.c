@@ -108,12 +108,22 @@ CUresult flyt_partition_get(struct flyt_partition_context **first, const struct 
             free(context);
             return result;
         }
-        context->number = *first ? (*first)->number + 1 : 1;
         context->next = *first;
         *first = context;
     }
     *ret_context = context;
     return CUDA_SUCCESS;
+}
+
+CUresult flyt_partition_end(struct flyt_partition_context **first, const struct flyt_driver *driver)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (const struct flyt_partition_context *context = *first; context; context = context->next) {
+        CUresult destroyed = driver->cuGreenCtxDestroy(context->cu_green);
+        result = result == CUDA_SUCCESS ? destroyed : result;
+    }
+    flyt_partition_forget(first);
+    return result;
 }
 
 void flyt_partition_forget(struct flyt_partition_context **first)

@@ -32,7 +32,6 @@ CUresult flyt_partition_split(const struct flyt_driver *driver, CUdevice cu_devi
  */
 struct flyt_partition_context {
     struct flyt_partition_context *next;
-    uint64_t number; /* in its list, from 1: the newest has the highest */
     CUgreenCtx cu_green;
     CUcontext cu_context; /* cu_green as a context */
     unsigned sm_count;
@@ -49,6 +48,10 @@ struct flyt_partition_context {
 CUresult flyt_partition_get(struct flyt_partition_context **first, const struct flyt_driver *driver, CUdevice cu_device,
                             unsigned group_size, const unsigned char *groups,
                             const struct flyt_partition_context **ret_context);
+
+/* Destroys the contexts of the list, none of which is current or has streams any more, and frees it: their primary
+ * context is to end. The driver's first error. */
+CUresult flyt_partition_end(struct flyt_partition_context **first, const struct flyt_driver *driver);
 
 /* At the session's end: frees the list, not the contexts, which go with the process. */
 void flyt_partition_forget(struct flyt_partition_context **first);

@@ -59,9 +59,10 @@ struct flyt_session {
     char label[17]; /* the id as logs have it: of a node 16 hexadecimal digits, as everywhere; else it counts from 1 */
     unsigned char token[FLYT_TOKEN_BYTES];
     bool is_encrypted;
-    bool is_mps;       /* MPS shares the GPU with others' contexts, whose faults end this session's too */
-    bool is_scrubbing; /* new device memory is cleared (scrub.h) */
-    bool has_pads;     /* something is mapped before a device's first extent (memory.h) */
+    bool is_mps;           /* MPS shares the GPU with others' contexts, whose faults end this session's too */
+    bool is_scrubbing;     /* new device memory is cleared (scrub.h) */
+    bool leaves_coredumps; /* contexts that are made from now on do (coredump.h) */
+    bool has_pads;         /* something is mapped before a device's first extent (memory.h) */
     pid_t client_pid;
     char client_name[FLYT_STRING_BYTES_MAX + 1];
     /* Of NVIDIA's libraries: the submission thread writes an entry, then counts it; who reads looks at the count first.

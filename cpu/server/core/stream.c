@@ -41,6 +41,15 @@ CUresult flyt_stream_new(struct flyt_device *device, uint64_t id, unsigned flags
     return CUDA_SUCCESS;
 }
 
+static void drop_markers(struct flyt_stream *stream)
+{
+    while (stream->marker_count) {
+        flyt_fence_unref(stream->markers[stream->marker_first].fence);
+        stream->marker_first = (stream->marker_first + 1) % stream->marker_room;
+        stream->marker_count--;
+    }
+}
+
 /* ---- attributes ---- */
 
 static CUresult apply(const struct flyt_stream *stream, CUstream cu_stream, unsigned attribute, const uint32_t *words)
@@ -77,8 +86,7 @@ CUresult flyt_stream_attributes_apply(const struct flyt_stream *stream, CUstream
     return result;
 }
 
-/* Another driver stream, without attributes, for a stream without work. The driver's error; then its stream stays. */
-static CUresult replace(struct flyt_stream *stream)
+CUresult flyt_stream_replace(struct flyt_stream *stream)
 {
     struct flyt_device *device = stream->device;
     const struct flyt_driver *driver = device->session->driver;
@@ -90,7 +98,8 @@ static CUresult replace(struct flyt_stream *stream)
                                                 flyt_priority(device, stream->priority));
     if (result != CUDA_SUCCESS)
         return result;
-    driver->cuStreamDestroy(stream->cu_stream);
+    if (stream->cu_stream)
+        driver->cuStreamDestroy(stream->cu_stream);
     stream->cu_stream = cu_stream;
     return CUDA_SUCCESS;
 }
@@ -100,14 +109,21 @@ CUresult flyt_stream_attributes_forget(struct flyt_stream *stream)
     if (!stream->set_attributes)
         return CUDA_SUCCESS;
     stream->set_attributes = 0;
-    return replace(stream);
+    return flyt_stream_replace(stream);
+}
+
+void flyt_stream_end(struct flyt_stream *stream)
+{
+    drop_markers(stream);
+    stream->device->session->driver->cuStreamDestroy(stream->cu_stream);
+    stream->cu_stream = NULL;
 }
 
 CUresult flyt_stream_enter_green(struct flyt_stream *stream, struct flyt_green *green)
 {
     struct flyt_green *const before = stream->green;
     stream->green = green;
-    CUresult result = replace(stream);
+    CUresult result = flyt_stream_replace(stream);
     if (result != CUDA_SUCCESS)
         stream->green = before;
     return result == CUDA_SUCCESS ? flyt_stream_attributes_apply(stream, stream->cu_stream) : result;
@@ -177,15 +193,6 @@ void flyt_stream_remove(struct flyt_stream *stream)
     /* Parked calls that still name it will not find it, and will not count themselves off. */
     if (stream->is_blocking)
         stream->device->blocking_deferred_count -= stream->object.deferred_count;
-}
-
-static void drop_markers(struct flyt_stream *stream)
-{
-    while (stream->marker_count) {
-        flyt_fence_unref(stream->markers[stream->marker_first].fence);
-        stream->marker_first = (stream->marker_first + 1) % stream->marker_room;
-        stream->marker_count--;
-    }
 }
 
 void flyt_stream_renumber(struct flyt_stream *stream, uint64_t sequence)

@@ -86,6 +86,11 @@ CUresult flyt_stream_attributes_apply(const struct flyt_stream *stream, CUstream
 /* All attributes are as if none had been set: of a stream without work, which gets another driver stream where one was.
  * The driver's error; then its stream stays, with what it has. */
 CUresult flyt_stream_attributes_forget(struct flyt_stream *stream);
+/* Another driver stream, without attributes, for a stream without work, or one for a stream that has none. The driver's
+ * error; then its stream stays. */
+CUresult flyt_stream_replace(struct flyt_stream *stream);
+/* Ends the driver stream of a stream without work, which has none then. */
+void flyt_stream_end(struct flyt_stream *stream);
 /* The stream, which has no work and whose device's context is current, is in that green context from now on. The
  * driver's error. */
 CUresult flyt_stream_enter_green(struct flyt_stream *stream, struct flyt_green *green);

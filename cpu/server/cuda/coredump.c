@@ -10,12 +10,15 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "cpu/server/bulk/region.h"
+#include "cpu/server/bulk/staging.h"
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/device.h"
 #include "cpu/server/core/driver.h"
 #include "cpu/server/core/manager.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/cuda/coredump_folder.h"
+#include "cpu/server/cuda/memory.h"
 #include "flyt_serve.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -26,17 +29,13 @@ enum {
     SETTLE_FATAL_MS = 2000,
     SETTLE_MS = 4000,
     BYTES_MAX_DEFAULT = 1 << 30,
-    /* Of contexts that a device gets later, until the part has seen them: those begin with what holds for all. */
-    DUMP_OF_OTHERS = FLYT_DEVICES_MAX,
+    DUMP = 0, /* the driver writes one, of all devices of the process */
 };
-_Static_assert((int)DUMP_OF_OTHERS < (int)FLYT_COREDUMPS_MAX, "a dump for each device, and one besides");
 
-/* Of a device: what its contexts are told. */
+/* Of a device: what its program wants. */
 struct wanted {
     bool is_enabled;
     unsigned flags;
-    uint64_t told;   /* the newest context of the device that was told, all before it with it; 0: none */
-    uint64_t warned; /* the newest when one could not be told */
 };
 
 struct flyt_coredumps {
@@ -44,7 +43,6 @@ struct flyt_coredumps {
     uint64_t bytes_max;
     struct flyt_coredump_folder *folder; /* NULL: no dump was asked for yet */
     struct wanted wanted[FLYT_DEVICES_MAX];
-    unsigned enabled_count;
 };
 
 /* ---- the folder ---- */
@@ -131,57 +129,156 @@ static CUresult open_folder(struct flyt_session *session)
 
 /* ---- the driver ---- */
 
-typedef CUresult CUDAAPI set_fn(CUcoredumpSettings, void *, size_t *);
-
-static CUresult set_one(set_fn *set, CUcoredumpSettings attribute, const void *value, size_t bytes)
+static CUresult set_one(const struct flyt_session *session, CUcoredumpSettings attribute, const void *value,
+                        size_t bytes)
 {
-    return set(attribute, (void *)(uintptr_t)value, &bytes);
+    return session->driver->cuCoredumpSetAttributeGlobal(attribute, (void *)(uintptr_t)value, &bytes);
 }
 
-/* Of the current context, or of all that are made later. What would harm the server's process is off before anything
- * else is on. */
-static CUresult set_all(const struct flyt_coredumps *coredumps, set_fn *set, unsigned number,
-                        const struct wanted *wanted)
+/* Whether a device wants a dump, and what all of those that do leave out. */
+static bool is_wanted(const struct flyt_coredumps *coredumps, unsigned *ret_flags)
 {
+    bool is_enabled = false;
+    *ret_flags = CU_COREDUMP_LIGHTWEIGHT_FLAGS;
+    for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
+        if (coredumps->wanted[i].is_enabled) {
+            *ret_flags &= coredumps->wanted[i].flags;
+            is_enabled = true;
+        }
+    return is_enabled;
+}
+
+/* Where a dump goes and what it has, of all contexts. One that nobody wants is as small as can be, and is removed: a
+ * context that began with dumps and has them disabled loads no modules any more. */
+static CUresult set_all(const struct flyt_session *session)
+{
+    const struct flyt_coredumps *coredumps = session->coredumps;
     char path[FLYT_COREDUMP_PATH_BYTES];
-    bool is_off = false;
-    int flags = (int)(wanted->flags | CU_COREDUMP_SKIP_ABORT);
-    if (!wanted->is_enabled)
-        return set_one(set, CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_off, sizeof is_off);
-    flyt_coredump_folder_path(coredumps->folder, number, path);
-    CUresult result = set_one(set, CU_COREDUMP_TRIGGER_HOST, &is_off, sizeof is_off);
+    unsigned flags;
+    const bool is_off = false, is_kept = is_wanted(coredumps, &flags);
+    flags |= CU_COREDUMP_SKIP_ABORT;
+    flyt_coredump_folder_path(coredumps->folder, is_kept ? DUMP : FLYT_COREDUMP_UNWANTED, path);
+    CUresult result = set_one(session, CU_COREDUMP_TRIGGER_HOST, &is_off, sizeof is_off);
     if (result == CUDA_SUCCESS)
-        result = set_one(set, CU_COREDUMP_GENERATION_FLAGS, &flags, sizeof flags);
+        result = set_one(session, CU_COREDUMP_GENERATION_FLAGS, &flags, sizeof flags);
     if (result == CUDA_SUCCESS)
-        result = set_one(set, CU_COREDUMP_FILE, path, strlen(path) + 1);
-    if (result == CUDA_SUCCESS)
-        result = set_one(set, CU_COREDUMP_ENABLE_ON_EXCEPTION, &wanted->is_enabled, sizeof wanted->is_enabled);
+        result = set_one(session, CU_COREDUMP_FILE, path, strlen(path) + 1);
     return result;
 }
 
-static uint64_t newest(const struct flyt_device *device)
+/* ---- contexts that leave dumps ---- */
+
+static unsigned count_objects(const struct flyt_session *session)
 {
-    return device->partitions ? device->partitions->number : 0;
+    unsigned count = 0;
+    for (unsigned kind = 0; kind < FLYT_OBJECTS_KINDS; kind++)
+        count += flyt_objects_count(&session->objects, (enum flyt_objects_of)kind);
+    return count;
 }
 
-/* All contexts of the device that there are: the program's work runs in green ones. */
-static CUresult set_device(struct flyt_device *device, struct wanted *wanted)
+/* Nothing lies in the contexts but what the server makes for every session. */
+static bool is_unused(const struct flyt_session *session)
 {
-    struct flyt_session *session = device->session;
-    const struct flyt_driver *driver = session->driver;
-    CUresult result = driver->cuCtxSetCurrent(device->cu_primary);
-    if (result == CUDA_SUCCESS)
-        result = set_all(session->coredumps, driver->cuCoredumpSetAttribute, device->ordinal, wanted);
-    for (const struct flyt_partition_context *context = device->partitions; context && result == CUDA_SUCCESS;
-         context = context->next) {
-        result = driver->cuCtxSetCurrent(context->cu_context);
-        if (result == CUDA_SUCCESS)
-            result = set_all(session->coredumps, driver->cuCoredumpSetAttribute, device->ordinal, wanted);
+    unsigned legacy_count = 0;
+    for (unsigned i = 0; i < session->device_count; i++) {
+        const struct flyt_device *device = &session->devices[i];
+        if (device->memory->extents || device->memory->imports || device->memory->is_pad_tried || device->peer_mask ||
+            device->base.fence || device->holds_first)
+            return false;
+        legacy_count += device->legacy != NULL;
     }
-    CUresult back = driver->cuCtxSetCurrent(device->partition->cu_context);
+    const struct flyt_staging *staging = session->staging;
+    bool has_host_memory =
+        (staging && (staging->count[0] || staging->count[1])) || (session->region && session->region->lock_count);
+    bool is_working = session->busy_first || session->left_count || session->jobs.unexecuted_count ||
+                      session->jobs.holding_count || session->copying || session->resume.state != FLYT_RESUME_NONE;
+    return !has_host_memory && !is_working && count_objects(session) == legacy_count &&
+           !atomic_load(&session->opened_count);
+}
+
+/* What a device's parts do when they see its primary context. */
+static CUresult make_again(struct flyt_device *device, bool was_made)
+{
+    const struct flyt_session *session = device->session;
+    if (was_made)
+        return flyt_device_make(device);
+    CUresult result = flyt_device_warm(device);
+    for (unsigned i = 0; result == CUDA_SUCCESS && (*session->parts)[i]; i++)
+        if ((*session->parts)[i]->device_made)
+            (*session->parts)[i]->device_made(device);
+    return result;
+}
+
+static CUresult make_all_again(struct flyt_session *session)
+{
+    bool was_there[FLYT_DEVICES_MAX] = {false}, was_made[FLYT_DEVICES_MAX] = {false};
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < session->device_count && result == CUDA_SUCCESS; i++) {
+        was_there[i] = session->devices[i].cu_primary != NULL;
+        was_made[i] = session->devices[i].is_made;
+        if (was_there[i])
+            result = flyt_device_end(&session->devices[i]);
+    }
+    for (unsigned i = session->device_count; i-- > 0 && result == CUDA_SUCCESS;)
+        if (was_there[i])
+            result = make_again(&session->devices[i], was_made[i]);
+    return result;
+}
+
+/*
+ * From now on contexts leave dumps that are made, or (is_again) all that there are, which are made again. NVIDIA's
+ * driver heeds only what it was told before a context began. That is never taken back.
+ */
+static CUresult begin(struct flyt_session *session, bool is_again)
+{
+    const bool is_on = true;
+    CUresult result = set_all(session);
     if (result == CUDA_SUCCESS)
-        wanted->told = newest(device);
-    return result == CUDA_SUCCESS ? back : result;
+        result = set_one(session, CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_on, sizeof is_on);
+    session->leaves_coredumps |= result == CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && is_again)
+        result = make_all_again(session);
+    if (result != CUDA_SUCCESS)
+        flyt_fail("session %s: its contexts cannot be made again so that they leave core dumps, cuda_result=%d",
+                  session->label, (int)result);
+    return result;
+}
+
+void flyt_coredump_go_on(struct flyt_session *session)
+{
+    if (!session->leaves_coredumps && open_folder(session) == CUDA_SUCCESS)
+        begin(session, true);
+}
+
+/* Where the session goes on, at another server or behind this one's node manager, they are to leave dumps, too. */
+static void tell_enabled(struct flyt_session *session)
+{
+    struct flyt_manager *manager = session->manager;
+    const struct flyt_manager_link_coredump coredump = {.state = FLYT_MANAGER_LINK_COREDUMP_ENABLED};
+    if (!manager)
+        return;
+    pthread_mutex_lock(&manager->mutex);
+    for (unsigned i = 0; i < manager->granted.slot_count; i++)
+        manager->granted.slots[i].flags |= FLYT_MANAGER_LINK_LEAVES_COREDUMPS;
+    pthread_mutex_unlock(&manager->mutex);
+    flyt_manager_tell(manager, FLYT_MANAGER_LINK_COREDUMP, &coredump, sizeof coredump, NULL, NULL, 0);
+}
+
+static CUresult begin_device(struct flyt_session *session, struct flyt_device *device)
+{
+    if (device->leaves_coredumps || (session->leaves_coredumps && !device->cu_primary))
+        return CUDA_SUCCESS;
+    const bool is_again = is_unused(session);
+    if (!session->leaves_coredumps && (is_again || !device->cu_primary)) {
+        CUresult result = begin(session, is_again);
+        if (result == CUDA_SUCCESS)
+            tell_enabled(session);
+        return result;
+    }
+    flyt_info(
+        "session %s: device %u leaves no core dumps: the program has asked for them when it had used GPUs already",
+        session->label, device->ordinal);
+    return CUDA_ERROR_ILLEGAL_STATE;
 }
 
 CUresult flyt_serve_coredump_set(struct flyt_call *call, const flyt_coredump_set_args *args, flyt_coredump_set_res *res)
@@ -189,51 +286,21 @@ CUresult flyt_serve_coredump_set(struct flyt_call *call, const flyt_coredump_set
     struct flyt_session *session = call->session;
     struct flyt_coredumps *coredumps = session->coredumps;
     const unsigned known = CU_COREDUMP_LIGHTWEIGHT_FLAGS | CU_COREDUMP_SKIP_ABORT;
-    struct flyt_device *device;
     if (args->is_enabled > 1 || args->flags & ~known)
         return CUDA_ERROR_INVALID_VALUE;
+    if (args->device >= session->device_count)
+        return CUDA_ERROR_INVALID_DEVICE;
     CUresult result = args->is_enabled ? open_folder(session) : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS)
-        result = flyt_session_use_device(session, args->device, &device);
-    if (result != CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && args->is_enabled)
+        result = begin_device(session, &session->devices[args->device]);
+    if (result != CUDA_SUCCESS || !session->leaves_coredumps)
         return result;
-    struct wanted *wanted = &coredumps->wanted[device->ordinal];
-    struct wanted before = *wanted;
-    if (!before.is_enabled && !args->is_enabled)
-        return CUDA_SUCCESS;
-    *wanted = (struct wanted){.is_enabled = args->is_enabled, .flags = args->flags};
-    result = set_device(device, wanted);
-    unsigned enabled_count = coredumps->enabled_count - before.is_enabled + wanted->is_enabled;
-    struct wanted others = {.is_enabled = enabled_count > 0, .flags = args->flags};
-    if (result == CUDA_SUCCESS)
-        result = set_all(coredumps, session->driver->cuCoredumpSetAttributeGlobal, DUMP_OF_OTHERS, &others);
-    if (result == CUDA_SUCCESS) {
-        coredumps->enabled_count = enabled_count;
-        return CUDA_SUCCESS;
-    }
-    /* Nothing is left on that the program was told is not. */
-    *wanted = before;
-    set_device(device, wanted);
+    struct wanted before = coredumps->wanted[args->device];
+    coredumps->wanted[args->device] = (struct wanted){.is_enabled = args->is_enabled, .flags = args->flags};
+    result = set_all(session);
+    if (result != CUDA_SUCCESS)
+        coredumps->wanted[args->device] = before;
     return result;
-}
-
-bool flyt_coredump_advance(struct flyt_session *session)
-{
-    struct flyt_coredumps *coredumps = session->coredumps;
-    for (unsigned i = 0; coredumps->enabled_count && i < session->device_count; i++) {
-        struct flyt_device *device = &session->devices[i];
-        struct wanted *wanted = &coredumps->wanted[i];
-        if (!wanted->is_enabled || wanted->told == newest(device) || session->fatal != CUDA_SUCCESS)
-            continue;
-        CUresult result = set_device(device, wanted);
-        session->current_device = NULL;
-        if (flyt_session_check(session, result) == CUDA_SUCCESS || wanted->warned == newest(device))
-            continue;
-        wanted->warned = newest(device);
-        flyt_warn("session %s: device %u: other SMs leave no core dump, cuda_result=%d", session->label, i,
-                  (int)result);
-    }
-    return false;
 }
 
 /* ---- the end ---- */
@@ -241,7 +308,8 @@ bool flyt_coredump_advance(struct flyt_session *session)
 void flyt_coredump_fatal(struct flyt_session *session)
 {
     struct flyt_coredumps *coredumps = session->coredumps;
-    if (!coredumps->enabled_count)
+    unsigned flags;
+    if (!is_wanted(coredumps, &flags))
         return;
     flyt_coredump_folder_settle(coredumps->folder, SETTLE_FATAL_MS);
     enum flyt_coredump_state state;
@@ -256,6 +324,7 @@ void flyt_coredump_fatal(struct flyt_session *session)
 void flyt_coredump_settle(struct flyt_session *session)
 {
     struct flyt_coredumps *coredumps = session->coredumps;
-    if (coredumps->enabled_count && !flyt_coredump_folder_settle(coredumps->folder, SETTLE_MS))
+    unsigned flags;
+    if (is_wanted(coredumps, &flags) && !flyt_coredump_folder_settle(coredumps->folder, SETTLE_MS))
         flyt_warn("session %s: a core dump may not be whole", session->label);
 }

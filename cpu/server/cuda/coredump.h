@@ -2,6 +2,11 @@
  * GPU core dumps of the session, which the driver makes in a file of the VM's (coredump_folder.h). Whatever the program
  * has asked for: the server's process is never aborted or dumped itself, no pipe triggers anything, and the file is
  * none that the program names. The submission thread, but for what says otherwise.
+ *
+ * NVIDIA's driver (580) writes a dump for a context that began when dumps were enabled for all of the process; what it
+ * writes and where is what holds for the process when the fault comes. A warm server's contexts began before there was
+ * a program. So the first time that a program asks, all contexts of the process are made again; it can ask as long as
+ * nothing of its own lies in them. Once they leave dumps they always do: one that no device wants any more is removed.
  */
 #ifndef FLYT_SERVER_COREDUMP_H
 #define FLYT_SERVER_COREDUMP_H
@@ -20,11 +25,15 @@ void flyt_coredump_grant(struct flyt_session *session, int folder_fd, uint64_t b
 /* The same in direct mode, of what the environment says; nothing where it names no folder. 0 or a negative errno. */
 int flyt_coredump_grant_listener(struct flyt_session *session);
 
-/* struct flyt_part; `advance`: contexts that were made since are to leave dumps, too. */
+/* The session goes on here, and its contexts elsewhere leave dumps: those that it gets do, too. Before it has any, but
+ * for the warm one. Nothing happens where they do already; without a folder, or where the driver refuses, they do not.
+ */
+void flyt_coredump_go_on(struct flyt_session *session);
+
+/* struct flyt_part. */
 int flyt_coredump_init(struct flyt_session *session);
 void flyt_coredump_fini(struct flyt_session *session);
 void flyt_coredump_fatal(struct flyt_session *session);
-bool flyt_coredump_advance(struct flyt_session *session);
 
 /* The process is about to end: a dump that is being written is waited for, some seconds at most. */
 void flyt_coredump_settle(struct flyt_session *session);

@@ -102,11 +102,23 @@ static void set_state(struct flyt_coredump_folder *folder, struct dump *dump, en
     pthread_mutex_unlock(&folder->mutex);
 }
 
+/* No room, or no use, for a dump. */
+static void cut(struct flyt_coredump_folder *folder, struct dump *dump, bool is_unwanted, uint64_t bytes)
+{
+    if (!take_away(folder, dump))
+        dump->looks_again = true;
+    else if (is_unwanted)
+        dump->state = FLYT_COREDUMP_CUT;
+    else
+        set_state(folder, dump, FLYT_COREDUMP_CUT, bytes);
+}
+
 /* The dump's file has changed, or (is_closed) somebody who wrote it has closed it. */
 static void look(struct flyt_coredump_folder *folder, struct dump *dump, bool is_closed)
 {
     struct stat file;
     uint64_t bytes;
+    const bool is_unwanted = dump == &folder->dumps[FLYT_COREDUMP_UNWANTED];
     if (dump->state == FLYT_COREDUMP_CUT) {
         dump->is_written = dump->is_written && !is_closed;
         empty(dump);
@@ -116,12 +128,14 @@ static void look(struct flyt_coredump_folder *folder, struct dump *dump, bool is
     dump->looks_again = false;
     if (fstatat(folder->fd, dump->name, &file, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(file.st_mode))
         return;
-    if (dump->state == FLYT_COREDUMP_NONE)
+    if (dump->state == FLYT_COREDUMP_NONE && !is_unwanted)
         set_state(folder, dump, FLYT_COREDUMP_BEGUN, (uint64_t)file.st_size);
-    if (!used_bytes(folder, &bytes) || (bytes > folder->bytes_max && !take_away(folder, dump)))
+    if (is_unwanted)
+        cut(folder, dump, true, 0);
+    else if (!used_bytes(folder, &bytes))
         dump->looks_again = true;
     else if (bytes > folder->bytes_max)
-        set_state(folder, dump, FLYT_COREDUMP_CUT, (uint64_t)file.st_size);
+        cut(folder, dump, false, (uint64_t)file.st_size);
     else if (is_closed && dump->state != FLYT_COREDUMP_DONE)
         set_state(folder, dump, FLYT_COREDUMP_DONE, (uint64_t)file.st_size);
 }
@@ -328,7 +342,7 @@ const char *flyt_coredump_folder_made(struct flyt_coredump_folder *folder, enum 
     const char *name = NULL;
     *ret_state = FLYT_COREDUMP_NONE;
     pthread_mutex_lock(&folder->mutex);
-    for (unsigned i = 0; i < FLYT_COREDUMPS_MAX && !name; i++)
+    for (unsigned i = 0; i < FLYT_COREDUMP_UNWANTED && !name; i++)
         if (folder->dumps[i].state != FLYT_COREDUMP_NONE) {
             name = folder->dumps[i].name;
             *ret_state = folder->dumps[i].state;

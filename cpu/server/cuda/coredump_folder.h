@@ -14,7 +14,8 @@
 #include <stdint.h>
 
 enum {
-    FLYT_COREDUMPS_MAX = 17, /* of a session: one for each device, and one besides */
+    FLYT_COREDUMPS_MAX = 17,
+    FLYT_COREDUMP_UNWANTED = FLYT_COREDUMPS_MAX - 1, /* the number of what is removed as it comes, and not told */
     FLYT_COREDUMP_NAME_BYTES = 96,
     FLYT_COREDUMP_PATH_BYTES = FLYT_COREDUMP_NAME_BYTES + 32,
 };

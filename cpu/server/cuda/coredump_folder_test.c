@@ -238,6 +238,21 @@ static void another_s_settling_is_no_own_one(void **state)
     }
 }
 
+static void what_nobody_wants_is_removed_and_not_told(void **state)
+{
+    enum flyt_coredump_state made;
+    int fd = open_dump(FLYT_COREDUMP_UNWANTED);
+    assert_int_equal(put(fd, 5000), 0);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(blocks_of(fd), 0);
+    assert_int_equal(put(fd, 5000), 0);
+    close(fd);
+    assert_true(flyt_coredump_folder_settle(folder, 10000));
+    assert_int_equal(size_of("core.a.16.nvcudmp"), -1);
+    assert_null(flyt_coredump_folder_made(folder, &made));
+    assert_int_equal(told.count, 0);
+}
+
 /* A name that leads elsewhere is none of a dump. */
 static void a_link_is_no_dump(void **state)
 {
@@ -257,6 +272,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_a_descriptor_it_waits, start, stop),
         cmocka_unit_test_setup_teardown(others_count, start, stop),
         cmocka_unit_test_setup_teardown(another_s_settling_is_no_own_one, start, stop),
+        cmocka_unit_test_setup_teardown(what_nobody_wants_is_removed_and_not_told, start, stop),
         cmocka_unit_test_setup_teardown(a_link_is_no_dump, start, stop),
     };
 

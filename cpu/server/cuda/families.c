@@ -67,16 +67,10 @@ static void device_fini(struct flyt_device *device)
     free(device->settings);
 }
 
-static bool advance(struct flyt_session *session)
-{
-    flyt_coredump_advance(session);
-    return flyt_event_shares_advance(session);
-}
-
 const struct flyt_part flyt_families_part = {.init = init,
                                              .device_init = device_init,
                                              .drop = drop,
                                              .fini = fini,
                                              .device_fini = device_fini,
-                                             .advance = advance,
+                                             .advance = flyt_event_shares_advance,
                                              .fatal = flyt_coredump_fatal};

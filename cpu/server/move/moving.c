@@ -101,6 +101,12 @@ static void fini(struct flyt_session *session)
     free(session->send_all);
 }
 
+static void device_ending(struct flyt_device *device)
+{
+    if (device->session->driver->own)
+        flyt_own_code_end_device(device->session->driver->own);
+}
+
 static void device_made(struct flyt_device *device)
 {
     const struct flyt_driver *driver = device->session->driver;
@@ -135,6 +141,7 @@ static bool advance(struct flyt_session *session)
 const struct flyt_part flyt_moving_part = {.init = init,
                                            .stop = stop,
                                            .fini = fini,
+                                           .device_ending = device_ending,
                                            .device_made = device_made,
                                            .attached = attached,
                                            .fatal = fatal,

@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/core/session.h"
+#include "cpu/server/cuda/coredump.h"
+#include "cpu/server/cuda/image_cache.h"
 #include "cpu/server/share/time_slice.h"
 
 /* The GPU's number for the driver: by UUID, which names it wherever it is; a software GPU's is that of every node. */
@@ -161,24 +162,35 @@ static int prepare_slot(struct flyt_session *session, const struct flyt_manager_
                                                    slot->device_index, (int)result);
 }
 
+void flyt_grant_name(struct flyt_session *session, const struct flyt_manager_link_session *granted)
+{
+    session->session_id = granted->session_id;
+    snprintf(session->label, sizeof session->label, granted->slot_count ? "%016" PRIx64 : "%" PRIu64,
+             granted->session_id);
+}
+
+/* The session's contexts elsewhere leave core dumps. Where they cannot here, its client hears of that. */
+static void take_coredumps(struct flyt_session *session, const struct flyt_manager_link_session *granted)
+{
+    if (flyt_manager_link_leaves_coredumps(granted))
+        flyt_coredump_go_on(session);
+}
+
 int flyt_grant_prepare(struct flyt_session *session, const struct flyt_manager_link_session *granted,
                        struct flyt_error *err)
 {
     int status = granted->slot_count ? check_numbers(granted, err)
                                      : flyt_error_set(err, -EINVAL, "the allocation has no devices");
+    if (status)
+        return status;
+    flyt_grant_name(session, granted);
+    take_coredumps(session, granted);
     for (unsigned i = 0; i < granted->slot_count && !status; i++)
         status = prepare_slot(session, granted, i, err);
     if (status)
         return status;
     session->device_count = granted->slot_count;
     return take_images(session, granted, err);
-}
-
-void flyt_grant_name(struct flyt_session *session, const struct flyt_manager_link_session *granted)
-{
-    session->session_id = granted->session_id;
-    snprintf(session->label, sizeof session->label, granted->slot_count ? "%016" PRIx64 : "%" PRIu64,
-             granted->session_id);
 }
 
 int flyt_grant_take(struct flyt_session *session, const struct flyt_manager_link_session *granted,
@@ -190,5 +202,6 @@ int flyt_grant_take(struct flyt_session *session, const struct flyt_manager_link
     int status = take_images(session, granted, err);
     if (status)
         return status;
+    take_coredumps(session, granted);
     return granted->slot_count ? take_slots(session, granted, err) : 0;
 }

@@ -47,7 +47,8 @@ static void end_thread(struct flyt_time_slice *time_slice)
 
 static bool is_busy(const struct flyt_device *device)
 {
-    return (device->busy_count || device->copying_count || device->thread_count) && device->session->fatal == CUDA_SUCCESS;
+    return (device->busy_count || device->copying_count || device->thread_count) &&
+           device->session->fatal == CUDA_SUCCESS;
 }
 
 static void open_gate(struct flyt_device *device)
@@ -272,8 +273,9 @@ static void note(struct flyt_device *device, const struct flyt_manager_link_shar
     struct flyt_manager_link_slot *slot = &manager->granted.slots[device->slot];
     pthread_mutex_lock(&manager->mutex);
     slot->priority = order->priority;
-    slot->flags = (device->time_slice->seat ? FLYT_MANAGER_LINK_HAS_TIME_SLICES : 0u) |
-                  (order->is_suspended ? FLYT_MANAGER_LINK_IS_SUSPENDED : 0u);
+    slot->flags &= ~(uint32_t)(FLYT_MANAGER_LINK_HAS_TIME_SLICES | FLYT_MANAGER_LINK_IS_SUSPENDED);
+    slot->flags |= (device->time_slice->seat ? FLYT_MANAGER_LINK_HAS_TIME_SLICES : 0u) |
+                   (order->is_suspended ? FLYT_MANAGER_LINK_IS_SUSPENDED : 0u);
     pthread_mutex_unlock(&manager->mutex);
 }
 

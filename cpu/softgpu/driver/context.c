@@ -93,7 +93,17 @@ bool flyt_soft_device_break(struct flyt_soft_device *device, CUresult error)
     if (!atomic_compare_exchange_strong(&device->sticky, &none, error))
         return false;
     atomic_store(&device->cancel, true);
+    atomic_store(&device->is_dumping, false);
     return true;
+}
+
+void flyt_soft_device_dump(struct flyt_soft_device *device)
+{
+    atomic_store(&device->is_dumping, true);
+    pthread_mutex_lock(&device->contexts_mutex);
+    for (struct CUctx_st *ctx = device->contexts; ctx; ctx = ctx->next_in_device)
+        flyt_soft_context_wake(ctx);
+    pthread_mutex_unlock(&device->contexts_mutex);
 }
 
 /* The SMs of the set, or all where it is NULL. NULL: out of memory. */
@@ -500,6 +510,8 @@ FLYT_SOFT_API cuCtxSynchronize(void)
     if (r != CUDA_SUCCESS)
         return r;
     /* A green context waits for its own work, any other for all of the device, green contexts included. */
+    if (atomic_load(&ctx->device->is_dumping))
+        return CUDA_SUCCESS;
     if (ctx->green)
         flyt_soft_context_drain(ctx);
     else

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cpu/softgpu/driver/driver.h"
@@ -25,6 +26,22 @@ void flyt_soft_coredump_begin(struct flyt_soft_coredump *coredump, unsigned cont
     pthread_mutex_unlock(&coredumps.mutex);
     if (context_flags & (CU_CTX_COREDUMP_ENABLE | CU_CTX_USER_COREDUMP_ENABLE))
         coredump->is_enabled = true;
+    coredump->has_begun_enabled = coredump->is_enabled;
+}
+
+void flyt_soft_coredump_begin_green(struct flyt_soft_coredump *coredump, const struct flyt_soft_coredump *primary)
+{
+    pthread_mutex_lock(&coredumps.mutex);
+    coredump->has_begun_enabled = coredump->is_enabled = primary->has_begun_enabled;
+    pthread_mutex_unlock(&coredumps.mutex);
+}
+
+bool flyt_soft_coredump_is_broken(const struct flyt_soft_coredump *coredump)
+{
+    pthread_mutex_lock(&coredumps.mutex);
+    bool is_broken = coredump->has_begun_enabled && !coredump->is_enabled;
+    pthread_mutex_unlock(&coredumps.mutex);
+    return is_broken;
 }
 
 /* ---- attributes ---- */
@@ -55,14 +72,8 @@ static void default_name(const char *prefix, char *ret_name)
     snprintf(ret_name, FLYT_SOFT_COREDUMP_NAME_BYTES, "%s.%s.%d", prefix, host, (int)getpid());
 }
 
-static CUresult get_name(const char *name, const char *prefix, char *value, size_t bytes)
+static CUresult get_name(const char *name, char *value, size_t bytes)
 {
-    char made[FLYT_SOFT_COREDUMP_NAME_BYTES];
-
-    if (!*name) {
-        default_name(prefix, made);
-        name = made;
-    }
     if (strlen(name) >= bytes)
         return CUDA_ERROR_INVALID_VALUE;
     strcpy(value, name);
@@ -89,9 +100,9 @@ static CUresult get_locked(const struct flyt_soft_coredump *coredump, CUcoredump
         memcpy(value, &coredump->flags, sizeof(coredump->flags));
         return CUDA_SUCCESS;
     case CU_COREDUMP_FILE:
-        return get_name(coredump->file, "core.cuda", value, bytes);
+        return get_name(coredump->file, value, bytes);
     default:
-        return get_name(coredumps.pipe, "corepipe.cuda", value, bytes);
+        return get_name(coredumps.pipe, value, bytes);
     }
 }
 
@@ -140,6 +151,8 @@ static CUresult set_locked(struct flyt_soft_coredump *coredump, CUcoredumpSettin
 CUresult flyt_soft_coredump_get(const struct flyt_soft_coredump *coredump, CUcoredumpSettings attrib, void *value,
                                 size_t bytes)
 {
+    if (coredump && (attrib == CU_COREDUMP_PIPE || attrib == CU_COREDUMP_ENABLE_USER_TRIGGER))
+        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&coredumps.mutex);
     CUresult r = get_locked(coredump ? coredump : &coredumps.common, attrib, value, bytes);
     pthread_mutex_unlock(&coredumps.mutex);
@@ -236,20 +249,12 @@ static int put_all(int fd, const struct CUctx_st *ctx, const struct flyt_soft_op
     return status ? status : say(fd, "end\n");
 }
 
-void flyt_soft_coredump_write(struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error)
+static void write_file(const struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error, const char *path,
+                       unsigned flags)
 {
-    char path[FLYT_SOFT_COREDUMP_NAME_BYTES];
-
-    pthread_mutex_lock(&coredumps.mutex);
-    bool is_wanted = ctx->coredump.is_enabled && !atomic_exchange(&ctx->device->is_dumped, true);
-    unsigned flags = ctx->coredump.flags;
-    if (is_wanted)
-        get_name(ctx->coredump.file, "core.cuda", path, sizeof(path));
-    pthread_mutex_unlock(&coredumps.mutex);
-    if (!is_wanted)
-        return;
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int status = fd < 0 ? -errno : put_all(fd, ctx, op, error, flags);
+
     if (fd >= 0)
         close(fd);
     if (status) {
@@ -257,4 +262,26 @@ void flyt_soft_coredump_write(struct CUctx_st *ctx, const struct flyt_soft_op *o
         int bytes = snprintf(line, sizeof(line), "core dump %s cannot be written: %s\n", path, strerror(-status));
         flyt_soft_print_error(line, (size_t)bytes);
     }
+}
+
+bool flyt_soft_coredump_is_due(struct CUctx_st *ctx)
+{
+    return ctx->coredump.has_begun_enabled && !flyt_soft_coredump_is_broken(&ctx->coredump) &&
+           !atomic_exchange(&ctx->device->is_dumped, true);
+}
+
+void flyt_soft_coredump_write(const struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error)
+{
+    const unsigned ms = flyt_soft_driver()->dump_ms;
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
+    char path[FLYT_SOFT_COREDUMP_NAME_BYTES];
+
+    pthread_mutex_lock(&coredumps.mutex);
+    unsigned flags = coredumps.common.flags;
+    strcpy(path, coredumps.common.file);
+    pthread_mutex_unlock(&coredumps.mutex);
+    if (!*path)
+        default_name("core.cuda", path);
+    write_file(ctx, op, error, path, flags);
+    nanosleep(&pause, NULL);
 }

@@ -1,4 +1,5 @@
-/* Core dumps of two devices, each of which a fault breaks; the order of the tests matters. */
+/* Core dumps of several devices, each of which a fault breaks; the order of the tests matters. */
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,15 +9,18 @@
 
 #include "cpu/softgpu/driver/test.h"
 
+/* By device: what its context begins with, and what is tried there. */
+enum { PLAIN, WHOLE, LIGHT, SLOW, DISABLED, GREEN, DEVICES };
+
 static char folder[] = "/tmp/flyt-coredump-XXXXXX";
-static char path[2][64];
+static char path[DEVICES][64];
 
 static int start(void **state)
 {
-    setenv("FLYT_SOFT_DEVICES", "2", 1);
+    setenv("FLYT_SOFT_DEVICES", "6", 1);
     if (!mkdtemp(folder))
         return -1;
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < DEVICES; i++)
         snprintf(path[i], sizeof path[i], "%s/%u", folder, i);
     test_start();
     return 0;
@@ -24,7 +28,7 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < DEVICES; i++)
         unlink(path[i]);
     return rmdir(folder);
 }
@@ -40,6 +44,11 @@ static void use_device(CUdevice device)
 static CUresult set(CUcoredumpSettings attrib, const void *value, size_t size)
 {
     return cuCoredumpSetAttribute(attrib, (void *)(uintptr_t)value, &size);
+}
+
+static CUresult set_for_all(CUcoredumpSettings attrib, const void *value, size_t size)
+{
+    return cuCoredumpSetAttributeGlobal(attrib, (void *)(uintptr_t)value, &size);
 }
 
 static void attributes_have_sizes_and_values(void **state)
@@ -58,18 +67,27 @@ static void attributes_have_sizes_and_values(void **state)
     assert_ok(cuCoredumpSetAttribute(CU_COREDUMP_FILE, NULL, &size));
     assert_int_equal(size, 1024);
     assert_ok(cuCoredumpGetAttributeGlobal(CU_COREDUMP_FILE, name, &size));
-    assert_int_equal(strncmp(name, "core.cuda.", 10), 0);
+    assert_string_equal(name, "");
     assert_ok(cuCoredumpGetAttributeGlobal(CU_COREDUMP_PIPE, name, &size));
-    assert_int_equal(strncmp(name, "corepipe.cuda.", 14), 0);
+    assert_string_equal(name, "");
+    size = 1;
+    assert_ok(cuCoredumpGetAttribute(CU_COREDUMP_FILE, name, &size));
+    assert_int_equal(cuCoredumpGetAttribute(CU_COREDUMP_ENABLE_USER_TRIGGER, &is_on, &size), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuCoredumpGetAttribute(CU_COREDUMP_PIPE, name, &size), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuCoredumpGetAttributeGlobal(CU_COREDUMP_ENABLE_USER_TRIGGER, &is_on, &size));
+    assert_false(is_on);
     size = sizeof flags;
+    assert_int_equal(cuCoredumpGetAttribute(CU_COREDUMP_LIGHTWEIGHT, &is_on, &size), CUDA_ERROR_INVALID_VALUE);
     assert_ok(cuCoredumpGetAttribute(CU_COREDUMP_GENERATION_FLAGS, &flags, &size));
     assert_int_equal(flags, 0);
     size = 2;
-    assert_int_equal(cuCoredumpGetAttribute(CU_COREDUMP_FILE, name, &size), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuCoredumpGetAttribute(CU_COREDUMP_GENERATION_FLAGS, &flags, &size), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuCoredumpGetAttribute(0, &is_on, &size), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuCoredumpGetAttribute(CU_COREDUMP_MAX, &is_on, &size), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuCoredumpGetAttribute(CU_COREDUMP_FILE, name, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuCtxSetCurrent(NULL));
+    assert_int_equal(cuCoredumpGetAttribute(CU_COREDUMP_FILE, NULL, &size), CUDA_ERROR_INVALID_CONTEXT);
+    use_device(PLAIN);
 }
 
 static void some_cannot_be_set(void **state)
@@ -91,29 +109,53 @@ static void a_context_begins_with_what_holds_for_all(void **state)
     size_t size = 1;
     bool is_on = true;
 
-    assert_ok(cuCoredumpSetAttributeGlobal(CU_COREDUMP_LIGHTWEIGHT, &is_on, &size));
-    assert_ok(cuCoredumpGetAttribute(CU_COREDUMP_LIGHTWEIGHT, &is_on, &size));
+    assert_ok(set_for_all(CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_on, 1));
+    assert_ok(cuCoredumpGetAttribute(CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_on, &size));
     assert_false(is_on);
-    use_device(1);
-    assert_ok(cuCoredumpGetAttribute(CU_COREDUMP_LIGHTWEIGHT, &is_on, &size));
+    use_device(WHOLE);
+    assert_ok(cuCoredumpGetAttribute(CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_on, &size));
     assert_true(is_on);
-    use_device(0);
 }
 
 /* A fault of a kernel on the current device, with this word in its memory. */
-static void break_device(unsigned device, uint32_t value, CUdeviceptr *ret_word)
+static void begin_fault(CUstream stream, uint32_t value, CUdeviceptr *ret_word)
 {
-    bool is_on = true;
     CUlibrary library = test_library();
 
-    assert_ok(set(CU_COREDUMP_FILE, path[device], strlen(path[device])));
-    assert_ok(set(CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_on, 1));
     assert_ok(cuMemAlloc(ret_word, 4));
     assert_ok(cuMemsetD32(*ret_word, value, 1));
-    assert_int_equal(access(path[device], F_OK), -1);
-    assert_ok(test_launch(test_kernel(library, "fault"), NULL, *ret_word, 1));
-    assert_int_equal(cuStreamSynchronize(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
-    assert_ok(cuLibraryUnload(library));
+    assert_ok(test_launch(test_kernel(library, "fault"), stream, *ret_word, 1));
+}
+
+/* A synchronization that comes while the dump is written succeeds. */
+static CUresult await_fault(CUstream stream)
+{
+    CUresult r;
+
+    do
+        r = cuStreamQuery(stream);
+    while (r == CUDA_ERROR_NOT_READY);
+    return r;
+}
+
+static void break_device(unsigned device, uint32_t value, CUdeviceptr *ret_word)
+{
+    use_device((CUdevice)device);
+    assert_ok(set_for_all(CU_COREDUMP_FILE, path[device], strlen(path[device])));
+    begin_fault(NULL, value, ret_word);
+    assert_int_equal(await_fault(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static void who_enables_it_later_leaves_none(void **state)
+{
+    bool is_on = true;
+    CUdeviceptr word;
+
+    use_device(PLAIN);
+    assert_ok(set(CU_COREDUMP_FILE, path[PLAIN], strlen(path[PLAIN])));
+    assert_ok(set(CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_on, 1));
+    break_device(PLAIN, 1, &word);
+    assert_int_equal(access(path[PLAIN], F_OK), -1);
 }
 
 static char *read_dump(unsigned device, size_t *ret_bytes)
@@ -157,8 +199,14 @@ static void the_dump_has_the_kernel_and_the_memory(void **state)
     size_t bytes;
     bool is_found = false;
 
-    break_device(0, 0xfeedbeef, &word);
-    char *text = read_dump(0, &bytes);
+    const int flags = CU_COREDUMP_SKIP_GLOBAL_MEMORY;
+    use_device(WHOLE);
+    /* What a context says of these does not count. */
+    assert_ok(set(CU_COREDUMP_GENERATION_FLAGS, &flags, sizeof flags));
+    assert_ok(set(CU_COREDUMP_FILE, path[PLAIN], strlen(path[PLAIN])));
+    break_device(WHOLE, 0xfeedbeef, &word);
+    assert_int_equal(access(path[PLAIN], F_OK), -1);
+    char *text = read_dump(WHOLE, &bytes);
     const char *at = skip_head(text);
     while (strncmp(at, "memory ", 7) == 0) {
         unsigned long long address, length;
@@ -180,12 +228,88 @@ static void the_dump_has_the_kernel_and_the_memory(void **state)
 
 static void a_light_dump_has_no_memory(void **state)
 {
+    bool is_on = true;
     CUdeviceptr word;
     size_t bytes;
 
-    use_device(1);
-    break_device(1, 7, &word);
-    char *text = read_dump(1, &bytes);
+    use_device(LIGHT);
+    assert_ok(set_for_all(CU_COREDUMP_LIGHTWEIGHT, &is_on, 1));
+    break_device(LIGHT, 7, &word);
+    char *text = read_dump(LIGHT, &bytes);
+    assert_string_equal(skip_head(text), "end\n");
+    free(text);
+}
+
+/* As NVIDIA's driver has it: what waits is let go, as if all were done. The pipe's other end holds the dump up. */
+static void while_it_is_written_who_waits_hears_of_success(void **state)
+{
+    CUdeviceptr word;
+    CUstream stream;
+    CUevent event;
+    uint32_t value = 1;
+    char byte;
+
+    use_device(SLOW);
+    assert_int_equal(mkfifo(path[SLOW], 0600), 0);
+    assert_ok(set_for_all(CU_COREDUMP_FILE, path[SLOW], strlen(path[SLOW])));
+    assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    assert_ok(cuEventCreate(&event, CU_EVENT_DEFAULT));
+    begin_fault(stream, 9, &word);
+    assert_ok(cuEventRecord(event, stream));
+    assert_ok(cuMemcpyDtoHAsync(&value, word, sizeof value, stream));
+    assert_ok(cuEventSynchronize(event));
+    assert_int_equal(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    assert_ok(cuStreamSynchronize(stream));
+    assert_int_equal(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    assert_ok(cuCtxSynchronize());
+    assert_int_equal(value, 1);
+    FILE *file = fopen(path[SLOW], "r");
+    assert_non_null(file);
+    while (fread(&byte, 1, 1, file) == 1)
+        ;
+    fclose(file);
+    assert_int_equal(await_fault(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(cuEventSynchronize(event), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(value, 1);
+}
+
+static void who_disables_it_loads_no_modules_and_leaves_none(void **state)
+{
+    const bool is_off = false;
+    CUlibrary library, other;
+    CUdeviceptr word;
+
+    use_device(DISABLED);
+    assert_ok(set_for_all(CU_COREDUMP_FILE, path[DISABLED], strlen(path[DISABLED])));
+    library = test_library();
+    assert_ok(cuMemAlloc(&word, 4));
+    assert_ok(set(CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_off, 1));
+    assert_int_equal(cuLibraryLoadData(&other, test_ptx, NULL, NULL, 0, NULL, NULL, 0), CUDA_ERROR_UNKNOWN);
+    assert_ok(test_launch(test_kernel(library, "fault"), NULL, word, 1));
+    assert_int_equal(await_fault(NULL), CUDA_ERROR_LAUNCH_FAILED);
+    assert_int_equal(access(path[DISABLED], F_OK), -1);
+}
+
+static void a_green_context_leaves_one_where_its_primary_context_does(void **state)
+{
+    CUdevResource all;
+    CUdevResourceDesc desc;
+    CUgreenCtx green;
+    CUcontext context;
+    CUdeviceptr word;
+    size_t bytes;
+
+    use_device(GREEN);
+    assert_ok(cuDeviceGetDevResource(GREEN, &all, CU_DEV_RESOURCE_TYPE_SM));
+    assert_ok(cuDevResourceGenerateDesc(&desc, &all, 1));
+    assert_ok(cuGreenCtxCreate(&green, desc, GREEN, CU_GREEN_CTX_DEFAULT_STREAM));
+    assert_ok(cuCtxFromGreenCtx(&context, green));
+    assert_ok(cuCtxSetCurrent(context));
+    assert_ok(set_for_all(CU_COREDUMP_FILE, path[GREEN], strlen(path[GREEN])));
+    begin_fault(NULL, 4, &word);
+    assert_int_equal(await_fault(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+    char *text = read_dump(GREEN, &bytes);
     assert_string_equal(skip_head(text), "end\n");
     free(text);
 }
@@ -196,8 +320,12 @@ int main(void)
         cmocka_unit_test(attributes_have_sizes_and_values),
         cmocka_unit_test(some_cannot_be_set),
         cmocka_unit_test(a_context_begins_with_what_holds_for_all),
+        cmocka_unit_test(who_enables_it_later_leaves_none),
         cmocka_unit_test(the_dump_has_the_kernel_and_the_memory),
         cmocka_unit_test(a_light_dump_has_no_memory),
+        cmocka_unit_test(while_it_is_written_who_waits_hears_of_success),
+        cmocka_unit_test(who_disables_it_loads_no_modules_and_leaves_none),
+        cmocka_unit_test(a_green_context_leaves_one_where_its_primary_context_does),
     };
 
     return cmocka_run_group_tests(tests, start, stop);

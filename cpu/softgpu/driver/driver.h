@@ -85,7 +85,8 @@ struct flyt_soft_device {
     struct CUctx_st *contexts;      /* all that are referenced, linked by next_in_device */
     _Atomic CUresult sticky;        /* first error that broke the device's contexts, for ever */
     atomic_bool cancel;             /* set together with it: running launches stop */
-    atomic_bool is_dumped;          /* a core dump was made of it (coredump.h) */
+    atomic_bool is_dumped;          /* a core dump was made of it (coredump.h), or is being made: */
+    atomic_bool is_dumping;         /* who waits for its work is let go, with success */
     struct flyt_soft_print print;
     struct flyt_soft_textures textures;
     atomic_bool has_launched; /* the heap's size is fixed from then on */
@@ -107,6 +108,7 @@ struct flyt_soft_driver {
     uint64_t sm_rate;                   /* thread-instructions per second and SM; 0: unlimited */
     bool has_green;                     /* green contexts */
     bool is_dirty;                      /* new extents hold what somebody may have left there */
+    unsigned dump_ms;                   /* that writing a core dump takes at least */
     struct flyt_soft_faults *faults;    /* NULL: faults stay in the process */
     struct flyt_soft_clients *clients;  /* NULL: any number of processes may use the GPU */
     struct flyt_soft_accounts *accounts;
@@ -173,6 +175,9 @@ bool flyt_soft_arch_find(int major, int minor, struct flyt_soft_arch *ret_arch);
 
 /* Makes `error` the device's sticky error, unless it has one, and cancels what runs. Whether it had none. */
 bool flyt_soft_device_break(struct flyt_soft_device *device, CUresult error);
+
+/* A core dump of it is being written: lets go who waits for its work. Until the device is broken. */
+void flyt_soft_device_dump(struct flyt_soft_device *device);
 
 /* A context of the device with one reference; NULL where memory is out. green may be NULL. sms: those that its streams
  * run on, at least one; NULL: all. */

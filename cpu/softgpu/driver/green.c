@@ -256,6 +256,7 @@ FLYT_SOFT_API cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
     green->ctx = flyt_soft_context_new(device, green, primary->flags, &desc->sms);
     if (!green->ctx)
         goto free_green;
+    flyt_soft_coredump_begin_green(&green->ctx->coredump, &primary->coredump);
     *phCtx = green;
     return CUDA_SUCCESS;
 

@@ -18,7 +18,7 @@ struct config {
     unsigned client_slots; /* 0: any number */
     uint64_t memory_bytes;
     uint64_t sm_rate;
-    unsigned is_dirty, has_green;
+    unsigned is_dirty, has_green, dump_ms;
     const char *client_folder, *account_folder, *fault_folder; /* NULL: none */
     struct flyt_soft_arch archs[FLYT_SOFT_DEVICES_MAX];
 };
@@ -135,6 +135,7 @@ static bool read_config(struct config *config)
            read_count("FLYT_SOFT_SM_RATE", 0, SM_RATE_MAX, &config->sm_rate) &&
            read_number("FLYT_SOFT_DIRTY", 0, 1, &config->is_dirty) &&
            read_number("FLYT_SOFT_GREEN", 0, 1, &config->has_green) &&
+           read_number("FLYT_SOFT_DUMP_MS", 0, 60000, &config->dump_ms) &&
            read_number("FLYT_SOFT_CLIENT_SLOTS", 1, FLYT_SOFT_CLIENT_SLOTS_MAX, &config->client_slots) &&
            !config->client_slots == !config->client_folder && read_memory("FLYT_SOFT_MEMORY", &config->memory_bytes) &&
            read_archs("FLYT_SOFT_CC", config->archs);
@@ -184,6 +185,7 @@ static CUresult driver_new(struct flyt_soft_driver **ret_driver)
     driver->sm_rate = config.sm_rate;
     driver->is_dirty = config.is_dirty;
     driver->has_green = config.has_green;
+    driver->dump_ms = config.dump_ms;
     if (config.client_slots && flyt_soft_clients_new(config.client_folder, config.client_slots, &driver->clients) < 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (flyt_soft_accounts_new(config.account_folder, &driver->accounts) < 0)

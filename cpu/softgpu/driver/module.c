@@ -200,6 +200,8 @@ FLYT_SOFT_API cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned i
         return r;
     if (!module)
         return CUDA_ERROR_INVALID_VALUE;
+    if (flyt_soft_coredump_is_broken(&ctx->coredump))
+        return CUDA_ERROR_UNKNOWN;
     r = image_read(image, ctx->device, &diag, &read);
     if (r == CUDA_SUCCESS) {
         read.max_registers = flyt_soft_max_registers(options, optionValues, numOptions);
@@ -403,7 +405,7 @@ FLYT_SOFT_API cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_opti
     struct flyt_ptx_diag diag = {{0}};
     struct flyt_soft_log log;
     struct CUlib_st *made;
-    struct CUctx_st *ctx;
+    struct CUctx_st *ctx = NULL;
     CUresult r;
 
     if (!driver)
@@ -412,6 +414,8 @@ FLYT_SOFT_API cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_opti
         return CUDA_ERROR_INVALID_VALUE;
     device = flyt_soft_enter_broken(&ctx) == CUDA_SUCCESS ? ctx->device : &driver->devices[0];
     r = atomic_load(&device->sticky);
+    if (r == CUDA_SUCCESS && ctx && flyt_soft_coredump_is_broken(&ctx->coredump))
+        r = CUDA_ERROR_UNKNOWN;
     if (r != CUDA_SUCCESS)
         return r;
     made = calloc(1, sizeof(*made));

@@ -23,6 +23,7 @@ struct flyt_own_code {
     const struct flyt_driver *driver;
     CUdevice cu_device;
     CUcontext cu_context;
+    bool has_thread; /* false: flyt_own_code_end_device */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -101,6 +102,12 @@ static void *run(void *user)
     return NULL;
 }
 
+static bool start(struct flyt_own_code *code)
+{
+    code->has_thread = pthread_create(&code->thread, NULL, run, code) == 0;
+    return code->has_thread;
+}
+
 struct flyt_own_code *flyt_own_code_begin(const struct flyt_driver *driver, CUdevice cu_device, CUcontext cu_context)
 {
     struct flyt_own_code *code = calloc(1, sizeof *code);
@@ -111,7 +118,7 @@ struct flyt_own_code *flyt_own_code_begin(const struct flyt_driver *driver, CUde
     code->cu_context = cu_context;
     pthread_mutex_init(&code->mutex, NULL);
     pthread_cond_init(&code->changed, NULL);
-    if (pthread_create(&code->thread, NULL, run, code) == 0)
+    if (start(code))
         return code;
     pthread_cond_destroy(&code->changed);
     pthread_mutex_destroy(&code->mutex);
@@ -119,14 +126,35 @@ struct flyt_own_code *flyt_own_code_begin(const struct flyt_driver *driver, CUde
     return NULL;
 }
 
+void flyt_own_code_end_device(struct flyt_own_code *code)
+{
+    if (code->has_thread)
+        pthread_join(code->thread, NULL);
+    code->has_thread = false;
+    for (unsigned n = 0; n < FLYT_OWN_KERNELS; n++) {
+        if (code->kernels[n].library)
+            code->driver->cuLibraryUnload(code->kernels[n].library);
+        code->kernels[n] = (struct own_kernel){.is_done = true};
+    }
+}
+
+/* Anew, for this device first. */
+static void begin_again(struct flyt_own_code *code, CUdevice cu_device, CUcontext cu_primary)
+{
+    code->cu_device = cu_device;
+    code->cu_context = cu_primary;
+    for (unsigned n = 0; n < FLYT_OWN_KERNELS; n++)
+        code->kernels[n].is_done = false;
+    if (!start(code))
+        for (unsigned n = 0; n < FLYT_OWN_KERNELS; n++)
+            code->kernels[n].is_done = true;
+}
+
 struct flyt_own_code *flyt_own_code_free(struct flyt_own_code *code)
 {
     if (!code)
         return NULL;
-    pthread_join(code->thread, NULL);
-    for (unsigned n = 0; n < FLYT_OWN_KERNELS; n++)
-        if (code->kernels[n].library)
-            code->driver->cuLibraryUnload(code->kernels[n].library);
+    flyt_own_code_end_device(code);
     pthread_cond_destroy(&code->changed);
     pthread_mutex_destroy(&code->mutex);
     free(code);
@@ -146,6 +174,10 @@ static struct own_kernel await(struct flyt_own_code *code, enum flyt_own_kernel 
 
 void flyt_own_code_add_device(struct flyt_own_code *code, CUdevice cu_device, CUcontext cu_primary)
 {
+    if (!code->has_thread) {
+        begin_again(code, cu_device, cu_primary);
+        return;
+    }
     /* The first one is the thread's: nobody waits for that. */
     if (cu_device == code->cu_device || code->driver->cuCtxSetCurrent(cu_primary) != CUDA_SUCCESS)
         return;

@@ -25,6 +25,9 @@ struct flyt_own_code;
  * loaded.
  */
 struct flyt_own_code *flyt_own_code_begin(const struct flyt_driver *driver, CUdevice cu_device, CUcontext cu_context);
+/* Waits for the thread, and unloads them: a device's primary context is about to end. They are compiled anew for the
+ * first device that is added then. */
+void flyt_own_code_end_device(struct flyt_own_code *code);
 /* Loads them for another device, after waiting for them to be compiled; makes its primary context current. Where the
  * device does not take them, PTX will be loaded. */
 void flyt_own_code_add_device(struct flyt_own_code *code, CUdevice cu_device, CUcontext cu_primary);

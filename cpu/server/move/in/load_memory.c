@@ -99,7 +99,7 @@ static CUresult wait(struct flyt_load_memory *memory, unsigned ordinal)
 {
     CUresult result = use(memory, ordinal);
     if (result == CUDA_SUCCESS)
-        result = memory->session->driver->cuStreamSynchronize(NULL);
+        result = flyt_driver_wait(memory->session->driver, NULL);
     for (unsigned i = 0; i < FLYT_LOAD_BUFFERS; i++)
         memory->buffers[i].is_on_way &= memory->buffers[i].ordinal != ordinal;
     return result;
