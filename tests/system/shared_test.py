@@ -69,6 +69,32 @@ def at_each_server_of_the_node():
         ends(system, program)
 
 
+def all_were_locked_before_the_stop(system):
+    """Of the program whose session has moved last, by its new server and by its node manager; how many pieces."""
+    log = system.log("node-0")
+    goes_on = re.findall(r"goes on, .* locked_ahead=(\d+) locked=(\d+) ", log)[-1]
+    moved = re.findall(r"has moved, .* locked_ahead=(\d+)", log)[-1]
+    expect_equal((goes_on[1], goes_on[0]), ("0", moved), "pieces that were locked while it stood still, and ahead", goes_on, moved)
+    return int(moved)
+
+
+@scenario
+def locked_ahead():
+    """What is page-locked is locked at the next server before the program stops."""
+    with System(local=True, **OPTIONS) as system:
+        add_vm(system, 0, memory="4G" if OPTIONS.get("hardware") else "512M")
+        program = Pinned(system)
+        counts = []
+        for words in ((), (("more", "buffers 3"), ("more", "buffers 4")), (("mapped", "mapped 0"),), (("less", "buffers 3"),)):
+            program.is_right(*words)
+            system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (0 if len(counts) % 2 else OTHER), "--force", *PATIENCE)
+            shares(system, program)
+            counts.append(all_were_locked_before_the_stop(system))
+            program.is_right(("asked", "asked 0"))
+        expect_equal([count - counts[0] for count in counts], [0, 2, 2, 1], "buffers more than at the first move", counts)
+        ends(system, program)
+
+
 @scenario
 def forbidden():
     """shared_memory = false in node.conf."""

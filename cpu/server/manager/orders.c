@@ -74,6 +74,7 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
     case FLYT_MANAGER_LINK_MIRROR:
     case FLYT_MANAGER_LINK_STOP:
     case FLYT_MANAGER_LINK_LAST:
+    case FLYT_MANAGER_LINK_LOCKS_WANTED:
     case FLYT_MANAGER_LINK_LEAVE:
     case FLYT_MANAGER_LINK_TAKE_BACK:
         take_move(session, order);

@@ -140,7 +140,7 @@ static int prepare(struct child *child)
         ready.device_count = (uint32_t)driver_count;
     child->message.kind = FLYT_MANAGER_LINK_READY;
     child->message.ready = ready;
-    child->message.ready.takes = FLYT_MANAGER_LINK_TAKES_COREDUMPS;
+    child->message.ready.takes = FLYT_MANAGER_LINK_TAKES_ALL;
     child->message.data_bytes = 0;
     status = flyt_manager_link_send(child->link_fd, &child->message, NULL, 0);
     /* Who is moved would wait for it. The software GPU executes none of them. */
