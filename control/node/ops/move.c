@@ -446,7 +446,7 @@ void flyt_node_move_advance(struct flyt_node_move *move)
     case FLYT_NODE_MOVE_COPYING:
         if ((move->awaited_count || move->locks_are_awaited) &&
             flyt_clock_ms() - move->asked_ms > FLYT_NODE_MOVE_PREPARE_MS)
-            flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not make its memory in time");
+            flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not make or lock its memory in time");
         break;
     case FLYT_NODE_MOVE_STOPPING:
         if (flyt_node_move_is_late(move, move->migration->bounds.stop_ms + FLYT_NODE_MOVE_STOP_GRACE_MS))

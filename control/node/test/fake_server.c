@@ -44,8 +44,9 @@
  * With an image (MOVE_WRITE) it writes these into that, and as the server that is given one it makes the memory anew.
  * To another node (MOVE_SEND) it says what fake_receive.c is told there, when it is to stop; on its first connection
  * "0" is the answer, any other line says at any time why not, and "keys" is a question. As the other server it passes
- * the fault points fake.prepare, fake.make, fake.state, fake.try and fake.session, of which "error" is answered with
- * a failure (fake.session: it ends).
+ * the fault points fake.prepare, fake.make, fake.state, fake.try, fake.locks and fake.session, of which "error" is
+ * answered with a failure (fake.session: it ends). Of three pieces that are locked where it is moved from, one is
+ * unlocked at once: "locks" asks for the number that the other one has.
  */
 #include "control/node/test/fake_server.h"
 
@@ -289,7 +290,8 @@ static uint32_t dispatch(struct fake *fake)
         fake_broker_hear(fake, count ? fds[0] : -1);
         count = 0;
     }
-    if (kind >= FLYT_MANAGER_LINK_MOVE && kind <= FLYT_MANAGER_LINK_TAKE_BACK) {
+    if ((kind >= FLYT_MANAGER_LINK_MOVE && kind <= FLYT_MANAGER_LINK_TAKE_BACK) ||
+        kind == FLYT_MANAGER_LINK_LOCKS_WANTED) {
         fake_move_hear(fake, fds, count);
         count = 0;
     }
