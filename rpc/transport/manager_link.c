@@ -325,6 +325,7 @@ static const struct kind kinds[FLYT_MANAGER_LINK_KINDS] = {
     [FLYT_MANAGER_LINK_COREDUMP] = {PART(coredump), .is_good = is_good_coredump},
     [FLYT_MANAGER_LINK_LOCKS_WANTED] = {PART(stop), .is_good = is_good_stop},
     [FLYT_MANAGER_LINK_LOCKS] = {PART(locks), .descriptors_of = locks_descriptors, .is_good = is_good_locks},
+    [FLYT_MANAGER_LINK_LOCKED_LEDGER] = {.descriptors = 1},
     [FLYT_MANAGER_LINK_LOCKS_DONE] = {PART(locks_done), .is_good = is_good_locks_done},
 };
 

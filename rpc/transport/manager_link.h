@@ -279,6 +279,13 @@ enum flyt_manager_link_kind {
     FLYT_MANAGER_LINK_LOCKS = 59,
     /* From the other one, for each LOCKS without is_gone: `locks_done`. What it has not locked it will be asked for. */
     FLYT_MANAGER_LINK_LOCKS_DONE = 60,
+
+    /* ---- both ways ---- */
+
+    /* To a server that takes it, before SESSION or PREPARE: what all sessions of the VM may have page-locked together
+     * on this node (rpc/base/ledger.h); the session's entry, session_id, is made already. To the manager, after
+     * WELCOME: the same. Descriptor: the ledger. */
+    FLYT_MANAGER_LINK_LOCKED_LEDGER = 61,
     FLYT_MANAGER_LINK_KINDS
 };
 
@@ -291,7 +298,8 @@ enum { FLYT_MANAGER_LINK_USE_MS = 1000 };
 enum flyt_manager_link_takes {
     FLYT_MANAGER_LINK_TAKES_COREDUMPS = 1, /* COREDUMPS */
     FLYT_MANAGER_LINK_TAKES_LOCKS = 2,     /* LOCKS_WANTED and LOCKS */
-    FLYT_MANAGER_LINK_TAKES_ALL = FLYT_MANAGER_LINK_TAKES_COREDUMPS | FLYT_MANAGER_LINK_TAKES_LOCKS, /* this build */
+    FLYT_MANAGER_LINK_TAKES_LOCKED_LEDGER = 4,
+    FLYT_MANAGER_LINK_TAKES_ALL = 7, /* this build */
 };
 
 /* What a server found. SM groups are those into which the driver splits the GPU for a group size of group_size. */

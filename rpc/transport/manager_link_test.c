@@ -169,6 +169,7 @@ static bool make_good(struct flyt_manager_link_message *message, uint32_t kind)
     case FLYT_MANAGER_LINK_RECORD:
     case FLYT_MANAGER_LINK_VM_MEMORY:
     case FLYT_MANAGER_LINK_EVENT_EXPORT:
+    case FLYT_MANAGER_LINK_LOCKED_LEDGER:
         return true;
     default:
         return false;

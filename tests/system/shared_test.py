@@ -193,6 +193,50 @@ def a_move_that_fails_when_memory_is_locked_ahead():
 
 
 @scenario
+def the_programs_of_a_vm_have_one_bound():
+    """vm.memory_host: what they have page-locked counts together, and of each once: while they move, also behind a restart of the
+    node manager, behind the death of a server, and until one ends."""
+    given = OPTIONS.get("node", lambda i: {})
+    with System(**{"local": True, **OPTIONS, "memory": "8G", "node": lambda i: {**given(i), "vm.memory_host": "1G"}},
+                client=lambda i: {"managed_memory": "host"}) as system:
+        add_vm(system, 0, "--sessions", 4, memory="6G")
+        one, other = Pinned(system), Pinned(system)
+        one.does("large 600", "large 0")
+        other.does("large 600", "large 2")
+        other.does("large 300", "large 0")
+
+        def is_full():
+            other.does("large 600", "large 2")
+            other.does("large 300", "large 0")
+            for program in (one, other):
+                program.is_right()
+
+        is_full()
+        for i in range(2):
+            system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (0 if i % 2 else OTHER), "--force", *PATIENCE)
+            is_full()
+        expect_equal([locked for _, locked in gone_on(system, 4)], [0] * 4, "pieces that were locked while they stood still")
+        system.restart("node-0")
+        within(60, lambda: system.log("node-0").count("is there again") == 2, "both are there again")
+        is_full()
+        last = Pinned(system)
+        last.does("large 600", "large 2")
+        last.does("end", "ended")
+        expect_equal(finish(last.process).status, 0, "a program's end")
+        one.does("end", "ended")
+        expect_equal(finish(one.process).status, 0, "a program's end")
+        within(60, lambda: len(system.flytctl("sessions")) == 1, "one is left")
+        its_server_is_killed(system)
+        other.is_right()
+        other.does("large 700", "large 0")
+        last = Pinned(system)
+        last.does("large 600", "large 2")
+        for program in (other, last):
+            program.does("end", "ended")
+            expect_equal(finish(program.process).status, 0, "a program's end")
+
+
+@scenario
 def forbidden():
     """shared_memory = false in node.conf."""
     given = OPTIONS.get("node", lambda i: {})

@@ -247,6 +247,11 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
         else
             flyt_close(fd);
         break;
+    case FLYT_MANAGER_LINK_LOCKED_LEDGER:
+        if (flyt_node_server_allocation(server))
+            flyt_node_allocation_take_locked_ledger(flyt_node_server_allocation(server), fd);
+        flyt_close(fd);
+        break;
     case FLYT_MANAGER_LINK_EXPORT:
     case FLYT_MANAGER_LINK_EXPORT_GONE:
     case FLYT_MANAGER_LINK_IMPORT:
@@ -287,7 +292,7 @@ static int read_one(struct flyt_node_server *server)
         fd_count && (message.kind == FLYT_MANAGER_LINK_EXTENT || message.kind == FLYT_MANAGER_LINK_STOPPED ||
                      message.kind == FLYT_MANAGER_LINK_MADE || message.kind == FLYT_MANAGER_LINK_RECORD ||
                      message.kind == FLYT_MANAGER_LINK_VM_MEMORY || message.kind == FLYT_MANAGER_LINK_EVENT_EXPORT ||
-                     message.kind == FLYT_MANAGER_LINK_LOCKS);
+                     message.kind == FLYT_MANAGER_LINK_LOCKS || message.kind == FLYT_MANAGER_LINK_LOCKED_LEDGER);
     dispatch(server, &message, is_taken ? fds[0] : -1);
     for (unsigned i = is_taken; i < fd_count; i++)
         flyt_close(fds[i]);

@@ -15,6 +15,7 @@
 #include "rpc/base/claims.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/ledger.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/manager_link.h"
 #include "rpc/transport/region_offer.h"
@@ -48,21 +49,62 @@ static int make(struct flyt_session *session, int fd, bool is_vm)
     return 0;
 }
 
+/* ---- the VM's ledger ---- */
+
+/* Of the session there are to be so many bytes more than are locked. 0; -ENOMEM: beyond what its VM may have. */
+static int charge(struct flyt_session *session, uint64_t bytes)
+{
+    struct flyt_session_region *self = session->region;
+    const uint64_t wanted_bytes = self->locked_bytes + bytes;
+    if (!session->locked_ledger || wanted_bytes <= self->charged_bytes)
+        return 0;
+    if (flyt_ledger_charge(session->locked_ledger, session->session_id, wanted_bytes - self->charged_bytes))
+        return -ENOMEM;
+    self->charged_bytes = wanted_bytes;
+    return 0;
+}
+
+/* Not while the session comes: what it had elsewhere it is about to lock here. */
+static void discharge(struct flyt_session *session)
+{
+    struct flyt_session_region *self = session->region;
+    if (self->is_ahead || self->charged_bytes <= self->locked_bytes || session->resume.state != FLYT_RESUME_NONE)
+        return;
+    flyt_ledger_release(session->locked_ledger, session->session_id, self->charged_bytes - self->locked_bytes);
+    self->charged_bytes = self->locked_bytes;
+}
+
+/* Its client has brought it, and nobody else charges the session now. What is locked already is, whatever the limit. */
+static void take_charge(struct flyt_session *session)
+{
+    if (!session->locked_ledger)
+        return;
+    session->region->charged_bytes = flyt_ledger_charged(session->locked_ledger, session->session_id);
+    charge(session, 0);
+}
+
+/* ---- its client's ---- */
+
 static void drop_ahead(struct flyt_session *session);
 
 static int take(struct flyt_session *session, int fd, bool is_vm)
 {
     struct flyt_session_region *self = session->region;
-    if (self && flyt_region_is_of(&self->region, fd)) { /* it is here ahead, or its client comes back */
-        if (self->is_ahead)
-            session->resume.steps.locked_ahead_count = self->lock_count;
+    const bool is_here = self && flyt_region_is_of(&self->region, fd); /* ahead, or its client comes back */
+    int status = 0;
+    if (is_here && self->is_ahead)
+        session->resume.steps.locked_ahead_count = self->lock_count;
+    if (is_here)
         self->is_ahead = false;
-        return 0;
-    }
-    if (self && !self->is_ahead)
+    else if (self && !self->is_ahead)
         return -EEXIST;
-    drop_ahead(session);
-    return make(session, fd, is_vm);
+    if (!is_here) {
+        drop_ahead(session);
+        status = make(session, fd, is_vm);
+    }
+    if (!status)
+        take_charge(session);
+    return status;
 }
 
 int flyt_session_region_take(struct flyt_session *session, int fd)
@@ -195,7 +237,7 @@ static bool is_of_region(const struct flyt_session_region *self, uint32_t region
            bytes <= self->region.bytes - offset_bytes;
 }
 
-/* The node bounds what all servers of a VM take together, by their control group; no session locks more than that. */
+/* Of the session; the VM's sessions together have a ledger, and control groups where the machine has them. */
 static bool is_within_bound(const struct flyt_session_region *self, uint64_t bytes)
 {
     return self->locked_bytes <= self->locked_bytes_max && bytes <= self->locked_bytes_max - self->locked_bytes;
@@ -224,8 +266,10 @@ static bool is_whole_pages(const struct flyt_region *region, uint64_t offset_byt
            bytes <= region->bytes - offset_bytes && !(region->is_vm && offset_bytes < FLYT_REGION_HEAD_BYTES);
 }
 
-static int note(struct flyt_session_region *self, uint64_t offset_bytes, uint64_t bytes, bool is_claimed)
+/* is_ahead: it is locked where the session is, and charged and claimed there. */
+static int note(struct flyt_session *session, uint64_t offset_bytes, uint64_t bytes, bool is_ahead)
 {
+    struct flyt_session_region *self = session->region;
     if (!is_whole_pages(&self->region, offset_bytes, bytes))
         return -EINVAL;
     const unsigned at = count_up_to(self, offset_bytes);
@@ -235,10 +279,15 @@ static int note(struct flyt_session_region *self, uint64_t offset_bytes, uint64_
         (behind && behind->offset_bytes - offset_bytes < bytes))
         return -EINVAL;
     int status = is_within_bound(self, bytes) ? make_room(self) : -ENOMEM;
-    if (!status && self->region.is_vm && is_claimed)
+    if (!status && self->region.is_vm && !is_ahead)
         status = flyt_claim(self->region.claims_fd, offset_bytes, bytes);
     if (status)
         return status;
+    if (!is_ahead && charge(session, bytes)) {
+        if (self->region.is_vm)
+            flyt_unclaim(self->region.claims_fd, offset_bytes, bytes);
+        return -ENOMEM;
+    }
     self->locked_bytes += bytes;
     memmove(&self->locks[at + 1], &self->locks[at], (self->lock_count - at) * sizeof *self->locks);
     self->locks[at] = (struct flyt_region_lock){.offset_bytes = offset_bytes, .bytes = bytes};
@@ -250,7 +299,7 @@ int flyt_session_region_add(struct flyt_session *session, uint32_t region_id, ui
 {
     if (!is_of_region(session->region, region_id, offset_bytes, bytes))
         return -EINVAL;
-    return note(session->region, offset_bytes, bytes, true);
+    return note(session, offset_bytes, bytes, false);
 }
 
 /* The note that begins there; NULL: none does. */
@@ -277,6 +326,7 @@ void flyt_session_region_remove(struct flyt_session *session, uint64_t offset_by
         return;
     self->locked_bytes -= lock->bytes;
     memmove(lock, lock + 1, (size_t)(&self->locks[--self->lock_count] - lock) * sizeof *lock);
+    discharge(session);
 }
 
 void flyt_session_region_release(struct flyt_session *session, uint64_t offset_bytes)
@@ -328,7 +378,7 @@ CUresult flyt_session_region_unregister(const struct flyt_session *session, uint
  * open description. So they are neither claimed here nor given up: that server may have locked them anew meanwhile. */
 static bool lock_one_ahead(struct flyt_session *session, const struct flyt_manager_link_piece *piece)
 {
-    if (note(session->region, piece->offset_bytes, piece->bytes, false))
+    if (note(session, piece->offset_bytes, piece->bytes, true))
         return false;
     CUresult result = flyt_session_region_register(session, piece->offset_bytes, piece->bytes);
     if (result == CUDA_SUCCESS)
@@ -400,6 +450,15 @@ void flyt_session_region_lock_ahead(struct flyt_session *session, const struct f
     flyt_debug("page-locked memory ahead of its client locked=%u missed=%u unlocked=%u", done.locked_count,
                done.missed_count, locks->is_gone ? locks->piece_count : 0);
     *ret_done = done;
+}
+
+void flyt_session_region_resumed(struct flyt_session *session)
+{
+    struct flyt_ledger *ledger = session->locked_ledger;
+    if (session->region && !session->region->is_ahead)
+        discharge(session);
+    else if (ledger)
+        flyt_ledger_release(ledger, session->session_id, flyt_ledger_charged(ledger, session->session_id));
 }
 
 bool flyt_session_region_settle(struct flyt_session *session)

@@ -5,7 +5,9 @@
  *
  * A server of the same node where it is about to go on has the region before its client, from the server that the
  * session leaves, and what is locked there it locks ahead, while the program runs. The pages are the same ones: they
- * are locked twice, and there once. So each server counts them for itself, and its bound is that of the session. What
+ * are locked twice, and there once. So each server counts them for itself, and its bound is that of the session; in the
+ * ledger of what the VM has page-locked (session->locked_ledger) the session has one entry, which the server that it
+ * leaves has charged, and the next one takes as it is with the client, until the session has gone on. What
  * the client then brings is compared with what there is, and pages that were locked ahead count as locked when it asks.
  * The other server tells of each piece that it unlocks: the client takes its pages out of the file then, and what would
  * be locked here is nobody's.
@@ -46,7 +48,8 @@ struct flyt_session_region {
     struct flyt_region_lock *locks; /* by their offsets; they do not overlap */
     unsigned lock_count, lock_capacity;
     uint64_t locked_bytes, locked_bytes_max; /* of all of them */
-    bool is_reached;                         /* kernels may have addresses of it */
+    uint64_t charged_bytes; /* in the VM's ledger, to the session: as many, and while it comes what it had elsewhere */
+    bool is_reached;        /* kernels may have addresses of it */
 };
 
 /* Takes what the client has brought as the session's region, in place of one that is here ahead and is another one; fd
@@ -99,6 +102,8 @@ enum { FLYT_REGION_AHEAD_MS = 30000 };
 void flyt_session_region_lock_ahead(struct flyt_session *session, const struct flyt_manager_link_locks *locks,
                                     const struct flyt_manager_link_piece *pieces, int fd,
                                     struct flyt_manager_link_locks_done *ret_done);
+/* The session has gone on here: what it had page-locked elsewhere, and has not here, is its VM's again. */
+void flyt_session_region_resumed(struct flyt_session *session);
 /* In each round of the loop, of a session that has gone on: where its client has not brought the region, one more piece
  * is unlocked, and with the last one the region goes. Whether there is more. */
 bool flyt_session_region_settle(struct flyt_session *session);

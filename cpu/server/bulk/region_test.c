@@ -18,6 +18,7 @@
 #include "cpu/server/core/device.h"
 #include "cpu/server/core/driver.h"
 #include "cpu/server/core/session.h"
+#include "rpc/base/ledger.h"
 #include "rpc/transport/manager_link.h"
 #include "rpc/transport/region_offer.h"
 
@@ -389,6 +390,106 @@ static void what_its_client_does_not_bring_is_let_go(void **state)
     close_session(session);
 }
 
+/* ---- what a VM's sessions have together ---- */
+
+enum { ONE = 1, OTHER = 2 };
+
+static struct flyt_session *with_ledger(struct flyt_session *session, const struct flyt_ledger *ledger, uint64_t id)
+{
+    session->session_id = id;
+    assert_int_equal(flyt_ledger_open(flyt_ledger_fd(ledger), &session->locked_ledger), 0);
+    return session;
+}
+
+static void close_with_ledger(struct flyt_session *session)
+{
+    flyt_ledger_close(session->locked_ledger);
+    close_session(session);
+}
+
+static int lock(struct flyt_session *session, uint64_t page, uint64_t pages)
+{
+    return flyt_session_region_add(session, FLYT_REGION_ID, page * page_bytes, pages * page_bytes);
+}
+
+static void has(const struct flyt_ledger *ledger, uint64_t id, uint64_t pages)
+{
+    assert_int_equal(flyt_ledger_charged(ledger, id), pages * page_bytes);
+}
+
+static struct flyt_ledger *new_ledger(uint64_t pages)
+{
+    struct flyt_ledger *ledger;
+    assert_int_equal(flyt_ledger_new(pages * (uint64_t)sysconf(_SC_PAGESIZE), &ledger), 0);
+    assert_int_equal(flyt_ledger_join(ledger, ONE) | flyt_ledger_join(ledger, OTHER), 0);
+    return ledger;
+}
+
+static void a_vms_sessions_have_their_share_together(void **state)
+{
+    struct flyt_ledger *ledger = new_ledger(10);
+    struct flyt_session *one = with_ledger(open_session(), ledger, ONE);
+    struct flyt_session *other = with_ledger(open_session(), ledger, OTHER);
+    assert_int_equal(lock(one, 0, 6), 0);
+    assert_int_equal(lock(other, 0, 5), -ENOMEM);
+    assert_int_equal(lock(other, 0, 4), 0);
+    assert_int_equal(lock(one, 8, 1), -ENOMEM);
+    assert_int_equal(lock(one, 3, 1), -EINVAL); /* nothing is charged for what is no lock */
+    has(ledger, ONE, 6);
+    has(ledger, OTHER, 4);
+    flyt_session_region_release(one, 0);
+    has(ledger, ONE, 0);
+    assert_int_equal(lock(other, 8, 6), 0);
+    flyt_ledger_reclaim(ledger, OTHER, NULL); /* whoever has done that: it locks nothing any more */
+    assert_int_equal(lock(other, 20, 1), -ENOMEM);
+    close_with_ledger(one);
+    close_with_ledger(other);
+    flyt_ledger_close(ledger);
+}
+
+static void a_session_that_moves_is_charged_once(void **state)
+{
+    int fd;
+    struct flyt_ledger *ledger = new_ledger(10);
+    struct flyt_session *next = with_ledger(open_coming(&fd), ledger, ONE);
+    struct flyt_session *from = with_ledger(calloc(1, sizeof *from), ledger, ONE);
+    assert_int_equal(flyt_session_region_take(from, fd), 0);
+    assert_int_equal(lock(from, 0, 4) | lock(from, 4, 3) | lock(from, 8, 1), 0);
+    has(ledger, ONE, 8);
+    const struct flyt_manager_link_piece pieces[] = {PIECE(0, 4), PIECE(4, 3)};
+    ahead(next, fd, false, 2, pieces);
+    ahead(next, -1, true, 1, pieces);
+    has(ledger, ONE, 8); /* they are the other server's, still */
+    assert_int_equal(flyt_session_region_take(next, fd), 0);
+    has(ledger, ONE, 8);
+    assert_int_equal(lock(next, 0, 4), 0); /* what it had elsewhere */
+    has(ledger, ONE, 8);
+    assert_int_equal(lock(next, 20, 4), -ENOMEM);
+    flyt_session_region_release(next, 4 * page_bytes);
+    has(ledger, ONE, 8); /* it may be locked again */
+    next->resume.state = FLYT_RESUME_NONE;
+    flyt_session_region_resumed(next);
+    has(ledger, ONE, 4);
+    /* Its client comes back to where it was. */
+    from->resume.state = FLYT_RESUME_LEFT;
+    assert_int_equal(flyt_session_region_take(from, fd), 0);
+    has(ledger, ONE, 8);
+    from->resume.state = FLYT_RESUME_NONE;
+    flyt_session_region_resumed(from);
+    has(ledger, ONE, 8);
+    flyt_session_region_release(from, 8 * page_bytes);
+    has(ledger, ONE, 7);
+    close_with_ledger(from);
+    close_with_ledger(next);
+    /* It goes on where its client has no region. */
+    next = with_ledger(open_coming(&fd), ledger, ONE);
+    next->resume.state = FLYT_RESUME_NONE;
+    flyt_session_region_resumed(next);
+    has(ledger, ONE, 0);
+    close_with_ledger(next);
+    flyt_ledger_close(ledger);
+}
+
 /* ---- what a VM shares with this machine ---- */
 
 enum { VM_PAGES = 1024 };
@@ -547,6 +648,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_locked_ahead_is_not),
         cmocka_unit_test(ahead_of_its_client_the_bound_is_the_same),
         cmocka_unit_test(what_its_client_does_not_bring_is_let_go),
+        cmocka_unit_test(a_vms_sessions_have_their_share_together),
+        cmocka_unit_test(a_session_that_moves_is_charged_once),
         cmocka_unit_test(a_vms_pages_are_locked_ahead_without_claims),
         cmocka_unit_test(sessions_of_a_vm_have_their_own_pages),
         cmocka_unit_test(rings_are_of_one_session),

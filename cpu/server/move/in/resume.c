@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/cuda/account.h"
 #include "cpu/server/core/call.h"
 #include "cpu/server/move/common/counts.h"
@@ -210,6 +211,7 @@ static void end_finish(struct flyt_job *job, CUresult result)
     atomic_store(&session->resume.is_whole, false);
     if (result == CUDA_SUCCESS) {
         flyt_prepare_end(session);
+        flyt_session_region_resumed(session);
         flyt_replaceable_go_on(session);
     }
     if (result == CUDA_SUCCESS && session->move->is_whole)
