@@ -174,7 +174,14 @@ static int send_extent(struct fake *fake, unsigned index);
 
 static void on_welcome(struct fake *fake)
 {
-    if (!fake->message.welcome.send_extents)
+    const uint32_t sends_extents = fake->message.welcome.send_extents;
+
+    if (fake->locked_ledger_fd) {
+        fake->message.kind = FLYT_MANAGER_LINK_LOCKED_LEDGER;
+        fake->message.data_bytes = 0;
+        flyt_manager_link_send(fake->link_fd, &fake->message, &fake->locked_ledger_fd, 1);
+    }
+    if (!sends_extents)
         return;
     for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++)
         if (fake->extents[i].fd)

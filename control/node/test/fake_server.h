@@ -57,6 +57,7 @@ struct fake {
         char line[300];
         size_t line_bytes;
     } sending;
+    int locked_ledger_fd;  /* 0: it has none */
     unsigned locked_count; /* pieces that it was told of (LOCKS), those that are gone left out */
     struct {
         uint64_t sequence, library_count; /* as STATE says */

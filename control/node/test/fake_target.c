@@ -142,6 +142,9 @@ bool fake_target_prepare(struct fake *fake, int fd)
         close(fake->extents[index].fd);
         fake->extents[index].fd = 0;
         return true;
+    case FLYT_MANAGER_LINK_LOCKED_LEDGER:
+        fake->locked_ledger_fd = fd;
+        return true;
     case FLYT_MANAGER_LINK_LOCKS:
         take_locks(fake, fd);
         return true;
