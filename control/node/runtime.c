@@ -138,6 +138,17 @@ static void tidy_killed(struct flyt_node *node)
     }
 }
 
+/* Entries of sessions that have ended meanwhile. */
+static void tidy_locked_ledger(struct flyt_node *node, const struct flyt_node_allocation *allocation)
+{
+    uint64_t ids[FLYT_LEDGER_ENTRIES_MAX];
+    unsigned count = allocation->locked_ledger ? flyt_ledger_list(allocation->locked_ledger, ids) : 0;
+
+    for (unsigned i = 0; i < count; i++)
+        if (!flyt_node_session_find(node, ids[i]))
+            flyt_ledger_reclaim(allocation->locked_ledger, ids[i], NULL);
+}
+
 /* No server of before the restart comes back any more. */
 static void end_reattaching(struct flyt_node *node)
 {
@@ -146,6 +157,7 @@ static void end_reattaching(struct flyt_node *node)
     end_removed(node);
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
         flyt_node_allocation_make_ledgers(node, allocation);
+        tidy_locked_ledger(node, allocation);
         flyt_node_share_set(allocation);
     }
     flyt_node_share_tidy(node);
@@ -302,6 +314,9 @@ void flyt_node_fini(struct flyt_node *node)
         flyt_node_ops_free(node);
         return;
     }
+    /* Sessions outlive the node manager, with what they have page-locked. */
+    for (struct flyt_node_allocation *one = node->allocations; one; one = one->next)
+        one->locked_ledger = flyt_ledger_close(one->locked_ledger);
     flyt_node_receives_save(node);
     flyt_node_writer_flush(node->writer);
     flyt_node_listener_close(node);

@@ -34,7 +34,8 @@ static int map(int fd, int rights, struct flyt_region *ret_region)
         base = mmap(NULL, bytes, rights, KIND, fd, 0);
     if (base == MAP_FAILED)
         return -errno;
-    *ret_region = (struct flyt_region){.id = FLYT_REGION_ID, .base = base, .bytes = bytes, .file_number = file.st_ino};
+    *ret_region = (struct flyt_region){
+        .id = FLYT_REGION_ID, .base = base, .bytes = bytes, .file_device = file.st_dev, .file_number = file.st_ino};
     return 0;
 }
 
@@ -130,7 +131,7 @@ bool flyt_region_is_of(const struct flyt_region *region, int fd)
 {
     struct stat file;
 
-    return region->id && !fstat(fd, &file) && file.st_ino == region->file_number;
+    return region->id && !fstat(fd, &file) && file.st_dev == region->file_device && file.st_ino == region->file_number;
 }
 
 bool flyt_region_is_at_home(const struct flyt_region *region)

@@ -34,8 +34,8 @@ struct flyt_region {
     uint32_t id; /* 0: there is none */
     char *base;  /* in this process */
     uint64_t bytes;
-    uint64_t file_number; /* the memfd's inode: the same for no other one that there is */
-    bool is_vm;           /* it is a VM's: what is not claimed is not to be touched */
+    uint64_t file_device, file_number; /* of fstat(2): the same for no other file that there is */
+    bool is_vm;                        /* it is a VM's: what is not claimed is not to be touched */
     /* Then: of the program; of the server, the descriptor with which it claims. */
     struct flyt_claims *claims;
     int claims_fd;

@@ -170,6 +170,19 @@ static bool is_good_coredump(const struct flyt_manager_link_message *message)
     return is_of_file ? message->data_bytes > 0 : message->coredump.state == FLYT_MANAGER_LINK_COREDUMP_ENABLED;
 }
 
+static bool is_good_locks(const struct flyt_manager_link_message *message)
+{
+    const struct flyt_manager_link_locks *locks = &message->locks;
+
+    return locks->move_id && locks->piece_count <= FLYT_MANAGER_LINK_PIECES_MAX && locks->has_memory <= 1 &&
+           locks->is_gone <= 1 && message->data_bytes == locks->piece_count * sizeof(struct flyt_manager_link_piece);
+}
+
+static bool is_good_locks_done(const struct flyt_manager_link_message *message)
+{
+    return message->locks_done.move_id != 0;
+}
+
 static bool is_good_library(const struct flyt_manager_link_message *message)
 {
     return message->library.has_ended <= 1 && (message->library.has_ended || message->data_bytes > 0);
@@ -219,6 +232,11 @@ static unsigned made_descriptors(const struct flyt_manager_link_message *message
 static unsigned brokered_descriptors(const struct flyt_manager_link_message *message)
 {
     return message->shared.has_memory;
+}
+
+static unsigned locks_descriptors(const struct flyt_manager_link_message *message)
+{
+    return message->locks.has_memory;
 }
 
 static bool is_good_use(const struct flyt_manager_link_message *message)
@@ -306,6 +324,10 @@ static const struct kind kinds[FLYT_MANAGER_LINK_KINDS] = {
     [FLYT_MANAGER_LINK_LAST] = {PART(stop), .is_good = is_good_stop},
     [FLYT_MANAGER_LINK_COREDUMPS] = {PART(coredumps), .descriptors = 1, .is_good = is_good_coredumps},
     [FLYT_MANAGER_LINK_COREDUMP] = {PART(coredump), .is_good = is_good_coredump},
+    [FLYT_MANAGER_LINK_LOCKS_WANTED] = {PART(stop), .is_good = is_good_stop},
+    [FLYT_MANAGER_LINK_LOCKS] = {PART(locks), .descriptors_of = locks_descriptors, .is_good = is_good_locks},
+    [FLYT_MANAGER_LINK_LOCKED_LEDGER] = {.descriptors = 1},
+    [FLYT_MANAGER_LINK_LOCKS_DONE] = {PART(locks_done), .is_good = is_good_locks_done},
 };
 
 /* NULL: there is no such kind. */

@@ -267,16 +267,39 @@ enum flyt_manager_link_kind {
     FLYT_MANAGER_LINK_COREDUMPS = 56,
     /* To the manager: what becomes of a core dump (`coredump`); `data`: its file's name in that folder. */
     FLYT_MANAGER_LINK_COREDUMP = 57,
+
+    /* ---- page-locked memory of a session that is moved within the node, between servers that take it ---- */
+
+    /* To the server that it leaves: its next server can be told what is page-locked. `stop` (its move_id). Answered by
+     * LOCKS; then LOCKS with is_gone comes for each of these pieces that is unlocked, before STOPPED. */
+    FLYT_MANAGER_LINK_LOCKS_WANTED = 58,
+    /* From that server, and as it is to the other one, which locks the pieces ahead, or unlocks them. `locks`; `data`:
+     * piece_count of struct flyt_manager_link_piece; descriptor, where has_memory: the session's region, a memfd of
+     * its program; otherwise they are of the VM's memory. */
+    FLYT_MANAGER_LINK_LOCKS = 59,
+    /* From the other one, for each LOCKS without is_gone: `locks_done`. What it has not locked it will be asked for. */
+    FLYT_MANAGER_LINK_LOCKS_DONE = 60,
+
+    /* ---- both ways ---- */
+
+    /* To a server that takes it, before SESSION or PREPARE: what all sessions of the VM may have page-locked together
+     * on this node (rpc/base/ledger.h); the session's entry, session_id, is made already. To the manager, after
+     * WELCOME: the same. Descriptor: the ledger. */
+    FLYT_MANAGER_LINK_LOCKED_LEDGER = 61,
     FLYT_MANAGER_LINK_KINDS
 };
 
 enum { FLYT_MANAGER_LINK_VM_MEMORY_FDS = 2 };
+enum { FLYT_MANAGER_LINK_PIECES_MAX = 4096 }; /* of LOCKS */
 
 enum { FLYT_MANAGER_LINK_USE_MS = 1000 };
 
 /* What a server takes that older ones do not, as bits: their link would end with a message that is none to them. */
 enum flyt_manager_link_takes {
     FLYT_MANAGER_LINK_TAKES_COREDUMPS = 1, /* COREDUMPS */
+    FLYT_MANAGER_LINK_TAKES_LOCKS = 2,     /* LOCKS_WANTED and LOCKS */
+    FLYT_MANAGER_LINK_TAKES_LOCKED_LEDGER = 4,
+    FLYT_MANAGER_LINK_TAKES_ALL = 7, /* this build */
 };
 
 /* What a server found. SM groups are those into which the driver splits the GPU for a group size of group_size. */
@@ -663,6 +686,25 @@ struct flyt_manager_link_coredump {
     uint32_t reserved;
 };
 
+/* Pages of a region that the driver locks with one call. */
+struct flyt_manager_link_piece {
+    uint64_t offset_bytes, bytes;
+};
+
+struct flyt_manager_link_locks {
+    uint64_t move_id;
+    uint32_t piece_count; /* at most FLYT_MANAGER_LINK_PIECES_MAX */
+    uint32_t has_memory;  /* 0 or 1: a descriptor comes */
+    uint32_t is_gone;     /* 0 or 1: they are not locked any more */
+    uint32_t reserved;
+};
+
+struct flyt_manager_link_locks_done {
+    uint64_t move_id;
+    uint64_t locked_bytes;
+    uint32_t locked_count, missed_count; /* pieces that were locked, and that were not */
+};
+
 struct flyt_manager_link_message {
     uint32_t kind;
     uint32_t data_bytes;
@@ -695,6 +737,8 @@ struct flyt_manager_link_message {
         struct flyt_manager_link_shared shared;
         struct flyt_manager_link_coredumps coredumps;
         struct flyt_manager_link_coredump coredump;
+        struct flyt_manager_link_locks locks;
+        struct flyt_manager_link_locks_done locks_done;
     };
     unsigned char data[FLYT_MANAGER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
 };
@@ -719,6 +763,12 @@ _Static_assert(sizeof(struct flyt_manager_link_rejoin) == 2992, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_coredumps) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_coredump) == 16, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_piece) == 16, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_locks) == 24, "link layout");
+_Static_assert(sizeof(struct flyt_manager_link_locks_done) == 24, "link layout");
+_Static_assert(FLYT_MANAGER_LINK_PIECES_MAX * sizeof(struct flyt_manager_link_piece) <=
+                   FLYT_MANAGER_LINK_DATA_BYTES_MAX,
+               "all pieces go into one message");
 _Static_assert(sizeof(struct flyt_manager_link_welcome) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_manager_link_resume) == 64, "link layout");
 _Static_assert(offsetof(struct flyt_manager_link_resume, is_ahead) == 56, "link layout");

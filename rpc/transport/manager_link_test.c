@@ -121,7 +121,16 @@ static bool make_good(struct flyt_manager_link_message *message, uint32_t kind)
     case FLYT_MANAGER_LINK_LEAVE:
     case FLYT_MANAGER_LINK_LEFT:
     case FLYT_MANAGER_LINK_LAST:
+    case FLYT_MANAGER_LINK_LOCKS_WANTED:
         message->stop.move_id = 1;
+        return false;
+    case FLYT_MANAGER_LINK_LOCKS:
+        message->locks = (struct flyt_manager_link_locks){.move_id = 1, .piece_count = 2, .has_memory = 1};
+        message->data_bytes = 2 * sizeof(struct flyt_manager_link_piece);
+        memset(message->data, 1, message->data_bytes);
+        return true;
+    case FLYT_MANAGER_LINK_LOCKS_DONE:
+        message->locks_done.move_id = 1;
         return false;
     case FLYT_MANAGER_LINK_TAKE_BACK:
     case FLYT_MANAGER_LINK_STATE:
@@ -160,6 +169,7 @@ static bool make_good(struct flyt_manager_link_message *message, uint32_t kind)
     case FLYT_MANAGER_LINK_RECORD:
     case FLYT_MANAGER_LINK_VM_MEMORY:
     case FLYT_MANAGER_LINK_EVENT_EXPORT:
+    case FLYT_MANAGER_LINK_LOCKED_LEDGER:
         return true;
     default:
         return false;
@@ -255,6 +265,15 @@ static void test_bad_messages_of_a_move(void **state)
     BAD(MOVE, sent->move.rounds_max = FLYT_MANAGER_LINK_ROUNDS_MAX + 1);
     BAD(MOVE, sent->move.slowdown_pct = 101);
     BAD(MOVE, has_fd = false);
+    BAD(LOCKS_WANTED, sent->stop.move_id = 0);
+    BAD(LOCKS_DONE, sent->locks_done.move_id = 0);
+    BAD(LOCKS, sent->locks.move_id = 0);
+    BAD(LOCKS, sent->locks.piece_count = 1);
+    BAD(LOCKS, sent->data_bytes -= 1);
+    BAD(LOCKS, sent->locks.piece_count = FLYT_MANAGER_LINK_PIECES_MAX + 1);
+    BAD(LOCKS, sent->locks.is_gone = 2);
+    BAD(LOCKS, (sent->locks.has_memory = 2));
+    BAD(LOCKS, has_fd = false);
     BAD(RESUME, sent->resume.is_made = 2);
     BAD(RESUME, (sent->resume = (struct flyt_manager_link_resume){.is_ahead = 2}));
     BAD(RESUME, (sent->resume = (struct flyt_manager_link_resume){.is_ahead = 1, .is_made = 1}));

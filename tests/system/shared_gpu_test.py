@@ -29,5 +29,7 @@ shared_test.ELSEWHERE = {"local": True, "hardware": "each", "namespaces": False,
 
 if __name__ == "__main__":
     if not HAS_TWO:
-        sys.argv[1:] = sys.argv[1:] or ["at_each_server_of_the_node", "programs_with_managed_memory_on_the_host_move"]
+        sys.argv[1:] = sys.argv[1:] or ["at_each_server_of_the_node", "locked_ahead", "freed_between_locking_ahead_and_the_stop",
+                                        "a_move_that_fails_when_memory_is_locked_ahead", "the_programs_of_a_vm_have_one_bound",
+                                        "programs_with_managed_memory_on_the_host_move"]
     main()

@@ -2,6 +2,9 @@
 """Page-locked memory of a program on its GPU's own machine (programs/pinned.cu): its server has the program's region, also the
 next one, where the session goes on after a death, a move to another GPU, and a resize; a node that it goes to over TCP has not,
 and copies travel until the program is back. What kernels may reach stays on its node."""
+import concurrent.futures
+import contextlib
+import glob
 import os
 import re
 import signal
@@ -27,8 +30,8 @@ def shares(system, program, is_shared=True):
     goes_over(system, program, "unix" if is_shared else "tcp")
     server_pid = session(system)["server_pid"]
     for name, count in (("flyt-region", 1), ("flyt-rings", int(is_shared))):
-        own = shared_memory(program.process.pid, name)
-        expect_equal(len(own), count, name, "of the program")
+        own = within(30, lambda: (lambda seen: len(seen) == count and (seen or {0}))(shared_memory(program.process.pid, name)),
+                     "%d %s of the program: those of before have gone" % (count, name)) - {0}
         expect_equal(shared_memory(server_pid, name), own if is_shared else set(), name, "of the server")
 
 
@@ -67,6 +70,170 @@ def at_each_server_of_the_node():
             shares(system, program)
             program.is_right()
         ends(system, program)
+
+
+def gone_on(system, count):
+    """What servers say of so many sessions that have gone on at them: pieces that were locked ahead, and while they stood still."""
+    def found():
+        lines = re.findall(r"goes on, .* locked_ahead=(\d+) locked=(\d+) ", system.log("node-0"))
+        return len(lines) == count and [tuple(map(int, line)) for line in lines]
+    return within(30, found, "%d sessions have gone on" % count)
+
+
+def all_were_locked_before_the_stop(system, count):
+    """Of the program that has moved so often, by its new server and by its node manager; how many pieces."""
+    moved = [int(found) for found in re.findall(r"has moved, .* locked_ahead=(\d+)", system.log("node-0"))]
+    expect_equal(gone_on(system, count)[-1], (moved[-1], 0), "pieces that were locked ahead, and while it stood still", moved)
+    return moved[-1]
+
+
+@scenario
+def locked_ahead():
+    """What is page-locked is locked at the next server before the program stops."""
+    with System(local=True, **OPTIONS) as system:
+        add_vm(system, 0, memory="4G" if OPTIONS.get("hardware") else "512M")
+        program = Pinned(system)
+        counts = []
+        for words in ((), (("more", "buffers 3"), ("more", "buffers 4")), (("mapped", "mapped 0"),), (("less", "buffers 3"),)):
+            program.is_right(*words)
+            system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (0 if len(counts) % 2 else OTHER), "--force", *PATIENCE)
+            shares(system, program)
+            counts.append(all_were_locked_before_the_stop(system, len(counts) + 1))
+            program.is_right(("asked", "asked 0"))
+        expect_equal([count - counts[0] for count in counts], [0, 2, 2, 1], "buffers more than at the first move", counts)
+        ends(system, program)
+
+
+AHEAD = re.compile(r"page-locked memory ahead of its client locked=(\d+) missed=(\d+) unlocked=(\d+)")
+
+
+def ahead(system):
+    """What servers have locked ahead so far: (locked, missed, unlocked) for each time that one was told."""
+    return [tuple(map(int, found)) for found in AHEAD.findall(system.log("node-0"))]
+
+
+def servers_with(region):
+    """The server processes that have a program's region."""
+    pids = (int(path.split("/")[2]) for path in glob.glob("/proc/[0-9]*/maps"))
+    return {pid for pid in pids if region & shared_memory(pid, "flyt-region") and command(pid) == "flyt-server"}
+
+
+def command(pid):
+    with contextlib.suppress(OSError), open("/proc/%d/comm" % pid) as f:
+        return f.read().strip()
+    return None
+
+
+@contextlib.contextmanager
+def a_move_that_waits(system, program, other):
+    """A move of two programs' VM at the point where the one's memory is locked ahead, and the other's server says nothing, so that
+    nobody is stopped yet. It goes on behind this; yields what flytctl will have returned."""
+    pids = {s["client_pid"]: s["server_pid"] for s in within(60, lambda: (lambda all: len(all) == 2 and all)(system.flytctl("sessions")),
+                                                             "both are known")}
+    before = len(ahead(system))
+    os.kill(pids[other.process.pid], signal.SIGSTOP)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        try:
+            moving = pool.submit(system.flytctl_run, "migrate", system.vm_ip(0), "--to", "node-0:%d" % OTHER, "--force", *PATIENCE, timeout=300)
+            within(50, lambda: len(ahead(system)) > before, "it is locked ahead")
+            yield moving
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pids[other.process.pid], signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def two_programs():
+    with System(**{"local": True, **OPTIONS}, env=environment(FLYT_LOG="debug")) as system:
+        add_vm(system, 0, "--sessions", 4, memory="6G" if OPTIONS.get("hardware") else "768M")
+        program, other = Pinned(system), Pinned(system)
+        program.is_right(("more", "buffers 3"))
+        other.is_right()
+        yield system, program, other
+        for one in (program, other):
+            one.is_right(("more", "buffers %d" % (4 if one is program else 3)), ("mapped", "mapped 0"))
+            one.does("end", "ended")
+            expect_equal(finish(one.process).status, 0, "a program's end")
+
+
+@scenario
+def freed_between_locking_ahead_and_the_stop():
+    """Its pages leave the region's file, and others come to be at their place: the next server lets go of the ones, and locks the
+    others when the program has come."""
+    with two_programs() as (system, program, other):
+        with a_move_that_waits(system, program, other) as moving:
+            expect_equal(ahead(system)[-1], (3, 0, 0), "what is locked ahead")
+            program.is_right(("less", "buffers 2"), ("more", "buffers 3"), ("less", "buffers 2"), ("more", "buffers 3"))
+            within(30, lambda: ahead(system)[-1] == (0, 0, 1), "one is unlocked there")
+        expect_equal(moving.result().status, 0, moving.result())
+        expect_equal(sum(unlocked for _, _, unlocked in ahead(system)), 1, "pieces that were unlocked at the next server", ahead(system))
+        expect_equal(gone_on(system, 2), [(2, 0), (2, 0)], "what was locked ahead when they went on, and then")
+        program.is_right()
+
+
+@scenario
+def a_move_that_fails_when_memory_is_locked_ahead():
+    """It has harmed nobody: what the one that was to come has locked is gone with it, and the next move locks it again."""
+    with two_programs() as (system, program, other):
+        region = shared_memory(program.process.pid, "flyt-region")
+        before = servers_with(region)
+        expect_equal(len(before), 1, "servers that have the region", before)
+        with a_move_that_waits(system, program, other) as moving:
+            coming = servers_with(region) - before
+            expect_equal(len(coming), 1, "servers that have the region ahead", coming)
+            os.kill(*coming, signal.SIGKILL)
+            expect(moving.result().status, "the move", moving.result())
+            program.is_right(("less", "buffers 2"), ("more", "buffers 3"))
+        within(30, lambda: servers_with(region) == before, "the server that it was at has the region alone")
+        program.is_right()
+        other.is_right()
+        system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % OTHER, "--force", *PATIENCE)
+        expect_equal(sorted(gone_on(system, 2)), [(2, 0), (3, 0)], "what was locked ahead when they went on, and then")
+        within(30, lambda: not servers_with(region) & before, "the server that it has left has ended")
+
+
+@scenario
+def the_programs_of_a_vm_have_one_bound():
+    """vm.memory_host: what they have page-locked counts together, and of each once: while they move, also behind a restart of the
+    node manager, behind the death of a server, and until one ends."""
+    given = OPTIONS.get("node", lambda i: {})
+    with System(**{"local": True, **OPTIONS, "memory": "8G", "node": lambda i: {**given(i), "vm.memory_host": "1G"}},
+                client=lambda i: {"managed_memory": "host"}) as system:
+        add_vm(system, 0, "--sessions", 4, memory="6G")
+        one, other = Pinned(system), Pinned(system)
+        one.does("large 600", "large 0")
+        other.does("large 600", "large 2")
+        other.does("large 300", "large 0")
+
+        def is_full():
+            other.does("large 600", "large 2")
+            other.does("large 300", "large 0")
+            for program in (one, other):
+                program.is_right()
+
+        is_full()
+        for i in range(2):
+            system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (0 if i % 2 else OTHER), "--force", *PATIENCE)
+            is_full()
+        expect_equal([locked for _, locked in gone_on(system, 4)], [0] * 4, "pieces that were locked while they stood still")
+        system.restart("node-0")
+        within(60, lambda: system.log("node-0").count("is there again") == 2, "both are there again")
+        is_full()
+        last = Pinned(system)
+        last.does("large 600", "large 2")
+        last.does("end", "ended")
+        expect_equal(finish(last.process).status, 0, "a program's end")
+        one.does("end", "ended")
+        expect_equal(finish(one.process).status, 0, "a program's end")
+        within(60, lambda: len(system.flytctl("sessions")) == 1, "one is left")
+        its_server_is_killed(system)
+        other.is_right()
+        other.does("large 700", "large 0")
+        last = Pinned(system)
+        last.does("large 600", "large 2")
+        for program in (other, last):
+            program.does("end", "ended")
+            expect_equal(finish(program.process).status, 0, "a program's end")
 
 
 @scenario

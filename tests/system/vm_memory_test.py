@@ -177,6 +177,9 @@ def at_each_server_of_the_node():
             program.does("leave", "left")
             system.flytctl("migrate", system.vm_ip(0), "--to", "node-0:%d" % (1 - i % 2), "--force", *PATIENCE)
             shares(system, program)
+            ahead, then = within(30, lambda: re.findall(r"goes on, .* locked_ahead=(\d+) locked=(\d+) ", system.log("node-0"))[i + 1:],
+                                 "it has gone on again")[0]
+            expect(int(ahead) >= 4 and then == "0", "pieces that were locked ahead, and while it stood still", ahead, then)
             program.is_right(("take", "taken"), ("mapped", "mapped 0"), *((("less", "buffers 2"), ("more", "buffers 3")) if i % 2 else ()))
         system.flytctl("resize", system.vm_ip(0), "--sm", "32")
         program.is_right()

@@ -233,6 +233,8 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
     case FLYT_MANAGER_LINK_STOPPED:
     case FLYT_MANAGER_LINK_LEFT:
     case FLYT_MANAGER_LINK_LIBRARY:
+    case FLYT_MANAGER_LINK_LOCKS:
+    case FLYT_MANAGER_LINK_LOCKS_DONE:
     case FLYT_MANAGER_LINK_MADE:
     case FLYT_MANAGER_LINK_PREPARED:
         (server->role ? server->role->ops->on_message : server->node->session_ops->on_message)(server, message, fd);
@@ -248,6 +250,11 @@ static void dispatch(struct flyt_node_server *server, struct flyt_manager_link_m
             flyt_node_server_take_vm_memory(server, fd);
         else
             flyt_close(fd);
+        break;
+    case FLYT_MANAGER_LINK_LOCKED_LEDGER:
+        if (flyt_node_server_allocation(server))
+            flyt_node_allocation_take_locked_ledger(flyt_node_server_allocation(server), fd);
+        flyt_close(fd);
         break;
     case FLYT_MANAGER_LINK_EXPORT:
     case FLYT_MANAGER_LINK_EXPORT_GONE:
@@ -288,7 +295,8 @@ static int read_one(struct flyt_node_server *server)
     bool is_taken =
         fd_count && (message.kind == FLYT_MANAGER_LINK_EXTENT || message.kind == FLYT_MANAGER_LINK_STOPPED ||
                      message.kind == FLYT_MANAGER_LINK_MADE || message.kind == FLYT_MANAGER_LINK_RECORD ||
-                     message.kind == FLYT_MANAGER_LINK_VM_MEMORY || message.kind == FLYT_MANAGER_LINK_EVENT_EXPORT);
+                     message.kind == FLYT_MANAGER_LINK_VM_MEMORY || message.kind == FLYT_MANAGER_LINK_EVENT_EXPORT ||
+                     message.kind == FLYT_MANAGER_LINK_LOCKS || message.kind == FLYT_MANAGER_LINK_LOCKED_LEDGER);
     dispatch(server, &message, is_taken ? fds[0] : -1);
     for (unsigned i = is_taken; i < fd_count; i++)
         flyt_close(fds[i]);

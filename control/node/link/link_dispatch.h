@@ -34,7 +34,7 @@ int flyt_node_server_session_fds(struct flyt_node *node, const struct flyt_node_
 int flyt_node_server_send_folder(struct flyt_node_server *server, const struct flyt_node_allocation *allocation);
 /* The same, and sends the memory that the VM shares with this machine, where there is such; with the claims of the
  * session as `from` has it (NULL: it begins). */
-int flyt_node_server_equip(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
+int flyt_node_server_equip(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
                            const struct flyt_node_session *from);
 /* That memory, with the session's claims; fd is taken over. */
 void flyt_node_server_take_vm_memory(struct flyt_node_server *server, int fd);

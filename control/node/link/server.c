@@ -320,6 +320,24 @@ static int send_coredumps(struct flyt_node_server *server, const char *vm_ip)
     return status;
 }
 
+/* An extra, too: a server that has none bounds its own session alone. */
+static int send_locked_ledger(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
+                              uint64_t session_id)
+{
+    if (!(server->takes & FLYT_MANAGER_LINK_TAKES_LOCKED_LEDGER))
+        return 0;
+    const struct flyt_ledger *ledger = flyt_node_allocation_locked_ledger(allocation, session_id);
+    struct flyt_manager_link_message *message = ledger ? calloc(1, sizeof *message) : NULL;
+    int status = ledger && !message ? -ENOMEM : 0;
+    if (message) {
+        const int fd = flyt_ledger_fd(ledger);
+        message->kind = FLYT_MANAGER_LINK_LOCKED_LEDGER;
+        status = flyt_node_server_send(server, message, &fd, 1);
+    }
+    free(message);
+    return status;
+}
+
 void flyt_node_server_take_vm_memory(struct flyt_node_server *server, int fd)
 {
     if (server->has.has_vm_memory)
@@ -328,13 +346,15 @@ void flyt_node_server_take_vm_memory(struct flyt_node_server *server, int fd)
     server->has.has_vm_memory = true;
 }
 
-int flyt_node_server_equip(struct flyt_node_server *server, const struct flyt_node_allocation *allocation,
+int flyt_node_server_equip(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
                            const struct flyt_node_session *from)
 {
     int status = flyt_node_server_send_folder(server, allocation);
 
     if (!status)
         status = send_coredumps(server, allocation->now.vm_ip);
+    if (!status)
+        status = send_locked_ledger(server, allocation, (from ? from : server->session)->id);
     return status ? status : send_vm_memory(server, allocation->now.vm_ip, from ? flyt_node_session_has(from) : NULL);
 }
 

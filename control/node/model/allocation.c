@@ -31,6 +31,11 @@ static void name_ledger(const struct flyt_node_allocation *allocation, unsigned 
     snprintf(name, NAME_BYTES, "ledger-%016" PRIx64 "-%u", (uint64_t)allocation->now.id, slot);
 }
 
+static void name_locked_ledger(const struct flyt_node_allocation *allocation, char *name)
+{
+    snprintf(name, NAME_BYTES, "ledger-%016" PRIx64 "-locked", (uint64_t)allocation->now.id);
+}
+
 static void keep_ledger(struct flyt_node *node, struct flyt_node_allocation *allocation, unsigned slot)
 {
     char name[NAME_BYTES];
@@ -74,6 +79,74 @@ static void restore_ledgers(struct flyt_node *node, struct flyt_node_allocation 
             flyt_ledger_set_limit(allocation->slots[i].ledger, allocation->now.slots.slots_val[i].memory_bytes,
                                   allocation->now.revision, true, NULL);
     }
+}
+
+/* ---- of page-locked memory ---- */
+
+/* It is kept over a restart, and has entries of sessions that have ended meanwhile. */
+static void restore_locked_ledger(struct flyt_node_allocation *allocation)
+{
+    char name[NAME_BYTES];
+
+    if (!allocation->node->daemon)
+        return;
+    name_locked_ledger(allocation, name);
+    flyt_auto_close int fd = flyt_daemon_take(allocation->node->daemon, name);
+    if (fd >= 0 && flyt_ledger_open(fd, &allocation->locked_ledger))
+        flyt_warn("allocation %016" PRIx64 ": what was kept as its ledger of page-locked memory is none",
+                  (uint64_t)allocation->now.id);
+}
+
+static void keep_locked_ledger(struct flyt_node_allocation *allocation)
+{
+    char name[NAME_BYTES];
+
+    name_locked_ledger(allocation, name);
+    flyt_node_keep(allocation->node, name, flyt_ledger_fd(allocation->locked_ledger));
+}
+
+static void drop_locked_ledger(struct flyt_node_allocation *allocation, bool is_final)
+{
+    char name[NAME_BYTES];
+
+    name_locked_ledger(allocation, name);
+    if (allocation->locked_ledger && is_final)
+        flyt_node_forget(allocation->node, name);
+    allocation->locked_ledger = flyt_ledger_close(allocation->locked_ledger);
+}
+
+struct flyt_ledger *flyt_node_allocation_locked_ledger(struct flyt_node_allocation *allocation, uint64_t session_id)
+{
+    const uint64_t bytes = allocation->node->settings->vm_memory_host_bytes;
+    int status = 0;
+
+    if (!bytes || (!allocation->locked_ledger && allocation->node->is_reattaching))
+        return NULL;
+    if (!allocation->locked_ledger) {
+        status = flyt_ledger_new(bytes, &allocation->locked_ledger);
+        if (!status)
+            keep_locked_ledger(allocation);
+    }
+    if (!status) {
+        flyt_ledger_set_limit(allocation->locked_ledger, bytes, 0, true, NULL); /* the setting may be another one now */
+        status = flyt_ledger_join(allocation->locked_ledger, session_id);
+    }
+    if (!status || status == -EEXIST)
+        return allocation->locked_ledger;
+    flyt_warn("session %016" PRIx64 ": its page-locked memory is not added up with that of its VM's others: %s",
+              session_id, strerror(-status));
+    return NULL;
+}
+
+void flyt_node_allocation_take_locked_ledger(struct flyt_node_allocation *allocation, int fd)
+{
+    if (allocation->locked_ledger)
+        return;
+    if (flyt_ledger_open(fd, &allocation->locked_ledger))
+        flyt_warn("allocation %016" PRIx64 ": what came back as its ledger of page-locked memory is none",
+                  (uint64_t)allocation->now.id);
+    else
+        keep_locked_ledger(allocation);
 }
 
 static bool is_same_file(int one_fd, int other_fd)
@@ -186,6 +259,7 @@ int flyt_node_allocation_add(struct flyt_node *node, flyt_allocation *from,
     allocation->tokens_ms = flyt_clock_ms();
     set_up_slots(node, allocation);
     restore_ledgers(node, allocation);
+    restore_locked_ledger(allocation);
     count_checkpointed(allocation);
     allocation->next = node->allocations;
     node->allocations = allocation;
@@ -212,6 +286,7 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
         }
         flyt_ledger_close(allocation->slots[i].ledger);
     }
+    drop_locked_ledger(allocation, is_final);
     xdr_free((xdrproc_t)xdr_flyt_allocation, &allocation->now);
     free(allocation);
 }

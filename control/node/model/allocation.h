@@ -49,7 +49,8 @@ struct flyt_node_allocation {
     struct flyt_node *node;
     flyt_allocation now; /* as applied; owned */
     struct flyt_node_slot slots[FLYT_SLOTS_MAX];
-    unsigned due; /* by subscriber: it is to hear an event of this one (events.h) */
+    struct flyt_ledger *locked_ledger; /* what its sessions have page-locked, by their ids; NULL: none was wanted yet */
+    unsigned due;                      /* by subscriber: it is to hear an event of this one (events.h) */
     unsigned session_count;
     bool is_removed;                   /* goes with its last session, and what that had */
     struct flyt_node_removal *removal; /* the order that waits for that; NULL: none */
@@ -82,6 +83,14 @@ int flyt_node_allocation_make_ledgers(struct flyt_node *node, struct flyt_node_a
  * others by now; another negative errno. */
 int flyt_node_allocation_take_ledgers(struct flyt_node *node, struct flyt_node_allocation *allocation, const int *fds,
                                       unsigned count);
+/*
+ * The ledger of what the VM's sessions may have page-locked together (settings' vm.memory_host), with an entry for the
+ * session, which it has until it is freed. NULL: that is not bounded, there can be none, or servers of before a restart
+ * may still bring it.
+ */
+struct flyt_ledger *flyt_node_allocation_locked_ledger(struct flyt_node_allocation *allocation, uint64_t session_id);
+/* A server of before a restart has brought it back; fd stays the caller's. Nothing where there is one. */
+void flyt_node_allocation_take_locked_ledger(struct flyt_node_allocation *allocation, int fd);
 /* Whether sessions may be made: all ledgers are there. */
 bool flyt_node_allocation_is_complete(const struct flyt_node_allocation *allocation);
 

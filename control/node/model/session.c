@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/node/model/allocation.h"
 #include "control/node/model/server.h"
 #include "rpc/base/ticket.h"
 
@@ -48,6 +49,10 @@ void flyt_node_session_free(struct flyt_node_session *session)
         link = &(*link)->next;
     *link = session->next;
     session->node->session_count--;
+    /* One that was left here may have come back meanwhile, under the same id. */
+    if (session->allocation && session->allocation->locked_ledger &&
+        !flyt_node_session_find(session->node, session->id))
+        flyt_ledger_reclaim(session->allocation->locked_ledger, session->id, NULL);
     session->node->away_count -= flyt_node_session_is_away(session);
     if (session->target)
         session->target->session = NULL;

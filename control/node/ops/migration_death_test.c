@@ -37,7 +37,7 @@ static bool is_at(struct test_node *test, void *user)
     /* By way of the host it is sent when it has stopped. */
     return move->way->link_kind == awaited->kind && move->stage == awaited->stage &&
            move->target.state == awaited->state && move->target.server && !move->awaited_count &&
-           (move->extent_count || move->way->link_kind == FLYT_MANAGER_LINK_MOVE_SEND);
+           !move->locks_are_awaited && (move->extent_count || move->way->link_kind == FLYT_MANAGER_LINK_MOVE_SEND);
 }
 
 static void until_at(struct test_node *test, const struct test_program *program, uint32_t kind,

@@ -34,6 +34,7 @@ static const struct {
     {NULL, "fake.prepare:kill", "new server process has ended"},
     {NULL, "fake.make:error", "cannot be made on GPU 1"},
     {NULL, "fake.make:kill", "new server process has ended"},
+    {NULL, "fake.locks:kill", "new server process has ended"},
     {NULL, "fake.state:error", "come to be elsewhere"},
     {NULL, "fake.state:kill", "new server process has ended"},
 };
@@ -259,6 +260,72 @@ static bool is_awaited(struct test_node *test, void *unused)
     return flyt_node_move_is_copying(move) && move->awaited_count;
 }
 
+static bool are_locks_awaited(struct test_node *test, void *unused)
+{
+    const struct flyt_node_move *move = test_migration_of(test)->moves;
+
+    return flyt_node_move_is_copying(move) && move->is_ready && move->locks_are_awaited && !move->awaited_count;
+}
+
+/* The program is not stopped before its page-locked memory is locked ahead, or it is clear that it is not. */
+static void test_locks_are_awaited(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_node_make_fail(test, NULL, "fake.locks:hang");
+    test->settings.kill_grace_ms = TEST_GRACE_MS;
+    test_migration_start(test, 1);
+    test_node_until(test, are_locks_awaited, NULL, "all but that is there");
+    assert_false(flyt_node_move_is_ready(test_migration_of(test)->moves));
+    assert_int_equal(test_migration_of(test)->moves->stage, FLYT_NODE_MOVE_COPYING);
+    test_migration_of(test)->moves->asked_ms -= FLYT_NODE_MOVE_PREPARE_MS + 1;
+    test_migration_until_failed(test, "does not make or lock its memory in time");
+    test_node_make_fail(test, NULL, "fake.locks:error");
+    flyt_node_migrations_fini(&test->node);
+    test_migration_start(test, 1);
+    test_migration_until(test, FLYT_MIGRATION_SWITCHING);
+    assert_int_equal(test_migration_of(test)->moves->locked.missed_count, 3);
+    test_migration_is_told_to_leave(test, &program);
+    test_node_come_back(test, &test_one, &program);
+    test_program_say(test, &program, "resumed", "1 1");
+    test_program_say(test, &program, "go_on", "0");
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    test_node_make_fail(test, NULL, NULL);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+/* LOCKS that nobody wants. */
+static void test_descriptors_of_locks(void **state)
+{
+    struct test_node *test = *state;
+    static struct flyt_manager_link_message told;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_program_say(test, &program, "mute 1", "0");
+    test_migration_start(test, 1);
+    test_migration_until(test, FLYT_MIGRATION_STOPPING);
+    struct flyt_node_move *move = test_migration_of(test)->moves;
+    told.kind = FLYT_MANAGER_LINK_LOCKS;
+    told.locks = (struct flyt_manager_link_locks){.move_id = move->move_id + 1, .has_memory = 1};
+    for (unsigned i = 0; i < 3; i++) {
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        assert_true(fd >= 0);
+        told.locks.move_id += i == 1 ? UINT64_MAX : 0; /* its own, from its target, and when it has failed */
+        if (i == 1)
+            flyt_node_target_on_message(move->target.server, &told, fd);
+        move->outcome = i == 2 ? -EIO : 0;
+        if (i != 1)
+            flyt_node_move_on_message(move->source, &told, fd);
+        is_closed(fd);
+    }
+    test_migration_until_failed(test, "");
+    test_migration_stayed(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 /* Answers of a failure that come with a descriptor. */
 static void test_descriptors_of_failures(void **state)
 {
@@ -311,6 +378,8 @@ int main(void)
         TEST_NODE(test_cancel_comes_too_late),
         TEST_NODE(test_libraries_without_bounds),
         TEST_NODE(test_a_target_that_does_not_read),
+        TEST_NODE(test_locks_are_awaited),
+        TEST_NODE(test_descriptors_of_locks),
         TEST_NODE(test_descriptors_of_failures),
     };
 

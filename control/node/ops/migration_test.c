@@ -47,6 +47,7 @@ static void move_all(struct test_node *test, unsigned gpu, unsigned count)
         test_program_say(test, &programs[i], "resumed", "1 1");
         test_program_say(test, &programs[i], "read 1", "4711");
         test_program_say(test, &programs[i], "libraries", "1");
+        test_program_say(test, &programs[i], "locks", "2");
         test_program_say(test, &programs[i], "go_on", "0");
         assert_int_not_equal(test_node_server(test, &programs[i])->pid, pids[i]);
     }

@@ -71,13 +71,15 @@ static void log_moved(const struct flyt_node_move *move, const struct flyt_node_
 
     flyt_info("session %016" PRIx64 ": has moved, vm=%s program=%s gpu=%u server_pid=%d standstill_us=%" PRIu64
               " stop_us=%" PRIu64 " drain_us=%" PRIu64 " pages_us=%" PRIu64 " save_us=%" PRIu64 " told_us=%" PRIu64
-              " load_us=%" PRIu64 " commit_us=%" PRIu64 " come_us=%" PRIu64 " give_us=%" PRIu64 " go_on_us=%" PRIu64,
+              " load_us=%" PRIu64 " commit_us=%" PRIu64 " come_us=%" PRIu64 " give_us=%" PRIu64 " go_on_us=%" PRIu64
+              " locked_ahead=%u",
               move->session_id, server->session->allocation->now.vm_ip, server->session->ticket.program,
               server->gpu->index, (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
               stopped->copy_us > stopped->save_us ? stopped->copy_us - stopped->save_us : 0, stopped->save_us,
               until_us > source_us ? until_us - source_us : 0, us_between(times->stopped_ns, times->loaded_ns),
               us_between(times->loaded_ns, times->leave_ns), us_between(times->leave_ns, times->client_ns),
-              us_between(times->client_ns, times->given_ns), us_between(times->given_ns, now_ns));
+              us_between(times->client_ns, times->given_ns), us_between(times->given_ns, now_ns),
+              move->locked.locked_count);
 }
 
 /* Of the source. */
@@ -219,6 +221,7 @@ static const struct flyt_node_target_ops target_ops = {
     .prepared = flyt_node_move_target_prepared,
     .made = flyt_node_move_target_made,
     .unmade = flyt_node_move_target_unmade,
+    .locked = flyt_node_move_target_locked,
     .loaded = flyt_node_move_target_loaded,
     .gone_on = on_gone_on,
     .failed = on_failed,
@@ -441,8 +444,9 @@ void flyt_node_move_advance(struct flyt_node_move *move)
             flyt_node_move_fail(move, -ETIMEDOUT, "its server process does not answer");
         break;
     case FLYT_NODE_MOVE_COPYING:
-        if (move->awaited_count && flyt_clock_ms() - move->asked_ms > FLYT_NODE_MOVE_PREPARE_MS)
-            flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not make its memory in time");
+        if ((move->awaited_count || move->locks_are_awaited) &&
+            flyt_clock_ms() - move->asked_ms > FLYT_NODE_MOVE_PREPARE_MS)
+            flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not make or lock its memory in time");
         break;
     case FLYT_NODE_MOVE_STOPPING:
         if (flyt_node_move_is_late(move, move->migration->bounds.stop_ms + FLYT_NODE_MOVE_STOP_GRACE_MS))
@@ -466,8 +470,8 @@ void flyt_node_move_advance(struct flyt_node_move *move)
 
 bool flyt_node_move_is_ready(const struct flyt_node_move *move)
 {
-    return move->stage == FLYT_NODE_MOVE_OVER ||
-           (flyt_node_move_is_copying(move) && move->is_ready && !move->awaited_count && !move->outcome);
+    return move->stage == FLYT_NODE_MOVE_OVER || (flyt_node_move_is_copying(move) && move->is_ready &&
+                                                  !move->awaited_count && !move->locks_are_awaited && !move->outcome);
 }
 
 /* A client that it was given back to may never have come there: it comes again. */

@@ -127,10 +127,12 @@ struct flyt_node_move {
     unsigned library_count;
     size_t library_bytes;
     unsigned extent_count, awaited_count; /* of these, not made yet */
-    uint64_t asked_ms;                    /* when the last MAKE was sent */
-    bool is_ready;                        /* the source is: STOP may come */
-    bool was_moved;                       /* the session goes on at the target */
-    bool is_taken_back;                   /* RETURNING: the source has its client's connection */
+    uint64_t asked_ms;                    /* when the last MAKE was sent, or LOCKS_WANTED */
+    bool locks_are_awaited;               /* the target has not said yet what of the source's it has locked ahead */
+    struct flyt_manager_link_locks_done locked; /* that */
+    bool is_ready;                              /* the source is: STOP may come */
+    bool was_moved;                             /* the session goes on at the target */
+    bool is_taken_back;                         /* RETURNING: the source has its client's connection */
     bool may_stay; /* the source has died before LEAVE: its session can go on without the target, too */
     struct flyt_manager_link_move_state state; /* the last one */
     struct flyt_manager_link_stopped stopped;
@@ -247,7 +249,7 @@ static inline struct flyt_node_move *flyt_node_move_of(const struct flyt_node_se
 {
     return flyt_node_move_by(flyt_node_session_role(session));
 }
-/* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED of any server. fd (-1: none) is taken over. */
+/* MOVE_STATE, STOPPED, LEFT, LIBRARY, LOCKS, LOCKS_DONE, MADE, PREPARED of any server. fd (-1: none) is taken over. */
 void flyt_node_move_on_message(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
                                int fd);
 

@@ -70,6 +70,14 @@ void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt
     flyt_node_move_send(move, move->source, message, fd);
 }
 
+void flyt_node_move_source_ask_locks(struct flyt_node_move *move)
+{
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_LOCKS_WANTED);
+
+    message->stop.move_id = move->move_id;
+    flyt_node_move_send(move, move->source, message, -1);
+}
+
 void flyt_node_move_source_go_on(struct flyt_node_move *move)
 {
     struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_GO_ON);
@@ -268,6 +276,8 @@ static bool is_of(const struct flyt_node_move *move, const struct flyt_manager_l
         return told->stopped.move_id == move->move_id;
     case FLYT_MANAGER_LINK_LEFT:
         return told->stop.move_id == move->move_id;
+    case FLYT_MANAGER_LINK_LOCKS:
+        return told->locks.move_id == move->move_id;
     case FLYT_MANAGER_LINK_LIBRARY: /* those of an earlier move come before it says that it can be moved */
         return move->stage >= FLYT_NODE_MOVE_COPYING && move->stage < FLYT_NODE_MOVE_LEFT;
     default:
@@ -288,6 +298,8 @@ void flyt_node_move_source_on_message(struct flyt_node_move *move, const struct 
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     if (is_its && told->kind == FLYT_MANAGER_LINK_STOPPED)
         on_stopped(move, told, fd);
+    else if (is_its && told->kind == FLYT_MANAGER_LINK_LOCKS)
+        flyt_node_move_target_locks(move, told, fd);
     else
         flyt_close(fd);
 }

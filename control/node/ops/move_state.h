@@ -8,8 +8,8 @@
  *   move_connect.c connections to another node, where the target is there
  *   move_client.c  the client comes: what the session has changes hands, and its connection is handed over
  *
- * The source's file reaches the target by flyt_node_move_target_library, _load and _compare alone; the target's file
- * reaches the source by flyt_node_move_source_mirror alone.
+ * The source's file reaches the target by flyt_node_move_target_library, _locks, _load and _compare alone; the target's
+ * file reaches the source by flyt_node_move_source_mirror and _ask_locks alone.
  *
  * The loop's thread.
  */
@@ -46,6 +46,8 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_ma
                                const int *fds, unsigned fd_count);
 /* MIRROR: the target has this memory. fd is taken over. */
 void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_manager_link_extent *extent, int fd);
+/* LOCKS_WANTED: the target can lock ahead what is page-locked there. */
+void flyt_node_move_source_ask_locks(struct flyt_node_move *move);
 /* GO_ON instead of whatever else it was to be told. */
 void flyt_node_move_source_go_on(struct flyt_node_move *move);
 /* Nothing of the move is the source's any more. It may have gone already. */
@@ -92,6 +94,9 @@ void flyt_node_move_target_unmade(struct flyt_node_target *target, uint64_t exte
 void flyt_node_move_target_loaded(struct flyt_node_target *target, const struct flyt_manager_link_prepared *prepared);
 /* LIBRARY from the source: for the target, or kept until there is one. */
 void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told);
+/* LOCKS from the source; fd (-1: none) is taken over. */
+void flyt_node_move_target_locks(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd);
+void flyt_node_move_target_locked(struct flyt_node_target *target, const struct flyt_manager_link_locks_done *done);
 /* STATE: what the session has beside its memory; fd is taken over. */
 void flyt_node_move_target_load(struct flyt_node_move *move, int fd);
 /* By way of the host: where the source has stopped and the target is LOADED, whether that has it all, as it was left.

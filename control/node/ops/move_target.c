@@ -192,6 +192,40 @@ static void send_libraries(struct flyt_node_move *move)
     forget_libraries(move);
 }
 
+/* ---- page-locked memory ---- */
+
+/* By way of the host the target hears of nothing but the image until its program has stopped. */
+static void ask_locks(struct flyt_node_move *move)
+{
+    if (!(move->source->takes & move->target.server->takes & FLYT_MANAGER_LINK_TAKES_LOCKS))
+        return;
+    move->locks_are_awaited = true;
+    move->asked_ms = flyt_clock_ms();
+    flyt_node_move_source_ask_locks(move);
+}
+
+void flyt_node_move_target_locks(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
+{
+    if (move->outcome || !has_memory_there(move)) {
+        flyt_close(fd);
+        return;
+    }
+    struct flyt_manager_link_message *message = flyt_node_link_message(FLYT_MANAGER_LINK_LOCKS);
+    message->locks = told->locks;
+    message->data_bytes = told->data_bytes;
+    memcpy(message->data, told->data, told->data_bytes);
+    flyt_node_move_send(move, move->target.server, message, fd);
+}
+
+void flyt_node_move_target_locked(struct flyt_node_target *target, const struct flyt_manager_link_locks_done *done)
+{
+    struct flyt_node_move *move = flyt_node_move_by(&target->role);
+
+    move->locked = *done;
+    move->locks_are_awaited = false;
+    flyt_node_migration_wake(move->migration);
+}
+
 /* ---- beginning ---- */
 
 static void prepare(struct flyt_node_move *move, struct flyt_node_server *server)
@@ -219,6 +253,8 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *server
             .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
         add_extent(move, &its, extent->fd);
     }
+    if (!move->outcome)
+        ask_locks(move);
 }
 
 void flyt_node_move_target_look(struct flyt_node_target *target)

@@ -259,6 +259,9 @@ void flyt_node_target_on_message(struct flyt_node_server *server, const struct f
     flyt_close(fd);
     if (told->kind == FLYT_MANAGER_LINK_PREPARED)
         on_prepared(target, told);
+    else if (told->kind == FLYT_MANAGER_LINK_LOCKS_DONE && target->ops->locked &&
+             flyt_node_target_is_between(target, FLYT_NODE_TARGET_PREPARING, FLYT_NODE_TARGET_LOADING))
+        target->ops->locked(target, &told->locks_done);
 }
 
 void flyt_node_target_on_extent_gone(struct flyt_node_server *server, uint64_t extent_id)

@@ -66,6 +66,8 @@ struct flyt_node_target_ops {
      */
     void (*made)(struct flyt_node_target *target, const struct flyt_manager_link_made *made, int fd);
     void (*unmade)(struct flyt_node_target *target, uint64_t extent_id);
+    /* PREPARING to LOADING: what it has page-locked ahead. NULL: it is to lock nothing. */
+    void (*locked)(struct flyt_node_target *target, const struct flyt_manager_link_locks_done *done);
     /* LOADED, as it says. */
     void (*loaded)(struct flyt_node_target *target, const struct flyt_manager_link_prepared *prepared);
     /* OVER: the server has said that the session goes on, and has nothing to do with this any more. */

@@ -49,6 +49,22 @@ static void say_library(struct fake *fake, uint64_t id)
     fake_put(fake);
 }
 
+static void on_locks_wanted(struct fake *fake)
+{
+    const struct flyt_manager_link_piece pieces[] = {{0, 4096}, {4096, 8192}, {1 << 20, 4096}};
+    int fd = memfd_create("region", MFD_CLOEXEC);
+
+    fake->message.kind = FLYT_MANAGER_LINK_LOCKS;
+    fake->message.locks = (struct flyt_manager_link_locks){.move_id = fake->move.id, .piece_count = 3, .has_memory = 1};
+    fake->message.data_bytes = sizeof pieces;
+    memcpy(fake->message.data, pieces, sizeof pieces);
+    flyt_manager_link_send(fake->link_fd, &fake->message, &fd, 1);
+    close(fd);
+    fake->message.locks = (struct flyt_manager_link_locks){.move_id = fake->move.id, .piece_count = 1, .is_gone = 1};
+    fake->message.data_bytes = sizeof *pieces;
+    fake_put(fake);
+}
+
 static void forget_copies(struct fake *fake)
 {
     for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++) {
@@ -266,6 +282,9 @@ void fake_move_hear(struct fake *fake, const int *fds, unsigned count)
     case FLYT_MANAGER_LINK_TAKE_BACK:
         on_take_back(fake, fd);
         break;
+    case FLYT_MANAGER_LINK_LOCKS_WANTED:
+        on_locks_wanted(fake);
+        break;
     default:
         break;
     }
@@ -290,6 +309,8 @@ bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b)
         fake_answer(fake, "0");
     } else if (!strcmp(word, "libraries")) {
         fake_answer_number(fake, fake->library_count);
+    } else if (!strcmp(word, "locks")) {
+        fake_answer_number(fake, fake->locked_count);
     } else if (!strcmp(word, "movable")) {
         fake->use.can_move = (uint32_t)a;
         fake_say_use(fake);

@@ -22,7 +22,9 @@ void fake_ready(struct flyt_manager_link_ready *ready, unsigned gpu, unsigned gr
                                               .group_size = group_size,
                                               .memory_bytes = memory_bytes,
                                               .reserve_bytes = 1 << 20,
-                                              .copying_kib = 3 << 10};
+                                              .copying_kib = 3 << 10,
+                                              .takes = FLYT_MANAGER_LINK_TAKES_LOCKS |
+                                                       FLYT_MANAGER_LINK_TAKES_LOCKED_LEDGER};
     set_capability(ready, gpu, capabilities);
     /* The rest that makes no group of its own goes to the last one, as the driver does it. */
     ready->group_count = sm_count / group_size;

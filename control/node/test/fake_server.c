@@ -44,8 +44,9 @@
  * With an image (MOVE_WRITE) it writes these into that, and as the server that is given one it makes the memory anew.
  * To another node (MOVE_SEND) it says what fake_receive.c is told there, when it is to stop; on its first connection
  * "0" is the answer, any other line says at any time why not, and "keys" is a question. As the other server it passes
- * the fault points fake.prepare, fake.make, fake.state, fake.try and fake.session, of which "error" is answered with
- * a failure (fake.session: it ends).
+ * the fault points fake.prepare, fake.make, fake.state, fake.try, fake.locks and fake.session, of which "error" is
+ * answered with a failure (fake.session: it ends). Of three pieces that are locked where it is moved from, one is
+ * unlocked at once: "locks" asks for the number that the other one has.
  */
 #include "control/node/test/fake_server.h"
 
@@ -173,7 +174,14 @@ static int send_extent(struct fake *fake, unsigned index);
 
 static void on_welcome(struct fake *fake)
 {
-    if (!fake->message.welcome.send_extents)
+    const uint32_t sends_extents = fake->message.welcome.send_extents;
+
+    if (fake->locked_ledger_fd) {
+        fake->message.kind = FLYT_MANAGER_LINK_LOCKED_LEDGER;
+        fake->message.data_bytes = 0;
+        flyt_manager_link_send(fake->link_fd, &fake->message, &fake->locked_ledger_fd, 1);
+    }
+    if (!sends_extents)
         return;
     for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++)
         if (fake->extents[i].fd)
@@ -289,7 +297,8 @@ static uint32_t dispatch(struct fake *fake)
         fake_broker_hear(fake, count ? fds[0] : -1);
         count = 0;
     }
-    if (kind >= FLYT_MANAGER_LINK_MOVE && kind <= FLYT_MANAGER_LINK_TAKE_BACK) {
+    if ((kind >= FLYT_MANAGER_LINK_MOVE && kind <= FLYT_MANAGER_LINK_TAKE_BACK) ||
+        kind == FLYT_MANAGER_LINK_LOCKS_WANTED) {
         fake_move_hear(fake, fds, count);
         count = 0;
     }

@@ -57,6 +57,8 @@ struct fake {
         char line[300];
         size_t line_bytes;
     } sending;
+    int locked_ledger_fd;  /* 0: it has none */
+    unsigned locked_count; /* pieces that it was told of (LOCKS), those that are gone left out */
     struct {
         uint64_t sequence, library_count; /* as STATE says */
         bool has_state;
@@ -98,7 +100,7 @@ bool fake_broker_obey(struct fake *fake, const char *word, uint64_t token, uint6
 /* The first word of some memory. */
 uint64_t fake_read_word(int fd);
 void fake_write_word(int fd, uint64_t word);
-/* fake->message, of a kind from MOVE to TAKE_BACK. Its descriptors are taken over. */
+/* fake->message, LOCKS_WANTED, or of a kind from MOVE to TAKE_BACK. Its descriptors are taken over. */
 void fake_move_hear(struct fake *fake, const int *fds, unsigned count);
 /* MOVE_STATE; STOPPED, with 0 or why not. */
 void fake_move_say_phase(struct fake *fake, enum flyt_manager_link_move_phase phase, int outcome, const char *sentence);

@@ -96,6 +96,29 @@ static void try_image(int fd)
     close(fd);
 }
 
+static void take_locks(struct fake *fake, int fd)
+{
+    const struct flyt_manager_link_locks locks = fake->message.locks;
+    bool has_failed;
+
+    if (locks.is_gone) {
+        fake->locked_count -= locks.piece_count;
+        return;
+    }
+    if (fd < 0 || !locks.has_memory)
+        _exit(1);
+    close(fd);
+    has_failed = flyt_fault_point("fake.locks") == FLYT_FAULT_ERROR;
+    fake->locked_count += locks.piece_count;
+    fake->message.kind = FLYT_MANAGER_LINK_LOCKS_DONE;
+    fake->message.data_bytes = 0;
+    fake->message.locks_done =
+        (struct flyt_manager_link_locks_done){.move_id = locks.move_id,
+                                              .locked_count = has_failed ? 0 : locks.piece_count,
+                                              .missed_count = has_failed ? locks.piece_count : 0};
+    fake_put(fake);
+}
+
 bool fake_target_prepare(struct fake *fake, int fd)
 {
     unsigned index = (unsigned)fake->message.extent.extent_id % FAKE_EXTENTS_MAX;
@@ -118,6 +141,12 @@ bool fake_target_prepare(struct fake *fake, int fd)
     case FLYT_MANAGER_LINK_UNMAKE:
         close(fake->extents[index].fd);
         fake->extents[index].fd = 0;
+        return true;
+    case FLYT_MANAGER_LINK_LOCKED_LEDGER:
+        fake->locked_ledger_fd = fd;
+        return true;
+    case FLYT_MANAGER_LINK_LOCKS:
+        take_locks(fake, fd);
         return true;
     case FLYT_MANAGER_LINK_STATE:
         take_state(fake, fd);

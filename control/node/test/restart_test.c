@@ -30,6 +30,63 @@ static pid_t restart_without(struct test_node *test, const struct test_program *
     return pid;
 }
 
+static struct flyt_ledger *locked_ledger(const struct test_node *test)
+{
+    return flyt_node_allocation_find(&test->node, test_one.id)->locked_ledger;
+}
+
+static unsigned locked_entries(const struct test_node *test)
+{
+    struct flyt_ledger_state state;
+
+    flyt_ledger_read(locked_ledger(test), &state);
+    assert_int_equal(state.limit_bytes, test->settings.vm_memory_host_bytes);
+    return state.entry_count;
+}
+
+static bool are_two(struct test_node *test, void *unused)
+{
+    return locked_entries(test) == 2;
+}
+
+static bool is_brought_back(struct test_node *test, void *unused)
+{
+    return locked_ledger(test) != NULL;
+}
+
+/* What sessions have page-locked: an entry for each, over a restart, which nobody has who has ended. */
+static void test_page_locked_memory(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[3];
+
+    test_node_grant(test, &test_one);
+    programs[0] = test_node_enter(test, &test_one);
+    assert_null(locked_ledger(test)); /* it is not bounded */
+    test_node_leave(test, &test_one, programs, 1);
+    test->settings.vm_memory_host_bytes = 100 * MIB;
+    test_node_grant(test, &test_one);
+    for (unsigned i = 0; i < 3; i++)
+        programs[i] = test_node_enter(test, &test_one);
+    assert_int_equal(locked_entries(test), 3);
+    assert_int_equal(flyt_ledger_charge(locked_ledger(test), programs[0].session_id, 60 * MIB), 0);
+    assert_int_equal(flyt_ledger_charge(locked_ledger(test), programs[1].session_id, 60 * MIB), -ENOMEM);
+    close(programs[2].fd);
+    test_node_until(test, are_two, NULL, "the third one's entry has gone with it");
+    test_node_stop(test);
+    test_node_start(test);
+    test->settings.vm_memory_host_bytes = 200 * MIB;
+    for (unsigned i = 0; i < 2; i++)
+        test_node_until_back(test, &programs[i]);
+    test_node_until(test, is_brought_back, NULL, "a server has brought it back");
+    assert_int_equal(flyt_ledger_charged(locked_ledger(test), programs[0].session_id), 60 * MIB);
+    programs[2] = test_node_enter(test, &test_one); /* from now on the other bound holds */
+    assert_int_equal(locked_entries(test), 3);
+    assert_int_equal(flyt_ledger_charge(locked_ledger(test), programs[2].session_id, 120 * MIB), 0);
+    test_node_leave(test, &test_one, programs, 3);
+    assert_int_equal(locked_entries(test), 0);
+}
+
 static void test_restart_gives_nothing_away(void **state)
 {
     struct test_node *test = *state;
@@ -347,6 +404,7 @@ int main(void)
         TEST_NODE(test_restart_with_a_lower_limit),
         TEST_NODE(test_restart_in_the_middle_of_an_end),
         TEST_NODE(test_restart_harms_nobody),
+        TEST_NODE(test_page_locked_memory),
         TEST_NODE(test_restart_without_descriptors),
         TEST_NODE(test_restart_lets_programs_wait),
         TEST_NODE(test_orphans_and_strangers),

@@ -71,7 +71,7 @@ static bool advance(struct flyt_session *session)
     note_cut(session);
     const bool needs_poll = flyt_staging_reap(session->staging);
     flyt_transfers_grant(session);
-    return needs_poll;
+    return flyt_session_region_settle(session) || needs_poll;
 }
 
 const struct flyt_part flyt_bulk_part = {

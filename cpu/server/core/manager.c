@@ -85,14 +85,14 @@ bool flyt_manager_tell(struct flyt_manager *manager, enum flyt_manager_link_kind
 }
 
 bool flyt_manager_tell_data(struct flyt_manager *manager, enum flyt_manager_link_kind kind, const void *part,
-                            size_t part_bytes, const void *data, uint32_t data_bytes)
+                            size_t part_bytes, const void *data, uint32_t data_bytes, const int *fds, unsigned fd_count)
 {
     pthread_mutex_lock(&manager->mutex);
     manager->out.kind = kind;
     memcpy(&manager->out.ready, part, part_bytes);
     memcpy(manager->out.data, data, data_bytes);
     manager->out.data_bytes = data_bytes;
-    bool is_told = send_locked(manager, NULL, 0);
+    bool is_told = send_locked(manager, fds, fd_count);
     pthread_mutex_unlock(&manager->mutex);
     return is_told;
 }

@@ -109,7 +109,8 @@ bool flyt_manager_tell(struct flyt_manager *manager, enum flyt_manager_link_kind
                        size_t part_bytes, const char *sentence, const int *fds, unsigned fd_count);
 /* The same with data of at most FLYT_MANAGER_LINK_DATA_BYTES_MAX that are no sentence. */
 bool flyt_manager_tell_data(struct flyt_manager *manager, enum flyt_manager_link_kind kind, const void *part,
-                            size_t part_bytes, const void *data, uint32_t data_bytes);
+                            size_t part_bytes, const void *data, uint32_t data_bytes, const int *fds,
+                            unsigned fd_count);
 
 /* The watching thread: leaves a message for the submission thread, which is then to be kicked. 0, -ENOMEM or
  * -ENOSPC.

@@ -13,6 +13,7 @@ struct flyt_array;
 struct flyt_device;
 struct flyt_extent;
 struct flyt_library;
+struct flyt_region_lock;
 struct flyt_session;
 
 /* What is known of an event of a session that goes on here. */
@@ -61,6 +62,8 @@ struct flyt_observer {
     /* An array of before is made again, in a session that goes on here: begins to give it its contents.
      * CUDA_ERROR_INVALID_VALUE: they did not come, or are of another one; or the driver's error. */
     CUresult (*array_ahead)(struct flyt_session *session, const struct flyt_array *array);
+    /* Pages of the region are not locked any more, and their note is about to go; the program has not been told. */
+    void (*lock_leaving)(struct flyt_session *session, const struct flyt_region_lock *lock);
     /* What is known of an event of before, in a session that goes on here; NULL: nothing. */
     const struct flyt_state_event *(*event_before)(const struct flyt_session *session, uint64_t event_id);
 };

@@ -21,17 +21,18 @@ enum flyt_resume_state {
 
 /* When the steps were over by which the session has come here (flyt_clock_ns), for the log; 0: there was none. */
 struct flyt_resume_steps {
-    uint64_t session_ns;                  /* SESSION came */
-    uint64_t ledgers_ns;                  /* ledgers and time slices are open */
-    uint64_t contexts_ns;                 /* its devices' contexts are there, with their limits */
-    uint64_t extents_ns;                  /* its memory is mapped */
-    uint64_t begin_ns;                    /* its client has come: session_resume_begin */
-    uint64_t marked_ns;                   /* and was executed */
-    uint64_t end_ns;                      /* all objects were made: session_resume_end came */
-    uint64_t whole_ns;                    /* and compared, and it waits for its VM's others; 0: it does not */
-    uint64_t first_call;                  /* calls of before the objects' */
-    uint64_t last_call;                   /* the last one of theirs */
-    unsigned adopted_count, loaded_count; /* libraries that had been loaded ahead; others */
+    uint64_t session_ns;                       /* SESSION came */
+    uint64_t ledgers_ns;                       /* ledgers and time slices are open */
+    uint64_t contexts_ns;                      /* its devices' contexts are there, with their limits */
+    uint64_t extents_ns;                       /* its memory is mapped */
+    uint64_t begin_ns;                         /* its client has come: session_resume_begin */
+    uint64_t marked_ns;                        /* and was executed */
+    uint64_t end_ns;                           /* all objects were made: session_resume_end came */
+    uint64_t whole_ns;                         /* and compared, and it waits for its VM's others; 0: it does not */
+    uint64_t first_call;                       /* calls of before the objects' */
+    uint64_t last_call;                        /* the last one of theirs */
+    unsigned adopted_count, loaded_count;      /* libraries that had been loaded ahead; others */
+    unsigned locked_ahead_count, locked_count; /* pieces of page-locked memory, likewise */
 };
 
 /* All zero: an ordinary session. */

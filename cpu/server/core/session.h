@@ -48,6 +48,7 @@ struct flyt_replaceable;
 struct flyt_save;
 struct flyt_send_all;
 struct flyt_session_region;
+struct flyt_ledger;
 struct flyt_staging;
 struct flyt_transfers;
 
@@ -108,6 +109,7 @@ struct flyt_session {
     struct flyt_staging *staging;
     struct flyt_transfers *transfers;
     struct flyt_session_region *region;                 /* NULL: there is none */
+    struct flyt_ledger *locked_ledger;                  /* what its VM has page-locked; NULL: nobody adds that up */
     atomic_bool shares_vm_memory;                       /* its client's bytes go through that: */
     bool has_vm_memory;                                 /* its VM shares memory with this machine */
     int vm_memory_fds[FLYT_MANAGER_LINK_VM_MEMORY_FDS]; /* which the region is of, where its client has it, too */

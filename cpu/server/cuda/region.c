@@ -34,20 +34,17 @@ static struct lock_job *new_lock(uint64_t offset_bytes, uint64_t bytes)
 static CUresult lock_pages(struct flyt_job *job)
 {
     const struct lock_job *self = (struct lock_job *)job;
-    const struct flyt_session *session = job->session;
-    CUresult result = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
-    if (result == CUDA_SUCCESS)
-        result = session->driver->cuMemHostRegister(session->region->region.base + self->offset_bytes, self->bytes,
-                                                    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-    return result;
+    return flyt_session_region_register(job->session, self->offset_bytes, self->bytes);
 }
 
 static void lock_finish(struct flyt_job *job, CUresult result)
 {
     const struct lock_job *self = (struct lock_job *)job;
+    const bool is_resume = job->session->resume.state != FLYT_RESUME_NONE;
+    job->session->resume.steps.locked_count += is_resume && result == CUDA_SUCCESS;
     if (result == CUDA_SUCCESS)
         flyt_session_region_find(job->session, FLYT_REGION_ID, self->offset_bytes, self->bytes)->is_usable = true;
-    else if (job->session->resume.state == FLYT_RESUME_NONE)
+    else if (!is_resume)
         flyt_session_region_release(job->session, self->offset_bytes);
     else /* the server that the session comes from may have them */
         flyt_session_region_remove(job->session, self->offset_bytes);
@@ -56,7 +53,8 @@ static void lock_finish(struct flyt_job *job, CUresult result)
 
 static const struct flyt_job_ops lock_ops = {NULL, lock_finish, NULL};
 
-/* Pages that are locked already come again where the session goes on: with what the client has, and with its call. */
+/* Pages that are locked already come again where the session goes on: with what the client has, and with its call. Or
+ * they were locked ahead, and a VM's are claimed, too, by the server that the session comes from. */
 CUresult flyt_serve_region_lock(struct flyt_call *call, const flyt_region_lock_args *args, flyt_region_lock_res *res)
 {
     const struct flyt_region_lock *lock =
@@ -85,12 +83,8 @@ struct unlock_job {
 static CUresult unlock_pages(struct flyt_job *job)
 {
     struct unlock_job *self = (struct unlock_job *)job;
-    const struct flyt_session *session = job->session;
     self->is_unlocked = true;
-    CUresult result = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
-    if (result == CUDA_SUCCESS)
-        result = session->driver->cuMemHostUnregister(session->region->region.base + self->lock.offset_bytes);
-    return result;
+    return flyt_session_region_unregister(job->session, self->lock.offset_bytes);
 }
 
 /* No copy uses them any more. */
@@ -103,8 +97,13 @@ static CUresult unlock_advance(struct flyt_job *job)
 /* Pages that the driver has not let go of stay noted: nothing is locked there again. */
 static void unlock_finish(struct flyt_job *job, CUresult result)
 {
-    if (result == CUDA_SUCCESS)
-        flyt_session_region_release(job->session, ((struct unlock_job *)job)->lock.offset_bytes);
+    const struct lock_job *self = &((struct unlock_job *)job)->lock;
+    struct flyt_session *session = job->session;
+    if (result == CUDA_SUCCESS) {
+        session->observer->lock_leaving(
+            session, flyt_session_region_find(session, FLYT_REGION_ID, self->offset_bytes, self->bytes));
+        flyt_session_region_release(session, self->offset_bytes);
+    }
     flyt_job_reply(job, result);
 }
 

@@ -16,6 +16,7 @@
 #include "cpu/server/share/time_slice.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/ledger.h"
 #include "rpc/base/log.h"
 
 static struct flyt_device *device_of_slot(struct flyt_session *session, uint32_t slot)
@@ -74,6 +75,7 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
     case FLYT_MANAGER_LINK_MIRROR:
     case FLYT_MANAGER_LINK_STOP:
     case FLYT_MANAGER_LINK_LAST:
+    case FLYT_MANAGER_LINK_LOCKS_WANTED:
     case FLYT_MANAGER_LINK_LEAVE:
     case FLYT_MANAGER_LINK_TAKE_BACK:
         take_move(session, order);
@@ -113,6 +115,10 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
         if (session->has_vm_memory)
             flyt_manager_tell(session->manager, FLYT_MANAGER_LINK_VM_MEMORY, NULL, 0, NULL, session->vm_memory_fds,
                               FLYT_MANAGER_LINK_VM_MEMORY_FDS);
+        if (session->locked_ledger) {
+            const int fd = flyt_ledger_fd(session->locked_ledger);
+            flyt_manager_tell(session->manager, FLYT_MANAGER_LINK_LOCKED_LEDGER, NULL, 0, NULL, &fd, 1);
+        }
         flyt_ipc_tell(session);
         break;
     case FLYT_MANAGER_LINK_KILL:

@@ -7,6 +7,7 @@
 #include "cpu/server/move/common/own_kernel.h"
 #include "cpu/server/move/out/copying.h"
 #include "cpu/server/move/out/libraries.h"
+#include "cpu/server/move/out/locks.h"
 #include "cpu/server/cuda/module.h"
 #include "cpu/server/move/out/move.h"
 #include "cpu/server/core/observer.h"
@@ -64,6 +65,7 @@ static const struct flyt_observer observer = {
     .name_asked = flyt_save_note_asked,
     .address_used = flyt_save_note_used,
     .used = used,
+    .lock_leaving = flyt_locks_gone,
     .event_before = flyt_prepare_event,
 };
 

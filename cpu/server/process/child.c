@@ -29,6 +29,7 @@
 #include "cpu/server/process/watch.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/ledger.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/manager_link.h"
@@ -140,7 +141,7 @@ static int prepare(struct child *child)
         ready.device_count = (uint32_t)driver_count;
     child->message.kind = FLYT_MANAGER_LINK_READY;
     child->message.ready = ready;
-    child->message.ready.takes = FLYT_MANAGER_LINK_TAKES_COREDUMPS;
+    child->message.ready.takes = FLYT_MANAGER_LINK_TAKES_ALL;
     child->message.data_bytes = 0;
     status = flyt_manager_link_send(child->link_fd, &child->message, NULL, 0);
     /* Who is moved would wait for it. The software GPU executes none of them. */
@@ -216,6 +217,16 @@ static void take_vm_memory(struct child *child, const int *fds)
     child->session.has_vm_memory = true;
 }
 
+/* What cannot be opened is not added up. */
+static void take_locked_ledger(struct child *child, int fd)
+{
+    child->session.locked_ledger = flyt_ledger_close(child->session.locked_ledger);
+    int status = flyt_ledger_open(fd, &child->session.locked_ledger);
+    if (status)
+        flyt_warn("the ledger of page-locked memory cannot be used: %s", strerror(-status));
+    flyt_close(fd);
+}
+
 /* The node manager has gone, or has ended this process so. 0: there is another one. */
 static int await_next(struct child *child)
 {
@@ -249,6 +260,8 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
             status = take_folder(child, fds[0]);
         else if (message->kind == FLYT_MANAGER_LINK_VM_MEMORY)
             take_vm_memory(child, fds);
+        else if (message->kind == FLYT_MANAGER_LINK_LOCKED_LEDGER)
+            take_locked_ledger(child, fds[0]);
         else if (message->kind == FLYT_MANAGER_LINK_COREDUMPS)
             flyt_coredump_grant(&child->session, fds[0], message->coredumps.bytes_max);
         else if (message->kind == FLYT_MANAGER_LINK_EXTENT_CREDITED)

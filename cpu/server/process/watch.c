@@ -109,7 +109,7 @@ static int send_rejoin(struct flyt_watch *watch, int fd)
                                                 .client_pid = (uint32_t)session->client_pid,
                                                 .started_ms = manager->started_ms,
                                                 .extent_count = atomic_load(&manager->extent_count),
-                                                .takes = FLYT_MANAGER_LINK_TAKES_COREDUMPS};
+                                                .takes = FLYT_MANAGER_LINK_TAKES_ALL};
     pthread_mutex_lock(&manager->mutex);
     rejoin->session = manager->granted;
     memcpy(rejoin->holding, manager->holding, sizeof rejoin->holding);

@@ -11,6 +11,7 @@
 //   update        the same by an update of the executable graph, whose kernel had a pointer of the device's before: "update 0"
 //   library       cuBLAS does: "library 0"
 //   managed       managed memory, which every check from then on uses, too: "managed N", whether the host may use it beside kernels
+//   large N       managed memory of N MiB, in place of what there was, used by nothing; 0: none: "large N", the code of what it needs
 //   end           also the end of input: "ended" and exit status 0
 //
 // The first line is "ready". What is wrong is "wrong …" and exit status 8, a CUDA error "error CODE" and 7.
@@ -293,6 +294,16 @@ static void manage(void)
     printf("managed %d\n", is_concurrent());
 }
 
+static void make_large(const char *mib)
+{
+    static void *memory;
+    check(cudaFree(memory));
+    memory = NULL;
+    size_t bytes = (size_t)strtoul(mib, NULL, 10) << 20;
+    printf("large %d\n", bytes ? (int)cudaMallocManaged(&memory, bytes) : 0);
+    cudaGetLastError();
+}
+
 int main(void)
 {
     char line[64];
@@ -323,6 +334,8 @@ int main(void)
             graph(line[0] == 'u');
         else if (!strcmp(line, "library\n"))
             library();
+        else if (!strncmp(line, "large ", 6))
+            make_large(line + 6);
         else if (!strcmp(line, "managed\n"))
             manage();
         else {

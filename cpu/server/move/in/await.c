@@ -50,7 +50,7 @@ static int send_rejoin(const struct flyt_session *session, const struct flyt_ado
                                                 .extent_count = adopted->count,
                                                 .session = prepare->granted,
                                                 .received_move_id = prepare->received_move_id,
-                                                .takes = FLYT_MANAGER_LINK_TAKES_COREDUMPS};
+                                                .takes = FLYT_MANAGER_LINK_TAKES_ALL};
     memcpy(rejoin->session.token, awaited->token, sizeof awaited->token);
     memcpy(rejoin->session.rejoin_secret, awaited->rejoin_secret, sizeof awaited->rejoin_secret);
     rejoin->session.ledger_count = 0;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/move/in/arrived_pages.h"
 #include "cpu/server/share/grant.h"
 #include "cpu/server/move/in/load.h"
@@ -20,7 +21,7 @@ bool flyt_prepare_takes(uint32_t kind)
 {
     return kind == FLYT_MANAGER_LINK_PREPARE || kind == FLYT_MANAGER_LINK_MAKE || kind == FLYT_MANAGER_LINK_UNMAKE ||
            kind == FLYT_MANAGER_LINK_LIBRARY || kind == FLYT_MANAGER_LINK_STATE || kind == FLYT_MANAGER_LINK_RECEIVE ||
-           kind == FLYT_MANAGER_LINK_TRY;
+           kind == FLYT_MANAGER_LINK_TRY || kind == FLYT_MANAGER_LINK_LOCKS;
 }
 
 /* Answers with PREPARED; what has failed is kept. */
@@ -166,6 +167,26 @@ static void take_library(struct flyt_session *session, const struct flyt_manager
         load_library(session, message);
 }
 
+/* ---- page-locked memory ---- */
+
+/* What is not locked ahead is locked when the program comes. */
+static int take_locks(struct flyt_session *session, struct flyt_manager_link_message *message, int fd, int link_fd)
+{
+    static struct flyt_manager_link_piece pieces[FLYT_MANAGER_LINK_PIECES_MAX]; /* of the one thread that prepares */
+    const struct flyt_manager_link_locks locks = message->locks;
+    struct flyt_manager_link_locks_done done = {.missed_count = locks.piece_count};
+    memcpy(pieces, message->data, locks.piece_count * sizeof *pieces);
+    if (session->prepare->is_begun)
+        flyt_session_region_lock_ahead(session, &locks, pieces, fd, &done);
+    if (locks.is_gone)
+        return 0;
+    message->kind = FLYT_MANAGER_LINK_LOCKS_DONE;
+    message->locks_done = done;
+    message->locks_done.move_id = locks.move_id;
+    message->data_bytes = 0;
+    return flyt_manager_link_send(link_fd, message, NULL, 0);
+}
+
 /* ---- STATE ---- */
 
 static int take_state(struct flyt_session *session, struct flyt_adopted_extents *adopted,
@@ -309,6 +330,9 @@ int flyt_prepare_take(struct flyt_session *session, struct flyt_adopted_extents 
         break;
     case FLYT_MANAGER_LINK_LIBRARY:
         take_library(session, message);
+        break;
+    case FLYT_MANAGER_LINK_LOCKS:
+        status = take_locks(session, message, fd_count ? fds[0] : -1, link_fd);
         break;
     case FLYT_MANAGER_LINK_TRY:
         status = take_trial(session, adopted, message, fds[0], link_fd);

@@ -57,9 +57,9 @@ struct flyt_prepare {
 /* Whether the message is one for flyt_prepare_take. */
 bool flyt_prepare_takes(uint32_t kind);
 /*
- * Carries out PREPARE, MAKE, UNMAKE, LIBRARY, STATE, TRY or RECEIVE and answers over the link where an answer is due;
- * *message is written to. fds: the descriptors that came with it, fd_count of them, which are closed. 0 or a negative
- * errno: the link is broken.
+ * Carries out PREPARE, MAKE, UNMAKE, LIBRARY, LOCKS, STATE, TRY or RECEIVE and answers over the link where an answer is
+ * due; *message is written to. fds: the descriptors that came with it, fd_count of them, which are closed. 0 or a
+ * negative errno: the link is broken.
  */
 int flyt_prepare_take(struct flyt_session *session, struct flyt_adopted_extents *adopted,
                       struct flyt_manager_link_message *message, const int *fds, unsigned fd_count, int link_fd);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/cuda/account.h"
 #include "cpu/server/core/call.h"
 #include "cpu/server/move/common/counts.h"
@@ -189,14 +190,15 @@ static void log_steps(const struct flyt_session *session, uint64_t sequence)
     const struct flyt_resume_steps *steps = &session->resume.steps;
     flyt_info("session %s: goes on, client_pid=%d program=%s sequence=%llu ledgers_us=%llu contexts_us=%llu "
               "extents_us=%llu extents=%u client_us=%llu begin_us=%llu objects_us=%llu calls=%llu adopted=%u loaded=%u "
-              "whole_us=%llu end_us=%llu",
+              "locked_ahead=%u locked=%u whole_us=%llu end_us=%llu",
               session->label, (int)session->client_pid, session->client_name, (unsigned long long)sequence,
               us_between(steps->session_ns, steps->ledgers_ns), us_between(steps->ledgers_ns, steps->contexts_ns),
               us_between(steps->contexts_ns, steps->extents_ns),
               session->manager ? (unsigned)atomic_load(&session->manager->extent_count) : 0,
               us_between(steps->extents_ns, steps->begin_ns), us_between(steps->begin_ns, steps->marked_ns),
               us_between(steps->marked_ns, steps->end_ns), (unsigned long long)(steps->last_call - steps->first_call),
-              steps->adopted_count, steps->loaded_count, us_between(steps->end_ns, steps->whole_ns),
+              steps->adopted_count, steps->loaded_count, steps->locked_ahead_count, steps->locked_count,
+              us_between(steps->end_ns, steps->whole_ns),
               us_between(steps->whole_ns ? steps->whole_ns : steps->end_ns, flyt_clock_ns()));
 }
 
@@ -209,6 +211,7 @@ static void end_finish(struct flyt_job *job, CUresult result)
     atomic_store(&session->resume.is_whole, false);
     if (result == CUDA_SUCCESS) {
         flyt_prepare_end(session);
+        flyt_session_region_resumed(session);
         flyt_replaceable_go_on(session);
     }
     if (result == CUDA_SUCCESS && session->move->is_whole)

@@ -78,7 +78,7 @@ void flyt_save_library(struct flyt_session *session, const struct flyt_library *
     unsigned char data[FLYT_SAVE_LIBRARY_BYTES_MAX];
     if (session->move->move_id && session->manager)
         flyt_manager_tell_data(session->manager, FLYT_MANAGER_LINK_LIBRARY, &message, sizeof message, data,
-                               flyt_save_encode_library(library, data));
+                               flyt_save_encode_library(library, data), NULL, 0);
 }
 
 void flyt_save_library_gone(struct flyt_session *session, const struct flyt_library *library)

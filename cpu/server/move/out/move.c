@@ -10,6 +10,7 @@
 #include "cpu/server/move/out/copying.h"
 #include "cpu/server/move/out/left.h"
 #include "cpu/server/move/out/libraries.h"
+#include "cpu/server/move/out/locks.h"
 #include "cpu/server/move/out/replaceable.h"
 #include "cpu/server/move/out/save.h"
 #include "cpu/server/core/session.h"
@@ -283,6 +284,8 @@ void flyt_move_order(struct flyt_session *session, const struct flyt_move_order 
         return;
     if (order->kind == FLYT_MANAGER_LINK_STOP) {
         take_stop(session, &order->stop);
+    } else if (order->kind == FLYT_MANAGER_LINK_LOCKS_WANTED) {
+        flyt_locks_tell(session);
     } else if (order->kind == FLYT_MANAGER_LINK_LAST) {
         if (self->step == FLYT_MOVE_DRAINED)
             self->is_last_due = true;
