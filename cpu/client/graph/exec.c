@@ -194,13 +194,15 @@ CUresult flyt_graph_exec_destroy(CUgraphExec handle)
 
 CUresult flyt_graph_exec_flags(CUgraphExec handle, cuuint64_t *ret_flags)
 {
+    /* The first cuGraphExecGetFlags documents; the other the driver of an H200 (580.159.04) does not tell either. */
+    const cuuint64_t hidden = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     CUresult result = flyt_client_enter();
     if (result)
         return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     const struct flyt_graph_exec *exec = find_locked(handle);
     if (exec && ret_flags)
-        *ret_flags = exec->flags;
+        *ret_flags = exec->flags & ~hidden;
     pthread_mutex_unlock(&flyt_captures.mutex);
     return exec && ret_flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -353,7 +355,7 @@ CUresult flyt_graph_exec_set(CUgraphExec handle, CUgraphNode node_handle, struct
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
     struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
-    if (!node || node->data.kind != data->kind)
+    if (!node || node->data.kind != data->kind || !flyt_node_data_may_become(&node->data, data))
         result = CUDA_ERROR_INVALID_VALUE;
     else if (data->kind == FLYT_NODE_CONDITIONAL)
         result = CUDA_ERROR_NOT_SUPPORTED;
@@ -432,6 +434,12 @@ static bool has_same_bodies(const struct flyt_node_data *a, const struct flyt_no
            (a->conditional.type == b->conditional.type && a->conditional.body_count == b->conditional.body_count);
 }
 
+static bool may_become(const struct flyt_node_data *own, const struct flyt_node_data *other)
+{
+    return own->device == other->device && has_same_bodies(own, other) &&
+           (flyt_node_data_is_same(own, other) || flyt_node_data_may_become(own, other));
+}
+
 /* Whether a graph has the nodes and edges of another, node by node in the order in which they were added; else why. */
 static CUgraphExecUpdateResult compare_locked(const struct flyt_graph *own, const struct flyt_graph *other,
                                               const struct flyt_graph_node **ret_node)
@@ -446,7 +454,7 @@ static CUgraphExecUpdateResult compare_locked(const struct flyt_graph *own, cons
             why = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         else if (!has_same_edges(a, b))
             why = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        else if (a->data.device != b->data.device || !has_same_bodies(&a->data, &b->data))
+        else if (!may_become(&a->data, &b->data))
             why = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         if (why)
             *ret_node = b;

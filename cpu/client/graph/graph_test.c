@@ -318,6 +318,46 @@ static void an_update_sends_what_differs(void **state)
     text[0] = '\0';
 }
 
+/* Rows of an executable graph become other rows; what has several is refused, alone and in a whole update. */
+static void boxes_of_an_executable_graph_stay(void **state)
+{
+    struct flyt_fill box = {
+        .address = memory, .width = 16, .height = 2, .depth = 1, .pitch_bytes = 32, .element_bytes = 1};
+    struct flyt_copy boxes = {.dst = {FLYT_PLACE_DEVICE, memory, 32, 64},
+                              .src = {FLYT_PLACE_DEVICE, memory + 1024, 32, 64},
+                              .width_bytes = 16,
+                              .height = 2,
+                              .depth = 1};
+    CUgraph graph = make_graph(), other;
+    CUgraphNode fill, copy, told;
+    CUgraphExecUpdateResultInfo info;
+    struct flyt_node_data data;
+    assert_int_equal(flyt_node_data_fill(&box, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&fill, graph, NULL, NULL, 0, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_node_data_copy(&boxes, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&copy, graph, NULL, NULL, 0, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_clone(&other, graph), CUDA_SUCCESS);
+    CUgraphExec exec = instantiate(graph);
+    assert_int_equal(flyt_graph_exec_update(exec, other, &info), CUDA_SUCCESS);
+    assert_int_equal(set_value(exec, fill, 3), CUDA_ERROR_INVALID_VALUE);
+    box.value = 7;
+    assert_int_equal(flyt_node_data_fill(&box, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_exec_set(exec, fill, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_node_data_copy(&boxes, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_exec_set(exec, copy, &data), CUDA_ERROR_INVALID_VALUE);
+    boxes.src.address += 1024;
+    assert_int_equal(flyt_node_data_copy(&boxes, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_node_in_clone(&told, copy, other), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_node_set(told, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_exec_update(exec, other, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    assert_int_equal(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
+    assert_ptr_equal(info.errorNode, told);
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(other), CUDA_SUCCESS);
+    text[0] = '\0';
+}
+
 /* A copy that goes to the memory of the host now is a call of its own, and its graph another one. */
 static void a_node_that_goes_another_way_makes_another_segment(void **state)
 {
@@ -595,7 +635,7 @@ static void priorities_are_sent_where_they_count(void **state)
     assert_int_equal(flyt_graph_instantiate(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY), CUDA_SUCCESS);
     expect_text("create kernel0!0 kernel1!-3 kernel2?1!0 ");
     assert_int_equal(flyt_graph_exec_flags(exec, &flags), CUDA_SUCCESS);
-    assert_int_equal(flags, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    assert_int_equal(flags, 0);
     assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
     expect_text("destroy ");
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
@@ -791,6 +831,7 @@ int main(void)
         cmocka_unit_test(child_graphs_are_dissolved),
         cmocka_unit_test(changed_nodes_are_sent_alone),
         cmocka_unit_test(an_update_sends_what_differs),
+        cmocka_unit_test(boxes_of_an_executable_graph_stay),
         cmocka_unit_test(a_node_that_goes_another_way_makes_another_segment),
         cmocka_unit_test(changed_nodes_are_made_again_as_they_were),
         cmocka_unit_test(nodes_follow_their_segment),

@@ -449,6 +449,20 @@ static bool is_same_kernel(const struct flyt_node_data *a, const struct flyt_nod
            memcmp(taken->buffer, other_taken->buffer, taken->param_bytes) == 0;
 }
 
+static bool is_same_side(const struct flyt_copy *copy, const struct flyt_copy_side *a, const struct flyt_copy_side *b)
+{
+    const bool has_rows = copy->height > 1 || copy->depth > 1, is_array = a->place == FLYT_PLACE_ARRAY;
+    return a->place == b->place && a->address == b->address &&
+           ((!has_rows && !is_array) || a->pitch_bytes == b->pitch_bytes) &&
+           ((copy->depth == 1 && !is_array) || a->slice_bytes == b->slice_bytes);
+}
+
+static bool is_same_copy(const struct flyt_copy *a, const struct flyt_copy *b)
+{
+    return a->width_bytes == b->width_bytes && a->height == b->height && a->depth == b->depth &&
+           is_same_side(a, &a->dst, &b->dst) && is_same_side(a, &a->src, &b->src);
+}
+
 /* Bytes that mean nothing may make two of them different: then one is sent without need. */
 bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_node_data *b)
 {
@@ -460,7 +474,7 @@ bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_no
     case FLYT_NODE_KERNEL:
         return is_same_kernel(a, b);
     case FLYT_NODE_COPY:
-        return memcmp(&a->copy, &b->copy, sizeof a->copy) == 0;
+        return is_same_copy(&a->copy, &b->copy);
     case FLYT_NODE_FILL:
         return memcmp(&a->fill, &b->fill, sizeof a->fill) == 0;
     case FLYT_NODE_HOST:
@@ -471,6 +485,28 @@ bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_no
     default:
         return false;
     }
+}
+
+static bool is_line(const struct flyt_copy *copy)
+{
+    return copy->height == 1 && copy->depth == 1 && copy->dst.place != FLYT_PLACE_ARRAY &&
+           copy->src.place != FLYT_PLACE_ARRAY;
+}
+
+static bool has_same_shape(const struct flyt_fill *a, const struct flyt_fill *b)
+{
+    return a->width == b->width && a->height == b->height && a->element_bytes == b->element_bytes &&
+           (a->height == 1 || a->pitch_bytes == b->pitch_bytes);
+}
+
+bool flyt_node_data_may_become(const struct flyt_node_data *data, const struct flyt_node_data *other)
+{
+    const struct flyt_fill *fill = &data->fill.fill, *other_fill = &other->fill.fill;
+    if (data->kind == FLYT_NODE_COPY)
+        return is_line(&data->copy) && is_line(&other->copy);
+    if (data->kind == FLYT_NODE_FILL)
+        return (fill->height == 1 && other_fill->height == 1) || has_same_shape(fill, other_fill);
+    return true;
 }
 
 void flyt_node_data_fini_locked(struct flyt_node_data *data)
