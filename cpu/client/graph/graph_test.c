@@ -49,6 +49,14 @@ static void note_node(const flyt_segment_node_args *args)
     note(" ");
 }
 
+static void note_edges(const flyt_segment_edges_args *args)
+{
+    note("edges%u", args->place);
+    for (unsigned i = 0; i < args->edges.edges_len; i++)
+        note(":%x", args->edges.edges_val[i]);
+    note(" ");
+}
+
 /* Of fills and empty nodes. */
 static void note_packed(const flyt_segment_nodes_args *args)
 {
@@ -108,6 +116,9 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         break;
     case FLYT_SEGMENT_NODES:
         note_packed(args);
+        break;
+    case FLYT_SEGMENT_EDGES:
+        note_edges(args);
         break;
     case FLYT_SEGMENT_CONDITIONAL:
         note_conditional(args);
@@ -616,6 +627,36 @@ static CUgraphNode kernel_node(CUgraph graph, flyt_launch_attribute attribute)
     return node;
 }
 
+/* What edges have goes behind the node that they lead to, to another server too. It is not everything's: ports are
+ * those of kernels, and programmatic edges lead to such. */
+static void edges_have_data(void **state)
+{
+    const flyt_launch_attribute none = {.id = CU_LAUNCH_ATTRIBUTE_IGNORE};
+    const CUgraphEdgeData programmatic = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                          .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC},
+                          begun = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER},
+                          without_port = {.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+    CUgraph graph = make_graph();
+    CUgraphNode a = kernel_node(graph, none), b = kernel_node(graph, none), c = set_node(graph, NULL, 0);
+    assert_int_equal(flyt_graph_edges_add(graph, &a, &b, &without_port, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_edges_add(graph, &a, &c, &programmatic, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_edges_add(graph, &c, &b, &programmatic, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_edges_add(graph, &c, &b, &begun, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_edges_add(graph, &a, &b, &programmatic, 1), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_edges_add(graph, &b, &c, NULL, 1), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_edges_add(graph, &a, &c, &begun, 1), CUDA_SUCCESS);
+    CUgraphExec exec = instantiate(graph);
+    expect_text("create kernel0 kernel1<0 edges1:10001 set2<1<0 edges2:0:2 ");
+    const uint64_t made = fake.sequence;
+    assert_int_equal(set_value(exec, c, 3), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("set2<1<0=3 edges2:0:2 launch ");
+    expect_restored(made, "create kernel0 kernel1<0 edges1:10001 set2<1<0 edges2:0:2 ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    expect_text("destroy ");
+}
+
 /* Priorities of nodes go to the server where the graph is instantiated so that they count, then all of them. */
 static void priorities_are_sent_where_they_count(void **state)
 {
@@ -840,6 +881,7 @@ int main(void)
         cmocka_unit_test(a_stream_ends_its_capture),
         cmocka_unit_test(segments_are_made_again),
         cmocka_unit_test(wrong_handles_are_refused),
+        cmocka_unit_test(edges_have_data),
         cmocka_unit_test(priorities_are_sent_where_they_count),
         cmocka_unit_test(bodies_are_segments),
         cmocka_unit_test(bodies_have_calls_of_libraries),

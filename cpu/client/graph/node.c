@@ -11,7 +11,7 @@ static CUresult add_locked(struct flyt_graph *graph, const CUgraphNode *before, 
 {
     for (size_t i = 0; i < count; i++) {
         const struct flyt_graph_node *one = flyt_graph_node_find_locked(before[i]);
-        if (!one || one->graph != graph)
+        if (!one || one->graph != graph || !flyt_edge_data_is_good(one, data->kind, edge_data ? &edge_data[i] : NULL))
             return CUDA_ERROR_INVALID_VALUE;
         for (size_t other = 0; other < i && count < 1024; other++)
             if (before[other] == before[i])

@@ -31,12 +31,16 @@ static CUresult enter(int *ret_device)
 
 /* ---- kernels ---- */
 
-/* Attributes that a stream gives a launch, and a graph's edges give a node, change nothing where each node waits for
- * all of those before it. */
+static bool is_event(CUlaunchAttributeID id)
+{
+    return id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT || id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
+/* What orders launches is what edges of a graph have, and no matter of its nodes. */
 static bool is_kept(CUlaunchAttributeID id)
 {
     return id != CU_LAUNCH_ATTRIBUTE_IGNORE && id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
-           id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY;
+           id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY && !is_event(id);
 }
 
 /* launch->attributes are the caller's, and replaced by own ones. */
@@ -125,7 +129,7 @@ CUresult flyt_node_data_set_attribute(struct flyt_node_data *data, CUlaunchAttri
     const unsigned old_count = launch->attribute_count;
     unsigned place = 0;
     if (!is_kept(id))
-        return CUDA_SUCCESS;
+        return is_event(id) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     while (place < old_count && launch->attributes[place].id != id)
         place++;
     if (place == FLYT_LAUNCH_ATTRIBUTES_MAX)

@@ -130,6 +130,7 @@
     X(cuGraphChildGraphNodeGetGraph)                                                                                   \
     X(cuStreamBeginCapture)                                                                                            \
     X(cuStreamEndCapture)                                                                                              \
+    X(cuGraphAddDependencies)                                                                                          \
     X(cuGraphAddNode)                                                                                                  \
     X(cuGraphConditionalHandleCreate)                                                                                  \
     X(cuGraphKernelNodeSetAttribute)                                                                                   \

@@ -524,6 +524,25 @@ static CUresult fake_add_set(CUgraphNode *ret_node, CUgraph graph, const CUgraph
     return add_node(ret_node, graph, before, before_count, "set", context);
 }
 
+static CUresult fake_add_kernel(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
+                                const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    return add_node(ret_node, graph, before, before_count, "kernel", params->ctx);
+}
+
+/* Behind the nodes. */
+static CUresult fake_add_edges(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                               const CUgraphEdgeData *data, size_t count)
+{
+    struct fake_graph *self = (struct fake_graph *)graph;
+    for (size_t i = 0; i < count; i++) {
+        const size_t used = strlen(self->text);
+        snprintf(self->text + used, sizeof self->text - used, "[%u>%u:%u.%u]", (unsigned)(uintptr_t)from[i],
+                 (unsigned)(uintptr_t)to[i], data[i].from_port, data[i].type);
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_add_copy(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
                               const CUDA_MEMCPY3D *params, CUcontext context)
 {
@@ -656,6 +675,8 @@ static const struct flyt_driver table = {
     .cuGraphAddNode = fake_add_conditional,
     .cuGraphConditionalHandleCreate = fake_condition_create,
     .cuGraphAddMemsetNode = fake_add_set,
+    .cuGraphAddKernelNode = fake_add_kernel,
+    .cuGraphAddDependencies = fake_add_edges,
     .cuGraphAddMemcpyNode = fake_add_copy,
     .cuGraphInstantiateWithFlags = fake_instantiate,
     .cuGraphExecMemsetNodeSetParams = fake_change_set,
