@@ -10,7 +10,7 @@
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy.h"
-#include "cpu/client/cuda/event.h"
+#include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/function.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream.h"
@@ -426,6 +426,30 @@ static void a_capture_sends_nothing(void **state)
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
     assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
     assert_int_equal(flyt_stream_destroy(other), CUDA_SUCCESS);
+}
+
+/* An event that other processes have is recorded by each launch, and the server has heard of it then. */
+static void shared_events_are_recorded(void **state)
+{
+    CUgraph graph = make_graph();
+    CUgraphNode node;
+    CUevent event;
+    struct flyt_node_data data;
+    assert_int_equal(flyt_event_create(CU_EVENT_DISABLE_TIMING, &event), CUDA_SUCCESS);
+    flyt_event_find(event)->flags |= CU_EVENT_INTERPROCESS;
+    atomic_store(&flyt_event_find(event)->sharing, FLYT_EVENT_EXPORTED);
+    assert_int_equal(flyt_node_data_event(event, false, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&node, graph, NULL, NULL, 0, &data), CUDA_SUCCESS);
+    CUgraphExec exec = instantiate(graph);
+    const unsigned asked = fake.call_count[FLYT_EVENT_QUERY];
+    text[0] = '\0';
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("record record ");
+    assert_int_equal(fake.call_count[FLYT_EVENT_QUERY], asked + 2);
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
 }
 
 /* A stream that ends takes its capture with it; nothing of either is left. */
@@ -878,6 +902,7 @@ int main(void)
         cmocka_unit_test(nodes_follow_their_segment),
         cmocka_unit_test(earlier_nodes_do_not_pile_up),
         cmocka_unit_test(a_capture_sends_nothing),
+        cmocka_unit_test(shared_events_are_recorded),
         cmocka_unit_test(a_stream_ends_its_capture),
         cmocka_unit_test(segments_are_made_again),
         cmocka_unit_test(wrong_handles_are_refused),

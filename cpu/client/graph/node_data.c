@@ -10,6 +10,7 @@
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/kernel_record.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/graph/graph_record.h"
 #include "cpu/client/bulk/range.h"
 #include "rpc/proto/limits.h"
@@ -240,8 +241,6 @@ CUresult flyt_node_data_event(CUevent handle, bool is_wait, struct flyt_node_dat
     const struct flyt_event *event = flyt_event_find(handle);
     if (!result && !event)
         result = CUDA_ERROR_INVALID_VALUE; /* as the driver says of events of nodes */
-    if (!result && event->flags & CU_EVENT_INTERPROCESS)
-        result = flyt_not_supported("CU_EVENT_INTERPROCESS in a graph");
     if (!result)
         *ret_data = (struct flyt_node_data){
             .kind = is_wait ? FLYT_NODE_WAIT : FLYT_NODE_RECORD, .device = event->device, .event = handle};
@@ -272,9 +271,7 @@ static CUresult take_memory(const CUmemLocation *location, uint64_t context_id, 
                             CUdeviceptr *ret_address)
 {
     const struct flyt_device_info *info;
-    const bool is_host = location->type == CU_MEM_LOCATION_TYPE_HOST;
-    if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
-        return flyt_not_supported("graph's memory of a NUMA node");
+    const bool is_host = flyt_pool_is_of_host(location);
     if ((!is_host && location->type != CU_MEM_LOCATION_TYPE_DEVICE) ||
         (!is_host && flyt_device_info(location->id, &info)))
         return CUDA_ERROR_INVALID_VALUE;
