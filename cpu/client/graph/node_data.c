@@ -122,6 +122,15 @@ CUresult flyt_node_data_kernel(const struct flyt_launch *launch, CUcontext conte
     return result;
 }
 
+CUlaunchAttributeValue flyt_node_data_attribute(const struct flyt_node_data *data, CUlaunchAttributeID id)
+{
+    const struct flyt_launch *launch = &data->kernel.launch;
+    for (unsigned i = 0; i < launch->attribute_count; i++)
+        if (launch->attributes[i].id == id)
+            return launch->attributes[i].value;
+    return (CUlaunchAttributeValue){0};
+}
+
 CUresult flyt_node_data_set_attribute(struct flyt_node_data *data, CUlaunchAttributeID id,
                                       const CUlaunchAttributeValue *value)
 {
