@@ -329,13 +329,23 @@ static unsigned take_edges(const struct making *making, const struct node *node)
     return count;
 }
 
+/* A driver or a GPU that knows no such edge gets a whole one, which holds all that the other does. */
+static CUresult add_edge_with_data(const struct making *making, CUgraphNode from, CUgraphNode to,
+                                   const CUgraphEdgeData *data)
+{
+    const struct flyt_driver *driver = making->driver;
+    CUresult result = driver->cuGraphAddDependencies(making->cu_graph, &from, &to, data, 1);
+    return result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE
+               ? driver->cuGraphAddDependencies(making->cu_graph, &from, &to, NULL, 1)
+               : result;
+}
+
 static CUresult add_edges_with_data(const struct making *making, const struct node *node, CUgraphNode cu_node)
 {
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < node->edge_count && result == CUDA_SUCCESS; i++)
         if (has_data(making, node, i))
-            result = making->driver->cuGraphAddDependencies(making->cu_graph, &making->cu_nodes[node->before[i]],
-                                                            &cu_node, &node->edges[i], 1);
+            result = add_edge_with_data(making, making->cu_nodes[node->before[i]], cu_node, &node->edges[i]);
     return result;
 }
 

@@ -393,7 +393,7 @@ static void set_edges(struct fixture *client, unsigned place, unsigned *edges, u
 }
 
 /* The driver's edges have the data that they were told to, between kernels, also where a node is told again; a place
- * that is empty now has none. */
+ * that is empty now has none. Where the driver has no such edges, they are whole. */
 static void edges_have_data(void **state)
 {
     struct managed *self = *state;
@@ -430,6 +430,12 @@ static void edges_have_data(void **state)
     launch(client, stream_id(0), 1);
     barrier(client);
     assert_int_equal(count_in_log("made:set@1,kernel@1<1,kernel@1<1,[2>3:1.1]"), 1);
+    flyt_fake_refuse_edge_data();
+    add_kernel(client, 0, NULL, 0);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:kernel@1,kernel@1,[1>2:0.0]kernel@1,[1>3:0.0][2>3:0.0]"), 1);
     set_edges(client, 1, wide, 3);
     expect_error(client, CUDA_ERROR_INVALID_VALUE);
     set_edges(client, 1, &high, 1);

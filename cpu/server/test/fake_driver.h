@@ -38,6 +38,8 @@ uint64_t flyt_fake_used_memory(void);
 
 /* From now on there is no page-locked memory to be had. */
 void flyt_fake_fail_host_memory(void);
+/* From now on edges of graphs with data are not supported. */
+void flyt_fake_refuse_edge_data(void);
 
 /*
  * From now on a stream that waits for an event has done nothing of what follows before the event is reached, and the
