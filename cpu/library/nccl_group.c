@@ -17,9 +17,10 @@ struct pending {
     struct flyt_lib_object *comm;
     void *stream;
     /* Known when the group ends: */
-    uint64_t context_id, stream_id;
+    uint64_t context_id;
     int device;
-    bool is_legacy, is_blocking, is_sent;
+    struct flyt_lib_stream where;
+    bool is_sent;
 };
 
 /* What an order makes or ends. */
@@ -104,7 +105,7 @@ static int find_streams(struct pending *ops, size_t count)
         flyt_lib_place(&call, ops[i].comm);
         ops[i].context_id = call.context_id;
         ops[i].device = call.device;
-        status = flyt_lib_stream_tell(&call, &ops[i].stream_id, &ops[i].is_legacy, &ops[i].is_blocking);
+        status = flyt_lib_stream_tell(&call, &ops[i].where);
     }
     return status;
 }
@@ -114,10 +115,10 @@ static int find_streams(struct pending *ops, size_t count)
 static void join_legacy(struct pending *ops, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; ops[i].is_legacy && k < count; k++)
-            if (ops[k].device == ops[i].device && ops[k].is_blocking) {
+        for (size_t k = 0; ops[i].where.is_legacy && k < count; k++)
+            if (ops[k].device == ops[i].device && ops[k].where.is_blocking) {
                 ops[k].stream = ops[i].stream;
-                ops[k].stream_id = ops[i].stream_id;
+                ops[k].where.id = ops[i].where.id;
                 ops[k].context_id = ops[i].context_id;
             }
 }
@@ -127,7 +128,7 @@ static unsigned count_streams(const struct pending *ops, size_t count)
     unsigned streams = 0;
     for (size_t i = 0; i < count; i++) {
         size_t k = 0;
-        while (ops[k].stream_id != ops[i].stream_id)
+        while (ops[k].where.id != ops[i].where.id)
             k++;
         streams += k == i;
     }
@@ -173,7 +174,7 @@ static int send_part(const struct flyt_nccl_part *head, struct pending *ops, siz
     if (place)
         memcpy(place, head, sizeof *head);
     for (size_t i = 0; i < count && place; i++) {
-        if (ops[i].is_sent || ops[i].stream_id != ops->stream_id)
+        if (ops[i].is_sent || ops[i].where.id != ops->where.id)
             continue;
         place = add(&list, sizeof ops[i].op);
         if (place)
@@ -225,24 +226,75 @@ static int send_group(const struct flyt_nccl_part *head, struct pending *ops, si
     return status;
 }
 
-static int send_ops(struct pending *ops, size_t count)
+/* Of a graph whose launches follow each other in one thread, who awaited one rank's operations might never come to
+ * another's. */
+static int send_found(struct pending *ops, size_t count, bool is_of_graph)
 {
     static _Atomic uint64_t last_number;
     struct list key = {0};
-    int status = find_streams(ops, count);
-    if (status)
-        return status;
-    join_legacy(ops, count);
     bool may_be_kept = put_key(ops, count, &key);
     bool is_known = may_be_kept && flyt_lib_was_well(&flyt_lib_row_ncclGroupEnd, key.data, key.bytes);
     struct flyt_nccl_part head = {.number = atomic_fetch_add(&last_number, 1) + 1,
                                   .part_count = count_streams(ops, count),
-                                  .is_awaited = !is_known};
-    status = head.part_count <= FLYT_NCCL_PARTS_MAX ? send_group(&head, ops, count) : NCCL_USAGE;
-    if (may_be_kept && !is_known && !status)
+                                  .is_awaited = !is_known && !is_of_graph};
+    int status = head.part_count <= FLYT_NCCL_PARTS_MAX ? send_group(&head, ops, count) : NCCL_USAGE;
+    if (may_be_kept && head.is_awaited && !status)
         flyt_lib_note_well(&flyt_lib_row_ncclGroupEnd, key.data, key.bytes);
     drop(&key);
     return status;
+}
+
+/* ---- groups in graphs ---- */
+
+/* At a launch, in its stream: the same operations, as far as their communicators are there. */
+static int submit_captured(const void *data, size_t bytes, void *stream)
+{
+    const struct flyt_nccl_op *captured = data;
+    const size_t count = bytes / sizeof *captured;
+    struct pending *ops = calloc(count, sizeof *ops);
+    int status = ops ? NCCL_SUCCESS : flyt_lib_nccl.memory;
+    for (size_t i = 0; i < count && !status; i++) {
+        ops[i].op = captured[i];
+        ops[i].comm = flyt_nccl_comm((void *)(uintptr_t)captured[i].comm);
+        ops[i].stream = stream;
+        status = ops[i].comm ? NCCL_SUCCESS : NCCL_ARGUMENT;
+    }
+    if (!status)
+        status = find_streams(ops, count);
+    if (!status)
+        status = send_found(ops, count, true);
+    free(ops);
+    return status;
+}
+
+/* A node of the graph of one stream, as a rank in a process of its own has it. */
+static int capture_ops(const struct pending *ops, size_t count)
+{
+    struct flyt_lib_call call = {.row = &flyt_lib_row_ncclGroupEnd, .stream = ops->stream};
+    struct flyt_nccl_op *captured;
+    if (count_streams(ops, count) > 1)
+        return flyt_lib_refuse(&flyt_lib_nccl, "a group of NCCL's with several streams, in a capture,");
+    captured = calloc(count, sizeof *captured);
+    if (!captured)
+        return flyt_lib_nccl.memory;
+    for (size_t i = 0; i < count; i++)
+        captured[i] = ops[i].op;
+    flyt_lib_place(&call, ops->comm);
+    int status = flyt_lib_capture(&call, submit_captured, captured, count * sizeof *captured);
+    free(captured);
+    return status;
+}
+
+static int send_ops(struct pending *ops, size_t count)
+{
+    bool is_captured = false;
+    int status = find_streams(ops, count);
+    for (size_t i = 0; i < count && !status; i++)
+        is_captured |= ops[i].where.is_captured;
+    if (status || is_captured)
+        return status ? status : capture_ops(ops, count);
+    join_legacy(ops, count);
+    return send_found(ops, count, false);
 }
 
 /* ---- orders ---- */

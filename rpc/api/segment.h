@@ -5,6 +5,7 @@
 #define FLYT_API_SEGMENT_H
 
 #include <stdint.h>
+#include <cuda.h>
 
 enum flyt_segment_kind {
     FLYT_SEGMENT_EMPTY,
@@ -15,6 +16,12 @@ enum flyt_segment_kind {
     FLYT_SEGMENT_LIBRARY, /* of a call of one of NVIDIA's libraries */
     FLYT_SEGMENT_KINDS
 };
+
+/* What an edge has, in segment_edges: the bytes of CUgraphEdgeData that mean something. */
+static inline uint32_t flyt_segment_edge(const CUgraphEdgeData *data)
+{
+    return data->from_port | (uint32_t)data->to_port << 8 | (uint32_t)data->type << 16;
+}
 
 enum {
     FLYT_SEGMENT_NODES_MAX = 1 << 18, /* of one segment and all bodies in it */

@@ -290,6 +290,7 @@ static void test_graph_nodes(void)
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cudaGraphNode_t first, box, last;
+    cudaGraphExecUpdateResultInfo info;
     cudaMemcpy3DParms told, params = host_side(in.data(), WIDTH, HEIGHT, false);
     unsigned char *linear;
     CHECK(cudaMallocArray(&array, &desc, WIDTH, HEIGHT));
@@ -330,9 +331,16 @@ static void test_graph_nodes(void)
     for (int round = 0; round < 3; round++) {
         if (round == 1)
             in = other; /* what is in the host's memory at the launch */
-        if (round == 2) {
+        if (round == 2) { /* boxes of arrays are not changed in an executable graph */
             within.srcPos.x = 0;
-            CHECK(cudaGraphExecMemcpyNodeSetParams(exec, box, &within));
+            EXPECT_ERR(cudaGraphExecMemcpyNodeSetParams(exec, box, &within), cudaErrorInvalidValue);
+            CHECK(cudaGraphExecUpdate(exec, graph, &info));
+            CHECK(cudaGraphMemcpyNodeSetParams(box, &within));
+            EXPECT_ERR(cudaGraphExecUpdate(exec, graph, &info), cudaErrorGraphExecUpdateFailure);
+            EXPECT_EQ(info.result, cudaGraphExecUpdateErrorParametersChanged);
+            EXPECT(info.errorNode == box, "the node that differs");
+            CHECK(cudaGraphExecDestroy(exec));
+            CHECK(cudaGraphInstantiate(&exec, graph, 0));
         }
         CHECK(cudaGraphLaunch(exec, NULL));
         CHECK(cudaDeviceSynchronize());

@@ -209,7 +209,32 @@ static void two_streams(cudaStream_t one, cudaStream_t two)
     CHECK(cudaGraphDestroy(graph));
 }
 
-/* Kernels have the priority of the stream that they were captured in, and a graph may be instantiated to run by them. */
+/* An update does not change whether a kernel is cooperative, and no priority where that counts, as in `by_priority`. */
+static void attributes_stay(cudaGraph_t graph, cudaGraphExec_t by_priority, cudaGraphNode_t node)
+{
+    cudaGraphExec_t exec;
+    cudaGraphExecUpdateResultInfo info;
+    cudaLaunchAttributeValue value = {}, old;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributePriority, &old));
+    CHECK(cudaDeviceGetStreamPriorityRange(&value.priority, NULL));
+    value.priority = old.priority ? 0 : value.priority - 1;
+    CHECK(cudaGraphExecUpdate(by_priority, graph, &info));
+    CHECK(cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributePriority, &value));
+    CHECK(cudaGraphExecUpdate(exec, graph, &info));
+    EXPECT_ERR(cudaGraphExecUpdate(by_priority, graph, &info), cudaErrorGraphExecUpdateFailure);
+    EXPECT_EQ(info.result, cudaGraphExecUpdateErrorAttributesChanged);
+    CHECK(cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributePriority, &old));
+    memset(&value, 0, sizeof value);
+    value.cooperative = 1;
+    CHECK(cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributeCooperative, &value));
+    EXPECT_ERR(cudaGraphExecUpdate(exec, graph, &info), cudaErrorGraphExecUpdateFailure);
+    EXPECT(info.result != cudaGraphExecUpdateSuccess, "it is cooperative now");
+    CHECK(cudaGraphExecDestroy(exec));
+}
+
+/* Kernels have the priority of the stream that they were captured in, and a graph may be instantiated to run by them.
+ */
 static void priorities(void)
 {
     enum { LAUNCHES = 3 };
@@ -250,7 +275,7 @@ static void priorities(void)
     EXPECT(is_seen[0] && is_seen[1], "one of each");
     CHECK(cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority));
     CHECK(cudaGraphExecGetFlags(exec, &flags));
-    EXPECT_EQ(flags, (unsigned long long)cudaGraphInstantiateFlagUseNodePriority);
+    EXPECT_EQ(flags, 0ull); /* that flag is not told */
     for (int i = 0; i < LAUNCHES; i++)
         CHECK(cudaGraphLaunch(exec, plain));
     CHECK(cudaStreamSynchronize(plain));
@@ -260,6 +285,7 @@ static void priorities(void)
     CHECK(cudaMemcpy(host, right, BYTES, cudaMemcpyDeviceToHost));
     for (int i = 0; i < COUNT; i++)
         EXPECT_EQ(host[i], 13.0f); /* 1, 4, 13 */
+    attributes_stay(graph, exec, nodes[0]);
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
     CHECK(cudaStreamDestroy(first));

@@ -172,8 +172,9 @@ static void host_inside_a_capture(cudaStream_t stream, cudaMemPool_t pool)
     cudaGetLastError();
 }
 
-/* A node allocates it, and the program frees it. */
-static void host_by_nodes(cudaStream_t stream)
+/* A node allocates it, and the program frees it. type: what it is asked for as; the first NUMA node is there where
+ * there are none, too. */
+static void host_by_nodes(cudaStream_t stream, cudaMemLocationType type)
 {
     static rows all;
     cudaMemAllocNodeParams params = {};
@@ -183,6 +184,7 @@ static void host_by_nodes(cudaStream_t stream)
     cudaGraphExec_t exec;
     cudaGraphNode_t alloc, work;
     params.poolProps = host_props();
+    params.poolProps.location.type = type;
     params.bytesize = BYTES;
     CHECK(cudaGraphCreate(&graph, 0));
     const cudaError_t code = cudaGraphAddMemAllocNode(&alloc, graph, NULL, 0, &params);
@@ -251,7 +253,8 @@ static void at_the_host(cudaStream_t stream)
     if (can_map_host_memory())
         CHECK(cudaMemPoolSetAccess(pool, &access, 1));
     host_inside_a_capture(stream, pool);
-    host_by_nodes(stream);
+    host_by_nodes(stream, cudaMemLocationTypeHost);
+    host_by_nodes(stream, cudaMemLocationTypeHostNuma);
     CHECK(cudaMemPoolDestroy(pool));
 }
 

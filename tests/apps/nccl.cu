@@ -1,5 +1,5 @@
 // NCCL over all devices that there are: communicators made at once and by a thread for each rank, all collective operations
-// of several types, messages in groups, operators of the program's, splits; each compared with a plain loop.
+// of several types, messages in groups, operators of the program's, captures, splits; each compared with a plain loop.
 // nvcc: -ldl -lpthread
 #include <pthread.h>
 #include <vector>
@@ -220,6 +220,42 @@ static void split(struct rank *one, int r)
     CHECK_NCCL(ncclCommDestroy(part));
 }
 
+/* Captured, a rank's operations are part of its graph, a group too; each launch meets one of the others'. */
+static void in_a_graph(struct rank *one)
+{
+    float *values = (float *)one->send, *sums = (float *)one->receive, *most = sums + COUNT;
+    std::vector<float> host(2 * COUNT, 1.0f);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaMemcpyAsync(values, host.data(), COUNT * sizeof(float), cudaMemcpyHostToDevice, one->stream));
+    CHECK(cudaStreamSynchronize(one->stream));
+    CHECK(cudaStreamBeginCapture(one->stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(ncclAllReduce(values, sums, COUNT, ncclFloat32, ncclSum, one->comm, one->stream));
+    CHECK_NCCL(ncclAllReduce(values, most, COUNT, ncclFloat32, ncclMax, one->comm, one->stream));
+    CHECK_NCCL(ncclGroupEnd());
+    CHECK(cudaMemcpyAsync(values, sums, COUNT * sizeof(float), cudaMemcpyDeviceToDevice, one->stream));
+    halve<<<(COUNT + 255) / 256, 256, 0, one->stream>>>(values, COUNT);
+    CHECK_NCCL(ncclAllReduce(values, values, COUNT, ncclFloat32, ncclAvg, one->comm, one->stream));
+    CHECK(cudaStreamEndCapture(one->stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    double wanted = 1, last = 1;
+    for (int i = 0; i < ROUNDS; i++) {
+        CHECK(cudaGraphLaunch(exec, one->stream));
+        last = wanted;
+        wanted = wanted * ranks / 2;
+    }
+    CHECK(cudaMemcpyAsync(host.data(), most, COUNT * sizeof(float), cudaMemcpyDeviceToHost, one->stream));
+    CHECK(cudaMemcpyAsync(host.data() + COUNT, values, COUNT * sizeof(float), cudaMemcpyDeviceToHost, one->stream));
+    CHECK(cudaStreamSynchronize(one->stream));
+    for (int i = 0; i < 2 * COUNT; i++) {
+        double want = i < COUNT ? last : wanted;
+        EXPECT(host[i] > want * 0.999 && host[i] < want * 1.001, "%d: %g, expected %g", i, host[i], want);
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+}
+
 static ncclUniqueId unique_id;
 
 /* Each rank by a thread of its own: they wait for each other. */
@@ -234,6 +270,7 @@ static void *thread_of_rank(void *user)
     CHECK_NCCL(ncclCommInitRankConfig(&one->comm, ranks, unique_id, r, &config));
     ask(one, r);
     keep_their_places(one);
+    in_a_graph(one);
     split(one, r);
     CHECK_NCCL(ncclCommFinalize(one->comm));
     CHECK_NCCL(ncclCommDestroy(one->comm));

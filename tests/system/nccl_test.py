@@ -48,9 +48,9 @@ def ranks_on(url, count):
     return ranks
 
 
-def all_add(ranks):
+def all_add(ranks, word="reduce"):
     for rank in ranks:
-        rank.say("reduce")
+        rank.say(word)
     for rank in ranks:
         expect_equal(rank.hears(), "sum %d" % (len(ranks) * (len(ranks) + 1) // 2))
 
@@ -67,8 +67,8 @@ def one_program_has_several_devices():
 def several_programs_add():
     with server("tcp", ("--soft", "1", "--warm", "3")) as s:
         ranks = ranks_on(s.url, 3)
-        for _ in range(20):
-            all_add(ranks)
+        for word in 20 * ("replay", "reduce"):
+            all_add(ranks, word)
         for rank in ranks:
             rank.ends()
 

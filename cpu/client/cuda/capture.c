@@ -1,6 +1,7 @@
 #include "cpu/client/cuda/capture.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/stream_record.h"
@@ -43,9 +44,14 @@ void flyt_capture_leave_locked(struct flyt_capture *capture)
 
 bool flyt_capture_ends_add(struct flyt_capture_ends *ends, uint64_t node_id, const CUgraphEdgeData *data)
 {
+    const CUgraphEdgeData whole = {0};
+    data = data ? data : &whole;
     for (unsigned i = 0; i < ends->count; i++)
-        if (ends->list[i].node_id == node_id)
+        if (ends->list[i].node_id == node_id) { /* what two edges differ in, one without data covers */
+            if (memcmp(&ends->list[i].data, data, sizeof *data) != 0)
+                ends->list[i].data = whole;
             return true;
+        }
     if (ends->count == ends->room) {
         unsigned room = ends->room ? 2 * ends->room : 4;
         struct flyt_capture_end *list = realloc(ends->list, room * sizeof *list);
@@ -54,7 +60,7 @@ bool flyt_capture_ends_add(struct flyt_capture_ends *ends, uint64_t node_id, con
         ends->list = list;
         ends->room = room;
     }
-    ends->list[ends->count++] = (struct flyt_capture_end){node_id, data ? *data : (CUgraphEdgeData){0}};
+    ends->list[ends->count++] = (struct flyt_capture_end){.node_id = node_id, .data = *data};
     return true;
 }
 
@@ -223,7 +229,7 @@ CUresult flyt_capture_ask_event(struct flyt_event *event)
 
 /* ---- events that order streams ---- */
 
-static CUresult record_locked(struct flyt_stream *stream, struct flyt_event *event, bool *ret_is_captured)
+CUresult flyt_capture_record_locked(struct flyt_stream *stream, struct flyt_event *event, bool *ret_is_captured)
 {
     CUresult result = ask_work_locked(stream, ret_is_captured);
     if (result)
@@ -246,7 +252,7 @@ CUresult flyt_capture_record(struct flyt_stream *stream, struct flyt_event *even
         return flags ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
     if (flags != CU_EVENT_RECORD_EXTERNAL) {
         pthread_mutex_lock(&flyt_captures.mutex);
-        CUresult result = record_locked(stream, event, ret_is_captured);
+        CUresult result = flyt_capture_record_locked(stream, event, ret_is_captured);
         pthread_mutex_unlock(&flyt_captures.mutex);
         return result;
     }

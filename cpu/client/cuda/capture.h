@@ -38,6 +38,7 @@ struct flyt_capture_ends {
     struct flyt_capture_end {
         uint64_t node_id;
         CUgraphEdgeData data;
+        bool is_previous; /* of a stream: what it was given last, and not what it waits for */
     } * list;
     unsigned count, room;
 };
@@ -125,9 +126,11 @@ CUresult flyt_capture_ask_unsafe(void);
 
 /* ---- events that order streams ---- */
 
-/* Whether the record was captured: then the event stands for the last nodes of the stream. */
+/* Whether the record was captured: then the event stands for the last nodes of the stream. The second under the mutex,
+ * and without flags. */
 CUresult flyt_capture_record(struct flyt_stream *stream, struct flyt_event *event, unsigned flags,
                              bool *ret_is_captured);
+CUresult flyt_capture_record_locked(struct flyt_stream *stream, struct flyt_event *event, bool *ret_is_captured);
 /* Whether the wait was: then the stream takes part in the event's capture. CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
  * _MERGE, CUDA_ERROR_CAPTURED_EVENT (the capture has ended). */
 CUresult flyt_capture_wait_event(struct flyt_stream *stream, struct flyt_event *event, unsigned flags,

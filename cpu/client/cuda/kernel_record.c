@@ -49,11 +49,27 @@ void flyt_kernel_forget(struct flyt_kernel *kernel, int device)
     pthread_mutex_unlock(&info->mutex);
 }
 
+CUevent flyt_launch_event(const CUlaunchAttribute *attribute)
+{
+    switch (attribute->id) {
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        return attribute->value.programmaticEvent.event;
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        return attribute->value.launchCompletionEvent.event;
+    default:
+        return NULL;
+    }
+}
+
 CUresult flyt_kernel_wire_attributes(const struct flyt_launch *launch, flyt_launch_attribute *ret_attributes)
 {
     if (launch->attribute_count > FLYT_LAUNCH_ATTRIBUTES_MAX || (launch->attribute_count && !launch->attributes))
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < launch->attribute_count; i++) {
+        if (flyt_launch_event(&launch->attributes[i])) {
+            ret_attributes[i] = (flyt_launch_attribute){.id = CU_LAUNCH_ATTRIBUTE_IGNORE};
+            continue;
+        }
         ret_attributes[i].id = launch->attributes[i].id;
         memcpy(ret_attributes[i].value, &launch->attributes[i].value, sizeof ret_attributes[i].value);
     }

@@ -75,6 +75,8 @@ struct flyt_launch_taken {
 };
 /* On the current context's device; `stream` of the launch does not count. What flyt_kernel_launch returns. */
 CUresult flyt_launch_take(const struct flyt_launch *launch, struct flyt_launch_taken *ret_taken);
+/* The event that the attribute names, which it has recorded; NULL: it names none. */
+CUevent flyt_launch_event(const CUlaunchAttribute *attribute);
 /* Attributes of a launch as they go over the wire. CUDA_ERROR_INVALID_VALUE: more than room. */
 CUresult flyt_kernel_wire_attributes(const struct flyt_launch *launch, flyt_launch_attribute *ret_attributes);
 

@@ -10,6 +10,7 @@
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/host_param.h"
 #include "cpu/client/cuda/kernel_record.h"
@@ -213,8 +214,17 @@ static bool has_host_param(const struct flyt_kernel *kernel, const void *buffer)
 /* The newest attribute that the driver served here knows; later ones and nonsense are refused at once. */
 enum { LAUNCH_ATTRIBUTE_LAST = CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING };
 
-/* Refuses what no driver knows, and attributes whose values name the client's objects, which the server cannot look up
- * in 32 bytes. */
+/* CUDA takes one without times, of this process alone, and no flags but none (CUlaunchAttributeID). */
+static bool is_good_event(const CUlaunchAttribute *attribute)
+{
+    const struct flyt_event *event = flyt_event_find(flyt_launch_event(attribute));
+    const int flags = attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+                          ? attribute->value.programmaticEvent.flags
+                          : attribute->value.launchCompletionEvent.flags;
+    return event && event->flags & CU_EVENT_DISABLE_TIMING && !(event->flags & CU_EVENT_INTERPROCESS) && !flags;
+}
+
+/* Refuses what no driver knows, and a kernel that the device changes the node of. */
 static CUresult check_attributes(const struct flyt_launch *launch)
 {
     for (unsigned i = 0; i < launch->attribute_count && launch->attributes; i++) {
@@ -223,8 +233,11 @@ static CUresult check_attributes(const struct flyt_launch *launch)
         switch (launch->attributes[i].id) {
         case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+            if (!is_good_event(&launch->attributes[i]))
+                return CUDA_ERROR_INVALID_VALUE;
+            break;
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-            return flyt_not_supported("launch attribute that names an event or a graph node");
+            return flyt_not_supported("launch attribute that names a graph node");
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
             if ((unsigned)launch->attributes[i].value.clusterSchedulingPolicyPreference >
                 CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING)
@@ -312,6 +325,19 @@ static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_
     return result;
 }
 
+/* Events that attributes name: they are recorded behind the kernel, which is as early as CUDA promises that they
+ * trigger. */
+static CUresult record_events(const struct flyt_launch *launch)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < launch->attribute_count && !result; i++) {
+        const CUevent event = flyt_launch_event(&launch->attributes[i]);
+        if (event)
+            result = flyt_event_record(event, launch->stream, CU_EVENT_RECORD_DEFAULT);
+    }
+    return result;
+}
+
 CUresult flyt_kernel_launch(const struct flyt_launch *launch)
 {
     struct flyt_kernel *kernel;
@@ -343,6 +369,8 @@ CUresult flyt_kernel_launch(const struct flyt_launch *launch)
         return flyt_captures.ops->kernel(stream, launch);
     if (!result)
         result = send_launch(launch, kernel, kernel_id, stream);
+    if (__builtin_expect(launch->attribute_count != 0, 0) && !result)
+        result = record_events(launch);
     return result || !flyt_stream_is_waited_for() ? result : flyt_stream_wait(stream);
 }
 

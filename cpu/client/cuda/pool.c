@@ -186,9 +186,7 @@ CUresult flyt_pool_set_current(int device, CUmemoryPool handle)
     return set_current(device_place(device), handle);
 }
 
-/* Memory of the host. Devices say that there are no NUMA nodes (CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID): then CUDA asks for
- * the id 0 of what is to lie on one. */
-static bool is_host_location(const CUmemLocation *location)
+bool flyt_pool_is_of_host(const CUmemLocation *location)
 {
     return location->type == CU_MEM_LOCATION_TYPE_HOST ||
            (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location->id == 0);
@@ -200,9 +198,9 @@ static CUresult find_place(const CUmemLocation *location, CUmemAllocationType ty
     if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return type == CU_MEM_ALLOCATION_TYPE_MANAGED && location ? flyt_not_supported("pool of managed memory")
                                                                   : CUDA_ERROR_INVALID_VALUE;
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE && !is_host_location(location))
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE && !flyt_pool_is_of_host(location))
         return CUDA_ERROR_INVALID_VALUE;
-    *ret_place = is_host_location(location) ? HOST : device_place(location->id);
+    *ret_place = flyt_pool_is_of_host(location) ? HOST : device_place(location->id);
     return CUDA_SUCCESS;
 }
 
@@ -884,7 +882,7 @@ static CUresult check_reach(int device, int own_place)
 static CUresult check_one(int own_place, const CUmemAccessDesc *one, int *ret_place)
 {
     const bool is_more = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    const bool is_host = is_host_location(&one->location);
+    const bool is_host = flyt_pool_is_of_host(&one->location);
     const int place = is_host ? HOST : device_place(one->location.id);
     if (is_host && own_place != HOST)
         return flyt_not_supported("access of the host to a pool");
@@ -955,7 +953,7 @@ CUresult flyt_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *map, s
 CUresult flyt_pool_get_access(CUmemoryPool handle, const CUmemLocation *location, CUmemAccess_flags *ret_flags)
 {
     CUresult result = flyt_client_enter();
-    const bool is_host = location && is_host_location(location);
+    const bool is_host = location && flyt_pool_is_of_host(location);
     if (!result && (!location || !ret_flags || (!is_host && location->type != CU_MEM_LOCATION_TYPE_DEVICE)))
         result = CUDA_ERROR_INVALID_VALUE;
     const int place = result || is_host ? HOST : device_place(location->id);

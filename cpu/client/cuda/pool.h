@@ -22,6 +22,9 @@
 FLYT_API CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_set_current(int device, CUmemoryPool pool);
+/* Whether that means the host's memory. Devices say that there are no NUMA nodes (CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID):
+ * then CUDA asks for the id 0 of what is to lie on one. */
+bool flyt_pool_is_of_host(const CUmemLocation *location);
 /* cuMemGetDefaultMemPool, cuMemGetMemPool, cuMemSetMemPool: pinned memory of devices and of the host;
  * a NUMA node's has the id 0, as where there are none, and is the host's. CUDA_ERROR_NOT_SUPPORTED for managed memory.
  */

@@ -4,6 +4,7 @@
 #include "cpu/client/core/instance.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/event_record.h"
+#include "cpu/client/cuda/kernel_record.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/graph/graph_record.h"
 
@@ -37,11 +38,15 @@ static CUresult add_locked(struct under_way *self, struct flyt_stream *stream, s
     struct flyt_capture_ends *ends = &stream->captured.ends;
     for (unsigned i = 0; i < ends->count; i++) {
         struct flyt_graph_node *before = flyt_graph_node_find_locked((CUgraphNode)(uintptr_t)ends->list[i].node_id);
-        if (before && !flyt_graph_edge_add_locked(before, node, &ends->list[i].data))
+        const bool is_good = before && flyt_edge_data_is_good(before, node->data.kind, &ends->list[i].data);
+        if (before && !flyt_graph_edge_add_locked(before, node, is_good ? &ends->list[i].data : NULL))
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
     ends->count = 0;
-    return flyt_capture_ends_add(ends, node->record.minted_id, NULL) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!flyt_capture_ends_add(ends, node->record.minted_id, NULL))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    ends->list[0].is_previous = true;
+    return CUDA_SUCCESS;
 }
 
 CUresult flyt_capture_add_locked(struct flyt_stream *stream, struct flyt_node_data *data)
@@ -69,12 +74,56 @@ static CUresult add(struct flyt_stream *stream, CUresult result, struct flyt_nod
     return result ? result : flyt_capture_add(stream, data);
 }
 
-static bool has_priority(const struct flyt_launch *launch)
+/* NULL: the launch has none such. */
+static const CUlaunchAttributeValue *find_attribute(const struct flyt_launch *launch, CUlaunchAttributeID id)
 {
-    bool has = false;
     for (unsigned i = 0; i < launch->attribute_count; i++)
-        has |= launch->attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY;
-    return has;
+        if (launch->attributes[i].id == id)
+            return &launch->attributes[i].value;
+    return NULL;
+}
+
+/* The next kernel may begin before the one that the stream was given last has ended, unless it waits for anything else.
+ */
+static void loosen_locked(struct flyt_stream *stream)
+{
+    struct flyt_capture_ends *ends = &stream->captured.ends;
+    if (ends->count == 1 && ends->list[0].is_previous)
+        ends->list[0].data = (CUgraphEdgeData){.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                               .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+}
+
+/* The event stands for the node that the stream was given last, or for a part of it. */
+static CUresult note_event_locked(struct flyt_stream *stream, const CUlaunchAttribute *attribute)
+{
+    struct flyt_event *event = flyt_event_find(flyt_launch_event(attribute));
+    bool is_captured;
+    CUresult result =
+        event ? flyt_capture_record_locked(stream, event, &is_captured) : CUDA_ERROR_INVALID_VALUE; /* it has gone */
+    if (result)
+        return result;
+    const bool is_programmatic = attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT;
+    CUgraphEdgeData *data = &event->captured.ends.list[0].data;
+    data->type = is_programmatic ? CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC : CU_GRAPH_DEPENDENCY_TYPE_DEFAULT;
+    data->from_port = is_programmatic && !attribute->value.programmaticEvent.triggerAtBlockStart
+                          ? CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+                          : CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER;
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_launch(struct flyt_stream *stream, const struct flyt_launch *launch, struct flyt_node_data *data)
+{
+    const CUlaunchAttributeValue *serialization =
+        find_attribute(launch, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+    pthread_mutex_lock(&flyt_captures.mutex);
+    if (serialization && serialization->programmaticStreamSerializationAllowed)
+        loosen_locked(stream);
+    CUresult result = flyt_capture_add_locked(stream, data);
+    for (unsigned i = 0; i < launch->attribute_count && !result; i++)
+        if (flyt_launch_event(&launch->attributes[i]))
+            result = note_event_locked(stream, &launch->attributes[i]);
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return result;
 }
 
 /* A kernel that has no priority of its own gets the stream's. */
@@ -84,14 +133,16 @@ static CUresult add_kernel(struct flyt_stream *stream, const struct flyt_launch 
     struct flyt_launch launch = *given;
     struct flyt_node_data data;
     const int priority = flyt_stream_priority_now(stream);
-    if (priority && launch.attribute_count < FLYT_LAUNCH_ATTRIBUTES_MAX && !has_priority(given)) {
+    if (priority && launch.attribute_count < FLYT_LAUNCH_ATTRIBUTES_MAX &&
+        !find_attribute(given, CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
         if (launch.attribute_count)
             memcpy(attributes, launch.attributes, launch.attribute_count * sizeof *attributes);
         attributes[launch.attribute_count++] =
             (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = priority};
         launch.attributes = attributes;
     }
-    return add(stream, flyt_node_data_kernel(&launch, (CUcontext)(uintptr_t)stream->context_id, &data), &data);
+    CUresult result = flyt_node_data_kernel(&launch, (CUcontext)(uintptr_t)stream->context_id, &data);
+    return result ? result : add_launch(stream, given, &data);
 }
 
 static CUresult add_copy(struct flyt_stream *stream, const struct flyt_copy *copy)

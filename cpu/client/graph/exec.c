@@ -34,6 +34,12 @@ static struct flyt_graph_exec *find_locked(CUgraphExec handle)
     return flyt_table_find(&exec_table, (uint64_t)(uintptr_t)handle);
 }
 
+/* Its kernels run by those of their nodes. */
+static bool has_priorities(const struct flyt_graph_exec *exec)
+{
+    return exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+}
+
 static void drop_plan_locked(struct flyt_graph_exec *exec)
 {
     flyt_plan_unref_locked(exec->plan);
@@ -72,8 +78,7 @@ static CUresult make_plan_locked(struct flyt_graph_exec *exec)
     if (is_changed)
         return CUDA_SUCCESS;
     drop_plan_locked(exec);
-    return flyt_plan_new_locked(exec->graph, exec->context_id, exec->device,
-                                exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, &exec->plan);
+    return flyt_plan_new_locked(exec->graph, exec->context_id, exec->device, has_priorities(exec), &exec->plan);
 }
 
 /* ---- life ---- */
@@ -194,13 +199,15 @@ CUresult flyt_graph_exec_destroy(CUgraphExec handle)
 
 CUresult flyt_graph_exec_flags(CUgraphExec handle, cuuint64_t *ret_flags)
 {
+    /* The first cuGraphExecGetFlags documents; the other the driver of an H200 (580.159.04) does not tell either. */
+    const cuuint64_t hidden = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     CUresult result = flyt_client_enter();
     if (result)
         return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     const struct flyt_graph_exec *exec = find_locked(handle);
     if (exec && ret_flags)
-        *ret_flags = exec->flags;
+        *ret_flags = exec->flags & ~hidden;
     pthread_mutex_unlock(&flyt_captures.mutex);
     return exec && ret_flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -353,7 +360,7 @@ CUresult flyt_graph_exec_set(CUgraphExec handle, CUgraphNode node_handle, struct
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
     struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
-    if (!node || node->data.kind != data->kind)
+    if (!node || node->data.kind != data->kind || !flyt_node_data_may_become(&node->data, data))
         result = CUDA_ERROR_INVALID_VALUE;
     else if (data->kind == FLYT_NODE_CONDITIONAL)
         result = CUDA_ERROR_NOT_SUPPORTED;
@@ -432,9 +439,25 @@ static bool has_same_bodies(const struct flyt_node_data *a, const struct flyt_no
            (a->conditional.type == b->conditional.type && a->conditional.body_count == b->conditional.body_count);
 }
 
+static bool may_become(const struct flyt_node_data *own, const struct flyt_node_data *other)
+{
+    return own->device == other->device && has_same_bodies(own, other) &&
+           (flyt_node_data_is_same(own, other) || flyt_node_data_may_become(own, other));
+}
+
+/* What an executable graph keeps of a kernel's attributes; its priority where it runs by it (cuGraphExecUpdate). */
+static bool has_same_attributes(const struct flyt_node_data *a, const struct flyt_node_data *b, bool has_priorities)
+{
+    const CUlaunchAttributeID cooperative = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, priority = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    return a->kind != FLYT_NODE_KERNEL || (!flyt_node_data_attribute(a, cooperative).cooperative ==
+                                               !flyt_node_data_attribute(b, cooperative).cooperative &&
+                                           (!has_priorities || flyt_node_data_attribute(a, priority).priority ==
+                                                                   flyt_node_data_attribute(b, priority).priority));
+}
+
 /* Whether a graph has the nodes and edges of another, node by node in the order in which they were added; else why. */
 static CUgraphExecUpdateResult compare_locked(const struct flyt_graph *own, const struct flyt_graph *other,
-                                              const struct flyt_graph_node **ret_node)
+                                              bool has_priorities, const struct flyt_graph_node **ret_node)
 {
     CUgraphExecUpdateResult why = CU_GRAPH_EXEC_UPDATE_SUCCESS;
     *ret_node = NULL;
@@ -446,15 +469,18 @@ static CUgraphExecUpdateResult compare_locked(const struct flyt_graph *own, cons
             why = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         else if (!has_same_edges(a, b))
             why = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        else if (a->data.device != b->data.device || !has_same_bodies(&a->data, &b->data))
+        else if (!may_become(&a->data, &b->data))
             why = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        else if (!has_same_attributes(&a->data, &b->data, has_priorities))
+            why = CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
         if (why)
             *ret_node = b;
         else if (a->data.kind == FLYT_NODE_CHILD)
-            why = compare_locked(a->data.child, b->data.child, ret_node);
+            why = compare_locked(a->data.child, b->data.child, has_priorities, ret_node);
         for (unsigned at = 0; !why && a->data.kind == FLYT_NODE_CONDITIONAL && at < a->data.conditional.body_count;
              at++)
-            why = compare_locked(a->data.conditional.bodies[at], b->data.conditional.bodies[at], ret_node);
+            why = compare_locked(a->data.conditional.bodies[at], b->data.conditional.bodies[at], has_priorities,
+                                 ret_node);
     }
     return why;
 }
@@ -513,7 +539,7 @@ CUresult flyt_graph_exec_update(CUgraphExec handle, CUgraph graph_handle, CUgrap
     if (!result && (!exec || !graph || !ret_info))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result) {
-        why = compare_locked(exec->graph, graph, &node);
+        why = compare_locked(exec->graph, graph, has_priorities(exec), &node);
         result = why ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : take_over_locked(exec, exec->graph, graph);
         *ret_info = (CUgraphExecUpdateResultInfo){
             .result = why, .errorNode = node ? (CUgraphNode)(uintptr_t)node->record.minted_id : NULL};
@@ -534,7 +560,7 @@ CUresult flyt_graph_exec_set_child(CUgraphExec handle, CUgraphNode node_handle, 
     const struct flyt_graph *child = flyt_graph_find_locked(child_handle);
     if (!result && (!node || node->data.kind != FLYT_NODE_CHILD || !child))
         result = CUDA_ERROR_INVALID_VALUE;
-    if (!result && compare_locked(node->data.child, child, &different))
+    if (!result && compare_locked(node->data.child, child, has_priorities(exec), &different))
         result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     if (!result)
         result = take_over_locked(exec, node->data.child, child);

@@ -447,20 +447,30 @@ static bool find_pair(const struct flyt_graph *graph, CUgraphNode from_handle, C
            (*ret_to)->graph == graph;
 }
 
-/* A port is a kernel's: others have none. */
-static bool is_good_data(const struct flyt_graph_node *from, const CUgraphEdgeData *data)
+/* Ports are those of kernels; a programmatic edge is one between two of them (CUgraphDependencyType). */
+bool flyt_edge_data_is_good(const struct flyt_graph_node *from, enum flyt_node_kind to, const CUgraphEdgeData *data)
 {
-    if (flyt_edge_data_is_default(data))
+    if (!data || flyt_edge_data_is_default(data))
         return true;
-    return from->data.kind == FLYT_NODE_KERNEL && data->type <= CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
-           data->from_port <= CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER && !data->to_port;
+    if (from->data.kind != FLYT_NODE_KERNEL || data->to_port)
+        return false;
+    switch (data->type) {
+    case CU_GRAPH_DEPENDENCY_TYPE_DEFAULT:
+        return data->from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER;
+    case CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC:
+        return to == FLYT_NODE_KERNEL && (data->from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC ||
+                                          data->from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER);
+    default:
+        return false;
+    }
 }
 
 static CUresult add_edge_locked(const struct flyt_graph *graph, CUgraphNode from_handle, CUgraphNode to_handle,
                                 const CUgraphEdgeData *data)
 {
     struct flyt_graph_node *from, *to;
-    if (!find_pair(graph, from_handle, to_handle, &from, &to) || find_edge(from, to) || !is_good_data(from, data))
+    if (!find_pair(graph, from_handle, to_handle, &from, &to) || find_edge(from, to) ||
+        !flyt_edge_data_is_good(from, to->data.kind, data))
         return CUDA_ERROR_INVALID_VALUE;
     return flyt_graph_edge_add_locked(from, to, data) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -67,6 +67,8 @@ void flyt_graph_node_free_locked(struct flyt_graph_node *node);
 /* False: no memory. */
 bool flyt_graph_edge_add_locked(struct flyt_graph_node *from, struct flyt_graph_node *to, const CUgraphEdgeData *data);
 bool flyt_edge_data_is_default(const CUgraphEdgeData *data);
+/* Whether an edge from a node to one of a kind may have such data; NULL: none. */
+bool flyt_edge_data_is_good(const struct flyt_graph_node *from, enum flyt_node_kind to, const CUgraphEdgeData *data);
 /* Whether nodes allocate or free memory, or are conditional: such a graph has no copies that could run beside it. */
 bool flyt_graph_is_single_locked(const struct flyt_graph *graph);
 /* The graph has the conditions that the other one has. False: no memory. */
@@ -107,6 +109,8 @@ struct flyt_segment_part {
     const struct flyt_graph_node *node; /* while the segment is being made */
     unsigned *before;
     unsigned before_count;
+    const CUgraphEdgeData *edges; /* of the first edge_count in `before`; of the rest there are none */
+    unsigned edge_count;
     uint64_t *bodies;   /* of a conditional node: segments, which are the new segment's on success */
     uint64_t workspace; /* of a library's call: the address of what it works in; 0: of none, or the program's own */
     bool has_priority;  /* of all parts: kernels run with their nodes' priorities, not their stream's */

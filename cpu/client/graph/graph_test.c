@@ -10,7 +10,7 @@
 #include "cpu/client/core/restore_call.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy.h"
-#include "cpu/client/cuda/event.h"
+#include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/function.h"
 #include "cpu/client/cuda/memory.h"
 #include "cpu/client/cuda/stream.h"
@@ -46,6 +46,14 @@ static void note_node(const flyt_segment_node_args *args)
     for (unsigned i = 0; i < args->attributes.attributes_len; i++)
         note(args->attributes.attributes_val[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY ? "!%d" : "?%d",
              (int)args->attributes.attributes_val[i].value[0]);
+    note(" ");
+}
+
+static void note_edges(const flyt_segment_edges_args *args)
+{
+    note("edges%u", args->place);
+    for (unsigned i = 0; i < args->edges.edges_len; i++)
+        note(":%x", args->edges.edges_val[i]);
     note(" ");
 }
 
@@ -108,6 +116,9 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         break;
     case FLYT_SEGMENT_NODES:
         note_packed(args);
+        break;
+    case FLYT_SEGMENT_EDGES:
+        note_edges(args);
         break;
     case FLYT_SEGMENT_CONDITIONAL:
         note_conditional(args);
@@ -318,6 +329,46 @@ static void an_update_sends_what_differs(void **state)
     text[0] = '\0';
 }
 
+/* Rows of an executable graph become other rows; what has several is refused, alone and in a whole update. */
+static void boxes_of_an_executable_graph_stay(void **state)
+{
+    struct flyt_fill box = {
+        .address = memory, .width = 16, .height = 2, .depth = 1, .pitch_bytes = 32, .element_bytes = 1};
+    struct flyt_copy boxes = {.dst = {FLYT_PLACE_DEVICE, memory, 32, 64},
+                              .src = {FLYT_PLACE_DEVICE, memory + 1024, 32, 64},
+                              .width_bytes = 16,
+                              .height = 2,
+                              .depth = 1};
+    CUgraph graph = make_graph(), other;
+    CUgraphNode fill, copy, told;
+    CUgraphExecUpdateResultInfo info;
+    struct flyt_node_data data;
+    assert_int_equal(flyt_node_data_fill(&box, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&fill, graph, NULL, NULL, 0, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_node_data_copy(&boxes, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&copy, graph, NULL, NULL, 0, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_clone(&other, graph), CUDA_SUCCESS);
+    CUgraphExec exec = instantiate(graph);
+    assert_int_equal(flyt_graph_exec_update(exec, other, &info), CUDA_SUCCESS);
+    assert_int_equal(set_value(exec, fill, 3), CUDA_ERROR_INVALID_VALUE);
+    box.value = 7;
+    assert_int_equal(flyt_node_data_fill(&box, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_exec_set(exec, fill, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_node_data_copy(&boxes, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_exec_set(exec, copy, &data), CUDA_ERROR_INVALID_VALUE);
+    boxes.src.address += 1024;
+    assert_int_equal(flyt_node_data_copy(&boxes, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_node_in_clone(&told, copy, other), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_node_set(told, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_exec_update(exec, other, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    assert_int_equal(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
+    assert_ptr_equal(info.errorNode, told);
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(other), CUDA_SUCCESS);
+    text[0] = '\0';
+}
+
 /* A copy that goes to the memory of the host now is a call of its own, and its graph another one. */
 static void a_node_that_goes_another_way_makes_another_segment(void **state)
 {
@@ -375,6 +426,30 @@ static void a_capture_sends_nothing(void **state)
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
     assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
     assert_int_equal(flyt_stream_destroy(other), CUDA_SUCCESS);
+}
+
+/* An event that other processes have is recorded by each launch, and the server has heard of it then. */
+static void shared_events_are_recorded(void **state)
+{
+    CUgraph graph = make_graph();
+    CUgraphNode node;
+    CUevent event;
+    struct flyt_node_data data;
+    assert_int_equal(flyt_event_create(CU_EVENT_DISABLE_TIMING, &event), CUDA_SUCCESS);
+    flyt_event_find(event)->flags |= CU_EVENT_INTERPROCESS;
+    atomic_store(&flyt_event_find(event)->sharing, FLYT_EVENT_EXPORTED);
+    assert_int_equal(flyt_node_data_event(event, false, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&node, graph, NULL, NULL, 0, &data), CUDA_SUCCESS);
+    CUgraphExec exec = instantiate(graph);
+    const unsigned asked = fake.call_count[FLYT_EVENT_QUERY];
+    text[0] = '\0';
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("record record ");
+    assert_int_equal(fake.call_count[FLYT_EVENT_QUERY], asked + 2);
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
 }
 
 /* A stream that ends takes its capture with it; nothing of either is left. */
@@ -576,6 +651,36 @@ static CUgraphNode kernel_node(CUgraph graph, flyt_launch_attribute attribute)
     return node;
 }
 
+/* What edges have goes behind the node that they lead to, to another server too. It is not everything's: ports are
+ * those of kernels, and programmatic edges lead to such. */
+static void edges_have_data(void **state)
+{
+    const flyt_launch_attribute none = {.id = CU_LAUNCH_ATTRIBUTE_IGNORE};
+    const CUgraphEdgeData programmatic = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                          .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC},
+                          begun = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER},
+                          without_port = {.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+    CUgraph graph = make_graph();
+    CUgraphNode a = kernel_node(graph, none), b = kernel_node(graph, none), c = set_node(graph, NULL, 0);
+    assert_int_equal(flyt_graph_edges_add(graph, &a, &b, &without_port, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_edges_add(graph, &a, &c, &programmatic, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_edges_add(graph, &c, &b, &programmatic, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_edges_add(graph, &c, &b, &begun, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_graph_edges_add(graph, &a, &b, &programmatic, 1), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_edges_add(graph, &b, &c, NULL, 1), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_edges_add(graph, &a, &c, &begun, 1), CUDA_SUCCESS);
+    CUgraphExec exec = instantiate(graph);
+    expect_text("create kernel0 kernel1<0 edges1:10001 set2<1<0 edges2:0:2 ");
+    const uint64_t made = fake.sequence;
+    assert_int_equal(set_value(exec, c, 3), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_launch(exec, stream), CUDA_SUCCESS);
+    expect_text("set2<1<0=3 edges2:0:2 launch ");
+    expect_restored(made, "create kernel0 kernel1<0 edges1:10001 set2<1<0 edges2:0:2 ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    expect_text("destroy ");
+}
+
 /* Priorities of nodes go to the server where the graph is instantiated so that they count, then all of them. */
 static void priorities_are_sent_where_they_count(void **state)
 {
@@ -595,7 +700,7 @@ static void priorities_are_sent_where_they_count(void **state)
     assert_int_equal(flyt_graph_instantiate(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY), CUDA_SUCCESS);
     expect_text("create kernel0!0 kernel1!-3 kernel2?1!0 ");
     assert_int_equal(flyt_graph_exec_flags(exec, &flags), CUDA_SUCCESS);
-    assert_int_equal(flags, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    assert_int_equal(flags, 0);
     assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
     expect_text("destroy ");
     assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
@@ -791,14 +896,17 @@ int main(void)
         cmocka_unit_test(child_graphs_are_dissolved),
         cmocka_unit_test(changed_nodes_are_sent_alone),
         cmocka_unit_test(an_update_sends_what_differs),
+        cmocka_unit_test(boxes_of_an_executable_graph_stay),
         cmocka_unit_test(a_node_that_goes_another_way_makes_another_segment),
         cmocka_unit_test(changed_nodes_are_made_again_as_they_were),
         cmocka_unit_test(nodes_follow_their_segment),
         cmocka_unit_test(earlier_nodes_do_not_pile_up),
         cmocka_unit_test(a_capture_sends_nothing),
+        cmocka_unit_test(shared_events_are_recorded),
         cmocka_unit_test(a_stream_ends_its_capture),
         cmocka_unit_test(segments_are_made_again),
         cmocka_unit_test(wrong_handles_are_refused),
+        cmocka_unit_test(edges_have_data),
         cmocka_unit_test(priorities_are_sent_where_they_count),
         cmocka_unit_test(bodies_are_segments),
         cmocka_unit_test(bodies_have_calls_of_libraries),

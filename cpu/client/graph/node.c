@@ -11,7 +11,7 @@ static CUresult add_locked(struct flyt_graph *graph, const CUgraphNode *before, 
 {
     for (size_t i = 0; i < count; i++) {
         const struct flyt_graph_node *one = flyt_graph_node_find_locked(before[i]);
-        if (!one || one->graph != graph)
+        if (!one || one->graph != graph || !flyt_edge_data_is_good(one, data->kind, edge_data ? &edge_data[i] : NULL))
             return CUDA_ERROR_INVALID_VALUE;
         for (size_t other = 0; other < i && count < 1024; other++)
             if (before[other] == before[i])
@@ -239,11 +239,7 @@ CUresult flyt_graph_node_attribute(CUgraphNode handle, CUlaunchAttributeID id, C
     if (node && (node->data.kind != FLYT_NODE_KERNEL || !ret_value)) {
         result = CUDA_ERROR_INVALID_VALUE;
     } else if (node) {
-        const struct flyt_launch *launch = &node->data.kernel.launch;
-        memset(ret_value, 0, sizeof *ret_value);
-        for (unsigned i = 0; i < launch->attribute_count; i++)
-            if (launch->attributes[i].id == id)
-                *ret_value = launch->attributes[i].value;
+        *ret_value = flyt_node_data_attribute(&node->data, id);
     }
     return leave_locked(result);
 }

@@ -10,6 +10,7 @@
 #include "cpu/client/cuda/event_record.h"
 #include "cpu/client/cuda/graph_memory.h"
 #include "cpu/client/cuda/kernel_record.h"
+#include "cpu/client/cuda/pool.h"
 #include "cpu/client/graph/graph_record.h"
 #include "cpu/client/bulk/range.h"
 #include "rpc/proto/limits.h"
@@ -31,12 +32,16 @@ static CUresult enter(int *ret_device)
 
 /* ---- kernels ---- */
 
-/* Attributes that a stream gives a launch, and a graph's edges give a node, change nothing where each node waits for
- * all of those before it. */
+static bool is_event(CUlaunchAttributeID id)
+{
+    return id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT || id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
+/* What orders launches is what edges of a graph have, and no matter of its nodes. */
 static bool is_kept(CUlaunchAttributeID id)
 {
     return id != CU_LAUNCH_ATTRIBUTE_IGNORE && id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
-           id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY;
+           id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY && !is_event(id);
 }
 
 /* launch->attributes are the caller's, and replaced by own ones. */
@@ -117,6 +122,15 @@ CUresult flyt_node_data_kernel(const struct flyt_launch *launch, CUcontext conte
     return result;
 }
 
+CUlaunchAttributeValue flyt_node_data_attribute(const struct flyt_node_data *data, CUlaunchAttributeID id)
+{
+    const struct flyt_launch *launch = &data->kernel.launch;
+    for (unsigned i = 0; i < launch->attribute_count; i++)
+        if (launch->attributes[i].id == id)
+            return launch->attributes[i].value;
+    return (CUlaunchAttributeValue){0};
+}
+
 CUresult flyt_node_data_set_attribute(struct flyt_node_data *data, CUlaunchAttributeID id,
                                       const CUlaunchAttributeValue *value)
 {
@@ -125,7 +139,7 @@ CUresult flyt_node_data_set_attribute(struct flyt_node_data *data, CUlaunchAttri
     const unsigned old_count = launch->attribute_count;
     unsigned place = 0;
     if (!is_kept(id))
-        return CUDA_SUCCESS;
+        return is_event(id) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     while (place < old_count && launch->attributes[place].id != id)
         place++;
     if (place == FLYT_LAUNCH_ATTRIBUTES_MAX)
@@ -236,8 +250,6 @@ CUresult flyt_node_data_event(CUevent handle, bool is_wait, struct flyt_node_dat
     const struct flyt_event *event = flyt_event_find(handle);
     if (!result && !event)
         result = CUDA_ERROR_INVALID_VALUE; /* as the driver says of events of nodes */
-    if (!result && event->flags & CU_EVENT_INTERPROCESS)
-        result = flyt_not_supported("CU_EVENT_INTERPROCESS in a graph");
     if (!result)
         *ret_data = (struct flyt_node_data){
             .kind = is_wait ? FLYT_NODE_WAIT : FLYT_NODE_RECORD, .device = event->device, .event = handle};
@@ -268,9 +280,7 @@ static CUresult take_memory(const CUmemLocation *location, uint64_t context_id, 
                             CUdeviceptr *ret_address)
 {
     const struct flyt_device_info *info;
-    const bool is_host = location->type == CU_MEM_LOCATION_TYPE_HOST;
-    if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
-        return flyt_not_supported("graph's memory of a NUMA node");
+    const bool is_host = flyt_pool_is_of_host(location);
     if ((!is_host && location->type != CU_MEM_LOCATION_TYPE_DEVICE) ||
         (!is_host && flyt_device_info(location->id, &info)))
         return CUDA_ERROR_INVALID_VALUE;
@@ -449,6 +459,20 @@ static bool is_same_kernel(const struct flyt_node_data *a, const struct flyt_nod
            memcmp(taken->buffer, other_taken->buffer, taken->param_bytes) == 0;
 }
 
+static bool is_same_side(const struct flyt_copy *copy, const struct flyt_copy_side *a, const struct flyt_copy_side *b)
+{
+    const bool has_rows = copy->height > 1 || copy->depth > 1, is_array = a->place == FLYT_PLACE_ARRAY;
+    return a->place == b->place && a->address == b->address &&
+           ((!has_rows && !is_array) || a->pitch_bytes == b->pitch_bytes) &&
+           ((copy->depth == 1 && !is_array) || a->slice_bytes == b->slice_bytes);
+}
+
+static bool is_same_copy(const struct flyt_copy *a, const struct flyt_copy *b)
+{
+    return a->width_bytes == b->width_bytes && a->height == b->height && a->depth == b->depth &&
+           is_same_side(a, &a->dst, &b->dst) && is_same_side(a, &a->src, &b->src);
+}
+
 /* Bytes that mean nothing may make two of them different: then one is sent without need. */
 bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_node_data *b)
 {
@@ -460,7 +484,7 @@ bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_no
     case FLYT_NODE_KERNEL:
         return is_same_kernel(a, b);
     case FLYT_NODE_COPY:
-        return memcmp(&a->copy, &b->copy, sizeof a->copy) == 0;
+        return is_same_copy(&a->copy, &b->copy);
     case FLYT_NODE_FILL:
         return memcmp(&a->fill, &b->fill, sizeof a->fill) == 0;
     case FLYT_NODE_HOST:
@@ -471,6 +495,28 @@ bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_no
     default:
         return false;
     }
+}
+
+static bool is_line(const struct flyt_copy *copy)
+{
+    return copy->height == 1 && copy->depth == 1 && copy->dst.place != FLYT_PLACE_ARRAY &&
+           copy->src.place != FLYT_PLACE_ARRAY;
+}
+
+static bool has_same_shape(const struct flyt_fill *a, const struct flyt_fill *b)
+{
+    return a->width == b->width && a->height == b->height && a->element_bytes == b->element_bytes &&
+           (a->height == 1 || a->pitch_bytes == b->pitch_bytes);
+}
+
+bool flyt_node_data_may_become(const struct flyt_node_data *data, const struct flyt_node_data *other)
+{
+    const struct flyt_fill *fill = &data->fill.fill, *other_fill = &other->fill.fill;
+    if (data->kind == FLYT_NODE_COPY)
+        return is_line(&data->copy) && is_line(&other->copy);
+    if (data->kind == FLYT_NODE_FILL)
+        return (fill->height == 1 && other_fill->height == 1) || has_same_shape(fill, other_fill);
+    return true;
 }
 
 void flyt_node_data_fini_locked(struct flyt_node_data *data)

@@ -103,6 +103,12 @@ FLYT_API CUresult flyt_node_data_conditional(const CUDA_CONDITIONAL_NODE_PARAMS 
 CUresult flyt_node_data_clone(const struct flyt_node_data *from, struct flyt_node_data *ret_data);
 /* Whether both do the same for certain. */
 bool flyt_node_data_is_same(const struct flyt_node_data *a, const struct flyt_node_data *b);
+/* Of a kernel; zeros: it has none such. */
+CUlaunchAttributeValue flyt_node_data_attribute(const struct flyt_node_data *data, CUlaunchAttributeID id);
+/* Whether a node of an executable graph that does one may do the other instead, which is of the same kind: copies of
+ * several rows or of arrays stay as they are, fills of several rows keep their shape (cuGraphExecMemcpyNodeSetParams,
+ * cuGraphExecMemsetNodeSetParams). */
+bool flyt_node_data_may_become(const struct flyt_node_data *data, const struct flyt_node_data *other);
 FLYT_API void flyt_node_data_fini(struct flyt_node_data *data);
 void flyt_node_data_fini_locked(struct flyt_node_data *data);
 CUgraphNodeType flyt_node_data_type(const struct flyt_node_data *data);

@@ -19,6 +19,8 @@ struct flat {
     const struct flyt_graph_node *original; /* that `node`, which is this one's, stands in for; NULL: for none */
     unsigned *before;
     unsigned before_count;
+    CUgraphEdgeData *edges; /* of the first edge_count in `before`, as parts of segments have them */
+    unsigned edge_count;
     bool is_done;
     unsigned after; /* devices with a step that what comes after it comes after: of its own, or of those before it */
     bool is_held;   /* the segment that is being made cannot have it, but for what else names its conditions */
@@ -69,12 +71,25 @@ static bool append_exit(struct flattening *self, const struct flyt_graph *graph,
     return flat;
 }
 
+/* Most graphs have none that says anything. False: no memory. */
+static bool take_edges(struct flat *flat, const struct flyt_graph_node *node)
+{
+    unsigned count = node->before_count;
+    while (count && flyt_edge_data_is_default(&node->before[count - 1].data))
+        count--;
+    flat->edges = count ? calloc(count, sizeof *flat->edges) : NULL;
+    flat->edge_count = flat->edges ? count : 0;
+    for (unsigned i = 0; i < flat->edge_count; i++)
+        flat->edges[i] = node->before[i].data;
+    return flat->edge_count == count;
+}
+
 /* `mark` of a node that is in the list says where: of a child graph, its end. */
 static bool append_node(struct flattening *self, struct flyt_graph_node *node, unsigned entry)
 {
     const bool is_child = node->data.kind == FLYT_NODE_CHILD;
     struct flat *flat = append(self, is_child ? NULL : node, node->before_count + 1);
-    if (!flat)
+    if (!flat || (!is_child && !take_edges(flat, node)))
         return false;
     for (unsigned i = 0; i < node->before_count; i++)
         flat->before[flat->before_count++] = node->before[i].node->mark;
@@ -105,6 +120,7 @@ static void free_list(struct flattening *self)
 {
     for (unsigned i = 0; i < self->count; i++) {
         free(self->list[i].before);
+        free(self->list[i].edges);
         if (self->list[i].original)
             free(self->list[i].node);
     }
@@ -403,7 +419,9 @@ static CUresult make_body(struct flyt_plan *plan, int device, const struct flyt_
     for (unsigned i = 0; i < all.count && !result; i++)
         parts[i] = (struct flyt_segment_part){.node = is_empty(&all.list[i]) ? NULL : all.list[i].node,
                                               .before = all.list[i].before,
-                                              .before_count = all.list[i].before_count};
+                                              .before_count = all.list[i].before_count,
+                                              .edges = all.list[i].edges,
+                                              .edge_count = all.list[i].edge_count};
     for (unsigned i = 0; i < all.count && !result; i++)
         result = prepare_call(plan, device, &parts[i]);
     if (!result)
@@ -650,11 +668,15 @@ static void note_step(const struct planning *self, const struct flat *flat)
 /* Edges inside the segment, by place. */
 static void localize(const struct planning *self, const struct flat *flat, struct flyt_segment_part *ret_part)
 {
-    *ret_part = (struct flyt_segment_part){.node = is_empty(flat) ? NULL : flat->node, .before = flat->before};
+    *ret_part = (struct flyt_segment_part){
+        .node = is_empty(flat) ? NULL : flat->node, .before = flat->before, .edges = flat->edges};
     for (unsigned i = 0; i < flat->before_count; i++) {
         unsigned place = self->all.list[flat->before[i]].place;
-        if (place)
-            flat->before[ret_part->before_count++] = place - 1;
+        if (!place)
+            continue;
+        if (i < flat->edge_count)
+            flat->edges[ret_part->edge_count++] = flat->edges[i];
+        flat->before[ret_part->before_count++] = place - 1;
     }
 }
 

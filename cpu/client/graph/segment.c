@@ -37,7 +37,9 @@ struct flyt_segment {
         uint64_t sequence; /* of the call that has told of it, which the channel writes; 0: not yet */
         struct part *older;
         struct part *newer, *next, *prev; /* of one in the list of those that are no longer the newest */
-        uint64_t green_id;                /* on whose SMs a kernel runs; the same of all that were at the place */
+        uint64_t green_id; /* on whose SMs a kernel runs; the same of all that were at the place, and so */
+        uint32_t *edges;   /* is what its edges have (segment_edges); NULL: nothing */
+        unsigned edge_count;
         enum part_kind { PART_NODE, PART_CONDITIONAL, PART_CALL } kind;
         /* As they are sent; they own what they point to. */
         union {
@@ -232,6 +234,7 @@ static void leave_earlier(struct part *part)
 static void free_part(struct part *part)
 {
     leave_earlier(part);
+    free(part->edges);
     if (part->kind == PART_CONDITIONAL) {
         free(part->conditional.before.before_val);
         free(part->conditional.bodies.bodies_val);
@@ -267,6 +270,18 @@ static enum part_kind kind_of(const struct flyt_graph_node *node)
     return kind == FLYT_NODE_CONDITIONAL ? PART_CONDITIONAL : kind == FLYT_NODE_CALL ? PART_CALL : PART_NODE;
 }
 
+/* Other parts than nodes come after all of what they come after. False: no memory. */
+static bool take_edges(const struct flyt_segment_part *from, struct part *part)
+{
+    if (!from->edge_count || part->kind != PART_NODE)
+        return true;
+    part->edges = calloc(from->edge_count, sizeof *part->edges);
+    part->edge_count = part->edges ? from->edge_count : 0;
+    for (unsigned i = 0; i < part->edge_count; i++)
+        part->edges[i] = flyt_segment_edge(&from->edges[i]);
+    return part->edges;
+}
+
 /* NULL: no memory. */
 static struct part *new_part(uint64_t segment_id, unsigned place, const struct flyt_segment_part *from)
 {
@@ -278,7 +293,7 @@ static struct part *new_part(uint64_t segment_id, unsigned place, const struct f
     const bool is_taken = part->kind == PART_CONDITIONAL ? take_conditional(segment_id, place, from, &part->conditional)
                           : part->kind == PART_CALL      ? take_call(segment_id, place, from, &part->call)
                                                          : take_node(segment_id, place, from, &part->node);
-    if (is_taken)
+    if (is_taken && take_edges(from, part))
         return part;
     free_part(part);
     return NULL;
@@ -349,13 +364,32 @@ static int send_green(struct flyt_channel *channel, const struct part *part, uin
     return flyt_send_segment_green(channel, &args, sequence);
 }
 
+/* An older server has the node come after all of what it comes after, as none notices but by the time. */
+static int send_edges(struct flyt_channel *channel, const struct part *part, uint32_t thread, uint64_t *sequence)
+{
+    if (!part->edges || !flyt_channel_has(channel, FLYT_SEGMENT_EDGES))
+        return 0;
+    flyt_segment_edges_args args = {.thread = thread,
+                                    .segment_id = part->node.segment_id,
+                                    .place = part->node.place,
+                                    .edges = {.edges_len = part->edge_count, .edges_val = part->edges}};
+    return flyt_send_segment_edges(channel, &args, sequence);
+}
+
+/* What calls of their own say of a part that was told. */
+static int send_rest(struct flyt_channel *channel, const struct part *part, uint32_t thread, uint64_t *sequence)
+{
+    int status = send_green(channel, part, thread, sequence);
+    return status ? status : send_edges(channel, part, thread, sequence);
+}
+
 /* *ret_last: the number of the last call. */
 static CUresult tell(struct part *part, uint64_t *ret_last)
 {
     int status = send_part(flyt_client.channel, part, flyt_thread_number(), &part->sequence);
     *ret_last = part->sequence;
     if (!status)
-        status = send_green(flyt_client.channel, part, flyt_thread_number(), ret_last);
+        status = send_rest(flyt_client.channel, part, flyt_thread_number(), ret_last);
     return flyt_client_status(status, "segment_node");
 }
 
@@ -483,6 +517,15 @@ static CUresult add_version(struct part **place, struct part *fresh, uint64_t *r
     return result;
 }
 
+/* What stays of a place whatever it does. False: no memory. */
+static bool take_over(struct part *fresh, const struct part *old)
+{
+    fresh->green_id = old->green_id;
+    fresh->edges = old->edges ? copy_of(old->edges, old->edge_count * sizeof *old->edges) : NULL;
+    fresh->edge_count = old->edge_count;
+    return fresh->edges || !old->edges;
+}
+
 /* Between begin_call and end_call. */
 static bool change(struct flyt_segment *segment, unsigned place, const struct flyt_graph_node *node, uint64_t *ret_last)
 {
@@ -499,7 +542,10 @@ static bool change(struct flyt_segment *segment, unsigned place, const struct fl
     struct part *fresh = new_part(segment->record.minted_id, place, &from);
     if (!fresh)
         return false;
-    fresh->green_id = green_id;
+    if (!take_over(fresh, segment->nodes[place])) {
+        free_part(fresh);
+        return false;
+    }
     look_for_reached(node);
     forget_earlier();
     return add_version(&segment->nodes[place], fresh, ret_last) == CUDA_SUCCESS;
@@ -679,7 +725,8 @@ static void pack(const flyt_segment_node_args *args, struct flyt_segment_packed 
 static bool is_packed(struct packing *self, const struct part *part, int *ret_status)
 {
     const flyt_segment_node_args *args = &part->node;
-    if (part->kind != PART_NODE || part->green_id || !flyt_channel_has(self->restore->fresh, FLYT_SEGMENT_NODES))
+    if (part->kind != PART_NODE || part->green_id || part->edges ||
+        !flyt_channel_has(self->restore->fresh, FLYT_SEGMENT_NODES))
         return false;
     struct flyt_segment_packed packed = {.kind = args->kind,
                                          .kernel_id = args->kernel_id,
@@ -710,7 +757,7 @@ static int restore_alone(struct flyt_restore *restore, const struct part *part, 
     uint64_t sequence = 0;
     int sent = send_part(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
     if (!sent)
-        sent = send_green(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
+        sent = send_rest(restore->fresh, part, FLYT_RESTORE_THREAD, &sequence);
     return flyt_restore_sent(restore, sent, sequence, "graph", segment_id);
 }
 

@@ -871,20 +871,66 @@ void flyt_lib_place(struct flyt_lib_call *call, const struct flyt_lib_object *ob
     call->device = object->device;
 }
 
-int flyt_lib_stream_tell(const struct flyt_lib_call *call, uint64_t *ret_id, bool *ret_is_legacy, bool *ret_is_blocking)
+int flyt_lib_stream_tell(const struct flyt_lib_call *call, struct flyt_lib_stream *ret_stream)
 {
     struct flyt_stream *stream;
+    bool is_captured = false;
     CUresult result = flyt_stream_get_in(call->context_id, call->device, call->stream, &stream);
-    if (!result)
-        result = flyt_capture_refuse(stream);
-    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-        return flyt_lib_refuse(call->row->library, "communication in a stream that is captured");
+    if (!result && flyt_capture_is_any())
+        result = flyt_capture_ask_work(stream, &is_captured);
     if (result)
         return status_of(call->row->library, result);
-    *ret_id = stream->stream_id;
-    *ret_is_legacy = stream->is_legacy;
-    *ret_is_blocking = !(stream->flags & CU_STREAM_NON_BLOCKING);
+    *ret_stream = (struct flyt_lib_stream){.id = stream->stream_id,
+                                           .is_legacy = stream->is_legacy,
+                                           .is_blocking = !(stream->flags & CU_STREAM_NON_BLOCKING),
+                                           .is_captured = is_captured};
     return call->row->library->success;
+}
+
+struct captured_bytes {
+    struct flyt_captured_call base;
+    const struct flyt_lib *library;
+    flyt_lib_submit_fn submit;
+    size_t bytes;
+    unsigned char data[] FLYT_LIB_ALIGNED;
+};
+
+static CUresult submit_bytes(const struct flyt_captured_call *base, struct flyt_stream *stream)
+{
+    const struct captured_bytes *self = (const struct captured_bytes *)base;
+    return self->submit(self->data, self->bytes, handle_of(stream)) == self->library->success ? CUDA_SUCCESS
+                                                                                              : CUDA_ERROR_UNKNOWN;
+}
+
+/* A body of a conditional node, which would be told, has no calls that a thread makes. */
+static CUresult refuse_to_tell(const struct flyt_captured_call *base, struct flyt_captured_told *ret_told)
+{
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+int flyt_lib_capture(const struct flyt_lib_call *call, flyt_lib_submit_fn submit, const void *data, size_t bytes)
+{
+    const struct flyt_lib *library = call->row->library;
+    struct flyt_stream *stream;
+    struct captured_bytes *self;
+    CUresult result = flyt_stream_get_in(call->context_id, call->device, call->stream, &stream);
+    if (result)
+        return status_of(library, result);
+    self = malloc(sizeof *self + bytes);
+    if (!self)
+        return library->memory;
+    *self = (struct captured_bytes){.base = {.submit = submit_bytes,
+                                             .tell = refuse_to_tell,
+                                             .waits = true,
+                                             .stream_number = stream->number,
+                                             .bytes = sizeof *self + bytes},
+                                    .library = library,
+                                    .submit = submit,
+                                    .bytes = bytes};
+    memcpy(self->data, data, bytes);
+    result = flyt_captures.ops->call(stream, &self->base);
+    free(self);
+    return status_of(library, result);
 }
 
 static struct flyt_lib_key key_of_bytes(const struct flyt_lib_row *row, const void *bytes, size_t count)

@@ -250,9 +250,18 @@ FLYT_API struct flyt_lib_object *flyt_lib_own_new(const struct flyt_lib_call *ca
 FLYT_API void flyt_lib_own_end(uint64_t handle, const struct flyt_lib_kind *kind);
 /* The call is made where the object is. */
 FLYT_API void flyt_lib_place(struct flyt_lib_call *call, const struct flyt_lib_object *object);
-/* What the call's stream is: its id, whether it is the legacy stream, whether it is ordered with that. A status. */
-FLYT_API int flyt_lib_stream_tell(const struct flyt_lib_call *call, uint64_t *ret_id, bool *ret_is_legacy,
-                                  bool *ret_is_blocking);
+/* What the call's stream is. A status. */
+struct flyt_lib_stream {
+    uint64_t id;
+    bool is_legacy, is_blocking; /* the legacy stream; ordered with that */
+    bool is_captured;
+};
+FLYT_API int flyt_lib_stream_tell(const struct flyt_lib_call *call, struct flyt_lib_stream *ret_stream);
+/* The call becomes a node of the graph that its stream captures, which each launch has `submit` do, in the stream that
+ * it is given, with a copy of the bytes. submit returns a status. */
+typedef int (*flyt_lib_submit_fn)(const void *data, size_t bytes, void *stream);
+FLYT_API int flyt_lib_capture(const struct flyt_lib_call *call, flyt_lib_submit_fn submit, const void *data,
+                              size_t bytes);
 /* Whether a call that these bytes tell apart from others of its row has succeeded; and that it has. */
 FLYT_API bool flyt_lib_was_well(const struct flyt_lib_row *row, const void *bytes, size_t count);
 FLYT_API void flyt_lib_note_well(const struct flyt_lib_row *row, const void *bytes, size_t count);

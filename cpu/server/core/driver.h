@@ -132,6 +132,7 @@
     X(cuGraphChildGraphNodeGetGraph)                                                                                   \
     X(cuStreamBeginCapture)                                                                                            \
     X(cuStreamEndCapture)                                                                                              \
+    X(cuGraphAddDependencies)                                                                                          \
     X(cuGraphAddNode)                                                                                                  \
     X(cuGraphConditionalHandleCreate)                                                                                  \
     X(cuGraphKernelNodeSetAttribute)                                                                                   \

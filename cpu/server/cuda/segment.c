@@ -38,6 +38,7 @@ static void unref_chunk(struct flyt_segment_chunk *chunk)
 
 static void free_node(struct node *node)
 {
+    free(node->edges);
     if (node->chunk) {
         unref_chunk(node->chunk);
         return;
@@ -248,6 +249,15 @@ static CUresult begin_node(struct flyt_segment *segment, uint32_t place, bool is
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : (segment->failure = result);
 }
 
+/* What the driver's edges have stays where a place is told again. */
+static void take_edges_over(struct node *old, struct node *node)
+{
+    node->edges = old->edges;
+    node->edge_count = old->edge_count;
+    node->bytes += old->edge_count * sizeof *old->edges;
+    old->edges = NULL;
+}
+
 /* What was taken of a node so far is freed on failure, `result` included. */
 static CUresult end_node(struct flyt_segment *segment, uint32_t place, CUresult result, struct node *node)
 {
@@ -261,6 +271,8 @@ static CUresult end_node(struct flyt_segment *segment, uint32_t place, CUresult 
     if (place == segment->count)
         segment->nodes[segment->count++] = (struct node){.kind = FLYT_SEGMENT_EMPTY};
     node->green_id = segment->nodes[place].green_id;
+    if (segment->nodes[place].edge_count <= node->before_count)
+        take_edges_over(&segment->nodes[place], node);
     session->segment_bytes += node->bytes - segment->nodes[place].bytes;
     flyt_segment_change(segment, place, node);
     free_node(&segment->nodes[place]);
@@ -405,5 +417,46 @@ CUresult flyt_serve_segment_green(struct flyt_call *call, const flyt_segment_gre
     if (segment->nodes[args->place].green_id != args->green_id)
         flyt_segment_forget(segment);
     segment->nodes[args->place].green_id = args->green_id;
+    return CUDA_SUCCESS;
+}
+
+static CUresult take_edge_data(const flyt_segment_edges_args *args, const struct node *node, CUgraphEdgeData *ret_edges)
+{
+    if (args->edges.edges_len > node->before_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < args->edges.edges_len; i++) {
+        const uint32_t edge = args->edges.edges_val[i];
+        ret_edges[i] = (CUgraphEdgeData){.from_port = (unsigned char)edge,
+                                         .to_port = (unsigned char)(edge >> 8),
+                                         .type = (unsigned char)(edge >> 16)};
+        if (ret_edges[i].from_port > CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER || ret_edges[i].to_port ||
+            ret_edges[i].type > CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC || edge >> 24)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_serve_segment_edges(struct flyt_call *call, const flyt_segment_edges_args *args,
+                                  struct flyt_segment *segment)
+{
+    struct flyt_session *session = call->session;
+    const unsigned count = args->edges.edges_len;
+    struct node *node = args->place < segment->count ? &segment->nodes[args->place] : NULL;
+    CUgraphEdgeData *edges = node ? calloc(count + 1, sizeof *edges) : NULL;
+    CUresult result =
+        edges ? take_edge_data(args, node, edges) : (node ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE);
+    if (result == CUDA_SUCCESS && session->segment_bytes + count * sizeof *edges > FLYT_SEGMENT_BYTES_MAX)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        free(edges);
+        return segment->failure = result;
+    }
+    flyt_segment_forget(segment);
+    const uint64_t more = (uint64_t)count * sizeof *edges - node->edge_count * sizeof *edges;
+    node->bytes += more;
+    session->segment_bytes += more;
+    free(node->edges);
+    node->edges = edges;
+    node->edge_count = count;
     return CUDA_SUCCESS;
 }

@@ -54,6 +54,8 @@ struct node {
     uint64_t green_id;                /* of the program's green context on whose SMs a kernel runs; 0: the session's */
     uint32_t *before;
     unsigned before_count;
+    CUgraphEdgeData *edges; /* of the first edge_count in `before`; of the rest there are none */
+    unsigned edge_count;
     uint64_t bytes; /* of the server's memory, this included */
 };
 

@@ -82,7 +82,8 @@ struct making {
     struct made_node *made; /* by place; NULL in bodies, which do not change */
     CUstream cu_stream;     /* in which libraries' calls are captured; NULL: there are none */
     CUgraphNode *cu_nodes;  /* by place */
-    CUgraphNode *edges;     /* of the node at hand */
+    CUgraphNode *edges;     /* of the node at hand: what it comes after as a whole */
+    unsigned edge_count;
 };
 
 static CUresult prepare_call(struct making *making, const struct flyt_graph_call *call)
@@ -221,7 +222,7 @@ static CUresult add_kernel(const struct making *making, const struct node *node,
     struct flyt_kernel *kernel;
     CUresult result = take_kernel(making, node, &kernel, &kernel_params);
     if (result == CUDA_SUCCESS)
-        result = making->driver->cuGraphAddKernelNode(ret_node, making->cu_graph, making->edges, node->before_count,
+        result = making->driver->cuGraphAddKernelNode(ret_node, making->cu_graph, making->edges, making->edge_count,
                                                       &kernel_params.params);
     return result == CUDA_SUCCESS && node->kernel.attribute_count
                ? set_attributes(making, *ret_node, kernel, &node->kernel)
@@ -261,14 +262,14 @@ static CUDA_MEMCPY3D copy_params(const struct copy_part *copy)
 static CUresult add_fill(const struct making *making, const struct node *node, CUgraphNode *ret_node)
 {
     const CUDA_MEMSET_NODE_PARAMS params = fill_params(&node->fill);
-    return making->driver->cuGraphAddMemsetNode(ret_node, making->cu_graph, making->edges, node->before_count, &params,
+    return making->driver->cuGraphAddMemsetNode(ret_node, making->cu_graph, making->edges, making->edge_count, &params,
                                                 making->cu_context);
 }
 
 static CUresult add_copy(const struct making *making, const struct node *node, CUgraphNode *ret_node)
 {
     const CUDA_MEMCPY3D params = copy_params(&node->copy);
-    return making->driver->cuGraphAddMemcpyNode(ret_node, making->cu_graph, making->edges, node->before_count, &params,
+    return making->driver->cuGraphAddMemcpyNode(ret_node, making->cu_graph, making->edges, making->edge_count, &params,
                                                 making->cu_context);
 }
 
@@ -280,7 +281,7 @@ static CUresult add_call(const struct making *making, const struct node *node, C
     CUresult result = device->session->graph_calls->capture(device, &node->call, making->cu_stream, &cu_work);
     if (result != CUDA_SUCCESS)
         return result;
-    result = making->driver->cuGraphAddChildGraphNode(ret_node, making->cu_graph, making->edges, node->before_count,
+    result = making->driver->cuGraphAddChildGraphNode(ret_node, making->cu_graph, making->edges, making->edge_count,
                                                       cu_work);
     making->driver->cuGraphDestroy(cu_work);
     return result;
@@ -298,7 +299,7 @@ static CUresult add_conditional(const struct making *making, const struct node *
                                                         .ctx = making->cu_context};
     translate(making, &params.conditional.handle);
     CUresult result =
-        making->driver->cuGraphAddNode(ret_node, making->cu_graph, making->edges, NULL, node->before_count, &params);
+        making->driver->cuGraphAddNode(ret_node, making->cu_graph, making->edges, NULL, making->edge_count, &params);
     for (unsigned i = 0; i < part->body_count && result == CUDA_SUCCESS; i++) {
         struct making body = *making;
         body.segment = flyt_session_find_segment(making->segment->device->session, part->bodies[i]);
@@ -309,12 +310,47 @@ static CUresult add_conditional(const struct making *making, const struct node *
     return result;
 }
 
-static CUresult add_node(struct making *making, unsigned place)
+/* Whether the edge says anything, which a kernel alone can have said, and of a programmatic one another waits for. */
+static bool has_data(const struct making *making, const struct node *node, unsigned i)
 {
-    const struct node *node = &making->segment->nodes[place];
-    CUgraphNode *cu_node = &making->cu_nodes[place];
+    if (i >= node->edge_count || !node->edges[i].from_port ||
+        making->segment->nodes[node->before[i]].kind != FLYT_SEGMENT_KERNEL)
+        return false;
+    return node->edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT || node->kind == FLYT_SEGMENT_KERNEL;
+}
+
+/* The edges without data, with which the node is made. */
+static unsigned take_edges(const struct making *making, const struct node *node)
+{
+    unsigned count = 0;
     for (unsigned i = 0; i < node->before_count; i++)
-        making->edges[i] = making->cu_nodes[node->before[i]];
+        if (!has_data(making, node, i))
+            making->edges[count++] = making->cu_nodes[node->before[i]];
+    return count;
+}
+
+/* A driver or a GPU that knows no such edge gets a whole one, which holds all that the other does. */
+static CUresult add_edge_with_data(const struct making *making, CUgraphNode from, CUgraphNode to,
+                                   const CUgraphEdgeData *data)
+{
+    const struct flyt_driver *driver = making->driver;
+    CUresult result = driver->cuGraphAddDependencies(making->cu_graph, &from, &to, data, 1);
+    return result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE
+               ? driver->cuGraphAddDependencies(making->cu_graph, &from, &to, NULL, 1)
+               : result;
+}
+
+static CUresult add_edges_with_data(const struct making *making, const struct node *node, CUgraphNode cu_node)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < node->edge_count && result == CUDA_SUCCESS; i++)
+        if (has_data(making, node, i))
+            result = add_edge_with_data(making, making->cu_nodes[node->before[i]], cu_node, &node->edges[i]);
+    return result;
+}
+
+static CUresult add_work(struct making *making, const struct node *node, CUgraphNode *cu_node)
+{
     switch (node->kind) {
     case FLYT_SEGMENT_KERNEL:
         return add_kernel(making, node, cu_node);
@@ -327,8 +363,16 @@ static CUresult add_node(struct making *making, unsigned place)
     case FLYT_SEGMENT_LIBRARY:
         return add_call(making, node, cu_node);
     default:
-        return making->driver->cuGraphAddEmptyNode(cu_node, making->cu_graph, making->edges, node->before_count);
+        return making->driver->cuGraphAddEmptyNode(cu_node, making->cu_graph, making->edges, making->edge_count);
     }
+}
+
+static CUresult add_node(struct making *making, unsigned place)
+{
+    const struct node *node = &making->segment->nodes[place];
+    making->edge_count = take_edges(making, node);
+    CUresult result = add_work(making, node, &making->cu_nodes[place]);
+    return result == CUDA_SUCCESS ? add_edges_with_data(making, node, making->cu_nodes[place]) : result;
 }
 
 static CUresult note_made(const struct making *making, unsigned place)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "cpu/server/cuda/module.h"
 #include "cpu/server/test/fake_orders.h"
 #include "rpc/api/segment.h"
 
@@ -378,6 +379,75 @@ static void hostile_nodes_are_refused(void **state)
     barrier(client);
 }
 
+static void add_kernel(struct fixture *client, unsigned place, unsigned *before, unsigned before_count)
+{
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(1), .place = place,
+         .kind = FLYT_SEGMENT_KERNEL, .kernel_id = flyt_kernel_id(flyt_id(FLYT_ID_LIBRARY, 1), 0), .grid = {1, 1, 1},
+         .block = {1, 1, 1}, .before = {.before_len = before_count, .before_val = before});
+}
+
+static void set_edges(struct fixture *client, unsigned place, unsigned *edges, unsigned count)
+{
+    SEND(client, FLYT_SEGMENT_EDGES, segment_edges, .segment_id = segment_id(1), .place = place,
+         .edges = {.edges_len = count, .edges_val = edges});
+}
+
+/* The driver's edges have the data that they were told to, between kernels, also where a node is told again; a place
+ * that is empty now has none. Where the driver has no such edges, they are whole. */
+static void edges_have_data(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    struct flyt_kernel kernel = {.reserved_mask = ~0u};
+    struct flyt_library library = {.object.id = flyt_id(FLYT_ID_LIBRARY, 1), .kernels = &kernel, .kernel_count = 1};
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    unsigned before[] = {0, 1}, programmatic = 1 | 1 << 16, both[] = {2, 1 | 1 << 16}, high = 3, wide[] = {1, 1, 1};
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    barrier(client);
+    kernel.library = &library;
+    assert_int_equal(flyt_session_insert(&client->session, &library.object, FLYT_ID_LIBRARY), CUDA_SUCCESS);
+    make_segment(client, 1, 3);
+    add_kernel(client, 0, NULL, 0);
+    add_kernel(client, 1, before, 1);
+    set_edges(client, 1, &programmatic, 1);
+    add_set(client, 1, 2, address, before, 2);
+    set_edges(client, 2, both, 2);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    /* What is no kernel waits for the whole of one whose port it is told of by a programmatic edge. */
+    assert_int_equal(count_in_log("made:kernel@1,kernel@1,[1>2:1.1]set@1<2,[1>3:2.0]"), 1);
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(1), .kind = FLYT_SEGMENT_EMPTY);
+    add_kernel(client, 2, before, 2);
+    add_kernel(client, 0, NULL, 0);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:kernel@1,kernel@1,[1>2:1.1]kernel@1,[1>3:2.0][2>3:1.1]"), 1);
+    SEND(client, FLYT_SEGMENT_NODE, segment_node, .segment_id = segment_id(1), .kind = FLYT_SEGMENT_SET,
+         .dst = range(address, 64), .element_bytes = 4);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:set@1,kernel@1<1,kernel@1<1,[2>3:1.1]"), 1);
+    flyt_fake_refuse_edge_data();
+    add_kernel(client, 0, NULL, 0);
+    flyt_fake_log_clear();
+    launch(client, stream_id(0), 1);
+    barrier(client);
+    assert_int_equal(count_in_log("made:kernel@1,kernel@1,[1>2:0.0]kernel@1,[1>3:0.0][2>3:0.0]"), 1);
+    set_edges(client, 1, wide, 3);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    set_edges(client, 1, &high, 1);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    set_edges(client, 3, &programmatic, 1);
+    expect_error(client, CUDA_ERROR_INVALID_VALUE);
+    SEND(client, FLYT_SEGMENT_DESTROY, segment_destroy, .segment_id = segment_id(1));
+    barrier(client);
+    assert_int_equal(client->session.segment_bytes, 0);
+    flyt_object_remove(&client->session.objects, &library.object);
+}
+
 /* There is an end to what nodes keep of the server's memory. */
 static void memory_is_bounded(void **state)
 {
@@ -400,7 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(is_made_when_it_is_needed),  TEST(is_made_again_on_other_sms), TEST(conditional_nodes_have_bodies),
         TEST(hostile_bodies_are_refused), TEST(hostile_nodes_are_refused),  TEST(memory_is_bounded),
-        TEST(changed_nodes_go_alone),     TEST(packed_nodes_are_taken),
+        TEST(changed_nodes_go_alone),     TEST(packed_nodes_are_taken),     TEST(edges_have_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

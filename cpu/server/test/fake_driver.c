@@ -34,7 +34,7 @@ static struct {
     uint64_t memory_bytes, used_bytes;
     const char *locked[LOCKED_MAX]; /* page-locked memory, by address and size */
     size_t locked_bytes[LOCKED_MAX];
-    bool has_no_host_memory;
+    bool has_no_host_memory, refuses_edge_data;
     char log[65536];
     size_t log_bytes;
 } fake = {.mutex = PTHREAD_MUTEX_INITIALIZER, .memory_bytes = 1ull << 30};
@@ -524,6 +524,29 @@ static CUresult fake_add_set(CUgraphNode *ret_node, CUgraph graph, const CUgraph
     return add_node(ret_node, graph, before, before_count, "set", context);
 }
 
+static CUresult fake_add_kernel(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
+                                const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    return add_node(ret_node, graph, before, before_count, "kernel", params->ctx);
+}
+
+/* Behind the nodes. */
+static CUresult fake_add_edges(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                               const CUgraphEdgeData *data, size_t count)
+{
+    struct fake_graph *self = (struct fake_graph *)graph;
+    const CUgraphEdgeData whole = {0};
+    if (data && fake.refuses_edge_data)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    for (size_t i = 0; i < count; i++) {
+        const CUgraphEdgeData *one = data ? &data[i] : &whole;
+        const size_t used = strlen(self->text);
+        snprintf(self->text + used, sizeof self->text - used, "[%u>%u:%u.%u]", (unsigned)(uintptr_t)from[i],
+                 (unsigned)(uintptr_t)to[i], one->from_port, one->type);
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_add_copy(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *before, size_t before_count,
                               const CUDA_MEMCPY3D *params, CUcontext context)
 {
@@ -656,6 +679,8 @@ static const struct flyt_driver table = {
     .cuGraphAddNode = fake_add_conditional,
     .cuGraphConditionalHandleCreate = fake_condition_create,
     .cuGraphAddMemsetNode = fake_add_set,
+    .cuGraphAddKernelNode = fake_add_kernel,
+    .cuGraphAddDependencies = fake_add_edges,
     .cuGraphAddMemcpyNode = fake_add_copy,
     .cuGraphInstantiateWithFlags = fake_instantiate,
     .cuGraphExecMemsetNodeSetParams = fake_change_set,
@@ -703,7 +728,7 @@ const struct flyt_driver *flyt_fake_driver(void)
     fake.memory_bytes = 1ull << 30;
     fake.used_bytes = 0;
     fake.log_bytes = 0;
-    fake.has_no_host_memory = false;
+    fake.has_no_host_memory = fake.refuses_edge_data = false;
     pthread_mutex_unlock(&fake.mutex);
     return &table;
 }
@@ -772,6 +797,13 @@ void flyt_fake_fail_host_memory(void)
 {
     pthread_mutex_lock(&fake.mutex);
     fake.has_no_host_memory = true;
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+void flyt_fake_refuse_edge_data(void)
+{
+    pthread_mutex_lock(&fake.mutex);
+    fake.refuses_edge_data = true;
     pthread_mutex_unlock(&fake.mutex);
 }
 

@@ -38,6 +38,8 @@ uint64_t flyt_fake_used_memory(void);
 
 /* From now on there is no page-locked memory to be had. */
 void flyt_fake_fail_host_memory(void);
+/* From now on edges of graphs with data are not supported. */
+void flyt_fake_refuse_edge_data(void);
 
 /*
  * From now on a stream that waits for an event has done nothing of what follows before the event is reached, and the
@@ -54,7 +56,8 @@ unsigned flyt_fake_stream_count(void);
 
 /* What was submitted so far, one word per operation: "memset:2 wait:3<1 launch:3" (wait: stream 3 waits for an event
  * of stream 1; "in" becomes "pageable" for data in memory that is not page-locked; "made:set@1,empty@0<1," a graph was
- * instantiated whose first node is of context 1 and whose second comes after that, "graph:2" launched, "unmade" it is
+ * instantiated whose first node is of context 1 and whose second comes after that, "[1>2:1.0]" by an edge of that port
+ * and type, "graph:2" launched, "unmade" it is
  * destroyed). `text` has `bytes` of room. */
 void flyt_fake_log(char *text, unsigned bytes);
 void flyt_fake_log_clear(void);

@@ -102,6 +102,7 @@ static const struct {
     ENTRY(cuGetErrorString, 0),
     ENTRY(cuGetProcAddress, 12000),
     ENTRY(cuGraphAddChildGraphNode, 0),
+    ENTRY(cuGraphAddDependencies, 12030),
     ENTRY(cuGraphAddEmptyNode, 0),
     ENTRY(cuGraphAddKernelNode, 12000),
     ENTRY(cuGraphAddMemcpyNode, 0),

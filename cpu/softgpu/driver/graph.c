@@ -250,6 +250,42 @@ FLYT_SOFT_API cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrI
     return CUDA_SUCCESS;
 }
 
+/* Ports are those of kernels; programmatic edges are those between two of them (CUgraphDependencyType). */
+static bool is_edge(const struct CUgraphNode_st *from, const struct CUgraphNode_st *to, const CUgraphEdgeData *data)
+{
+    if (!data || (!data->from_port && !data->to_port && !data->type))
+        return true;
+    return from->type == CU_GRAPH_NODE_TYPE_KERNEL && !data->to_port &&
+           data->from_port <= CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER &&
+           (data->type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT
+                ? data->from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER
+                : data->type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && data->from_port &&
+                      to->type == CU_GRAPH_NODE_TYPE_KERNEL);
+}
+
+static bool has_behind(const struct CUgraphNode_st *from, const struct CUgraphNode_st *to)
+{
+    while (from && from != to)
+        from = from->next;
+    return from;
+}
+
+/* Nodes run in the order in which they were added, one when the other has ended: any edge along that order holds. */
+FLYT_SOFT_API cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                     const CUgraphEdgeData *edgeData, size_t numDependencies)
+{
+    if (!flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) || (numDependencies && (!from || !to)))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < numDependencies; i++) {
+        if (!has_behind(hGraph->first, from[i]) || !has_behind(hGraph->first, to[i]) || from[i] == to[i] ||
+            !is_edge(from[i], to[i], edgeData ? &edgeData[i] : NULL))
+            return CUDA_ERROR_INVALID_VALUE;
+        if (!has_behind(from[i], to[i]))
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CUDA_SUCCESS;
+}
+
 FLYT_SOFT_API cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                    size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {

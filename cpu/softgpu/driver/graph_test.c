@@ -97,6 +97,36 @@ static void nodes_run_in_order(void **state)
     assert_ok(cuStreamDestroy(other));
 }
 
+/* Edges are checked as CUDA documents their data; nodes run in the order of their adding, and no edge leads back. */
+static void edges_follow_the_order(void **state)
+{
+    const CUgraphEdgeData programmatic = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                          .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC},
+                          without_port = {.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC},
+                          begun = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER};
+    CUgraph graph, other;
+    CUgraphNode first, second, empty, stranger;
+    CUcontext ctx;
+
+    assert_ok(cuCtxGetCurrent(&ctx));
+    assert_ok(cuGraphCreate(&graph, 0));
+    assert_ok(cuGraphCreate(&other, 0));
+    first = kernel_node(graph, NULL, test_kernel(library, "mul"), ctx, 7);
+    second = kernel_node(graph, NULL, test_kernel(library, "add"), ctx, 1);
+    assert_ok(cuGraphAddEmptyNode(&empty, graph, NULL, 0));
+    assert_ok(cuGraphAddEmptyNode(&stranger, other, NULL, 0));
+    assert_ok(cuGraphAddDependencies(graph, &first, &second, &programmatic, 1));
+    assert_ok(cuGraphAddDependencies(graph, &second, &empty, &begun, 1));
+    assert_ok(cuGraphAddDependencies(graph, &first, &empty, NULL, 1));
+    assert_int_equal(cuGraphAddDependencies(graph, &first, &second, &without_port, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphAddDependencies(graph, &first, &empty, &programmatic, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphAddDependencies(graph, &first, &first, NULL, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphAddDependencies(graph, &first, &stranger, NULL, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphAddDependencies(graph, &second, &first, NULL, 1), CUDA_ERROR_NOT_SUPPORTED);
+    assert_ok(cuGraphDestroy(graph));
+    assert_ok(cuGraphDestroy(other));
+}
+
 static void kernels_stay_in_their_context(void **state)
 {
     struct test_green few = test_green_new(0, 2), many = test_green_new(4, 5);
@@ -260,6 +290,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_run_in_order),
+        cmocka_unit_test(edges_follow_the_order),
         cmocka_unit_test(kernels_stay_in_their_context),
         cmocka_unit_test(what_libraries_launch_is_captured),
         cmocka_unit_test(what_cannot_be_captured_ends_the_capture),

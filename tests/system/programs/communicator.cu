@@ -2,6 +2,7 @@
 // standard input, and says what came of them:
 //     reduce     all ranks' numbers are added; "sum N"
 //     reduce.    the same, without waiting for the sum
+//     replay     the same by a graph that the first such line has captured
 //     error      waits for an asynchronous error; "error N"
 //     abort      "aborted N", the status
 //     end        destroys the communicator and ends
@@ -47,6 +48,25 @@ static void reduce(int rank)
     printf("sum %d\n", sum);
 }
 
+static void replay(int rank)
+{
+    static cudaGraphExec_t exec;
+    int number = rank + 1, sum = 0;
+    if (!exec) {
+        cudaGraph_t graph;
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+        CHECK_NCCL(ncclAllReduce(numbers, numbers + 1, 1, ncclInt32, ncclSum, comm, stream));
+        CHECK(cudaStreamEndCapture(stream, &graph));
+        CHECK(cudaGraphInstantiate(&exec, graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+    }
+    CHECK(cudaMemcpyAsync(numbers, &number, sizeof number, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaMemcpyAsync(&sum, numbers + 1, sizeof sum, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    printf("sum %d\n", sum);
+}
+
 static void await_error(void)
 {
     ncclResult_t error = ncclSuccess;
@@ -73,6 +93,8 @@ int main(int argc, char **argv)
     while (fgets(line, sizeof line, stdin)) {
         if (!strcmp(line, "reduce\n")) {
             reduce(rank);
+        } else if (!strcmp(line, "replay\n")) {
+            replay(rank);
         } else if (!strcmp(line, "reduce.\n")) {
             printf("begun %d\n", (int)ncclAllReduce(numbers, numbers + 1, 1, ncclInt32, ncclSum, comm, stream));
         } else if (!strcmp(line, "error\n")) {

@@ -12,7 +12,7 @@
 //
 // A CUDA error is "error CODE NAME line N" and exit status 7. Between commands it makes no CUDA call, but for those
 // threads.
-// nvcc: -lcublas
+// nvcc: -lcublas -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=compute_90
 #include <atomic>
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
@@ -36,6 +36,9 @@ static void check(cudaError_t error, int line)
 __global__ void step(unsigned *words, const unsigned *by)
 {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
     if (i < COUNT)
         words[i] = words[i] * 5 + *by + i;
 }
@@ -70,6 +73,23 @@ static cudaGraphNode_t changing_node;
 static void CUDART_CB count_call(void *user)
 {
     ++*(unsigned *)user;
+}
+
+// One that may begin before the last one has ended, where the GPU has kernels that wait for that (programmatic launch).
+static void step_early(void)
+{
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    int major;
+    CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = major >= 9;
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    CHECK(cudaLaunchKernelEx(&config, step, words, (const unsigned *)by));
 }
 
 static cudaGraphExec_t end_capture(void)
@@ -173,7 +193,7 @@ static void make_graphs(void)
     CHECK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     for (int i = 0; i < DEPTH; i++)
-        step<<<grid, block, 0, stream>>>(words, by);
+        step_early();
     deep = end_capture();
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     CHECK(cudaMemcpyAsync(by, input, sizeof *by, cudaMemcpyHostToDevice, stream));
