@@ -43,10 +43,8 @@ cudaError_t flyt_cudart_format(const struct cudaChannelFormatDesc *desc, CUarray
     for (unsigned i = 0; (format = flyt_array_format_at(i)); i++) {
         const struct cudaChannelFormatDesc told =
             flyt_cudart_channels((CUarray_format)format->number, format->channels ? format->channels : given);
-        bool has_three = given == 3 && !format->channels;
-
-        if (!has_three && told.f == desc->f && told.x == desc->x && told.y == desc->y && told.z == desc->z &&
-            told.w == desc->w)
+        if (flyt_array_format_has(format, given) && told.f == desc->f && told.x == desc->x && told.y == desc->y &&
+            told.z == desc->z && told.w == desc->w)
             break;
     }
     if (!format)
@@ -63,11 +61,12 @@ static cudaError_t lower(const struct cudaChannelFormatDesc *desc, struct cudaEx
 {
     CUDA_ARRAY3D_DESCRIPTOR out = {
         .Width = extent.width, .Height = extent.height, .Depth = extent.depth, .Flags = flags};
-    cudaError_t error = desc ? flyt_cudart_format(desc, &out.Format, &out.NumChannels) : cudaErrorInvalidValue;
+    cudaError_t error =
+        desc && extent.width ? flyt_cudart_format(desc, &out.Format, &out.NumChannels) : cudaErrorInvalidValue;
 
     if (error == cudaSuccess)
         *ret_desc = out;
-    return error == cudaErrorInvalidChannelDescriptor && desc->x == 0 ? cudaErrorInvalidValue : error;
+    return error;
 }
 
 static cudaError_t create(cudaArray_t *ret_array, const struct cudaChannelFormatDesc *desc, struct cudaExtent extent,

@@ -150,18 +150,15 @@ static void raise_view(const CUDA_RESOURCE_VIEW_DESC *desc, struct cudaResourceV
     ret_desc->lastLayer = desc->lastLayer;
 }
 
-/* What the runtime has codes of its own for. The format is that of the elements, before a view makes it another. */
+/* What the runtime has codes of its own for. The format is the elements' own, whatever a view makes of them. */
 static cudaError_t check_sampling(const struct flyt_array_format *format, const struct cudaTextureDesc *desc)
 {
-    bool is_wide = format->reading == FLYT_ARRAY_INTEGER && format->bytes == sizeof(uint32_t);
+    bool is_whole = format->reading == FLYT_ARRAY_INTEGER, is_wide = is_whole && format->bytes == sizeof(uint32_t);
     bool is_element = desc->readMode == cudaReadModeElementType;
-    bool is_packed = format->number == CU_AD_FORMAT_UNORM_INT_101010_2; /* the driver's to judge */
 
-    if (format->reading == FLYT_ARRAY_INTEGER && desc->filterMode == cudaFilterModeLinear && (is_wide || is_element))
+    if (is_whole && desc->filterMode == cudaFilterModeLinear && (is_wide || is_element))
         return cudaErrorInvalidFilterSetting;
-    if (is_wide && !is_element)
-        return cudaErrorInvalidNormSetting;
-    if (format->channels && !is_packed && is_element != (format->reading == FLYT_ARRAY_FLOAT))
+    if (is_element ? format->reading == FLYT_ARRAY_NORMALIZED : is_wide || format->reading == FLYT_ARRAY_FLOAT)
         return cudaErrorInvalidNormSetting;
     return cudaSuccess;
 }
@@ -207,7 +204,7 @@ cudaError_t cudaCreateTextureObject(cudaTextureObject_t *pTexObject, const struc
     result = flyt_cudart_enter();
     if (result != CUDA_SUCCESS)
         return flyt_cudart_result(result);
-    format = pResViewDesc ? NULL : find_format(&resource);
+    format = find_format(&resource);
     if (format)
         error = check_sampling(format, pTexDesc);
     if (error != cudaSuccess)

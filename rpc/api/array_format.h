@@ -15,7 +15,7 @@
 
 enum flyt_array_reading {
     FLYT_ARRAY_INTEGER,    /* as it is, or, of 8 and 16 bits, as a float from 0 or -1 to 1, as the texture says */
-    FLYT_ARRAY_FLOAT,      /* as it is */
+    FLYT_ARRAY_FLOAT,      /* as a float, and the runtime knows of no other way */
     FLYT_ARRAY_NORMALIZED, /* as a float from 0 or -1 to 1 */
 };
 
@@ -27,7 +27,7 @@ struct flyt_array_format {
     uint8_t bytes;        /* of an element; where channels is 0, of a channel */
     uint8_t side;         /* texels of an element, across as well as down */
     uint8_t reading;      /* enum flyt_array_reading */
-    bool is_srgb;
+    bool is_srgb;         /* a texture must say so, too */
 };
 
 /* Row `index` of the table; NULL: there are fewer. */
@@ -68,7 +68,7 @@ static inline const struct flyt_array_format *flyt_array_format_at(unsigned inde
         {CU_AD_FORMAT_BC6H_SF16, 28, 16, 3, 16, 4, FLYT_ARRAY_FLOAT, false},
         {CU_AD_FORMAT_BC7_UNORM, 29, 8, 4, 16, 4, FLYT_ARRAY_NORMALIZED, false},
         {CU_AD_FORMAT_BC7_UNORM_SRGB, 30, 8, 4, 16, 4, FLYT_ARRAY_NORMALIZED, true},
-        {CU_AD_FORMAT_UNORM_INT_101010_2, 31, 10, 4, 4, 1, FLYT_ARRAY_NORMALIZED, false},
+        {CU_AD_FORMAT_UNORM_INT_101010_2, 31, 10, 4, 4, 1, FLYT_ARRAY_FLOAT, false},
     };
     return index < sizeof rows / sizeof rows[0] ? &rows[index] : NULL;
 }
@@ -82,10 +82,16 @@ static inline const struct flyt_array_format *flyt_array_format_find(uint32_t nu
     return format;
 }
 
-/* Whether an array may be said to have so many channels. Of a format with a number of its own the driver judges. */
+/* Whether an array has so many channels. */
 static inline bool flyt_array_format_has(const struct flyt_array_format *format, unsigned channels)
 {
-    return channels == 1 || channels == 2 || channels == 4 || (format->channels && channels == 3);
+    return format->channels ? channels == format->channels : channels == 1 || channels == 2 || channels == 4;
+}
+
+/* Whether textures of memory have it, too: so NVIDIA's driver, of 13.0. */
+static inline bool flyt_array_format_is_of_memory(const struct flyt_array_format *format)
+{
+    return format->side == 1 && format->reading != FLYT_ARRAY_NORMALIZED;
 }
 
 /* Bytes of an element of an array of so many channels. */

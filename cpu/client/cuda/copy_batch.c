@@ -17,7 +17,6 @@
 #include "cpu/client/cuda/stream.h"
 #include "cpu/client/cuda/stream_record.h"
 #include "cpu/client/cuda/watch.h"
-#include "rpc/api/array_format.h"
 
 static bool is_good_order(CUmemcpySrcAccessOrder order)
 {
@@ -81,74 +80,63 @@ CUresult flyt_copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const
 
 /* ---- boxes ---- */
 
-/* An operand's element; of memory what the other operand says. */
-static CUresult find_element(const CUmemcpy3DOperand *operand, struct flyt_array_element *ret_element)
+/* Bytes of an element, which the arrays of the copy tell. Of blocks extents and offsets count those. */
+static CUresult find_element(const CUDA_MEMCPY3D_BATCH_OP *box, unsigned *ret_bytes)
 {
-    return operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY ? flyt_array_element(operand->op.array.array, ret_element)
-                                                         : CUDA_SUCCESS;
-}
-
-/* Of a copy whose arrays have elements of one size; memory's are those of the array. */
-static CUresult find_elements(const CUDA_MEMCPY3D_BATCH_OP *box, struct flyt_array_element *ret_src,
-                              struct flyt_array_element *ret_dst)
-{
+    const bool is_from_array = box->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
+    const bool is_to_array = box->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
     struct flyt_array_element src = {1, 1}, dst = {1, 1};
-    CUresult result = find_element(&box->src, &src);
-    if (!result)
-        result = find_element(&box->dst, &dst);
-    if (box->src.type != CU_MEMCPY_OPERAND_TYPE_ARRAY)
-        src = dst;
-    else if (box->dst.type != CU_MEMCPY_OPERAND_TYPE_ARRAY)
-        dst = src;
-    *ret_src = src;
-    *ret_dst = dst;
-    return result || src.bytes == dst.bytes ? result : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = is_from_array ? flyt_array_element(box->src.op.array.array, &src) : CUDA_SUCCESS;
+    if (!result && is_to_array)
+        result = flyt_array_element(box->dst.op.array.array, &dst);
+    if (!result && is_from_array && is_to_array && src.bytes != dst.bytes)
+        result = CUDA_ERROR_INVALID_VALUE;
+    *ret_bytes = is_from_array ? src.bytes : dst.bytes;
+    return result;
 }
 
-static CUresult lower_pointer(const CUmemcpy3DOperand *operand, const struct flyt_copy *copy,
-                              struct flyt_array_element element, struct flyt_copy_side *ret_side)
+static CUresult lower_pointer(const CUmemcpy3DOperand *operand, const CUextent3D *extent, unsigned element_bytes,
+                              struct flyt_copy_side *ret_side)
 {
-    const size_t row = flyt_array_elements(operand->op.ptr.rowLength, element.side);
-    const size_t layer = flyt_array_elements(operand->op.ptr.layerHeight, element.side);
-    const size_t rows = layer ? layer : copy->height;
-    size_t pitch = copy->width_bytes, slice;
-    if ((row && __builtin_mul_overflow(row, element.bytes, &pitch)) || pitch < copy->width_bytes ||
-        rows < copy->height || __builtin_mul_overflow(pitch, rows, &slice))
+    const size_t row = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : extent->width;
+    const size_t rows = operand->op.ptr.layerHeight ? operand->op.ptr.layerHeight : extent->height;
+    size_t pitch, slice;
+    if (row < extent->width || rows < extent->height || __builtin_mul_overflow(row, element_bytes, &pitch) ||
+        __builtin_mul_overflow(pitch, rows, &slice))
         return CUDA_ERROR_INVALID_VALUE;
     *ret_side = (struct flyt_copy_side){
         .place = FLYT_PLACE_ANY, .address = operand->op.ptr.ptr, .pitch_bytes = pitch, .slice_bytes = slice};
     return CUDA_SUCCESS;
 }
 
-static CUresult lower(const CUmemcpy3DOperand *operand, const struct flyt_copy *copy, struct flyt_array_element element,
+static CUresult lower(const CUmemcpy3DOperand *operand, const CUextent3D *extent, unsigned element_bytes,
                       struct flyt_copy_side *ret_side)
 {
     if (operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
-        return lower_pointer(operand, copy, element, ret_side);
-    const CUoffset3D *offset = &operand->op.array.offset;
-    struct flyt_array_at at = {operand->op.array.array, 0, offset->y / element.side, offset->z};
+        return lower_pointer(operand, extent, element_bytes, ret_side);
+    struct flyt_array_at at = {operand->op.array.array, 0, operand->op.array.offset.y, operand->op.array.offset.z};
     if (operand->type != CU_MEMCPY_OPERAND_TYPE_ARRAY ||
-        __builtin_mul_overflow(offset->x / element.side, element.bytes, &at.x_bytes))
+        __builtin_mul_overflow(operand->op.array.offset.x, element_bytes, &at.x_bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    return flyt_array_copy_side(&at, copy->width_bytes, copy->height, copy->depth, ret_side);
+    return flyt_array_copy_side(&at, extent->width * element_bytes, extent->height, extent->depth, ret_side);
 }
 
 static CUresult copy_box(const CUDA_MEMCPY3D_BATCH_OP *box, CUstream stream, bool *ret_is_late)
 {
     const CUextent3D *extent = &box->extent;
-    struct flyt_array_element src, dst;
+    struct flyt_copy copy = {.height = extent->height, .depth = extent->depth};
+    unsigned element_bytes;
     uint64_t span;
-    CUresult result = find_elements(box, &src, &dst);
+    CUresult result = find_element(box, &element_bytes);
     if (result)
         return result;
-    struct flyt_copy copy = {.height = flyt_array_elements(extent->height, src.side), .depth = extent->depth};
     if (!extent->width || !extent->height || !extent->depth || !is_good_order(box->srcAccessOrder) ||
         box->flags & ~(unsigned)CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE ||
-        __builtin_mul_overflow(flyt_array_elements(extent->width, src.side), src.bytes, &copy.width_bytes))
+        __builtin_mul_overflow(extent->width, element_bytes, &copy.width_bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    result = lower(&box->src, &copy, src, &copy.src);
+    result = lower(&box->src, extent, element_bytes, &copy.src);
     if (!result)
-        result = lower(&box->dst, &copy, dst, &copy.dst);
+        result = lower(&box->dst, extent, element_bytes, &copy.dst);
     if (!result && !flyt_copy_span(&copy, &copy.src, &span))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result)

@@ -38,10 +38,10 @@ static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *desc)
         return desc->Format <= CU_AD_FORMAT_FLOAT ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
     if (desc->Flags & ~(unsigned)FLAGS || !desc->Width || desc->Width > EXTENT_MAX || desc->Height > EXTENT_MAX ||
         desc->Depth > EXTENT_MAX || !flyt_array_format_has(format, desc->NumChannels) ||
-        (format->channels && desc->NumChannels != format->channels))
+        (format->side > 1 && !desc->Height))
         return CUDA_ERROR_INVALID_VALUE;
     if (format->side > 1 && desc->Flags & CUDA_ARRAY3D_SURFACE_LDST)
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_NOT_SUPPORTED; /* so NVIDIA's driver */
     if (desc->Flags & CUDA_ARRAY3D_CUBEMAP)
         return check_cubemap(desc);
     if (is_layered ? !desc->Depth : desc->Depth && !desc->Height)
@@ -133,6 +133,7 @@ static CUresult pixels_new(struct flyt_soft_device *device, const CUDA_ARRAY3D_D
         .channels = desc->NumChannels,
         .texel_bytes = flyt_array_format_bytes(format, desc->NumChannels),
         .block_shift = format->side > 1 ? 2 : 0,
+        .is_opaque = format->side > 1 && format->channels < 4,
         .is_layered = desc->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP),
         .is_cubemap = desc->Flags & CUDA_ARRAY3D_CUBEMAP,
         .level_count = level_count,

@@ -37,6 +37,9 @@ static void shapes(void **state)
     assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_INVALID_VALUE);
     desc.NumChannels = 4;
     desc.Flags = CUDA_ARRAY3D_SURFACE_LDST;
+    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_NOT_SUPPORTED);
+    desc.Flags = 0;
+    desc.Height = 0;
     assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_INVALID_VALUE);
     desc = shape(9, 4, 0, 0);
     assert_ok(cuMipmappedArrayCreate(&mipmap, &desc, 9));
@@ -117,7 +120,7 @@ static void blocks(void **state)
         {CU_AD_FORMAT_BC6H_SF16, 3, CUDA_ERROR_NOT_SUPPORTED},
         {CU_AD_FORMAT_BC7_UNORM, 4, CUDA_ERROR_NOT_SUPPORTED},
     };
-    const CUDA_TEXTURE_DESC texture = {0};
+    const CUDA_TEXTURE_DESC plain = {0}, srgb = {.flags = CU_TRSF_SRGB};
 
     for (unsigned i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
         CUDA_ARRAY3D_DESCRIPTOR desc = shape(10, 6, 0, 0);
@@ -154,7 +157,11 @@ static void blocks(void **state)
         assert_ok(cuMemcpy2D(&copy));
         assert_memory_equal(in, out, sizeof(in));
         resource.res.array.hArray = array;
-        assert_int_equal(cuTexObjectCreate(&object, &resource, &texture, NULL), formats[i].shown);
+        assert_int_equal(cuTexObjectCreate(&object, &resource, &plain, NULL),
+                         i == 0 ? CUDA_ERROR_INVALID_VALUE : formats[i].shown);
+        if (i && formats[i].shown == CUDA_SUCCESS)
+            assert_ok(cuTexObjectDestroy(object));
+        assert_int_equal(cuTexObjectCreate(&object, &resource, &srgb, NULL), formats[i].shown);
         if (formats[i].shown == CUDA_SUCCESS)
             assert_ok(cuTexObjectDestroy(object));
         assert_ok(cuArrayDestroy(array));

@@ -45,9 +45,8 @@ static CUresult show_memory(struct object *object, CUarray_format format, unsign
     struct flyt_ptx_image *image = &object->ptx.image;
     const struct flyt_array_format *row = flyt_array_format_find(format);
 
-    if (!row || row->side > 1 || !flyt_array_format_has(row, channels) ||
-        (row->channels && channels != row->channels) || address % TEXTURE_ALIGN || !bytes ||
-        !flyt_soft_is_device_memory(address, bytes))
+    if (!row || !flyt_array_format_is_of_memory(row) || !flyt_array_format_has(row, channels) ||
+        address % TEXTURE_ALIGN || !bytes || !flyt_soft_is_device_memory(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     image->format = format;
     image->channels = channels;
@@ -123,7 +122,7 @@ static CUresult show_resource(const struct flyt_soft_device *device, struct obje
 
 /* ---- textures ---- */
 
-/* The format of a view, as one of arrays: same size, another type. CU_RES_VIEW_FORMAT_NONE is the array's own. */
+/* The format of a view, as one of arrays: same size, another type. */
 static bool view_format(CUresourceViewFormat format, CUarray_format *ret_format, unsigned *ret_channels)
 {
     static const CUarray_format formats[] = {
@@ -167,7 +166,7 @@ static CUresult view_elements(CUresourceViewFormat format, struct flyt_ptx_image
     const struct flyt_array_format *row;
 
     if (format == CU_RES_VIEW_FORMAT_NONE)
-        return CUDA_SUCCESS;
+        return CUDA_ERROR_INVALID_VALUE;
     if (format >= CU_RES_VIEW_FORMAT_UNSIGNED_BC1 && format <= CU_RES_VIEW_FORMAT_UNSIGNED_BC7)
         return view_blocks(format, image);
     if (!view_format(format, &image->format, &image->channels))
@@ -247,11 +246,13 @@ static CUresult take_texture(struct object *object)
     ptx->level_filter = desc->mipmapFilterMode;
     ptx->is_normalized = desc->flags & CU_TRSF_NORMALIZED_COORDINATES;
     ptx->is_integer = is_float || is_wide || (is_whole && desc->flags & CU_TRSF_READ_AS_INTEGER);
-    ptx->is_srgb = format->is_srgb || (desc->flags & CU_TRSF_SRGB && has_colours(format) && !ptx->is_integer);
+    ptx->is_srgb = desc->flags & CU_TRSF_SRGB && has_colours(format) && !ptx->is_integer;
     ptx->level_bias = desc->mipmapLevelBias;
     ptx->level_min = desc->minMipmapLevelClamp;
     ptx->level_max = desc->maxMipmapLevelClamp;
     memcpy(ptx->border, desc->borderColor, sizeof(ptx->border));
+    if (format->is_srgb && !ptx->is_srgb)
+        return CUDA_ERROR_INVALID_VALUE;
     /* Only floats are filtered. */
     if (ptx->is_integer && !is_float && (ptx->filter == CU_TR_FILTER_MODE_LINEAR))
         return CUDA_ERROR_INVALID_VALUE;

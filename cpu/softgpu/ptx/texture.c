@@ -44,6 +44,17 @@ static void read_words(unsigned channels, const char *at, union texel *out)
         memcpy(out->u, at, sizeof out->u);
 }
 
+/* Red in the lowest bits. */
+static void read_101010_2(const char *at, union texel *out)
+{
+    uint32_t bits;
+
+    memcpy(&bits, at, sizeof bits);
+    for (unsigned c = 0; c < 3; c++)
+        out->f[c] = (float)(bits >> c * 10 & 1023) / 1023.0f;
+    out->f[3] = (float)(bits >> 30) / 3.0f;
+}
+
 static void read_plain(CUarray_format format, unsigned channels, const char *at, union texel *out)
 {
     switch (format) {
@@ -57,6 +68,9 @@ static void read_plain(CUarray_format format, unsigned channels, const char *at,
         PLAIN(int16_t, (int32_t)v);
     case CU_AD_FORMAT_HALF:
         SCALED(uint16_t, flyt_half_to_float(v));
+    case CU_AD_FORMAT_UNORM_INT_101010_2:
+        read_101010_2(at, out);
+        break;
     default:
         read_words(channels, at, out);
         break;
@@ -68,17 +82,6 @@ static float to_unit(int32_t value, float most)
     float scaled = (float)value / most;
 
     return scaled < -1 ? -1 : scaled;
-}
-
-/* Red in the lowest bits. */
-static void read_101010_2(const char *at, union texel *out)
-{
-    uint32_t bits;
-
-    memcpy(&bits, at, sizeof bits);
-    for (unsigned c = 0; c < 3; c++)
-        out->f[c] = (float)(bits >> c * 10 & 1023) / 1023.0f;
-    out->f[3] = (float)(bits >> 30) / 3.0f;
 }
 
 static void read_scaled(CUarray_format format, unsigned channels, const char *at, union texel *out)
@@ -96,19 +99,18 @@ static void read_scaled(CUarray_format format, unsigned channels, const char *at
     case CU_AD_FORMAT_SIGNED_INT16:
     case CU_AD_FORMAT_SNORM_INT16X1 ... CU_AD_FORMAT_SNORM_INT16X4:
         SCALED(int16_t, to_unit(v, 32767));
-    case CU_AD_FORMAT_UNORM_INT_101010_2:
-        read_101010_2(at, out);
-        break;
     default:
         read_plain(format, channels, at, out);
         break;
     }
 }
 
-/* IEC 61966-2-1; the fourth channel is no colour. */
+/* IEC 61966-2-1; the fourth channel is no colour, nor is the second of two. */
 static void make_linear(unsigned channels, union texel *texel)
 {
-    for (unsigned c = 0; c < channels && c < 3; c++) {
+    const unsigned colours = channels < 3 ? 1 : 3;
+
+    for (unsigned c = 0; c < colours; c++) {
         float v = texel->f[c];
 
         texel->f[c] = v <= 0.04045f ? v / 12.92f : powf((v + 0.055f) / 1.055f, 2.4f);
@@ -768,6 +770,8 @@ static bool fetch_each(struct ptx_warp *w, const struct ptx_insn *in, const stru
         if (fetch.object) {
             read_lane(w, in, what->word_count, lane, &words);
             fetch_one(&fetch, what, &words, &results[lane]);
+            if (fetch.object->image.is_opaque && what->how != PTX_TEXTURE_GATHER)
+                results[lane].f[3] = 1;
         }
         if (!fetch.object || fetch.has_failed) {
             flyt_ptx_warp_fault(w, CUDA_ERROR_ILLEGAL_ADDRESS);

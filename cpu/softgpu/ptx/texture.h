@@ -28,6 +28,7 @@ struct flyt_ptx_image {
     unsigned channels;    /* 1, 2 or 4; 3 of blocks that cannot be read */
     unsigned texel_bytes; /* of a block, where texels come in blocks */
     unsigned block_shift; /* 2: in blocks of 4 by 4; 0: each by itself */
+    bool is_opaque;       /* the fourth channel, which it lacks, is read as 1 */
     bool is_memory;       /* device memory, which may go while the image is used: each texel is checked */
     bool is_layered;      /* the depth counts layers */
     bool is_cubemap;
