@@ -6,6 +6,7 @@
 
 #include "cpu/client/cuda/array.h"
 #include "cpu/cudart/copy.h"
+#include "rpc/api/array_format.h"
 
 #define PER_THREAD CU_STREAM_PER_THREAD
 
@@ -14,47 +15,43 @@
 
 /* ---- descriptions ---- */
 
-/* The formats of a kind, of 8, 16 and 32 bits; 0: none. */
-static const CUarray_format formats[][3] = {
-    [cudaChannelFormatKindSigned] = {CU_AD_FORMAT_SIGNED_INT8, CU_AD_FORMAT_SIGNED_INT16, CU_AD_FORMAT_SIGNED_INT32},
-    [cudaChannelFormatKindUnsigned] = {CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT16,
-                                       CU_AD_FORMAT_UNSIGNED_INT32},
-    [cudaChannelFormatKindFloat] = {0, CU_AD_FORMAT_HALF, CU_AD_FORMAT_FLOAT},
-};
+struct cudaChannelFormatDesc flyt_cudart_channels(CUarray_format number, unsigned channels)
+{
+    const struct flyt_array_format *format = flyt_array_format_find(number);
+    struct cudaChannelFormatDesc desc = {.f = cudaChannelFormatKindNone};
+
+    if (!format)
+        return desc;
+    desc.f = (enum cudaChannelFormatKind)format->kind;
+    desc.x = format->channel_bits;
+    desc.y = channels > 1 ? desc.x : 0;
+    desc.z = channels > 2 ? desc.x : 0;
+    desc.w = channels < 4 ? 0 : number == CU_AD_FORMAT_UNORM_INT_101010_2 ? 2 : desc.x;
+    return desc;
+}
 
 cudaError_t flyt_cudart_format(const struct cudaChannelFormatDesc *desc, CUarray_format *ret_format,
                                unsigned *ret_channels)
 {
-    unsigned size = desc->x == 8 ? 0 : desc->x == 16 ? 1 : desc->x == 32 ? 2 : 3;
-    unsigned channels = !desc->y ? 1 : !desc->z ? 2 : desc->w ? 4 : 3;
-    bool is_even = (!desc->y || desc->y == desc->x) && (!desc->z || (desc->z == desc->x && desc->y)) &&
-                   (!desc->w || (desc->w == desc->x && desc->z));
+    const unsigned given = !desc->y ? 1 : !desc->z ? 2 : !desc->w ? 3 : 4;
+    const struct flyt_array_format *format;
 
-    if (desc->f > cudaChannelFormatKindNone) {
-        flyt_not_supported("a channel's description of blocks, planes or packed colours");
+    if (desc->f == cudaChannelFormatKindNV12) {
+        flyt_not_supported("a channel's description of planes");
         return cudaErrorNotSupported;
     }
-    if (desc->f == cudaChannelFormatKindNone || size == 3 || channels == 3 || !is_even || !formats[desc->f][size])
+    for (unsigned i = 0; (format = flyt_array_format_at(i)); i++) {
+        const struct cudaChannelFormatDesc told =
+            flyt_cudart_channels((CUarray_format)format->number, format->channels ? format->channels : given);
+        if (flyt_array_format_has(format, given) && told.f == desc->f && told.x == desc->x && told.y == desc->y &&
+            told.z == desc->z && told.w == desc->w)
+            break;
+    }
+    if (!format)
         return cudaErrorInvalidChannelDescriptor;
-    *ret_format = formats[desc->f][size];
-    *ret_channels = channels;
+    *ret_format = (CUarray_format)format->number;
+    *ret_channels = given;
     return cudaSuccess;
-}
-
-struct cudaChannelFormatDesc flyt_cudart_channels(CUarray_format format, unsigned channels)
-{
-    static const int bits[] = {8, 16, 32};
-    struct cudaChannelFormatDesc desc = {.f = cudaChannelFormatKindNone};
-
-    for (unsigned kind = 0; kind < sizeof(formats) / sizeof(formats[0]); kind++)
-        for (unsigned size = 0; size < 3; size++)
-            if (formats[kind][size] == format) {
-                desc.f = (enum cudaChannelFormatKind)kind;
-                desc.x = bits[size];
-                desc.y = channels > 1 ? desc.x : 0;
-                desc.z = desc.w = channels > 2 ? desc.x : 0;
-            }
-    return desc;
 }
 
 /* ---- making ---- */
@@ -64,11 +61,12 @@ static cudaError_t lower(const struct cudaChannelFormatDesc *desc, struct cudaEx
 {
     CUDA_ARRAY3D_DESCRIPTOR out = {
         .Width = extent.width, .Height = extent.height, .Depth = extent.depth, .Flags = flags};
-    cudaError_t error = desc ? flyt_cudart_format(desc, &out.Format, &out.NumChannels) : cudaErrorInvalidValue;
+    cudaError_t error =
+        desc && extent.width ? flyt_cudart_format(desc, &out.Format, &out.NumChannels) : cudaErrorInvalidValue;
 
     if (error == cudaSuccess)
         *ret_desc = out;
-    return error == cudaErrorInvalidChannelDescriptor && desc->x == 0 ? cudaErrorInvalidValue : error;
+    return error;
 }
 
 static cudaError_t create(cudaArray_t *ret_array, const struct cudaChannelFormatDesc *desc, struct cudaExtent extent,
@@ -163,11 +161,12 @@ cudaError_t cudaGetChannelDesc(struct cudaChannelFormatDesc *desc, cudaArray_con
 cudaError_t flyt_cudart_array_side(cudaArray_t array, const struct cudaPos *pos, const struct cudaExtent *extent,
                                    struct flyt_copy_side *ret_side)
 {
-    struct flyt_array_at at = {.array = (CUarray)array, .y = pos->y, .z = pos->z};
-    unsigned texel_bytes;
-    CUresult result = flyt_array_texel_bytes(at.array, &texel_bytes);
+    struct flyt_array_at at = {.array = (CUarray)array, .z = pos->z};
+    struct flyt_array_element element = {1, 1};
+    CUresult result = flyt_array_element(at.array, &element);
 
-    if (result == CUDA_SUCCESS && __builtin_mul_overflow(pos->x, texel_bytes, &at.x_bytes))
+    at.y = pos->y / element.side;
+    if (result == CUDA_SUCCESS && __builtin_mul_overflow(pos->x / element.side, element.bytes, &at.x_bytes))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         result = flyt_array_copy_side(&at, extent->width, extent->height, extent->depth, ret_side);

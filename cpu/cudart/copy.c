@@ -9,6 +9,7 @@
 #include "cpu/client/cuda/device.h"
 #include "cpu/cudart/array.h"
 #include "cpu/cudart/cudart.h"
+#include "rpc/api/array_format.h"
 
 #define PER_THREAD CU_STREAM_PER_THREAD
 
@@ -138,7 +139,7 @@ FLYT_CUDART_PTSZ(cudaMemcpy2DAsync,
 
 /* ---- three dimensions ---- */
 
-/* One side of a 3D copy. Widths count bytes by now, positions elements. */
+/* One side of a 3D copy. Widths count bytes by now, heights rows; positions elements, in an array texels. */
 static cudaError_t side_3d(cudaArray_t array, const struct cudaPitchedPtr *memory, const struct cudaPos *pos,
                            const struct cudaExtent *extent, size_t element_bytes, struct flyt_copy_side *ret_side)
 {
@@ -166,22 +167,23 @@ static cudaError_t side_3d(cudaArray_t array, const struct cudaPitchedPtr *memor
     return cudaSuccess;
 }
 
-/* Where an array takes part, widths and all positions in rows count its elements (so the runtime, of 13.0, for the
- * other side's memory, too, where the manual says bytes); of two arrays they are equally large. */
-static cudaError_t find_element(const struct cudaMemcpy3DParms *p, size_t *ret_bytes)
+/* Where an array takes part, extents count texels of it, of the source's where both sides are arrays, and a copy takes
+ * the elements that hold them; positions in memory count elements (so the runtime, of 13.0, where the manual says
+ * bytes). The elements of two arrays are equally large. */
+static cudaError_t find_element(const struct cudaMemcpy3DParms *p, struct flyt_array_element *ret_element)
 {
-    unsigned dst_bytes = 0, src_bytes = 0;
+    struct flyt_array_element dst = {1, 1}, src = {1, 1};
     CUresult result = CUDA_SUCCESS;
 
     if (p->dstArray)
-        result = flyt_array_texel_bytes((CUarray)p->dstArray, &dst_bytes);
+        result = flyt_array_element((CUarray)p->dstArray, &dst);
     if (p->srcArray && result == CUDA_SUCCESS)
-        result = flyt_array_texel_bytes((CUarray)p->srcArray, &src_bytes);
+        result = flyt_array_element((CUarray)p->srcArray, &src);
     if (result != CUDA_SUCCESS)
         return flyt_cudart_error(result);
-    if (dst_bytes && src_bytes && dst_bytes != src_bytes)
+    if (p->dstArray && p->srcArray && dst.bytes != src.bytes)
         return cudaErrorInvalidValue;
-    *ret_bytes = dst_bytes ? dst_bytes : src_bytes ? src_bytes : 1;
+    *ret_element = p->srcArray ? src : dst;
     return cudaSuccess;
 }
 
@@ -201,16 +203,18 @@ static cudaError_t take_places(const struct cudaMemcpy3DParms *p, struct flyt_co
 cudaError_t flyt_cudart_lower_copy(const struct cudaMemcpy3DParms *p, struct flyt_copy *ret_copy)
 {
     struct cudaExtent extent = p->extent;
-    size_t element_bytes = 1;
-    cudaError_t error = find_element(p, &element_bytes);
+    struct flyt_array_element element = {1, 1};
+    cudaError_t error = find_element(p, &element);
 
-    if (error == cudaSuccess && __builtin_mul_overflow(extent.width, element_bytes, &extent.width))
+    extent.height = flyt_array_elements(extent.height, element.side);
+    if (error == cudaSuccess &&
+        __builtin_mul_overflow(flyt_array_elements(extent.width, element.side), element.bytes, &extent.width))
         error = cudaErrorInvalidValue;
     *ret_copy = (struct flyt_copy){.width_bytes = extent.width, .height = extent.height, .depth = extent.depth};
     if (error == cudaSuccess && extent.width > 0 && extent.height > 0 && extent.depth > 0) {
-        error = side_3d(p->dstArray, &p->dstPtr, &p->dstPos, &extent, element_bytes, &ret_copy->dst);
+        error = side_3d(p->dstArray, &p->dstPtr, &p->dstPos, &extent, element.bytes, &ret_copy->dst);
         if (error == cudaSuccess)
-            error = side_3d(p->srcArray, &p->srcPtr, &p->srcPos, &extent, element_bytes, &ret_copy->src);
+            error = side_3d(p->srcArray, &p->srcPtr, &p->srcPos, &extent, element.bytes, &ret_copy->src);
         if (error == cudaSuccess)
             error = take_places(p, ret_copy);
     }

@@ -149,7 +149,8 @@ static struct cudaPitchedPtr pitched(const struct flyt_copy *copy, const struct 
 
 /* Of an array its place, and what an element of it has. */
 static cudaError_t tell_side(const struct flyt_copy *copy, const struct flyt_copy_side *side, cudaArray_t *ret_array,
-                             struct cudaPos *ret_pos, struct cudaPitchedPtr *ret_pointer, unsigned *ret_texel_bytes)
+                             struct cudaPos *ret_pos, struct cudaPitchedPtr *ret_pointer,
+                             struct flyt_array_element *ret_element)
 {
     struct flyt_array_at at;
     CUresult result;
@@ -160,11 +161,11 @@ static cudaError_t tell_side(const struct flyt_copy *copy, const struct flyt_cop
     }
     result = flyt_array_copy_at(side, &at);
     if (result == CUDA_SUCCESS)
-        result = flyt_array_texel_bytes(at.array, ret_texel_bytes);
+        result = flyt_array_element(at.array, ret_element);
     if (result != CUDA_SUCCESS)
         return flyt_cudart_result(result);
     *ret_array = (cudaArray_t)at.array;
-    *ret_pos = (struct cudaPos){at.x_bytes / *ret_texel_bytes, at.y, at.z};
+    *ret_pos = (struct cudaPos){at.x_bytes / ret_element->bytes * ret_element->side, at.y * ret_element->side, at.z};
     return cudaSuccess;
 }
 
@@ -180,19 +181,20 @@ static enum cudaMemcpyKind kind_of(const struct flyt_copy *copy)
 cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, struct cudaMemcpy3DParms *pNodeParams)
 {
     const struct flyt_node_data *data;
-    unsigned texel_bytes = 1; /* where an array takes part, an extent counts its elements */
+    struct flyt_array_element element = {1, 1}; /* where an array takes part, an extent counts its texels */
     cudaError_t error = get(node, FLYT_NODE_COPY, pNodeParams, &data);
 
     if (error != cudaSuccess)
         return error;
     *pNodeParams = (struct cudaMemcpy3DParms){.extent = {data->copy.width_bytes, data->copy.height, data->copy.depth},
                                               .kind = kind_of(&data->copy)};
-    error = tell_side(&data->copy, &data->copy.src, &pNodeParams->srcArray, &pNodeParams->srcPos, &pNodeParams->srcPtr,
-                      &texel_bytes);
-    if (error == cudaSuccess)
-        error = tell_side(&data->copy, &data->copy.dst, &pNodeParams->dstArray, &pNodeParams->dstPos,
-                          &pNodeParams->dstPtr, &texel_bytes);
-    pNodeParams->extent.width /= texel_bytes;
+    error = tell_side(&data->copy, &data->copy.dst, &pNodeParams->dstArray, &pNodeParams->dstPos, &pNodeParams->dstPtr,
+                      &element);
+    if (error == cudaSuccess) /* the source's counts, where both are arrays */
+        error = tell_side(&data->copy, &data->copy.src, &pNodeParams->srcArray, &pNodeParams->srcPos,
+                          &pNodeParams->srcPtr, &element);
+    pNodeParams->extent.width = pNodeParams->extent.width / element.bytes * element.side;
+    pNodeParams->extent.height *= element.side;
     return error;
 }
 

@@ -6,6 +6,7 @@
 #include "cpu/client/cuda/array.h"
 #include "cpu/cudart/array.h"
 #include "flyt_client_rows.h"
+#include "rpc/api/array_format.h"
 
 /* ---- resources ---- */
 
@@ -74,18 +75,21 @@ static void raise_resource(const CUDA_RESOURCE_DESC *desc, struct cudaResourceDe
 
 /* ---- sampling ---- */
 
-static unsigned flags_of(const struct cudaTextureDesc *desc)
+/* format NULL: it is not known here. Only what can be read either way needs to be told. */
+static unsigned flags_of(const struct flyt_array_format *format, const struct cudaTextureDesc *desc)
 {
-    return (desc->readMode == cudaReadModeElementType ? CU_TRSF_READ_AS_INTEGER : 0u) |
+    bool has_choice = !format || !format->channels;
+
+    return (has_choice && desc->readMode == cudaReadModeElementType ? CU_TRSF_READ_AS_INTEGER : 0u) |
            (desc->normalizedCoords ? CU_TRSF_NORMALIZED_COORDINATES : 0u) | (desc->sRGB ? CU_TRSF_SRGB : 0u) |
            (desc->disableTrilinearOptimization ? CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION : 0u) |
            (desc->seamlessCubemap ? CU_TRSF_SEAMLESS_CUBEMAP : 0u);
 }
 
-static CUDA_TEXTURE_DESC lower_sampling(const struct cudaTextureDesc *desc)
+static CUDA_TEXTURE_DESC lower_sampling(const struct flyt_array_format *format, const struct cudaTextureDesc *desc)
 {
     CUDA_TEXTURE_DESC out = {.filterMode = (CUfilter_mode)desc->filterMode,
-                             .flags = flags_of(desc),
+                             .flags = flags_of(format, desc),
                              .maxAnisotropy = desc->maxAnisotropy,
                              .mipmapFilterMode = (CUfilter_mode)desc->mipmapFilterMode,
                              .mipmapLevelBias = desc->mipmapLevelBias,
@@ -98,13 +102,17 @@ static CUDA_TEXTURE_DESC lower_sampling(const struct cudaTextureDesc *desc)
     return out;
 }
 
-static void raise_sampling(const CUDA_TEXTURE_DESC *desc, struct cudaTextureDesc *ret_desc)
+static void raise_sampling(const struct flyt_array_format *format, const CUDA_TEXTURE_DESC *desc,
+                           struct cudaTextureDesc *ret_desc)
 {
+    bool has_choice = !format || !format->channels;
+    bool reads_elements = has_choice ? desc->flags & CU_TRSF_READ_AS_INTEGER : format->reading == FLYT_ARRAY_FLOAT;
+
     memset(ret_desc, 0, sizeof(*ret_desc));
     for (unsigned i = 0; i < 3; i++)
         ret_desc->addressMode[i] = (enum cudaTextureAddressMode)desc->addressMode[i];
     ret_desc->filterMode = (enum cudaTextureFilterMode)desc->filterMode;
-    ret_desc->readMode = desc->flags & CU_TRSF_READ_AS_INTEGER ? cudaReadModeElementType : cudaReadModeNormalizedFloat;
+    ret_desc->readMode = reads_elements ? cudaReadModeElementType : cudaReadModeNormalizedFloat;
     ret_desc->sRGB = (desc->flags & CU_TRSF_SRGB) != 0;
     ret_desc->normalizedCoords = (desc->flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
     ret_desc->maxAnisotropy = desc->maxAnisotropy;
@@ -142,43 +150,38 @@ static void raise_view(const CUDA_RESOURCE_VIEW_DESC *desc, struct cudaResourceV
     ret_desc->lastLayer = desc->lastLayer;
 }
 
-/* What the runtime has codes of its own for. The format is that of the elements, before a view makes it another. */
-static cudaError_t check_sampling(CUarray_format format, const struct cudaTextureDesc *desc)
+/* What the runtime has codes of its own for. The format is the elements' own, whatever a view makes of them. */
+static cudaError_t check_sampling(const struct flyt_array_format *format, const struct cudaTextureDesc *desc)
 {
-    bool is_float = format == CU_AD_FORMAT_HALF || format == CU_AD_FORMAT_FLOAT;
-    bool is_wide = format == CU_AD_FORMAT_UNSIGNED_INT32 || format == CU_AD_FORMAT_SIGNED_INT32;
+    bool is_whole = format->reading == FLYT_ARRAY_INTEGER, is_wide = is_whole && format->bytes == sizeof(uint32_t);
+    bool is_element = desc->readMode == cudaReadModeElementType;
 
-    if (!is_float && desc->filterMode == cudaFilterModeLinear && (is_wide || desc->readMode == cudaReadModeElementType))
+    if (is_whole && desc->filterMode == cudaFilterModeLinear && (is_wide || is_element))
         return cudaErrorInvalidFilterSetting;
-    if (is_wide && desc->readMode == cudaReadModeNormalizedFloat)
+    if (is_element ? format->reading == FLYT_ARRAY_NORMALIZED : is_wide || format->reading == FLYT_ARRAY_FLOAT)
         return cudaErrorInvalidNormSetting;
     return cudaSuccess;
 }
 
-/* The format of what is shown; false: that is not known here, and for the driver to judge. */
-static bool find_format(const CUDA_RESOURCE_DESC *resource, CUarray_format *ret_format)
+/* The format of what is shown; NULL: that is not known here, and for the driver to judge. */
+static const struct flyt_array_format *find_format(const CUDA_RESOURCE_DESC *resource)
 {
     CUDA_ARRAY3D_DESCRIPTOR desc;
     CUarray array = resource->res.array.hArray;
 
     switch (resource->resType) {
     case CU_RESOURCE_TYPE_LINEAR:
-        *ret_format = resource->res.linear.format;
-        return true;
+        return flyt_array_format_find((uint32_t)resource->res.linear.format);
     case CU_RESOURCE_TYPE_PITCH2D:
-        *ret_format = resource->res.pitch2D.format;
-        return true;
+        return flyt_array_format_find((uint32_t)resource->res.pitch2D.format);
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
         if (flyt_mipmap_level(resource->res.mipmap.hMipmappedArray, 0, &array) != CUDA_SUCCESS)
-            return false;
+            return NULL;
         break;
     default:
         break;
     }
-    if (flyt_array_describe(array, &desc) != CUDA_SUCCESS)
-        return false;
-    *ret_format = desc.Format;
-    return true;
+    return flyt_array_describe(array, &desc) == CUDA_SUCCESS ? flyt_array_format_find((uint32_t)desc.Format) : NULL;
 }
 
 /* ---- the API ---- */
@@ -190,7 +193,7 @@ cudaError_t cudaCreateTextureObject(cudaTextureObject_t *pTexObject, const struc
     CUDA_RESOURCE_DESC resource;
     CUDA_TEXTURE_DESC sampling;
     CUDA_RESOURCE_VIEW_DESC view;
-    CUarray_format format;
+    const struct flyt_array_format *format;
     cudaError_t error = pTexObject && pResDesc && pTexDesc ? cudaSuccess : cudaErrorInvalidValue;
     CUresult result;
 
@@ -201,11 +204,12 @@ cudaError_t cudaCreateTextureObject(cudaTextureObject_t *pTexObject, const struc
     result = flyt_cudart_enter();
     if (result != CUDA_SUCCESS)
         return flyt_cudart_result(result);
-    if (!pResViewDesc && find_format(&resource, &format))
+    format = find_format(&resource);
+    if (format)
         error = check_sampling(format, pTexDesc);
     if (error != cudaSuccess)
         return flyt_cudart_fail(error);
-    sampling = lower_sampling(pTexDesc);
+    sampling = lower_sampling(format, pTexDesc);
     if (pResViewDesc)
         view = lower_view(pResViewDesc);
     return flyt_cudart_result(flyt_texture_create(&resource, &sampling, pResViewDesc ? &view : NULL, pTexObject));
@@ -247,13 +251,16 @@ cudaError_t cudaGetSurfaceObjectResourceDesc(struct cudaResourceDesc *pResDesc, 
 
 cudaError_t cudaGetTextureObjectTextureDesc(struct cudaTextureDesc *pTexDesc, cudaTextureObject_t texObject)
 {
+    CUDA_RESOURCE_DESC resource;
     CUDA_TEXTURE_DESC desc;
     CUresult result = pTexDesc ? flyt_cudart_enter() : CUDA_ERROR_INVALID_VALUE;
 
     if (result == CUDA_SUCCESS)
+        result = flyt_texture_get_resource(texObject, false, &resource);
+    if (result == CUDA_SUCCESS)
         result = flyt_texture_get_sampling(texObject, &desc);
     if (result == CUDA_SUCCESS)
-        raise_sampling(&desc, pTexDesc);
+        raise_sampling(find_format(&resource), &desc, pTexDesc);
     return flyt_cudart_result(result);
 }
 

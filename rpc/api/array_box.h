@@ -36,27 +36,6 @@ static inline struct flyt_array_place flyt_array_box_place(uint64_t pitch_bytes,
                                      (uint32_t)(pitch_bytes >> 32)};
 }
 
-/* Bytes of one channel; 0: a format that arrays do not have here (block-compressed, planar and packed ones). The number
- * is a CUarray_format. */
-static inline unsigned flyt_array_channel_bytes(uint32_t format)
-{
-    switch (format) {
-    case 0x01: /* CU_AD_FORMAT_UNSIGNED_INT8 */
-    case 0x08: /* CU_AD_FORMAT_SIGNED_INT8 */
-        return 1;
-    case 0x02: /* CU_AD_FORMAT_UNSIGNED_INT16 */
-    case 0x09: /* CU_AD_FORMAT_SIGNED_INT16 */
-    case 0x10: /* CU_AD_FORMAT_HALF */
-        return 2;
-    case 0x03: /* CU_AD_FORMAT_UNSIGNED_INT32 */
-    case 0x0a: /* CU_AD_FORMAT_SIGNED_INT32 */
-    case 0x20: /* CU_AD_FORMAT_FLOAT */
-        return 4;
-    default:
-        return 0;
-    }
-}
-
 /* An extent of a level, which is at least 1. */
 static inline uint64_t flyt_array_level_extent(uint64_t extent, unsigned level)
 {

@@ -12,7 +12,6 @@ int main(void)
     cudaArray_t array = NULL;
     cudaStream_t stream;
     cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
-    cudaChannelFormatDesc blocks = cudaCreateChannelDesc<cudaChannelFormatKindUnsignedBlockCompressed1>();
     cudaChannelFormatDesc planes = cudaCreateChannelDesc<cudaChannelFormatKindNV12>();
     int *p, back = 0;
 
@@ -23,7 +22,6 @@ int main(void)
     EXPECT_ERR(cudaMalloc3DArray(&array, &format, make_cudaExtent(64, 64, 0), cudaArraySparse), cudaErrorNotSupported);
     EXPECT_ERR(cudaMalloc3DArray(&array, &format, make_cudaExtent(64, 64, 0), cudaArrayDeferredMapping),
                cudaErrorNotSupported);
-    EXPECT_ERR(cudaMallocArray(&array, &blocks, 16, 16), cudaErrorNotSupported);
     EXPECT_ERR(cudaMallocArray(&array, &planes, 16, 16), cudaErrorNotSupported);
     set<<<1, 1, 0, stream>>>(p);
     CHECK_LAUNCH();

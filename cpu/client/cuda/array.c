@@ -10,6 +10,7 @@
 #include "cpu/client/cuda/copy.h"
 #include "cpu/client/cuda/device.h"
 #include "rpc/api/array_box.h"
+#include "rpc/api/array_format.h"
 
 struct flyt_array {
     struct flyt_record record;
@@ -54,10 +55,10 @@ static CUresult check_format(const CUDA_ARRAY3D_DESCRIPTOR *desc)
         return flyt_not_supported("a sparse CUDA array");
     if (desc->Flags & lacking)
         return flyt_not_supported("a CUDA array for depth, deferred mapping or video");
-    if (flyt_array_channel_bytes((uint32_t)desc->Format))
-        return desc->NumChannels == 1 || desc->NumChannels == 2 || desc->NumChannels == 4 ? CUDA_SUCCESS
-                                                                                          : CUDA_ERROR_INVALID_VALUE;
-    return desc->Format > CU_AD_FORMAT_FLOAT ? flyt_not_supported("a CUDA array of blocks or planes")
+    const struct flyt_array_format *format = flyt_array_format_find((uint32_t)desc->Format);
+    if (format)
+        return flyt_array_format_has(format, desc->NumChannels) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return desc->Format > CU_AD_FORMAT_FLOAT ? flyt_not_supported("a CUDA array in a format of video")
                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -397,17 +398,18 @@ CUresult flyt_array_view(uint64_t handle, bool is_mipmap, struct flyt_array_view
 
 /* ---- copies ---- */
 
-static uint64_t texel_bytes_of(const struct flyt_array *array)
+static struct flyt_array_element element_of(const struct flyt_array *array)
 {
-    return (uint64_t)flyt_array_channel_bytes((uint32_t)array->desc.Format) * array->desc.NumChannels;
+    const struct flyt_array_format *format = flyt_array_format_find((uint32_t)array->desc.Format);
+    return (struct flyt_array_element){flyt_array_format_bytes(format, array->desc.NumChannels), format->side};
 }
 
-CUresult flyt_array_texel_bytes(CUarray handle, unsigned *ret_bytes)
+CUresult flyt_array_element(CUarray handle, struct flyt_array_element *ret_element)
 {
     const struct flyt_array *array = find_array(handle);
     if (!array)
         return CUDA_ERROR_INVALID_HANDLE;
-    *ret_bytes = (unsigned)texel_bytes_of(array);
+    *ret_element = element_of(array);
     return CUDA_SUCCESS;
 }
 
@@ -423,9 +425,11 @@ CUresult flyt_array_copy_side(const struct flyt_array_at *at, uint64_t width_byt
     const struct flyt_array *array = find_array(at->array);
     if (!array)
         return CUDA_ERROR_INVALID_HANDLE;
-    const uint64_t texel_bytes = texel_bytes_of(array);
-    if (!fits(at->x_bytes, width_bytes, array->desc.Width * texel_bytes) || !fits(at->y, height, array->desc.Height) ||
-        !fits(at->z, depth, array->desc.Depth) || at->x_bytes % texel_bytes || width_bytes % texel_bytes)
+    const struct flyt_array_element element = element_of(array);
+    const uint64_t row_bytes = flyt_array_elements(array->desc.Width, element.side) * element.bytes;
+    if (!fits(at->x_bytes, width_bytes, row_bytes) ||
+        !fits(at->y, height, flyt_array_elements(array->desc.Height, element.side)) ||
+        !fits(at->z, depth, array->desc.Depth) || at->x_bytes % element.bytes || width_bytes % element.bytes)
         return CUDA_ERROR_INVALID_VALUE;
     const struct flyt_array_place place = {(uint32_t)at->x_bytes, (uint32_t)at->y, (uint32_t)at->z, array->level};
     *ret_side = (struct flyt_copy_side){.place = FLYT_PLACE_ARRAY,
@@ -470,8 +474,9 @@ CUresult flyt_array_copy_run(const struct flyt_array_at *given, const struct fly
     const struct flyt_array *array = find_array(at.array);
     if (!array)
         return CUDA_ERROR_INVALID_HANDLE;
-    const uint64_t row_bytes = array->desc.Width * texel_bytes_of(array);
-    const uint64_t height = array->desc.Height ? array->desc.Height : 1;
+    const struct flyt_array_element element = element_of(array);
+    const uint64_t row_bytes = flyt_array_elements(array->desc.Width, element.side) * element.bytes;
+    const uint64_t height = array->desc.Height ? flyt_array_elements(array->desc.Height, element.side) : 1;
     if (at.x_bytes > row_bytes || at.y >= height || bytes > (height - at.y) * row_bytes - at.x_bytes)
         return CUDA_ERROR_INVALID_VALUE;
     for (uint64_t done = 0, width, rows; done < bytes && !result; done += width * rows) {

@@ -1,7 +1,7 @@
 /*
  * CUDA arrays and mipmapped arrays. A CUarray is an id of type FLYT_ID_ARRAY, so is a CUmipmappedArray; a level of one
  * has an id of its own that the server does not know. Their descriptions are kept here: only making one asks the
- * server. Sparse, deferred, depth and video arrays are CUDA_ERROR_NOT_SUPPORTED, so are formats of blocks and planes.
+ * server. Sparse, deferred, depth and video arrays are CUDA_ERROR_NOT_SUPPORTED, so are the formats of video.
  *
  * Unknown handles are CUDA_ERROR_INVALID_HANDLE.
  */
@@ -37,20 +37,24 @@ FLYT_API CUresult flyt_array_sparse(CUarray array);
 FLYT_API CUresult flyt_mipmap_sparse(CUmipmappedArray mipmap);
 FLYT_API CUresult flyt_array_plane(CUarray array, unsigned plane);
 
-/* Where in an array a copy begins: x in bytes, y in rows, z in slices or layers. */
+/* Where in an array a copy begins: x in bytes, y in rows of elements, z in slices or layers. */
 struct flyt_array_at {
     CUarray array;
     uint64_t x_bytes, y, z;
 };
-/* A side of a copy of so many bytes, rows and slices: the box must lie in the array, and be whole texels. Does not
- * enter. CUDA_ERROR_INVALID_VALUE. */
+/* A side of a copy of so many bytes, rows and slices: the box must lie in the array, and be whole elements. Does
+ * not enter. CUDA_ERROR_INVALID_VALUE. */
 FLYT_API CUresult flyt_array_copy_side(const struct flyt_array_at *at, uint64_t width_bytes, uint64_t height,
                                        uint64_t depth, struct flyt_copy_side *ret_side);
 /* Where the box of such a side begins, as flyt_array_copy_side was told. CUDA_ERROR_INVALID_VALUE: the array has gone.
  */
 FLYT_API CUresult flyt_array_copy_at(const struct flyt_copy_side *side, struct flyt_array_at *ret_at);
-/* Bytes of a texel. Does not enter. */
-FLYT_API CUresult flyt_array_texel_bytes(CUarray array, unsigned *ret_bytes);
+/* What copies of an array count (rpc/api/array_format.h): its bytes, and its texels across as well as down. */
+struct flyt_array_element {
+    unsigned bytes, side;
+};
+/* Does not enter. */
+FLYT_API CUresult flyt_array_element(CUarray array, struct flyt_array_element *ret_element);
 /* The copies of one dimension (cuMemcpyHtoA, cudaMemcpyToArray …): `bytes` from a place in the array on, row after row,
  * to or from `side`, which has no rows. The copies of flyt_copy. */
 FLYT_API CUresult flyt_array_copy_run(const struct flyt_array_at *at, const struct flyt_copy_side *side, uint64_t bytes,

@@ -87,6 +87,9 @@ static void what_is_no_array_is_refused_here(void **state)
     planes.Format = CU_AD_FORMAT_NV12;
     assert_int_equal(flyt_array_create(&sparse, &array), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(flyt_array_create(&planes, &array), CUDA_ERROR_NOT_SUPPORTED);
+    planes.Format = CU_AD_FORMAT_UNORM_INT8X4;
+    planes.NumChannels = 5;
+    assert_int_equal(flyt_array_create(&planes, &array), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(fake.call_count[FLYT_ARRAY_CREATE], before);
     assert_int_equal(flyt_array_destroy((CUarray)0x77), CUDA_ERROR_INVALID_HANDLE);
 }
@@ -147,6 +150,40 @@ static void levels_are_the_librarys(void **state)
     assert_int_equal(flyt_array_describe(level, &found), CUDA_ERROR_INVALID_HANDLE);
 }
 
+/* Copies count blocks; one that sticks out of the array is whole. Levels shrink in texels. */
+static void texels_may_come_in_blocks(void **state)
+{
+    CUDA_ARRAY3D_DESCRIPTOR desc = shape(10, 6, 0, 0), found;
+    struct flyt_array_element element;
+    struct flyt_copy_side box;
+    CUmipmappedArray mipmap;
+    CUarray array, level;
+    desc.Format = CU_AD_FORMAT_BC1_UNORM;
+    desc.NumChannels = 4;
+    assert_int_equal(flyt_array_create(&desc, &array), CUDA_SUCCESS);
+    assert_int_equal(made.shape.width, 10);
+    assert_int_equal(flyt_array_element(array, &element), CUDA_SUCCESS);
+    assert_int_equal(element.bytes, 8);
+    assert_int_equal(element.side, 4);
+    struct flyt_array_at at = {.array = array};
+    assert_int_equal(flyt_array_copy_side(&at, 24, 2, 1, &box), CUDA_SUCCESS);
+    assert_int_equal(flyt_array_copy_side(&at, 32, 2, 1, &box), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_array_copy_side(&at, 24, 3, 1, &box), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_array_copy_side(&at, 4, 1, 1, &box), CUDA_ERROR_INVALID_VALUE); /* half a block */
+    at = (struct flyt_array_at){.array = array, .x_bytes = 16, .y = 1};
+    assert_int_equal(flyt_array_copy_side(&at, 8, 1, 1, &box), CUDA_SUCCESS);
+    assert_int_equal(flyt_array_destroy(array), CUDA_SUCCESS);
+    assert_int_equal(flyt_mipmap_create(&desc, 9, &mipmap), CUDA_SUCCESS);
+    assert_int_equal(made.shape.levels, 4);
+    assert_int_equal(flyt_mipmap_level(mipmap, 1, &level), CUDA_SUCCESS);
+    assert_int_equal(flyt_array_describe(level, &found), CUDA_SUCCESS);
+    assert_int_equal(found.Width, 5);
+    at = (struct flyt_array_at){.array = level};
+    assert_int_equal(flyt_array_copy_side(&at, 16, 1, 1, &box), CUDA_SUCCESS);
+    assert_int_equal(flyt_array_copy_side(&at, 16, 2, 1, &box), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_mipmap_destroy(mipmap), CUDA_SUCCESS);
+}
+
 static CUtexObject show(CUarray array, uint64_t handle)
 {
     const CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY, .res.array.hArray = array};
@@ -190,9 +227,8 @@ int main(void)
     setenv("FLYT_SERVER", "unix:///nowhere", 1);
     fake.serve = serve;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_array_is_refused_here),
-        cmocka_unit_test(copies_name_boxes),
-        cmocka_unit_test(levels_are_the_librarys),
+        cmocka_unit_test(what_is_no_array_is_refused_here), cmocka_unit_test(copies_name_boxes),
+        cmocka_unit_test(levels_are_the_librarys),          cmocka_unit_test(texels_may_come_in_blocks),
         cmocka_unit_test(handles_are_asked_for_again),
     };
     return flyt_runtime_enter() ? 1 : cmocka_run_group_tests(tests, NULL, NULL);

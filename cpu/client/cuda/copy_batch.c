@@ -80,18 +80,18 @@ CUresult flyt_copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const
 
 /* ---- boxes ---- */
 
-/* Bytes of an element, which the arrays of the copy tell. */
+/* Bytes of an element, which the arrays of the copy tell. Of blocks extents and offsets count those. */
 static CUresult find_element(const CUDA_MEMCPY3D_BATCH_OP *box, unsigned *ret_bytes)
 {
     const bool is_from_array = box->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
     const bool is_to_array = box->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
-    unsigned src_bytes = 1, dst_bytes = 1;
-    CUresult result = is_from_array ? flyt_array_texel_bytes(box->src.op.array.array, &src_bytes) : CUDA_SUCCESS;
+    struct flyt_array_element src = {1, 1}, dst = {1, 1};
+    CUresult result = is_from_array ? flyt_array_element(box->src.op.array.array, &src) : CUDA_SUCCESS;
     if (!result && is_to_array)
-        result = flyt_array_texel_bytes(box->dst.op.array.array, &dst_bytes);
-    if (!result && is_from_array && is_to_array && src_bytes != dst_bytes)
+        result = flyt_array_element(box->dst.op.array.array, &dst);
+    if (!result && is_from_array && is_to_array && src.bytes != dst.bytes)
         result = CUDA_ERROR_INVALID_VALUE;
-    *ret_bytes = is_from_array ? src_bytes : dst_bytes;
+    *ret_bytes = is_from_array ? src.bytes : dst.bytes;
     return result;
 }
 

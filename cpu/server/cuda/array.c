@@ -35,10 +35,12 @@ static bool has_layers(const flyt_array_shape *shape)
     return shape->flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
 }
 
+/* The format is one that arrays have. */
 static struct flyt_array_extents extents_of(const flyt_array_shape *shape, unsigned level)
 {
-    return (struct flyt_array_extents){flyt_array_level_extent(shape->width, level),
-                                       flyt_array_level_extent(shape->height, level),
+    const unsigned side = flyt_array_format_find(shape->format)->side;
+    return (struct flyt_array_extents){flyt_array_elements(flyt_array_level_extent(shape->width, level), side),
+                                       flyt_array_elements(flyt_array_level_extent(shape->height, level), side),
                                        has_layers(shape) ? shape->depth : flyt_array_level_extent(shape->depth, level)};
 }
 
@@ -50,25 +52,24 @@ struct flyt_array_extents flyt_array_extents(const struct flyt_array *array, uns
 /* The driver looks more closely. */
 static CUresult check(const flyt_array_shape *shape)
 {
-    if (shape->flags & FLAGS_LACKING ||
-        (!flyt_array_channel_bytes(shape->format) && shape->format > CU_AD_FORMAT_FLOAT))
+    const struct flyt_array_format *format = flyt_array_format_find(shape->format);
+    if (shape->flags & FLAGS_LACKING || (!format && shape->format > CU_AD_FORMAT_FLOAT))
         return CUDA_ERROR_NOT_SUPPORTED;
-    bool is_valid = flyt_array_channel_bytes(shape->format) &&
-                    (shape->channels == 1 || shape->channels == 2 || shape->channels == 4) &&
-                    !(shape->flags & ~(uint32_t)FLAGS) && shape->width && shape->width <= EXTENT_MAX &&
-                    shape->height <= EXTENT_MAX && shape->depth <= EXTENT_MAX && (!has_layers(shape) || shape->depth) &&
+    bool is_valid = format && flyt_array_format_has(format, shape->channels) && !(shape->flags & ~(uint32_t)FLAGS) &&
+                    shape->width && shape->width <= EXTENT_MAX && shape->height <= EXTENT_MAX &&
+                    shape->depth <= EXTENT_MAX && (!has_layers(shape) || shape->depth) &&
                     shape->levels <= FLYT_ARRAY_LEVELS_MAX;
     return is_valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* In blocks, each level in its own. */
-static uint64_t bytes_of(const flyt_array_shape *shape, unsigned texel_bytes)
+/* In blocks of a GPU's memory, each level in its own. */
+static uint64_t bytes_of(const flyt_array_shape *shape, unsigned element_bytes)
 {
     uint64_t bytes = 0;
     for (unsigned level = 0; level < (shape->levels ? shape->levels : 1); level++) {
         struct flyt_array_extents extents = extents_of(shape, level);
         uint64_t rows = extents.height > 1 ? round_up(extents.height, BLOCK_ROWS) : 1;
-        bytes += round_up(extents.width * texel_bytes, BLOCK_BYTES) * rows * extents.depth;
+        bytes += round_up(extents.width * element_bytes, BLOCK_BYTES) * rows * extents.depth;
     }
     return round_up(bytes, PAGE_BYTES);
 }
@@ -134,7 +135,7 @@ _Static_assert(FLYT_ARRAY_ZERO_BYTES >= 16 * EXTENT_MAX / 2, "a row of the wides
 static CUresult clear_slice(const struct clear *self, CUarray cu_array, const struct flyt_array_extents *extents,
                             uint64_t z, struct flyt_stream *target)
 {
-    const uint64_t width_bytes = extents->width * self->array->texel_bytes;
+    const uint64_t width_bytes = extents->width * self->array->element_bytes;
     const uint64_t rows_most = FLYT_ARRAY_ZERO_BYTES / width_bytes;
     CUresult result = rows_most ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (uint64_t y = 0; y < extents->height && result == CUDA_SUCCESS; y += rows_most) {
@@ -245,9 +246,9 @@ static CUresult new_array(struct flyt_device *device, const flyt_array_create_ar
                     flyt_digest(shape->height, shape->levels, (int64_t)device->ordinal, shape->depth));
     array->device = device;
     array->shape = *shape;
-    array->texel_bytes = flyt_array_channel_bytes(shape->format) * shape->channels;
+    array->element_bytes = flyt_array_format_bytes(flyt_array_format_find(shape->format), shape->channels);
     array->level_count = shape->levels ? shape->levels : 1;
-    array->charged_bytes = bytes_of(shape, array->texel_bytes);
+    array->charged_bytes = bytes_of(shape, array->element_bytes);
     *ret_array = array;
     return CUDA_SUCCESS;
 }
@@ -386,10 +387,10 @@ CUresult flyt_array_box_check(struct flyt_session *session, const flyt_box *box,
     if (place.level >= array->level_count)
         return CUDA_ERROR_INVALID_VALUE;
     const struct flyt_array_extents extents = flyt_array_extents(array, place.level);
-    const uint64_t width_bytes = extents.width * array->texel_bytes;
+    const uint64_t width_bytes = extents.width * array->element_bytes;
     if (place.x_bytes > width_bytes || box->width_bytes > width_bytes - place.x_bytes || place.y > extents.height ||
         box->height > extents.height - place.y || place.z > extents.depth || box->depth > extents.depth - place.z ||
-        place.x_bytes % array->texel_bytes || box->width_bytes % array->texel_bytes)
+        place.x_bytes % array->element_bytes || box->width_bytes % array->element_bytes)
         return CUDA_ERROR_INVALID_VALUE;
     *ret_bytes = box->width_bytes * box->height * box->depth;
     *ret_device = array->device;
@@ -436,7 +437,7 @@ CUresult flyt_array_sides(struct flyt_session *session, const flyt_box *dst, con
 uint64_t flyt_array_level_bytes(const struct flyt_array *array, unsigned level)
 {
     const struct flyt_array_extents extents = flyt_array_extents(array, level);
-    return extents.width * array->texel_bytes * extents.height * extents.depth;
+    return extents.width * array->element_bytes * extents.height * extents.depth;
 }
 
 /* Part of a level, for the pieces of box.c. The array need not be in its table. */
@@ -461,7 +462,7 @@ static struct flyt_array_extents step_of(const struct part *self, const struct f
 static CUresult copy_step(const struct part *self, const struct flyt_array_extents *extents,
                           const struct flyt_array_extents *step, struct flyt_stream *target)
 {
-    const uint64_t row_bytes = extents->width * self->array->texel_bytes, row = self->offset_bytes / row_bytes;
+    const uint64_t row_bytes = extents->width * self->array->element_bytes, row = self->offset_bytes / row_bytes;
     CUDA_MEMCPY3D copy = {.WidthInBytes = step->width, .Height = step->height, .Depth = 1};
     if (self->to_array) {
         copy.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -491,7 +492,7 @@ static CUresult copy_part(void *user, struct flyt_stream *target)
     const struct flyt_array_extents extents = flyt_array_extents(self->array, self->level);
     CUresult result = CUDA_SUCCESS;
     while (self->bytes && result == CUDA_SUCCESS) {
-        const struct flyt_array_extents step = step_of(self, &extents, extents.width * self->array->texel_bytes);
+        const struct flyt_array_extents step = step_of(self, &extents, extents.width * self->array->element_bytes);
         result = copy_step(self, &extents, &step, target);
         self->host += step.width * step.height;
         self->offset_bytes += step.width * step.height;

@@ -13,6 +13,7 @@
 #include "cpu/server/core/object.h"
 #include "flyt.h"
 #include "rpc/api/array_box.h"
+#include "rpc/api/array_format.h"
 #include "rpc/base/id.h"
 
 struct flyt_device;
@@ -22,13 +23,13 @@ struct flyt_array {
     struct flyt_object object;
     struct flyt_device *device;
     flyt_array_shape shape;
-    unsigned texel_bytes, level_count;
-    CUmipmappedArray cu_mipmap; /* NULL: it is none, and has one level */
+    unsigned element_bytes, level_count; /* an element: rpc/api/array_format.h */
+    CUmipmappedArray cu_mipmap;          /* NULL: it is none, and has one level */
     CUarray cu_levels[FLYT_ARRAY_LEVELS_MAX];
     uint64_t charged_bytes;
 };
 
-/* Extents of a level, none of them 0. */
+/* Extents of a level in elements, none of them 0. */
 struct flyt_array_extents {
     uint64_t width, height, depth; /* depth: slices or layers */
 };

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "cpu/server/test/fake_client.h"
+#include "cpu/server/cuda/array.h"
 #include "rpc/api/array_box.h"
 
 enum { WIDTH = 40, HEIGHT = 8, TEXEL = 4, HANDLES = 64 };
@@ -210,6 +211,32 @@ static void boxes_must_lie_in_the_array(void **state)
     end(self);
 }
 
+/* Of blocks: boxes, and what is cleared, count those. */
+static void boxes_of_blocks_lie_in_the_array(void **state)
+{
+    static const flyt_array_shape blocks = {
+        .width = 10, .height = 6, .format = CU_AD_FORMAT_BC7_UNORM, .channels = 4, .levels = 0};
+    struct fixture *self = begin();
+    assert_int_equal(make_array(self, 1, &blocks), CUDA_SUCCESS);
+    assert_int_equal(script.last.WidthInBytes, 48);
+    assert_int_equal(script.last.Height, 2);
+    flyt_box box = box_of(1, (struct flyt_array_place){.x_bytes = 16, .y = 1}, 32, 1);
+    assert_int_equal(copy_out(self, &box), CUDA_SUCCESS);
+    const flyt_box bad[] = {
+        box_of(1, (struct flyt_array_place){.x_bytes = 32}, 32, 1),
+        box_of(1, (struct flyt_array_place){.y = 2}, 16, 1),
+        box_of(1, (struct flyt_array_place){.x_bytes = 8}, 16, 1),
+        box_of(1, (struct flyt_array_place){.y = 0}, 8, 1),
+    };
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(copy_out(self, &bad[i]), CUDA_ERROR_INVALID_VALUE);
+    flyt_array_shape large = blocks;
+    large.width = large.height = 1024;
+    assert_int_equal(make_array(self, 2, &large), CUDA_SUCCESS);
+    assert_int_equal(flyt_session_find_array(&self->session, array_id(2))->charged_bytes, 1 << 20);
+    end(self);
+}
+
 /* And no array is set as memory is. */
 static void arrays_are_not_set(void **state)
 {
@@ -346,11 +373,9 @@ static void a_texture_gets_the_handle_that_it_had(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_are_checked_and_cleared),
-        cmocka_unit_test(boxes_must_lie_in_the_array),
-        cmocka_unit_test(arrays_are_not_set),
-        cmocka_unit_test(an_array_goes_when_its_work_is_done),
-        cmocka_unit_test(textures_show_what_is_the_sessions),
+        cmocka_unit_test(arrays_are_checked_and_cleared),        cmocka_unit_test(boxes_must_lie_in_the_array),
+        cmocka_unit_test(boxes_of_blocks_lie_in_the_array),      cmocka_unit_test(arrays_are_not_set),
+        cmocka_unit_test(an_array_goes_when_its_work_is_done),   cmocka_unit_test(textures_show_what_is_the_sessions),
         cmocka_unit_test(a_texture_gets_the_handle_that_it_had),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

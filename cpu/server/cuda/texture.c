@@ -75,9 +75,10 @@ static CUresult show_plane(struct flyt_device *device, const flyt_texture_memory
 
 static CUresult show_memory(struct flyt_device *device, const flyt_texture_memory *memory, CUDA_RESOURCE_DESC *ret_desc)
 {
-    unsigned texel_bytes = flyt_array_channel_bytes(memory->format) * memory->channels;
-    if (!texel_bytes || (memory->channels != 1 && memory->channels != 2 && memory->channels != 4))
+    const struct flyt_array_format *format = flyt_array_format_find(memory->format);
+    if (!format || !flyt_array_format_is_of_memory(format) || !flyt_array_format_has(format, memory->channels))
         return CUDA_ERROR_INVALID_VALUE;
+    const unsigned texel_bytes = flyt_array_format_bytes(format, memory->channels);
     return memory->height ? show_plane(device, memory, texel_bytes, ret_desc)
                           : show_line(device, memory, texel_bytes, ret_desc);
 }

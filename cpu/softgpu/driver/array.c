@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "cpu/softgpu/driver/driver.h"
+#include "rpc/api/array_format.h"
 
 enum {
     PAGE_BYTES = 64 << 10, /* of which the device's memory is taken for arrays */
@@ -28,15 +29,19 @@ static CUresult check_cubemap(const CUDA_ARRAY3D_DESCRIPTOR *desc)
 
 static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *desc)
 {
+    const struct flyt_array_format *format = flyt_array_format_find(desc->Format);
     bool is_layered = desc->Flags & CUDA_ARRAY3D_LAYERED;
 
     if (desc->Flags & FLAGS_LACKING)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (desc->Flags & ~(unsigned)FLAGS || !desc->Width || desc->Width > EXTENT_MAX || desc->Height > EXTENT_MAX ||
-        desc->Depth > EXTENT_MAX || (desc->NumChannels != 1 && desc->NumChannels != 2 && desc->NumChannels != 4))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!flyt_ptx_format_bytes(desc->Format)) /* block-compressed, planar and packed ones */
+    if (!format) /* those of video */
         return desc->Format <= CU_AD_FORMAT_FLOAT ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    if (desc->Flags & ~(unsigned)FLAGS || !desc->Width || desc->Width > EXTENT_MAX || desc->Height > EXTENT_MAX ||
+        desc->Depth > EXTENT_MAX || !flyt_array_format_has(format, desc->NumChannels) ||
+        (format->side > 1 && !desc->Height))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (format->side > 1 && desc->Flags & CUDA_ARRAY3D_SURFACE_LDST)
+        return CUDA_ERROR_NOT_SUPPORTED; /* so NVIDIA's driver */
     if (desc->Flags & CUDA_ARRAY3D_CUBEMAP)
         return check_cubemap(desc);
     if (is_layered ? !desc->Depth : desc->Depth && !desc->Height)
@@ -54,6 +59,7 @@ static uint32_t shrink(uint64_t extent, unsigned level)
 /* The places of the levels, counted from 0, one behind the other. Their length. */
 static uint64_t lay_out(const CUDA_ARRAY3D_DESCRIPTOR *desc, struct flyt_ptx_image *image)
 {
+    const unsigned side = 1u << image->block_shift;
     uint64_t bytes = 0;
 
     for (unsigned i = 0; i < image->level_count; i++) {
@@ -63,8 +69,9 @@ static uint64_t lay_out(const CUDA_ARRAY3D_DESCRIPTOR *desc, struct flyt_ptx_ima
         level->width = shrink(desc->Width, i);
         level->height = shrink(desc->Height, i);
         level->depth = image->is_layered ? (uint32_t)desc->Depth : shrink(desc->Depth, i);
-        level->row_bytes = ((uint64_t)level->width * image->texel_bytes + ROW_ALIGN - 1) & ~(uint64_t)(ROW_ALIGN - 1);
-        level->slice_bytes = level->row_bytes * level->height;
+        level->row_bytes = flyt_array_elements(level->width, side) * image->texel_bytes;
+        level->row_bytes = (level->row_bytes + ROW_ALIGN - 1) & ~(uint64_t)(ROW_ALIGN - 1);
+        level->slice_bytes = level->row_bytes * flyt_array_elements(level->height, side);
         bytes += level->slice_bytes * level->depth;
     }
     return bytes;
@@ -108,6 +115,7 @@ static CUresult take_memory(struct flyt_soft_pixels *pixels)
 static CUresult pixels_new(struct flyt_soft_device *device, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned level_count,
                            struct flyt_soft_pixels **ret_pixels)
 {
+    const struct flyt_array_format *format = flyt_array_format_find(desc->Format);
     struct flyt_soft_pixels *pixels;
     uint64_t bytes;
     CUresult r = check(desc);
@@ -123,7 +131,9 @@ static CUresult pixels_new(struct flyt_soft_device *device, const CUDA_ARRAY3D_D
     pixels->image = (struct flyt_ptx_image){
         .format = desc->Format,
         .channels = desc->NumChannels,
-        .texel_bytes = flyt_ptx_format_bytes(desc->Format) * desc->NumChannels,
+        .texel_bytes = flyt_array_format_bytes(format, desc->NumChannels),
+        .block_shift = format->side > 1 ? 2 : 0,
+        .is_opaque = format->side > 1 && format->channels < 4,
         .is_layered = desc->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP),
         .is_cubemap = desc->Flags & CUDA_ARRAY3D_CUBEMAP,
         .level_count = level_count,

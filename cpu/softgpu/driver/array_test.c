@@ -32,6 +32,15 @@ static void shapes(void **state)
     desc = shape(4, 4, 0, 0);
     desc.Format = CU_AD_FORMAT_NV12;
     assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_NOT_SUPPORTED);
+    desc.Format = CU_AD_FORMAT_BC1_UNORM;
+    desc.NumChannels = 2;
+    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_INVALID_VALUE);
+    desc.NumChannels = 4;
+    desc.Flags = CUDA_ARRAY3D_SURFACE_LDST;
+    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_NOT_SUPPORTED);
+    desc.Flags = 0;
+    desc.Height = 0;
+    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_INVALID_VALUE);
     desc = shape(9, 4, 0, 0);
     assert_ok(cuMipmappedArrayCreate(&mipmap, &desc, 9));
     assert_ok(cuMipmappedArrayGetLevel(&level, mipmap, 3));
@@ -98,6 +107,67 @@ static void copies(void **state)
     assert_ok(cuArrayDestroy(array));
 }
 
+/* In blocks, whose bytes are copied; which ones textures read. */
+static void blocks(void **state)
+{
+    static const struct {
+        CUarray_format format;
+        unsigned channels;
+        CUresult shown;
+    } formats[] = {
+        {CU_AD_FORMAT_BC3_UNORM_SRGB, 4, CUDA_SUCCESS},
+        {CU_AD_FORMAT_BC5_SNORM, 2, CUDA_SUCCESS},
+        {CU_AD_FORMAT_BC6H_SF16, 3, CUDA_ERROR_NOT_SUPPORTED},
+        {CU_AD_FORMAT_BC7_UNORM, 4, CUDA_ERROR_NOT_SUPPORTED},
+    };
+    const CUDA_TEXTURE_DESC plain = {0}, srgb = {.flags = CU_TRSF_SRGB};
+
+    for (unsigned i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+        CUDA_ARRAY3D_DESCRIPTOR desc = shape(10, 6, 0, 0);
+        char in[96], out[96] = {0};
+        CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                              .srcHost = in,
+                              .srcPitch = 48,
+                              .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                              .WidthInBytes = 48,
+                              .Height = 2};
+        CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY};
+        CUtexObject object;
+        CUarray array;
+
+        for (int k = 0; k < 96; k++)
+            in[k] = (char)(k * 3 + 1);
+        desc.Format = formats[i].format;
+        desc.NumChannels = formats[i].channels;
+        assert_ok(cuArray3DCreate(&array, &desc));
+        copy.dstArray = array;
+        assert_ok(cuMemcpy2D(&copy));
+        copy.WidthInBytes = 40;
+        assert_int_equal(cuMemcpy2D(&copy), CUDA_ERROR_INVALID_VALUE);
+        copy.WidthInBytes = 48;
+        copy.Height = 3;
+        assert_int_equal(cuMemcpy2D(&copy), CUDA_ERROR_INVALID_VALUE);
+        copy = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                               .srcArray = array,
+                               .dstMemoryType = CU_MEMORYTYPE_HOST,
+                               .dstHost = out,
+                               .dstPitch = 48,
+                               .WidthInBytes = 48,
+                               .Height = 2};
+        assert_ok(cuMemcpy2D(&copy));
+        assert_memory_equal(in, out, sizeof(in));
+        resource.res.array.hArray = array;
+        assert_int_equal(cuTexObjectCreate(&object, &resource, &plain, NULL),
+                         i == 0 ? CUDA_ERROR_INVALID_VALUE : formats[i].shown);
+        if (i && formats[i].shown == CUDA_SUCCESS)
+            assert_ok(cuTexObjectDestroy(object));
+        assert_int_equal(cuTexObjectCreate(&object, &resource, &srgb, NULL), formats[i].shown);
+        if (formats[i].shown == CUDA_SUCCESS)
+            assert_ok(cuTexObjectDestroy(object));
+        assert_ok(cuArrayDestroy(array));
+    }
+}
+
 /* The lowest that is free; a texture outlives its array. */
 static void handles(void **state)
 {
@@ -148,7 +218,7 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shapes), cmocka_unit_test(memory_comes_back),
-                                       cmocka_unit_test(copies), cmocka_unit_test(handles)};
+                                       cmocka_unit_test(copies), cmocka_unit_test(blocks), cmocka_unit_test(handles)};
 
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -8,6 +8,7 @@
 #include "cpu/softgpu/driver/driver.h"
 #include "cpu/softgpu/driver/graph.h"
 #include "cpu/softgpu/driver/queue.h"
+#include "rpc/api/array_format.h"
 
 /* A pageable source up to this is copied when the call is made, so that the call need not wait for the stream. */
 enum { STAGED_BYTES_MAX = 64 << 10 };
@@ -290,20 +291,22 @@ struct side_request {
     uint64_t pitch_bytes, slice_height;
 };
 
-/* A box of an array, whole texels of it. */
+/* A box of an array, whole elements of it. */
 static CUresult array_side(const struct side_request *request, const struct box *box, struct side *ret_side)
 {
     const struct flyt_ptx_level *level;
-    uint64_t texel_bytes, width_bytes;
+    const struct flyt_ptx_image *image;
+    uint64_t width_bytes, height;
     CUresult r = flyt_soft_array_level(request->array, &level);
 
     if (r != CUDA_SUCCESS)
         return r;
-    texel_bytes = request->array->pixels->image.texel_bytes;
-    width_bytes = level->width * texel_bytes;
-    if (request->x_bytes % texel_bytes || box->width_bytes % texel_bytes || request->x_bytes > width_bytes ||
-        box->width_bytes > width_bytes - request->x_bytes || request->y > level->height ||
-        box->height > level->height - request->y || request->z > level->depth || box->depth > level->depth - request->z)
+    image = &request->array->pixels->image;
+    width_bytes = flyt_array_elements(level->width, 1u << image->block_shift) * image->texel_bytes;
+    height = flyt_array_elements(level->height, 1u << image->block_shift);
+    if (request->x_bytes % image->texel_bytes || box->width_bytes % image->texel_bytes ||
+        request->x_bytes > width_bytes || box->width_bytes > width_bytes - request->x_bytes || request->y > height ||
+        box->height > height - request->y || request->z > level->depth || box->depth > level->depth - request->z)
         return CUDA_ERROR_INVALID_VALUE;
     *ret_side = (struct side){.address = level->address + request->z * level->slice_bytes +
                                          request->y * level->row_bytes + request->x_bytes,

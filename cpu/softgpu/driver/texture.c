@@ -5,6 +5,7 @@
 
 #include "cpu/softgpu/driver/array.h"
 #include "cpu/softgpu/driver/driver.h"
+#include "rpc/api/array_format.h"
 
 enum { TEXTURE_ALIGN = 512, PITCH_ALIGN = 32, LINEAR_TEXELS_MAX = 1 << 28, PLANE_WIDTH_MAX = 131072 };
 enum { PLANE_HEIGHT_MAX = 65000, PLANE_PITCH_MAX = 2097120 };
@@ -42,14 +43,14 @@ static CUresult show_memory(struct object *object, CUarray_format format, unsign
                             uint64_t bytes)
 {
     struct flyt_ptx_image *image = &object->ptx.image;
-    unsigned channel_bytes = flyt_ptx_format_bytes(format);
+    const struct flyt_array_format *row = flyt_array_format_find(format);
 
-    if (!channel_bytes || (channels != 1 && channels != 2 && channels != 4) || address % TEXTURE_ALIGN || !bytes ||
-        !flyt_soft_is_device_memory(address, bytes))
+    if (!row || !flyt_array_format_is_of_memory(row) || !flyt_array_format_has(row, channels) ||
+        address % TEXTURE_ALIGN || !bytes || !flyt_soft_is_device_memory(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     image->format = format;
     image->channels = channels;
-    image->texel_bytes = channel_bytes * channels;
+    image->texel_bytes = flyt_array_format_bytes(row, channels);
     image->is_memory = true;
     image->level_count = 1;
     image->levels[0] = (struct flyt_ptx_level){.address = address, .height = 1, .depth = 1};
@@ -121,7 +122,7 @@ static CUresult show_resource(const struct flyt_soft_device *device, struct obje
 
 /* ---- textures ---- */
 
-/* The format of a view, as one of arrays: same size, another type. CU_RES_VIEW_FORMAT_NONE is the array's own. */
+/* The format of a view, as one of arrays: same size, another type. */
 static bool view_format(CUresourceViewFormat format, CUarray_format *ret_format, unsigned *ret_channels)
 {
     static const CUarray_format formats[] = {
@@ -137,26 +138,66 @@ static bool view_format(CUresourceViewFormat format, CUarray_format *ret_format,
     return true;
 }
 
+/* Elements of 8 or 16 bytes, two or four whole numbers of 32 bits each, as blocks. */
+static CUresult view_blocks(CUresourceViewFormat format, struct flyt_ptx_image *image)
+{
+    static const CUarray_format formats[] = {CU_AD_FORMAT_BC1_UNORM, CU_AD_FORMAT_BC2_UNORM, CU_AD_FORMAT_BC3_UNORM,
+                                             CU_AD_FORMAT_BC4_UNORM, CU_AD_FORMAT_BC4_SNORM, CU_AD_FORMAT_BC5_UNORM,
+                                             CU_AD_FORMAT_BC5_SNORM, CU_AD_FORMAT_BC6H_UF16, CU_AD_FORMAT_BC6H_SF16,
+                                             CU_AD_FORMAT_BC7_UNORM};
+    const struct flyt_array_format *row =
+        flyt_array_format_find(formats[(unsigned)format - CU_RES_VIEW_FORMAT_UNSIGNED_BC1]);
+
+    if (image->format != CU_AD_FORMAT_UNSIGNED_INT32 || image->texel_bytes != row->bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    image->format = (CUarray_format)row->number;
+    image->channels = row->channels;
+    image->block_shift = 2;
+    for (unsigned i = 0; i < image->level_count; i++) {
+        image->levels[i].width *= row->side;
+        image->levels[i].height *= row->side;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Another type of elements. */
+static CUresult view_elements(CUresourceViewFormat format, struct flyt_ptx_image *image)
+{
+    const struct flyt_array_format *row;
+
+    if (format == CU_RES_VIEW_FORMAT_NONE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (format >= CU_RES_VIEW_FORMAT_UNSIGNED_BC1 && format <= CU_RES_VIEW_FORMAT_UNSIGNED_BC7)
+        return view_blocks(format, image);
+    if (!view_format(format, &image->format, &image->channels))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    row = flyt_array_format_find(image->format);
+    return image->block_shift || flyt_array_format_bytes(row, image->channels) != image->texel_bytes
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
+}
+
 /* Levels of a mipmapped array, all layers of them, and another type of elements; other views are not there. */
 static CUresult take_view(struct object *object)
 {
     const CUDA_RESOURCE_VIEW_DESC *view = &object->view;
     struct flyt_ptx_image *image = &object->ptx.image;
     unsigned count;
+    CUresult r;
 
     if (!object->pixels || view->firstMipmapLevel > view->lastMipmapLevel ||
         view->lastMipmapLevel >= image->level_count)
         return CUDA_ERROR_INVALID_VALUE;
     if (view->firstLayer || (view->lastLayer && view->lastLayer != image->levels[0].depth - 1))
         return CUDA_ERROR_NOT_SUPPORTED;
-    const size_t width = image->levels[0].width; /* the resource's, whichever levels are shown */
+    r = view_elements(view->format, image);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (view->width != image->levels[0].width) /* the resource's, whichever levels are shown */
+        return CUDA_ERROR_INVALID_VALUE;
     count = view->lastMipmapLevel - view->firstMipmapLevel + 1;
     memmove(image->levels, image->levels + view->firstMipmapLevel, count * sizeof(*image->levels));
     image->level_count = count;
-    if (view->format != CU_RES_VIEW_FORMAT_NONE && !view_format(view->format, &image->format, &image->channels))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (flyt_ptx_format_bytes(image->format) * image->channels != image->texel_bytes || view->width != width)
-        return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
 
@@ -169,15 +210,30 @@ static CUaddress_mode mode_of(const CUDA_TEXTURE_DESC *desc, unsigned dimension)
     return repeats && !(desc->flags & CU_TRSF_NORMALIZED_COORDINATES) ? CU_TR_ADDRESS_MODE_CLAMP : mode;
 }
 
+/* Whether they can be of sRGB. */
+static bool has_colours(const struct flyt_array_format *format)
+{
+    switch (format->number) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_UNORM_INT8X1 ... CU_AD_FORMAT_UNORM_INT8X4:
+    case CU_AD_FORMAT_BC1_UNORM ... CU_AD_FORMAT_BC3_UNORM_SRGB:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static CUresult take_texture(struct object *object)
 {
     const CUDA_TEXTURE_DESC *desc = &object->texture;
     struct flyt_ptx_object *ptx = &object->ptx;
-    bool is_float = ptx->image.format == CU_AD_FORMAT_HALF || ptx->image.format == CU_AD_FORMAT_FLOAT;
-    bool is_wide = flyt_ptx_format_bytes(ptx->image.format) == 4;
+    const struct flyt_array_format *format = flyt_array_format_find(ptx->image.format);
+    bool is_float = format->reading == FLYT_ARRAY_FLOAT, is_whole = format->reading == FLYT_ARRAY_INTEGER;
+    bool is_wide = is_whole && format->bytes == sizeof(uint32_t);
 
-    if (desc->flags & (CU_TRSF_SEAMLESS_CUBEMAP))
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (desc->flags & (CU_TRSF_SEAMLESS_CUBEMAP) ||
+        (ptx->image.block_shift && !flyt_ptx_reads_blocks(ptx->image.format)))
+        return CUDA_ERROR_NOT_SUPPORTED; /* BC6H and BC7 are not read here */
     if (desc->flags & ~(unsigned)TEXTURE_FLAGS || desc->filterMode > CU_TR_FILTER_MODE_LINEAR ||
         desc->mipmapFilterMode > CU_TR_FILTER_MODE_LINEAR || desc->maxAnisotropy > 16)
         return CUDA_ERROR_INVALID_VALUE;
@@ -189,12 +245,14 @@ static CUresult take_texture(struct object *object)
     ptx->filter = desc->filterMode;
     ptx->level_filter = desc->mipmapFilterMode;
     ptx->is_normalized = desc->flags & CU_TRSF_NORMALIZED_COORDINATES;
-    ptx->is_integer = is_float || is_wide || desc->flags & CU_TRSF_READ_AS_INTEGER;
-    ptx->is_srgb = desc->flags & CU_TRSF_SRGB && ptx->image.format == CU_AD_FORMAT_UNSIGNED_INT8 && !ptx->is_integer;
+    ptx->is_integer = is_float || is_wide || (is_whole && desc->flags & CU_TRSF_READ_AS_INTEGER);
+    ptx->is_srgb = desc->flags & CU_TRSF_SRGB && has_colours(format) && !ptx->is_integer;
     ptx->level_bias = desc->mipmapLevelBias;
     ptx->level_min = desc->minMipmapLevelClamp;
     ptx->level_max = desc->maxMipmapLevelClamp;
     memcpy(ptx->border, desc->borderColor, sizeof(ptx->border));
+    if (format->is_srgb && !ptx->is_srgb)
+        return CUDA_ERROR_INVALID_VALUE;
     /* Only floats are filtered. */
     if (ptx->is_integer && !is_float && (ptx->filter == CU_TR_FILTER_MODE_LINEAR))
         return CUDA_ERROR_INVALID_VALUE;

@@ -44,6 +44,17 @@ static void read_words(unsigned channels, const char *at, union texel *out)
         memcpy(out->u, at, sizeof out->u);
 }
 
+/* Red in the lowest bits. */
+static void read_101010_2(const char *at, union texel *out)
+{
+    uint32_t bits;
+
+    memcpy(&bits, at, sizeof bits);
+    for (unsigned c = 0; c < 3; c++)
+        out->f[c] = (float)(bits >> c * 10 & 1023) / 1023.0f;
+    out->f[3] = (float)(bits >> 30) / 3.0f;
+}
+
 static void read_plain(CUarray_format format, unsigned channels, const char *at, union texel *out)
 {
     switch (format) {
@@ -57,6 +68,9 @@ static void read_plain(CUarray_format format, unsigned channels, const char *at,
         PLAIN(int16_t, (int32_t)v);
     case CU_AD_FORMAT_HALF:
         SCALED(uint16_t, flyt_half_to_float(v));
+    case CU_AD_FORMAT_UNORM_INT_101010_2:
+        read_101010_2(at, out);
+        break;
     default:
         read_words(channels, at, out);
         break;
@@ -74,12 +88,16 @@ static void read_scaled(CUarray_format format, unsigned channels, const char *at
 {
     switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_UNORM_INT8X1 ... CU_AD_FORMAT_UNORM_INT8X4:
         SCALED(uint8_t, (float)v / 255.0f);
     case CU_AD_FORMAT_SIGNED_INT8:
+    case CU_AD_FORMAT_SNORM_INT8X1 ... CU_AD_FORMAT_SNORM_INT8X4:
         SCALED(int8_t, to_unit(v, 127));
     case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_UNORM_INT16X1 ... CU_AD_FORMAT_UNORM_INT16X4:
         SCALED(uint16_t, (float)v / 65535.0f);
     case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_SNORM_INT16X1 ... CU_AD_FORMAT_SNORM_INT16X4:
         SCALED(int16_t, to_unit(v, 32767));
     default:
         read_plain(format, channels, at, out);
@@ -87,15 +105,115 @@ static void read_scaled(CUarray_format format, unsigned channels, const char *at
     }
 }
 
-/* IEC 61966-2-1; the fourth channel is no colour. */
+/* IEC 61966-2-1; the fourth channel is no colour, nor is the second of two. */
 static void make_linear(unsigned channels, union texel *texel)
 {
-    for (unsigned c = 0; c < channels && c < 3; c++) {
+    const unsigned colours = channels < 3 ? 1 : 3;
+
+    for (unsigned c = 0; c < colours; c++) {
         float v = texel->f[c];
 
         texel->f[c] = v <= 0.04045f ? v / 12.92f : powf((v + 0.055f) / 1.055f, 2.4f);
     }
 }
+
+/* ---- blocks of 4 by 4 texels ---- */
+
+/*
+ * BC1 to BC5 of Microsoft's Direct3D, which Khronos's Data Format Specification describes as S3TC and RGTC. What they
+ * compute is exact here; hardware may round. Channels that a format lacks stay as they are.
+ */
+
+/* Colours: two of 5, 6 and 5 bits, then two bits for each texel. */
+
+static void unpack_colour(unsigned packed, float *out)
+{
+    out[0] = (float)(packed >> 11) / 31;
+    out[1] = (float)(packed >> 5 & 63) / 63;
+    out[2] = (float)(packed & 31) / 31;
+}
+
+/* has_alpha: a fourth channel is elsewhere, and there are always four colours. Otherwise the order of the two says
+ * whether there are four, or three and a clear black. */
+static void read_colour(const unsigned char *block, bool has_alpha, unsigned texel, float *out)
+{
+    static const float seconds[2][4] = {{0, 1, 1 / 3.0f, 2 / 3.0f}, {0, 1, 0.5f, 0}};
+    const unsigned first = block[0] | (unsigned)block[1] << 8, second = block[2] | (unsigned)block[3] << 8;
+    const unsigned index = block[4 + texel / 4] >> texel % 4 * 2 & 3;
+    const bool has_clear = !has_alpha && first <= second;
+    const float part = seconds[has_clear][index];
+    float colours[2][3];
+
+    unpack_colour(first, colours[0]);
+    unpack_colour(second, colours[1]);
+    for (unsigned c = 0; c < 3; c++)
+        out[c] = has_clear && index == 3 ? 0 : (1 - part) * colours[0][c] + part * colours[1][c];
+    if (!has_alpha)
+        out[3] = has_clear && index == 3 ? 0 : 1;
+}
+
+/* One channel: two values of 8 bits, then three bits for each texel. */
+
+static float end_of_ramp(unsigned char bits, bool is_signed)
+{
+    const int8_t value = (int8_t)bits;
+
+    if (!is_signed)
+        return (float)bits / 255;
+    return value < -127 ? -1 : (float)value / 127;
+}
+
+/* The order of the two says whether all others lie between them, or two are the least and the most. */
+static float read_ramp(const unsigned char *block, bool is_signed, unsigned texel)
+{
+    const float first = end_of_ramp(block[0], is_signed), second = end_of_ramp(block[1], is_signed);
+    const bool is_falling = is_signed ? (int8_t)block[0] > (int8_t)block[1] : block[0] > block[1];
+    const unsigned steps = is_falling ? 7 : 5;
+    uint64_t indices = 0;
+    unsigned index;
+
+    memcpy(&indices, block + 2, 6);
+    index = indices >> texel * 3 & 7;
+    if (index < 2)
+        return index ? second : first;
+    if (index > steps)
+        return index == 7 ? 1 : is_signed ? -1 : 0;
+    return ((float)(steps + 1 - index) * first + (float)(index - 1) * second) / (float)steps;
+}
+
+/* The texel in a column and a row, both less than 4. */
+static void read_block(CUarray_format format, const unsigned char *block, unsigned x, unsigned y, float *out)
+{
+    const bool is_signed = format == CU_AD_FORMAT_BC4_SNORM || format == CU_AD_FORMAT_BC5_SNORM;
+    const unsigned texel = y * 4 + x;
+
+    switch (format) {
+    case CU_AD_FORMAT_BC1_UNORM:
+    case CU_AD_FORMAT_BC1_UNORM_SRGB:
+        read_colour(block, false, texel, out);
+        break;
+    case CU_AD_FORMAT_BC2_UNORM:
+    case CU_AD_FORMAT_BC2_UNORM_SRGB:
+        out[3] = (float)(block[texel / 2] >> texel % 2 * 4 & 15) / 15;
+        read_colour(block + 8, true, texel, out);
+        break;
+    case CU_AD_FORMAT_BC3_UNORM:
+    case CU_AD_FORMAT_BC3_UNORM_SRGB:
+        out[3] = read_ramp(block, false, texel);
+        read_colour(block + 8, true, texel, out);
+        break;
+    case CU_AD_FORMAT_BC5_UNORM:
+    case CU_AD_FORMAT_BC5_SNORM:
+        out[1] = read_ramp(block + 8, is_signed, texel);
+        out[0] = read_ramp(block, is_signed, texel);
+        break;
+    default: /* BC4 */
+        out[0] = read_ramp(block, is_signed, texel);
+        break;
+    }
+}
+
+/* ---- fetches ---- */
 
 /* A fetch under way. */
 struct fetch {
@@ -119,13 +237,17 @@ static void read_texel(struct fetch *fetch, const struct flyt_ptx_level *level, 
         memcpy(out->f, object->border, sizeof out->f);
         return;
     }
-    address = level->address + (uint64_t)place.z * level->slice_bytes + (uint64_t)place.y * level->row_bytes +
-              (uint64_t)place.x * image->texel_bytes;
+    address = level->address + (uint64_t)place.z * level->slice_bytes +
+              (uint64_t)(place.y >> image->block_shift) * level->row_bytes +
+              (uint64_t)(place.x >> image->block_shift) * image->texel_bytes;
     if (image->is_memory && !flyt_ptx_span(fetch->w, PTX_SPACE_GLOBAL, address, image->texel_bytes, false)) {
         fetch->has_failed = true;
         return;
     }
-    if (image->format == CU_AD_FORMAT_FLOAT)
+    if (image->block_shift)
+        read_block(image->format, (const unsigned char *)(uintptr_t)address, place.x & 3, /* NOLINT */
+                   place.y & 3, out->f);
+    else if (image->format == CU_AD_FORMAT_FLOAT)
         read_words(image->channels, (const char *)(uintptr_t)address, out); /* NOLINT */
     else if (object->is_integer)
         read_plain(image->format, image->channels, (const char *)(uintptr_t)address, out); /* NOLINT */
@@ -648,6 +770,8 @@ static bool fetch_each(struct ptx_warp *w, const struct ptx_insn *in, const stru
         if (fetch.object) {
             read_lane(w, in, what->word_count, lane, &words);
             fetch_one(&fetch, what, &words, &results[lane]);
+            if (fetch.object->image.is_opaque && what->how != PTX_TEXTURE_GATHER)
+                results[lane].f[3] = 1;
         }
         if (!fetch.object || fetch.has_failed) {
             flyt_ptx_warp_fault(w, CUDA_ERROR_ILLEGAL_ADDRESS);

@@ -24,11 +24,13 @@ struct flyt_ptx_level {
 };
 
 struct flyt_ptx_image {
-    CUarray_format format; /* 8, 16 or 32 bits for each channel */
-    unsigned channels;     /* 1, 2 or 4 */
-    unsigned texel_bytes;
-    bool is_memory;  /* device memory, which may go while the image is used: each texel is checked */
-    bool is_layered; /* the depth counts layers */
+    CUarray_format format;
+    unsigned channels;    /* 1, 2 or 4; 3 of blocks that cannot be read */
+    unsigned texel_bytes; /* of a block, where texels come in blocks */
+    unsigned block_shift; /* 2: in blocks of 4 by 4; 0: each by itself */
+    bool is_opaque;       /* the fourth channel, which it lacks, is read as 1 */
+    bool is_memory;       /* device memory, which may go while the image is used: each texel is checked */
+    bool is_layered;      /* the depth counts layers */
     bool is_cubemap;
     unsigned level_count; /* 1 … FLYT_PTX_LEVELS_MAX */
     struct flyt_ptx_level levels[FLYT_PTX_LEVELS_MAX];
@@ -42,7 +44,7 @@ struct flyt_ptx_object {
     CUaddress_mode address_modes[3]; /* without normalised coordinates CLAMP or BORDER */
     CUfilter_mode filter, level_filter;
     bool is_normalized; /* coordinates */
-    bool is_integer;    /* elements are read as they are; else 8 and 16 bits as floats from 0 or -1 to 1 */
+    bool is_integer;    /* elements are read as they are; else whole numbers as floats from 0 or -1 to 1 */
     bool is_srgb;       /* colours of 8 bits become linear */
     float level_bias, level_min, level_max;
     float border[4];
@@ -53,7 +55,10 @@ struct flyt_ptx_objects {
     _Atomic(const struct flyt_ptx_object *) *slots; /* FLYT_PTX_OBJECTS_MAX; NULL: no object was ever made */
 };
 
-/* Bytes of one channel; 0: not a format of textures here. */
-unsigned flyt_ptx_format_bytes(CUarray_format format);
+/* Whether blocks of this format can be read: BC1 to BC5. */
+static inline bool flyt_ptx_reads_blocks(CUarray_format format)
+{
+    return format >= CU_AD_FORMAT_BC1_UNORM && format <= CU_AD_FORMAT_BC5_SNORM;
+}
 
 #endif

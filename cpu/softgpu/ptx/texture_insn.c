@@ -11,25 +11,6 @@
 
 /* ---- objects ---- */
 
-unsigned flyt_ptx_format_bytes(CUarray_format format)
-{
-    switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-        return 1;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-        return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 4;
-    default:
-        return 0;
-    }
-}
-
 const struct flyt_ptx_object *flyt_ptx_object_find(const struct ptx_warp *w, uint64_t handle, bool is_surface)
 {
     const struct flyt_ptx_objects *objects = w->run->launch->objects;

@@ -61,7 +61,7 @@ static int put_array(void *user, uint64_t number, void *object)
 {
     const struct put *self = user;
     const struct flyt_array *array = object;
-    /* Parts of whole texels, which are of 16 bytes at most. */
+    /* Parts of whole elements, whose size divides 16. */
     const uint64_t most = PART_BYTES / 16 * 16;
     int status = 0;
     for (unsigned level = 0; level < array->level_count; level++) {

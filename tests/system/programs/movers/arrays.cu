@@ -1,21 +1,32 @@
 // CUDA arrays, and textures and surfaces of them, whose handles the GPU's memory has.
 #include "movers.h"
 
-static cudaArray_t make_array(size_t width, size_t height, size_t depth, unsigned flags)
+static cudaArray_t make_array(const cudaChannelFormatDesc &format, size_t width, size_t height, size_t depth,
+                              unsigned flags)
 {
-    cudaChannelFormatDesc format = cudaCreateChannelDesc<unsigned>();
     cudaArray_t array;
     CHECK(cudaMalloc3DArray(&array, &format, make_cudaExtent(width, height, depth), flags));
     return array;
 }
 
-/* A box of words, to an array or from it. */
-static void copy_box(cudaArray_t array, const uint32_t *words, size_t width, cudaPos at, cudaExtent extent,
+/* What copies of an array count: so many words, which are so many texels across and down. */
+struct element {
+    cudaChannelFormatDesc format;
+    size_t words, side;
+};
+static const element word = {cudaCreateChannelDesc<unsigned>(), 1, 1},
+                     normalized = {cudaCreateChannelDesc<cudaChannelFormatKindUnsignedNormalized8X4>(), 1, 1},
+                     block = {cudaCreateChannelDesc<cudaChannelFormatKindUnsignedBlockCompressed3>(), 4, 4};
+
+/* A box of elements, to an array or from it. */
+static void copy_box(cudaArray_t array, const element &of, const uint32_t *words, cudaPos at, cudaExtent extent,
                      bool to_array)
 {
     cudaMemcpy3DParms copy = {};
-    cudaPitchedPtr memory = make_cudaPitchedPtr((void *)words, width * 4, width, extent.height);
-    copy.extent = extent;
+    const size_t row_bytes = extent.width * of.words * 4;
+    cudaPitchedPtr memory = make_cudaPitchedPtr((void *)words, row_bytes, row_bytes, extent.height);
+    copy.extent = make_cudaExtent(extent.width * of.side, extent.height * of.side, extent.depth);
+    at = make_cudaPos(at.x * of.side, at.y * of.side, at.z);
     if (to_array) {
         copy.srcPtr = memory;
         copy.dstArray = array;
@@ -30,10 +41,11 @@ static void copy_box(cudaArray_t array, const uint32_t *words, size_t width, cud
     CHECK(cudaMemcpy3D(&copy));
 }
 
-/* Arrays of several shapes, of which boxes change; one is made anew now and then. */
+/* Arrays of several shapes and formats, of which boxes change; one is made anew now and then. */
 struct array_contents : mover {
     struct shape {
-        size_t width, height, depth;
+        element of;
+        size_t width, height, depth; /* in elements */
         unsigned flags;
     };
     struct one {
@@ -46,11 +58,11 @@ struct array_contents : mover {
     void make(one &made, shape is)
     {
         made.is = is;
-        made.array = make_array(is.width, is.height, is.depth, is.flags);
-        made.wanted.resize(is.width * (is.height ? is.height : 1) * (is.depth ? is.depth : 1));
+        made.array = make_array(is.of.format, is.width * is.of.side, is.height * is.of.side, is.depth, is.flags);
+        made.wanted.resize(is.of.words * is.width * (is.height ? is.height : 1) * (is.depth ? is.depth : 1));
         for (size_t i = 0; i < made.wanted.size(); i++)
             made.wanted[i] = mover_pattern(i, random());
-        copy_box(made.array, made.wanted.data(), is.width, make_cudaPos(0, 0, 0), extent_of(is), true);
+        copy_box(made.array, is.of, made.wanted.data(), make_cudaPos(0, 0, 0), extent_of(is), true);
     }
     static cudaExtent extent_of(const shape &is)
     {
@@ -58,11 +70,13 @@ struct array_contents : mover {
     }
     void set_up() override
     {
-        static const shape shapes[] = {{1000, 0, 0, 0},
-                                       {700, 900, 0, cudaArraySurfaceLoadStore},
-                                       {60, 50, 40, 0},
-                                       {33, 21, 7, cudaArrayLayered},
-                                       {16, 16, 6, cudaArrayCubemap}};
+        static const shape shapes[] = {{word, 1000, 0, 0, 0},
+                                       {word, 700, 900, 0, cudaArraySurfaceLoadStore},
+                                       {word, 60, 50, 40, 0},
+                                       {word, 33, 21, 7, cudaArrayLayered},
+                                       {word, 16, 16, 6, cudaArrayCubemap},
+                                       {normalized, 300, 200, 0, 0},
+                                       {block, 301, 203, 0, 0}};
         arrays.resize(sizeof shapes / sizeof shapes[0]);
         for (size_t i = 0; i < arrays.size(); i++)
             make(arrays[i], shapes[i]);
@@ -75,18 +89,20 @@ struct array_contents : mover {
         cudaPos at = make_cudaPos(random((uint32_t)(all.width - part.width + 1)),
                                   random((uint32_t)(all.height - part.height + 1)),
                                   random((uint32_t)(all.depth - part.depth + 1)));
-        std::vector<uint32_t> words(part.width * part.height * part.depth);
+        const size_t each = some.is.of.words;
+        std::vector<uint32_t> words(part.width * part.height * part.depth * each);
         size_t i = 0;
         for (size_t z = 0; z < part.depth; z++)
             for (size_t y = 0; y < part.height; y++)
-                for (size_t x = 0; x < part.width; x++, i++)
-                    words[i] = some.wanted[((at.z + z) * all.height + at.y + y) * all.width + at.x + x] = random();
-        copy_box(some.array, words.data(), part.width, at, part, true);
+                for (size_t x = 0; x < part.width * each; x++, i++)
+                    words[i] = some.wanted[(((at.z + z) * all.height + at.y + y) * all.width + at.x) * each + x] =
+                        random();
+        copy_box(some.array, some.is.of, words.data(), at, part, true);
     }
     void check(const one &some)
     {
         std::vector<uint32_t> got(some.wanted.size());
-        copy_box(some.array, got.data(), some.is.width, make_cudaPos(0, 0, 0), extent_of(some.is), false);
+        copy_box(some.array, some.is.of, got.data(), make_cudaPos(0, 0, 0), extent_of(some.is), false);
         for (size_t i = 0; i < got.size(); i++)
             EXPECT(got[i] == some.wanted[i], "word %zu of an array is %u, expected %u", i, got[i], some.wanted[i]);
     }
@@ -150,8 +166,8 @@ struct texture_handles : mover {
         for (int i = 0; i < PAIRS; i++) {
             for (size_t k = 0; k < WIDTH; k++)
                 wanted[i].push_back(mover_pattern(k, (uint32_t)i));
-            arrays[i] = make_array(WIDTH, 0, 0, cudaArraySurfaceLoadStore);
-            copy_box(arrays[i], wanted[i].data(), WIDTH, make_cudaPos(0, 0, 0), make_cudaExtent(WIDTH, 1, 1), true);
+            arrays[i] = make_array(word.format, WIDTH, 0, 0, cudaArraySurfaceLoadStore);
+            copy_box(arrays[i], word, wanted[i].data(), make_cudaPos(0, 0, 0), make_cudaExtent(WIDTH, 1, 1), true);
             cudaTextureObject_t gap = make_texture(arrays[i]);
             pairs[i] = {make_texture(arrays[i]), make_surface(arrays[i])};
             CHECK(cudaDestroyTextureObject(gap));
@@ -176,7 +192,7 @@ struct texture_handles : mover {
         CHECK_LAUNCH();
         for (int i = 0; i < PAIRS; i++) {
             uint32_t got[WIDTH];
-            copy_box(arrays[i], got, WIDTH, make_cudaPos(0, 0, 0), make_cudaExtent(WIDTH, 1, 1), false);
+            copy_box(arrays[i], word, got, make_cudaPos(0, 0, 0), make_cudaExtent(WIDTH, 1, 1), false);
             for (int k = 0; k < WIDTH; k++) {
                 wanted[i][(size_t)k] = wanted[i][(size_t)k] * mover_factor(by) + by;
                 EXPECT_EQ(got[k], wanted[i][(size_t)k]);
@@ -248,7 +264,7 @@ struct texture_levels : mover {
 };
 
 static const mover_entry entries[] = {
-    {"array_contents", 0, mover_make<array_contents>, "arrays of several shapes, of which boxes change"},
+    {"array_contents", 0, mover_make<array_contents>, "arrays of several shapes and formats, of which boxes change"},
     {"texture_handles", 0, mover_make<texture_handles>, "textures and surfaces, by handles in memory"},
     {"texture_levels", 0, mover_make<texture_levels>, "levels of a mipmapped array; a texture of memory"},
 };
