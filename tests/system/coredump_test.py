@@ -305,7 +305,7 @@ def under_mps_others_wait_for_it():
         if OTHER_GPU:
             system.flytctl("cordon", OTHER_GPU)
         for i in range(2):
-            add_vm(system, i, memory="4G" if HARDWARE else "384M")
+            add_vm(system, i, memory=VM_MEMORY if HARDWARE else "384M")
         neighbour = Steady(system, 1)
         neighbour.goes_on()
         program = in_vm(system, 0, "set", "-", 256 << 20)
