@@ -25,7 +25,7 @@ coredump_test.DIRECT_ENV = {}
 coredump_test.SYSTEM = {"hardware": True, "namespaces": False}
 coredump_test.STRICT = {"isolation": "strict", "warm": 2}
 coredump_test.SHARED = {"mps": "start", "warm": 2}
-coredump_test.VM_MEMORY = "4G"
+coredump_test.VM_MEMORY = "8G"
 coredump_test.OTHER_GPU = "node-0:1" if os.path.exists("/dev/nvidia1") else None
 coredump_test.CONTENT = content
 

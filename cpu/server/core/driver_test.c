@@ -81,6 +81,9 @@ static void a_fault_is_heard_of_when_its_dump_is_there(void **state)
     assert_int_equal(flyt_driver_wait_event(&fake_soft_driver, event), CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_int_equal(pthread_join(thread, &failed), 0);
     assert_null(failed);
+    cuEventDestroy(event); /* the fault's error: they are freed all the same */
+    cuStreamDestroy(stream);
+    assert_ok(cuLibraryUnload(library));
 }
 
 int main(void)

@@ -117,11 +117,12 @@ static void a_context_begins_with_what_holds_for_all(void **state)
     assert_true(is_on);
 }
 
+static CUlibrary library; /* that the fault is of */
+
 /* A fault of a kernel on the current device, with this word in its memory. */
 static void begin_fault(CUstream stream, uint32_t value, CUdeviceptr *ret_word)
 {
-    CUlibrary library = test_library();
-
+    library = test_library();
     assert_ok(cuMemAlloc(ret_word, 4));
     assert_ok(cuMemsetD32(*ret_word, value, 1));
     assert_ok(test_launch(test_kernel(library, "fault"), stream, *ret_word, 1));
@@ -135,6 +136,7 @@ static CUresult await_fault(CUstream stream)
     do
         r = cuStreamQuery(stream);
     while (r == CUDA_ERROR_NOT_READY);
+    assert_ok(cuLibraryUnload(library));
     return r;
 }
 
@@ -272,12 +274,14 @@ static void while_it_is_written_who_waits_hears_of_success(void **state)
     assert_int_equal(cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_int_equal(cuEventSynchronize(event), CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_int_equal(value, 1);
+    assert_int_equal(cuEventDestroy(event), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(cuStreamDestroy(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 static void who_disables_it_loads_no_modules_and_leaves_none(void **state)
 {
     const bool is_off = false;
-    CUlibrary library, other;
+    CUlibrary other;
     CUdeviceptr word;
 
     use_device(DISABLED);
