@@ -177,6 +177,12 @@ struct contents {
     }
 };
 
+/* Whether a channel is of the colour, which sRGB encodes: of two channels only one is. */
+static bool is_colour(const format &of, unsigned channel)
+{
+    return channel < (of.channels == 4 ? 3 : 1);
+}
+
 /* As textures read them. */
 static texture_image decode(const format &of, const contents &given)
 {
@@ -188,7 +194,7 @@ static texture_image decode(const format &of, const contents &given)
                       x % of.side, y % of.side, out);
             for (unsigned c = 0; c < of.channels; c++) {
                 double v = out[c];
-                if (of.is_srgb && c < 3)
+                if (of.is_srgb && is_colour(of, c))
                     v = v <= 0.04045 ? v / 12.92 : std::pow((v + 0.055) / 1.055, 2.4);
                 image.texels.push_back(v);
             }
@@ -424,13 +430,13 @@ static float4 *results;
  */
 static double tolerance_of(const format &of, unsigned channel)
 {
-    const bool is_colour = of.channels == 4 && channel < 3, has_ramp = of.decode != bc1 && of.decode != bc2;
     const bool is_signed = of.number == CU_AD_FORMAT_BC4_SNORM || of.number == CU_AD_FORMAT_BC5_SNORM;
+    const bool is_ramp = of.channels < 4 || (of.decode == bc3 && channel == 3);
+    if (of.is_srgb && is_colour(of, channel))
+        return 3.0 / 255;
     if (of.side == 1)
         return 1e-6;
-    if (of.is_srgb && is_colour)
-        return 3.0 / 255;
-    return !has_ramp || is_colour ? 1.5 / 255 : is_signed ? 0.06 : 0.03;
+    return !is_ramp ? 1.5 / 255 : is_signed ? 0.06 : 0.03;
 }
 
 /* A channel that the format lacks. */
@@ -625,6 +631,24 @@ static void test_views(void)
         }
 }
 
+/* Floats are not normalised. */
+static void test_floats(void)
+{
+    for (auto &desc :
+         {cudaCreateChannelDesc<float>(), cudaCreateChannelDesc(16, 16, 0, 0, cudaChannelFormatKindFloat)}) {
+        cudaResourceDesc resource = {};
+        cudaTextureDesc how = {};
+        cudaTextureObject_t texture;
+        cudaArray_t array;
+        CHECK(cudaMallocArray(&array, &desc, WIDTH, HEIGHT));
+        resource.resType = cudaResourceTypeArray;
+        resource.res.array.array = array;
+        how.readMode = cudaReadModeNormalizedFloat;
+        EXPECT_ERR(cudaCreateTextureObject(&texture, &resource, &how, NULL), cudaErrorInvalidNormSetting);
+        CHECK(cudaFreeArray(array));
+    }
+}
+
 /* ---- surfaces ---- */
 
 __global__ void invert(cudaSurfaceObject_t surface)
@@ -676,7 +700,14 @@ int main(void)
         if (of.number == CU_AD_FORMAT_UNORM_INT8X4)
             test_surface(of);
     }
+    for (auto &of : formats)
+        if (of.number >= CU_AD_FORMAT_UNORM_INT8X1 && of.number <= CU_AD_FORMAT_UNORM_INT8X4) {
+            format encoded = of; /* where the texture alone says so */
+            encoded.is_srgb = true;
+            test_fetches(encoded, WIDTH, HEIGHT);
+        }
     test_views();
+    test_floats();
     CHECK(cudaFree(points));
     CHECK(cudaFree(results));
     return 0;
