@@ -5,8 +5,8 @@
 #include "cpu/cuda/driver.h"
 #include "cpu/client/cuda/device.h"
 
-/* What a device answers that has no support for execution affinity: how many SMs a program has is the operator's to say.
- * The parameters are not looked at. */
+/* What a device answers that has no support for execution affinity: how many SMs a program has is the operator's to
+ * say. The parameters are not looked at. */
 static CUresult check_affinity(int affinity_count, CUdevice device)
 {
     int sms;
@@ -29,7 +29,8 @@ CUresult CUDAAPI cuCtxCreate_v3(CUcontext *ret_context, CUexecAffinityParam *aff
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext *ret_context, CUctxCreateParams *params, unsigned flags, CUdevice device)
 {
     FLYT_CUDA_ENTER();
-    CUresult result = check_affinity(params && params->execAffinityParams ? params->numExecAffinityParams : 0, device);
+    const bool has_affinity = params && params->execAffinityParams && params->numExecAffinityParams > 0;
+    CUresult result = check_affinity(has_affinity, device);
     if (result != CUDA_SUCCESS)
         return result;
     if (params && params->cigParams)

@@ -404,8 +404,10 @@ static void test_graph(const format &of)
     CHECK(cudaGraphLaunch(exec, 0));
     CHECK(cudaDeviceSynchronize());
     expect(array, first);
+    CHECK(cudaGraphExecDestroy(exec));
     box = box_to(array, second);
-    CHECK(cudaGraphExecMemcpyNodeSetParams(exec, node, &box));
+    CHECK(cudaGraphMemcpyNodeSetParams(node, &box)); /* what is executable already keeps copies of arrays */
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
     CHECK(cudaGraphLaunch(exec, 0));
     CHECK(cudaDeviceSynchronize());
     expect(array, second);

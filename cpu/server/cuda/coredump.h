@@ -19,6 +19,8 @@ struct flyt_session;
 /* What flyt-server's listener leaves its server processes in the environment, for direct mode. */
 #define FLYT_COREDUMPS       "FLYT_COREDUMPS"       /* the folder */
 #define FLYT_COREDUMPS_BYTES "FLYT_COREDUMPS_BYTES" /* that all in it may have together */
+/* In the environment of a server of NVIDIA's GPUs: contexts are made that leave dumps, which is not known to work. */
+#define FLYT_COREDUMPS_OF_GPUS "FLYT_COREDUMPS_OF_GPUS"
 
 /* Before the session is served: its folder, and how many bytes all in it may have. The descriptor is taken over. */
 void flyt_coredump_grant(struct flyt_session *session, int folder_fd, uint64_t bytes_max);

@@ -79,6 +79,7 @@ static struct fixture *begin(void)
     driver.cuDevicePrimaryCtxReset = reset;
     driver.cuGreenCtxDestroy = destroy_green;
     driver.cuCoredumpSetAttributeGlobal = set_for_all;
+    setenv(FLYT_COREDUMPS_OF_GPUS, "1", true);
     strcpy(folder + strlen(folder) - 6, "XXXXXX");
     assert_non_null(mkdtemp(folder));
     struct fixture *self = make_over(&driver);
@@ -132,6 +133,17 @@ static void contexts_are_made_again_once_and_not_disabled(void **state)
     end(self);
 }
 
+static void gpus_that_nobody_tries_it_on_stay(void **state)
+{
+    struct fixture *self = begin();
+    unsetenv(FLYT_COREDUMPS_OF_GPUS);
+    assert_int_equal(ask(self, 0, true, 0), CUDA_ERROR_NOT_SUPPORTED);
+    flyt_coredump_go_on(&self->session);
+    assert_string_equal(done, "");
+    assert_false(self->session.leaves_coredumps);
+    end(self);
+}
+
 static void contexts_in_use_stay(void **state)
 {
     struct fixture *self = begin();
@@ -153,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contexts_are_made_again_once_and_not_disabled),
+        cmocka_unit_test(gpus_that_nobody_tries_it_on_stay),
         cmocka_unit_test(contexts_in_use_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
