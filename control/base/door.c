@@ -15,7 +15,7 @@
 /* The connections of an address, or of an identity. */
 struct flyt_door_group {
     const char *key; /* begins it, for the tree */
-    unsigned peer_count;
+    unsigned peer_count, anonymous_count;
     size_t bytes;
     bool is_full_logged;
     char text[];
@@ -137,6 +137,7 @@ static void leave_anonymous(struct flyt_door *door, struct flyt_peer *peer)
     if (peer->is_counted_anonymous) {
         TAILQ_REMOVE(&door->anonymous, peer, anonymous_link);
         door->anonymous_count--;
+        peer->groups[FLYT_DOOR_ADDRESS]->anonymous_count--;
         flyt_acceptor_resume(door->acceptor);
     }
     peer->is_counted_anonymous = false;
@@ -188,50 +189,42 @@ static const char *bound_passed(const struct flyt_door *door, const struct flyt_
     return NULL;
 }
 
-static unsigned anonymous_from(const struct flyt_door *door, const char *address)
+/*
+ * Whose place another one without an identity gets where all are taken: the address that has most of them loses its
+ * oldest. So strangers cannot keep others out, who need a place for the moment of a handshake; those of an address with
+ * fewer are never pushed out.
+ */
+static struct flyt_peer *find_victim(const struct flyt_door *door)
 {
-    const struct flyt_peer *peer;
-    unsigned count = 0;
+    struct flyt_peer *peer, *victim = NULL;
+    unsigned most = 0;
 
     TAILQ_FOREACH(peer, &door->anonymous, anonymous_link)
-    count += !strcmp(peer->door_address, address);
-    return count;
+    {
+        const struct flyt_door_group *group = peer->groups[FLYT_DOOR_ADDRESS];
+        if (group->anonymous_count <= most)
+            continue;
+        most = group->anonymous_count;
+        victim = peer;
+    }
+    return victim;
 }
 
-/* Whether there is a place for one more, or an oldest one that has had its time. */
+/* Whether there is a place for one more, or one that has had its time. */
 static bool has_place(void *user)
 {
     const struct flyt_door *door = user;
 
     return door->anonymous_count < door->config.anonymous_max ||
-           flyt_clock_ms() - TAILQ_FIRST(&door->anonymous)->anonymous_since_ms >= door->config.anonymous_kept_ms;
+           flyt_clock_ms() - find_victim(door)->anonymous_since_ms >= door->config.anonymous_kept_ms;
 }
 
-/*
- * Room for one more without an identity where all places are taken: the address that has most of them loses its oldest.
- * So strangers cannot keep others out, who need a place for the moment of a handshake; those of an address with fewer
- * are never pushed out.
- */
 static void make_room(struct flyt_door *door)
 {
-    struct flyt_peer *peer, *victim = NULL;
     struct flyt_error cause;
-    unsigned most = 0;
 
-    TAILQ_FOREACH(peer, &door->anonymous, anonymous_link)
-    {
-        unsigned count = anonymous_from(door, peer->door_address);
-        if (count <= most)
-            continue;
-        most = count;
-        victim = peer;
-        if (2 * most >= door->anonymous_count)
-            break; /* nobody has more */
-    }
-    if (!victim)
-        return;
     flyt_error_set(&cause, -EPIPE, "others without an identity wait for its place");
-    flyt_peer_end(victim, &cause);
+    flyt_peer_end(find_victim(door), &cause);
 }
 
 static void let_in(int fd, void *user)
@@ -267,6 +260,7 @@ static void let_in(int fd, void *user)
         peer->anonymous_since_ms = flyt_clock_ms();
         TAILQ_INSERT_TAIL(&door->anonymous, peer, anonymous_link);
         door->anonymous_count++;
+        peer->groups[FLYT_DOOR_ADDRESS]->anonymous_count++;
     }
     door->peer_count++;
     LIST_INSERT_HEAD(&door->peers, peer, door_link);

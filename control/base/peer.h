@@ -163,7 +163,7 @@ const char *flyt_control_procedure_name(uint32_t program, uint32_t procedure);
 
 struct flyt_door;
 
-enum { FLYT_DOOR_PEERS_MAX = 4096, FLYT_DOOR_ANONYMOUS_MAX = 256, FLYT_DOOR_ANONYMOUS_KEPT_MS = 250 };
+enum { FLYT_DOOR_PEERS_MAX = 4096, FLYT_DOOR_ANONYMOUS_MAX = 64, FLYT_DOOR_ANONYMOUS_KEPT_MS = 250 };
 enum { FLYT_DOOR_IDENTITY_BYTES_MAX = 96 << 20, FLYT_DOOR_ADDRESS_BYTES_MAX = 768 << 20 };
 
 struct flyt_door_config {

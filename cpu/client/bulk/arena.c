@@ -13,6 +13,7 @@ static struct {
     pthread_mutex_t mutex;
     struct flyt_arena_piece *pieces;
     unsigned count, capacity;
+    uint64_t last_number; /* of a piece */
 } arena = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static const struct flyt_region *own_region(void)
@@ -103,7 +104,8 @@ void *flyt_arena_take(uint64_t bytes, uint64_t *ret_bytes)
     bool is_there = make_room_locked() && find_pages_locked(region, bytes, &place, &offset_bytes);
     if (is_there) {
         memmove(&arena.pieces[place + 1], &arena.pieces[place], (arena.count - place) * sizeof *arena.pieces);
-        arena.pieces[place] = (struct flyt_arena_piece){.offset_bytes = offset_bytes, .bytes = bytes};
+        arena.pieces[place] =
+            (struct flyt_arena_piece){.number = ++arena.last_number, .offset_bytes = offset_bytes, .bytes = bytes};
         arena.count++;
     }
     pthread_mutex_unlock(&arena.mutex);
@@ -177,7 +179,7 @@ bool flyt_arena_note(const struct flyt_arena_piece *piece, uint64_t server, bool
 {
     pthread_mutex_lock(&arena.mutex);
     struct flyt_arena_piece *taken = find_piece_locked(piece->offset_bytes);
-    bool is_taken = taken && taken->bytes == piece->bytes;
+    bool is_taken = taken && taken->number == piece->number;
     if (is_taken) {
         taken->server = server;
         taken->is_locked = is_locked;

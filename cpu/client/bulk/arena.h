@@ -28,6 +28,7 @@ void flyt_arena_give(void *address);
 bool flyt_arena_find(uint64_t address, uint64_t *ret_offset_bytes);
 /* What was taken, as this server knows it. */
 struct flyt_arena_piece {
+    uint64_t number; /* of how often pages were taken: none that is taken later has it */
     uint64_t offset_bytes, bytes;
     uint64_t server; /* that has been asked to lock it; 0: none */
     bool is_locked;  /* it has */

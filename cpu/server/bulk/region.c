@@ -284,7 +284,8 @@ static int note(struct flyt_session *session, uint64_t offset_bytes, uint64_t by
     if (status)
         return status;
     if (!is_ahead && charge(session, bytes)) {
-        if (self->region.is_vm)
+        /* What the session's server before has locked stays claimed for it, too: both have one description. */
+        if (self->region.is_vm && session->resume.state == FLYT_RESUME_NONE)
             flyt_unclaim(self->region.claims_fd, offset_bytes, bytes);
         return -ENOMEM;
     }
@@ -440,7 +441,8 @@ void flyt_session_region_lock_ahead(struct flyt_session *session, const struct f
     for (unsigned i = 0; i < locks->piece_count; i++) {
         if (locks->is_gone) {
             unlock_ahead(session, &pieces[i]);
-        } else if (!status && flyt_clock_ms() < until_ms && lock_one_ahead(session, &pieces[i])) {
+        } else if (!status && pieces[i].bytes <= FLYT_REGION_AHEAD_PIECE_BYTES_MAX && flyt_clock_ms() < until_ms &&
+                   lock_one_ahead(session, &pieces[i])) {
             done.locked_count++;
             done.locked_bytes += pieces[i].bytes;
         } else {

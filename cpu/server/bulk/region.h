@@ -99,6 +99,8 @@ CUresult flyt_session_region_unregister(const struct flyt_session *session, uint
  * driver is locked when the client asks for it. *ret_done, but for its move_id, says how many; of is_gone nothing.
  */
 enum { FLYT_REGION_AHEAD_MS = 30000 };
+/* A larger one is locked when the session has come: locking it would hold up the move for seconds. */
+#define FLYT_REGION_AHEAD_PIECE_BYTES_MAX (16ull << 30)
 void flyt_session_region_lock_ahead(struct flyt_session *session, const struct flyt_manager_link_locks *locks,
                                     const struct flyt_manager_link_piece *pieces, int fd,
                                     struct flyt_manager_link_locks_done *ret_done);

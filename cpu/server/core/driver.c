@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -109,10 +110,17 @@ static void rest(void)
     nanosleep(&pause, NULL);
 }
 
+static atomic_bool is_dumping;
+
+void flyt_driver_expect_dumps(void)
+{
+    atomic_store(&is_dumping, true);
+}
+
 CUresult flyt_driver_wait(const struct flyt_driver *driver, CUstream cu_stream)
 {
     CUresult result;
-    while ((result = driver->cuStreamSynchronize(cu_stream)) == CUDA_SUCCESS &&
+    while ((result = driver->cuStreamSynchronize(cu_stream)) == CUDA_SUCCESS && atomic_load(&is_dumping) &&
            (result = driver->cuStreamQuery(cu_stream)) == CUDA_ERROR_NOT_READY)
         rest();
     return result;
@@ -121,7 +129,7 @@ CUresult flyt_driver_wait(const struct flyt_driver *driver, CUstream cu_stream)
 CUresult flyt_driver_wait_event(const struct flyt_driver *driver, CUevent cu_event)
 {
     CUresult result;
-    while ((result = driver->cuEventSynchronize(cu_event)) == CUDA_SUCCESS &&
+    while ((result = driver->cuEventSynchronize(cu_event)) == CUDA_SUCCESS && atomic_load(&is_dumping) &&
            (result = driver->cuEventQuery(cu_event)) == CUDA_ERROR_NOT_READY)
         rest();
     return result;

@@ -183,7 +183,7 @@ static bool is_unused(const struct flyt_session *session)
     for (unsigned i = 0; i < session->device_count; i++) {
         const struct flyt_device *device = &session->devices[i];
         if (device->memory->extents || device->memory->imports || device->memory->is_pad_tried || device->peer_mask ||
-            device->base.fence || device->holds_first)
+            device->base.fence || device->holds_first || device->reserve->zeros || device->settings->mask)
             return false;
         legacy_count += device->legacy != NULL;
     }
@@ -235,6 +235,8 @@ static CUresult begin(struct flyt_session *session, bool is_again)
     CUresult result = set_all(session);
     if (result == CUDA_SUCCESS)
         result = set_one(session, CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_on, sizeof is_on);
+    if (result == CUDA_SUCCESS)
+        flyt_driver_expect_dumps();
     session->leaves_coredumps |= result == CUDA_SUCCESS;
     if (result == CUDA_SUCCESS && is_again)
         result = make_all_again(session);
@@ -289,7 +291,8 @@ static CUresult begin_device(struct flyt_session *session, struct flyt_device *d
     flyt_info(
         "session %s: device %u leaves no core dumps: the program has asked for them when it had used GPUs already",
         session->label, device->ordinal);
-    return CUDA_ERROR_ILLEGAL_STATE;
+    /* A client of before these contexts knows no other answer when it comes to another server. */
+    return session->resume.state == FLYT_RESUME_NONE ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult flyt_serve_coredump_set(struct flyt_call *call, const flyt_coredump_set_args *args, flyt_coredump_set_res *res)
