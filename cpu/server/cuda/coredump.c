@@ -18,6 +18,8 @@
 #include "cpu/server/core/manager.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/cuda/coredump_folder.h"
+#include "cpu/server/cuda/reserve.h"
+#include "cpu/server/cuda/settings.h"
 #include "cpu/server/cuda/memory.h"
 #include "flyt_serve.h"
 #include "rpc/base/descriptors.h"
