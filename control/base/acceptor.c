@@ -12,24 +12,14 @@ enum { ACCEPTS_PER_TURN = 64, PAUSE_MS = 100 };
 struct flyt_acceptor {
     struct flyt_acceptor_config config;
     sd_event_source *io, *pause;
-    bool is_paused, is_pause_logged;
+    bool is_pause_logged;
 };
 
 static int on_pause_over(sd_event_source *source, uint64_t usec, void *user)
 {
-    struct flyt_acceptor *acceptor = user;
+    const struct flyt_acceptor *acceptor = user;
 
-    acceptor->is_paused = false;
     return sd_event_source_set_enabled(acceptor->io, SD_EVENT_ON);
-}
-
-/* Where it fails the timer ends the pause. */
-void flyt_acceptor_resume(struct flyt_acceptor *acceptor)
-{
-    if (!acceptor || !acceptor->is_paused || sd_event_source_set_enabled(acceptor->io, SD_EVENT_ON) < 0)
-        return;
-    acceptor->is_paused = false;
-    sd_event_source_set_enabled(acceptor->pause, SD_EVENT_OFF);
 }
 
 /* The timer is there from the beginning: the loop's first one needs a descriptor itself. */
@@ -39,10 +29,7 @@ static int pause_accepting(struct flyt_acceptor *acceptor)
 
     if (status >= 0)
         status = sd_event_source_set_enabled(acceptor->pause, SD_EVENT_ONESHOT);
-    if (status >= 0)
-        status = sd_event_source_set_enabled(acceptor->io, SD_EVENT_OFF);
-    acceptor->is_paused = status >= 0;
-    return status;
+    return status < 0 ? status : sd_event_source_set_enabled(acceptor->io, SD_EVENT_OFF);
 }
 
 static int on_connection(sd_event_source *source, int listen_fd, uint32_t events, void *user)
@@ -50,7 +37,7 @@ static int on_connection(sd_event_source *source, int listen_fd, uint32_t events
     struct flyt_acceptor *acceptor = user;
     const struct flyt_acceptor_config *config = &acceptor->config;
 
-    for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
+    for (unsigned i = 0; i < config->accepts_per_turn; i++) {
         if (config->has_room && !config->has_room(config->user))
             return pause_accepting(acceptor);
         int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -77,6 +64,8 @@ int flyt_acceptor_new(const struct flyt_acceptor_config *config, struct flyt_acc
     if (!acceptor)
         return -ENOMEM;
     acceptor->config = *config;
+    if (!acceptor->config.accepts_per_turn)
+        acceptor->config.accepts_per_turn = ACCEPTS_PER_TURN;
     int status = sd_event_add_time(config->event, &acceptor->pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, acceptor);
     if (status >= 0)
         status = sd_event_source_set_enabled(acceptor->pause, SD_EVENT_OFF);

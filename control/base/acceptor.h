@@ -12,8 +12,9 @@ struct flyt_acceptor;
 
 struct flyt_acceptor_config {
     sd_event *event;
-    int listen_fd;      /* does not block; stays the caller's */
-    const char *paused; /* what is logged of a pause, once for each time; borrowed */
+    int listen_fd;             /* does not block; stays the caller's */
+    const char *paused;        /* what is logged of a pause, once for each time; borrowed */
+    unsigned accepts_per_turn; /* of the loop; 0: 64 */
     /* Whether there is room for one more; false: after a pause it is asked again. NULL: always. */
     bool (*has_room)(void *user);
     void (*accepted)(int fd, void *user); /* close-on-exec, does not block, the callee's; must not free the acceptor */
@@ -22,8 +23,6 @@ struct flyt_acceptor_config {
 
 /* 0 or a negative errno. */
 int flyt_acceptor_new(const struct flyt_acceptor_config *config, struct flyt_acceptor **ret_acceptor);
-/* There is room again: a pause is over. NULL is allowed. */
-void flyt_acceptor_resume(struct flyt_acceptor *acceptor);
 /* NULL is allowed. Returns NULL. */
 struct flyt_acceptor *flyt_acceptor_free(struct flyt_acceptor *acceptor);
 

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "control/base/acceptor.h"
-#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
 /* The connections of an address, or of an identity. */
@@ -138,7 +137,6 @@ static void leave_anonymous(struct flyt_door *door, struct flyt_peer *peer)
         TAILQ_REMOVE(&door->anonymous, peer, anonymous_link);
         door->anonymous_count--;
         peer->groups[FLYT_DOOR_ADDRESS]->anonymous_count--;
-        flyt_acceptor_resume(door->acceptor);
     }
     peer->is_counted_anonymous = false;
 }
@@ -210,15 +208,6 @@ static struct flyt_peer *find_victim(const struct flyt_door *door)
     return victim;
 }
 
-/* Whether there is a place for one more, or one that has had its time. */
-static bool has_place(void *user)
-{
-    const struct flyt_door *door = user;
-
-    return door->anonymous_count < door->config.anonymous_max ||
-           flyt_clock_ms() - find_victim(door)->anonymous_since_ms >= door->config.anonymous_kept_ms;
-}
-
 static void make_room(struct flyt_door *door)
 {
     struct flyt_error cause;
@@ -257,7 +246,6 @@ static void let_in(int fd, void *user)
     peer->door_ops = &door_ops;
     peer->is_counted_anonymous = !peer->has_identity;
     if (peer->is_counted_anonymous) {
-        peer->anonymous_since_ms = flyt_clock_ms();
         TAILQ_INSERT_TAIL(&door->anonymous, peer, anonymous_link);
         door->anonymous_count++;
         peer->groups[FLYT_DOOR_ADDRESS]->anonymous_count++;
@@ -283,8 +271,6 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
         door->config.peers_max = FLYT_DOOR_PEERS_MAX;
     if (!door->config.anonymous_max)
         door->config.anonymous_max = FLYT_DOOR_ANONYMOUS_MAX;
-    if (!door->config.anonymous_kept_ms)
-        door->config.anonymous_kept_ms = FLYT_DOOR_ANONYMOUS_KEPT_MS;
     if (!door->config.per_address_max)
         door->config.per_address_max = door->config.peers_max;
     if (!door->config.per_identity_max)
@@ -299,7 +285,7 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
     const struct flyt_acceptor_config acceptor = {.event = config->peer.event,
                                                   .listen_fd = listen_fd,
                                                   .paused = "accepting paused until it works again",
-                                                  .has_room = has_place,
+                                                  .accepts_per_turn = (door->config.anonymous_max + 3) / 4,
                                                   .accepted = let_in,
                                                   .user = door};
     if (!status)
@@ -319,7 +305,7 @@ struct flyt_door *flyt_door_free(struct flyt_door *door)
 
     if (!door)
         return NULL;
-    door->acceptor = flyt_acceptor_free(door->acceptor); /* its peers make room, for nobody */
+    flyt_acceptor_free(door->acceptor);
     while ((peer = LIST_FIRST(&door->peers)))
         flyt_peer_close(peer);
     flyt_peer_turns_free(door->turns);

@@ -163,16 +163,16 @@ const char *flyt_control_procedure_name(uint32_t program, uint32_t procedure);
 
 struct flyt_door;
 
-enum { FLYT_DOOR_PEERS_MAX = 4096, FLYT_DOOR_ANONYMOUS_MAX = 64, FLYT_DOOR_ANONYMOUS_KEPT_MS = 250 };
+enum { FLYT_DOOR_PEERS_MAX = 4096, FLYT_DOOR_ANONYMOUS_MAX = 64 };
 enum { FLYT_DOOR_IDENTITY_BYTES_MAX = 96 << 20, FLYT_DOOR_ADDRESS_BYTES_MAX = 768 << 20 };
 
 struct flyt_door_config {
     struct flyt_peer_config peer; /* of each accepted connection */
     unsigned peers_max;           /* all at once; 0: FLYT_DOOR_PEERS_MAX */
     /* Without an identity, all at once; 0: FLYT_DOOR_ANONYMOUS_MAX. Beyond it the address that has most of them loses
-     * its oldest, but none that has been there for less than anonymous_kept_ms (0: FLYT_DOOR_ANONYMOUS_KEPT_MS): so
-     * thousands that come at once each have the time to say who they are. Others wait in the socket's queue. */
-    unsigned anonymous_max, anonymous_kept_ms;
+     * its oldest. In each turn of the loop a quarter of as many are accepted: so thousands that come at once each have
+     * some turns to say who they are. */
+    unsigned anonymous_max;
     unsigned anonymous_ms;     /* and how long each may be; 0: FLYT_PEER_SETUP_MS */
     unsigned per_address_max;  /* connections of one address (unix: of one uid) at once; 0: peers_max */
     unsigned per_identity_max; /* of one certificate's name and role, or of what HELLO says in clear; 0: peers_max */

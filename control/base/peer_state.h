@@ -140,7 +140,6 @@ struct flyt_peer {
     const struct flyt_peer_door_ops *door_ops;
     LIST_ENTRY(flyt_peer) door_link;
     TAILQ_ENTRY(flyt_peer) anonymous_link;      /* while is_counted_anonymous */
-    uint64_t anonymous_since_ms;
     char door_address[FLYT_NAME_BYTES_MAX + 1]; /* what per_address_max counts by */
     struct flyt_door_group *groups[FLYT_DOOR_SCOPES];
     size_t counted_bytes; /* what its groups know of it */

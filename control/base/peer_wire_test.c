@@ -479,7 +479,6 @@ static void test_anonymous_connections_are_few(void **state)
     int fds[3];
 
     f->door.config.anonymous_max = 2;
-    f->door.config.anonymous_kept_ms = 1;
     open_door(f);
     for (unsigned i = 0; i < 2; i++) {
         fds[i] = test_raw_connect(f->door.url);
@@ -508,20 +507,18 @@ static void say_who(struct flyt_peer *peer, void *unused)
     flyt_peer_set_identity(peer, FLYT_ROLE_NODE, "n1");
 }
 
-/* A hundred come before any has a turn: none is closed, and each that says who it is makes room for the next. */
+/* A hundred come before any has a turn: none is closed, as each says in its turn who it is. */
 static void test_many_that_come_at_once_are_let_in(void **state)
 {
     struct fixture *f = *state;
     int fds[100];
 
-    f->door.config.anonymous_max = 2;
-    f->door.config.anonymous_kept_ms = 60000;
+    f->door.config.anonymous_max = 8;
     open_door(f);
     for (unsigned i = 0; i < 100; i++)
         fds[i] = test_raw_connect(f->door.url);
     for (unsigned ready_count = 0; ready_count < 100; ready_count = f->door.side.ready_count) {
         test_run_until(f->event, f->door.side.ready_count > ready_count);
-        assert_in_range(f->door.side.ready_count, ready_count + 1, ready_count + 2);
         flyt_door_each(f->door.door, say_who, NULL);
     }
     assert_int_equal(f->door.side.ended_count, 0);
