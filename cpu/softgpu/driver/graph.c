@@ -72,12 +72,10 @@ struct CUgraphExec_st {
 
 /* ---- nodes ---- */
 
-static void free_graph(struct CUgraph_st *graph);
-
 static void free_conditional(struct conditional_work *work)
 {
     for (unsigned i = 0; work->bodies && i < work->body_count; i++)
-        free_graph(work->bodies[i]);
+        flyt_soft_graph_free(work->bodies[i]);
     free(work->bodies);
     flyt_soft_condition_unref(work->condition);
 }
@@ -99,7 +97,7 @@ static void free_nodes(struct CUgraph_st *graph)
             free((void *)(uintptr_t)node->work.record);
         }
         if (node->type == CU_GRAPH_NODE_TYPE_GRAPH)
-            free_graph(node->child);
+            flyt_soft_graph_free(node->child);
         node->kind = FLYT_SOFT_DEAD;
         free(node);
     }
@@ -107,7 +105,7 @@ static void free_nodes(struct CUgraph_st *graph)
 }
 
 /* NULL is allowed. */
-static void free_graph(struct CUgraph_st *graph)
+void flyt_soft_graph_free(struct CUgraph_st *graph)
 {
     if (!graph)
         return;
@@ -123,7 +121,7 @@ static void free_graph(struct CUgraph_st *graph)
 }
 
 /* NULL: out of memory. */
-static struct CUgraph_st *new_graph(const struct CUgraph_st *parent)
+struct CUgraph_st *flyt_soft_graph_new(const struct CUgraph_st *parent)
 {
     struct CUgraph_st *graph = calloc(1, sizeof(*graph));
 
@@ -361,7 +359,7 @@ static bool make_bodies(struct conditional_work *work, const struct CUgraph_st *
     work->bodies = calloc(work->body_count, sizeof(*work->bodies));
     are_made = work->bodies;
     for (unsigned i = 0; i < work->body_count && are_made; i++) {
-        work->bodies[i] = new_graph(parent);
+        work->bodies[i] = flyt_soft_graph_new(parent);
         are_made = work->bodies[i];
     }
     return are_made;
@@ -407,7 +405,7 @@ FLYT_SOFT_API cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 
     if (!phGraph || flags)
         return CUDA_ERROR_INVALID_VALUE;
-    graph = new_graph(NULL);
+    graph = flyt_soft_graph_new(NULL);
     if (!graph)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *phGraph = graph;
@@ -418,7 +416,7 @@ FLYT_SOFT_API cuGraphDestroy(CUgraph hGraph)
 {
     if (!flyt_soft_is(hGraph, FLYT_SOFT_GRAPH) || hGraph->parent)
         return CUDA_ERROR_INVALID_VALUE;
-    free_graph(hGraph);
+    flyt_soft_graph_free(hGraph);
     return CUDA_SUCCESS;
 }
 
@@ -456,9 +454,14 @@ static bool append_work(struct CUgraph_st *to, const struct CUgraphNode_st *orig
     return true;
 }
 
+bool flyt_soft_graph_append(struct CUgraph_st *graph, const struct flyt_soft_work *work)
+{
+    return append_work(graph, NULL, work);
+}
+
 static bool copy_child(struct CUgraphNode_st *node, const struct CUgraph_st *from)
 {
-    node->child = new_graph(NULL);
+    node->child = flyt_soft_graph_new(NULL);
     return node->child && copy_nodes(node->child, from);
 }
 
@@ -723,7 +726,7 @@ FLYT_SOFT_API cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     if (r == CUDA_SUCCESS)
         (*phGraphNode)->child = copy.child;
     else
-        free_graph(copy.child);
+        flyt_soft_graph_free(copy.child);
     return r;
 }
 
@@ -767,79 +770,6 @@ FLYT_SOFT_API cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
     if (!flyt_soft_is(hNode, FLYT_SOFT_GRAPH_NODE) || hNode->type != CU_GRAPH_NODE_TYPE_GRAPH || !phGraph)
         return CUDA_ERROR_INVALID_VALUE;
     *phGraph = hNode->child;
-    return CUDA_SUCCESS;
-}
-
-/* ---- capture ---- */
-
-CUresult flyt_soft_capture_work(struct CUstream_st *stream, const struct flyt_soft_work *work)
-{
-    return append_work(stream->captured, NULL, work) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-void flyt_soft_capture_drop(struct CUstream_st *stream)
-{
-    free_graph(stream->captured);
-    stream->captured = NULL;
-    stream->is_capture_failed = false;
-}
-
-static CUresult enter_capture(CUstream handle, struct CUstream_st **ret_stream)
-{
-    struct CUctx_st *ctx;
-    CUresult r = flyt_soft_enter(&ctx);
-
-    return r == CUDA_SUCCESS ? flyt_soft_stream_find(ctx, handle, ret_stream) : r;
-}
-
-/* Only what libraries launch is captured. */
-FLYT_SOFT_API cuStreamBeginCapture(CUstream hStream, CUstreamCaptureMode mode)
-{
-    struct CUstream_st *stream;
-    CUresult r = enter_capture(hStream, &stream);
-
-    if (r != CUDA_SUCCESS)
-        return r;
-    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (stream->is_legacy)
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (stream->captured)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    stream->captured = new_graph(NULL);
-    return stream->captured ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-FLYT_SOFT_API cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
-{
-    struct CUstream_st *stream;
-    CUresult r = enter_capture(hStream, &stream);
-
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!phGraph)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!stream->captured)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    *phGraph = stream->is_capture_failed ? NULL : stream->captured;
-    if (*phGraph)
-        stream->captured = NULL;
-    flyt_soft_capture_drop(stream);
-    return *phGraph ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-}
-
-FLYT_SOFT_API cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
-{
-    struct CUstream_st *stream;
-    CUresult r = enter_capture(hStream, &stream);
-
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!captureStatus)
-        return CUDA_ERROR_INVALID_VALUE;
-    *captureStatus = !stream->captured           ? CU_STREAM_CAPTURE_STATUS_NONE
-                     : stream->is_capture_failed ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
 

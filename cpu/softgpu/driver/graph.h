@@ -10,6 +10,7 @@
 #include "cpu/softgpu/driver/work.h"
 
 struct CUctx_st;
+struct CUgraph_st;
 struct CUstream_st;
 struct flyt_soft_op;
 
@@ -36,6 +37,13 @@ CUresult flyt_soft_fill_op_new(const CUDA_MEMSET_NODE_PARAMS *params, struct fly
 /* fini may be NULL: frees what the record owns. */
 CUresult flyt_soft_work_op_new(const struct flyt_soft_work *work, flyt_soft_work_fini_fn fini,
                                struct flyt_soft_op **ret_op);
+
+/* An empty graph; parent: that of the conditional node whose body it is, or NULL. NULL: no memory. */
+struct CUgraph_st *flyt_soft_graph_new(const struct CUgraph_st *parent);
+/* NULL is allowed. */
+void flyt_soft_graph_free(struct CUgraph_st *graph);
+/* Adds a copy of the work. False: no memory. */
+bool flyt_soft_graph_append(struct CUgraph_st *graph, const struct flyt_soft_work *work);
 
 /* Adds a copy of the work to what the stream captures. CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult flyt_soft_capture_work(struct CUstream_st *stream, const struct flyt_soft_work *work);
