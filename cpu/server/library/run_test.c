@@ -411,6 +411,7 @@ static void a_default_stream_is_waited_for(void **state)
 static void results_of_what_has_faulted_are_none(void **state)
 {
     struct flyt_session session = {.driver = &driver};
+    flyt_driver_expect_dumps();
     for (int i = 0; i < 2; i++) {
         struct flyt_libcall call = a_call();
         call.session = &session;
