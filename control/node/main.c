@@ -278,8 +278,11 @@ static void reload(void *user)
 
     if (program->tls && flyt_tls_reload(program->tls, &err))
         flyt_fail("certificates stay as they were: %s", err.text);
-    if (program->has_node)
-        flyt_node_raise(&program->node, FLYT_NODE_EVENT_SERVERS);
+    if (!program->has_node)
+        return;
+    for (const struct flyt_node_allocation *one = program->node.allocations; one; one = one->next)
+        flyt_node_allocation_set_locked_limit(one);
+    flyt_node_raise(&program->node, FLYT_NODE_EVENT_SERVERS);
 }
 
 static void stop(void *user)

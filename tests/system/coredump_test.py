@@ -5,6 +5,7 @@ names; others go on; flytctl shows and removes them. Kernels really fault, on so
 import contextlib
 import os
 import re
+import select
 import stat
 import tempfile
 
@@ -38,6 +39,8 @@ class Dumped:
 
     def reads(self, line):
         while line not in self.said:
+            ready = select.select([self.process.stdout], [], [], harness.PATIENCE_S)[0]
+            expect(ready, "the program says nothing for", harness.PATIENCE_S, "s before it says", line, self.said)
             chunk = os.read(self.process.stdout.fileno(), 4096)
             expect(chunk, "the program ends before it says", line, self.said)
             self.said += chunk

@@ -83,6 +83,14 @@ static void restore_ledgers(struct flyt_node *node, struct flyt_node_allocation 
 
 /* ---- of page-locked memory ---- */
 
+void flyt_node_allocation_set_locked_limit(const struct flyt_node_allocation *allocation)
+{
+    const uint64_t bytes = allocation->node->settings->vm_memory_host_bytes;
+
+    if (allocation->locked_ledger)
+        flyt_ledger_set_limit(allocation->locked_ledger, bytes ? bytes : UINT64_MAX, 0, true, NULL);
+}
+
 /* It is kept over a restart, and has entries of sessions that have ended meanwhile. */
 static void restore_locked_ledger(struct flyt_node_allocation *allocation)
 {
@@ -95,6 +103,7 @@ static void restore_locked_ledger(struct flyt_node_allocation *allocation)
     if (fd >= 0 && flyt_ledger_open(fd, &allocation->locked_ledger))
         flyt_warn("allocation %016" PRIx64 ": what was kept as its ledger of page-locked memory is none",
                   (uint64_t)allocation->now.id);
+    flyt_node_allocation_set_locked_limit(allocation);
 }
 
 static void keep_locked_ledger(struct flyt_node_allocation *allocation)
@@ -128,7 +137,7 @@ struct flyt_ledger *flyt_node_allocation_locked_ledger(struct flyt_node_allocati
             keep_locked_ledger(allocation);
     }
     if (!status) {
-        flyt_ledger_set_limit(allocation->locked_ledger, bytes, 0, true, NULL); /* the setting may be another one now */
+        flyt_node_allocation_set_locked_limit(allocation);
         status = flyt_ledger_join(allocation->locked_ledger, session_id);
     }
     if (!status || status == -EEXIST)
@@ -147,6 +156,7 @@ void flyt_node_allocation_take_locked_ledger(struct flyt_node_allocation *alloca
                   (uint64_t)allocation->now.id);
     else
         keep_locked_ledger(allocation);
+    flyt_node_allocation_set_locked_limit(allocation);
 }
 
 static bool is_same_file(int one_fd, int other_fd)

@@ -89,6 +89,8 @@ int flyt_node_allocation_take_ledgers(struct flyt_node *node, struct flyt_node_a
  * may still bring it.
  */
 struct flyt_ledger *flyt_node_allocation_locked_ledger(struct flyt_node_allocation *allocation, uint64_t session_id);
+/* What the setting says now (vm.memory_host, live); without a ledger nothing. */
+void flyt_node_allocation_set_locked_limit(const struct flyt_node_allocation *allocation);
 /* A server of before a restart has brought it back; fd stays the caller's. Nothing where there is one. */
 void flyt_node_allocation_take_locked_ledger(struct flyt_node_allocation *allocation, int fd);
 /* Whether sessions may be made: all ledgers are there. */

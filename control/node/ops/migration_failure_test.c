@@ -296,6 +296,14 @@ static void test_locks_are_awaited(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+static int open_null(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
 /* LOCKS that nobody wants. */
 static void test_descriptors_of_locks(void **state)
 {
@@ -311,8 +319,7 @@ static void test_descriptors_of_locks(void **state)
     told.kind = FLYT_MANAGER_LINK_LOCKS;
     told.locks = (struct flyt_manager_link_locks){.move_id = move->move_id + 1, .has_memory = 1};
     for (unsigned i = 0; i < 3; i++) {
-        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        assert_true(fd >= 0);
+        int fd = open_null();
         told.locks.move_id += i == 1 ? UINT64_MAX : 0; /* its own, from its target, and when it has failed */
         if (i == 1)
             flyt_node_target_on_message(move->target.server, &told, fd);
@@ -341,8 +348,7 @@ static void test_descriptors_of_failures(void **state)
     struct flyt_node_move *move = test_migration_of(test)->moves;
     told.kind = FLYT_MANAGER_LINK_MADE;
     told.made = (struct flyt_manager_link_made){.extent = move->extents->extent, .outcome = -ENOMEM};
-    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    assert_true(fd >= 0);
+    int fd = open_null();
     flyt_node_target_on_message(move->target.server, &told, fd);
     is_closed(fd);
     test_migration_until_failed(test, "cannot be made on GPU 1");
@@ -354,8 +360,7 @@ static void test_descriptors_of_failures(void **state)
     move = test_migration_of(test)->moves;
     told.kind = FLYT_MANAGER_LINK_STOPPED;
     told.stopped = (struct flyt_manager_link_stopped){.move_id = move->move_id, .outcome = -EIO};
-    fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    assert_true(fd >= 0);
+    fd = open_null();
     flyt_node_move_on_message(move->source, &told, fd);
     is_closed(fd);
     test_migration_until_failed(test, strerror(EIO));

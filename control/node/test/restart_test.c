@@ -40,7 +40,8 @@ static unsigned locked_entries(const struct test_node *test)
     struct flyt_ledger_state state;
 
     flyt_ledger_read(locked_ledger(test), &state);
-    assert_int_equal(state.limit_bytes, test->settings.vm_memory_host_bytes);
+    const uint64_t bytes = test->settings.vm_memory_host_bytes;
+    assert_int_equal(state.limit_bytes, bytes ? bytes : UINT64_MAX);
     return state.entry_count;
 }
 
@@ -80,9 +81,14 @@ static void test_page_locked_memory(void **state)
         test_node_until_back(test, &programs[i]);
     test_node_until(test, is_brought_back, NULL, "a server has brought it back");
     assert_int_equal(flyt_ledger_charged(locked_ledger(test), programs[0].session_id), 60 * MIB);
-    programs[2] = test_node_enter(test, &test_one); /* from now on the other bound holds */
+    /* The bound of now holds for all of them at once. */
+    assert_int_equal(flyt_ledger_charge(locked_ledger(test), programs[1].session_id, 120 * MIB), 0);
+    programs[2] = test_node_enter(test, &test_one);
     assert_int_equal(locked_entries(test), 3);
-    assert_int_equal(flyt_ledger_charge(locked_ledger(test), programs[2].session_id, 120 * MIB), 0);
+    assert_int_equal(flyt_ledger_charge(locked_ledger(test), programs[2].session_id, 120 * MIB), -ENOMEM);
+    test->settings.vm_memory_host_bytes = 0;
+    flyt_node_allocation_set_locked_limit(test->node.allocations);
+    assert_int_equal(flyt_ledger_charge(locked_ledger(test), programs[2].session_id, 1024 * MIB), 0);
     test_node_leave(test, &test_one, programs, 3);
     assert_int_equal(locked_entries(test), 0);
 }

@@ -468,12 +468,12 @@ bool flyt_session_region_settle(struct flyt_session *session)
     const struct flyt_session_region *self = session->region;
     if (!self || !self->is_ahead || session->resume.state != FLYT_RESUME_NONE)
         return false;
-    struct flyt_region_lock *last = self->lock_count ? &self->locks[self->lock_count - 1] : NULL;
-    if (!last)
+    unsigned left = self->lock_count;
+    while (left && !self->locks[left - 1].is_usable)
+        left--; /* the driver does not let go of it */
+    if (left)
+        unlock_one_ahead(session, &self->locks[left - 1]);
+    else if (!self->lock_count)
         flyt_session_region_fini(session);
-    else if (last->is_usable)
-        unlock_one_ahead(session, last);
-    else
-        return false; /* the driver does not let go of it */
-    return session->region != NULL;
+    return left != 0;
 }

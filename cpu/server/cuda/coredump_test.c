@@ -50,6 +50,7 @@ static CUresult release(CUdevice device)
 
 static CUresult reset(CUdevice device)
 {
+    note(device ? "reset1" : "reset0");
     return CUDA_SUCCESS;
 }
 
@@ -114,7 +115,7 @@ static void contexts_are_made_again_once_and_not_disabled(void **state)
     struct fixture *self = begin();
     const struct flyt_stream *stream = self->session.devices[0].legacy;
     assert_int_equal(ask(self, 0, true, CU_COREDUMP_SKIP_GLOBAL_MEMORY), CUDA_SUCCESS);
-    assert_string_equal(done, "enable ungreen release0 retain0");
+    assert_string_equal(done, "enable ungreen release0 reset0 retain0");
     assert_true(is_file(".0.nvcudmp"));
     assert_int_equal(flags, CU_COREDUMP_SKIP_GLOBAL_MEMORY | CU_COREDUMP_SKIP_ABORT);
     assert_ptr_equal(self->session.devices[0].legacy, stream);
@@ -129,7 +130,7 @@ static void contexts_are_made_again_once_and_not_disabled(void **state)
     assert_int_equal(ask(self, 1, false, 0), CUDA_SUCCESS);
     assert_true(is_file(".16.nvcudmp"));
     assert_int_equal(flags, CU_COREDUMP_LIGHTWEIGHT_FLAGS | CU_COREDUMP_SKIP_ABORT);
-    assert_string_equal(done, "enable ungreen release0 retain0 retain1");
+    assert_string_equal(done, "enable ungreen release0 reset0 retain0 retain1");
     end(self);
 }
 
