@@ -24,7 +24,7 @@ SERVER += $(B)/bin/flyt-server
 server_process_tests := cpu/server/move/in/arrived_pages_test.c cpu/server/core/execution_test.c cpu/server/test/node_test.c cpu/server/test/takeover_test.c cpu/server/move/in/prepare_test.c cpu/server/test/return_test.c cpu/server/test/moved_test.c cpu/server/test/written_test.c cpu/server/test/received_test.c
 
 # Tests: the whole server but its main, over a driver that does nothing.
-server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/core/driver_test.c cpu/server/move/common/own_kernel_test.c cpu/server/move/common/page_hasher_test.c cpu/server/move/out/scan_test.c cpu/server/move/out/save_test.c cpu/server/move/out/copying_test.c cpu/server/move/out/writing_test.c cpu/server/move/out/sending_test.c,$(wildcard cpu/server/*/*_test.c cpu/server/*/*/*_test.c)))
+server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/move/common/own_kernel_test.c cpu/server/move/common/page_hasher_test.c cpu/server/move/out/scan_test.c cpu/server/move/out/save_test.c cpu/server/move/out/copying_test.c cpu/server/move/out/writing_test.c cpu/server/move/out/sending_test.c,$(wildcard cpu/server/*/*_test.c cpu/server/*/*/*_test.c)))
 server_test_objs := $(filter-out $(B)/cpu/server/process/main.o,$(server_objs)) $(B)/cpu/server/test/fake_driver.o
 $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
@@ -71,15 +71,13 @@ $(server_process_tests:%.c=$(B)/%): %: %.o $(server_process_objs) $(RPC_OBJS) | 
 UNIT_TESTS += $(server_process_tests:%.c=$(B)/%)
 
 # These call the software GPU themselves.
-$(B)/cpu/server/move/out/scan_test: $(call objs,cpu/server/move/out/scan_test.c cpu/server/test/fake_soft.c cpu/server/core/driver.c cpu/server/move/out/scan.c cpu/server/move/common/own_kernel.c cpu/server/cuda/jit.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/move/out/scan_test: $(call objs,cpu/server/move/out/scan_test.c cpu/server/test/fake_soft.c cpu/server/move/out/scan.c cpu/server/move/common/own_kernel.c cpu/server/cuda/jit.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$(abspath $(B)/lib)' -o $@ $^ -lcmocka
-$(B)/cpu/server/move/common/own_kernel_test: $(call objs,cpu/server/move/common/own_kernel_test.c cpu/server/test/fake_soft.c cpu/server/core/driver.c cpu/server/move/common/page_hasher.c cpu/server/move/out/scan.c cpu/server/move/common/own_kernel.c cpu/server/cuda/jit.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/move/common/own_kernel_test: $(call objs,cpu/server/move/common/own_kernel_test.c cpu/server/test/fake_soft.c cpu/server/move/common/page_hasher.c cpu/server/move/out/scan.c cpu/server/move/common/own_kernel.c cpu/server/cuda/jit.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$(abspath $(B)/lib)' -o $@ $^ -lcmocka
-$(B)/cpu/server/core/driver_test: $(call objs,cpu/server/core/driver_test.c cpu/server/test/fake_soft.c cpu/server/core/driver.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
-	$(CC) $(LDFLAGS) -Wl,-rpath,'$(abspath $(B)/lib)' -o $@ $^ -lcmocka
-$(B)/cpu/server/move/common/page_hasher_test: $(call objs,cpu/server/move/common/page_hasher_test.c cpu/server/test/fake_soft.c cpu/server/core/driver.c cpu/server/move/common/page_hasher.c cpu/server/move/common/page_table.c cpu/server/move/common/own_kernel.c cpu/server/cuda/jit.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/move/common/page_hasher_test: $(call objs,cpu/server/move/common/page_hasher_test.c cpu/server/test/fake_soft.c cpu/server/move/common/page_hasher.c cpu/server/move/common/page_table.c cpu/server/move/common/own_kernel.c cpu/server/cuda/jit.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$(abspath $(B)/lib)' -o $@ $^ -lcmocka
 $(B)/cpu/server/move/out/copying_test $(B)/cpu/server/move/out/writing_test $(B)/cpu/server/move/out/sending_test: $(B)/cpu/server/test/fake_session.o
 $(B)/cpu/server/move/out/save_test $(B)/cpu/server/move/out/copying_test $(B)/cpu/server/move/out/writing_test $(B)/cpu/server/move/out/sending_test: $(B)/%: $(B)/%.o $(B)/cpu/server/test/fake_soft.o $(server_test_objs) $(RPC_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -Wl,-rpath,'$(abspath $(B)/lib)' -o $@ $(filter %.o,$^) $(filter %.so,$^) $(RPC_LIBS) -llz4 -lzstd -ldl -lcmocka
-UNIT_TESTS += $(B)/cpu/server/core/driver_test $(B)/cpu/server/move/common/own_kernel_test $(B)/cpu/server/move/common/page_hasher_test $(B)/cpu/server/move/out/scan_test $(B)/cpu/server/move/out/save_test $(B)/cpu/server/move/out/copying_test $(B)/cpu/server/move/out/writing_test $(B)/cpu/server/move/out/sending_test
+UNIT_TESTS += $(B)/cpu/server/move/common/own_kernel_test $(B)/cpu/server/move/common/page_hasher_test $(B)/cpu/server/move/out/scan_test $(B)/cpu/server/move/out/save_test $(B)/cpu/server/move/out/copying_test $(B)/cpu/server/move/out/writing_test $(B)/cpu/server/move/out/sending_test

@@ -19,7 +19,6 @@ def content(path):
     return data
 
 
-os.environ["FLYT_COREDUMPS_OF_GPUS"] = "1"
 coredump_test.HARDWARE = True
 coredump_test.SERVER = ()
 coredump_test.DIRECT_ENV = {}

@@ -45,11 +45,13 @@ class Dumped:
             expect(chunk, "the program ends before it says", line, self.said)
             self.said += chunk
 
-    def faults(self):
+    def begins_to_fault(self):
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
+
+    def faults(self):
+        self.begins_to_fault()
         self.reads(ILLEGAL_ADDRESS.encode())
-        expect(b"copied" not in self.said, "what comes behind a fault succeeds while the dump is written", self.said)
 
     def ends(self):
         """What it has said on stderr."""
@@ -143,6 +145,17 @@ def a_fault_leaves_one_in_the_server_s_folder():
         program.faults()
         program.ends()
         expect_equal([has_word(one) for one in dumps(path)].count(False), 1, "dumps without memory")
+
+
+@scenario
+def who_ends_with_the_fault_leaves_one():
+    """The driver has not begun with it then."""
+    with listener() as (path, s):
+        program = direct(s, "gone", "-")
+        expect_equal(program.process.communicate(b"\n", timeout=harness.PATIENCE_S)[0], b"", "what it says after ready")
+        expect_equal(program.process.returncode, 0, "of the fault it has heard nothing")
+        within(20, lambda: "core dump core." in s.log(), "a dump")
+        expect_equal([has_word(one) for one in dumps(path)], [True], "dumps")
 
 
 @scenario
@@ -270,6 +283,22 @@ def after_a_move_the_next_server_leaves_it():
         made = dumps(vm_folder(system, 0))
         expect_equal({os.path.basename(one).split(".")[1] for one in made}, sessions, "whose they are")
         expect_equal(sorted(has_word(one) for one in made), [False, True], "one of the two is without memory")
+
+
+@scenario
+def a_move_waits_for_one_that_may_come():
+    """Until the dump is there the driver says that all is well: a session that moved meanwhile would go on without its fault."""
+    env = environment()
+    env["FLYT_SOFT_DUMP_MS"] = "500"
+    with whole_system(env=env) as system:
+        add_vm(system, 0, "--name", "alice", "--isolation", "strict", memory=VM_MEMORY)
+        program = in_vm(system, 0, "set", "-")
+        session(system)
+        program.begins_to_fault()
+        system.flytctl_run("migrate", "alice", "--to", OTHER_GPU or "node-0:0", *PATIENCE, timeout=COMMAND_S)
+        program.reads(ILLEGAL_ADDRESS.encode())
+        expect("core dump core." in program.ends(), "the dump's name on stderr")
+        expect_equal([has_word(one) for one in dumps(vm_folder(system, 0))], [True], "dumps of the VM")
 
 
 def is_resized(system):

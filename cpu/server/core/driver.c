@@ -3,10 +3,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Exported by Flyt's own libcuda.so.1, which must not be taken for a driver: calls would go round in a circle. */
@@ -101,36 +99,4 @@ int flyt_driver_load(bool is_soft, struct flyt_error *err, struct flyt_driver *r
 #undef X
     *ret_driver = driver;
     return 0;
-}
-
-/* Between two looks at what is not done though the driver says that it has waited for it. */
-static void rest(void)
-{
-    const struct timespec pause = {.tv_nsec = 1000000};
-    nanosleep(&pause, NULL);
-}
-
-static atomic_bool is_dumping;
-
-void flyt_driver_expect_dumps(void)
-{
-    atomic_store(&is_dumping, true);
-}
-
-CUresult flyt_driver_wait(const struct flyt_driver *driver, CUstream cu_stream)
-{
-    CUresult result;
-    while ((result = driver->cuStreamSynchronize(cu_stream)) == CUDA_SUCCESS && atomic_load(&is_dumping) &&
-           (result = driver->cuStreamQuery(cu_stream)) == CUDA_ERROR_NOT_READY)
-        rest();
-    return result;
-}
-
-CUresult flyt_driver_wait_event(const struct flyt_driver *driver, CUevent cu_event)
-{
-    CUresult result;
-    while ((result = driver->cuEventSynchronize(cu_event)) == CUDA_SUCCESS && atomic_load(&is_dumping) &&
-           (result = driver->cuEventQuery(cu_event)) == CUDA_ERROR_NOT_READY)
-        rest();
-    return result;
 }

@@ -172,14 +172,4 @@ struct flyt_driver {
  */
 int flyt_driver_load(bool is_soft, struct flyt_error *err, struct flyt_driver *ret_driver);
 
-/*
- * cuStreamSynchronize and cuEventSynchronize, whose success says that the work is done: while NVIDIA's driver (580)
- * writes a core dump it answers success to who waits, at once, and that the work is not done to who asks; when the dump
- * is there it tells of the fault. Who uses what the GPU was to do waits with these. No other thread gives the stream
- * work meanwhile. They ask in a process that was told to expect dumps. From any thread; the driver's error.
- */
-void flyt_driver_expect_dumps(void);
-CUresult flyt_driver_wait(const struct flyt_driver *driver, CUstream cu_stream);
-CUresult flyt_driver_wait_event(const struct flyt_driver *driver, CUevent cu_event);
-
 #endif

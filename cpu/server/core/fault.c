@@ -31,7 +31,8 @@ static void end_context(struct flyt_session *session, CUresult result, const cha
     /* What there was to say before of the session's end (session_resume_fail) is not the cause of this. */
     char told[sizeof session->end_reason] = "";
     if (session->manager && session->is_mps)
-        flyt_manager_ask_cause(session->manager, result, session->busy_first != NULL, cause, told, sizeof told);
+        flyt_manager_ask_cause(session->manager, result, session->busy_first || session->has_coredump, cause, told,
+                               sizeof told);
     if (*told) {
         memcpy(session->end_reason, told, sizeof told);
         cause = told;

@@ -18,7 +18,7 @@ CUresult flyt_resume_mark(struct flyt_device *device, struct flyt_resume_base *r
         uint64_t before_ns = session->clock_ns();
         CUresult result = flyt_fence_record(device->legacy, true, &fence);
         if (result == CUDA_SUCCESS)
-            result = flyt_driver_wait(session->driver, device->legacy->cu_stream);
+            result = session->driver->cuStreamSynchronize(device->legacy->cu_stream);
         uint64_t took_ns = session->clock_ns() - before_ns;
         if (result != CUDA_SUCCESS) {
             flyt_fence_unref(fence);

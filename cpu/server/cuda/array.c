@@ -509,7 +509,7 @@ CUresult flyt_array_read(const struct flyt_array *array, unsigned level, uint64_
     CUresult result = flyt_device_use(device);
     if (result == CUDA_SUCCESS)
         result = copy_part(&part, device->legacy);
-    CUresult waited = flyt_driver_wait(device->session->driver, device->legacy->cu_stream);
+    CUresult waited = device->session->driver->cuStreamSynchronize(device->legacy->cu_stream);
     return result == CUDA_SUCCESS ? waited : result;
 }
 

@@ -92,10 +92,10 @@ static bool take_away(const struct flyt_coredump_folder *folder, struct dump *du
 
 /* ---- what happens in the folder ---- */
 
-static void set_state(struct flyt_coredump_folder *folder, struct dump *dump, enum flyt_coredump_state state,
-                      uint64_t bytes)
+static void set_state(struct flyt_coredump_folder *folder, struct dump *dump, const char *name,
+                      enum flyt_coredump_state state, uint64_t bytes)
 {
-    folder->tell(folder->user, dump->name, state, bytes);
+    folder->tell(folder->user, name, state, bytes);
     pthread_mutex_lock(&folder->mutex);
     dump->state = state;
     pthread_cond_broadcast(&folder->changed);
@@ -107,10 +107,8 @@ static void cut(struct flyt_coredump_folder *folder, struct dump *dump, bool is_
 {
     if (!take_away(folder, dump))
         dump->looks_again = true;
-    else if (is_unwanted)
-        dump->state = FLYT_COREDUMP_CUT;
     else
-        set_state(folder, dump, FLYT_COREDUMP_CUT, bytes);
+        set_state(folder, dump, is_unwanted ? NULL : dump->name, FLYT_COREDUMP_CUT, bytes);
 }
 
 /* The dump's file has changed, or (is_closed) somebody who wrote it has closed it. */
@@ -129,7 +127,7 @@ static void look(struct flyt_coredump_folder *folder, struct dump *dump, bool is
     if (fstatat(folder->fd, dump->name, &file, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(file.st_mode))
         return;
     if (dump->state == FLYT_COREDUMP_NONE && !is_unwanted)
-        set_state(folder, dump, FLYT_COREDUMP_BEGUN, (uint64_t)file.st_size);
+        set_state(folder, dump, dump->name, FLYT_COREDUMP_BEGUN, (uint64_t)file.st_size);
     if (is_unwanted)
         cut(folder, dump, true, 0);
     else if (!used_bytes(folder, &bytes))
@@ -137,7 +135,7 @@ static void look(struct flyt_coredump_folder *folder, struct dump *dump, bool is
     else if (bytes > folder->bytes_max)
         cut(folder, dump, false, (uint64_t)file.st_size);
     else if (is_closed && dump->state != FLYT_COREDUMP_DONE)
-        set_state(folder, dump, FLYT_COREDUMP_DONE, (uint64_t)file.st_size);
+        set_state(folder, dump, dump->name, FLYT_COREDUMP_DONE, (uint64_t)file.st_size);
 }
 
 /* Whether a dump is to be looked at though nothing tells of it. */

@@ -15,12 +15,13 @@
 
 enum {
     FLYT_COREDUMPS_MAX = 17,
-    FLYT_COREDUMP_UNWANTED = FLYT_COREDUMPS_MAX - 1, /* the number of what is removed as it comes, and not told */
+    FLYT_COREDUMP_UNWANTED = FLYT_COREDUMPS_MAX - 1, /* the number of what is removed as it comes */
     FLYT_COREDUMP_NAME_BYTES = 96,
     FLYT_COREDUMP_PATH_BYTES = FLYT_COREDUMP_NAME_BYTES + 32,
 };
 
-/* What has become of a dump: the thread tells, without a lock of its own. */
+/* What has become of a dump: the thread tells, without a lock of its own. Of one that is not wanted only that it was
+ * removed, without a name. */
 enum flyt_coredump_state {
     FLYT_COREDUMP_NONE,
     FLYT_COREDUMP_BEGUN, /* it is being written */

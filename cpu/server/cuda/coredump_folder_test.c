@@ -34,7 +34,7 @@ static void tell(void *user, const char *name, enum flyt_coredump_state state, u
     assert_true(told.count < TOLD_MAX);
     told.states[told.count] = state;
     told.bytes[told.count++] = bytes;
-    snprintf(told.name, sizeof told.name, "%s", name);
+    snprintf(told.name, sizeof told.name, "%s", name ? name : "");
 }
 
 static void tell_nobody(void *user, const char *name, enum flyt_coredump_state state, uint64_t bytes)
@@ -238,7 +238,7 @@ static void another_s_settling_is_no_own_one(void **state)
     }
 }
 
-static void what_nobody_wants_is_removed_and_not_told(void **state)
+static void what_nobody_wants_is_removed_and_has_no_name(void **state)
 {
     enum flyt_coredump_state made;
     int fd = open_dump(FLYT_COREDUMP_UNWANTED);
@@ -250,7 +250,9 @@ static void what_nobody_wants_is_removed_and_not_told(void **state)
     assert_true(flyt_coredump_folder_settle(folder, 10000));
     assert_int_equal(size_of("core.a.16.nvcudmp"), -1);
     assert_null(flyt_coredump_folder_made(folder, &made));
-    assert_int_equal(told.count, 0);
+    assert_int_equal(told.count, 1);
+    assert_int_equal(told.states[0], FLYT_COREDUMP_CUT);
+    assert_string_equal(told.name, "");
 }
 
 /* A name that leads elsewhere is none of a dump. */
@@ -272,7 +274,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_a_descriptor_it_waits, start, stop),
         cmocka_unit_test_setup_teardown(others_count, start, stop),
         cmocka_unit_test_setup_teardown(another_s_settling_is_no_own_one, start, stop),
-        cmocka_unit_test_setup_teardown(what_nobody_wants_is_removed_and_not_told, start, stop),
+        cmocka_unit_test_setup_teardown(what_nobody_wants_is_removed_and_has_no_name, start, stop),
         cmocka_unit_test_setup_teardown(a_link_is_no_dump, start, stop),
     };
 

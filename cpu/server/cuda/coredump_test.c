@@ -71,6 +71,13 @@ static CUresult set_for_all(CUcoredumpSettings attribute, void *value, size_t *b
     return CUDA_SUCCESS;
 }
 
+static CUresult told; /* of work */
+
+static CUresult tell(CUstream stream)
+{
+    return told;
+}
+
 static struct fixture *begin(void)
 {
     driver = *flyt_fake_driver();
@@ -80,7 +87,8 @@ static struct fixture *begin(void)
     driver.cuDevicePrimaryCtxReset = reset;
     driver.cuGreenCtxDestroy = destroy_green;
     driver.cuCoredumpSetAttributeGlobal = set_for_all;
-    setenv(FLYT_COREDUMPS_OF_GPUS, "1", true);
+    driver.cuStreamQuery = tell;
+    told = CUDA_SUCCESS;
     strcpy(folder + strlen(folder) - 6, "XXXXXX");
     assert_non_null(mkdtemp(folder));
     struct fixture *self = make_over(&driver);
@@ -134,14 +142,30 @@ static void contexts_are_made_again_once_and_not_disabled(void **state)
     end(self);
 }
 
-static void gpus_that_nobody_tries_it_on_stay(void **state)
+/* The driver tells of it when the dump is there, and until then that all is well. */
+static void a_fault_whose_dump_has_begun_is_looked_for(void **state)
 {
+    const uint64_t long_ns = 3600000000000;
     struct fixture *self = begin();
-    unsetenv(FLYT_COREDUMPS_OF_GPUS);
-    assert_int_equal(ask(self, 0, true, 0), CUDA_ERROR_NOT_SUPPORTED);
-    flyt_coredump_go_on(&self->session);
-    assert_string_equal(done, "");
-    assert_false(self->session.leaves_coredumps);
+    struct flyt_session *session = &self->session;
+    assert_false(flyt_coredump_may_come(session, 0));
+    assert_int_equal(ask(self, 0, true, 0), CUDA_SUCCESS);
+    assert_true(flyt_coredump_may_come(session, 0));
+    assert_false(flyt_coredump_may_come(session, long_ns));
+    assert_false(flyt_coredump_advance(session));
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    while (!flyt_coredump_may_come(session, long_ns))
+        usleep(1000);
+    assert_true(flyt_coredump_advance(session));
+    assert_int_equal(session->fatal, CUDA_SUCCESS);
+    told = CUDA_ERROR_ILLEGAL_ADDRESS;
+    close(fd);
+    assert_false(flyt_coredump_advance(session));
+    assert_int_equal(session->fatal, CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_non_null(strstr(session->fatal_note, "core dump core."));
+    assert_false(flyt_coredump_may_come(session, 0));
+    assert_int_equal(unlink(file), 0);
     end(self);
 }
 
@@ -166,7 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contexts_are_made_again_once_and_not_disabled),
-        cmocka_unit_test(gpus_that_nobody_tries_it_on_stay),
+        cmocka_unit_test(a_fault_whose_dump_has_begun_is_looked_for),
         cmocka_unit_test(contexts_in_use_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,10 +67,16 @@ static void device_fini(struct flyt_device *device)
     free(device->settings);
 }
 
+static bool advance(struct flyt_session *session)
+{
+    bool has_shares = flyt_event_shares_advance(session);
+    return flyt_coredump_advance(session) || has_shares;
+}
+
 const struct flyt_part flyt_families_part = {.init = init,
                                              .device_init = device_init,
                                              .drop = drop,
                                              .fini = fini,
                                              .device_fini = device_fini,
-                                             .advance = flyt_event_shares_advance,
+                                             .advance = advance,
                                              .fatal = flyt_coredump_fatal};

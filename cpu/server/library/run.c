@@ -170,14 +170,14 @@ static bool from_device(const struct flyt_libcall *call, void *to, uint64_t addr
 {
     const struct flyt_driver *driver = call->session->driver;
     return !bytes || (driver->cuMemcpyDtoHAsync(to, address, bytes, call->cu_stream) == CUDA_SUCCESS &&
-                      flyt_driver_wait(driver, call->cu_stream) == CUDA_SUCCESS);
+                      driver->cuStreamSynchronize(call->cu_stream) == CUDA_SUCCESS);
 }
 
 static bool to_device(const struct flyt_libcall *call, uint64_t address, const void *from, size_t bytes)
 {
     const struct flyt_driver *driver = call->session->driver;
     return !bytes || (driver->cuMemcpyHtoDAsync(address, from, bytes, call->cu_stream) == CUDA_SUCCESS &&
-                      flyt_driver_wait(driver, call->cu_stream) == CUDA_SUCCESS);
+                      driver->cuStreamSynchronize(call->cu_stream) == CUDA_SUCCESS);
 }
 
 void flyt_libcall_stage(struct flyt_libcall *call, const struct flyt_lib_stage *place)
@@ -416,17 +416,13 @@ static int prepare_object(struct flyt_libcall *call, struct flyt_libobject *obje
     return kind->apply(object->library, object->real, state, object->state, is_streamed);
 }
 
-/* Waits for the work of objects that is in no stream of the program's. And for what a library takes for done that has
- * waited for it itself, where that may not be so (flyt_driver_wait). */
+/* Waits for the work of objects that is in no stream of the program's. */
 static int settle(const struct flyt_libcall *call, int status)
 {
-    if (call->session->leaves_coredumps && call->result_bytes && status == call->library->success &&
-        flyt_driver_wait(call->session->driver, call->cu_stream) != CUDA_SUCCESS)
-        return call->library->failed;
     for (unsigned i = 0; i < call->row->object_count; i++) {
         if (!call->objects[i] || !call->objects[i]->kind->is_unstreamed)
             continue;
-        CUresult result = flyt_driver_wait(call->session->driver, NULL);
+        CUresult result = call->session->driver->cuStreamSynchronize(NULL);
         return status == call->library->success && result != CUDA_SUCCESS ? call->library->failed : status;
     }
     return status;

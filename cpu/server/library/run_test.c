@@ -11,7 +11,7 @@
 #include "cpu/server/library/library.h"
 #include "rpc/base/id.h"
 
-enum { FINE = 0, BROKEN = 6, INVALID = 7, ARGUMENTS = 16 };
+enum { FINE = 0, INVALID = 7, ARGUMENTS = 16 };
 
 struct state {
     int32_t level, other;
@@ -46,18 +46,15 @@ static int apply(struct flyt_server_library *library, void *real, const void *wa
 static const struct flyt_server_kind kind = {.name = "test", .state_bytes = sizeof(struct state), .apply = apply};
 static const struct flyt_server_row row = {.name = "testWork", .run = run, .bytes = ARGUMENTS, .object_count = 1};
 static struct flyt_server_library library = {
-    .name = "test", .kinds = &kind, .kind_count = 1, .refused = 15, .invalid = INVALID, .failed = BROKEN};
+    .name = "test", .kinds = &kind, .kind_count = 1, .refused = 15, .invalid = INVALID};
 
 static struct flyt_libobject object;
 enum { STATE = FLYT_LIB_ALIGN }; /* bytes of its settings in a message */
 static unsigned char arguments[ARGUMENTS + STATE + 64] FLYT_LIB_ALIGNED, results[64] FLYT_LIB_ALIGNED;
 
-static struct flyt_session no_dumps;
-
 static struct flyt_libcall a_call(void)
 {
-    return (struct flyt_libcall){.session = &no_dumps,
-                                 .library = &library,
+    return (struct flyt_libcall){.library = &library,
                                  .row = &row,
                                  .arguments = arguments,
                                  .bytes = sizeof arguments,
@@ -247,7 +244,6 @@ static void what_the_library_follows_is_looked_at(void **state)
 static struct {
     unsigned char bytes[64];
     unsigned synchronize_count;
-    CUresult fault; /* of which only who asks hears */
     CUresult result;
 } device;
 
@@ -275,15 +271,8 @@ static CUresult synchronize(CUstream stream)
     return CUDA_SUCCESS;
 }
 
-static CUresult query(CUstream stream)
-{
-    return device.fault;
-}
-
-static struct flyt_driver driver = {.cuMemcpyDtoHAsync = copy_to_host,
-                                    .cuMemcpyHtoDAsync = copy_to_device,
-                                    .cuStreamSynchronize = synchronize,
-                                    .cuStreamQuery = query};
+static struct flyt_driver driver = {
+    .cuMemcpyDtoHAsync = copy_to_host, .cuMemcpyHtoDAsync = copy_to_device, .cuStreamSynchronize = synchronize};
 
 /* Reads 8 bytes and writes them backwards. */
 static int run_staged(struct flyt_libcall *call)
@@ -407,23 +396,6 @@ static void a_default_stream_is_waited_for(void **state)
     }
 }
 
-/* The library says that it has waited, and so does the driver, while it writes a core dump of what has faulted. */
-static void results_of_what_has_faulted_are_none(void **state)
-{
-    struct flyt_session session = {.driver = &driver};
-    flyt_driver_expect_dumps();
-    for (int i = 0; i < 2; i++) {
-        struct flyt_libcall call = a_call();
-        call.session = &session;
-        session.leaves_coredumps = i;
-        device.fault = CUDA_ERROR_ILLEGAL_ADDRESS;
-        seen.in_bytes = seen.in_wanted = 0;
-        seen.out_bytes = seen.out_wanted = 8;
-        assert_int_equal(flyt_libcall_run(&call), i ? BROKEN : FINE);
-        device.fault = CUDA_SUCCESS;
-    }
-}
-
 /* ---- descriptors that are made by hand, and changed by the call ---- */
 
 struct grain {
@@ -514,7 +486,6 @@ int main(void)
         cmocka_unit_test(large_arrays_are_in_device_memory),
         cmocka_unit_test(a_host_objects_results_go_to_device_memory),
         cmocka_unit_test(a_default_stream_is_waited_for),
-        cmocka_unit_test(results_of_what_has_faulted_are_none),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

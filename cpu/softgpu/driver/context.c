@@ -93,17 +93,13 @@ bool flyt_soft_device_break(struct flyt_soft_device *device, CUresult error)
     if (!atomic_compare_exchange_strong(&device->sticky, &none, error))
         return false;
     atomic_store(&device->cancel, true);
-    atomic_store(&device->is_dumping, false);
     return true;
 }
 
-void flyt_soft_device_dump(struct flyt_soft_device *device)
+void flyt_soft_device_fault(struct flyt_soft_device *device, CUresult error)
 {
-    atomic_store(&device->is_dumping, true);
-    pthread_mutex_lock(&device->contexts_mutex);
-    for (struct CUctx_st *ctx = device->contexts; ctx; ctx = ctx->next_in_device)
-        flyt_soft_context_wake(ctx);
-    pthread_mutex_unlock(&device->contexts_mutex);
+    if (flyt_soft_device_break(device, error))
+        flyt_soft_fault_tell(flyt_soft_driver()->faults, device, error);
 }
 
 /* The SMs of the set, or all where it is NULL. NULL: out of memory. */
@@ -510,8 +506,6 @@ FLYT_SOFT_API cuCtxSynchronize(void)
     if (r != CUDA_SUCCESS)
         return r;
     /* A green context waits for its own work, any other for all of the device, green contexts included. */
-    if (atomic_load(&ctx->device->is_dumping))
-        return CUDA_SUCCESS;
     if (ctx->green)
         flyt_soft_context_drain(ctx);
     else

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -232,28 +233,33 @@ static int put_memory(int fd, const struct flyt_soft_map *map, uint64_t from, ui
     return status;
 }
 
-static int put_all(int fd, const struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error, unsigned flags)
-{
-    const char *name = "";
-    char launch[3072] = "";
+/* Of work that has failed: what is written, and then told. */
+struct dump {
+    struct flyt_soft_device *device;
+    uint64_t context_id;
+    CUresult error;
+    char launch[3072];
+};
 
-    cuGetErrorName(error, &name);
-    if (op->describe)
-        op->describe(op, launch, sizeof(launch));
-    int status = say(fd, "flyt-soft-core 1\nerror %d %s\ndevice %d\ncontext %" PRIu64 "\n%s", (int)error, name,
-                     ctx->device->index, ctx->id, launch);
+static int put_all(int fd, const struct dump *dump, unsigned flags)
+{
+    const struct flyt_soft_map *map = &dump->device->map;
+    const char *name = "";
+
+    cuGetErrorName(dump->error, &name);
+    int status = say(fd, "flyt-soft-core 1\nerror %d %s\ndevice %d\ncontext %" PRIu64 "\n%s", (int)dump->error, name,
+                     dump->device->index, dump->context_id, dump->launch);
     if (!status && !(flags & CU_COREDUMP_SKIP_GLOBAL_MEMORY))
-        status = put_memory(fd, &ctx->device->map, FLYT_SOFT_SPAN_BASE, FLYT_SOFT_HOST_BASE);
+        status = put_memory(fd, map, FLYT_SOFT_SPAN_BASE, FLYT_SOFT_HOST_BASE);
     if (!status && !(flags & CU_COREDUMP_SKIP_GLOBAL_MEMORY))
-        status = put_memory(fd, &ctx->device->map, FLYT_SOFT_OWN_BASE, FLYT_SOFT_SPAN_BASE + FLYT_SOFT_SPAN_BYTES);
+        status = put_memory(fd, map, FLYT_SOFT_OWN_BASE, FLYT_SOFT_SPAN_BASE + FLYT_SOFT_SPAN_BYTES);
     return status ? status : say(fd, "end\n");
 }
 
-static void write_file(const struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error, const char *path,
-                       unsigned flags)
+static void write_file(const struct dump *dump, const char *path, unsigned flags)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int status = fd < 0 ? -errno : put_all(fd, ctx, op, error, flags);
+    int status = fd < 0 ? -errno : put_all(fd, dump, flags);
 
     if (fd >= 0)
         close(fd);
@@ -264,24 +270,56 @@ static void write_file(const struct CUctx_st *ctx, const struct flyt_soft_op *op
     }
 }
 
-bool flyt_soft_coredump_is_due(struct CUctx_st *ctx)
+static void rest(unsigned ms)
 {
-    return ctx->coredump.has_begun_enabled && !flyt_soft_coredump_is_broken(&ctx->coredump) &&
-           !atomic_exchange(&ctx->device->is_dumped, true);
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
+
+    nanosleep(&pause, NULL);
 }
 
-void flyt_soft_coredump_write(const struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error)
+/* What the process was told to write. */
+static void *write_dump(void *user)
 {
+    struct dump *dump = user;
     const unsigned ms = flyt_soft_driver()->dump_ms;
-    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
     char path[FLYT_SOFT_COREDUMP_NAME_BYTES];
 
+    rest(ms / 2);
     pthread_mutex_lock(&coredumps.mutex);
     unsigned flags = coredumps.common.flags;
     strcpy(path, coredumps.common.file);
     pthread_mutex_unlock(&coredumps.mutex);
     if (!*path)
         default_name("core.cuda", path);
-    write_file(ctx, op, error, path, flags);
-    nanosleep(&pause, NULL);
+    write_file(dump, path, flags);
+    rest(ms - ms / 2);
+    flyt_soft_device_fault(dump->device, dump->error);
+    free(dump);
+    return NULL;
+}
+
+bool flyt_soft_coredump_leave(struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error)
+{
+    struct dump *dump;
+    pthread_t thread;
+
+    if (atomic_load(&ctx->device->is_dumped))
+        return true;
+    if (!ctx->coredump.has_begun_enabled || flyt_soft_coredump_is_broken(&ctx->coredump))
+        return false;
+    if (atomic_exchange(&ctx->device->is_dumped, true))
+        return true;
+    dump = calloc(1, sizeof(*dump));
+    if (!dump)
+        return false;
+    dump->device = ctx->device;
+    dump->context_id = ctx->id;
+    dump->error = error;
+    if (op->describe)
+        op->describe(op, dump->launch, sizeof(dump->launch));
+    if (pthread_create(&thread, NULL, write_dump, dump))
+        write_dump(dump);
+    else
+        pthread_detach(thread);
+    return true;
 }

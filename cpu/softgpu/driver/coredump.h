@@ -22,9 +22,8 @@
  *     dump.
  *   - The name of the file and what the dump leaves out are the process's, as they are when the fault comes. What a
  *     context sets of them does nothing.
- *   - While the dump is written, who asks how far work of the device is hears CUDA_ERROR_NOT_READY, and who waits for
- *     it hears that it is done, though it is not: the fault is told when the dump is there. FLYT_SOFT_DUMP_MS makes
- * that last longer.
+ *   - The fault is told when the dump is there. Until then work behind the kernel is done, and who waits for it or asks
+ *     hears that it is. FLYT_SOFT_DUMP_MS makes that last longer; half of it goes by before there is a file.
  *
  * Unlike there, no variable of the environment counts, the process never aborts (a host's core dump is only noted), and
  * there is no pipe: a user's trigger is refused.
@@ -67,10 +66,10 @@ CUresult flyt_soft_coredump_get(const struct flyt_soft_coredump *coredump, CUcor
                                 size_t bytes);
 CUresult flyt_soft_coredump_set(struct flyt_soft_coredump *coredump, CUcoredumpSettings attrib, const void *value,
                                 size_t bytes);
-/* Work of the context has failed: whether that leaves a dump, of which there is one for each device. It is to be
- * written. */
-bool flyt_soft_coredump_is_due(struct CUctx_st *ctx);
-/* Writes what the process was told to, of this operation. */
-void flyt_soft_coredump_write(const struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error);
+/*
+ * Work of the context has failed, this operation of it. True: that leaves a dump, of which there is one for each
+ * device; the device breaks when it is there. False: it does not, and breaks no device on which one is being written.
+ */
+bool flyt_soft_coredump_leave(struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error);
 
 #endif

@@ -85,8 +85,7 @@ struct flyt_soft_device {
     struct CUctx_st *contexts;      /* all that are referenced, linked by next_in_device */
     _Atomic CUresult sticky;        /* first error that broke the device's contexts, for ever */
     atomic_bool cancel;             /* set together with it: running launches stop */
-    atomic_bool is_dumped;          /* a core dump was made of it (coredump.h), or is being made: */
-    atomic_bool is_dumping;         /* who waits for its work is let go, with success */
+    atomic_bool is_dumped;          /* a core dump was made of it (coredump.h), or is being made */
     struct flyt_soft_print print;
     struct flyt_soft_textures textures;
     atomic_bool has_launched; /* the heap's size is fixed from then on */
@@ -176,8 +175,8 @@ bool flyt_soft_arch_find(int major, int minor, struct flyt_soft_arch *ret_arch);
 /* Makes `error` the device's sticky error, unless it has one, and cancels what runs. Whether it had none. */
 bool flyt_soft_device_break(struct flyt_soft_device *device, CUresult error);
 
-/* A core dump of it is being written: lets go who waits for its work. Until the device is broken. */
-void flyt_soft_device_dump(struct flyt_soft_device *device);
+/* Breaks the device likewise, and tells the other processes that use it (fault.h). */
+void flyt_soft_device_fault(struct flyt_soft_device *device, CUresult error);
 
 /* A context of the device with one reference; NULL where memory is out. green may be NULL. sms: those that its streams
  * run on, at least one; NULL: all. */

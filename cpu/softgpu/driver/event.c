@@ -140,7 +140,7 @@ FLYT_SOFT_API cuEventSynchronize(CUevent hEvent)
         return r;
     record = flyt_soft_event_record(hEvent);
     if (record)
-        flyt_soft_record_wait(record, ctx->device);
+        flyt_soft_record_wait(record);
     flyt_soft_record_unref(record);
     flyt_soft_print_flush(ctx->device);
     return atomic_load(&ctx->device->sticky);

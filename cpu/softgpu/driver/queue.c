@@ -106,12 +106,12 @@ bool flyt_soft_record_is_complete(const struct flyt_soft_record *record, uint64_
     return is_complete;
 }
 
-void flyt_soft_record_wait(struct flyt_soft_record *record, const struct flyt_soft_device *device)
+void flyt_soft_record_wait(struct flyt_soft_record *record)
 {
     struct flyt_soft_queue *queue = the_queue();
 
     pthread_mutex_lock(&queue->mutex);
-    while (!record->is_complete && !atomic_load(&device->is_dumping))
+    while (!record->is_complete)
         pthread_cond_wait(&queue->record_cond, &queue->mutex);
     pthread_mutex_unlock(&queue->mutex);
 }
@@ -192,31 +192,20 @@ static bool stream_is_finished_locked(const struct CUstream_st *stream)
     return stream->is_destroyed && !stream->first && !stream->waiter_count;
 }
 
-/* Nobody hears of the fault before the dump is there. What it is told as. */
-static CUresult dump(struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error)
-{
-    if (flyt_soft_coredump_is_broken(&ctx->coredump))
-        return CUDA_ERROR_LAUNCH_FAILED;
-    if (flyt_soft_coredump_is_due(ctx)) {
-        flyt_soft_device_dump(ctx->device);
-        flyt_soft_coredump_write(ctx, op, error);
-    }
-    return error;
-}
-
 static void run_op(struct CUstream_st *stream, struct flyt_soft_op *op)
 {
-    struct flyt_soft_device *device = stream->ctx->device;
+    struct CUctx_st *ctx = stream->ctx;
     CUresult r;
 
-    if (!op->run || (atomic_load(&device->sticky) != CUDA_SUCCESS && !op->runs_broken))
+    if (!op->run || (atomic_load(&ctx->device->sticky) != CUDA_SUCCESS && !op->runs_broken))
         return;
     r = op->run(op);
-    if (r != CUDA_SUCCESS && atomic_load(&device->sticky) == CUDA_SUCCESS)
-        r = dump(stream->ctx, op, r);
-    if (r != CUDA_SUCCESS)
-        if (flyt_soft_device_break(device, r))
-            flyt_soft_fault_tell(flyt_soft_driver()->faults, device, r);
+    if (r == CUDA_SUCCESS || atomic_load(&ctx->device->sticky) != CUDA_SUCCESS)
+        return;
+    if (flyt_soft_coredump_is_broken(&ctx->coredump))
+        r = CUDA_ERROR_LAUNCH_FAILED;
+    if (!flyt_soft_coredump_leave(ctx, op, r))
+        flyt_soft_device_fault(ctx->device, r);
 }
 
 /*
@@ -504,7 +493,7 @@ CUresult flyt_soft_stream_finish(struct CUstream_st *stream, uint64_t number)
 
     pthread_mutex_lock(&queue->mutex);
     stream->waiter_count++;
-    while (stream->done_count < number && !atomic_load(&device->is_dumping))
+    while (stream->done_count < number)
         pthread_cond_wait(&stream->progress, &queue->mutex);
     stream->waiter_count--;
     /* Destroyed meanwhile by another thread: the last one out frees it. */
@@ -541,17 +530,6 @@ bool flyt_soft_stream_is_idle(struct CUstream_st *stream)
 }
 
 /* ---- whole contexts ---- */
-
-void flyt_soft_context_wake(struct CUctx_st *ctx)
-{
-    struct flyt_soft_queue *queue = the_queue();
-
-    pthread_mutex_lock(&queue->mutex);
-    pthread_cond_broadcast(&queue->record_cond);
-    for (struct CUstream_st *stream = ctx->streams; stream; stream = stream->next_in_ctx)
-        pthread_cond_broadcast(&stream->progress);
-    pthread_mutex_unlock(&queue->mutex);
-}
 
 void flyt_soft_context_drain(struct CUctx_st *ctx)
 {

@@ -80,8 +80,8 @@ struct flyt_soft_record *flyt_soft_record_ref(struct flyt_soft_record *record);
 /* NULL is allowed. */
 void flyt_soft_record_unref(struct flyt_soft_record *record);
 bool flyt_soft_record_is_complete(const struct flyt_soft_record *record, uint64_t *ret_time_ns);
-/* Blocks until the record is complete, or the device is dumping. */
-void flyt_soft_record_wait(struct flyt_soft_record *record, const struct flyt_soft_device *device);
+/* Blocks until the record is complete. */
+void flyt_soft_record_wait(struct flyt_soft_record *record);
 
 /* A stream of the context, which it keeps a reference to. NULL: out of memory. */
 struct CUstream_st *flyt_soft_stream_new(struct CUctx_st *ctx, unsigned flags, int priority, bool is_legacy);
@@ -114,16 +114,13 @@ CUresult flyt_soft_stream_mark(struct CUstream_st *stream, struct flyt_soft_reco
                                struct flyt_soft_record *signal);
 
 /*
- * Blocks until operation `number` of the stream is done, or the device is dumping, then writes out what kernels
- * printed. CUDA_SUCCESS or the device's sticky error.
+ * Blocks until operation `number` of the stream is done, then writes out what kernels printed. CUDA_SUCCESS or the
+ * device's sticky error.
  */
 CUresult flyt_soft_stream_finish(struct CUstream_st *stream, uint64_t number);
 /* The number of the last operation appended. */
 uint64_t flyt_soft_stream_last(struct CUstream_st *stream);
 bool flyt_soft_stream_is_idle(struct CUstream_st *stream);
-
-/* Who waits for work of the context looks again. */
-void flyt_soft_context_wake(struct CUctx_st *ctx);
 /* Takes the context's own two streams away from it and retires them. */
 void flyt_soft_context_drop_streams(struct CUctx_st *ctx);
 /* Blocks until every stream of the context has done what it had when called. */

@@ -3,7 +3,7 @@
 // HOW: "set" (the process's attributes, before a context begins), "skip" (as "set", without global memory), "flag" (a
 // context made for it), "flag after" (the same, after the runtime's context has memory), "environment" (variables say
 // it), "late" (the context's attributes, when it has begun: nothing comes of it), "off" (as "set", and the context's is
-// off again when work is to begin). FILE is the file that it names;
+// off again when work is to begin), "gone" (as "set"; it ends with the fault). FILE is the file that it names;
 // "-": none. BYTES of memory, the first word of which is WORD. It prints "ready", then faults when a line comes, and
 // prints what the runtime says of that.
 // nvcc: -lcuda
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     void *memory;
 
     check("init", cuInit(0));
-    if (is_one_of(argv[1], "set", "skip", "off"))
+    if (is_one_of(argv[1], "set", "skip", "off") || !strcmp(argv[1], "gone"))
         ask(cuCoredumpSetAttributeGlobal, argv[1], argv[2]);
     if (!strcmp(argv[1], "flag after")) {
         check("free", cudaFree(NULL));
@@ -81,8 +81,10 @@ int main(int argc, char **argv)
     fflush(stdout);
     getchar();
     fault<<<1, 1>>>((int *)16);
-    if (!cudaMemcpy(&word, memory, sizeof word, cudaMemcpyDeviceToHost))
-        puts("copied");
+    if (!strcmp(argv[1], "gone"))
+        return cudaDeviceSynchronize() != 0;
+    for (int i = 0; i < 6000 && !cudaDeviceSynchronize(); i++)
+        usleep(10000); /* the driver tells of the fault when the dump is there */
     printf("fault %d\n", (int)cudaDeviceSynchronize());
     fflush(stdout);
     getchar();

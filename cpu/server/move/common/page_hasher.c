@@ -262,7 +262,7 @@ static CUresult hash_natively(struct flyt_page_batch *batch, uint32_t n, uint32_
     CUresult result =
         hasher->driver->cuMemcpyDtoHAsync(hasher->pages, address, (uint64_t)count * FLYT_PAGE_BYTES, batch->cu_stream);
     if (result == CUDA_SUCCESS)
-        result = flyt_driver_wait(hasher->driver, batch->cu_stream);
+        result = hasher->driver->cuStreamSynchronize(batch->cu_stream);
     for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         bool is_zero;
         flyt_page_hash(hasher->keys, hasher->pages + (uint64_t)i * FLYT_PAGE_BYTES, &hashes_of(batch)[n + i], &is_zero);

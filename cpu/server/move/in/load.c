@@ -258,7 +258,7 @@ static CUresult write_variable(const struct load *self, CUdeviceptr address, uin
     CUresult result = driver->cuMemcpyHtoDAsync(address, self->piece, bytes, NULL);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemcpyDtoHAsync(self->check, address, bytes, NULL);
-    CUresult waited = flyt_driver_wait(driver, NULL);
+    CUresult waited = driver->cuStreamSynchronize(NULL);
     return result == CUDA_SUCCESS ? waited : result;
 }
 

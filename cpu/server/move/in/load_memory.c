@@ -99,7 +99,7 @@ static CUresult wait(struct flyt_load_memory *memory, unsigned ordinal)
 {
     CUresult result = use(memory, ordinal);
     if (result == CUDA_SUCCESS)
-        result = flyt_driver_wait(memory->session->driver, NULL);
+        result = memory->session->driver->cuStreamSynchronize(NULL);
     for (unsigned i = 0; i < FLYT_LOAD_BUFFERS; i++)
         memory->buffers[i].is_on_way &= memory->buffers[i].ordinal != ordinal;
     return result;

@@ -87,7 +87,7 @@ static unsigned read_back(struct flyt_load_variables *self, unsigned first, CUre
         if (result == CUDA_SUCCESS)
             result = driver->cuMemcpyDtoHAsync(self->read + self->pieces[n].offset_bytes, self->pieces[n].address,
                                                self->pieces[n].bytes, NULL);
-    waited = flyt_driver_wait(driver, NULL);
+    waited = driver->cuStreamSynchronize(NULL);
     *ret_result = result == CUDA_SUCCESS ? waited : result;
     return n;
 }
@@ -130,7 +130,7 @@ void flyt_load_variables_end(struct flyt_load_variables *self)
     for (unsigned n = 0; n < self->count; n++)
         if (!n || self->pieces[n].ordinal != self->pieces[n - 1].ordinal)
             if (enter(self, self->pieces[n].ordinal) == CUDA_SUCCESS)
-                flyt_driver_wait(driver, NULL);
+                driver->cuStreamSynchronize(NULL);
     forget(self);
     if (self->written)
         driver->cuMemFreeHost(self->written);

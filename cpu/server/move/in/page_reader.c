@@ -77,7 +77,7 @@ CUresult flyt_page_reader_set_key(struct flyt_page_reader *page_reader, const st
 {
     CUresult result = flyt_page_reader_use(page_reader->session, page_reader->ordinal, &page_reader->cu_stream);
     if (result == CUDA_SUCCESS) /* what reads the key words has ended */
-        result = flyt_driver_wait(page_reader->session->driver, page_reader->cu_stream);
+        result = page_reader->session->driver->cuStreamSynchronize(page_reader->cu_stream);
     return result == CUDA_SUCCESS ? flyt_page_hasher_set_key(&page_reader->hasher, keys, page_reader->cu_stream)
                                   : result;
 }
@@ -106,7 +106,7 @@ CUresult flyt_page_reader_finish(struct flyt_page_reader *page_reader, unsigned 
 {
     CUresult result = flyt_page_reader_use(page_reader->session, page_reader->ordinal, &page_reader->cu_stream);
     if (result == CUDA_SUCCESS)
-        result = flyt_driver_wait_event(page_reader->session->driver, page_reader->ends[n]);
+        result = page_reader->session->driver->cuEventSynchronize(page_reader->ends[n]);
     return result == CUDA_SUCCESS ? flyt_page_batch_finish(&page_reader->batches[n]) : result;
 }
 
@@ -128,7 +128,7 @@ void flyt_page_reader_close(struct flyt_page_reader *page_reader)
     const struct flyt_driver *driver = page_reader->session->driver;
     if (page_reader->has_memory)
         driver->cuMemsetD8Async(page_reader->address, 0, FLYT_PAGE_HASHER_BYTES, page_reader->cu_stream);
-    flyt_driver_wait(driver, page_reader->cu_stream);
+    driver->cuStreamSynchronize(page_reader->cu_stream);
     for (unsigned n = 0; n < page_reader->batch_count; n++) {
         flyt_page_batch_fini(&page_reader->batches[n]);
         if (page_reader->ends[n])

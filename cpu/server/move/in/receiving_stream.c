@@ -89,7 +89,7 @@ static CUresult take_buffer(struct flyt_receiving_stream *stream, struct flyt_re
     CUresult result = CUDA_SUCCESS;
     stream->next = (stream->next + 1) % FLYT_RECEIVING_BUFFERS;
     if (buffer->is_on_way)
-        result = flyt_driver_wait_event(driver, buffer->used);
+        result = driver->cuEventSynchronize(buffer->used);
     buffer->is_on_way = false;
     if (result == CUDA_SUCCESS && !buffer->pages)
         result = driver->cuMemHostAlloc(&buffer->pages, FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX, CU_MEMHOSTALLOC_PORTABLE);
@@ -244,7 +244,7 @@ static void free_all(struct flyt_receiving_stream *stream)
     for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++) {
         if (!stream->cu_streams[i])
             continue;
-        flyt_driver_wait(driver, stream->cu_streams[i]);
+        driver->cuStreamSynchronize(stream->cu_streams[i]);
         driver->cuStreamDestroy(stream->cu_streams[i]);
     }
     for (unsigned i = 0; i < FLYT_RECEIVING_BUFFERS; i++) {

@@ -254,7 +254,7 @@ void flyt_copier_fini(struct flyt_copier *copier)
     if (!copier->device)
         return;
     if (flyt_device_use(copier->device) == CUDA_SUCCESS && copier->cu_stream)
-        flyt_driver_wait(driver_of(copier), copier->cu_stream);
+        driver_of(copier)->cuStreamSynchronize(copier->cu_stream);
     free_all(copier);
 }
 

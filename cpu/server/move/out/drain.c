@@ -6,6 +6,7 @@
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/stream.h"
 #include "cpu/server/bulk/transfer.h"
+#include "cpu/server/cuda/coredump.h"
 #include "cpu/server/share/time_slice.h"
 
 /* Something waits at the gate of a device whose VM gives nothing to the GPU. */
@@ -28,7 +29,8 @@ static CUresult poll_work(struct flyt_session *session, struct flyt_drain *drain
         result = flyt_fence_set_poll(&drain->work);
     if (result != CUDA_SUCCESS)
         return result;
-    flyt_drain_end(drain); /* what may have come since then is marked in its turn */
+    flyt_fence_set_fini(&drain->work); /* what may have come since then is marked in its turn */
+    drain->is_marked = false;
     flyt_session_poll_streams(session);
     return session->busy_first ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
@@ -43,7 +45,12 @@ int flyt_drain_advance(struct flyt_session *session, struct flyt_drain *drain, s
     flyt_session_check(session, result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
         return flyt_error_set(err, -EIO, "the GPU's work for the program has failed, cuda_result=%d", (int)result);
-    if (result == CUDA_ERROR_NOT_READY || !flyt_transfers_are_over(session))
+    if (result == CUDA_ERROR_NOT_READY || !flyt_transfers_are_over(session)) {
+        drain->ended_ns = 0;
+        return -EAGAIN;
+    }
+    drain->ended_ns = drain->ended_ns ? drain->ended_ns : session->clock_ns();
+    if (flyt_coredump_may_come(session, session->clock_ns() - drain->ended_ns))
         return -EAGAIN;
     /* A notice that was on its way when the program stopped is answered, too. */
     if (session->send_all->is_known && session->send_all->answered != session->send_all->asked)

@@ -9,6 +9,7 @@
 #define FLYT_SERVER_DRAIN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "cpu/server/core/fence.h"
 #include "rpc/base/error.h"
@@ -19,6 +20,7 @@ struct flyt_session;
 struct flyt_drain {
     struct flyt_fence_set work; /* the ends of what streams have, when it was last looked at */
     bool is_marked;
+    uint64_t ended_ns; /* since when all of it has; 0: it has not */
 };
 
 /*

@@ -301,7 +301,7 @@ static int put_variable(struct save *self, const struct variable *variable, cons
         uint64_t bytes = place->bytes - done < PIECE_BYTES ? place->bytes - done : PIECE_BYTES;
         if (result == CUDA_SUCCESS && bytes) {
             result = driver->cuMemcpyDtoHAsync(self->piece, place->address + done, bytes, cu_stream);
-            CUresult waited = flyt_driver_wait(driver, cu_stream);
+            CUresult waited = driver->cuStreamSynchronize(cu_stream);
             result = result == CUDA_SUCCESS ? waited : result;
         }
         if (result != CUDA_SUCCESS)

@@ -127,7 +127,7 @@ static CUresult look_with_kernel(const struct scan *self, const struct flyt_scan
     if (result == CUDA_SUCCESS)
         result = driver->cuMemcpyDtoHAsync(self->marks + first, self->found, count, self->cu_stream);
     /* In any case: the copies read and write what is freed afterwards. */
-    CUresult waited = flyt_driver_wait(driver, self->cu_stream);
+    CUresult waited = driver->cuStreamSynchronize(self->cu_stream);
     return result == CUDA_SUCCESS ? waited : result;
 }
 
@@ -156,7 +156,7 @@ static CUresult look_natively(const struct scan *self, const struct flyt_scan_ra
             count = words - done < NATIVE_BYTES / WORD_BYTES ? words - done : NATIVE_BYTES / WORD_BYTES;
             result = self->driver->cuMemcpyDtoHAsync(self->words, address + done * WORD_BYTES, count * WORD_BYTES,
                                                      self->cu_stream);
-            CUresult waited = flyt_driver_wait(self->driver, self->cu_stream);
+            CUresult waited = self->driver->cuStreamSynchronize(self->cu_stream);
             if (result == CUDA_SUCCESS)
                 result = waited;
             if (result == CUDA_SUCCESS)
