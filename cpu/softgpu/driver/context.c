@@ -96,12 +96,6 @@ bool flyt_soft_device_break(struct flyt_soft_device *device, CUresult error)
     return true;
 }
 
-void flyt_soft_device_fault(struct flyt_soft_device *device, CUresult error)
-{
-    if (flyt_soft_device_break(device, error))
-        flyt_soft_fault_tell(flyt_soft_driver()->faults, device, error);
-}
-
 /* The SMs of the set, or all where it is NULL. NULL: out of memory. */
 static struct flyt_ptx_partition *partition_new(struct flyt_soft_device *device, const struct flyt_soft_sms *sms)
 {

@@ -238,6 +238,7 @@ struct dump {
     struct flyt_soft_device *device;
     uint64_t context_id;
     CUresult error;
+    flyt_soft_coredump_end_fn end;
     char launch[3072];
 };
 
@@ -293,12 +294,13 @@ static void *write_dump(void *user)
         default_name("core.cuda", path);
     write_file(dump, path, flags);
     rest(ms - ms / 2);
-    flyt_soft_device_fault(dump->device, dump->error);
+    dump->end(dump->device, dump->error);
     free(dump);
     return NULL;
 }
 
-bool flyt_soft_coredump_leave(struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error)
+bool flyt_soft_coredump_leave(struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error,
+                              flyt_soft_coredump_end_fn end)
 {
     struct dump *dump;
     pthread_t thread;
@@ -315,6 +317,7 @@ bool flyt_soft_coredump_leave(struct CUctx_st *ctx, const struct flyt_soft_op *o
     dump->device = ctx->device;
     dump->context_id = ctx->id;
     dump->error = error;
+    dump->end = end;
     if (op->describe)
         op->describe(op, dump->launch, sizeof(dump->launch));
     if (pthread_create(&thread, NULL, write_dump, dump))

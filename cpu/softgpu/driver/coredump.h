@@ -46,6 +46,7 @@ struct flyt_soft_coredump {
 };
 
 struct CUctx_st;
+struct flyt_soft_device;
 struct flyt_soft_op;
 
 /* What a new context begins with; flags: its own. */
@@ -66,10 +67,13 @@ CUresult flyt_soft_coredump_get(const struct flyt_soft_coredump *coredump, CUcor
                                 size_t bytes);
 CUresult flyt_soft_coredump_set(struct flyt_soft_coredump *coredump, CUcoredumpSettings attrib, const void *value,
                                 size_t bytes);
+/* Breaks the device. */
+typedef void (*flyt_soft_coredump_end_fn)(struct flyt_soft_device *device, CUresult error);
 /*
  * Work of the context has failed, this operation of it. True: that leaves a dump, of which there is one for each
- * device; the device breaks when it is there. False: it does not, and breaks no device on which one is being written.
+ * device; `end` is called when it is there. False: it does not. Nothing breaks a device on which one is being written.
  */
-bool flyt_soft_coredump_leave(struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error);
+bool flyt_soft_coredump_leave(struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error,
+                              flyt_soft_coredump_end_fn end);
 
 #endif

@@ -175,9 +175,6 @@ bool flyt_soft_arch_find(int major, int minor, struct flyt_soft_arch *ret_arch);
 /* Makes `error` the device's sticky error, unless it has one, and cancels what runs. Whether it had none. */
 bool flyt_soft_device_break(struct flyt_soft_device *device, CUresult error);
 
-/* Breaks the device likewise, and tells the other processes that use it (fault.h). */
-void flyt_soft_device_fault(struct flyt_soft_device *device, CUresult error);
-
 /* A context of the device with one reference; NULL where memory is out. green may be NULL. sms: those that its streams
  * run on, at least one; NULL: all. */
 struct CUctx_st *flyt_soft_context_new(struct flyt_soft_device *device, struct CUgreenCtx_st *green, unsigned flags,

@@ -192,6 +192,12 @@ static bool stream_is_finished_locked(const struct CUstream_st *stream)
     return stream->is_destroyed && !stream->first && !stream->waiter_count;
 }
 
+static void break_device(struct flyt_soft_device *device, CUresult error)
+{
+    if (flyt_soft_device_break(device, error))
+        flyt_soft_fault_tell(flyt_soft_driver()->faults, device, error);
+}
+
 static void run_op(struct CUstream_st *stream, struct flyt_soft_op *op)
 {
     struct CUctx_st *ctx = stream->ctx;
@@ -204,8 +210,8 @@ static void run_op(struct CUstream_st *stream, struct flyt_soft_op *op)
         return;
     if (flyt_soft_coredump_is_broken(&ctx->coredump))
         r = CUDA_ERROR_LAUNCH_FAILED;
-    if (!flyt_soft_coredump_leave(ctx, op, r))
-        flyt_soft_device_fault(ctx->device, r);
+    if (!flyt_soft_coredump_leave(ctx, op, r, break_device))
+        break_device(ctx->device, r);
 }
 
 /*
