@@ -26,6 +26,8 @@ OTHER_GPU = "node-0:1"
 
 ILLEGAL_ADDRESS = "fault 700"
 WORD = 0xfeedbeef
+WORDS = {WORD, ~WORD & 0xffffffff}      # of the program's memory and variable, those that a dump has
+BYTES_MAX = 40 << 20    # a first dump fits in, and a second one of a program with much memory does not
 ENVIRONMENT = {"CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1"}
 
 
@@ -89,7 +91,8 @@ CONTENT = soft_content
 
 
 def has_word(path):
-    return WORD.to_bytes(4, "little") in CONTENT(path)
+    content = CONTENT(path)
+    return all(word.to_bytes(4, "little") in content for word in WORDS)
 
 
 @contextlib.contextmanager
@@ -198,7 +201,7 @@ def the_environment_outranks_the_program():
 @scenario
 def one_that_is_too_large_is_removed():
     """The program gets its error, and is told; what was there before stays."""
-    with listener("--coredumps-bytes", str(40 << 20)) as (path, s):
+    with listener("--coredumps-bytes", str(BYTES_MAX)) as (path, s):
         first = direct(s, "set", "-")
         first.faults()
         first.ends()
@@ -219,7 +222,7 @@ def vm_folder(system, i):
 @scenario
 def in_the_vm_s_folder_on_the_node():
     """Two VMs on one GPU, each with a bound of its own; the neighbour computes on; flytctl tells of it, shows and removes it."""
-    with whole_system(2, **{"vm.coredumps": "40M"}) as system:
+    with whole_system(2, **{"vm.coredumps": str(BYTES_MAX)}) as system:
         if OTHER_GPU:
             system.flytctl("cordon", OTHER_GPU)
         for i in range(2):

@@ -4,7 +4,7 @@
 // context made for it), "flag after" (the same, after the runtime's context has memory), "environment" (variables say
 // it), "late" (the context's attributes, when it has begun: nothing comes of it), "off" (as "set", and the context's is
 // off again when work is to begin), "gone" (as "set"; it ends with the fault). FILE is the file that it names;
-// "-": none. BYTES of memory, the first word of which is WORD. It prints "ready", then faults when a line comes, and
+// "-": none. BYTES of memory, the first word of which is WORD; a variable is ~WORD. It prints "ready", then faults when a line comes, and
 // prints what the runtime says of that.
 // nvcc: -lcuda
 #include <cuda.h>
@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+__device__ unsigned variable;
 
 __global__ void fault(int *nowhere)
 {
@@ -75,6 +77,8 @@ int main(int argc, char **argv)
         ask(cuCoredumpSetAttribute, argv[1], argv[2]);
     check("malloc", cudaMalloc(&memory, strtoul(argv[3], NULL, 0)));
     check("copy", cudaMemcpy(memory, &word, sizeof word, cudaMemcpyHostToDevice));
+    word = ~word;
+    check("variable", cudaMemcpyToSymbol(variable, &word, sizeof word));
     if (!strcmp(argv[1], "off"))
         check("off", set(cuCoredumpSetAttribute, CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_off, sizeof is_off));
     puts("ready");
