@@ -28,8 +28,9 @@ coredump_test.SHARED = {"mps": "start", "warm": 2}
 coredump_test.VM_MEMORY = "8G"
 coredump_test.OTHER_GPU = "node-0:1" if os.path.exists("/dev/nvidia1") else None
 coredump_test.CONTENT = content
-# The driver (580) leaves memory out that is mapped (cuMemMap), as servers have it, so that all dumps are of about 17 MB.
-coredump_test.WORDS = {~coredump_test.WORD & 0xffffffff}
+# The driver (580) leaves memory out that is mapped (cuMemMap), as servers have it: a section of other memory tells that it
+# was to be there, and all dumps are of about 17 MB.
+coredump_test.MARK = b".cudbg.global."
 coredump_test.BYTES_MAX = 24 << 20
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 // context made for it), "flag after" (the same, after the runtime's context has memory), "environment" (variables say
 // it), "late" (the context's attributes, when it has begun: nothing comes of it), "off" (as "set", and the context's is
 // off again when work is to begin), "gone" (as "set"; it ends with the fault). FILE is the file that it names;
-// "-": none. BYTES of memory, the first word of which is WORD; a variable is ~WORD. It prints "ready", then faults when a line comes, and
+// "-": none. BYTES of memory, the first word of which is WORD. It prints "ready", then faults when a line comes, and
 // prints what the runtime says of that.
 // nvcc: -lcuda
 #include <cuda.h>
@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-__device__ unsigned variable;
 
 __global__ void fault(int *nowhere)
 {
@@ -77,8 +75,6 @@ int main(int argc, char **argv)
         ask(cuCoredumpSetAttribute, argv[1], argv[2]);
     check("malloc", cudaMalloc(&memory, strtoul(argv[3], NULL, 0)));
     check("copy", cudaMemcpy(memory, &word, sizeof word, cudaMemcpyHostToDevice));
-    word = ~word;
-    check("variable", cudaMemcpyToSymbol(variable, &word, sizeof word));
     if (!strcmp(argv[1], "off"))
         check("off", set(cuCoredumpSetAttribute, CU_COREDUMP_ENABLE_ON_EXCEPTION, &is_off, sizeof is_off));
     puts("ready");
@@ -86,7 +82,7 @@ int main(int argc, char **argv)
     getchar();
     fault<<<1, 1>>>((int *)16);
     if (!strcmp(argv[1], "gone"))
-        return cudaDeviceSynchronize() != 0;
+        _exit(cudaDeviceSynchronize() != 0); /* and unloads nothing */
     for (int i = 0; i < 6000 && !cudaDeviceSynchronize(); i++)
         usleep(10000); /* the driver tells of the fault when the dump is there */
     printf("fault %d\n", (int)cudaDeviceSynchronize());
