@@ -260,11 +260,16 @@ def in_the_vm_s_folder_on_the_node():
         expect_equal(system.flytctl_run("coredump", "remove", made[0]).status, 3, "one that is not there")
 
 
+def migrates(system):
+    where = ("--to", OTHER_GPU) if OTHER_GPU else ("--to", "node-0:0", "--force")
+    return system.flytctl_run("migrate", "alice", *where, *PATIENCE, timeout=COMMAND_S)
+
+
 def goes_elsewhere(system):
     """Another server goes on with each of its programs: on the other GPU, or on the same one where there is none."""
     if OTHER_GPU:
         system.flytctl("uncordon", OTHER_GPU)
-    result = system.flytctl_run("migrate", "alice", "--to", OTHER_GPU or "node-0:0", *PATIENCE, timeout=COMMAND_S)
+    result = migrates(system)
     expect_equal(result.status, 0, "flytctl migrate", result)
 
 
@@ -296,7 +301,7 @@ def a_move_waits_for_one_that_may_come():
         program = in_vm(system, 0, "set", "-")
         session(system)
         program.begins_to_fault()
-        system.flytctl_run("migrate", "alice", "--to", OTHER_GPU or "node-0:0", *PATIENCE, timeout=COMMAND_S)
+        migrates(system)    # whether or not it comes to that
         program.reads(ILLEGAL_ADDRESS.encode())
         expect("core dump core." in program.ends(), "the dump's name on stderr")
         expect_equal([has_word(one) for one in dumps(vm_folder(system, 0))], [True], "dumps of the VM")
