@@ -257,8 +257,12 @@ static CUresult begin(struct flyt_session *session, bool is_again)
 
 void flyt_coredump_go_on(struct flyt_session *session)
 {
-    if (!session->leaves_coredumps && open_folder(session) == CUDA_SUCCESS)
+    if (session->leaves_coredumps || open_folder(session) != CUDA_SUCCESS)
+        return;
+    if (is_unused(session))
         begin(session, true);
+    else
+        flyt_warn("session %s: its contexts leave no core dumps here: they have been prepared without", session->label);
 }
 
 /* Where the session goes on, at another server or behind this one's node manager, they are to leave dumps, too. */

@@ -29,9 +29,9 @@ void flyt_coredump_grant(struct flyt_session *session, int folder_fd, uint64_t b
 /* The same in direct mode, of what the environment says; nothing where it names no folder. 0 or a negative errno. */
 int flyt_coredump_grant_listener(struct flyt_session *session);
 
-/* The session goes on here, and its contexts elsewhere leave dumps: those that it gets do, too. Before it has any, but
- * for the warm one. Nothing happens where they do already; without a folder, or where the driver refuses, they do not.
- */
+/* The session goes on here, and its contexts elsewhere leave dumps: those that it gets do, too. Before anything is made
+ * in them. Nothing happens where they do already; without a folder, where something lies in them, or where the driver
+ * refuses, they do not. */
 void flyt_coredump_go_on(struct flyt_session *session);
 
 /* struct flyt_part. */
