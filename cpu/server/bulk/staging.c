@@ -54,13 +54,13 @@ void flyt_staging_fini(struct flyt_staging *staging)
 }
 
 /* Page-locked memory. The calling thread may be one that never had a context. */
-static struct flyt_buffer *make(struct flyt_staging *staging, unsigned kind)
+static CUresult make(struct flyt_staging *staging, unsigned kind, struct flyt_buffer **ret_buffer)
 {
     struct flyt_session *session = staging->session;
     const struct flyt_driver *driver = session->driver;
     struct flyt_buffer *buffer = calloc(1, sizeof *buffer);
     if (!buffer)
-        return NULL;
+        return CUDA_ERROR_OUT_OF_MEMORY;
     buffer->kind = kind;
     buffer->room_bytes = room_bytes[kind];
     /* Small buffers are the submission thread's, which has a context current and must keep it. */
@@ -70,9 +70,10 @@ static struct flyt_buffer *make(struct flyt_staging *staging, unsigned kind)
     if (result == CUDA_SUCCESS)
         result = driver->cuMemHostAlloc(&buffer->data, buffer->room_bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (result == CUDA_SUCCESS)
-        return buffer;
-    free(buffer);
-    return NULL;
+        *ret_buffer = buffer;
+    else
+        free(buffer);
+    return result;
 }
 
 static struct flyt_buffer *take_free_locked(struct flyt_staging *staging, unsigned kind)
@@ -85,34 +86,34 @@ static struct flyt_buffer *take_free_locked(struct flyt_staging *staging, unsign
     return buffer;
 }
 
-/* A free buffer or a new one; NULL: neither. The mutex is let go of meanwhile. */
-static struct flyt_buffer *take_locked(struct flyt_staging *staging, unsigned kind, unsigned reserved_count)
+/* A free buffer or a new one; CUDA_ERROR_NOT_READY: one will be free. The mutex is let go of meanwhile. */
+static CUresult take_locked(struct flyt_staging *staging, unsigned kind, unsigned reserved_count,
+                            struct flyt_buffer **ret_buffer)
 {
     if (staging->free_count[kind] + count_max[kind] - staging->count[kind] <= reserved_count)
-        return NULL;
-    struct flyt_buffer *buffer = take_free_locked(staging, kind);
-    if (buffer || staging->count[kind] == count_max[kind])
-        return buffer;
+        return CUDA_ERROR_NOT_READY;
+    *ret_buffer = take_free_locked(staging, kind);
+    if (*ret_buffer)
+        return CUDA_SUCCESS;
+    if (staging->count[kind] == count_max[kind])
+        return CUDA_ERROR_NOT_READY;
     staging->count[kind]++;
     pthread_mutex_unlock(&staging->mutex);
-    buffer = make(staging, kind);
+    CUresult result = make(staging, kind, ret_buffer);
     pthread_mutex_lock(&staging->mutex);
-    if (!buffer)
-        staging->count[kind]--;
-    return buffer;
+    if (result == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    staging->count[kind]--;
+    return staging->count[kind] ? CUDA_ERROR_NOT_READY : result;
 }
 
 static CUresult take(struct flyt_staging *staging, unsigned kind, unsigned reserved_count,
                      struct flyt_buffer **ret_buffer)
 {
     pthread_mutex_lock(&staging->mutex);
-    struct flyt_buffer *buffer = take_locked(staging, kind, reserved_count);
-    bool has_some = staging->count[kind] > 0;
+    CUresult result = take_locked(staging, kind, reserved_count, ret_buffer);
     pthread_mutex_unlock(&staging->mutex);
-    if (!buffer)
-        return has_some ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
-    *ret_buffer = buffer;
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult flyt_staging_take_small(struct flyt_staging *staging, struct flyt_buffer **ret_buffer)
@@ -158,7 +159,7 @@ struct flyt_buffer *flyt_staging_take_chunk(struct flyt_staging *staging, size_t
     pthread_mutex_lock(&staging->mutex);
     while (!staging->is_stopping) {
         bool is_turn_now = atomic_load(is_turn);
-        buffer = take_locked(staging, FLYT_BUFFER_LARGE, is_turn_now ? 0 : FLYT_STAGING_RESERVED);
+        take_locked(staging, FLYT_BUFFER_LARGE, is_turn_now ? 0 : FLYT_STAGING_RESERVED, &buffer);
         if (!buffer && (!is_turn_now || !may_wait || !staging->count[FLYT_BUFFER_LARGE]))
             buffer = spill_locked(staging, bytes);
         if (buffer || !may_wait)

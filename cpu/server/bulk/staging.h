@@ -63,8 +63,8 @@ void flyt_staging_fini(struct flyt_staging *staging);
 
 /*
  * A small buffer (FLYT_INLINE_BYTES_MAX), or a large one (FLYT_CHUNK_BYTES_MAX), out of the reserve too where the GPU
- * has reached the copy (is_turn). Never block. CUDA_ERROR_NOT_READY: none is free now; CUDA_ERROR_OUT_OF_MEMORY: there
- * is none, and none can be made.
+ * has reached the copy (is_turn). Never block. CUDA_ERROR_NOT_READY: none is free now; the driver's error: there is
+ * none, and none can be made.
  */
 CUresult flyt_staging_take_small(struct flyt_staging *staging, struct flyt_buffer **ret_buffer);
 CUresult flyt_staging_take_large(struct flyt_staging *staging, bool is_turn, struct flyt_buffer **ret_buffer);

@@ -493,7 +493,7 @@ static void without_page_locked_memory_copies_fail(void **state)
     flyt_copy_out_res res = {0};
     flyt_back_transfer_failed failed;
     uint64_t address = alloc(self, 1 << 20, CUDA_SUCCESS);
-    flyt_fake_fail_host_memory();
+    flyt_fake_fail_host_memory(CUDA_ERROR_OUT_OF_MEMORY);
     uint32_t xid = SEND(self, FLYT_COPY_OUT, copy_out, .stream_id = legacy, .src = range(address, 100));
     await_reply(self, xid, (xdrproc_t)xdr_flyt_copy_out_res, &res);
     assert_int_equal(res.result, CUDA_ERROR_OUT_OF_MEMORY);
@@ -501,6 +501,22 @@ static void without_page_locked_memory_copies_fail(void **state)
          .transfer_id = 2, .bytes = 100000);
     await_back(self, FLYT_BACK_TRANSFER_FAILED, (xdrproc_t)xdr_flyt_back_transfer_failed, &failed);
     assert_int_equal(failed.result, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* Whatever its context was lost by is what the program hears. */
+static void a_copy_behind_a_fault_fails_with_it(void **state)
+{
+    struct fixture *self = *state;
+    flyt_copy_out_res res = {0};
+    uint64_t address = alloc(self, 1 << 20, CUDA_SUCCESS);
+    flyt_back_fatal back = {0};
+    flyt_fake_fail_host_memory(CUDA_ERROR_ILLEGAL_ADDRESS);
+    uint32_t xid = SEND(self, FLYT_COPY_OUT, copy_out, .stream_id = legacy, .src = range(address, 100));
+    await_back(self, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
+    assert_int_equal(back.result, CUDA_ERROR_ILLEGAL_ADDRESS);
+    xdr_free((xdrproc_t)xdr_flyt_back_fatal, &back);
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_copy_out_res, &res);
+    assert_int_equal(res.result, CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 static void a_bad_message_ends_the_session(void **state)
@@ -811,6 +827,7 @@ int main(void)
         TEST(a_copy_to_a_busy_stream_stops_no_other),
         TEST(a_copy_from_a_busy_stream_stops_no_other),
         TEST(without_page_locked_memory_copies_fail),
+        TEST(a_copy_behind_a_fault_fails_with_it),
         TEST(a_bad_message_ends_the_session),
         TEST(the_page_tells_what_is_complete),
         TEST(the_page_waits_for_host_functions),

@@ -34,7 +34,8 @@ static struct {
     uint64_t memory_bytes, used_bytes;
     const char *locked[LOCKED_MAX]; /* page-locked memory, by address and size */
     size_t locked_bytes[LOCKED_MAX];
-    bool has_no_host_memory, refuses_edge_data;
+    CUresult host_memory_failure;
+    bool refuses_edge_data;
     char log[65536];
     size_t log_bytes;
 } fake = {.mutex = PTHREAD_MUTEX_INITIALIZER, .memory_bytes = 1ull << 30};
@@ -351,14 +352,15 @@ static CUresult fake_host_alloc(void **ret_data, size_t bytes, unsigned flags)
     unsigned place = 0;
     while (place < LOCKED_MAX && fake.locked[place])
         place++;
-    void *data = place < LOCKED_MAX && !fake.has_no_host_memory ? malloc(bytes) : NULL;
+    void *data = place < LOCKED_MAX && fake.host_memory_failure == CUDA_SUCCESS ? malloc(bytes) : NULL;
     if (data) {
         fake.locked[place] = data;
         fake.locked_bytes[place] = bytes;
     }
+    CUresult failure = fake.host_memory_failure != CUDA_SUCCESS ? fake.host_memory_failure : CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_unlock(&fake.mutex);
     *ret_data = data;
-    return data ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return data ? CUDA_SUCCESS : failure;
 }
 
 static CUresult fake_host_free(void *data)
@@ -728,7 +730,8 @@ const struct flyt_driver *flyt_fake_driver(void)
     fake.memory_bytes = 1ull << 30;
     fake.used_bytes = 0;
     fake.log_bytes = 0;
-    fake.has_no_host_memory = fake.refuses_edge_data = false;
+    fake.host_memory_failure = CUDA_SUCCESS;
+    fake.refuses_edge_data = false;
     pthread_mutex_unlock(&fake.mutex);
     return &table;
 }
@@ -793,10 +796,10 @@ void flyt_fake_fail(CUresult result)
     pthread_mutex_unlock(&fake.mutex);
 }
 
-void flyt_fake_fail_host_memory(void)
+void flyt_fake_fail_host_memory(CUresult result)
 {
     pthread_mutex_lock(&fake.mutex);
-    fake.has_no_host_memory = true;
+    fake.host_memory_failure = result;
     pthread_mutex_unlock(&fake.mutex);
 }
 

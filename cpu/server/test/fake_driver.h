@@ -36,8 +36,8 @@ void flyt_fake_fail(CUresult result);
 void flyt_fake_set_memory(uint64_t bytes);
 uint64_t flyt_fake_used_memory(void);
 
-/* From now on there is no page-locked memory to be had. */
-void flyt_fake_fail_host_memory(void);
+/* From now on page-locked memory cannot be had, for this reason. */
+void flyt_fake_fail_host_memory(CUresult result);
 /* From now on edges of graphs with data are not supported. */
 void flyt_fake_refuse_edge_data(void);
 
