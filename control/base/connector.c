@@ -14,13 +14,14 @@ enum { FULL_QUEUE_MS = 5 };
 struct flyt_connector {
     struct flyt_connector_config config; /* without addresses */
     sd_event *event;
-    sd_event_source *io, *attempt; /* attempt: the time of the address that is tried, or a new try */
+    sd_event_source *io, *attempt; /* attempt: the time of the address that is tried, or when it goes on */
     unsigned tried;                /* how many, the present one too */
+    int status;                    /* of the last one; -EAGAIN: its queue was full, the same once more */
     int fd;                        /* being connected; -1: none */
     struct flyt_connector_address addresses[];
 };
 
-static void try_next(struct flyt_connector *self, int status);
+static void try_next(struct flyt_connector *self);
 
 static unsigned number_of(const struct flyt_connector *self)
 {
@@ -44,7 +45,8 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *user)
         error = errno;
     if (error) {
         stop(self);
-        try_next(self, -error);
+        self->status = -error;
+        try_next(self);
         return 0;
     }
     self->fd = -1;
@@ -56,12 +58,13 @@ static int on_io(sd_event_source *source, int fd, uint32_t events, void *user)
 static int on_attempt_over(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_connector *self = user;
-    const bool is_late = self->fd >= 0;
 
+    if (self->fd >= 0)
+        self->status = -ETIMEDOUT;
+    else if (self->status == -EAGAIN)
+        self->tried--;
     stop(self);
-    if (!is_late && self->tried)
-        self->tried--; /* the same once more: its queue was full */
-    try_next(self, -ETIMEDOUT);
+    try_next(self);
     return 0;
 }
 
@@ -73,8 +76,7 @@ static int set_attempt(struct flyt_connector *self, uint64_t ms)
     return status < 0 ? status : 0;
 }
 
-/* Begins to connect to an address. 0: it is under way. */
-static int begin(struct flyt_connector *self, const struct flyt_connector_address *to, unsigned left)
+static int begin_to_connect(struct flyt_connector *self, const struct flyt_connector_address *to, unsigned left)
 {
     uint64_t within_ms = (uint64_t)flyt_clock_left_ms(self->config.deadline_ms) / left + 1;
 
@@ -82,8 +84,10 @@ static int begin(struct flyt_connector *self, const struct flyt_connector_addres
     if (fd < 0)
         return -errno;
     int error = connect(fd, to->address, to->bytes) ? errno : 0;
-    if (error == EAGAIN) /* a unix listener's queue is full, unix(7): there is nothing to wait for */
+    if (error == EAGAIN) { /* a unix listener's queue is full, unix(7): there is nothing to wait for */
+        self->status = -EAGAIN;
         return set_attempt(self, FULL_QUEUE_MS);
+    }
     if (error && error != EINPROGRESS && error != EINTR)
         return -error;
     int status = set_attempt(self, within_ms);
@@ -96,17 +100,25 @@ static int begin(struct flyt_connector *self, const struct flyt_connector_addres
     return 0;
 }
 
-/* status: of the one before, where there is none any more. */
-static void try_next(struct flyt_connector *self, int status)
+/* Whether the next address is under way. */
+static bool begin_next(struct flyt_connector *self)
 {
-    while (self->tried < self->config.count) {
-        const unsigned left = self->config.count - self->tried++;
-        status = begin(self, &self->addresses[number_of(self)], left);
-        if (!status)
+    const unsigned left = self->config.count - self->tried++;
+    int status = begin_to_connect(self, &self->addresses[number_of(self)], left);
+
+    if (!status)
+        return true;
+    self->status = status;
+    stop(self);
+    return false;
+}
+
+static void try_next(struct flyt_connector *self)
+{
+    while (self->tried < self->config.count)
+        if (begin_next(self))
             return;
-        stop(self);
-    }
-    self->config.done(self->config.user, status, -1, number_of(self));
+    self->config.done(self->config.user, self->status, -1, number_of(self));
 }
 
 int flyt_connector_new(sd_event *event, const struct flyt_connector_config *config,
@@ -121,7 +133,7 @@ int flyt_connector_new(sd_event *event, const struct flyt_connector_config *conf
     memcpy(self->addresses, config->addresses, config->count * sizeof self->addresses[0]);
     self->event = sd_event_ref(event);
     self->fd = -1;
-    int status = set_attempt(self, 0);
+    int status = begin_next(self) ? 0 : set_attempt(self, 0); /* the loop goes on, or tells */
     if (status) {
         flyt_connector_free(self);
         return status;

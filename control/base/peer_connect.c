@@ -51,7 +51,7 @@ static bool is_loopback(const struct sockaddr *address)
     return ntohl(four) >> 24 == IN_LOOPBACKNET;
 }
 
-/* Its turn is where the peer goes on, or ends. */
+/* The peer goes on at once: it is counted as one that has not said who it is from now on. */
 static void tried(void *user, int status, int fd, unsigned number)
 {
     struct flyt_peer *peer = user;
@@ -60,7 +60,7 @@ static void tried(void *user, int status, int fd, unsigned number)
     connecting->stage = OVER;
     connecting->status = status;
     connecting->fd = fd;
-    flyt_peer_wake(peer);
+    flyt_peer_take_turn(peer);
 }
 
 static void begin_to_try(struct flyt_peer *peer, const struct flyt_connector_address *addresses, unsigned count)

@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/url.h"
+#include "rpc/transport/endpoint/listen.h"
 #include "rpc/transport/xdr_buffer.h"
 
 struct fixture {
@@ -138,6 +140,28 @@ static void test_calls_before_ready_wait(void **state)
     test_run_until(f->event, outcomes.done_count);
     assert_int_equal(outcomes.good_count, 1);
     assert_int_equal(f->door.side.note_count, 1);
+}
+
+/* A door gives a newcomer few turns of its loop to say who it is: from its connection on a peer takes one. */
+static void test_the_first_call_follows_the_connection(void **state)
+{
+    enum { TURNS = 3 }; /* the name is looked up and the connection begun; it is made; the call is sent */
+    struct fixture *f = *state;
+    struct flyt_error err = {0};
+    struct flyt_peer *peer;
+    char data[16], url[FLYT_URL_BYTES_MAX + 1];
+    int listen_fd;
+
+    assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &listen_fd, url), 0);
+    assert_int_equal(flyt_peer_connect(url, NULL, &f->client.config, 0, &err, &peer), 0);
+    assert_int_equal(test_call(peer, TEST_NOTE, 1, 0, NULL), 0);
+    for (unsigned turn = 0; turn < TURNS; turn++)
+        test_run_once(f->event);
+    int fd = accept(listen_fd, NULL, NULL);
+    assert_true(fd >= 0);
+    assert_true(recv(fd, data, sizeof data, MSG_DONTWAIT) > 0);
+    flyt_close(fd);
+    flyt_close(listen_fd);
 }
 
 static void test_a_thousand_calls_at_once(void **state)
@@ -616,6 +640,7 @@ int main(void)
         TEST(test_calls_both_ways_over_tcp),
         TEST(test_calls_over_ipv6_and_a_name),
         TEST(test_calls_before_ready_wait),
+        TEST(test_the_first_call_follows_the_connection),
         TEST(test_a_thousand_calls_at_once),
         TEST(test_replies_pass_calls_that_wait),
         TEST(test_calls_keep_their_order),

@@ -39,9 +39,11 @@ bool flyt_migration_may_be_at_target(const struct flyt_cluster_allocation *alloc
 {
     const struct flyt_migration *migration = allocation->migration;
 
-    return migration && migration->is_between && migration->state >= FLYT_MOVE_UNDER_WAY &&
-           !flyt_migration_is_moved(migration) &&
-           !flyt_standing_is_out(migration->sides[FLYT_MIGRATION_TARGET].standing);
+    if (!migration || !migration->is_between || flyt_migration_is_moved(migration))
+        return false;
+    return migration->state == FLYT_MOVE_ORDERED /* it may be taking the order */ ||
+           (migration->state > FLYT_MOVE_ORDERED &&
+            !flyt_standing_is_out(migration->sides[FLYT_MIGRATION_TARGET].standing));
 }
 
 bool flyt_migration_is_open(const struct flyt_cluster_allocation *allocation)

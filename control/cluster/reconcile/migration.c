@@ -284,7 +284,7 @@ bool flyt_migration_fenced(struct flyt_cluster_allocation *allocation, const str
     struct flyt_migration_side *source = &migration->sides[FLYT_MIGRATION_SOURCE],
                                *side = source->node == node ? source : &migration->sides[FLYT_MIGRATION_TARGET];
 
-    if (!migration->is_between || migration->state < FLYT_MOVE_UNDER_WAY ||
+    if (!migration->is_between || migration->state < FLYT_MOVE_ORDERED ||
         (migration->state == FLYT_MOVE_RELEASING && side != source))
         return allocation->node != node;
     side->standing = FLYT_STANDING_ABSENT;

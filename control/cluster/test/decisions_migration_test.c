@@ -103,6 +103,15 @@ static void test_moves_whose_target_is_short_of_memory(void **state)
     world_free(world);
 }
 
+/* The first order is given, and not answered. */
+static void until_ordered(struct world *world, const struct flyt_cluster_allocation *moved)
+{
+    for (unsigned i = 0; i < 100 && !(moved->migration && moved->migration->state == FLYT_MOVE_ORDERED); i++)
+        if (!world_store(world, false))
+            world_pass(world, 1);
+    assert_true(moved->migration && moved->migration->state == FLYT_MOVE_ORDERED);
+}
+
 /* A cancellation within a node comes before the order's answer, and too late: who asked for the move hears that it has
  * begun. */
 static void test_cancelled_before_it_is_answered(void **state)
@@ -112,10 +121,7 @@ static void test_cancelled_before_it_is_answered(void **state)
     const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
 
     world_migrate(world, 0, node, -1, 0);
-    for (unsigned i = 0; i < 100 && !(moved->migration && moved->migration->state == FLYT_MOVE_ORDERED); i++)
-        if (!world_store(world, false))
-            world_pass(world, 1);
-    assert_true(moved->migration && moved->migration->state == FLYT_MOVE_ORDERED);
+    until_ordered(world, moved);
     world_cancel(world, 0);
     assert_int_equal(world_waiting(world), 1);
     world_answer(world, node, false);
@@ -295,6 +301,50 @@ static void test_source_fenced_without_its_target(void **state)
     }
 }
 
+/* The source is fenced before the target has answered the order to receive, which it may take: as above. */
+static void test_source_fenced_before_its_target_answers(void **state)
+{
+    enum { ANSWERS, GOES_AWAY, IS_LED_ANEW, MANNERS };
+
+    for (unsigned manner = 0; manner < MANNERS; manner++) {
+        unsigned node;
+        struct world *world = world_with_vm(&node);
+        const struct flyt_cluster_allocation *moved = world_vm(world, 0)->allocation;
+        uint64_t id = moved->id;
+
+        world_migrate(world, 0, !node, 0, 0);
+        until_ordered(world, moved);
+        const struct flyt_capacity *capacity = flyt_gpu_capacity(moved->migration->others[0].gpu);
+        world_die(world, node);
+        world_pass(world, 11000);
+        assert_int_equal(moved->migration->state, FLYT_MOVE_ORDERED);
+        world_fence(world, node, true);
+        assert_null(world_vm(world, 0)->allocation);
+        assert_ptr_equal(flyt_allocation_find(world_cluster(world), id), moved);
+        assert_int_equal(moved->slots[0].sm_count, 0);
+        assert_int_equal(capacity->sms_free, capacity->sms_total - 32);
+        if (manner != GOES_AWAY)
+            assert_true(world_answer(world, !node, false));
+        if (manner != ANSWERS)
+            world_disconnect(world, !node);
+        if (manner == IS_LED_ANEW) {
+            world_run(world);
+            world_takeover(world);
+            world_run(world);
+            moved = flyt_allocation_find(world_cluster(world), id);
+            assert_non_null(moved);
+            capacity = flyt_gpu_capacity(moved->migration->others[0].gpu);
+        }
+        assert_int_equal(capacity->sms_free, capacity->sms_total - 32);
+        world_register(world, !node, false);
+        world_settle(world);
+        assert_null(flyt_allocation_find(world_cluster(world), id));
+        assert_int_equal(capacity->sms_free, capacity->sms_total);
+        assert_false(world_has(world, !node, id));
+        world_free(world);
+    }
+}
+
 /* Whose programs have moved hears it, with where they are by then. */
 static void test_who_has_moved_is_told(void **state)
 {
@@ -386,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_given_up_without_its_target),
         cmocka_unit_test(test_ends_without_its_target),
         cmocka_unit_test(test_source_fenced_without_its_target),
+        cmocka_unit_test(test_source_fenced_before_its_target_answers),
         cmocka_unit_test(test_who_has_moved_is_told),
         cmocka_unit_test(test_takeover_after_a_move),
         cmocka_unit_test(test_moves_that_cannot_be),
