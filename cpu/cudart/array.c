@@ -216,7 +216,10 @@ static cudaError_t copy_rows(cudaArray_const_t array, size_t x_bytes, size_t y, 
     if (width == 0 || height == 0)
         return flyt_cudart_result(flyt_cudart_enter());
     *(to_array ? &copy.src : &copy.dst) = linear;
-    error = width > pitch ? cudaErrorInvalidPitchValue : take_kind(kind, to_array, to_array ? &copy.src : &copy.dst);
+    if (width > pitch)
+        error = height > 1 ? cudaErrorInvalidPitchValue : cudaErrorInvalidValue;
+    else
+        error = take_kind(kind, to_array, to_array ? &copy.src : &copy.dst);
     if (error != cudaSuccess)
         return flyt_cudart_fail(error);
     result = flyt_cudart_enter();

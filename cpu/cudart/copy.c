@@ -139,7 +139,20 @@ FLYT_CUDART_PTSZ(cudaMemcpy2DAsync,
 
 /* ---- three dimensions ---- */
 
-/* One side of a 3D copy. Widths count bytes by now, heights rows; positions elements, in an array texels. */
+/* What the runtime says of memory's rows and slices, where there are several, before it looks at anything else. */
+static cudaError_t check_pitch(cudaArray_t array, const struct cudaPitchedPtr *memory, const struct cudaExtent *extent)
+{
+    bool has_rows = extent->height > 1 || extent->depth > 1, has_slices = extent->depth > 1;
+
+    if (array || !memory->ptr)
+        return cudaSuccess;
+    return (has_rows && extent->width > memory->pitch) || (has_slices && extent->height > memory->ysize)
+               ? cudaErrorInvalidPitchValue
+               : cudaSuccess;
+}
+
+/* One side of a 3D copy, whose pitch was checked. Widths count bytes by now, heights rows; positions elements, in an
+ * array texels. A single row needs no pitch, a single slice no height: 0 says so, and what is too little is wrong. */
 static cudaError_t side_3d(cudaArray_t array, const struct cudaPitchedPtr *memory, const struct cudaPos *pos,
                            const struct cudaExtent *extent, size_t element_bytes, struct flyt_copy_side *ret_side)
 {
@@ -149,21 +162,18 @@ static cudaError_t side_3d(cudaArray_t array, const struct cudaPitchedPtr *memor
         return flyt_cudart_array_side(array, pos, extent, ret_side);
 
     uint64_t slice_bytes = (uint64_t)memory->pitch * memory->ysize;
-    bool has_rows = extent->height > 1 || extent->depth > 1, has_slices = extent->depth > 1;
 
-    if (!memory->ptr)
+    if (!memory->ptr || __builtin_mul_overflow(pos->x, element_bytes, &x_bytes))
         return cudaErrorInvalidValue;
-    if ((has_rows && extent->width > memory->pitch) || (has_slices && extent->height > memory->ysize))
-        return cudaErrorInvalidPitchValue;
     /* A row may not run into the next, nor a slice into the next slice. */
-    if (__builtin_mul_overflow(pos->x, element_bytes, &x_bytes) || extent->width > memory->pitch ||
-        x_bytes > memory->pitch - extent->width)
+    if (memory->pitch && (extent->width > memory->pitch || x_bytes > memory->pitch - extent->width))
         return cudaErrorInvalidValue;
-    if (has_slices && pos->y > memory->ysize - extent->height)
+    if (memory->ysize &&
+        (extent->height > memory->ysize || (extent->depth > 1 && pos->y > memory->ysize - extent->height)))
         return cudaErrorInvalidValue;
     *ret_side = (struct flyt_copy_side){
-        FLYT_PLACE_ANY, (uintptr_t)memory->ptr + pos->z * slice_bytes + pos->y * memory->pitch + x_bytes, memory->pitch,
-        slice_bytes};
+        FLYT_PLACE_ANY, (uintptr_t)memory->ptr + pos->z * slice_bytes + pos->y * memory->pitch + x_bytes,
+        memory->pitch ? memory->pitch : extent->width, slice_bytes};
     return cudaSuccess;
 }
 
@@ -212,7 +222,11 @@ cudaError_t flyt_cudart_lower_copy(const struct cudaMemcpy3DParms *p, struct fly
         error = cudaErrorInvalidValue;
     *ret_copy = (struct flyt_copy){.width_bytes = extent.width, .height = extent.height, .depth = extent.depth};
     if (error == cudaSuccess && extent.width > 0 && extent.height > 0 && extent.depth > 0) {
-        error = side_3d(p->dstArray, &p->dstPtr, &p->dstPos, &extent, element.bytes, &ret_copy->dst);
+        error = check_pitch(p->dstArray, &p->dstPtr, &extent);
+        if (error == cudaSuccess)
+            error = check_pitch(p->srcArray, &p->srcPtr, &extent);
+        if (error == cudaSuccess)
+            error = side_3d(p->dstArray, &p->dstPtr, &p->dstPos, &extent, element.bytes, &ret_copy->dst);
         if (error == cudaSuccess)
             error = side_3d(p->srcArray, &p->srcPtr, &p->srcPos, &extent, element.bytes, &ret_copy->src);
         if (error == cudaSuccess)

@@ -109,6 +109,8 @@ static void test_planes(size_t width, size_t height, bool is_async)
                cudaErrorInvalidValue);
     EXPECT_ERR(cudaMemcpy2DToArray(array, 0, 0, in.data(), row - 1, row, height, cudaMemcpyHostToDevice),
                cudaErrorInvalidPitchValue);
+    EXPECT_ERR(cudaMemcpy2DToArray(array, 0, 0, in.data(), row - 1, row, 1, cudaMemcpyHostToDevice),
+               cudaErrorInvalidValue);
     CHECK(cudaFreeArray(array));
     CHECK(cudaFreeArray(other));
     CHECK(cudaFree(device));
@@ -252,7 +254,8 @@ static bool is_seen(void)
     CHECK(cudaMemGetInfo(&with, &total));
     CHECK(cudaFreeArray(array));
     CHECK(cudaDeviceSynchronize());
-    for (int i = 0; i < 500 && after < with + bytes * 3 / 4; i++) { /* it goes when the GPU is done with all that came before */
+    for (int i = 0; i < 500 && after < with + bytes * 3 / 4;
+         i++) { /* it goes when the GPU is done with all that came before */
         CHECK(cudaMemGetInfo(&after, &total));
         usleep(1000);
     }
@@ -330,7 +333,7 @@ static void test_graph_nodes(void)
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
     for (int round = 0; round < 3; round++) {
         if (round == 1)
-            in = other; /* what is in the host's memory at the launch */
+            in = other;   /* what is in the host's memory at the launch */
         if (round == 2) { /* boxes of arrays are not changed in an executable graph */
             within.srcPos.x = 0;
             EXPECT_ERR(cudaGraphExecMemcpyNodeSetParams(exec, box, &within), cudaErrorInvalidValue);
@@ -392,6 +395,36 @@ static void test_captured(void)
     CHECK(cudaFreeHost(out));
 }
 
+/* Pitches and heights that are too small: which code it is depends on whether there are several rows and slices. */
+static void test_pitches(void)
+{
+    enum { INVALID = cudaErrorInvalidValue, PITCH = cudaErrorInvalidPitchValue };
+    static const struct {
+        size_t pitch, rows, width, height, depth;
+        int error;
+    } cases[] = {
+        {64, 8, 64, 8, 4, 0},     {32, 8, 64, 8, 4, PITCH}, {32, 8, 64, 1, 4, PITCH},    {32, 8, 64, 1, 1, INVALID},
+        {0, 8, 64, 1, 1, 0},      {0, 0, 64, 1, 1, 0},      {0, 8, 64, 8, 1, PITCH},     {0, 1, 64, 1, 4, PITCH},
+        {64, 4, 64, 8, 4, PITCH}, {64, 0, 64, 8, 4, PITCH}, {64, 4, 64, 8, 1, INVALID},  {64, 0, 64, 8, 1, 0},
+        {32, 8, 0, 8, 4, 0},      {32, 4, 65, 8, 4, PITCH}, {128, 8, 65, 8, 4, INVALID},
+    };
+    const cudaChannelFormatDesc desc = cudaCreateChannelDesc<char>();
+    std::vector<char> host(64 * 8 * 8);
+    cudaArray_t array;
+    CHECK(cudaMalloc3DArray(&array, &desc, make_cudaExtent(64, 8, 4), 0));
+    for (auto &of : cases) {
+        cudaMemcpy3DParms to = {}, from = {};
+        to.srcPtr = from.dstPtr = make_cudaPitchedPtr(host.data(), of.pitch, of.width, of.rows);
+        to.dstArray = from.srcArray = array;
+        to.extent = from.extent = make_cudaExtent(of.width, of.height, of.depth);
+        to.kind = cudaMemcpyHostToDevice;
+        from.kind = cudaMemcpyDeviceToHost;
+        EXPECT_ERR(cudaMemcpy3D(&to), (cudaError_t)of.error);
+        EXPECT_ERR(cudaMemcpy3D(&from), (cudaError_t)of.error);
+    }
+    CHECK(cudaFreeArray(array));
+}
+
 int main(void)
 {
     test_descriptions();
@@ -411,5 +444,6 @@ int main(void)
     test_memory();
     test_graph_nodes();
     test_captured();
+    test_pitches();
     return 0;
 }

@@ -217,6 +217,7 @@ static bool has_colours(const struct flyt_array_format *format)
     case CU_AD_FORMAT_UNSIGNED_INT8:
     case CU_AD_FORMAT_UNORM_INT8X1 ... CU_AD_FORMAT_UNORM_INT8X4:
     case CU_AD_FORMAT_BC1_UNORM ... CU_AD_FORMAT_BC3_UNORM_SRGB:
+    case CU_AD_FORMAT_BC7_UNORM ... CU_AD_FORMAT_BC7_UNORM_SRGB:
         return true;
     default:
         return false;
@@ -231,9 +232,8 @@ static CUresult take_texture(struct object *object)
     bool is_float = format->reading == FLYT_ARRAY_FLOAT, is_whole = format->reading == FLYT_ARRAY_INTEGER;
     bool is_wide = is_whole && format->bytes == sizeof(uint32_t);
 
-    if (desc->flags & (CU_TRSF_SEAMLESS_CUBEMAP) ||
-        (ptx->image.block_shift && !flyt_ptx_reads_blocks(ptx->image.format)))
-        return CUDA_ERROR_NOT_SUPPORTED; /* BC6H and BC7 are not read here */
+    if (desc->flags & CU_TRSF_SEAMLESS_CUBEMAP)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (desc->flags & ~(unsigned)TEXTURE_FLAGS || desc->filterMode > CU_TR_FILTER_MODE_LINEAR ||
         desc->mipmapFilterMode > CU_TR_FILTER_MODE_LINEAR || desc->maxAnisotropy > 16)
         return CUDA_ERROR_INVALID_VALUE;

@@ -99,15 +99,15 @@ enum ptx_surface_op {
 };
 enum ptx_surface_bound { PTX_SURFACE_TRAP, PTX_SURFACE_CLAMP, PTX_SURFACE_ZERO };
 
-/* suld, sust and sured. Wide operands: the handle; words: the layer, x in bytes, other coordinates; what is stored, or
- * results. */
+/* suld, sust and sured. Wide operands: the handle; words: the layer, x in bytes, or texels where it is formatted, other
+ * coordinates; what is stored, or results. */
 struct ptx_surface_insn {
     uint8_t op;    /* enum ptx_surface_op */
     uint8_t bound; /* enum ptx_surface_bound */
     uint8_t dimensions, has_layer;
     uint8_t element_bytes, is_signed;
     uint8_t element_count; /* 1, 2 or 4 */
-    uint8_t unused;
+    uint8_t is_formatted;  /* sust.p: each element is a channel, converted to the surface's format */
 };
 _Static_assert(sizeof(struct ptx_surface_insn) == sizeof(int64_t), "fits into an instruction");
 

@@ -9,7 +9,8 @@ ptx_common := build lex parse parse_body join lower lowering lower_memory lower_
 ptx_lanes := integer bits float compare half convert convert_float access matrix texture
 ptx_isas  := $(if $(SANITIZE),,$(if $(filter x86_64,$(shell uname -m)),v3 v4))
 
-SOFTGPU_PTX_SRCS := $(patsubst %,cpu/softgpu/ptx/%.c,$(ptx_common) $(ptx_lanes) \
+SOFTGPU_PTX_SRCS := $(filter-out %_test.c,$(wildcard cpu/softgpu/texel/*.c)) \
+	$(patsubst %,cpu/softgpu/ptx/%.c,$(ptx_common) $(ptx_lanes) \
 	$(foreach isa,$(ptx_isas),$(addsuffix _$(isa),$(ptx_lanes))))
 
 # f32 products and sums must not be fused. The rounding mode is set around an instruction, never within one, so that the
@@ -17,6 +18,7 @@ SOFTGPU_PTX_SRCS := $(patsubst %,cpu/softgpu/ptx/%.c,$(ptx_common) $(ptx_lanes) 
 ptx_flags := $(if $(SANITIZE),,-O3 -g1) -ffp-contract=off -fno-math-errno -fno-trapping-math $(if $(ptx_isas),-DPTX_HAS_X86_ISAS) \
 	$(if $(filter clang%,$(notdir $(CC))),-Wno-pass-failed) $(if $(SANITIZE),-DPTX_PLAIN_LOOPS)
 cpu_softgpu_ptx_CFLAGS += $(ptx_flags)
+cpu_softgpu_texel_CFLAGS += -ffp-contract=off
 
 define ptx_isa_rule
 $(B)/cpu/softgpu/ptx/%_$(1).o: cpu/softgpu/ptx/%.c Makefile | $$(GENERATED) toolkit
@@ -30,7 +32,7 @@ $(B)/cpu/softgpu/ptx/access%.o $(B)/cpu/softgpu/ptx/access.o: ptx_flags += -fno-
 softgpu_ptx_objs := $(call objs,$(SOFTGPU_PTX_SRCS))
 
 # Tests and the benchmark are linked with the engine alone.
-softgpu_ptx_tests := $(patsubst %.c,$(B)/%,$(wildcard cpu/softgpu/ptx/*_test.c))
+softgpu_ptx_tests := $(patsubst %.c,$(B)/%,$(wildcard cpu/softgpu/ptx/*_test.c cpu/softgpu/texel/*_test.c))
 $(softgpu_ptx_tests): $(B)/%: $(B)/%.o $(B)/cpu/softgpu/ptx/harness.o $(softgpu_ptx_objs)
 	$(CC) $(LDFLAGS) -o $@ $^ -lm -lcmocka
 UNIT_TESTS += $(softgpu_ptx_tests)

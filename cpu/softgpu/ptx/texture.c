@@ -8,6 +8,7 @@
 #include "cpu/softgpu/ptx/half.h"
 #include "cpu/softgpu/ptx/lanes.h"
 #include "cpu/softgpu/ptx/ops.h"
+#include "cpu/softgpu/texel/bptc.h"
 
 /* ---- texels ---- */
 
@@ -121,7 +122,8 @@ static void make_linear(unsigned channels, union texel *texel)
 
 /*
  * BC1 to BC5 of Microsoft's Direct3D, which Khronos's Data Format Specification describes as S3TC and RGTC. What they
- * compute is exact here; hardware may round. Channels that a format lacks stay as they are.
+ * compute is exact here; hardware may round. BC6H and BC7 are exact anywhere. Channels that a format lacks stay as they
+ * are.
  */
 
 /* Colours: two of 5, 6 and 5 bits, then two bits for each texel. */
@@ -181,6 +183,24 @@ static float read_ramp(const unsigned char *block, bool is_signed, unsigned texe
     return ((float)(steps + 1 - index) * first + (float)(index - 1) * second) / (float)steps;
 }
 
+static void read_bc6h(const unsigned char *block, bool is_signed, unsigned texel, float *out)
+{
+    uint16_t halves[3];
+
+    flyt_texel_bc6h_read(block, is_signed, texel, halves);
+    for (unsigned c = 0; c < 3; c++)
+        out[c] = flyt_half_to_float(halves[c]);
+}
+
+static void read_bc7(const unsigned char *block, unsigned texel, float *out)
+{
+    uint8_t channels[4];
+
+    flyt_texel_bc7_read(block, texel, channels);
+    for (unsigned c = 0; c < 4; c++)
+        out[c] = (float)channels[c] / 255.0f;
+}
+
 /* The texel in a column and a row, both less than 4. */
 static void read_block(CUarray_format format, const unsigned char *block, unsigned x, unsigned y, float *out)
 {
@@ -206,6 +226,14 @@ static void read_block(CUarray_format format, const unsigned char *block, unsign
     case CU_AD_FORMAT_BC5_SNORM:
         out[1] = read_ramp(block + 8, is_signed, texel);
         out[0] = read_ramp(block, is_signed, texel);
+        break;
+    case CU_AD_FORMAT_BC6H_UF16:
+    case CU_AD_FORMAT_BC6H_SF16:
+        read_bc6h(block, format == CU_AD_FORMAT_BC6H_SF16, texel, out);
+        break;
+    case CU_AD_FORMAT_BC7_UNORM:
+    case CU_AD_FORMAT_BC7_UNORM_SRGB:
+        read_bc7(block, texel, out);
         break;
     default: /* BC4 */
         out[0] = read_ramp(block, is_signed, texel);

@@ -25,7 +25,7 @@ struct flyt_ptx_level {
 
 struct flyt_ptx_image {
     CUarray_format format;
-    unsigned channels;    /* 1, 2 or 4; 3 of blocks that cannot be read */
+    unsigned channels;    /* 1, 2 or 4; 3 of BC6H */
     unsigned texel_bytes; /* of a block, where texels come in blocks */
     unsigned block_shift; /* 2: in blocks of 4 by 4; 0: each by itself */
     bool is_opaque;       /* the fourth channel, which it lacks, is read as 1 */
@@ -54,11 +54,5 @@ struct flyt_ptx_object {
 struct flyt_ptx_objects {
     _Atomic(const struct flyt_ptx_object *) *slots; /* FLYT_PTX_OBJECTS_MAX; NULL: no object was ever made */
 };
-
-/* Whether blocks of this format can be read: BC1 to BC5. */
-static inline bool flyt_ptx_reads_blocks(CUarray_format format)
-{
-    return format >= CU_AD_FORMAT_BC1_UNORM && format <= CU_AD_FORMAT_BC5_SNORM;
-}
 
 #endif

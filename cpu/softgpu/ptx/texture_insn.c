@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "cpu/softgpu/texel/store.h"
+
 /* ---- objects ---- */
 
 const struct flyt_ptx_object *flyt_ptx_object_find(const struct ptx_warp *w, uint64_t handle, bool is_surface)
@@ -23,7 +25,7 @@ const struct flyt_ptx_object *flyt_ptx_object_find(const struct ptx_warp *w, uin
 }
 
 /* Where a lane's elements are. */
-enum where { WHERE_INSIDE, WHERE_NOWHERE, WHERE_FAULT };
+enum where { WHERE_INSIDE, WHERE_NOWHERE, WHERE_OUTSIDE, WHERE_MISALIGNED };
 
 static int64_t clamp(int64_t at, int64_t last)
 {
@@ -34,28 +36,31 @@ static enum where find_place(const struct flyt_ptx_object *object, const struct 
                              const int32_t *words, char **ret_place)
 {
     const struct flyt_ptx_level *level = &object->image.levels[0];
-    const int64_t bytes = (int64_t)what->element_bytes * what->element_count;
+    const int64_t unit = what->is_formatted ? object->image.texel_bytes : what->element_bytes;
+    const int64_t bytes = what->is_formatted ? unit : unit * what->element_count;
     const int64_t lasts[3] = {(int64_t)level->width * object->image.texel_bytes - bytes, (int64_t)level->height - 1,
                               (int64_t)level->depth - 1};
     int64_t at[3] = {0, 0, 0};
 
     for (unsigned d = 0; d < what->dimensions; d++)
         at[d] = words[what->has_layer + d];
+    if (what->is_formatted)
+        at[0] *= unit;
     if (what->has_layer)
-        at[2] = words[0];
+        at[2] = (uint32_t)words[0]; /* of layers, what is negative is beyond the last one */
     for (unsigned d = 0; d < 3; d++) {
         if (at[d] >= 0 && at[d] <= lasts[d])
             continue;
         if (what->bound == PTX_SURFACE_TRAP || lasts[d] < 0)
-            return WHERE_FAULT;
+            return WHERE_OUTSIDE;
         if (what->bound == PTX_SURFACE_ZERO)
             return WHERE_NOWHERE;
         at[d] = clamp(at[d], lasts[d]);
         if (d == 0) /* the nearest texel */
-            at[d] -= at[d] % what->element_bytes;
+            at[d] -= at[d] % unit;
     }
-    if (at[0] % what->element_bytes)
-        return WHERE_FAULT;
+    if (at[0] % unit)
+        return WHERE_MISALIGNED;
     *ret_place = (char *)(uintptr_t)(level->address + (uint64_t)at[2] * level->slice_bytes + /* NOLINT: an image's */
                                      (uint64_t)at[1] * level->row_bytes + (uint64_t)at[0]);
     return WHERE_INSIDE;
@@ -98,6 +103,17 @@ static unsigned register_bytes(const struct ptx_surface_insn *what)
 struct loaded {
     unsigned char bytes[PTX_LANES][32];
 };
+
+/* Operands from `first` on are channels. Those that lack a value become 0, as on GPUs. */
+static void store_texel(const struct ptx_warp *w, const struct ptx_insn *in, const struct ptx_surface_insn *what,
+                        unsigned first, uint32_t lane, const struct flyt_ptx_image *image, char *place)
+{
+    uint32_t words[4] = {0};
+
+    for (unsigned e = 0; e < what->element_count; e++)
+        words[e] = ((const uint32_t *)ptx_wide_operand(w, in, first + e))[lane];
+    flyt_texel_store(image->format, image->channels, words, (unsigned char *)place);
+}
 
 /* place NULL: nowhere. Operands from `first` on are values. */
 static void exec_lane(const struct ptx_warp *w, const struct ptx_insn *in, const struct ptx_surface_insn *what,
@@ -158,11 +174,20 @@ const struct ptx_insn *flyt_ptx_exec_surface(struct ptx_warp *w, const struct pt
             return flyt_ptx_warp_fault(w, CUDA_ERROR_ILLEGAL_ADDRESS);
         for (unsigned i = 0; i < word_count; i++)
             words[i] = ((const int32_t *)ptx_wide_operand(w, in, 1 + i))[lane];
-        if (find_place(object, &what, words, &place) == WHERE_FAULT)
-            return flyt_ptx_warp_fault(w, CUDA_ERROR_LAUNCH_FAILED);
+        switch (find_place(object, &what, words, &place)) {
+        case WHERE_OUTSIDE:
+            return flyt_ptx_warp_fault(w, CUDA_ERROR_ILLEGAL_ADDRESS);
+        case WHERE_MISALIGNED:
+            return flyt_ptx_warp_fault(w, CUDA_ERROR_MISALIGNED_ADDRESS);
+        default:
+            break;
+        }
         if (what.op == PTX_SURFACE_LOAD)
             memset(loaded.bytes[lane], 0, sizeof loaded.bytes[lane]);
-        exec_lane(w, in, &what, 1 + word_count, lane, place, &loaded);
+        if (!what.is_formatted)
+            exec_lane(w, in, &what, 1 + word_count, lane, place, &loaded);
+        else if (place)
+            store_texel(w, in, &what, 1 + word_count, lane, &object->image, place);
     }
     if (what.op == PTX_SURFACE_LOAD)
         write_loaded(w, in, &what, 1 + word_count, &loaded);
@@ -454,7 +479,7 @@ static void take_element(struct ptx_lower *lower, struct ptx_surface_insn *what,
         flyt_ptx_lower_invalid(lower, "more than 16 bytes");
 }
 
-/* The form .b, whose x counts bytes: .p, which converts, is refused. */
+/* The form .b, whose x counts bytes, or of stores .p, which converts words of 32 bits. */
 static void take_surface(struct ptx_lower *lower, struct ptx_surface_insn *what)
 {
     const struct ptx_statement *statement = lower->statement;
@@ -468,6 +493,8 @@ static void take_surface(struct ptx_lower *lower, struct ptx_surface_insn *what)
 
         if (!strcmp(modifier, "b"))
             is_bytes = true;
+        else if (!strcmp(modifier, "p") && what->op == PTX_SURFACE_STORE)
+            what->is_formatted = true;
         else if (!strcmp(modifier, "v2") || !strcmp(modifier, "v4"))
             what->element_count = (uint8_t)(modifier[1] - '0');
         else if (!geometry && (geometry = find_geometry(modifier)))
@@ -479,11 +506,13 @@ static void take_surface(struct ptx_lower *lower, struct ptx_surface_insn *what)
         else if (!(what->op == PTX_SURFACE_ADD && take_reduction(what, modifier)) && !is_cache_word(modifier))
             flyt_ptx_lower_unsupported(lower);
     }
-    if (!is_bytes || !geometry || geometry->is_cube || !has_bound)
+    if (is_bytes == what->is_formatted || !geometry || geometry->is_cube || !has_bound)
         flyt_ptx_lower_unsupported(lower);
     what->dimensions = geometry->dimensions;
     what->has_layer = geometry->has_layer;
     take_element(lower, what, type);
+    if (what->is_formatted && (what->element_bytes != 4 || type->class != PTX_CLASS_BITS))
+        flyt_ptx_lower_unsupported(lower);
 }
 
 static void emit_surface(struct ptx_lower *lower, const struct operands *operands, const struct ptx_surface_insn *what)

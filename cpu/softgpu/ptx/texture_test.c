@@ -32,6 +32,8 @@ static void spellings(void **state)
         "suq.depth.b32 %r1, [%rd1];",
         "suld.b.2d.v4.b32.clamp {%r1, %r2, %r3, %r4}, [%rd1, {%r1, %r2}];",
         "sust.b.a1d.b8.zero [%rd1, {%r1, %r2}], {%h1};",
+        "sust.p.2d.v4.b32.trap [%rd1, {%r1, %r2}], {%r1, %r2, %r3, %r4};",
+        "sust.p.a1d.b32.clamp [%rd1, {%r1, %r2}], {%f1};",
         "sured.b.min.2d.s32.trap [%rd1, {%r1, %r2}], %r3;",
     };
     static const char *const lacking[] = {
@@ -42,7 +44,9 @@ static void spellings(void **state)
         "tld4.r.a2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1, %f1, %f2, %f2}];",
         "txq.num_samples.b32 %r1, [%rd1];",
         "suq.memory_layout.b32 %r1, [%rd1];",
-        "sust.p.2d.v4.b32.trap [%rd1, {%r1, %r2}], {%r1, %r2, %r3, %r4};",
+        "sust.p.2d.v4.u32.trap [%rd1, {%r1, %r2}], {%r1, %r2, %r3, %r4};",
+        "sust.p.2d.b16.trap [%rd1, {%r1, %r2}], {%h1};",
+        "suld.p.2d.v4.b32.trap {%r1, %r2, %r3, %r4}, [%rd1, {%r1, %r2}];",
     };
     static const char *const wrong[] = {
         "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1}];",
@@ -120,11 +124,15 @@ static void edges(void **state)
     assert_int_equal(load("mov.u32 %r1, 252; suld.b.1d.b32.trap %r2, [%rd1, {%r1}];"), CUDA_SUCCESS);
     assert_int_equal(run(5), CUDA_SUCCESS);
     assert_int_equal(load("mov.u32 %r1, 256; suld.b.1d.b32.trap %r2, [%rd1, {%r1}];"), CUDA_SUCCESS);
-    assert_int_equal(run(5), CUDA_ERROR_LAUNCH_FAILED);
+    assert_int_equal(run(5), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(load("mov.u32 %r1, 63; sust.p.1d.b32.trap [%rd1, {%r1}], {%r1};"), CUDA_SUCCESS);
+    assert_int_equal(run(5), CUDA_SUCCESS);
+    assert_int_equal(load("mov.u32 %r1, 64; sust.p.1d.b32.trap [%rd1, {%r1}], {%r1};"), CUDA_SUCCESS);
+    assert_int_equal(run(5), CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_int_equal(load("mov.u32 %r1, -4; sust.b.1d.b32.zero [%rd1, {%r1}], %r2;"), CUDA_SUCCESS);
     assert_int_equal(run(5), CUDA_SUCCESS);
     assert_int_equal(load("mov.u32 %r1, 2; sured.b.add.1d.u32.trap [%rd1, {%r1}], %r2;"), CUDA_SUCCESS);
-    assert_int_equal(run(5), CUDA_ERROR_LAUNCH_FAILED);
+    assert_int_equal(run(5), CUDA_ERROR_MISALIGNED_ADDRESS);
     slots[5] = NULL;
 }
 
