@@ -807,6 +807,8 @@ static void find_devices(struct planning *self, int device)
             continue;
         self->plan->device = self->plan->device < 0 ? node->data.device : self->plan->device;
         self->plan->devices |= 1u << node->data.device;
+        if (node->data.kind == FLYT_NODE_CALL)
+            self->plan->devices |= node->data.call->devices;
     }
     self->plan->device = self->plan->device < 0 ? device : self->plan->device;
     self->plan->devices |= 1u << self->plan->device;

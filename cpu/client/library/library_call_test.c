@@ -310,7 +310,7 @@ static void an_object_apart_is_none_of_before(void **state)
 
 static unsigned captured_waits[2]; /* how many calls do not, and do */
 
-static CUresult note_captured(struct flyt_stream *stream, const struct flyt_captured_call *call)
+static CUresult note_captured(struct flyt_stream *const *streams, unsigned count, const struct flyt_captured_call *call)
 {
     captured_waits[call->waits]++;
     return CUDA_SUCCESS;
