@@ -172,15 +172,13 @@ static void free_list(struct flattening *self)
 
 /* ---- which way a node goes ---- */
 
-/* Whether the driver does the copy within the memory of the devices (a bit each) with one call: rows have a limit, and
- * a box without gaps may be one row. */
+/* Whether the driver does the copy within the memory of the devices (a bit each) with one call. */
 static bool is_inside(const struct flyt_copy *copy, unsigned devices)
 {
     struct flyt_range dst, src;
     return copy->dst.place == FLYT_PLACE_DEVICE && copy->src.place == FLYT_PLACE_DEVICE &&
            flyt_range_find(copy->dst.address, &dst) && flyt_range_find(copy->src.address, &src) && !dst.is_managed &&
-           !src.is_managed && devices >> dst.device & devices >> src.device & 1 && flyt_copy_is_regular(copy) &&
-           copy->width_bytes * copy->height * copy->depth <= INT32_MAX;
+           !src.is_managed && devices >> dst.device & devices >> src.device & 1 && flyt_copy_is_regular(copy);
 }
 
 /* Whether the node goes into a segment of the device, where copies and fills may be of these devices' memory. */
