@@ -612,7 +612,9 @@ static CUresult tell_captured(const struct flyt_captured_call *base, struct flyt
     return CUDA_SUCCESS;
 }
 
-/* Calls whose results the program gets, or that take from a sequence, are none that come again. */
+/* Calls whose results the program gets, or that take from a sequence, are none that come again. What a draw has
+ * captured has the library's counts of that moment: each launch takes from the same places, in states that launches
+ * before have changed. No call that is made anew does that, nor a capture that another server makes. */
 static bool may_be_captured(const struct flyt_lib_call *call)
 {
     const unsigned apart = FLYT_LIB_MORE | FLYT_LIB_DRAWS | FLYT_LIB_RESTARTS;
@@ -633,7 +635,9 @@ static int capture_call(const struct flyt_lib_call *call, const struct sending *
     const struct flyt_lib *library = call->row->library;
     if (!may_be_captured(call)) {
         flyt_capture_refuse(sending->stream);
-        return flyt_lib_refuse(library, call->row->name);
+        return flyt_lib_refuse(library, call->row->flags & FLYT_LIB_DRAWS
+                                            ? "random draw in a capture, which would keep its library's counts,"
+                                            : call->row->name);
     }
     struct captured *self = calloc(1, sizeof *self + sending->bytes);
     if (!self)
