@@ -246,8 +246,15 @@ static int send_found(struct pending *ops, size_t count, bool is_of_graph)
 
 /* ---- groups in graphs ---- */
 
-/* At a launch, in its stream: the same operations, as far as their communicators are there. */
-static int submit_captured(const void *data, size_t bytes, void *stream)
+static int device_of(const struct flyt_lib_object *comm)
+{
+    struct flyt_lib_call call = {.row = &flyt_lib_row_ncclGroupEnd};
+    flyt_lib_place(&call, comm);
+    return call.device;
+}
+
+/* At a launch, in a stream for each device: the same operations, as far as their communicators are there. */
+static int submit_captured(const void *data, size_t bytes, void *const *streams)
 {
     const struct flyt_nccl_op *captured = data;
     const size_t count = bytes / sizeof *captured;
@@ -256,8 +263,9 @@ static int submit_captured(const void *data, size_t bytes, void *stream)
     for (size_t i = 0; i < count && !status; i++) {
         ops[i].op = captured[i];
         ops[i].comm = flyt_nccl_comm((void *)(uintptr_t)captured[i].comm);
-        ops[i].stream = stream;
         status = ops[i].comm ? NCCL_SUCCESS : NCCL_ARGUMENT;
+        if (!status)
+            ops[i].stream = streams[device_of(ops[i].comm)];
     }
     if (!status)
         status = find_streams(ops, count);
@@ -267,21 +275,77 @@ static int submit_captured(const void *data, size_t bytes, void *stream)
     return status;
 }
 
-/* A node of the graph of one stream, as a rank in a process of its own has it. */
+/* What says where each stream of the operations is; how many there are. */
+static unsigned put_streams(const struct pending *ops, size_t count, struct flyt_lib_call *ret_calls)
+{
+    unsigned streams = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        while (ops[k].where.id != ops[i].where.id)
+            k++;
+        if (k < i)
+            continue;
+        struct flyt_lib_call *call = &ret_calls[streams++];
+        *call = (struct flyt_lib_call){.row = &flyt_lib_row_ncclGroupEnd, .stream = ops[i].stream};
+        flyt_lib_place(call, ops[i].comm);
+    }
+    return streams;
+}
+
+/* One node of the graph, for all streams: what NCCL launches of a group comes after them all, and they after it. */
 static int capture_ops(const struct pending *ops, size_t count)
 {
-    struct flyt_lib_call call = {.row = &flyt_lib_row_ncclGroupEnd, .stream = ops->stream};
-    struct flyt_nccl_op *captured;
-    if (count_streams(ops, count) > 1)
-        return flyt_lib_refuse(&flyt_lib_nccl, "a group of NCCL's with several streams, in a capture,");
-    captured = calloc(count, sizeof *captured);
-    if (!captured)
-        return flyt_lib_nccl.memory;
-    for (size_t i = 0; i < count; i++)
+    struct flyt_nccl_op *captured = calloc(count, sizeof *captured);
+    struct flyt_lib_call *calls = calloc(count, sizeof *calls);
+    int status = flyt_lib_nccl.memory;
+    for (size_t i = 0; i < count && captured; i++) {
         captured[i] = ops[i].op;
-    flyt_lib_place(&call, ops->comm);
-    int status = flyt_lib_capture(&call, submit_captured, captured, count * sizeof *captured);
+        captured[i].place = (uint32_t)i;
+    }
+    if (captured && calls)
+        status = flyt_lib_capture(calls, put_streams(ops, count, calls), submit_captured, captured,
+                                  count * sizeof *captured);
     free(captured);
+    free(calls);
+    return status;
+}
+
+/* All of a communicator's operations in a group are captured in one graph, or none is: NCCL has no more. */
+static bool is_good_capture(const struct pending *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (ops[i].comm == ops[k].comm && ops[i].where.capture != ops[k].where.capture)
+                return false;
+    return true;
+}
+
+/* Moves what the capture has of the list; how much that is. */
+static size_t take_capture(struct pending *ops, size_t *count, uint64_t capture, struct pending *ret_taken)
+{
+    size_t taken = 0, left = 0;
+    for (size_t i = 0; i < *count; i++)
+        if (ops[i].where.capture == capture)
+            ret_taken[taken++] = ops[i];
+        else
+            ops[left++] = ops[i];
+    *count = left;
+    return taken;
+}
+
+/* A node for each graph, as if each were a process of its own. The rest of the list is as it was without them. */
+static int capture_all(struct pending *ops, size_t *count)
+{
+    struct pending *taken = calloc(*count, sizeof *taken);
+    int status = !taken ? flyt_lib_nccl.memory : is_good_capture(ops, *count) ? NCCL_SUCCESS : NCCL_USAGE;
+    for (size_t i = 0; i < *count && !status;)
+        if (ops[i].where.capture)
+            status = capture_ops(taken, take_capture(ops, count, ops[i].where.capture, taken));
+        else
+            i++;
+    for (size_t i = 0; i < *count; i++)
+        ops[i].op.place = (uint32_t)i;
+    free(taken);
     return status;
 }
 
@@ -290,9 +354,11 @@ static int send_ops(struct pending *ops, size_t count)
     bool is_captured = false;
     int status = find_streams(ops, count);
     for (size_t i = 0; i < count && !status; i++)
-        is_captured |= ops[i].where.is_captured;
-    if (status || is_captured)
-        return status ? status : capture_ops(ops, count);
+        is_captured |= ops[i].where.capture;
+    if (is_captured)
+        status = capture_all(ops, &count);
+    if (status || !count)
+        return status;
     join_legacy(ops, count);
     return send_found(ops, count, false);
 }

@@ -391,6 +391,35 @@ static void constant_memory(cudaStream_t stream, unsigned *device)
     CHECK(cudaGraphDestroy(graph));
 }
 
+/* A node behind very many, and a child graph with as many ends. */
+static void many_edges(cudaStream_t stream, unsigned *device)
+{
+    enum { MANY = 70000 };
+    cudaGraphNode_t *many = (cudaGraphNode_t *)malloc(MANY * sizeof *many), node;
+    cudaGraph_t graph, child;
+    cudaGraphExec_t exec;
+    unsigned got;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphCreate(&child, 0));
+    cudaGraphNode_t first = kernel_node(graph, NULL, device, 0, 3);
+    for (int i = 0; i < MANY; i++)
+        CHECK(cudaGraphAddEmptyNode(&many[i], graph, &first, 1));
+    for (int i = 0; i < MANY; i++)
+        CHECK(cudaGraphAddEmptyNode(&node, child, NULL, 0));
+    kernel_node(child, NULL, device, 2, 1);
+    CHECK(cudaGraphAddChildGraphNode(&node, graph, many, MANY, child));
+    kernel_node(graph, node, device, 5, 2);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaMemcpyAsync(&got, device + 5, sizeof got, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(got, (3 * 2 + 1) * 5 + 2);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(child));
+    CHECK(cudaGraphDestroy(graph));
+    free(many);
+}
+
 int main(void)
 {
     cudaStream_t stream;
@@ -405,6 +434,7 @@ int main(void)
     events(stream, device);
     user_objects();
     constant_memory(stream, device);
+    many_edges(stream, device);
     printf("ok\n");
     return 0;
 }

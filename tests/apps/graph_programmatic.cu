@@ -1,8 +1,9 @@
 // Programmatic dependent launch: kernels that begin before those that they depend on have ended, and wait for them
 // inside; in streams, in captures, which make edges with data of it, and in graphs made edge by edge; events that
 // launches record by attributes.
-// nvcc: -gencode arch=compute_90,code=[compute_90,sm_90]
+// nvcc: -lcuda -gencode arch=compute_90,code=[compute_90,sm_90]
 #include "check.h"
+#include <cuda.h>
 
 enum { COUNT = 1 << 16, BYTES = COUNT * 4, THREADS = 256, BLOCKS = COUNT / THREADS, STEPS = 8, LAUNCHES = 5 };
 
@@ -236,6 +237,69 @@ static void events_of_launches(cudaStream_t stream)
     CHECK(cudaStreamDestroy(second));
 }
 
+static cudaError_t try_launch(cudaStream_t stream, bool is_completion, cudaEvent_t event, int flags)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute = {};
+    attribute.id = is_completion ? cudaLaunchAttributeLaunchCompletionEvent : cudaLaunchAttributeProgrammaticEvent;
+    if (is_completion) {
+        attribute.val.launchCompletionEvent.event = event;
+        attribute.val.launchCompletionEvent.flags = flags;
+    } else {
+        attribute.val.programmaticEvent.event = event;
+        attribute.val.programmaticEvent.flags = flags;
+    }
+    config.gridDim = dim3(BLOCKS);
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, step, values, (const unsigned *)values, 2u, 1u);
+}
+
+/* Such a launch does nothing; nor does one in a capture, which goes on without it. */
+static void expect_refused(cudaStream_t stream, cudaEvent_t event, int flags, cudaError_t outside, cudaError_t captured)
+{
+    for (int is_completion = 0; is_completion < 2; is_completion++) {
+        cudaGraph_t graph;
+        size_t count = 9;
+        EXPECT_ERR(try_launch(stream, is_completion, event, flags), outside);
+        expect_values(stream, values, 0);
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+        EXPECT_ERR(try_launch(stream, is_completion, event, flags), captured);
+        CHECK(cudaStreamEndCapture(stream, &graph));
+        CHECK(cudaGraphGetNodes(graph, NULL, &count));
+        EXPECT_EQ(count, 0u);
+        CHECK(cudaGraphDestroy(graph));
+    }
+}
+
+/* An event that a launch cannot record is found before the kernel is. */
+static void events_that_launches_refuse(cudaStream_t stream)
+{
+    cudaEvent_t timed, own, other;
+    CUcontext context, current;
+    CUdevice device;
+    CHECK_CU(cuCtxGetCurrent(&current));
+    CHECK_CU(cuCtxGetDevice(&device));
+    CHECK_CU(cuCtxCreate(&context, NULL, 0, device));
+    CHECK_CU(cuEventCreate((CUevent *)&other, CU_EVENT_DISABLE_TIMING));
+    CHECK_CU(cuCtxSetCurrent(current));
+    CHECK(cudaEventCreate(&timed));
+    CHECK(cudaEventCreateWithFlags(&own, cudaEventDisableTiming));
+    clear(stream);
+    expect_refused(stream, other, 0, cudaErrorInvalidResourceHandle, cudaErrorInvalidResourceHandle);
+    expect_refused(stream, NULL, 0, cudaErrorInvalidResourceHandle, cudaErrorInvalidResourceHandle);
+    expect_refused(stream, timed, 0, cudaErrorNotSupported, cudaErrorNotSupported);
+    expect_refused(stream, own, 1, cudaErrorIllegalState, cudaErrorNotSupported);
+    CHECK(try_launch(stream, true, own, 0));
+    expect_values(stream, values, 1);
+    CHECK(cudaEventDestroy(timed));
+    CHECK(cudaEventDestroy(own));
+    CHECK_CU(cuCtxDestroy(context));
+    CHECK_CU(cuCtxSetCurrent(current));
+}
+
 int main(void)
 {
     cudaStream_t stream;
@@ -244,6 +308,7 @@ int main(void)
     CHECK(cudaMalloc((void **)&others, BYTES));
     in_streams_and_captures(stream);
     edge_by_edge(stream);
+    events_that_launches_refuse(stream);
     events_of_launches(stream);
     CHECK(cudaFree(values));
     CHECK(cudaFree(others));

@@ -256,6 +256,130 @@ static void in_a_graph(struct rank *one)
     CHECK(cudaGraphDestroy(graph));
 }
 
+/* Another stream takes part in the capture of the first one, or that comes after it again. */
+static void follow(cudaStream_t later, cudaStream_t earlier, int device)
+{
+    cudaEvent_t event;
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CHECK(cudaEventRecord(event, earlier));
+    CHECK(cudaStreamWaitEvent(later, event, 0));
+    CHECK(cudaEventDestroy(event));
+}
+
+static void launch_often(cudaStream_t stream, int times)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < times; i++)
+        CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+/* A group of two streams of one rank in one graph: each goes on behind all of the group. */
+static void two_streams_in_a_graph(struct rank *one, int device)
+{
+    float *values = (float *)one->send, *sums = (float *)one->receive, *most = sums + COUNT;
+    std::vector<float> host(COUNT, 1.0f);
+    cudaStream_t second;
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    CHECK(cudaMemcpyAsync(values, host.data(), COUNT * sizeof(float), cudaMemcpyHostToDevice, one->stream));
+    CHECK(cudaStreamSynchronize(one->stream));
+    CHECK(cudaStreamBeginCapture(one->stream, cudaStreamCaptureModeThreadLocal));
+    follow(second, one->stream, device);
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(ncclAllReduce(values, sums, COUNT, ncclFloat32, ncclSum, one->comm, one->stream));
+    CHECK_NCCL(ncclAllReduce(values, most, COUNT, ncclFloat32, ncclMax, one->comm, second));
+    CHECK_NCCL(ncclGroupEnd());
+    halve<<<(COUNT + 255) / 256, 256, 0, second>>>(sums, COUNT);
+    CHECK(cudaMemcpyAsync(values, sums, COUNT * sizeof(float), cudaMemcpyDeviceToDevice, second));
+    follow(one->stream, second, device);
+    launch_often(one->stream, 6);
+    CHECK(cudaMemcpy(host.data(), values, COUNT * sizeof(float), cudaMemcpyDeviceToHost));
+    float wanted = 1, last = 1;
+    for (int i = 0; i < 6; i++) {
+        last = wanted;
+        wanted = wanted * ranks / 2;
+    }
+    for (float value : host)
+        EXPECT(value == wanted, "%g, expected %g", value, wanted);
+    CHECK(cudaMemcpy(host.data(), most, COUNT * sizeof(float), cudaMemcpyDeviceToHost));
+    for (float value : host)
+        EXPECT(value == last, "%g, expected %g", value, last);
+    CHECK(cudaStreamDestroy(second));
+}
+
+/* One thread's group of all ranks in one graph, with work of each before and behind it. */
+static void all_ranks_in_a_graph(void)
+{
+    std::vector<float> host(COUNT, 1.0f);
+    struct rank *first = &ranks_of[0];
+    for (int r = 0; r < ranks; r++) {
+        CHECK(cudaSetDevice(r));
+        CHECK(cudaMemcpy(ranks_of[r].receive, host.data(), COUNT * sizeof(float), cudaMemcpyHostToDevice));
+        CHECK(cudaDeviceSynchronize());
+    }
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaStreamBeginCapture(first->stream, cudaStreamCaptureModeThreadLocal));
+    for (int r = 1; r < ranks; r++)
+        follow(ranks_of[r].stream, first->stream, 0);
+    for (int r = 0; r < ranks; r++) {
+        CHECK(cudaSetDevice(r));
+        CHECK(cudaMemcpyAsync(ranks_of[r].send, ranks_of[r].receive, COUNT * sizeof(float), cudaMemcpyDeviceToDevice,
+                              ranks_of[r].stream));
+    }
+    CHECK_NCCL(ncclGroupStart());
+    for (int r = 0; r < ranks; r++)
+        CHECK_NCCL(ncclAllReduce(ranks_of[r].send, ranks_of[r].receive, COUNT, ncclFloat32, ncclSum, ranks_of[r].comm,
+                                 ranks_of[r].stream));
+    CHECK_NCCL(ncclGroupEnd());
+    for (int r = 0; r < ranks; r++) {
+        CHECK(cudaSetDevice(r));
+        halve<<<(COUNT + 255) / 256, 256, 0, ranks_of[r].stream>>>((float *)ranks_of[r].receive, COUNT);
+        if (r)
+            follow(first->stream, ranks_of[r].stream, r);
+    }
+    CHECK(cudaSetDevice(0));
+    launch_often(first->stream, 6);
+    float wanted = 1;
+    for (int i = 0; i < 6; i++)
+        wanted = wanted * ranks / 2;
+    for (int r = 0; r < ranks; r++) {
+        CHECK(cudaSetDevice(r));
+        CHECK(cudaMemcpy(host.data(), ranks_of[r].receive, COUNT * sizeof(float), cudaMemcpyDeviceToHost));
+        for (float value : host)
+            EXPECT(value == wanted, "rank %d: %g, expected %g", r, value, wanted);
+    }
+}
+
+/* A communicator's operations of one group are in one graph, or in none. */
+static void half_of_a_group_in_a_graph(void)
+{
+    struct rank *one = &ranks_of[0];
+    const int device = 0;
+    ncclComm_t comm;
+    cudaStream_t second;
+    cudaGraph_t graph = NULL;
+    CHECK(cudaSetDevice(device));
+    CHECK_NCCL(ncclCommInitAll(&comm, 1, &device));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    CHECK(cudaStreamBeginCapture(one->stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_NCCL(ncclGroupStart());
+    ncclAllReduce(one->send, one->receive, 1, ncclFloat32, ncclSum, comm, one->stream);
+    ncclAllReduce(one->send, one->receive, 1, ncclFloat32, ncclSum, comm, second);
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    cudaStreamEndCapture(one->stream, &graph);
+    if (graph)
+        CHECK(cudaGraphDestroy(graph));
+    (void)cudaGetLastError();
+    ncclCommAbort(comm);
+    CHECK(cudaStreamDestroy(second));
+}
+
 static ncclUniqueId unique_id;
 
 /* Each rank by a thread of its own: they wait for each other. */
@@ -271,6 +395,7 @@ static void *thread_of_rank(void *user)
     ask(one, r);
     keep_their_places(one);
     in_a_graph(one);
+    two_streams_in_a_graph(one, r);
     split(one, r);
     CHECK_NCCL(ncclCommFinalize(one->comm));
     CHECK_NCCL(ncclCommDestroy(one->comm));
@@ -389,6 +514,8 @@ int main()
     moves<float>();
     moves<double>();
     own_operators();
+    all_ranks_in_a_graph();
+    half_of_a_group_in_a_graph();
     a_stream_that_waits_for_another_is_not_done();
     registered_buffers();
     what_is_wrong_is_said();

@@ -227,6 +227,55 @@ static void test_errors()
     EXPECT(curandCreateGeneratorHost(&generator, (curandRngType_t)999) != CURAND_STATUS_SUCCESS);
 }
 
+// A captured draw takes what the next draw would take; the first draw has made the states, which no capture does. Where draws
+// are not captured, the capture ends, and the generator goes on.
+static void test_capture(curandRngType_t type)
+{
+    curandGenerator_t generator;
+    cudaStream_t stream;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec;
+    unsigned *numbers;
+    std::vector<unsigned> wanted[3];
+    enum { FEW = 1000 };
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaMalloc(&numbers, FEW * sizeof *numbers));
+    for (int is_captured = 0; is_captured < 2; is_captured++) {
+        CHECK_RAND(curandCreateGenerator(&generator, type));
+        CHECK_RAND(curandSetStream(generator, stream));
+        int next = 0;
+        if (is_captured) {
+            CHECK_RAND(curandGenerate(generator, numbers, FEW));
+            CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+            curandStatus_t status = curandGenerate(generator, numbers, FEW);
+            cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+            EXPECT(status == CURAND_STATUS_SUCCESS || status == CURAND_STATUS_TYPE_ERROR, "status %d", (int)status);
+            EXPECT_EQ(ended, status == CURAND_STATUS_SUCCESS ? cudaSuccess : cudaErrorStreamCaptureInvalidated);
+            (void)cudaGetLastError();
+            next = 1;
+        }
+        if (graph) {
+            CHECK(cudaGraphInstantiate(&exec, graph, 0));
+            CHECK(cudaGraphLaunch(exec, stream));
+            CHECK(cudaStreamSynchronize(stream));
+            EXPECT(from_device(numbers, FEW) == wanted[next++], "type %d", (int)type);
+            CHECK(cudaGraphExecDestroy(exec));
+            CHECK(cudaGraphDestroy(graph));
+        }
+        for (; next < 3; next++) {
+            CHECK_RAND(curandGenerate(generator, numbers, FEW));
+            CHECK(cudaStreamSynchronize(stream));
+            std::vector<unsigned> seen = from_device(numbers, FEW);
+            if (is_captured)
+                EXPECT(seen == wanted[next], "type %d", (int)type);
+            wanted[next] = seen;
+        }
+        CHECK_RAND(curandDestroyGenerator(generator));
+    }
+    CHECK(cudaFree(numbers));
+    CHECK(cudaStreamDestroy(stream));
+}
+
 int main()
 {
     test_type(CURAND_RNG_PSEUDO_DEFAULT);
@@ -237,6 +286,8 @@ int main()
     test_host(CURAND_RNG_QUASI_SOBOL32);
     test_host_alone();
     test_tables();
+    for (curandRngType_t type : {CURAND_RNG_PSEUDO_XORWOW, CURAND_RNG_PSEUDO_PHILOX4_32_10, CURAND_RNG_QUASI_SOBOL32})
+        test_capture(type);
     test_errors();
     CHECK(cudaDeviceSynchronize());
     return 0;

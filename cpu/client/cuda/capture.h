@@ -61,7 +61,9 @@ struct flyt_captured_told {
 /* A call of one of NVIDIA's libraries as it was captured; whoever makes it is below graphs, and makes it each time that
  * a graph is launched, or tells what a body of a conditional node has. */
 struct flyt_captured_call {
-    CUresult (*submit)(const struct flyt_captured_call *call, struct flyt_stream *stream);
+    unsigned devices; /* that it works on, a bit each; never none */
+    /* streams: one of each of these devices, by their numbers. */
+    CUresult (*submit)(const struct flyt_captured_call *call, struct flyt_stream *const *streams);
     /* CUDA_ERROR_INVALID_HANDLE: one of its objects has gone. */
     CUresult (*tell)(const struct flyt_captured_call *call, struct flyt_captured_told *ret_told);
     bool waits; /* for the GPU, in the library: what it launches cannot be captured at the server */
@@ -83,7 +85,9 @@ struct flyt_capture_ops {
     CUresult (*alloc)(struct flyt_stream *stream, const CUmemLocation *location, size_t bytes,
                       CUdeviceptr *ret_address);
     CUresult (*free)(struct flyt_stream *stream, CUdeviceptr address);
-    CUresult (*call)(struct flyt_stream *stream, const struct flyt_captured_call *call);
+    /* A node that comes after what each of the streams ends in, and is what each ends in then. They are of one capture,
+     * else CUDA_ERROR_STREAM_CAPTURE_MERGE; its device is the first one's. */
+    CUresult (*call)(struct flyt_stream *const *streams, unsigned count, const struct flyt_captured_call *call);
     /* The stream where it began has ended, and nobody can end it: its streams are ordinary ones again, and it is freed.
      * The mutex is held. */
     void (*abandon_locked)(struct flyt_capture *capture);

@@ -105,8 +105,7 @@ static bool is_shared(const struct flyt_event *event)
     return atomic_load(&event->sharing) != FLYT_EVENT_OWN;
 }
 
-/* Whether a stream is of the context that the event was made in; a default stream is of the current one. */
-static bool is_of_context(const struct flyt_event *event, const struct flyt_stream *stream)
+bool flyt_event_is_of(const struct flyt_event *event, const struct flyt_stream *stream)
 {
     uint64_t context_id = stream->context_id;
     int device;
@@ -135,7 +134,7 @@ CUresult flyt_event_record(CUevent handle, CUstream stream_handle, unsigned flag
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(stream_handle, &stream);
-    if (!result && !is_of_context(event, stream))
+    if (!result && !flyt_event_is_of(event, stream))
         result = CUDA_ERROR_INVALID_HANDLE;
     bool is_captured = false;
     if (!result)

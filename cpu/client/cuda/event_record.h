@@ -37,6 +37,8 @@ struct flyt_event {
 struct flyt_event *flyt_event_find(CUevent event);
 /* One of that context's, with flags of CUDA's that are checked. As flyt_event_create. */
 CUresult flyt_event_create_in(uint64_t context_id, int device, unsigned flags, CUevent *ret_event);
+/* Whether a stream is of the context that the event was made in; a default stream is of the current one. */
+bool flyt_event_is_of(const struct flyt_event *event, const struct flyt_stream *stream);
 /* flyt_event_record and flyt_stream_wait_event without checks, of streams that do not capture. */
 CUresult flyt_event_record_on(struct flyt_event *event, struct flyt_stream *stream);
 CUresult flyt_event_wait_on(struct flyt_event *event, struct flyt_stream *stream);

@@ -214,16 +214,6 @@ static bool has_host_param(const struct flyt_kernel *kernel, const void *buffer)
 /* The newest attribute that the driver served here knows; later ones and nonsense are refused at once. */
 enum { LAUNCH_ATTRIBUTE_LAST = CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING };
 
-/* CUDA takes one without times, of this process alone, and no flags but none (CUlaunchAttributeID). */
-static bool is_good_event(const CUlaunchAttribute *attribute)
-{
-    const struct flyt_event *event = flyt_event_find(flyt_launch_event(attribute));
-    const int flags = attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
-                          ? attribute->value.programmaticEvent.flags
-                          : attribute->value.launchCompletionEvent.flags;
-    return event && event->flags & CU_EVENT_DISABLE_TIMING && !(event->flags & CU_EVENT_INTERPROCESS) && !flags;
-}
-
 /* Refuses what no driver knows, and a kernel that the device changes the node of. */
 static CUresult check_attributes(const struct flyt_launch *launch)
 {
@@ -231,11 +221,6 @@ static CUresult check_attributes(const struct flyt_launch *launch)
         if ((unsigned)launch->attributes[i].id > LAUNCH_ATTRIBUTE_LAST)
             return CUDA_ERROR_INVALID_VALUE;
         switch (launch->attributes[i].id) {
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-            if (!is_good_event(&launch->attributes[i]))
-                return CUDA_ERROR_INVALID_VALUE;
-            break;
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
             return flyt_not_supported("launch attribute that names a graph node");
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
@@ -248,6 +233,42 @@ static CUresult check_attributes(const struct flyt_launch *launch)
         }
     }
     return CUDA_SUCCESS;
+}
+
+static bool names_event(const CUlaunchAttribute *attribute)
+{
+    return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+           attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
+/* CUDA takes one of the stream's context, without times, of this process alone, and no flags but none
+ * (CUlaunchAttributeID). The answers are those of an H200 (580.159.04), where a refused launch leaves its capture as it
+ * was. */
+static CUresult check_event(const CUlaunchAttribute *attribute, const struct flyt_stream *stream, bool is_captured)
+{
+    const struct flyt_event *event = flyt_event_find(flyt_launch_event(attribute));
+    const int flags = attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+                          ? attribute->value.programmaticEvent.flags
+                          : attribute->value.launchCompletionEvent.flags;
+    if (!event || !flyt_event_is_of(event, stream))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (event->flags & CU_EVENT_INTERPROCESS)
+        return is_captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_ERROR_NOT_SUPPORTED;
+    if (!(event->flags & CU_EVENT_DISABLE_TIMING))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (flags)
+        return is_captured ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_ILLEGAL_STATE;
+    return CUDA_SUCCESS;
+}
+
+/* Before anything is sent: a launch whose event cannot be recorded does not run. */
+static CUresult check_events(const struct flyt_launch *launch, const struct flyt_stream *stream, bool is_captured)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < launch->attribute_count && launch->attributes && !result; i++)
+        if (names_event(&launch->attributes[i]))
+            result = check_event(&launch->attributes[i], stream, is_captured);
+    return result;
 }
 
 /* The kernel's parameter buffer: the program's own where it gave a whole one, else made in `room` or, where that is too
@@ -326,7 +347,7 @@ static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_
 }
 
 /* Events that attributes name: they are recorded behind the kernel, which is as early as CUDA promises that they
- * trigger. */
+ * trigger ("best effort"). An H200 completes one of LAUNCH_COMPLETION when all blocks have begun. */
 static CUresult record_events(const struct flyt_launch *launch)
 {
     CUresult result = CUDA_SUCCESS;
@@ -365,6 +386,8 @@ CUresult flyt_kernel_launch(const struct flyt_launch *launch)
     result = check(launch, kernel, device, &kernel_id);
     if (flyt_capture_is_any() && !result)
         result = flyt_capture_ask_work(stream, &is_captured);
+    if (__builtin_expect(launch->attribute_count != 0, 0) && !result)
+        result = check_events(launch, stream, is_captured);
     if (is_captured && !result)
         return flyt_captures.ops->kernel(stream, launch);
     if (!result)

@@ -186,12 +186,54 @@ static CUresult add_free(struct flyt_stream *stream, CUdeviceptr address)
     return add(stream, flyt_node_data_free(address, &data), &data);
 }
 
-static CUresult add_call(struct flyt_stream *stream, const struct flyt_captured_call *call)
+/* The first stream comes after what the others end in, too. */
+static CUresult join_locked(struct flyt_stream *const *streams, unsigned count)
+{
+    for (unsigned i = 1; i < count; i++) {
+        const struct flyt_capture_ends *ends = &streams[i]->captured.ends;
+        if (streams[i]->captured.number != streams[0]->captured.number)
+            return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+        for (unsigned k = 0; k < ends->count; k++)
+            if (!flyt_capture_ends_add(&streams[0]->captured.ends, ends->list[k].node_id, &ends->list[k].data))
+                return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The others come after the first one's node. */
+static CUresult fork_locked(struct flyt_stream *const *streams, unsigned count)
+{
+    for (unsigned i = 1; i < count; i++) {
+        struct flyt_capture_ends *ends = &streams[i]->captured.ends;
+        ends->count = 0;
+        if (!flyt_capture_ends_add(ends, streams[0]->captured.ends.list[0].node_id, NULL))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_call_locked(struct flyt_stream *const *streams, unsigned count, struct flyt_node_data *data)
+{
+    CUresult result = join_locked(streams, count);
+    if (result)
+        flyt_node_data_fini_locked(data);
+    else
+        result = flyt_capture_add_locked(streams[0], data);
+    return result ? result : fork_locked(streams, count);
+}
+
+static CUresult add_call(struct flyt_stream *const *streams, unsigned count, const struct flyt_captured_call *call)
 {
     struct flyt_node_data data, own;
     data = (struct flyt_node_data){
-        .kind = FLYT_NODE_CALL, .device = stream->device, .call = (struct flyt_captured_call *)(uintptr_t)call};
-    return add(stream, flyt_node_data_clone(&data, &own), &own);
+        .kind = FLYT_NODE_CALL, .device = streams[0]->device, .call = (struct flyt_captured_call *)(uintptr_t)call};
+    CUresult result = flyt_node_data_clone(&data, &own);
+    if (result)
+        return result;
+    pthread_mutex_lock(&flyt_captures.mutex);
+    result = add_call_locked(streams, count, &own);
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return result;
 }
 
 static CUresult add_event(struct flyt_stream *stream, struct flyt_event *event, bool is_wait)

@@ -424,67 +424,6 @@ CUresult flyt_graph_exec_is_enabled(CUgraphExec handle, CUgraphNode node_handle,
 
 /* ---- updates of the whole ---- */
 
-static bool has_same_edges(const struct flyt_graph_node *a, const struct flyt_graph_node *b)
-{
-    bool is_same = a->before_count == b->before_count;
-    for (unsigned i = 0; i < a->before_count && is_same; i++)
-        is_same = a->before[i].node->place == b->before[i].node->place &&
-                  memcmp(&a->before[i].data, &b->before[i].data, sizeof a->before[i].data) == 0;
-    return is_same;
-}
-
-static bool has_same_bodies(const struct flyt_node_data *a, const struct flyt_node_data *b)
-{
-    return a->kind != FLYT_NODE_CONDITIONAL ||
-           (a->conditional.type == b->conditional.type && a->conditional.body_count == b->conditional.body_count);
-}
-
-static bool may_become(const struct flyt_node_data *own, const struct flyt_node_data *other)
-{
-    return own->device == other->device && has_same_bodies(own, other) &&
-           (flyt_node_data_is_same(own, other) || flyt_node_data_may_become(own, other));
-}
-
-/* What an executable graph keeps of a kernel's attributes; its priority where it runs by it (cuGraphExecUpdate). */
-static bool has_same_attributes(const struct flyt_node_data *a, const struct flyt_node_data *b, bool has_priorities)
-{
-    const CUlaunchAttributeID cooperative = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, priority = CU_LAUNCH_ATTRIBUTE_PRIORITY;
-    return a->kind != FLYT_NODE_KERNEL || (!flyt_node_data_attribute(a, cooperative).cooperative ==
-                                               !flyt_node_data_attribute(b, cooperative).cooperative &&
-                                           (!has_priorities || flyt_node_data_attribute(a, priority).priority ==
-                                                                   flyt_node_data_attribute(b, priority).priority));
-}
-
-/* Whether a graph has the nodes and edges of another, node by node in the order in which they were added; else why. */
-static CUgraphExecUpdateResult compare_locked(const struct flyt_graph *own, const struct flyt_graph *other,
-                                              bool has_priorities, const struct flyt_graph_node **ret_node)
-{
-    CUgraphExecUpdateResult why = CU_GRAPH_EXEC_UPDATE_SUCCESS;
-    *ret_node = NULL;
-    if (own->count != other->count)
-        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (unsigned i = 0; i < own->count && !why; i++) {
-        const struct flyt_graph_node *a = own->nodes[i], *b = other->nodes[i];
-        if (a->data.kind != b->data.kind)
-            why = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-        else if (!has_same_edges(a, b))
-            why = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        else if (!may_become(&a->data, &b->data))
-            why = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-        else if (!has_same_attributes(&a->data, &b->data, has_priorities))
-            why = CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
-        if (why)
-            *ret_node = b;
-        else if (a->data.kind == FLYT_NODE_CHILD)
-            why = compare_locked(a->data.child, b->data.child, has_priorities, ret_node);
-        for (unsigned at = 0; !why && a->data.kind == FLYT_NODE_CONDITIONAL && at < a->data.conditional.body_count;
-             at++)
-            why = compare_locked(a->data.conditional.bodies[at], b->data.conditional.bodies[at], has_priorities,
-                                 ret_node);
-    }
-    return why;
-}
-
 static CUresult take_over_locked(struct flyt_graph_exec *exec, struct flyt_graph *own, const struct flyt_graph *other);
 
 /* The condition is the other graph's from now on. */
@@ -499,24 +438,25 @@ static CUresult take_over_conditional_locked(struct flyt_graph_exec *exec, struc
     return result;
 }
 
-/* Of two graphs that compare_locked has found equal: what nodes do, not which nodes they are copies of. */
+/* Of two graphs that were paired: what nodes do, not which nodes they are copies of. */
 static CUresult take_over_locked(struct flyt_graph_exec *exec, struct flyt_graph *own, const struct flyt_graph *other)
 {
     CUresult result = flyt_conditions_copy_locked(own, other) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < own->count && !result; i++) {
         struct flyt_node_data *data = &own->nodes[i]->data, fresh;
+        const struct flyt_node_data *from = &own->nodes[i]->pair->data;
         if (data->kind == FLYT_NODE_CHILD) {
-            result = take_over_locked(exec, data->child, other->nodes[i]->data.child);
+            result = take_over_locked(exec, data->child, from->child);
             continue;
         }
         if (data->kind == FLYT_NODE_CONDITIONAL) {
-            result = take_over_conditional_locked(exec, data, &other->nodes[i]->data);
+            result = take_over_conditional_locked(exec, data, from);
             note_changed_locked(exec, own->nodes[i]);
             continue;
         }
-        if (flyt_node_data_is_same(data, &other->nodes[i]->data))
+        if (flyt_node_data_is_same(data, from))
             continue;
-        result = flyt_node_data_clone(&other->nodes[i]->data, &fresh);
+        result = flyt_node_data_clone(from, &fresh);
         if (result)
             break;
         flyt_node_data_fini_locked(data);
@@ -528,21 +468,20 @@ static CUresult take_over_locked(struct flyt_graph_exec *exec, struct flyt_graph
 
 CUresult flyt_graph_exec_update(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo *ret_info)
 {
-    const struct flyt_graph_node *node = NULL;
-    CUgraphExecUpdateResult why = CU_GRAPH_EXEC_UPDATE_ERROR;
+    CUgraphExecUpdateResultInfo info;
     CUresult result = flyt_client_enter();
     if (result)
         return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
-    const struct flyt_graph *graph = flyt_graph_find_locked(graph_handle);
-    if (!result && (!exec || !graph || !ret_info))
+    struct flyt_graph *graph = flyt_graph_find_locked(graph_handle);
+    if (!exec || !graph)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result) {
-        why = compare_locked(exec->graph, graph, has_priorities(exec), &node);
-        result = why ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : take_over_locked(exec, exec->graph, graph);
-        *ret_info = (CUgraphExecUpdateResultInfo){
-            .result = why, .errorNode = node ? (CUgraphNode)(uintptr_t)node->record.minted_id : NULL};
+        info = flyt_graph_pair_locked(exec->graph, graph, has_priorities(exec));
+        result = info.result ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : take_over_locked(exec, exec->graph, graph);
+        if (ret_info)
+            *ret_info = info;
     }
     pthread_mutex_unlock(&flyt_captures.mutex);
     return result;
@@ -550,17 +489,16 @@ CUresult flyt_graph_exec_update(CUgraphExec handle, CUgraph graph_handle, CUgrap
 
 CUresult flyt_graph_exec_set_child(CUgraphExec handle, CUgraphNode node_handle, CUgraph child_handle)
 {
-    const struct flyt_graph_node *different;
     CUresult result = flyt_client_enter();
     if (result)
         return result;
     pthread_mutex_lock(&flyt_captures.mutex);
     struct flyt_graph_exec *exec = find_locked(handle);
     struct flyt_graph_node *node = exec ? find_node_locked(exec, node_handle) : NULL;
-    const struct flyt_graph *child = flyt_graph_find_locked(child_handle);
+    struct flyt_graph *child = flyt_graph_find_locked(child_handle);
     if (!result && (!node || node->data.kind != FLYT_NODE_CHILD || !child))
         result = CUDA_ERROR_INVALID_VALUE;
-    if (!result && compare_locked(node->data.child, child, has_priorities(exec), &different))
+    if (!result && flyt_graph_pair_locked(node->data.child, child, has_priorities(exec)).result)
         result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     if (!result)
         result = take_over_locked(exec, node->data.child, child);

@@ -26,7 +26,8 @@ struct flyt_graph_node {
         CUgraphEdgeData data;
     } * before;
     unsigned before_count, before_room;
-    unsigned mark; /* of a walk over its graph */
+    unsigned mark;                /* of a walk over its graph */
+    struct flyt_graph_node *pair; /* of the graph that flyt_graph_pair_locked has compared its own with last */
     /* Of an executable graph: where its plan has the node, which has not changed since or is in the graph's list. */
     unsigned step; /* FLYT_STEP_NONE: nowhere by itself */
     unsigned step_place;
@@ -133,6 +134,12 @@ CUresult flyt_segment_upload(uint64_t segment_id, struct flyt_stream *stream);
 int flyt_segment_restore(struct flyt_restore *restore);
 
 /* ---- executable graphs ---- */
+
+/* Whether an executable graph `own` may do what `other` does, and if not, why: as cuGraphExecUpdate tells it. Else each
+ * node of both, and of graphs and bodies inside, has its pair in the other one. Kernels keep their priorities where
+ * has_priorities. */
+CUgraphExecUpdateResultInfo flyt_graph_pair_locked(struct flyt_graph *own, struct flyt_graph *other,
+                                                   bool has_priorities);
 
 /* Adds a node to the capture of the stream, which it has, and takes `data` over. */
 CUresult flyt_capture_add(struct flyt_stream *stream, struct flyt_node_data *data);

@@ -823,6 +823,31 @@ static void bodies_have_calls_of_libraries(void **state)
     assert_int_equal(flyt_graph_destroy(child), CUDA_SUCCESS);
 }
 
+/* The driver copies any number of bytes within the GPU's memory by itself, in bodies, too. */
+static void bodies_have_copies_of_any_size(void **state)
+{
+    const uint64_t bytes = 5ull << 30;
+    CUgraph graph = make_graph(), *bodies = NULL;
+    CUgraphConditionalHandle handle;
+    CUgraphNode node;
+    struct flyt_node_data data;
+    CUdeviceptr large;
+    next_address = (next_address + (1ull << 34)) & ~((1ull << 34) - 1);
+    assert_int_equal(flyt_memory_alloc(2 * bytes, &large), CUDA_SUCCESS);
+    next_address += 1ull << 34;
+    const struct flyt_copy line = flyt_copy_plain(FLYT_PLACE_DEVICE, large, FLYT_PLACE_DEVICE, large + bytes, bytes);
+    assert_int_equal(flyt_graph_condition_create(&handle, graph, NULL, 1, 0), CUDA_SUCCESS);
+    assert_int_equal(try_conditional(graph, handle, CU_GRAPH_COND_TYPE_IF, 1, NULL, &bodies), CUDA_SUCCESS);
+    assert_int_equal(flyt_node_data_copy(&line, &data), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_add(&node, bodies[0], NULL, NULL, 0, &data), CUDA_SUCCESS);
+    CUgraphExec exec = instantiate(graph);
+    expect_text("create copy0 create conditional0(1,body) ");
+    assert_int_equal(flyt_graph_exec_destroy(exec), CUDA_SUCCESS);
+    assert_int_equal(flyt_graph_destroy(graph), CUDA_SUCCESS);
+    assert_int_equal(flyt_memory_free(large), CUDA_SUCCESS);
+    text[0] = '\0';
+}
+
 static void wrong_conditions_are_refused(void **state)
 {
     CUgraph graph = make_graph(), other = make_graph(), child = make_graph(), owned, *bodies = NULL, *none;
@@ -910,6 +935,7 @@ int main(void)
         cmocka_unit_test(priorities_are_sent_where_they_count),
         cmocka_unit_test(bodies_are_segments),
         cmocka_unit_test(bodies_have_calls_of_libraries),
+        cmocka_unit_test(bodies_have_copies_of_any_size),
         cmocka_unit_test(wrong_conditions_are_refused),
     };
     setenv("FLYT_SERVER", "unix:///nowhere", 1);

@@ -516,6 +516,8 @@ bool flyt_node_data_may_become(const struct flyt_node_data *data, const struct f
         return is_line(&data->copy) && is_line(&other->copy);
     if (data->kind == FLYT_NODE_FILL)
         return (fill->height == 1 && other_fill->height == 1) || has_same_shape(fill, other_fill);
+    if (data->kind == FLYT_NODE_CALL)
+        return data->call->devices == other->call->devices;
     return true;
 }
 

@@ -54,29 +54,69 @@ static struct flat *append(struct flattening *self, struct flyt_graph_node *node
 
 static bool flatten(struct flattening *self, const struct flyt_graph *graph, unsigned entry);
 
-/* The nodes that no other of the graph comes after, as what the list's next one comes after. */
-static bool append_exit(struct flattening *self, const struct flyt_graph *graph, unsigned entry)
+/* Behind more than the wire has of one node, empty ones come between; not behind the first `kept`, whose edges say
+ * something. False: no memory. */
+static bool gather(struct flattening *self, unsigned *before, unsigned *count, unsigned kept)
 {
-    bool *is_inner = calloc(graph->count + 1, sizeof *is_inner);
-    struct flat *flat = is_inner ? append(self, NULL, graph->count + 1) : NULL;
-    for (unsigned i = 0; flat && i < graph->count; i++)
-        for (unsigned at = 0; at < graph->nodes[i]->before_count; at++)
-            is_inner[graph->nodes[i]->before[at].node->place] = true;
-    for (unsigned i = 0; flat && i < graph->count; i++)
-        if (!is_inner[i])
-            flat->before[flat->before_count++] = graph->nodes[i]->mark;
-    if (flat && !flat->before_count)
-        flat->before[flat->before_count++] = entry;
-    free(is_inner);
+    unsigned left = kept;
+    if (*count <= FLYT_SEGMENT_EDGES_MAX)
+        return true;
+    for (unsigned at = kept, part; at < *count; at += part) {
+        part = *count - at < FLYT_SEGMENT_EDGES_MAX ? *count - at : FLYT_SEGMENT_EDGES_MAX;
+        struct flat *gate = append(self, NULL, part);
+        if (!gate)
+            return false;
+        memcpy(gate->before, before + at, part * sizeof *before);
+        gate->before_count = part;
+        before[left++] = self->count - 1;
+    }
+    *count = left;
+    return true;
+}
+
+/* The next one of the list, behind those. NULL: no memory. */
+static struct flat *append_behind(struct flattening *self, struct flyt_graph_node *node, unsigned *before,
+                                  unsigned count, unsigned kept)
+{
+    struct flat *flat = gather(self, before, &count, kept) ? append(self, node, count) : NULL;
+    if (flat && count)
+        memcpy(flat->before, before, count * sizeof *before);
+    if (flat)
+        flat->before_count = count;
     return flat;
 }
 
-/* Most graphs have none that says anything. False: no memory. */
-static bool take_edges(struct flat *flat, const struct flyt_graph_node *node)
+/* The nodes that no other of the graph comes after, as what the list's next one comes after. */
+static bool append_exit(struct flattening *self, const struct flyt_graph *graph, unsigned entry)
+{
+    unsigned count = 0, *before = calloc(graph->count + 1, sizeof *before);
+    bool *is_inner = calloc(graph->count + 1, sizeof *is_inner);
+    for (unsigned i = 0; is_inner && i < graph->count; i++)
+        for (unsigned at = 0; at < graph->nodes[i]->before_count; at++)
+            is_inner[graph->nodes[i]->before[at].node->place] = true;
+    for (unsigned i = 0; is_inner && before && i < graph->count; i++)
+        if (!is_inner[i])
+            before[count++] = graph->nodes[i]->mark;
+    if (before && !count)
+        before[count++] = entry;
+    const bool is_done = is_inner && before && append_behind(self, NULL, before, count, 0);
+    free(is_inner);
+    free(before);
+    return is_done;
+}
+
+/* Most graphs have no edges that say anything: up to the last such one. */
+static unsigned count_edges(const struct flyt_graph_node *node)
 {
     unsigned count = node->before_count;
     while (count && flyt_edge_data_is_default(&node->before[count - 1].data))
         count--;
+    return count;
+}
+
+/* False: no memory. */
+static bool take_edges(struct flat *flat, const struct flyt_graph_node *node, unsigned count)
+{
     flat->edges = count ? calloc(count, sizeof *flat->edges) : NULL;
     flat->edge_count = flat->edges ? count : 0;
     for (unsigned i = 0; i < flat->edge_count; i++)
@@ -88,13 +128,16 @@ static bool take_edges(struct flat *flat, const struct flyt_graph_node *node)
 static bool append_node(struct flattening *self, struct flyt_graph_node *node, unsigned entry)
 {
     const bool is_child = node->data.kind == FLYT_NODE_CHILD;
-    struct flat *flat = append(self, is_child ? NULL : node, node->before_count + 1);
-    if (!flat || (!is_child && !take_edges(flat, node)))
+    const unsigned edge_count = is_child ? 0 : count_edges(node);
+    unsigned count = 0, *before = calloc(node->before_count + 1, sizeof *before);
+    for (unsigned i = 0; before && i < node->before_count; i++)
+        before[count++] = node->before[i].node->mark;
+    if (before && !count && entry != UINT32_MAX)
+        before[count++] = entry;
+    struct flat *flat = before ? append_behind(self, is_child ? NULL : node, before, count, edge_count) : NULL;
+    free(before);
+    if (!flat || !take_edges(flat, node, edge_count))
         return false;
-    for (unsigned i = 0; i < node->before_count; i++)
-        flat->before[flat->before_count++] = node->before[i].node->mark;
-    if (!node->before_count && entry != UINT32_MAX)
-        flat->before[flat->before_count++] = entry;
     if (is_child && (!flatten(self, node->data.child, self->count - 1)))
         return false;
     node->mark = self->count - 1;
@@ -129,15 +172,13 @@ static void free_list(struct flattening *self)
 
 /* ---- which way a node goes ---- */
 
-/* Whether the driver does the copy within the memory of the devices (a bit each) with one call: rows have a limit, and
- * a box without gaps may be one row. */
+/* Whether the driver does the copy within the memory of the devices (a bit each) with one call. */
 static bool is_inside(const struct flyt_copy *copy, unsigned devices)
 {
     struct flyt_range dst, src;
     return copy->dst.place == FLYT_PLACE_DEVICE && copy->src.place == FLYT_PLACE_DEVICE &&
            flyt_range_find(copy->dst.address, &dst) && flyt_range_find(copy->src.address, &src) && !dst.is_managed &&
-           !src.is_managed && devices >> dst.device & devices >> src.device & 1 && flyt_copy_is_regular(copy) &&
-           copy->width_bytes * copy->height * copy->depth <= INT32_MAX;
+           !src.is_managed && devices >> dst.device & devices >> src.device & 1 && flyt_copy_is_regular(copy);
 }
 
 /* Whether the node goes into a segment of the device, where copies and fills may be of these devices' memory. */
@@ -807,6 +848,8 @@ static void find_devices(struct planning *self, int device)
             continue;
         self->plan->device = self->plan->device < 0 ? node->data.device : self->plan->device;
         self->plan->devices |= 1u << node->data.device;
+        if (node->data.kind == FLYT_NODE_CALL)
+            self->plan->devices |= node->data.call->devices;
     }
     self->plan->device = self->plan->device < 0 ? device : self->plan->device;
     self->plan->devices |= 1u << self->plan->device;

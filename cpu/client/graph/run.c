@@ -35,16 +35,19 @@ static CUresult run_data(struct flyt_stream *stream, const struct flyt_node_data
         return flyt_function_launch_on(stream, data->host.function, data->host.user);
     case FLYT_NODE_OPS:
         return flyt_memory_ops_of_graph(stream, data->ops.count, data->ops.list);
-    case FLYT_NODE_CALL:
-        return data->call->submit(data->call, stream);
     default:
         return run_event(stream, data);
     }
 }
 
-static CUresult run_step(const struct flyt_plan_step *step, struct flyt_stream *stream)
+/* streams: of the plan's devices. */
+static CUresult run_step(const struct flyt_plan_step *step, struct flyt_stream *const *streams)
 {
-    return step->segment_id ? flyt_segment_launch(step->segment_id, stream) : run_data(stream, &step->data);
+    if (step->segment_id)
+        return flyt_segment_launch(step->segment_id, streams[step->device]);
+    if (step->data.kind == FLYT_NODE_CALL)
+        return step->data.call->submit(step->data.call, streams);
+    return run_data(streams[step->device], &step->data);
 }
 
 /* ---- several devices ---- */
@@ -136,6 +139,20 @@ static CUresult order_all(const struct crossing *self, bool is_begin)
     return result;
 }
 
+/* A call that works on several devices comes after all that its step does, and what comes after that after all of it.
+ */
+static CUresult order_call(const struct crossing *self, const struct flyt_plan_step *step, bool is_begin)
+{
+    struct flyt_stream *own = self->streams[step->device];
+    const bool is_call = !step->segment_id && step->data.kind == FLYT_NODE_CALL;
+    const unsigned others = is_call ? step->data.call->devices & ~(1u << step->device) : 0;
+    CUresult result = CUDA_SUCCESS;
+    for (int device = 0; device < FLYT_DEVICES_MAX && !result; device++)
+        if (others >> device & 1)
+            result = is_begin ? order(own, self->streams[device]) : order(self->streams[device], own);
+    return result;
+}
+
 static CUresult run_crossing(const struct crossing *self)
 {
     CUresult result = order_all(self, true);
@@ -145,7 +162,11 @@ static CUresult run_crossing(const struct crossing *self)
             if (step->after >> device & 1)
                 result = order(self->streams[device], self->streams[step->device]);
         if (!result)
-            result = run_step(step, self->streams[step->device]);
+            result = order_call(self, step, true);
+        if (!result)
+            result = run_step(step, self->streams);
+        if (!result)
+            result = order_call(self, step, false);
     }
     return result ? result : order_all(self, false);
 }
@@ -165,8 +186,9 @@ CUresult flyt_plan_run(const struct flyt_plan *plan, struct flyt_stream *stream)
         result = find_streams(&crossing);
         return result ? result : run_crossing(&crossing);
     }
+    crossing.streams[stream->device] = stream;
     for (unsigned i = 0; i < plan->count && !result; i++)
-        result = run_step(&plan->steps[i], stream);
+        result = run_step(&plan->steps[i], crossing.streams);
     return result;
 }
 

@@ -451,7 +451,7 @@ static CUresult check(const struct flyt_segment_part *parts, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
         if (parts[i].before_count > FLYT_SEGMENT_EDGES_MAX)
-            return flyt_not_supported("graph with so many edges to one node");
+            return flyt_not_supported("graph with so many edges to one node that say something");
         else if (kind_of(parts[i].node) == PART_CALL && !flyt_channel_has(flyt_client.channel, FLYT_SEGMENT_CALL))
             return flyt_not_supported(
                 "call of one of NVIDIA's libraries in the body of a conditional node, at this node");

@@ -529,7 +529,7 @@ struct captured {
     struct flyt_captured_call base;
     const struct flyt_lib_row *row;
     uint64_t context_id;
-    int device;
+    int device, stream_device;
     bool has_workspace; /* of the library's own choice: that of the stream that the graph is launched into */
     unsigned object_count;
     struct {
@@ -579,9 +579,10 @@ static CUresult send_captured(const struct captured *self, struct flyt_lib_call 
                : CUDA_ERROR_UNKNOWN;
 }
 
-static CUresult submit_captured(const struct flyt_captured_call *base, struct flyt_stream *stream)
+static CUresult submit_captured(const struct flyt_captured_call *base, struct flyt_stream *const *streams)
 {
     const struct captured *self = (const struct captured *)base;
+    struct flyt_stream *stream = streams[self->stream_device];
     struct flyt_lib_call call = {.row = self->row,
                                  .context_id = self->context_id,
                                  .device = self->device,
@@ -611,7 +612,9 @@ static CUresult tell_captured(const struct flyt_captured_call *base, struct flyt
     return CUDA_SUCCESS;
 }
 
-/* Calls whose results the program gets, or that take from a sequence, are none that come again. */
+/* Calls whose results the program gets, or that take from a sequence, are none that come again. What a draw has
+ * captured has the library's counts of that moment: each launch takes from the same places, in states that launches
+ * before have changed. No call that is made anew does that, nor a capture that another server makes. */
 static bool may_be_captured(const struct flyt_lib_call *call)
 {
     const unsigned apart = FLYT_LIB_MORE | FLYT_LIB_DRAWS | FLYT_LIB_RESTARTS;
@@ -632,12 +635,15 @@ static int capture_call(const struct flyt_lib_call *call, const struct sending *
     const struct flyt_lib *library = call->row->library;
     if (!may_be_captured(call)) {
         flyt_capture_refuse(sending->stream);
-        return flyt_lib_refuse(library, call->row->name);
+        return flyt_lib_refuse(library, call->row->flags & FLYT_LIB_DRAWS
+                                            ? "random draw in a capture, which would keep its library's counts,"
+                                            : call->row->name);
     }
     struct captured *self = calloc(1, sizeof *self + sending->bytes);
     if (!self)
         return library->memory;
-    self->base = (struct flyt_captured_call){.submit = submit_captured,
+    self->base = (struct flyt_captured_call){.devices = 1u << sending->stream->device,
+                                             .submit = submit_captured,
                                              .tell = tell_captured,
                                              .waits = is_by_thread(call),
                                              .stream_number = sending->stream->number,
@@ -649,6 +655,7 @@ static int capture_call(const struct flyt_lib_call *call, const struct sending *
     self->row = call->row;
     self->context_id = call->context_id;
     self->device = call->device;
+    self->stream_device = sending->stream->device;
     self->has_workspace = call->workspace_address != 0;
     self->object_count = call->object_count;
     for (unsigned i = 0; i < call->object_count; i++)
@@ -659,7 +666,7 @@ static int capture_call(const struct flyt_lib_call *call, const struct sending *
         }
     self->bytes = sending->bytes;
     memcpy(self->data, sending->data, sending->bytes);
-    CUresult result = flyt_captures.ops->call(sending->stream, &self->base);
+    CUresult result = flyt_captures.ops->call(&sending->stream, 1, &self->base);
     free(self);
     return status_of(library, result);
 }
@@ -871,6 +878,14 @@ void flyt_lib_place(struct flyt_lib_call *call, const struct flyt_lib_object *ob
     call->device = object->device;
 }
 
+static uint64_t capture_of(const struct flyt_stream *stream)
+{
+    pthread_mutex_lock(&flyt_captures.mutex);
+    const uint64_t number = stream->captured.number;
+    pthread_mutex_unlock(&flyt_captures.mutex);
+    return number;
+}
+
 int flyt_lib_stream_tell(const struct flyt_lib_call *call, struct flyt_lib_stream *ret_stream)
 {
     struct flyt_stream *stream;
@@ -883,7 +898,7 @@ int flyt_lib_stream_tell(const struct flyt_lib_call *call, struct flyt_lib_strea
     *ret_stream = (struct flyt_lib_stream){.id = stream->stream_id,
                                            .is_legacy = stream->is_legacy,
                                            .is_blocking = !(stream->flags & CU_STREAM_NON_BLOCKING),
-                                           .is_captured = is_captured};
+                                           .capture = is_captured ? capture_of(stream) : 0};
     return call->row->library->success;
 }
 
@@ -895,11 +910,14 @@ struct captured_bytes {
     unsigned char data[] FLYT_LIB_ALIGNED;
 };
 
-static CUresult submit_bytes(const struct flyt_captured_call *base, struct flyt_stream *stream)
+static CUresult submit_bytes(const struct flyt_captured_call *base, struct flyt_stream *const *streams)
 {
     const struct captured_bytes *self = (const struct captured_bytes *)base;
-    return self->submit(self->data, self->bytes, handle_of(stream)) == self->library->success ? CUDA_SUCCESS
-                                                                                              : CUDA_ERROR_UNKNOWN;
+    void *handles[FLYT_DEVICES_MAX] = {0};
+    for (int device = 0; device < FLYT_DEVICES_MAX; device++)
+        if (base->devices >> device & 1)
+            handles[device] = handle_of(streams[device]);
+    return self->submit(self->data, self->bytes, handles) == self->library->success ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 /* A body of a conditional node, which would be told, has no calls that a thread makes. */
@@ -908,27 +926,38 @@ static CUresult refuse_to_tell(const struct flyt_captured_call *base, struct fly
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-int flyt_lib_capture(const struct flyt_lib_call *call, flyt_lib_submit_fn submit, const void *data, size_t bytes)
+static CUresult capture_bytes(const struct flyt_lib_call *calls, unsigned count, struct flyt_stream **streams,
+                              struct captured_bytes *self)
 {
-    const struct flyt_lib *library = call->row->library;
-    struct flyt_stream *stream;
-    struct captured_bytes *self;
-    CUresult result = flyt_stream_get_in(call->context_id, call->device, call->stream, &stream);
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && !result; i++) {
+        result = flyt_stream_get_in(calls[i].context_id, calls[i].device, calls[i].stream, &streams[i]);
+        if (!result)
+            self->base.devices |= 1u << streams[i]->device;
+    }
     if (result)
-        return status_of(library, result);
-    self = malloc(sizeof *self + bytes);
-    if (!self)
-        return library->memory;
-    *self = (struct captured_bytes){.base = {.submit = submit_bytes,
-                                             .tell = refuse_to_tell,
-                                             .waits = true,
-                                             .stream_number = stream->number,
-                                             .bytes = sizeof *self + bytes},
-                                    .library = library,
-                                    .submit = submit,
-                                    .bytes = bytes};
-    memcpy(self->data, data, bytes);
-    result = flyt_captures.ops->call(stream, &self->base);
+        return result;
+    self->base.stream_number = streams[0]->number;
+    return flyt_captures.ops->call(streams, count, &self->base);
+}
+
+int flyt_lib_capture(const struct flyt_lib_call *calls, unsigned count, flyt_lib_submit_fn submit, const void *data,
+                     size_t bytes)
+{
+    const struct flyt_lib *library = calls->row->library;
+    struct flyt_stream **streams = calloc(count, sizeof(*streams));
+    struct captured_bytes *self = malloc(sizeof *self + bytes);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (streams && self) {
+        *self = (struct captured_bytes){
+            .base = {.submit = submit_bytes, .tell = refuse_to_tell, .waits = true, .bytes = sizeof *self + bytes},
+            .library = library,
+            .submit = submit,
+            .bytes = bytes};
+        memcpy(self->data, data, bytes);
+        result = capture_bytes(calls, count, streams, self);
+    }
+    free(streams);
     free(self);
     return status_of(library, result);
 }

@@ -254,14 +254,16 @@ FLYT_API void flyt_lib_place(struct flyt_lib_call *call, const struct flyt_lib_o
 struct flyt_lib_stream {
     uint64_t id;
     bool is_legacy, is_blocking; /* the legacy stream; ordered with that */
-    bool is_captured;
+    uint64_t capture;            /* the number of the capture that it takes part in; 0: it does not */
 };
 FLYT_API int flyt_lib_stream_tell(const struct flyt_lib_call *call, struct flyt_lib_stream *ret_stream);
-/* The call becomes a node of the graph that its stream captures, which each launch has `submit` do, in the stream that
- * it is given, with a copy of the bytes. submit returns a status. */
-typedef int (*flyt_lib_submit_fn)(const void *data, size_t bytes, void *stream);
-FLYT_API int flyt_lib_capture(const struct flyt_lib_call *call, flyt_lib_submit_fn submit, const void *data,
-                              size_t bytes);
+/* The call becomes a node of the graph that its streams capture, each of which it comes after, and before what that
+ * gets then. At each launch `submit` does it, with a copy of the bytes and a stream of each device that the streams are
+ * of, by the devices' numbers. `calls`, one for each stream, and one at least, say where these are and no more. submit
+ * returns a status. */
+typedef int (*flyt_lib_submit_fn)(const void *data, size_t bytes, void *const *streams);
+FLYT_API int flyt_lib_capture(const struct flyt_lib_call *calls, unsigned count, flyt_lib_submit_fn submit,
+                              const void *data, size_t bytes);
 /* Whether a call that these bytes tell apart from others of its row has succeeded; and that it has. */
 FLYT_API bool flyt_lib_was_well(const struct flyt_lib_row *row, const void *bytes, size_t count);
 FLYT_API void flyt_lib_note_well(const struct flyt_lib_row *row, const void *bytes, size_t count);

@@ -310,7 +310,7 @@ static void an_object_apart_is_none_of_before(void **state)
 
 static unsigned captured_waits[2]; /* how many calls do not, and do */
 
-static CUresult note_captured(struct flyt_stream *stream, const struct flyt_captured_call *call)
+static CUresult note_captured(struct flyt_stream *const *streams, unsigned count, const struct flyt_captured_call *call)
 {
     captured_waits[call->waits]++;
     return CUDA_SUCCESS;
@@ -344,6 +344,35 @@ static void captured_calls_say_whether_a_thread_makes_them(void **state)
     assert_int_equal(captured_waits[true], 1);
     flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)handle, &apart_kind);
     flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)waiting, &waiting_kind);
+}
+
+/* A draw has counts of its library's in what it launches, which no call that is made anew has: the capture ends. */
+static void a_captured_draw_is_refused(void **state)
+{
+    static const struct flyt_capture_ops ops = {.call = note_captured};
+    struct flyt_lib_row row = work_row;
+    struct flyt_capture capture = {.number = 2};
+    struct flyt_stream *stream;
+    struct arguments sent;
+    void *handle;
+    row.flags |= FLYT_LIB_DRAWS;
+    const unsigned captured_before = captured_waits[false] + captured_waits[true], asks = asked();
+    assert_int_equal(create_of(&handle, &apart_kind), FINE);
+    assert_int_equal(flyt_stream_get(NULL, &stream), CUDA_SUCCESS);
+    flyt_captures.ops = &ops;
+    flyt_captures.first = &capture;
+    atomic_store(&flyt_captures.count, 1);
+    flyt_capture_join_locked(&capture, stream);
+    memset(&sent, 0, sizeof sent);
+    struct flyt_lib_call call = {.row = &row, .arguments = &sent};
+    flyt_lib_begin(&call);
+    flyt_lib_object(&call, (uint64_t)(uintptr_t)handle, &apart_kind);
+    assert_int_equal(flyt_lib_finish(&call), REFUSED);
+    assert_true(capture.is_invalid);
+    flyt_capture_leave_locked(&capture);
+    assert_int_equal(captured_waits[false] + captured_waits[true], captured_before);
+    assert_int_equal(asked(), asks);
+    flyt_lib_forget(&apart_row, (uint64_t)(uintptr_t)handle, &apart_kind);
 }
 
 /* What a server gets that is to be as after all calls up to `sequence`: how many objects, and how many ends. */
@@ -625,6 +654,7 @@ int main(void)
         cmocka_unit_test(without_an_address_it_is_another_call),
         cmocka_unit_test(an_object_apart_is_none_of_before),
         cmocka_unit_test(captured_calls_say_whether_a_thread_makes_them),
+        cmocka_unit_test(a_captured_draw_is_refused),
         cmocka_unit_test(what_others_are_made_from_is_made_again),
         cmocka_unit_test(what_a_later_call_ends_is_there_until_then),
         cmocka_unit_test(settings_and_arrays_travel),
