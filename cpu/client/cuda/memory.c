@@ -136,10 +136,12 @@ CUresult flyt_memory_free(CUdeviceptr address)
         return result;
     if (flyt_graph_memory_free(address, &result))
         return result;
+    if (flyt_pool_take_back(address, &result))
+        return result;
     if (flyt_client.is_managed_on_host && flyt_watch_table->free(address, &result))
         return result;
     flyt_watch_release(address);
-    return flyt_pool_take_back(address, &result) ? result : flyt_range_free(address);
+    return flyt_range_free(address);
 }
 
 CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_bytes)
