@@ -72,6 +72,11 @@ struct flyt_claims *flyt_claims_free(struct flyt_claims *claims)
     return NULL;
 }
 
+int flyt_claims_fd(const struct flyt_claims *claims)
+{
+    return claims->fd;
+}
+
 void flyt_claims_abandon(struct flyt_claims *claims)
 {
     if (claims)

@@ -28,6 +28,8 @@ struct flyt_claims;
 int flyt_claims_new(int fd, uint64_t begin_bytes, uint64_t end_bytes, struct flyt_claims **ret_claims);
 /* Gives everything back. NULL is allowed. Returns NULL. */
 struct flyt_claims *flyt_claims_free(struct flyt_claims *claims);
+/* The file, for more mappings of it; borrowed. */
+int flyt_claims_fd(const struct flyt_claims *claims);
 /* In a forked child, whose parent's claims they stay: lets go of the descriptor. The memory stays. NULL is allowed. */
 void flyt_claims_abandon(struct flyt_claims *claims);
 

@@ -162,6 +162,18 @@ bool flyt_region_span_bytes(const struct flyt_region_span *span, uint64_t *ret_b
     return true;
 }
 
+/* A mapping of no bytes is moved: what the kernel makes of it is a second one of the pages behind. A VM's pages are a
+ * device's in its guest, of which it makes none. */
+int flyt_region_map_again(const struct flyt_region *region, uint64_t offset_bytes, uint64_t bytes, uint64_t address)
+{
+    void *wanted = (void *)(uintptr_t)address; /* NOLINT: a fixed place is the point */
+    const int fd = region->claims ? flyt_claims_fd(region->claims) : region->claims_fd;
+    void *got = region->is_vm ? mmap(wanted, bytes, READ_AND_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)offset_bytes)
+                              : mremap(region->base + offset_bytes, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, wanted);
+
+    return got == MAP_FAILED ? -errno : 0;
+}
+
 int flyt_region_discard(const struct flyt_region *region, uint64_t offset_bytes, uint64_t bytes)
 {
     return madvise(region->base + offset_bytes, bytes, MADV_REMOVE) ? -errno : 0;

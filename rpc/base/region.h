@@ -75,6 +75,9 @@ void flyt_region_unmap(struct flyt_region *region);
 /* Bytes from the first to the last of a span that is not empty; false: rows or slices overlap, or the sum is more than
  * 64 bits. */
 bool flyt_region_span_bytes(const struct flyt_region_span *span, uint64_t *ret_bytes);
+/* Maps whole pages once more, for reading and writing, in place of whatever is at the address; the program has them
+ * (flyt_region_take) where it is a VM's. 0 or a negative errno of mremap(2) or mmap(2). */
+int flyt_region_map_again(const struct flyt_region *region, uint64_t offset_bytes, uint64_t bytes, uint64_t address);
 /* Gives the memory of whole pages back to the system: they read as zeros then. 0 or a negative errno. */
 int flyt_region_discard(const struct flyt_region *region, uint64_t offset_bytes, uint64_t bytes);
 

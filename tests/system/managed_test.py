@@ -74,7 +74,8 @@ def where_the_kernel_does_not_tell():
 
 
 ON_THE_HOST = {"FLYT_MANAGED_MEMORY": "host", "FLYT_TEST_FORWARDED": "1"}
-IN_BOTH_PLACES = ("managed", "managed_advise", "managed_attach", "managed_ends", "managed_devices", "managed_library")
+IN_BOTH_PLACES = ("managed", "managed_advise", "managed_attach", "managed_ends", "managed_devices", "managed_library",
+                  "pool_managed")
 SKIPPED = 77
 
 

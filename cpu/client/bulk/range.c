@@ -244,6 +244,8 @@ bool flyt_range_find(uint64_t address, struct flyt_range *ret_range)
 bool flyt_range_holds(const struct flyt_range *range, uint64_t address, uint64_t bytes)
 {
     const uint64_t offset = address - range->base;
+    if (range->is_of_host && !range->is_reached)
+        return false;
     if (bytes <= range->bytes - offset)
         return true;
     if (range->kind != FLYT_RANGE_MAPPED)
@@ -252,12 +254,23 @@ bool flyt_range_holds(const struct flyt_range *range, uint64_t address, uint64_t
     pthread_rwlock_rdlock(&ranges.lock);
     while (held < bytes) {
         const struct node *next = holder_locked(address + held);
-        if (!next || next->range.kind != FLYT_RANGE_MAPPED || next->range.device != range->device)
+        if (!next || next->range.kind != FLYT_RANGE_MAPPED || next->range.device != range->device ||
+            (next->range.is_of_host && !next->range.is_reached))
             break;
         held += next->range.bytes;
     }
     pthread_rwlock_unlock(&ranges.lock);
     return held >= bytes;
+}
+
+void flyt_range_set_reached(uint64_t address, bool is_reached)
+{
+    pthread_rwlock_wrlock(&ranges.lock);
+    struct node *one = holder_locked(address);
+    if (one)
+        one->range.is_reached = is_reached;
+    atomic_store(&ranges.was_synchronous, true);
+    pthread_rwlock_unlock(&ranges.lock);
 }
 
 bool flyt_range_set_synchronous(uint64_t address, bool is_on)
@@ -277,7 +290,7 @@ bool flyt_range_is_synchronous(uint64_t address)
 {
     struct flyt_range range;
     return atomic_load_explicit(&ranges.was_synchronous, memory_order_relaxed) && flyt_range_find(address, &range) &&
-           range.is_synchronous;
+           (range.is_synchronous || range.is_of_host);
 }
 
 bool flyt_range_is_pinned(uint64_t address, uint64_t bytes)

@@ -29,6 +29,8 @@ struct flyt_range {
     uint64_t buffer_id;  /* set by insert: unique in the process */
     unsigned flags;      /* of host memory, as given */
     bool is_synchronous; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS; not of variables */
+    bool is_of_host;     /* of what is mapped: physical memory of the host, */
+    bool is_reached;     /* and the server has it, too */
     bool is_managed;     /* of an allocation: the program has memory there, too; of host memory: it is managed memory */
     /* Of an allocation that begins with a page: what the server has begins so far below the base, and is so large. 0
      * bytes: as above. */
@@ -68,9 +70,13 @@ bool flyt_range_find(uint64_t address, struct flyt_range *ret_range);
 /* Whether all of [address, address + bytes), which begins in the range, is in it; what is mapped goes on in the next
  * mapping. */
 bool flyt_range_holds(const struct flyt_range *range, uint64_t address, uint64_t bytes);
+/* Of memory of the host that is mapped at the address: whether the server has it. Until then flyt_range_holds says no.
+ */
+void flyt_range_set_reached(uint64_t address, bool is_reached);
 /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the range that holds the address, which is no variable; false: there is none. */
 bool flyt_range_set_synchronous(uint64_t address, bool is_on);
-/* Whether the address is in a range that has it. One load where none ever had. */
+/* Whether the address is in a range that has it, or is mapped memory of the host, which the host looks at. One load
+ * where there never was any. */
 bool flyt_range_is_synchronous(uint64_t address);
 /* Whether one host range holds all of [address, address + bytes). */
 bool flyt_range_is_pinned(uint64_t address, uint64_t bytes);

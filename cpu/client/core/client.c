@@ -126,7 +126,10 @@ static int reserve_windows(void)
 {
     int status = reserve(FLYT_WINDOW_BASE, FLYT_WINDOW_DEVICES * FLYT_WINDOW_BYTES);
     flyt_client.is_window_reserved = status == 0;
-    if (status != -EEXIST && (status || (status = reserve(FLYT_VIRTUAL_BASE, FLYT_VIRTUAL_BYTES))))
+    if (!status)
+        status = reserve(FLYT_VIRTUAL_BASE, FLYT_VIRTUAL_BYTES);
+    flyt_client.is_virtual_reserved = status == 0;
+    if (status && status != -EEXIST)
         flyt_warn("a window of device addresses is not reserved: %s", strerror(-status));
     return status == -EEXIST ? status : 0;
 }

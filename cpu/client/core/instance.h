@@ -30,10 +30,11 @@ struct flyt_client {
     unsigned device_count;        /* that the program sees */
     unsigned server_device_count; /* that the session has */
     struct flyt_visible visible;
-    bool is_window_reserved; /* nothing of the program's can be in the window of device addresses */
+    bool is_window_reserved;  /* nothing of the program's can be in the window of device addresses */
+    bool is_virtual_reserved; /* nor where it reserves addresses itself (cuda/virtual.h) */
     bool is_managed_on_host; /* managed memory lies in the region: chosen with the connection, for the process's life */
     pthread_mutex_t connect_mutex;
-    struct flyt_local local; /* under connect_mutex; the client manager, where it has named the server */
+    struct flyt_local local;         /* under connect_mutex; the client manager, where it has named the server */
     uint64_t start_ns;               /* when the connection was made, for the report */
     const char *_Atomic device_name; /* of device 0, once it was asked for; likewise. Never freed */
 };

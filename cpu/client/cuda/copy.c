@@ -64,6 +64,8 @@ static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes, b
         side->place = is_device ? FLYT_PLACE_DEVICE : FLYT_PLACE_HOST;
     else if (side->place == FLYT_PLACE_DEVICE && is_known && flyt_range_is_host(&range))
         side->place = FLYT_PLACE_HOST;
+    else if (side->place == FLYT_PLACE_HOST && is_known && range.is_of_host) /* the server has it at this address */
+        side->place = FLYT_PLACE_DEVICE;
     if (side->place == FLYT_PLACE_HOST && !*ret_is_managed)
         return is_device ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     if (!is_known)

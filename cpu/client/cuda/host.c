@@ -317,7 +317,8 @@ CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int d
         address = flyt_host_take_shared(bytes);
     if (!address && is_mapped && flags & CU_MEMHOSTALLOC_DEVICEMAP && flyt_arena_is_bounded())
         return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
-    if (!address && !range.is_managed && (!is_mapped || (flyt_arena_is_bounded() && !(flags & FLYT_HOST_OF_POOL))))
+    if (!address && !(flags & (FLYT_HOST_MANAGED | FLYT_HOST_PHYSICAL)) &&
+        (!is_mapped || (flyt_arena_is_bounded() && !(flags & FLYT_HOST_OF_POOL))))
         address = alloc_private(bytes);
     if (!address)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -43,12 +43,13 @@ FLYT_API CUresult flyt_host_flags(const void *address, unsigned *ret_flags);
 /* cuMemHostGetDevicePointer: of mapped memory the address itself; CUDA_ERROR_NOT_SUPPORTED for other pinned memory,
  * _INVALID_VALUE for what is not pinned, _OUT_OF_MEMORY where the session's present server cannot lock it. */
 FLYT_API CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address);
-/* Whose memory it is, beside the flags of cuMemHostAlloc: a pool's, which is mapped where host memory is; or managed
- * (managed.h), which is mapped or not to be had. */
+/* Whose memory it is, beside the flags of cuMemHostAlloc: a pool's, which is mapped where host memory is; managed
+ * (managed.h), or physical memory of the host (virtual.h), which are mapped or not to be had. */
 enum {
     FLYT_HOST_OF_POOL = 1 << 30,
     FLYT_HOST_MANAGED = 1 << 29,
-    FLYT_HOST_OWNERS = FLYT_HOST_OF_POOL | FLYT_HOST_MANAGED
+    FLYT_HOST_PHYSICAL = 1 << 28,
+    FLYT_HOST_OWNERS = FLYT_HOST_OF_POOL | FLYT_HOST_MANAGED | FLYT_HOST_PHYSICAL
 };
 /* What flyt_host_alloc does without entering, for a context of a device. bytes: not 0. */
 CUresult flyt_host_take(size_t bytes, unsigned flags, uint64_t context_id, int device, void **ret_address);

@@ -136,10 +136,12 @@ CUresult flyt_memory_free(CUdeviceptr address)
         return result;
     if (flyt_graph_memory_free(address, &result))
         return result;
+    if (flyt_pool_take_back(address, &result))
+        return result;
     if (flyt_client.is_managed_on_host && flyt_watch_table->free(address, &result))
         return result;
     flyt_watch_release(address);
-    return flyt_pool_take_back(address, &result) ? result : flyt_range_free(address);
+    return flyt_range_free(address);
 }
 
 CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_bytes)
@@ -148,7 +150,7 @@ CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *r
     CUresult result = flyt_client_enter();
     if (result)
         return result;
-    if (!flyt_range_find(address, &range) || flyt_range_is_pinned_host(&range))
+    if (!flyt_range_find(address, &range) || flyt_range_is_pinned_host(&range) || range.is_of_host)
         return CUDA_ERROR_NOT_FOUND;
     if (ret_base)
         *ret_base = range.base;
@@ -166,11 +168,11 @@ CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer
         return CUDA_SUCCESS;
     uint64_t owner = range.context_id ? range.context_id : flyt_primary_context_id(range.device);
     *ret_pointer = (struct flyt_pointer){
-        .kind = flyt_range_is_pinned_host(&range) ? FLYT_POINTER_HOST : FLYT_POINTER_DEVICE,
+        .kind = flyt_range_is_pinned_host(&range) || range.is_of_host ? FLYT_POINTER_HOST : FLYT_POINTER_DEVICE,
         .is_variable = range.kind == FLYT_RANGE_VARIABLE,
         .is_managed = range.is_managed,
         .is_registered = range.kind == FLYT_RANGE_HOST_REGISTERED,
-        .is_mapped = range.kind == FLYT_RANGE_HOST_ALLOC && flyt_host_is_mapped(range.base),
+        .is_mapped = range.is_of_host || (range.kind == FLYT_RANGE_HOST_ALLOC && flyt_host_is_mapped(range.base)),
         .device = range.device,
         .context = (CUcontext)(uintptr_t)owner,
         .base = range.base,

@@ -22,18 +22,19 @@ enum {
     SMALL_BYTES = 1 << 20, /* sizes up to this are rounded to the first of these, larger ones to the second */
     SMALL_STEP_BYTES = 512,
     LARGE_STEP_BYTES = 64 << 10,
-    HOST_STEP_BYTES = 4 << 10, /* all sizes of host memory, which is taken by pages */
-    BUCKETS = 1024,
-    /* Where a pool's memory is: on a device, by its number, or at the host. */
-    HOST = FLYT_DEVICES_MAX,
-    PLACES
+    HOST_STEP_BYTES = 4 << 10, /* all sizes of host and managed memory, which are taken by pages */
+    BUCKETS = 1024
 };
+
+/* Where a pool's memory is: on a device, by its number, at the host, or nowhere in particular; places of managed memory
+ * are numbers of their own, as much higher. */
+enum { HOST = FLYT_DEVICES_MAX, NOWHERE, MANAGED, PLACES = 2 * MANAGED };
 
 struct block {
     uint64_t base, bytes;
     uint64_t context_id;
     struct pool *pool;
-    bool is_host;
+    int place;                  /* the pool's */
     bool is_cached;             /* freed by the program */
     uint64_t stream_id;         /* where it was freed, */
     uint64_t freed_at;          /* behind this call */
@@ -71,10 +72,65 @@ static unsigned bucket_of(uint64_t number)
     return (unsigned)(number * 0x9e3779b97f4a7c15ull >> 32) % BUCKETS;
 }
 
-static uint64_t rounded(uint64_t bytes, bool is_host)
+static uint64_t rounded(uint64_t bytes, int place)
 {
-    uint64_t step = is_host ? HOST_STEP_BYTES : bytes <= SMALL_BYTES ? SMALL_STEP_BYTES : LARGE_STEP_BYTES;
+    uint64_t step = place >= HOST ? HOST_STEP_BYTES : bytes <= SMALL_BYTES ? SMALL_STEP_BYTES : LARGE_STEP_BYTES;
     return bytes > UINT64_MAX - step ? bytes : (bytes + step - 1) / step * step;
+}
+
+/* ---- places ---- */
+
+static bool is_managed(int place)
+{
+    return place >= MANAGED;
+}
+
+/* The same of managed memory and of other. */
+static int where_of(int place)
+{
+    return is_managed(place) ? place - MANAGED : place;
+}
+
+/* Of a program's number of a device; -1: there can be none. */
+static int device_place(int device)
+{
+    return device >= 0 && device < FLYT_DEVICES_MAX ? device : -1;
+}
+
+/* Enters, and checks the device. */
+static CUresult enter_place(int place)
+{
+    const struct flyt_device_info *info;
+    CUresult result = flyt_client_enter();
+    return result || where_of(place) >= HOST ? result : flyt_device_info(where_of(place), &info);
+}
+
+bool flyt_pool_is_of_host(const CUmemLocation *location)
+{
+    return location->type == CU_MEM_LOCATION_TYPE_HOST ||
+           (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location->id == 0);
+}
+
+/* The place of pinned or managed memory. */
+static CUresult find_place(const CUmemLocation *location, CUmemAllocationType type, int *ret_place)
+{
+    const bool is_of_managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    int where;
+    if (!location || (!is_of_managed && type != CU_MEM_ALLOCATION_TYPE_PINNED))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (location->type >= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (flyt_pool_is_of_host(location))
+        where = HOST;
+    else if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        where = device_place(location->id);
+    else if (location->type == CU_MEM_LOCATION_TYPE_NONE && is_of_managed)
+        where = NOWHERE;
+    else
+        return CUDA_ERROR_INVALID_VALUE;
+    *ret_place = where + (is_of_managed ? MANAGED : 0);
+    CUresult result = enter_place(where);
+    return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 /* ---- pools by handles ---- */
@@ -85,7 +141,7 @@ static struct pool *new_pool_locked(int place, uint64_t bytes_max)
     if (!self)
         return NULL;
     *self = (struct pool){.next = pools.first, .place = place, .bytes_max = bytes_max, .reuse = {1, 1, 1}};
-    self->reached_by = 1u << place;
+    self->reached_by = is_managed(place) ? 0 : 1u << place;
     pools.first = self;
     return self;
 }
@@ -118,14 +174,6 @@ static void forget_if_empty_locked(struct pool *pool)
     free(pool);
 }
 
-/* Enters, and checks the device. */
-static CUresult enter_device(int device)
-{
-    const struct flyt_device_info *info;
-    CUresult result = flyt_client_enter();
-    return result ? result : flyt_device_info(device, &info);
-}
-
 static CUresult tell(struct pool *pool, CUmemoryPool *ret_pool)
 {
     if (!pool)
@@ -141,7 +189,7 @@ static struct pool *current_locked(int place)
 
 static CUresult find_at(int place, struct pool *(*find_one_locked)(int place), CUmemoryPool *ret_pool)
 {
-    CUresult result = place == HOST ? flyt_client_enter() : enter_device(place);
+    CUresult result = enter_place(place);
     if (result || !ret_pool)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&pools.mutex);
@@ -150,25 +198,20 @@ static CUresult find_at(int place, struct pool *(*find_one_locked)(int place), C
     return result;
 }
 
-static CUresult set_current(int place, CUmemoryPool handle)
+/* is_either: its managed memory's as well. */
+static CUresult set_current(int place, CUmemoryPool handle, bool is_either)
 {
-    CUresult result = place == HOST ? flyt_client_enter() : enter_device(place);
+    CUresult result = enter_place(place);
     if (result)
         return result;
     pthread_mutex_lock(&pools.mutex);
     struct pool *pool = find_locked(handle);
-    if (!pool || pool->place != place || pool->is_imported)
+    if (!pool || (is_either ? where_of(pool->place) : pool->place) != place || pool->is_imported)
         result = CUDA_ERROR_INVALID_VALUE;
     else
-        pools.current[place] = pool;
+        pools.current[pool->place] = pool;
     pthread_mutex_unlock(&pools.mutex);
     return result;
-}
-
-/* A program's number of a device never means the host. */
-static int device_place(int device)
-{
-    return device == HOST ? -1 : device;
 }
 
 CUresult flyt_pool_default(int device, CUmemoryPool *ret_pool)
@@ -183,25 +226,7 @@ CUresult flyt_pool_current(int device, CUmemoryPool *ret_pool)
 
 CUresult flyt_pool_set_current(int device, CUmemoryPool handle)
 {
-    return set_current(device_place(device), handle);
-}
-
-bool flyt_pool_is_of_host(const CUmemLocation *location)
-{
-    return location->type == CU_MEM_LOCATION_TYPE_HOST ||
-           (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location->id == 0);
-}
-
-/* The place of pinned memory of a device or of the host. */
-static CUresult find_place(const CUmemLocation *location, CUmemAllocationType type, int *ret_place)
-{
-    if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return type == CU_MEM_ALLOCATION_TYPE_MANAGED && location ? flyt_not_supported("pool of managed memory")
-                                                                  : CUDA_ERROR_INVALID_VALUE;
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE && !flyt_pool_is_of_host(location))
-        return CUDA_ERROR_INVALID_VALUE;
-    *ret_place = flyt_pool_is_of_host(location) ? HOST : device_place(location->id);
-    return CUDA_SUCCESS;
+    return set_current(device_place(device), handle, true);
 }
 
 CUresult flyt_pool_default_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool)
@@ -225,14 +250,16 @@ CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemAllocation
     int place;
     CUresult result = flyt_client_enter();
     result = result ? result : find_place(location, type, &place);
-    return result ? result : set_current(place, pool);
+    return result ? result : set_current(place, pool, false);
 }
 
+/* Host memory cannot be, a NUMA node's as little. */
 static bool can_share(int device)
 {
     const struct flyt_device_info *info;
-    return !flyt_device_info(device, &info) && info->attributes[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] &
-                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    return device < HOST && !flyt_device_info(device, &info) &&
+           info->attributes[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] &
+               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 }
 
 /* A fresh pool is known by a number that no other has. On failure it is gone. */
@@ -273,7 +300,7 @@ CUresult flyt_pool_adopt(int device, uint64_t pool_id, CUmemoryPool *ret_pool)
 static CUresult check_usage(unsigned usage, int place)
 {
     const struct flyt_device_info *info;
-    if (usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS || place == HOST)
+    if (usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS || place >= HOST)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = flyt_device_info(place, &info);
     if (!result && !info->attributes[CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK])
@@ -288,15 +315,15 @@ CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
     if (!result && (!props || !ret_pool))
         result = CUDA_ERROR_INVALID_VALUE;
     result = result ? result : find_place(&props->location, props->allocType, &place);
-    result = result || place == HOST ? result : enter_device(place);
-    result = result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result; /* as the driver says it */
-    const unsigned handle_types = result ? 0 : (unsigned)props->handleTypes;
-    if (handle_types && place == HOST)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else if (handle_types &&
-             (handle_types != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !can_share(props->location.id)))
-        result = flyt_not_supported("pool that is shared with other processes");
-    if (!result && props->usage)
+    if (result) /* as the driver says it */
+        return result == CUDA_ERROR_NOT_SUPPORTED ? CUDA_ERROR_INVALID_VALUE : result;
+    const unsigned handle_types = (unsigned)props->handleTypes;
+    if (is_managed(place) ? handle_types || props->maxSize
+                          : handle_types && props->location.type == CU_MEM_LOCATION_TYPE_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (handle_types && (handle_types != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !can_share(place)))
+        return flyt_not_supported("pool that is shared with other processes");
+    if (props->usage)
         result = check_usage(props->usage, place);
     if (result)
         return result;
@@ -452,29 +479,28 @@ static struct block *collect_locked(struct pool *pool, uint64_t bytes_kept, stru
     return list;
 }
 
-/* It is in no pool any more. is_on_server: not ended there with its context. give: how memory of the host goes. */
-static CUresult end_block(const struct block *block, bool is_on_server, CUresult (*give)(void *, unsigned))
+/* It is in no pool any more. is_on_server: not ended there with its context. is_later: memory that is to be unlocked
+ * goes when nothing uses it. */
+static CUresult end_block(const struct block *block, bool is_on_server, bool is_later)
 {
+    void *host = (void *)(uintptr_t)block->base; /* NOLINT: where it is the host's */
     if (block->import)
         return block->ended(block->import, block->base, is_on_server);
-    return block->is_host ? give((void *)(uintptr_t)block->base, FLYT_HOST_OF_POOL) /* NOLINT */
-                          : flyt_range_free(block->base);
+    if (is_managed(block->place))
+        return flyt_watch_table->give(block->base, is_later);
+    if (block->place != HOST)
+        return flyt_range_free(block->base);
+    return is_later ? flyt_host_give_later(host, FLYT_HOST_OF_POOL) : flyt_host_give(host, FLYT_HOST_OF_POOL);
 }
 
-static void end_blocks(struct block *list, bool is_on_server, CUresult (*give)(void *, unsigned))
+static void end_blocks(struct block *list, bool is_on_server, bool is_later)
 {
     while (list) {
         struct block *one = list;
         list = one->next;
-        end_block(one, is_on_server, give);
+        end_block(one, is_on_server, is_later);
         free(one);
     }
-}
-
-/* A loss shows at the next call. */
-static void release(struct block *list)
-{
-    end_blocks(list, true, flyt_host_give_later);
 }
 
 void flyt_pool_settle(void)
@@ -490,7 +516,7 @@ void flyt_pool_settle(void)
             list = collect_locked(one, kept, list);
     }
     pthread_mutex_unlock(&pools.mutex);
-    release(list);
+    end_blocks(list, true, true); /* a loss shows at the next call */
 }
 
 static bool give_back_done(int place)
@@ -499,12 +525,12 @@ static bool give_back_done(int place)
     pthread_mutex_lock(&pools.mutex);
     for (struct pool *one = pools.first, *next; one; one = next) {
         next = one->next;
-        if (one->place == place)
+        if (one->place == place || is_managed(one->place))
             list = collect_locked(one, 0, list);
     }
     pthread_mutex_unlock(&pools.mutex);
     const bool is_some = list != NULL;
-    release(list);
+    end_blocks(list, true, true);
     return is_some;
 }
 
@@ -532,7 +558,7 @@ CUresult flyt_pool_trim(CUmemoryPool handle, size_t bytes_kept)
     if (pool)
         list = collect_locked(pool, bytes_kept, NULL);
     pthread_mutex_unlock(&pools.mutex);
-    release(list);
+    end_blocks(list, true, true);
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -554,11 +580,11 @@ CUresult flyt_pool_destroy(CUmemoryPool handle)
     if (!list)
         forget_if_empty_locked(pool);
     pthread_mutex_unlock(&pools.mutex);
-    release(list);
+    end_blocks(list, true, true);
     return CUDA_SUCCESS;
 }
 
-/* The device's memory of the context goes with its ranges. */
+/* The device's memory of the context goes with its ranges, managed memory with its pieces. */
 void flyt_pool_clear(uint64_t context_id, bool is_on_server)
 {
     struct block *list = NULL;
@@ -569,7 +595,7 @@ void flyt_pool_clear(uint64_t context_id, bool is_on_server)
             if (one->context_id != context_id)
                 continue;
             leave_block_locked(one);
-            if (one->import || one->is_host) {
+            if (one->import || one->place == HOST) {
                 one->next = list;
                 list = one;
             } else {
@@ -577,7 +603,7 @@ void flyt_pool_clear(uint64_t context_id, bool is_on_server)
             }
         }
     pthread_mutex_unlock(&pools.mutex);
-    end_blocks(list, is_on_server, flyt_host_give);
+    end_blocks(list, is_on_server, false);
 }
 
 void flyt_pool_before_reset(int device, uint64_t context_id)
@@ -596,6 +622,7 @@ CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t b
     if (pool && pool->is_imported) {
         *block = (struct block){.base = address,
                                 .bytes = bytes,
+                                .place = pool->place,
                                 .context_id = flyt_primary_context_id(pool->place),
                                 .pool = pool,
                                 .import = import,
@@ -612,23 +639,17 @@ CUresult flyt_pool_adopt_block(CUmemoryPool handle, uint64_t address, uint64_t b
 
 /* ---- allocating and freeing ---- */
 
-static CUresult take_host(const struct block *block, int device, CUdeviceptr *ret_address)
-{
-    void *address;
-    CUresult result =
-        flyt_host_take(block->bytes, CU_MEMHOSTALLOC_PORTABLE | FLYT_HOST_OF_POOL, block->context_id, device, &address);
-    if (!result)
-        *ret_address = (CUdeviceptr)(uintptr_t)address;
-    return result;
-}
-
 static CUresult take_memory(const struct block *block, int device, CUdeviceptr *ret_address)
 {
-    if (!block->is_host)
+    void *host;
+    if (is_managed(block->place))
+        return flyt_watch_table->take(block->context_id, device, block->bytes, ret_address);
+    if (block->place != HOST)
         return flyt_memory_take(block->context_id, device, block->bytes, ret_address);
-    CUresult result = take_host(block, device, ret_address);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back(HOST, device))
-        result = take_host(block, device, ret_address);
+    CUresult result =
+        flyt_host_take(block->bytes, CU_MEMHOSTALLOC_PORTABLE | FLYT_HOST_OF_POOL, block->context_id, device, &host);
+    if (!result)
+        *ret_address = (CUdeviceptr)(uintptr_t)host;
     return result;
 }
 
@@ -640,9 +661,11 @@ static CUresult grow(struct pool *pool, int device, uint64_t bytes, struct block
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *block = (struct block){
-        .bytes = bytes, .context_id = flyt_primary_context_id(device), .pool = pool, .is_host = pool->place == HOST};
+        .bytes = bytes, .context_id = flyt_primary_context_id(device), .pool = pool, .place = pool->place};
     CUdeviceptr address;
     CUresult result = take_memory(block, device, &address);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && block->place >= HOST && give_back(block->place, device))
+        result = take_memory(block, device, &address);
     pthread_mutex_lock(&pools.mutex);
     pool->block_count--; /* what held it */
     if (!result) {
@@ -667,7 +690,7 @@ static CUresult take(CUmemoryPool handle, uint64_t asked_bytes, const struct fly
     struct pool *pool = handle ? find_locked(handle) : current_locked(stream->device);
     if (pool && pool->is_imported)
         pool = NULL;
-    const uint64_t bytes = *ret_bytes = rounded(asked_bytes, pool && pool->place == HOST);
+    const uint64_t bytes = *ret_bytes = rounded(asked_bytes, pool ? pool->place : 0);
     *ret_block = NULL;
     *ret_pool = pool;
     if (!pool) {
@@ -689,13 +712,21 @@ static CUresult alloc_captured(CUmemoryPool handle, struct flyt_stream *stream, 
     CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
     pthread_mutex_lock(&pools.mutex);
     const struct pool *pool = handle ? find_locked(handle) : current_locked(stream->device);
-    const bool is_good = pool && !pool->is_imported, is_host = is_good && pool->place == HOST;
+    const bool is_good = pool && !pool->is_imported && !is_managed(pool->place);
+    const bool is_host = is_good && pool->place == HOST;
     if (is_good && !is_host)
         location.id = pool->place;
     pthread_mutex_unlock(&pools.mutex);
     if (is_host)
         return CUDA_ERROR_NOT_SUPPORTED; /* NVIDIA's driver's answer */
     return is_good ? flyt_captures.ops->alloc(stream, &location, bytes, ret_address) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The device that a block is of: the pool's, or, where that is of none, the stream's. */
+static int device_for(const struct pool *pool, const struct flyt_stream *stream)
+{
+    const int where = where_of(pool->place);
+    return where < HOST ? where : stream->device;
 }
 
 CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_handle, CUdeviceptr *ret_address)
@@ -721,7 +752,7 @@ CUresult flyt_pool_alloc(size_t bytes, CUmemoryPool handle, CUstream stream_hand
         return alloc_captured(handle, stream, bytes, ret_address);
     result = take(handle, bytes, stream, &pool, &block, &block_bytes);
     if (!result && !block)
-        result = grow(pool, pool->place == HOST ? stream->device : pool->place, block_bytes, &block);
+        result = grow(pool, device_for(pool, stream), block_bytes, &block);
     if (!result)
         *ret_address = block->base;
     return result;
@@ -738,7 +769,7 @@ bool flyt_pool_take_back(uint64_t address, CUresult *ret_result)
         leave_block_locked(block);
     pthread_mutex_unlock(&pools.mutex);
     if (block)
-        *ret_result = is_used ? end_block(block, true, flyt_host_give) : CUDA_ERROR_INVALID_VALUE;
+        *ret_result = is_used ? end_block(block, true, false) : CUDA_ERROR_INVALID_VALUE;
     if (is_used)
         free(block);
     return block != NULL;
@@ -784,20 +815,12 @@ CUresult flyt_pool_free(CUdeviceptr address, CUstream stream_handle)
 /* Where a number of 64 bits is; NULL: it is none of these. */
 static uint64_t *place_of(struct pool *pool, CUmemPool_attribute attribute)
 {
-    switch (attribute) {
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        return &pool->threshold_bytes;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        return &pool->reserved_bytes;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return &pool->reserved_high_bytes;
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        return &pool->used_bytes;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        return &pool->used_high_bytes;
-    default:
-        return NULL;
-    }
+    uint64_t *const places[] = {[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD] = &pool->threshold_bytes,
+                                [CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT] = &pool->reserved_bytes,
+                                [CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH] = &pool->reserved_high_bytes,
+                                [CU_MEMPOOL_ATTR_USED_MEM_CURRENT] = &pool->used_bytes,
+                                [CU_MEMPOOL_ATTR_USED_MEM_HIGH] = &pool->used_high_bytes};
+    return (unsigned)attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH ? places[attribute] : NULL;
 }
 
 static int *reuse_of(struct pool *pool, CUmemPool_attribute attribute)
@@ -864,7 +887,7 @@ CUresult flyt_pool_set_attribute(CUmemoryPool handle, CUmemPool_attribute attrib
     return result;
 }
 
-/* ---- access of other devices ---- */
+/* ---- who reaches it, as NVIDIA's driver has it ---- */
 
 /* Whether a device may have access to what is at another place. */
 static CUresult check_reach(int device, int own_place)
@@ -878,22 +901,29 @@ static CUresult check_reach(int device, int own_place)
     return !result && !can ? CUDA_ERROR_INVALID_DEVICE : result;
 }
 
-/* One that gets access, or loses it: not where the memory is. */
+/* Of a NUMA node's number nothing is asked here. */
+static bool is_host(const CUmemLocation *location)
+{
+    return location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
+/* One that gets access, or loses it: where the memory is nobody loses it, but for managed memory, of which only the
+ * note is kept. */
 static CUresult check_one(int own_place, const CUmemAccessDesc *one, int *ret_place)
 {
-    const bool is_more = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    const bool is_host = flyt_pool_is_of_host(&one->location);
-    const int place = is_host ? HOST : device_place(one->location.id);
-    if (is_host && own_place != HOST)
-        return flyt_not_supported("access of the host to a pool");
-    if ((!is_host && one->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
-        (!is_more && one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE))
+    const bool is_of_device = own_place < HOST, is_more = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (one->location.type != CU_MEM_LOCATION_TYPE_DEVICE && (is_of_device || !is_host(&one->location)))
+        return is_of_device ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    const int place = is_host(&one->location) ? HOST : device_place(one->location.id);
+    if (one->flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!is_more && one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
         return CUDA_ERROR_INVALID_VALUE;
     if (place == own_place && !is_more)
-        return CUDA_ERROR_INVALID_DEVICE;
+        return is_of_device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_NOT_SUPPORTED;
     *ret_place = place;
-    CUresult result = is_host ? CUDA_SUCCESS : enter_device(place);
-    return result || !is_more || place == own_place ? result : check_reach(place, own_place);
+    CUresult result = enter_place(place);
+    return result || !is_more || place == own_place || is_managed(own_place) ? result : check_reach(place, own_place);
 }
 
 /* Which places get access by this, and which lose it, a bit each. */
@@ -917,7 +947,7 @@ static CUresult change_access(int own_place, unsigned reached_by, unsigned more,
     CUresult result = CUDA_SUCCESS;
     if (own_place == HOST && more)
         flyt_host_note_reached();
-    for (int device = 0; own_place != HOST && device < FLYT_DEVICES_MAX && !result; device++) {
+    for (int device = 0; own_place < HOST && device < FLYT_DEVICES_MAX && !result; device++) {
         if (more & ~reached_by & 1u << device)
             result = flyt_device_peer_count(device, own_place, true);
         if (less & reached_by & 1u << device)
@@ -934,14 +964,11 @@ CUresult flyt_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *map, s
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&pools.mutex);
     struct pool *pool = find_locked(handle);
-    int own_place = pool ? pool->place : -1;
-    unsigned reached_by = pool ? pool->reached_by : 0;
+    const int own_place = pool ? pool->place : -1;
+    const unsigned reached_by = pool ? pool->reached_by : 0;
     pthread_mutex_unlock(&pools.mutex);
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    result = check_access(own_place, map, count, &more, &less);
-    if (!result)
-        result = change_access(own_place, reached_by, more, less);
+    result = pool ? check_access(own_place, map, count, &more, &less) : CUDA_ERROR_INVALID_VALUE;
+    result = result ? result : change_access(own_place, reached_by, more, less);
     pthread_mutex_lock(&pools.mutex);
     pool = find_locked(handle);
     if (pool && !result)
@@ -953,11 +980,10 @@ CUresult flyt_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc *map, s
 CUresult flyt_pool_get_access(CUmemoryPool handle, const CUmemLocation *location, CUmemAccess_flags *ret_flags)
 {
     CUresult result = flyt_client_enter();
-    const bool is_host = location && flyt_pool_is_of_host(location);
-    if (!result && (!location || !ret_flags || (!is_host && location->type != CU_MEM_LOCATION_TYPE_DEVICE)))
+    if (!result && (!location || !ret_flags || (!is_host(location) && location->type != CU_MEM_LOCATION_TYPE_DEVICE)))
         result = CUDA_ERROR_INVALID_VALUE;
-    const int place = result || is_host ? HOST : device_place(location->id);
-    result = result || is_host ? result : enter_device(place);
+    const int place = result || is_host(location) ? HOST : device_place(location->id);
+    result = result ? result : enter_place(place);
     if (result)
         return result;
     pthread_mutex_lock(&pools.mutex);

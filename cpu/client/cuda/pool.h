@@ -1,6 +1,7 @@
 /*
- * Stream-ordered allocation: pools of device or pinned host memory, which are the client's own. A block is an
- * allocation of the server's, or pinned memory (host.h), which devices reach where host memory is mapped; freed in a
+ * Stream-ordered allocation: pools of device, pinned host or managed memory, which are the client's own. A block is an
+ * allocation of the server's, pinned memory (host.h), which devices reach where host memory is mapped, or managed
+ * memory, wherever such lies (cpu/client/managed), whatever the pool's preferred location; freed in a
  * stream's order it stays in its pool, and is given out again without a message: in the same stream at once, in another
  * one when what was before the free is complete. The server hears of a pool when it grows, and when it gives memory
  * back: at synchronizations what is above its release threshold, when it is trimmed, and where memory has run out. So a
@@ -25,9 +26,8 @@ FLYT_API CUresult flyt_pool_set_current(int device, CUmemoryPool pool);
 /* Whether that means the host's memory. Devices say that there are no NUMA nodes (CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID):
  * then CUDA asks for the id 0 of what is to lie on one. */
 bool flyt_pool_is_of_host(const CUmemLocation *location);
-/* cuMemGetDefaultMemPool, cuMemGetMemPool, cuMemSetMemPool: pinned memory of devices and of the host;
- * a NUMA node's has the id 0, as where there are none, and is the host's. CUDA_ERROR_NOT_SUPPORTED for managed memory.
- */
+/* cuMemGetDefaultMemPool, cuMemGetMemPool, cuMemSetMemPool: pinned and managed memory of devices and of the host,
+ * managed memory also of no location; a NUMA node's has the id 0, as where there are none, and is the host's. */
 FLYT_API CUresult flyt_pool_default_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool *ret_pool);
 FLYT_API CUresult flyt_pool_set_current_at(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);

@@ -3,8 +3,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "cpu/client/bulk/arena.h"
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/core/answer.h"
 #include "cpu/client/core/instance.h"
@@ -12,8 +14,11 @@
 #include "cpu/client/core/table.h"
 #include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/client/cuda/pool.h"
 #include "rpc/base/id.h"
+#include "rpc/base/log.h"
+#include "rpc/base/region.h"
 
 #define GRANULE_BYTES (2ull << 20)
 
@@ -32,6 +37,7 @@ struct physical {
     struct flyt_import *import;           /* that it is; NULL: none */
     uint64_t import_id;
     void (*ended)(struct flyt_import *import);
+    void *host; /* of memory of the host: its pages in the region (host.h); NULL: a device's */
 };
 
 enum mapping_state {
@@ -46,6 +52,8 @@ struct mapping {
     uint64_t address, bytes;
     struct physical *physical;
     unsigned access[FLYT_DEVICES_MAX]; /* CUmemAccess_flags, by device */
+    unsigned host_access;              /* the program's own, to memory of the host */
+    bool is_reached;                   /* of memory of the host: the server has it, and devices reach it */
 };
 
 /* Nobody who holds the mutex calls the server: the restore, which takes it, may be what the answer waits for. */
@@ -60,6 +68,7 @@ static struct flyt_table physical_table = FLYT_TABLE_INIT(FLYT_ID_PHYSICAL, stru
 FLYT_ANSWER_CALL(ipc_physical)
 FLYT_ANSWER_CALL(virtual_create)
 FLYT_ANSWER_CALL(virtual_map)
+FLYT_ANSWER_CALL(virtual_map_region)
 FLYT_ANSWER_CALL(virtual_unmap)
 FLYT_ANSWER_CALL(virtual_access)
 
@@ -169,6 +178,29 @@ CUresult flyt_virtual_free(CUdeviceptr address, size_t bytes)
 
 /* ---- physical memory ---- */
 
+static bool is_host(const CUmemLocation *location)
+{
+    return location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
+/* Of the one node, 0, that there is. */
+static CUresult check_host_properties(const CUmemAllocationProp *properties)
+{
+    const bool is_node = properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    if ((is_node && properties->location.id) || properties->allocFlags.gpuDirectRDMACapable ||
+        (properties->requestedHandleTypes &&
+         (!is_node || properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (properties->requestedHandleTypes)
+        return flyt_not_supported("physical memory of the host that is shared with other processes (cuMemCreate)");
+    if (properties->allocFlags.usage)
+        return flyt_not_supported("physical memory of the host for a special use (cuMemCreate)");
+    if (!flyt_arena_is_mapped() || !flyt_client.is_virtual_reserved ||
+        !flyt_channel_has(flyt_client.channel, FLYT_VIRTUAL_MAP_REGION))
+        return flyt_not_supported("physical memory of the host (cuMemCreate)");
+    return CUDA_SUCCESS;
+}
+
 /* What memory may be made of. */
 static CUresult check_properties(const CUmemAllocationProp *properties)
 {
@@ -176,9 +208,8 @@ static CUresult check_properties(const CUmemAllocationProp *properties)
     const unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (properties->location.type == CU_MEM_LOCATION_TYPE_HOST ||
-        properties->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
-        return flyt_not_supported("physical memory of the host (cuMemCreate)");
+    if (is_host(&properties->location))
+        return check_host_properties(properties);
     if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) /* CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, too */
         return CUDA_ERROR_INVALID_VALUE;
     if ((unsigned)properties->requestedHandleTypes & ~known || properties->win32HandleMetaData)
@@ -197,7 +228,7 @@ static CUresult check_properties(const CUmemAllocationProp *properties)
 CUresult flyt_virtual_granularity(const CUmemAllocationProp *properties, int option, size_t *ret_bytes)
 {
     CUresult result = flyt_client_enter();
-    if (!result)
+    if (!result && !(properties && is_host(&properties->location)))
         result = check_properties(properties);
     if (result)
         return result;
@@ -205,6 +236,18 @@ CUresult flyt_virtual_granularity(const CUmemAllocationProp *properties, int opt
         return CUDA_ERROR_INVALID_VALUE;
     *ret_bytes = GRANULE_BYTES;
     return CUDA_SUCCESS;
+}
+
+/* Pages of the region, which belong to no context. */
+static CUresult take_host(struct physical *physical)
+{
+    CUresult result =
+        flyt_host_take(physical->bytes, CU_MEMHOSTALLOC_PORTABLE | FLYT_HOST_PHYSICAL, 0, 0, &physical->host);
+    if (!result) {
+        physical->record.created = 1;
+        flyt_table_publish(&physical->record);
+    }
+    return result;
 }
 
 static CUresult ask_for(struct physical *physical)
@@ -236,15 +279,17 @@ CUresult flyt_virtual_create(size_t bytes, const CUmemAllocationProp *properties
     struct physical *physical = result ? NULL : flyt_table_new(&physical_table);
     if (!physical)
         return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
-    physical->device = properties->location.id;
+    const bool is_of_host = is_host(&properties->location);
+    physical->device = is_of_host ? 0 : properties->location.id;
     physical->bytes = bytes;
     physical->handle_types = (unsigned)properties->requestedHandleTypes;
     physical->usage = properties->allocFlags.usage;
     physical->handle_count = 1;
     physical->mapping_count = 0;
     physical->import = NULL;
-    result = ask_for(physical);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_pool_give_back(physical->device))
+    physical->host = NULL;
+    result = is_of_host ? take_host(physical) : ask_for(physical);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_of_host && flyt_pool_give_back(physical->device))
         result = ask_for(physical);
     if (result)
         flyt_table_free(&physical_table, &physical->record);
@@ -270,6 +315,11 @@ static bool has_gone_locked(const struct physical *physical)
 
 static CUresult let_go(struct physical *physical)
 {
+    if (physical->host) {
+        CUresult result = flyt_host_give(physical->host, FLYT_HOST_PHYSICAL);
+        flyt_table_free(&physical_table, &physical->record);
+        return result;
+    }
     flyt_virtual_release_args args = {.thread = flyt_thread_number(), .physical_id = physical->record.minted_id};
     struct flyt_import *import = physical->import;
     void (*ended)(struct flyt_import *) = physical->ended;
@@ -321,11 +371,12 @@ CUresult flyt_virtual_properties(CUmemGenericAllocationHandle handle, CUmemAlloc
     pthread_mutex_lock(&books.mutex);
     const struct physical *physical = find_locked(handle);
     if (physical)
-        *ret_properties =
-            (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                  .requestedHandleTypes = (CUmemAllocationHandleType)physical->handle_types,
-                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = physical->device},
-                                  .allocFlags = {.usage = physical->usage}};
+        *ret_properties = (CUmemAllocationProp){
+            .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+            .requestedHandleTypes = (CUmemAllocationHandleType)physical->handle_types,
+            .location = {.type = physical->host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE,
+                         .id = physical->device},
+            .allocFlags = {.usage = physical->usage}};
     pthread_mutex_unlock(&books.mutex);
     return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -369,6 +420,7 @@ CUresult flyt_virtual_adopt(struct flyt_import *import, uint64_t import_id, int 
     physical->handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     physical->handle_count = 1;
     physical->mapping_count = 0;
+    physical->host = NULL;
     physical->import = import;
     physical->import_id = import_id;
     physical->ended = ended;
@@ -449,19 +501,48 @@ static CUresult add_range(const struct mapping *mapping)
     const struct flyt_range range = {.base = mapping->address,
                                      .bytes = mapping->bytes,
                                      .kind = FLYT_RANGE_MAPPED,
+                                     .is_of_host = mapping->physical->host != NULL,
                                      .device = mapping->physical->device};
     return flyt_range_insert(&range) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+/* The program's own pages at the address: those of the memory, which it may not touch yet. */
+static bool show(const struct mapping *mapping)
+{
+    void *address = (void *)(uintptr_t)mapping->address; /* NOLINT: a fixed place is the point */
+    uint64_t offset_bytes;
+    const bool is_there = flyt_arena_find((uint64_t)(uintptr_t)mapping->physical->host, &offset_bytes) &&
+                          !flyt_region_map_again(flyt_channel_region(flyt_client.channel), offset_bytes, mapping->bytes,
+                                                 mapping->address);
+    if (is_there && !mprotect(address, mapping->bytes, PROT_NONE))
+        return true;
+    flyt_warn("memory of the host is not mapped bytes=%llu: %m", (unsigned long long)mapping->bytes);
+    return false;
+}
+
+/* They are nobody's any more, and stay reserved. */
+static void hide(const struct mapping *mapping)
+{
+    void *address = (void *)(uintptr_t)mapping->address; /* NOLINT: as above */
+    if (mmap(address, mapping->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+        MAP_FAILED)
+        flyt_warn("memory of the host is not unmapped bytes=%llu: %m", (unsigned long long)mapping->bytes);
+}
+
+/* Memory of the host is mapped here; the server has it when a device is to reach it. */
 static CUresult ask_to_map(struct mapping *mapping)
 {
+    const bool is_host = mapping->physical->host != NULL;
     flyt_virtual_map_args args = {.thread = flyt_thread_number(),
                                   .physical_id = mapping->physical->record.minted_id,
                                   .address = mapping->address,
                                   .bytes = mapping->bytes};
     flyt_virtual_map_res res = {0};
-    int status = call_virtual_map(&args, &res);
-    CUresult result = flyt_client_reply(status, res.result, "virtual_map");
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!is_host)
+        result = flyt_client_reply(call_virtual_map(&args, &res), res.result, "virtual_map");
+    else if (show(mapping))
+        result = CUDA_SUCCESS;
     pthread_mutex_lock(&books.mutex);
     bool is_gone = result && remove_mapping_locked(mapping);
     if (!result)
@@ -510,6 +591,8 @@ static void end_unmapping(uint64_t address, uint64_t bytes, bool is_unmapped)
             flyt_range_remove(at, FLYT_RANGE_MAPPED, NULL);
         at += one->bytes;
         one->state = MAPPING_MADE;
+        if (is_unmapped && one->physical->host)
+            hide(one);
         bool is_gone = is_unmapped && remove_mapping_locked(one);
         pthread_mutex_unlock(&books.mutex);
         if (is_gone)
@@ -519,6 +602,36 @@ static void end_unmapping(uint64_t address, uint64_t bytes, bool is_unmapped)
     }
 }
 
+static CUresult ask_to_unmap(uint64_t address, uint64_t bytes)
+{
+    flyt_virtual_unmap_args args = {.thread = flyt_thread_number(), .address = address, .bytes = bytes};
+    flyt_virtual_unmap_res res = {0};
+    int status = call_virtual_unmap(&args, &res);
+    return flyt_client_reply(status, res.result, "virtual_unmap");
+}
+
+/* Memory of the host: no device reaches what is mapped there any more. */
+static CUresult unreach(uint64_t address, uint64_t bytes)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t at = address, end; at < address + bytes && !result; at = end) {
+        pthread_mutex_lock(&books.mutex);
+        const struct mapping *one = *place_locked(at);
+        const bool is_reached = one->is_reached;
+        end = at + one->bytes;
+        pthread_mutex_unlock(&books.mutex);
+        if (!is_reached)
+            continue;
+        result = ask_to_unmap(at, end - at);
+        pthread_mutex_lock(&books.mutex);
+        (*place_locked(at))->is_reached = result != CUDA_SUCCESS;
+        pthread_mutex_unlock(&books.mutex);
+        flyt_range_set_reached(at, result != CUDA_SUCCESS);
+        flyt_answer_end();
+    }
+    return result;
+}
+
 CUresult flyt_virtual_unmap(CUdeviceptr address, size_t bytes)
 {
     CUresult result = flyt_client_enter();
@@ -526,16 +639,14 @@ CUresult flyt_virtual_unmap(CUdeviceptr address, size_t bytes)
         return result;
     pthread_mutex_lock(&books.mutex);
     struct mapping *first = first_in_locked(address, bytes);
+    const bool is_host = first && first->physical->host;
     for (struct mapping *one = first; one && one->address < address + bytes; one = one->next)
         one->state = MAPPING_ENDING;
     const bool is_nothing = !first && is_reserved_locked(address, bytes) && !has_mapping_locked(address, bytes);
     pthread_mutex_unlock(&books.mutex);
     if (!first)
         return is_nothing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    flyt_virtual_unmap_args args = {.thread = flyt_thread_number(), .address = address, .bytes = bytes};
-    flyt_virtual_unmap_res res = {0};
-    int status = call_virtual_unmap(&args, &res);
-    result = flyt_client_reply(status, res.result, "virtual_unmap");
+    result = is_host ? unreach(address, bytes) : ask_to_unmap(address, bytes);
     end_unmapping(address, bytes, !result);
     flyt_answer_end();
     return result;
@@ -543,29 +654,28 @@ CUresult flyt_virtual_unmap(CUdeviceptr address, size_t bytes)
 
 /* ---- access ---- */
 
-static CUresult check_access(const CUmemAccessDesc *desc)
+/* To memory of the host the program has access as devices have; to that of devices never. */
+static CUresult check_access(const CUmemAccessDesc *desc, bool is_of_host)
 {
     const struct flyt_device_info *info;
-    if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return desc->location.type == CU_MEM_LOCATION_TYPE_INVALID
-                   ? CUDA_ERROR_INVALID_VALUE
-                   : flyt_not_supported("access of the host to physical memory (cuMemSetAccess)");
+    if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE && (!is_of_host || !is_host(&desc->location)))
+        return is_host(&desc->location) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
         desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         return CUDA_ERROR_INVALID_VALUE;
+    if (is_host(&desc->location))
+        return CUDA_SUCCESS;
     CUresult result = flyt_device_info(desc->location.id, &info);
     return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-/* Whether the range is mapped; then each mapping's access is noted where `device` is no -1. */
-static bool note_access(uint64_t address, uint64_t bytes, int device, unsigned flags)
+static void note_access(uint64_t address, uint64_t bytes, int device, unsigned flags)
 {
     pthread_mutex_lock(&books.mutex);
     struct mapping *first = first_in_locked(address, bytes);
-    for (struct mapping *one = first; device >= 0 && one && one->address < address + bytes; one = one->next)
+    for (struct mapping *one = first; one && one->address < address + bytes; one = one->next)
         one->access[device] = flags;
     pthread_mutex_unlock(&books.mutex);
-    return first != NULL;
 }
 
 static CUresult ask_for_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *desc)
@@ -584,15 +694,98 @@ static CUresult ask_for_access(uint64_t address, uint64_t bytes, const CUmemAcce
     return result;
 }
 
+/* ---- access to memory of the host ---- */
+
+/* What is mapped in the range: all of it memory of the host, or none, in *ret_is_host. */
+static CUresult find_kind(uint64_t address, uint64_t bytes, bool *ret_is_host)
+{
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&books.mutex);
+    const struct mapping *first = first_in_locked(address, bytes);
+    *ret_is_host = first && first->physical->host;
+    for (const struct mapping *one = first; one && one->address < address + bytes; one = one->next)
+        if ((one->physical->host != NULL) != *ret_is_host)
+            result = CUDA_ERROR_NOT_SUPPORTED;
+    pthread_mutex_unlock(&books.mutex);
+    if (result)
+        return flyt_not_supported("access to memory of the host and of devices at once (cuMemSetAccess)");
+    return first ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Devices reach a mapping from now on: all of them, for reading and writing, whatever each may. */
+static CUresult reach(const struct mapping *one)
+{
+    uint64_t server;
+    flyt_virtual_map_region_args args = {
+        .thread = flyt_thread_number(), .address = one->address, .bytes = one->bytes, .region_id = FLYT_REGION_ID};
+    flyt_virtual_map_region_res res = {0};
+    const uint64_t host = (uint64_t)(uintptr_t)one->physical->host;
+    flyt_host_note_reached();
+    if (!flyt_arena_find(host, &args.offset_bytes) || !flyt_host_is_shared(host, &server))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    int status = call_virtual_map_region(&args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "virtual_map_region");
+    pthread_mutex_lock(&books.mutex);
+    if (!result)
+        (*place_locked(args.address))->is_reached = true;
+    pthread_mutex_unlock(&books.mutex);
+    if (!result)
+        flyt_range_set_reached(args.address, true);
+    flyt_answer_end();
+    return result;
+}
+
+/* Whether a device may access it when `device` has got these flags. */
+static bool is_for_devices(const struct mapping *one, int device, unsigned flags)
+{
+    bool is = flags != 0;
+    for (int other = 0; other < FLYT_DEVICES_MAX && !is; other++)
+        is = other != device && one->access[other];
+    return is;
+}
+
+static CUresult allow_host(const struct mapping *one, unsigned flags)
+{
+    const int rights = (flags & CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE) |
+                       (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_WRITE : PROT_NONE);
+    return mprotect((void *)(uintptr_t)one->address, one->bytes, rights) /* NOLINT: the program's own pages */
+               ? CUDA_ERROR_OUT_OF_MEMORY
+               : CUDA_SUCCESS;
+}
+
+/* One after the other; none of them ends meanwhile, if the program does as CUDA says. */
+static CUresult allow_each(uint64_t address, uint64_t bytes, const CUmemAccessDesc *desc)
+{
+    const int device = is_host(&desc->location) ? -1 : desc->location.id;
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t at = address; at < address + bytes && !result;) {
+        pthread_mutex_lock(&books.mutex);
+        struct mapping one = **place_locked(at);
+        pthread_mutex_unlock(&books.mutex);
+        if (device < 0)
+            result = allow_host(&one, (unsigned)desc->flags);
+        else if (is_for_devices(&one, device, (unsigned)desc->flags) != one.is_reached)
+            result = one.is_reached ? unreach(one.address, one.bytes) : reach(&one);
+        pthread_mutex_lock(&books.mutex);
+        if (!result)
+            *(device < 0 ? &(*place_locked(at))->host_access : &(*place_locked(at))->access[device]) =
+                (unsigned)desc->flags;
+        pthread_mutex_unlock(&books.mutex);
+        at += one.bytes;
+    }
+    return result;
+}
+
 CUresult flyt_virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *descs, size_t count)
 {
+    bool is_of_host = false;
     CUresult result = flyt_client_enter();
-    if (!result && (!descs || !count || !note_access(address, bytes, -1, 0)))
-        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = descs && count ? find_kind(address, bytes, &is_of_host) : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && !result; i++)
-        result = check_access(&descs[i]);
+        result = check_access(&descs[i], is_of_host);
     for (size_t i = 0; i < count && !result; i++)
-        result = ask_for_access(address, bytes, &descs[i]);
+        result = is_of_host ? allow_each(address, bytes, &descs[i]) : ask_for_access(address, bytes, &descs[i]);
     return result;
 }
 
@@ -600,16 +793,17 @@ CUresult flyt_virtual_get_access(const CUmemLocation *location, CUdeviceptr addr
 {
     const struct flyt_device_info *info;
     CUresult result = flyt_client_enter();
-    if (!result && (!ret_flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE))
+    if (!result && (!ret_flags || !location))
         result = CUDA_ERROR_INVALID_VALUE;
-    if (!result)
-        result = flyt_device_info(location->id, &info);
+    if (!result && !is_host(location))
+        result = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? flyt_device_info(location->id, &info)
+                                                               : CUDA_ERROR_INVALID_DEVICE;
     if (result)
         return result;
     pthread_mutex_lock(&books.mutex);
     const struct mapping *one = *place_locked(address);
     if (one && one->address <= address && one->state == MAPPING_MADE)
-        *ret_flags = one->access[location->id];
+        *ret_flags = is_host(location) ? one->host_access : one->access[location->id];
     else
         result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_unlock(&books.mutex);
@@ -647,7 +841,7 @@ static int make_physical(struct flyt_restore *restore, bool is_imported)
     uint32_t slot = 0;
     int status = 0;
     while (!status && (one = flyt_table_next_at(&physical_table, restore->sequence, &slot)))
-        if ((one->import != NULL) == is_imported)
+        if (!one->host && (one->import != NULL) == is_imported)
             status = is_imported ? make_imported(restore, one) : make_own(restore, one);
     return status;
 }
@@ -664,6 +858,12 @@ static int map_again(struct flyt_restore *restore, const struct mapping *mapping
                                  (unsigned long long)mapping->address);
 }
 
+/* Memory of devices, which the server has mapped, if it has answered. */
+static bool is_at_server(const struct mapping *mapping)
+{
+    return mapping->state != MAPPING_ASKED && !mapping->physical->host;
+}
+
 /* Of neighbours with the same access in one call. Returns the first mapping behind them. */
 static const struct mapping *allow_again(struct flyt_restore *restore, const struct mapping *first, int device,
                                          int *status)
@@ -674,7 +874,7 @@ static const struct mapping *allow_again(struct flyt_restore *restore, const str
                                      .flags = first->access[device]};
     flyt_virtual_access_res res = {0};
     const struct mapping *next = first;
-    for (; next && next->state != MAPPING_ASKED && next->address == args.address + args.bytes &&
+    for (; next && is_at_server(next) && next->address == args.address + args.bytes &&
            next->access[device] == first->access[device];
          next = next->next)
         args.bytes += next->bytes;
@@ -696,11 +896,33 @@ int flyt_virtual_restore(struct flyt_restore *restore)
     int status = make_physical(restore, true);
     pthread_mutex_lock(&books.mutex);
     for (const struct mapping *one = books.mappings; one && !status; one = one->next)
-        if (one->state != MAPPING_ASKED)
+        if (is_at_server(one))
             status = map_again(restore, one);
     for (int device = 0; device < (int)flyt_client.device_count && !status; device++)
         for (const struct mapping *one = books.mappings; one && !status;)
-            one = one->state == MAPPING_ASKED ? one->next : allow_again(restore, one, device, &status);
+            one = !is_at_server(one) ? one->next : allow_again(restore, one, device, &status);
+    pthread_mutex_unlock(&books.mutex);
+    return status;
+}
+
+static int reach_again(struct flyt_restore *restore, const struct mapping *one)
+{
+    flyt_virtual_map_region_args args = {
+        .thread = FLYT_RESTORE_THREAD, .address = one->address, .bytes = one->bytes, .region_id = FLYT_REGION_ID};
+    flyt_virtual_map_region_res res = {0};
+    flyt_arena_find((uint64_t)(uintptr_t)one->physical->host, &args.offset_bytes);
+    int sent = flyt_call_virtual_map_region(restore->fresh, &args, &res);
+    return flyt_restore_answered(restore, sent, res.result, "memory of the host at %#llx",
+                                 (unsigned long long)one->address);
+}
+
+int flyt_virtual_restore_host(struct flyt_restore *restore)
+{
+    int status = 0;
+    pthread_mutex_lock(&books.mutex);
+    for (const struct mapping *one = books.mappings; one && !status; one = one->next)
+        if (one->is_reached)
+            status = reach_again(restore, one);
     pthread_mutex_unlock(&books.mutex);
     return status;
 }

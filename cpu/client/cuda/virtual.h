@@ -1,11 +1,15 @@
 /*
- * Virtual memory management by the program: it reserves addresses, creates physical memory on a device, maps it there,
- * and says which devices may access it. Reservations are the client's own, in a window that no device's memory is in;
- * the server hears of physical memory, and of what is mapped (cpu/server/cuda/physical.h). Physical memory belongs to
- * no context: a device that is reset keeps it.
+ * Virtual memory management by the program: it reserves addresses, creates physical memory on a device or the host,
+ * maps it there, and says who may access it. Reservations are the client's own, in a window that no device's memory is
+ * in; the server hears of physical memory, and of what is mapped (cpu/server/cuda/physical.h). Physical memory belongs
+ * to no context: a device that is reset keeps it.
+ *
+ * Memory of the host is page-locked pages of the region (host.h), where devices reach that; else there is none. Mapped,
+ * it is pages of the program's at the address, with the rights that the program gives itself; and pages of the server's
+ * at the same address, once a device may access it: then all of them do.
  *
  * The functions enter the library where nothing else is said, and return what the driver's functions of these names
- * document, and CUDA_ERROR_NOT_SUPPORTED of memory that is not a device's. Any thread.
+ * document. Any thread.
  */
 #ifndef FLYT_CLIENT_VIRTUAL_H
 #define FLYT_CLIENT_VIRTUAL_H
@@ -68,5 +72,7 @@ CUresult flyt_virtual_adopt(struct flyt_import *import, uint64_t import_id, int 
 struct flyt_restore;
 int flyt_virtual_restore_own(struct flyt_restore *restore);
 int flyt_virtual_restore(struct flyt_restore *restore);
+/* What devices reach of the host's memory, when its pages are locked (flyt_host_restore). */
+int flyt_virtual_restore_host(struct flyt_restore *restore);
 
 #endif

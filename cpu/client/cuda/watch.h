@@ -31,6 +31,10 @@ struct flyt_watch {
     /* Frees managed memory that lies on the host, which no other member is ever called for. False: none begins there.
      */
     bool (*free)(uint64_t address, CUresult *ret_result);
+    /* Of pools (pool.c): managed memory of the context and the device, wherever such lies, and its end. is_later: what
+     * is to be unlocked goes when nothing uses it any more, and nobody waits. */
+    CUresult (*take)(uint64_t context_id, int device, uint64_t bytes, CUdeviceptr *ret_address);
+    CUresult (*give)(uint64_t address, bool is_later);
     /* A managed variable of a module, whose range was entered: the program gets memory there. Without it there is none
      * of the table's others to call. CUDA_ERROR_MAP_FAILED: it cannot have it. */
     CUresult (*adopt)(const struct flyt_range *range);
@@ -38,7 +42,8 @@ struct flyt_watch {
     void (*forget)(uint64_t library_id, int device);
 };
 
-/* The table, from the beginning on, for `adopt` and `free`; and the same for all else, once there is managed memory. */
+/* The table, from the beginning on, for `adopt`, `free`, `take` and `give`; and the same for all else, once there is
+ * managed memory. */
 extern const struct flyt_watch *flyt_watch_table __attribute__((visibility("hidden")));
 extern const struct flyt_watch *_Atomic flyt_watch_installed __attribute__((visibility("hidden")));
 

@@ -49,6 +49,12 @@ static CUresult check_only(void *user, struct flyt_managed *piece, uint64_t firs
     return CUDA_SUCCESS;
 }
 
+/* As NVIDIA's driver: what is of a pool has the pool's preferred location. */
+static CUresult check_preferring(void *user, struct flyt_managed *piece, uint64_t first, uint64_t end)
+{
+    return piece->is_of_pool ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
 /* What is noted of pages. */
 struct change {
     void (*apply)(struct flyt_managed_advice *page, unsigned value);
@@ -144,7 +150,8 @@ CUresult flyt_managed_advise(CUdeviceptr address, size_t bytes, int advice, int 
     if (result)
         return result;
     flyt_managed_lock();
-    result = each_locked(address, bytes, check_only, NULL);
+    result = each_locked(address, bytes, advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ? check_preferring : check_only,
+                         NULL);
     if (!result)
         result = change_of(advice, location_type, location_id, &change);
     if (!result)

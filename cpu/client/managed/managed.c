@@ -22,6 +22,8 @@
 
 static void release(uint64_t address);
 static bool free_on_host(uint64_t address, CUresult *ret_result);
+static CUresult take(uint64_t context_id, int device, uint64_t bytes, CUdeviceptr *ret_address);
+static CUresult give(uint64_t address, bool is_later);
 static CUresult adopt(const struct flyt_range *range);
 static void forget(uint64_t library_id, int device);
 
@@ -32,6 +34,8 @@ static const struct flyt_watch watch = {
     .after = flyt_managed_after,
     .release = release,
     .free = free_on_host,
+    .take = take,
+    .give = give,
     .adopt = adopt,
     .forget = forget,
 };
@@ -193,6 +197,12 @@ static CUresult alloc_on_host(const struct flyt_range *range, unsigned flags, CU
     return CUDA_SUCCESS;
 }
 
+static CUresult alloc(struct flyt_range *range, unsigned flags, CUdeviceptr *ret_address)
+{
+    return flyt_client.is_managed_on_host ? alloc_on_host(range, flags, ret_address)
+                                          : alloc_on_device(range, flags, ret_address);
+}
+
 CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_address)
 {
     struct flyt_range range = {.kind = FLYT_RANGE_ALLOCATION, .bytes = bytes, .is_managed = true};
@@ -205,10 +215,20 @@ CUresult flyt_managed_alloc(size_t bytes, unsigned flags, CUdeviceptr *ret_addre
         *ret_address = 0;
         return CUDA_SUCCESS;
     }
+    return result ? result : alloc(&range, flags, ret_address);
+}
+
+static CUresult take(uint64_t context_id, int device, uint64_t bytes, CUdeviceptr *ret_address)
+{
+    struct flyt_range range = {
+        .kind = FLYT_RANGE_ALLOCATION, .bytes = bytes, .context_id = context_id, .device = device, .is_managed = true};
+    CUresult result = alloc(&range, CU_MEM_ATTACH_GLOBAL, ret_address);
     if (result)
         return result;
-    return flyt_client.is_managed_on_host ? alloc_on_host(&range, flags, ret_address)
-                                          : alloc_on_device(&range, flags, ret_address);
+    flyt_managed_lock();
+    flyt_managed_find(*ret_address)->is_of_pool = true;
+    flyt_managed_unlock();
+    return CUDA_SUCCESS;
 }
 
 /* ---- variables ---- */
@@ -264,7 +284,8 @@ static void release(uint64_t address)
     flyt_managed_unlock();
 }
 
-static bool free_on_host(uint64_t address, CUresult *ret_result)
+/* False: none begins there. */
+static bool forget_on_host(uint64_t address)
 {
     flyt_managed_lock();
     struct flyt_managed *piece = flyt_managed_find(address);
@@ -274,9 +295,25 @@ static bool free_on_host(uint64_t address, CUresult *ret_result)
         free_piece(piece);
     }
     flyt_managed_unlock();
-    if (is_there) /* whatever becomes of it, the program has it no more */
+    return is_there;
+}
+
+/* Whatever becomes of it, the program has it no more. */
+static bool free_on_host(uint64_t address, CUresult *ret_result)
+{
+    const bool is_there = forget_on_host(address);
+    if (is_there)
         *ret_result = flyt_host_give((void *)(uintptr_t)address, FLYT_HOST_MANAGED); /* NOLINT: the program's own */
     return is_there;
+}
+
+static CUresult give(uint64_t address, bool is_later)
+{
+    void *host = (void *)(uintptr_t)address; /* NOLINT: the program's own */
+    if (flyt_client.is_managed_on_host && forget_on_host(address))
+        return is_later ? flyt_host_give_later(host, FLYT_HOST_MANAGED) : flyt_host_give(host, FLYT_HOST_MANAGED);
+    release(address);
+    return flyt_range_free(address);
 }
 
 /* Those of a library on a device (−1: on all), or, of library 0, those of a context. */
@@ -339,7 +376,7 @@ void flyt_managed_clear(uint64_t context_id, bool is_on_server)
 static CUresult attach_locked(CUdeviceptr address, size_t bytes, unsigned flags, const struct flyt_stream *stream)
 {
     struct flyt_managed *piece = flyt_managed_find(address);
-    if (!piece || piece->base != address || (bytes && bytes != piece->bytes))
+    if (!piece || piece->base != address || piece->is_of_pool || (bytes && bytes != piece->bytes))
         return CUDA_ERROR_INVALID_VALUE;
     piece->attach = flags;
     if (flags == CU_MEM_ATTACH_SINGLE) {

@@ -30,6 +30,7 @@ struct flyt_managed {
     uint64_t context_id;
     unsigned default_attach, attach;   /* CU_MEM_ATTACH_… */
     uint64_t stream_id, stream_number; /* of CU_MEM_ATTACH_SINGLE */
+    bool is_of_pool; /* as in NVIDIA's driver, it is attached to nothing, and its preferred location is the pool's */
     bool may_be_changed_here, may_be_changed_there;
     bool is_tracked; /* the kernel tells which pages the host has written (track.h), */
     bool is_untold;  /* and has told of some that were not sent: all are to be looked at */

@@ -57,6 +57,7 @@ static const struct flyt_part parts[] = {
      .context_end = flyt_managed_clear,
      .after_reset = flyt_managed_after_reset},
     {.restore = flyt_host_restore},
+    {.restore = flyt_virtual_restore_host},
     {.context_end = flyt_graph_memory_clear},
     {.before_reset = flyt_pool_before_reset, .context_end = flyt_pool_clear, .synchronized = flyt_pool_settle},
     {.before_reset = flyt_green_before_reset, .restore = flyt_green_restore},

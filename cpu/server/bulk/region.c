@@ -373,6 +373,40 @@ CUresult flyt_session_region_unregister(const struct flyt_session *session, uint
     return result;
 }
 
+/* What a reservation has: nobody's pages. */
+static void map_nothing(void *address, uint64_t bytes)
+{
+    if (mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        flyt_warn("page-locked memory is not unmapped bytes=%llu: %m", (unsigned long long)bytes);
+}
+
+CUresult flyt_session_region_map_again(const struct flyt_session *session, uint64_t offset_bytes, uint64_t bytes,
+                                       uint64_t address)
+{
+    void *wanted = (void *)(uintptr_t)address; /* NOLINT: a fixed place is the point */
+    CUresult result = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (flyt_region_map_again(&session->region->region, offset_bytes, bytes, address))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result =
+        session->driver->cuMemHostRegister(wanted, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result != CUDA_SUCCESS)
+        map_nothing(wanted, bytes);
+    return result;
+}
+
+CUresult flyt_session_region_unmap_again(const struct flyt_session *session, uint64_t address, uint64_t bytes)
+{
+    void *wanted = (void *)(uintptr_t)address; /* NOLINT: as above */
+    CUresult result = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
+    if (result == CUDA_SUCCESS)
+        result = session->driver->cuMemHostUnregister(wanted);
+    if (result == CUDA_SUCCESS)
+        map_nothing(wanted, bytes);
+    return result;
+}
+
 /* ---- ahead of its client ---- */
 
 /* A VM's pages are claimed already, by the server that has them locked: for all servers of the session, which have one

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/core/call.h"
 #include "cpu/server/core/session.h"
 #include "cpu/server/core/stream.h"
@@ -36,18 +37,33 @@ static unsigned place_of(const struct flyt_mappings *mappings, uint64_t address)
     return low;
 }
 
-bool flyt_mappings_cover(const struct flyt_session *session, uint64_t address, uint64_t bytes,
+static struct flyt_device *device_of(struct flyt_session *session, const struct flyt_mapping *mapping)
+{
+    return mapping->physical ? mapping->physical->device : &session->devices[0];
+}
+
+bool flyt_mappings_use_region(const struct flyt_session *session, uint64_t offset_bytes, uint64_t bytes)
+{
+    const struct flyt_mappings *mappings = session->mappings;
+    bool is_used = false;
+    for (unsigned i = 0; i < mappings->count && !is_used; i++)
+        is_used = !mappings->items[i].physical && mappings->items[i].offset_bytes < offset_bytes + bytes &&
+                  offset_bytes < mappings->items[i].offset_bytes + mappings->items[i].bytes;
+    return is_used;
+}
+
+bool flyt_mappings_cover(struct flyt_session *session, uint64_t address, uint64_t bytes,
                          struct flyt_device **ret_device)
 {
     const struct flyt_mappings *mappings = session->mappings;
     unsigned i = place_of(mappings, address);
     if (i == mappings->count || mappings->items[i].address > address)
         return false;
-    struct flyt_device *device = mappings->items[i].physical->device;
+    struct flyt_device *device = device_of(session, &mappings->items[i]);
     uint64_t end = mappings->items[i].address + mappings->items[i].bytes;
     while (end - address < bytes) {
         const struct flyt_mapping *next = ++i < mappings->count ? &mappings->items[i] : NULL;
-        if (!next || next->address != end || next->physical->device != device)
+        if (!next || next->address != end || device_of(session, next) != device)
             return false;
         end += next->bytes;
     }
@@ -79,6 +95,22 @@ static CUresult make_room(struct flyt_mappings *mappings)
     mappings->items = items;
     mappings->capacity = capacity;
     return CUDA_SUCCESS;
+}
+
+/* A place for a mapping that is made next, where no other one is. */
+static CUresult find_place(struct flyt_mappings *mappings, uint64_t address, uint64_t bytes, unsigned *ret_place)
+{
+    *ret_place = place_of(mappings, address);
+    if (*ret_place < mappings->count && mappings->items[*ret_place].address < address + bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    return make_room(mappings);
+}
+
+static void enter(struct flyt_mappings *mappings, unsigned place, const struct flyt_mapping *mapping)
+{
+    memmove(mappings->items + place + 1, mappings->items + place, (mappings->count - place) * sizeof *mappings->items);
+    mappings->items[place] = *mapping;
+    mappings->count++;
 }
 
 /* CUDA_ERROR_OUT_OF_MEMORY: something of the driver's lies there. */
@@ -218,10 +250,8 @@ CUresult flyt_serve_virtual_map(struct flyt_call *call, const flyt_virtual_map_a
     struct flyt_mappings *mappings = call->session->mappings;
     if (!is_mappable(args->address, args->bytes) || args->bytes > physical->extent->bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    unsigned place = place_of(mappings, args->address);
-    if (place < mappings->count && mappings->items[place].address < args->address + args->bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = make_room(mappings);
+    unsigned place;
+    CUresult result = find_place(mappings, args->address, args->bytes, &place);
     if (result == CUDA_SUCCESS)
         result = flyt_device_use(physical->device);
     if (result == CUDA_SUCCESS)
@@ -230,12 +260,35 @@ CUresult flyt_serve_virtual_map(struct flyt_call *call, const flyt_virtual_map_a
         result = call->session->driver->cuMemMap(args->address, args->bytes, 0, physical->extent->handle, 0);
     if (result != CUDA_SUCCESS)
         return result;
-    memmove(mappings->items + place + 1, mappings->items + place, (mappings->count - place) * sizeof *mappings->items);
-    mappings->items[place] =
-        (struct flyt_mapping){.address = args->address, .bytes = args->bytes, .physical = physical};
-    mappings->count++;
+    enter(mappings, place,
+          &(struct flyt_mapping){.address = args->address, .bytes = args->bytes, .physical = physical});
     physical->mapping_count++;
     return CUDA_SUCCESS;
+}
+
+/* The pages are locked already, and so it is soon done. */
+CUresult flyt_serve_virtual_map_region(struct flyt_call *call, const flyt_virtual_map_region_args *args,
+                                       flyt_virtual_map_region_res *res)
+{
+    struct flyt_session *session = call->session;
+    const struct flyt_region_span span = {
+        .offset_bytes = args->offset_bytes, .width_bytes = args->bytes, .height = 1, .depth = 1};
+    unsigned place;
+    if (!is_mappable(args->address, args->bytes) || !flyt_session_region_is_mapped(session) ||
+        !flyt_session_region_place(session, args->region_id, &span))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = find_place(session->mappings, args->address, args->bytes, &place);
+    if (result == CUDA_SUCCESS)
+        result = flyt_device_use(&session->devices[0]);
+    if (result == CUDA_SUCCESS)
+        result = reserve_window(session);
+    if (result == CUDA_SUCCESS)
+        result = flyt_session_region_map_again(session, args->offset_bytes, args->bytes, args->address);
+    if (result == CUDA_SUCCESS)
+        enter(
+            session->mappings, place,
+            &(struct flyt_mapping){.address = args->address, .bytes = args->bytes, .offset_bytes = args->offset_bytes});
+    return result;
 }
 
 CUresult flyt_serve_virtual_access(struct flyt_call *call, const flyt_virtual_access_args *args,
@@ -259,6 +312,15 @@ struct unmap_job {
     uint64_t address, bytes;
 };
 
+static CUresult unmap_one(struct flyt_session *session, const struct flyt_mapping *one)
+{
+    CUresult result = flyt_device_use(device_of(session, one));
+    if (result != CUDA_SUCCESS)
+        return result;
+    return one->physical ? session->driver->cuMemUnmap(one->address, one->bytes)
+                         : flyt_session_region_unmap_again(session, one->address, one->bytes);
+}
+
 /* Nothing uses the memory any more. */
 static CUresult unmap(struct flyt_session *session, uint64_t address, uint64_t bytes)
 {
@@ -267,12 +329,11 @@ static CUresult unmap(struct flyt_session *session, uint64_t address, uint64_t b
     CUresult result = count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (; done < count && result == CUDA_SUCCESS; done++) {
         const struct flyt_mapping *one = &mappings->items[first + done];
-        result = flyt_device_use(one->physical->device);
-        if (result == CUDA_SUCCESS)
-            result = session->driver->cuMemUnmap(one->address, one->bytes);
+        result = unmap_one(session, one);
         if (result != CUDA_SUCCESS)
             break;
-        one->physical->mapping_count--;
+        if (one->physical)
+            one->physical->mapping_count--;
     }
     mappings->count -= done;
     memmove(mappings->items + first, mappings->items + first + done,

@@ -4,6 +4,10 @@
  * program maps it, in the window of addresses of no device (rpc/base/id.h), it is mapped once more. The window is
  * reserved with the first mapping.
  *
+ * Physical memory of the host is pages of the session's region (cpu/server/bulk/region.h), which are locked: they are
+ * mapped and locked once more at the program's address, in place of what the driver has reserved there, as NVIDIA's
+ * lets us. All devices reach them then.
+ *
  * The client keeps the books of what is reserved and who may access what; the next server hears it all again. The
  * submission thread.
  */
@@ -33,7 +37,8 @@ struct flyt_physical {
 
 struct flyt_mapping {
     uint64_t address, bytes;
-    struct flyt_physical *physical;
+    struct flyt_physical *physical; /* NULL: pages of the region, */
+    uint64_t offset_bytes;          /* from here on */
 };
 
 struct flyt_mappings {
@@ -50,8 +55,12 @@ CUresult flyt_physical_enter(struct flyt_device *device, uint64_t id, struct fly
 /* Lets go of it at the session's end (device NULL). The reset of a device leaves it: it belongs to no context. */
 void flyt_physical_drop(struct flyt_physical *physical, const struct flyt_device *device);
 
-/* Whether all of the range is mapped, to memory of one device: *ret_device. */
-bool flyt_mappings_cover(const struct flyt_session *session, uint64_t address, uint64_t bytes,
+/* Whether some of these pages of the region are mapped. */
+bool flyt_mappings_use_region(const struct flyt_session *session, uint64_t offset_bytes, uint64_t bytes);
+
+/* Whether all of the range is mapped, to memory of one device: *ret_device. That of the host counts as the first one's.
+ */
+bool flyt_mappings_cover(struct flyt_session *session, uint64_t address, uint64_t bytes,
                          struct flyt_device **ret_device);
 
 #endif

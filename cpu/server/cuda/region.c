@@ -12,6 +12,7 @@
 #include "cpu/server/cuda/array.h"
 #include "cpu/server/cuda/constant.h"
 #include "cpu/server/cuda/copy.h"
+#include "cpu/server/cuda/physical.h"
 #include "flyt_serve.h"
 
 /* ---- locking pages ---- */
@@ -114,7 +115,7 @@ CUresult flyt_serve_region_unlock(struct flyt_call *call, const flyt_region_unlo
 {
     struct flyt_region_lock *lock =
         flyt_session_region_find(call->session, args->region_id, args->offset_bytes, args->bytes);
-    if (!lock || !lock->is_usable)
+    if (!lock || !lock->is_usable || flyt_mappings_use_region(call->session, args->offset_bytes, args->bytes))
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result;
     struct unlock_job *self = flyt_stream_job_after_all(call, sizeof *self, &result);

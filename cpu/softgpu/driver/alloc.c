@@ -169,9 +169,16 @@ FLYT_SOFT_API cuMemFreeHost(void *p)
     return flyt_soft_leave(ctx, flyt_soft_pool_free(&flyt_soft_driver()->space.host, (uint64_t)p));
 }
 
+/* Whether the process may write all of a range of pages. */
+static bool is_writable(uint64_t start, uint64_t bytes)
+{
+    return !madvise((void *)start, bytes, MADV_POPULATE_WRITE);
+}
+
 /*
  * Whether the program may register [start, start + bytes): memory of its own. In the span of device addresses that is
- * only what it has put into the last part, at addresses that it has not reserved for devices.
+ * only what it has put into the last part; as with NVIDIA's driver also in place of what it has reserved there, where
+ * nothing is mapped.
  */
 static CUresult register_check_locked(const struct flyt_soft_space *space, uint64_t start, uint64_t bytes)
 {
@@ -182,7 +189,10 @@ static CUresult register_check_locked(const struct flyt_soft_space *space, uint6
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     if (start < FLYT_SOFT_FIXED_BASE && last >= FLYT_SOFT_SPAN_BASE)
         return CUDA_ERROR_INVALID_VALUE;
-    return flyt_soft_ranges_find_any(&space->fixed, start, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return flyt_soft_ranges_find_any(&space->mappings, start, bytes) ||
+                   (flyt_soft_ranges_find_any(&space->fixed, start, bytes) && !is_writable(start, bytes))
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
 }
 
 static void allow_all_locked(uint64_t start, uint64_t bytes, uint8_t access)
