@@ -70,6 +70,13 @@ def nothing_of_the_build_remains():
 
 
 @scenario
+def a_server_takes_none_of_flyts_libraries_for_nvidias():
+    for changes, is_ours in (({}, False), ({"LD_LIBRARY_PATH": os.path.join(moved, "lib")}, True)):
+        said = run([os.path.join(moved, "bin", "flyt-server"), "--library-versions"], environment(**changes))
+        expect_equal("libcublas.so.13: what the loader finds is Flyt's own" in said.out + said.err, is_ours, changes, said)
+
+
+@scenario
 def libraries_come_from_the_bundle():
     for path in files("bin", "lib", "nvml"):
         if not is_elf(path):

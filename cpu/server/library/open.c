@@ -48,6 +48,9 @@ const struct flyt_server_row *flyt_server_library_row(uint32_t id, struct flyt_s
 
 /* ---- loading ---- */
 
+/* Of the library that each of Flyt's in a client needs. */
+static const char client_symbol[] = "flyt_not_supported";
+
 static void *open_file(const char *path)
 {
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -128,6 +131,13 @@ static int load_locked(struct flyt_server_library *library, bool is_soft, struct
     if (!file) {
         const char *why = dlerror();
         return flyt_error_set(err, -ENOENT, "the node has no %s: %.300s", library->soname, why ? why : "not found");
+    }
+    if (dlsym(file, client_symbol)) {
+        dlclose(file);
+        return flyt_error_set(err, -EINVAL,
+                              "the node has no %s: what the loader finds is Flyt's own, which forwards; --libraries "
+                              "(libraries in node.conf) names the folders of NVIDIA's",
+                              library->soname);
     }
     if (!flyt_server_library_look_up(library, file)) {
         dlclose(file);
