@@ -32,7 +32,7 @@ $(B)/control/cluster/io/document_test: private LDFLAGS += -Wl,--wrap=flyt_record
 
 # Decisions in a world of the test's own: the store's thread, connections and leading are the test's.
 cluster_world_objs := $(CLUSTER_MODEL_OBJS) $(call objs,$(filter-out %_test.c,$(wildcard control/cluster/reconcile/*.c)) \
-    $(addprefix control/cluster/io/,executor.c document.c grant.c gpu_document.c node_document.c allocation_document.c migration_document.c reply.c) \
+    $(addprefix control/cluster/io/,edit.c executor.c document.c grant.c gpu_document.c node_document.c allocation_document.c migration_document.c reply.c) \
     $(wildcard control/cluster/test/test_*.c) $(addprefix control/base/,config.c fields.c json_memory.c name.c size.c))
 cluster_world_tests := $(addprefix $(B)/control/cluster/test/,decisions_test decisions_migration_test sequences_test)
 $(cluster_world_tests): $(B)/%: $(B)/%.o $(cluster_world_objs) $(GEN)/control_xdr.o $$(RPC_OBJS)

@@ -4,6 +4,7 @@
 
 #include "control/base/peer.h"
 #include "control/cluster/api/tenant.h"
+#include "control/cluster/io/edit.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/store_writer.h"
 #include "control/cluster/io/leader.h"
@@ -23,9 +24,7 @@ struct tenant_edit {
     const flyt_tenant_set_args *args;
     char who[FLYT_NAME_BYTES_MAX + 1];
     cJSON *before, *after;
-    struct flyt_error err;
-    enum flyt_store_result result;
-    int status;
+    struct flyt_edit edit;
 };
 
 static void put_quota(cJSON *document, const char *name, const flyt_set_number *number, double unit)
@@ -62,35 +61,23 @@ static int edit_tenant(cJSON **document, void *user, struct flyt_error *err)
     return flyt_quota_read(*document, err, &quota);
 }
 
-static enum flyt_store_result run_tenant(struct flyt_store *store, void *user, struct flyt_error *err)
-{
-    struct tenant_edit *edit = user;
-
-    edit->result = flyt_store_edit(store, "tenants", edit->args->tenant, edit_tenant, edit, &edit->err, &edit->status);
-    *err = edit->err;
-    return edit->result;
-}
-
 static void tenant_done(void *user, int is_cancelled)
 {
     struct tenant_edit *edit = user;
     struct flyt_cluster *cluster = edit->cluster;
+    const char *text;
+    flyt_status status;
 
-    if (!is_cancelled && edit->result == FLYT_STORE_OK && !edit->status) {
-        flyt_event_add(cluster, "tenant.set", edit->who, edit->args->tenant, edit->before, edit->after,
-                       "quotas of tenant %s %s", edit->args->tenant, edit->args->remove ? "removed" : "set");
-        edit->before = edit->after = NULL;
-        flyt_call_outcome(edit->call, FLYT_STATUS_OK, "%s", "");
-    } else if (!is_cancelled && edit->status) {
-        flyt_call_outcome(edit->call, edit->status == -ENOENT ? FLYT_STATUS_NOT_FOUND : FLYT_STATUS_INVALID, "%s",
-                          edit->err.text);
-    } else if (!is_cancelled) {
-        flyt_call_outcome(edit->call,
-                          edit->result == FLYT_STORE_UNKNOWN ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_UNAVAILABLE,
-                          "the store did not take it: %s", edit->err.text);
-    }
-    if (!is_cancelled)
+    if (!is_cancelled) {
+        if (flyt_edit_is_done(&edit->edit)) {
+            flyt_event_add(cluster, "tenant.set", edit->who, edit->args->tenant, edit->before, edit->after,
+                           "quotas of tenant %s %s", edit->args->tenant, edit->args->remove ? "removed" : "set");
+            edit->before = edit->after = NULL;
+        }
+        status = flyt_edit_outcome(&edit->edit, &text);
+        flyt_call_outcome(edit->call, status, "%s", text);
         flyt_desired_store_poll(cluster); /* few, and rarely written: read like any other change */
+    }
     cJSON_Delete(edit->before);
     cJSON_Delete(edit->after);
     free(edit);
@@ -116,7 +103,10 @@ void flyt_serve_tenant_set(struct flyt_call *call, void *data)
     edit->cluster = cluster;
     edit->args = args;
     flyt_call_who(call, edit->who);
-    if (!flyt_store_writer_do(cluster->store_writer, "tenant", run_tenant, tenant_done, edit))
+    edit->edit = (struct flyt_edit){
+        .operation = "tenant", .collection = "tenants", .edit = edit_tenant, .done = tenant_done, .user = edit};
+    snprintf(edit->edit.id, sizeof edit->edit.id, "%s", args->tenant);
+    if (!flyt_edit_begin(cluster->store_writer, &edit->edit))
         return;
     flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
     free(edit);

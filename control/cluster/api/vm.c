@@ -7,6 +7,7 @@
 #include "control/base/name.h"
 #include "control/base/peer.h"
 #include "control/cluster/api/vm.h"
+#include "control/cluster/io/edit.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/grant.h"
 #include "control/cluster/io/store_writer.h"
@@ -31,15 +32,12 @@ struct vm_edit {
     struct flyt_call *call;
     struct flyt_cluster *cluster;
     flyt_vm_set_args *args; /* the call's; NULL: remove */
-    char id[FLYT_NAME_BYTES_MAX * 2];
+    struct flyt_edit edit;
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
     char who[FLYT_NAME_BYTES_MAX + 1];
     bool kill, was_there;
     cJSON *before, *after; /* go into the event */
     cJSON *written;
-    struct flyt_error err;
-    enum flyt_store_result result;
-    int status;
 };
 
 static void put_item(cJSON *document, const char *name, cJSON *item)
@@ -98,7 +96,6 @@ static void put_all(cJSON *document, const flyt_vm_set_args *args)
         put_item(document, "reserved", cJSON_CreateBool(args->is_reserved.value != 0));
 }
 
-/* On the store's thread. It runs again where somebody else wrote meanwhile. */
 static int edit_document(cJSON **document, void *user, struct flyt_error *err)
 {
     struct vm_edit *edit = user;
@@ -140,41 +137,15 @@ static int edit_document(cJSON **document, void *user, struct flyt_error *err)
     return edit->after && edit->written ? 0 : flyt_error_set(err, -ENOMEM, "no memory");
 }
 
-static enum flyt_store_result run_edit(struct flyt_store *store, void *user, struct flyt_error *err)
-{
-    struct vm_edit *edit = user;
-
-    edit->result =
-        flyt_store_edit(store, "vm_required_resources", edit->id, edit_document, edit, &edit->err, &edit->status);
-    *err = edit->err;
-    return edit->result;
-}
-
-static void reply_edit(struct vm_edit *edit)
-{
-    if (edit->result == FLYT_STORE_UNKNOWN)
-        flyt_call_outcome(edit->call, FLYT_STATUS_TIMEOUT, "whether it was written is not known: %s", edit->err.text);
-    else if (edit->result == FLYT_STORE_CONFLICT)
-        flyt_call_outcome(edit->call, FLYT_STATUS_CONFLICT, "others change the same document all the time");
-    else if (edit->result != FLYT_STORE_OK && edit->result != FLYT_STORE_NOT_FOUND)
-        flyt_call_outcome(edit->call, FLYT_STATUS_UNAVAILABLE, "the store did not take it: %s", edit->err.text);
-    else if (edit->status)
-        flyt_call_outcome(edit->call,
-                          edit->status == -EEXIST   ? FLYT_STATUS_EXISTS
-                          : edit->status == -ENOENT ? FLYT_STATUS_NOT_FOUND
-                                                    : FLYT_STATUS_INVALID,
-                          "%s", edit->err.text);
-    else
-        flyt_call_outcome(edit->call, FLYT_STATUS_OK, "%s", "");
-}
-
 static void edit_done(void *user, int is_cancelled)
 {
     struct vm_edit *edit = user;
     struct flyt_cluster *cluster = edit->cluster;
 
     if (!is_cancelled) {
-        bool is_done = edit->result == FLYT_STORE_OK && !edit->status;
+        bool is_done = flyt_edit_is_done(&edit->edit);
+        const char *text;
+        flyt_status status = flyt_edit_outcome(&edit->edit, &text);
         if (is_done)
             flyt_event_add(cluster,
                            !edit->args       ? "vm.removed"
@@ -185,7 +156,7 @@ static void edit_done(void *user, int is_cancelled)
                            : edit->was_there ? "changed"
                                              : "added");
         if (is_done)
-            flyt_desired_store_written(cluster, edit->id, edit->args ? edit->written : NULL);
+            flyt_desired_store_written(cluster, edit->edit.id, edit->args ? edit->written : NULL);
         if (is_done)
             edit->before = edit->after = NULL;
         if (is_done && !edit->args)
@@ -195,7 +166,7 @@ static void edit_done(void *user, int is_cancelled)
             flyt_allocation_end(vm->allocation, edit->who, "its VM was removed with its programs");
             flyt_vm_tell(vm, "an operator removed the VM");
         }
-        reply_edit(edit);
+        flyt_call_outcome(edit->call, status, "%s", text);
     }
     cJSON_Delete(edit->before);
     cJSON_Delete(edit->after);
@@ -216,10 +187,15 @@ static void start_edit(struct flyt_call *call, struct flyt_cluster *cluster, con
     edit->cluster = cluster;
     edit->args = args;
     edit->kill = kill;
-    snprintf(edit->id, sizeof edit->id, "%s", id);
+    edit->edit = (struct flyt_edit){.operation = "vm",
+                                    .collection = "vm_required_resources",
+                                    .edit = edit_document,
+                                    .done = edit_done,
+                                    .user = edit};
+    snprintf(edit->edit.id, sizeof edit->edit.id, "%s", id);
     snprintf(edit->vm_ip, sizeof edit->vm_ip, "%s", vm_ip);
     flyt_call_who(call, edit->who);
-    if (!flyt_store_writer_do(cluster->store_writer, "vm", run_edit, edit_done, edit))
+    if (!flyt_edit_begin(cluster->store_writer, &edit->edit))
         return;
     flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
     free(edit);

@@ -17,6 +17,7 @@
 #include "control/base/fields.h"
 #include "control/base/peer.h"
 #include "control/base/size.h"
+#include "control/cluster/io/edit.h"
 #include "control/cluster/io/event.h"
 #include "control/cluster/io/executor.h"
 #include "control/cluster/io/grant.h"
@@ -71,11 +72,8 @@ struct flyt_resize {
     sd_event_source *timer;
     struct flyt_resize_size before;
     cJSON *document_before;
-    /* of the edit of the document */
-    struct flyt_error err;
-    enum flyt_store_result result;
-    int edit_status;
-    char id[2 * FLYT_NAME_BYTES_MAX];
+    struct flyt_edit edit;       /* of the document, */
+    struct flyt_desired written; /* which it has left so */
     bool puts_back;
     bool is_editing;
     TAILQ_ENTRY(flyt_resize) entry;
@@ -107,6 +105,7 @@ static void resize_free(struct flyt_resize *resize)
     sd_event_source_disable_unref(resize->timer);
     free(resize->target);
     cJSON_Delete(resize->document_before);
+    flyt_desired_free(&resize->written);
     free(resize);
 }
 
@@ -228,34 +227,22 @@ static int edit_document(cJSON **document, void *user, struct flyt_error *err)
     }
     if (resize->puts_back)
         return 0;
-    struct flyt_desired desired;
-    int status = flyt_desired_read(*document, err, &desired);
-    if (!status)
-        flyt_desired_free(&desired);
-    return status;
-}
-
-static enum flyt_store_result run_edit(struct flyt_store *store, void *user, struct flyt_error *err)
-{
-    struct flyt_resize *resize = user;
-
-    resize->result = flyt_store_edit(store, "vm_required_resources", resize->id, edit_document, resize, &resize->err,
-                                     &resize->edit_status);
-    *err = resize->err;
-    return resize->result;
+    flyt_desired_free(&resize->written);
+    return flyt_desired_read(*document, err, &resize->written);
 }
 
 static void put_back_done(void *user, int is_cancelled)
 {
     struct flyt_resize *resize = user;
     struct flyt_desired_document *desired =
-        is_cancelled ? NULL : flyt_table_find(&resize->cluster->desired_documents, resize->id);
+        is_cancelled ? NULL : flyt_table_find(&resize->cluster->desired_documents, resize->edit.id);
 
     resize->is_editing = false;
     if (desired && desired->put_back_count)
         desired->put_back_count--;
-    if (!is_cancelled && resize->result != FLYT_STORE_OK)
-        flyt_warn("vm %s: its document could not be put back after a refused resize: %s", resize->id, resize->err.text);
+    if (!is_cancelled && resize->edit.result != FLYT_STORE_OK)
+        flyt_warn("vm %s: its document could not be put back after a refused resize: %s", resize->edit.id,
+                  resize->edit.err.text);
     if (is_cancelled)
         resize_free(resize);
     else
@@ -274,9 +261,9 @@ static void put_document_back(struct flyt_resize *resize)
         flyt_desired_free(&old);
     }
     resize->puts_back = true;
-    resize->is_editing =
-        !flyt_store_writer_do(resize->cluster->store_writer, "resize", run_edit, put_back_done, resize);
-    struct flyt_desired_document *desired = flyt_table_find(&resize->cluster->desired_documents, resize->id);
+    resize->edit.done = put_back_done;
+    resize->is_editing = !flyt_edit_begin(resize->cluster->store_writer, &resize->edit);
+    struct flyt_desired_document *desired = flyt_table_find(&resize->cluster->desired_documents, resize->edit.id);
     if (desired && resize->is_editing)
         desired->put_back_count++;
 }
@@ -595,30 +582,11 @@ static void change(struct flyt_resize *resize)
     flyt_allocation_write(allocation);
 }
 
-static void take_set(struct flyt_resize *resize)
-{
-    struct flyt_desired *desired = &resize->vm->desired;
-
-    if (resize->sms.is_set)
-        desired->sm_count = (unsigned)resize->sms.value;
-    if (resize->memory_bytes.is_set)
-        desired->memory_bytes = resize->memory_bytes.value;
-    if (resize->minimum_pct.is_set)
-        desired->minimum_share_pct = (int)resize->minimum_pct.value;
-    if (resize->maximum_pct.is_set)
-        desired->maximum_share_pct = (int)resize->maximum_pct.value;
-    if (resize->window_ms.is_set)
-        desired->window_ms = (unsigned)resize->window_ms.value;
-    if (resize->priority.is_set)
-        desired->priority = (int)(int64_t)resize->priority.value;
-    if (resize->suspended.is_set)
-        desired->is_suspended = resize->suspended.value != 0;
-}
-
 static void document_written(void *user, int is_cancelled)
 {
     struct flyt_resize *resize = user;
-    char sentence[600];
+    const char *text;
+    flyt_status status;
 
     resize->is_editing = false;
     if (is_cancelled) {
@@ -629,19 +597,13 @@ static void document_written(void *user, int is_cancelled)
         let_go(resize);
         return;
     }
-    if (resize->result == FLYT_STORE_OK && !resize->edit_status) {
-        take_set(resize);
-        change(resize);
+    if (!flyt_edit_is_done(&resize->edit)) {
+        status = flyt_edit_outcome(&resize->edit, &text);
+        finish(resize, status, text);
         return;
     }
-    snprintf(sentence, sizeof sentence, "%s%s",
-             resize->edit_status ? "" : "the store did not take it: ", resize->err.text);
-    finish(resize,
-           resize->edit_status == -EINVAL         ? FLYT_STATUS_INVALID
-           : resize->edit_status                  ? FLYT_STATUS_NOT_FOUND
-           : resize->result == FLYT_STORE_UNKNOWN ? FLYT_STATUS_TIMEOUT
-                                                  : FLYT_STATUS_UNAVAILABLE,
-           sentence);
+    take_desired(&resize->vm->desired, &resize->written);
+    change(resize);
 }
 
 static void begin(struct flyt_resize *resize)
@@ -659,9 +621,13 @@ static void begin(struct flyt_resize *resize)
         finish(resize, FLYT_STATUS_CONFLICT, "the VM has no document, or several");
         return;
     }
-    snprintf(resize->id, sizeof resize->id, "%s", desired->key);
-    resize->is_editing =
-        !flyt_store_writer_do(resize->cluster->store_writer, "resize", run_edit, document_written, resize);
+    resize->edit = (struct flyt_edit){.operation = "resize",
+                                      .collection = "vm_required_resources",
+                                      .edit = edit_document,
+                                      .done = document_written,
+                                      .user = resize};
+    snprintf(resize->edit.id, sizeof resize->edit.id, "%s", desired->key);
+    resize->is_editing = !flyt_edit_begin(resize->cluster->store_writer, &resize->edit);
     if (!resize->is_editing)
         finish(resize, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
 }
