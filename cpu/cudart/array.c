@@ -20,7 +20,7 @@ struct cudaChannelFormatDesc flyt_cudart_channels(CUarray_format number, unsigne
     const struct flyt_array_format *format = flyt_array_format_find(number);
     struct cudaChannelFormatDesc desc = {.f = cudaChannelFormatKindNone};
 
-    if (!format)
+    if (!format || format->kind == FLYT_ARRAY_NO_KIND)
         return desc;
     desc.f = (enum cudaChannelFormatKind)format->kind;
     desc.x = format->channel_bits;
@@ -36,15 +36,11 @@ cudaError_t flyt_cudart_format(const struct cudaChannelFormatDesc *desc, CUarray
     const unsigned given = !desc->y ? 1 : !desc->z ? 2 : !desc->w ? 3 : 4;
     const struct flyt_array_format *format;
 
-    if (desc->f == cudaChannelFormatKindNV12) {
-        flyt_not_supported("a channel's description of planes");
-        return cudaErrorNotSupported;
-    }
     for (unsigned i = 0; (format = flyt_array_format_at(i)); i++) {
         const struct cudaChannelFormatDesc told =
             flyt_cudart_channels((CUarray_format)format->number, format->channels ? format->channels : given);
-        if (flyt_array_format_has(format, given) && told.f == desc->f && told.x == desc->x && told.y == desc->y &&
-            told.z == desc->z && told.w == desc->w)
+        if (format->kind != FLYT_ARRAY_NO_KIND && flyt_array_format_has(format, given) && told.f == desc->f &&
+            told.x == desc->x && told.y == desc->y && told.z == desc->z && told.w == desc->w)
             break;
     }
     if (!format)
@@ -122,6 +118,17 @@ cudaError_t cudaMallocMipmappedArray(cudaMipmappedArray_t *mipmappedArray, const
 
 /* ---- questions ---- */
 
+/* Most formats of video have no description. */
+static cudaError_t describe_channels(const CUDA_ARRAY3D_DESCRIPTOR *desc, struct cudaChannelFormatDesc *ret_desc)
+{
+    const struct flyt_array_format *format = flyt_array_format_find((uint32_t)desc->Format);
+
+    if (format && format->kind == FLYT_ARRAY_NO_KIND)
+        return cudaErrorInvalidChannelDescriptor;
+    *ret_desc = flyt_cudart_channels(desc->Format, desc->NumChannels);
+    return cudaSuccess;
+}
+
 static CUresult describe(cudaArray_const_t array, CUDA_ARRAY3D_DESCRIPTOR *ret_desc)
 {
     CUresult result = flyt_cudart_enter();
@@ -134,11 +141,13 @@ cudaError_t cudaArrayGetInfo(struct cudaChannelFormatDesc *desc, struct cudaExte
 {
     CUDA_ARRAY3D_DESCRIPTOR found;
     CUresult result = describe(array, &found);
+    cudaError_t error;
 
     if (result != CUDA_SUCCESS)
         return flyt_cudart_result(result);
-    if (desc)
-        *desc = flyt_cudart_channels(found.Format, found.NumChannels);
+    error = desc ? describe_channels(&found, desc) : cudaSuccess;
+    if (error != cudaSuccess)
+        return flyt_cudart_fail(error);
     if (extent)
         *extent = (struct cudaExtent){.width = found.Width, .height = found.Height, .depth = found.Depth};
     if (flags)
@@ -151,9 +160,9 @@ cudaError_t cudaGetChannelDesc(struct cudaChannelFormatDesc *desc, cudaArray_con
     CUDA_ARRAY3D_DESCRIPTOR found;
     CUresult result = desc ? describe(array, &found) : CUDA_ERROR_INVALID_VALUE;
 
-    if (result == CUDA_SUCCESS)
-        *desc = flyt_cudart_channels(found.Format, found.NumChannels);
-    return flyt_cudart_result(result);
+    cudaError_t error = result == CUDA_SUCCESS ? describe_channels(&found, desc) : cudaSuccess;
+
+    return error != cudaSuccess ? flyt_cudart_fail(error) : flyt_cudart_result(result);
 }
 
 /* ---- copies ---- */

@@ -1,7 +1,9 @@
 /*
  * The formats of CUDA arrays: what an element is, how textures read it, and by which kind the runtime names it. One
- * table for all that makes, charges, copies, moves and samples arrays. Formats of video, planar and packed ones, are
- * not among them: they are there for decoders and for graphics.
+ * table for all that makes, charges, copies, moves and samples arrays.
+ *
+ * Formats of video are of arrays of two dimensions, or layers of them, with CUDA_ARRAY3D_VIDEO_ENCODE_DECODE. Textures
+ * do not read them. A planar one has no elements: its planes are arrays by themselves.
  *
  * An element is a texel, or, of a compressed format, a block of 4 by 4 texels. Extents of arrays count texels; places
  * and sizes of copies count elements, in bytes across and in rows down. A block that sticks out of its array is whole.
@@ -17,14 +19,17 @@ enum flyt_array_reading {
     FLYT_ARRAY_INTEGER,    /* as it is, or, of 8 and 16 bits, as a float from 0 or -1 to 1, as the texture says */
     FLYT_ARRAY_FLOAT,      /* as a float, and the runtime knows of no other way */
     FLYT_ARRAY_NORMALIZED, /* as a float from 0 or -1 to 1 */
+    FLYT_ARRAY_VIDEO,      /* not at all */
 };
+
+enum { FLYT_ARRAY_PLANES_MAX = 3, FLYT_ARRAY_NO_KIND = 255 };
 
 struct flyt_array_format {
     uint8_t number;       /* CUarray_format */
-    uint8_t kind;         /* cudaChannelFormatKind */
+    uint8_t kind;         /* cudaChannelFormatKind; FLYT_ARRAY_NO_KIND: the runtime has no description of it */
     uint8_t channel_bits; /* as the runtime describes a channel, all but the fourth of UNORM_INT_101010_2 */
     uint8_t channels;     /* 0: 1, 2 or 4, as the array says */
-    uint8_t bytes;        /* of an element; where channels is 0, of a channel */
+    uint8_t bytes;        /* of an element; where channels is 0, of a channel; 0: it is planar */
     uint8_t side;         /* texels of an element, across as well as down */
     uint8_t reading;      /* enum flyt_array_reading */
     bool is_srgb;         /* a texture must say so, too */
@@ -69,6 +74,22 @@ static inline const struct flyt_array_format *flyt_array_format_at(unsigned inde
         {CU_AD_FORMAT_BC7_UNORM, 29, 8, 4, 16, 4, FLYT_ARRAY_NORMALIZED, false},
         {CU_AD_FORMAT_BC7_UNORM_SRGB, 30, 8, 4, 16, 4, FLYT_ARRAY_NORMALIZED, true},
         {CU_AD_FORMAT_UNORM_INT_101010_2, 31, 10, 4, 4, 1, FLYT_ARRAY_FLOAT, false},
+        {CU_AD_FORMAT_YUY2, FLYT_ARRAY_NO_KIND, 8, 4, 4, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_Y210, FLYT_ARRAY_NO_KIND, 16, 2, 4, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_Y216, FLYT_ARRAY_NO_KIND, 16, 2, 4, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_AYUV, FLYT_ARRAY_NO_KIND, 8, 4, 4, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_Y410, FLYT_ARRAY_NO_KIND, 32, 1, 4, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_Y416, FLYT_ARRAY_NO_KIND, 16, 4, 8, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_NV12, 4, 8, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_P010, FLYT_ARRAY_NO_KIND, 16, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_P016, FLYT_ARRAY_NO_KIND, 16, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_NV16, FLYT_ARRAY_NO_KIND, 8, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_P210, FLYT_ARRAY_NO_KIND, 16, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_P216, FLYT_ARRAY_NO_KIND, 16, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_Y444_PLANAR8, FLYT_ARRAY_NO_KIND, 8, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_Y444_PLANAR10, FLYT_ARRAY_NO_KIND, 16, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_YUV444_8bit_SemiPlanar, FLYT_ARRAY_NO_KIND, 8, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
+        {CU_AD_FORMAT_YUV444_16bit_SemiPlanar, FLYT_ARRAY_NO_KIND, 16, 3, 0, 1, FLYT_ARRAY_VIDEO, false},
     };
     return index < sizeof rows / sizeof rows[0] ? &rows[index] : NULL;
 }
@@ -91,7 +112,42 @@ static inline bool flyt_array_format_has(const struct flyt_array_format *format,
 /* Whether textures of memory have it, too: so NVIDIA's driver, of 13.0. */
 static inline bool flyt_array_format_is_of_memory(const struct flyt_array_format *format)
 {
-    return format->side == 1 && format->reading != FLYT_ARRAY_NORMALIZED;
+    return format->side == 1 && format->reading != FLYT_ARRAY_NORMALIZED && format->reading != FLYT_ARRAY_VIDEO;
+}
+
+/* One plane of a planar format: an array of whole numbers, of so many channels, whose extents are halved. */
+struct flyt_array_plane_format {
+    uint8_t format; /* CUarray_format */
+    uint8_t channels, halves_width, halves_height;
+};
+
+/* 0: it is not planar. */
+static inline unsigned flyt_array_plane_count(const struct flyt_array_format *format)
+{
+    if (format->bytes)
+        return 0;
+    return format->number == CU_AD_FORMAT_Y444_PLANAR8 || format->number == CU_AD_FORMAT_Y444_PLANAR10 ? 3 : 2;
+}
+
+/* plane: less than there are. The first one is the brightness; two others, or one of two channels, are the colour. */
+static inline struct flyt_array_plane_format flyt_array_plane_of(const struct flyt_array_format *format, unsigned plane)
+{
+    const uint8_t number = format->channel_bits == 8 ? CU_AD_FORMAT_UNSIGNED_INT8 : CU_AD_FORMAT_UNSIGNED_INT16;
+
+    if (!plane)
+        return (struct flyt_array_plane_format){number, 1, 0, 0};
+    switch (format->number) {
+    case CU_AD_FORMAT_NV12:
+    case CU_AD_FORMAT_P010:
+    case CU_AD_FORMAT_P016:
+        return (struct flyt_array_plane_format){number, 2, 1, 1};
+    case CU_AD_FORMAT_NV16:
+    case CU_AD_FORMAT_P210:
+    case CU_AD_FORMAT_P216:
+        return (struct flyt_array_plane_format){number, 2, 1, 0};
+    default:
+        return (struct flyt_array_plane_format){number, flyt_array_plane_count(format) == 3 ? 1 : 2, 0, 0};
+    }
 }
 
 /* Bytes of an element of an array of so many channels. */

@@ -12,7 +12,6 @@ int main(void)
     cudaArray_t array = NULL;
     cudaStream_t stream;
     cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
-    cudaChannelFormatDesc planes = cudaCreateChannelDesc<cudaChannelFormatKindNV12>();
     int *p, back = 0;
 
     if (!is_forwarded())
@@ -22,7 +21,6 @@ int main(void)
     EXPECT_ERR(cudaMalloc3DArray(&array, &format, make_cudaExtent(64, 64, 0), cudaArraySparse), cudaErrorNotSupported);
     EXPECT_ERR(cudaMalloc3DArray(&array, &format, make_cudaExtent(64, 64, 0), cudaArrayDeferredMapping),
                cudaErrorNotSupported);
-    EXPECT_ERR(cudaMallocArray(&array, &planes, 16, 16), cudaErrorNotSupported);
     set<<<1, 1, 0, stream>>>(p);
     CHECK_LAUNCH();
     CHECK(cudaStreamSynchronize(stream));

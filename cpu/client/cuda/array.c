@@ -18,10 +18,12 @@ struct flyt_array {
     int device;
     CUDA_ARRAY3D_DESCRIPTOR desc;
     unsigned level_count; /* of a mipmapped array; 0: it is none */
-    /* Of a level of a mipmapped array, which the server does not know as an array of its own: */
+    unsigned plane_count; /* of a planar one; 0: it is none */
+    /* Of a level of a mipmapped array, or a plane, which the server does not know as an array of its own: */
     uint64_t parent_id; /* 0: it is none */
     unsigned level;
-    _Atomic uint64_t level_ids[FLYT_ARRAY_LEVELS_MAX]; /* of a mipmapped array: its levels, as they are asked for */
+    bool is_plane;
+    _Atomic uint64_t level_ids[FLYT_ARRAY_LEVELS_MAX]; /* of its levels or planes, as they are asked for */
 };
 
 static struct flyt_table table = FLYT_TABLE_INIT(FLYT_ID_ARRAY, struct flyt_array, 1);
@@ -47,19 +49,24 @@ static bool has_layers(const CUDA_ARRAY3D_DESCRIPTOR *desc)
 
 /* ---- making ---- */
 
-static CUresult check_format(const CUDA_ARRAY3D_DESCRIPTOR *desc)
+/* Of video: rows and columns in pairs, and one level. */
+static bool is_video_shape(const CUDA_ARRAY3D_DESCRIPTOR *desc)
 {
-    const unsigned lacking = CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING |
-                             CUDA_ARRAY3D_VIDEO_ENCODE_DECODE;
-    if (desc->Flags & CUDA_ARRAY3D_SPARSE)
-        return flyt_not_supported("a sparse CUDA array");
-    if (desc->Flags & lacking)
-        return flyt_not_supported("a CUDA array for depth, deferred mapping or video");
+    bool is_flat = desc->Flags & CUDA_ARRAY3D_LAYERED ? desc->Depth : !desc->Depth;
+    return desc->Flags & CUDA_ARRAY3D_VIDEO_ENCODE_DECODE && !(desc->Flags & CUDA_ARRAY3D_CUBEMAP) && is_flat &&
+           desc->Height && !(desc->Width % 2) && !(desc->Height % 2);
+}
+
+static CUresult check_format(const CUDA_ARRAY3D_DESCRIPTOR *desc, bool is_mipmap)
+{
     const struct flyt_array_format *format = flyt_array_format_find((uint32_t)desc->Format);
-    if (format)
-        return flyt_array_format_has(format, desc->NumChannels) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    return desc->Format > CU_AD_FORMAT_FLOAT ? flyt_not_supported("a CUDA array in a format of video")
-                                             : CUDA_ERROR_INVALID_VALUE;
+    if (!format || !flyt_array_format_has(format, desc->NumChannels))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (format->reading != FLYT_ARRAY_VIDEO)
+        return CUDA_SUCCESS;
+    if (!is_video_shape(desc))
+        return CUDA_ERROR_INVALID_VALUE;
+    return is_mipmap ? flyt_not_supported("a mipmapped array in a format of video") : CUDA_SUCCESS;
 }
 
 /* The attributes that bound a shape: of width, height and depth or layers; 0: no bound. */
@@ -107,16 +114,20 @@ static bool is_within(int device, CUdevice_attribute attribute, size_t extent)
 static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *desc, int device, bool is_mipmap)
 {
     const unsigned known = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP |
-                           CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT;
+                           CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING |
+                           CUDA_ARRAY3D_VIDEO_ENCODE_DECODE;
     const struct bounds bounds = bounds_of(desc, is_mipmap);
-    CUresult result = check_format(desc);
+    CUresult result = check_format(desc, is_mipmap);
     if (result)
         return result;
     if (desc->Flags & ~known || !desc->Width || (has_layers(desc) && !desc->Depth) ||
         (!has_layers(desc) && desc->Depth && !desc->Height) || !is_within(device, bounds.width, desc->Width) ||
         !is_within(device, bounds.height, desc->Height) || !is_within(device, bounds.depth, desc->Depth))
         return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_SUCCESS;
+    if (desc->Flags & CUDA_ARRAY3D_SPARSE)
+        return flyt_not_supported("a sparse CUDA array");
+    return desc->Flags & CUDA_ARRAY3D_DEFERRED_MAPPING ? flyt_not_supported("a CUDA array whose mapping is deferred")
+                                                       : CUDA_SUCCESS;
 }
 
 static flyt_array_create_args args_of(const struct flyt_array *array, uint32_t thread)
@@ -169,8 +180,10 @@ static CUresult new_array(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned level_co
     array->device = device;
     array->desc = *desc;
     array->level_count = level_count;
+    array->plane_count = flyt_array_plane_count(flyt_array_format_find((uint32_t)desc->Format));
     array->parent_id = 0;
     array->level = 0;
+    array->is_plane = false;
     for (unsigned i = 0; i < FLYT_ARRAY_LEVELS_MAX; i++)
         atomic_store(&array->level_ids[i], 0);
     *ret_array = array;
@@ -220,7 +233,7 @@ CUresult flyt_mipmap_create(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned level_
 
 static void forget_levels(struct flyt_array *mipmap)
 {
-    for (unsigned i = 0; i < mipmap->level_count; i++) {
+    for (unsigned i = 0; i < mipmap->level_count || i < mipmap->plane_count; i++) {
         struct flyt_array *level = flyt_table_take(&table, atomic_exchange(&mipmap->level_ids[i], 0));
         if (level)
             flyt_table_free(&table, &level->record);
@@ -248,7 +261,7 @@ CUresult flyt_array_destroy(CUarray handle)
         return result;
     struct flyt_array *array = find_array(handle);
     if (array && array->parent_id)
-        return CUDA_ERROR_INVALID_VALUE;
+        return array->is_plane ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     return array && destroy(array, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -293,23 +306,55 @@ static CUDA_ARRAY3D_DESCRIPTOR describe_level(const CUDA_ARRAY3D_DESCRIPTOR *des
     return out;
 }
 
-static struct flyt_array *new_level(const struct flyt_array *mipmap, unsigned number)
+static CUDA_ARRAY3D_DESCRIPTOR describe_plane(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned plane)
+{
+    const struct flyt_array_plane_format of =
+        flyt_array_plane_of(flyt_array_format_find((uint32_t)desc->Format), plane);
+    CUDA_ARRAY3D_DESCRIPTOR out = *desc;
+    out.Width = desc->Width >> of.halves_width;
+    out.Height = desc->Height >> of.halves_height;
+    out.Format = (CUarray_format)of.format;
+    out.NumChannels = of.channels;
+    return out;
+}
+
+static struct flyt_array *new_level(const struct flyt_array *parent, unsigned number)
 {
     struct flyt_array *level = flyt_table_new(&table);
     if (!level)
         return NULL;
-    level->context_id = mipmap->context_id;
-    level->device = mipmap->device;
-    level->desc = describe_level(&mipmap->desc, number);
+    level->context_id = parent->context_id;
+    level->device = parent->device;
+    level->is_plane = parent->plane_count;
+    level->desc = level->is_plane ? describe_plane(&parent->desc, number) : describe_level(&parent->desc, number);
     level->level_count = 0;
-    level->parent_id = mipmap->record.minted_id;
+    level->plane_count = 0;
+    level->parent_id = parent->record.minted_id;
     level->level = number;
     return level;
 }
 
+/* A level or a plane, made when it is asked for the first time. */
+static CUresult find_level(struct flyt_array *parent, unsigned number, CUarray *ret_array)
+{
+    uint64_t known = atomic_load(&parent->level_ids[number]);
+    if (!known) {
+        struct flyt_array *level = new_level(parent, number);
+        if (!level)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        uint64_t id = level->record.minted_id;
+        flyt_table_publish(&level->record);
+        if (atomic_compare_exchange_strong(&parent->level_ids[number], &known, id))
+            known = id;
+        else if ((level = flyt_table_take(&table, id))) /* another thread was first */
+            flyt_table_free(&table, &level->record);
+    }
+    *ret_array = (CUarray)(uintptr_t)known;
+    return CUDA_SUCCESS;
+}
+
 CUresult flyt_mipmap_level(CUmipmappedArray handle, unsigned number, CUarray *ret_array)
 {
-    uint64_t known = 0;
     CUresult result = flyt_client_enter();
     if (result)
         return result;
@@ -318,20 +363,18 @@ CUresult flyt_mipmap_level(CUmipmappedArray handle, unsigned number, CUarray *re
         return CUDA_ERROR_INVALID_HANDLE;
     if (!ret_array || number >= mipmap->level_count)
         return CUDA_ERROR_INVALID_VALUE;
-    known = atomic_load(&mipmap->level_ids[number]);
-    if (!known) {
-        struct flyt_array *level = new_level(mipmap, number);
-        if (!level)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        uint64_t id = level->record.minted_id;
-        flyt_table_publish(&level->record);
-        if (atomic_compare_exchange_strong(&mipmap->level_ids[number], &known, id))
-            known = id;
-        else if ((level = flyt_table_take(&table, id))) /* another thread was first */
-            flyt_table_free(&table, &level->record);
-    }
-    *ret_array = (CUarray)(uintptr_t)known;
-    return CUDA_SUCCESS;
+    return find_level(mipmap, number, ret_array);
+}
+
+CUresult flyt_array_plane(CUarray handle, unsigned plane, CUarray *ret_array)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    struct flyt_array *array = find_array(handle);
+    if (!array)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return ret_array && plane < array->plane_count ? find_level(array, plane, ret_array) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult flyt_array_describe(CUarray handle, CUDA_ARRAY3D_DESCRIPTOR *ret_desc)
@@ -377,17 +420,13 @@ CUresult flyt_mipmap_sparse(CUmipmappedArray mipmap)
     return refuse(find_mipmap(mipmap));
 }
 
-CUresult flyt_array_plane(CUarray array, unsigned plane)
-{
-    (void)plane; /* none has any */
-    return refuse(find_array(array));
-}
-
 CUresult flyt_array_view(uint64_t handle, bool is_mipmap, struct flyt_array_view *ret_view)
 {
     const struct flyt_array *array = flyt_table_find(&table, handle);
     if (!array || !array->level_count == is_mipmap)
         return handle ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+    if (array->plane_count) /* each plane is shown by itself */
+        return CUDA_ERROR_INVALID_VALUE;
     *ret_view = (struct flyt_array_view){.array_id = array->parent_id ? array->parent_id : array->record.minted_id,
                                          .level = is_mipmap ? FLYT_TEXTURE_LEVELS : array->level,
                                          .device = array->device,
@@ -409,6 +448,8 @@ CUresult flyt_array_element(CUarray handle, struct flyt_array_element *ret_eleme
     const struct flyt_array *array = find_array(handle);
     if (!array)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (array->plane_count)
+        return CUDA_ERROR_INVALID_VALUE;
     *ret_element = element_of(array);
     return CUDA_SUCCESS;
 }
@@ -423,9 +464,10 @@ CUresult flyt_array_copy_side(const struct flyt_array_at *at, uint64_t width_byt
                               struct flyt_copy_side *ret_side)
 {
     const struct flyt_array *array = find_array(at->array);
-    if (!array)
-        return CUDA_ERROR_INVALID_HANDLE;
-    const struct flyt_array_element element = element_of(array);
+    struct flyt_array_element element;
+    CUresult result = flyt_array_element(at->array, &element);
+    if (result || !array)
+        return result ? result : CUDA_ERROR_INVALID_HANDLE;
     const uint64_t row_bytes = flyt_array_elements(array->desc.Width, element.side) * element.bytes;
     if (!fits(at->x_bytes, width_bytes, row_bytes) ||
         !fits(at->y, height, flyt_array_elements(array->desc.Height, element.side)) ||
@@ -445,7 +487,8 @@ CUresult flyt_array_copy_at(const struct flyt_copy_side *side, struct flyt_array
     const struct flyt_array *array = flyt_table_find(&table, side->address);
     if (!array)
         return CUDA_ERROR_INVALID_VALUE;
-    const uint64_t id = array->level_count ? atomic_load(&array->level_ids[place.level]) : side->address;
+    const uint64_t id =
+        array->level_count || array->plane_count ? atomic_load(&array->level_ids[place.level]) : side->address;
     *ret_at = (struct flyt_array_at){(CUarray)(uintptr_t)id, place.x_bytes, place.y, place.z};
     return CUDA_SUCCESS;
 }
@@ -472,9 +515,10 @@ CUresult flyt_array_copy_run(const struct flyt_array_at *given, const struct fly
     if (result || !bytes)
         return result;
     const struct flyt_array *array = find_array(at.array);
-    if (!array)
-        return CUDA_ERROR_INVALID_HANDLE;
-    const struct flyt_array_element element = element_of(array);
+    struct flyt_array_element element;
+    result = flyt_array_element(at.array, &element);
+    if (result || !array)
+        return result ? result : CUDA_ERROR_INVALID_HANDLE;
     const uint64_t row_bytes = flyt_array_elements(array->desc.Width, element.side) * element.bytes;
     const uint64_t height = array->desc.Height ? flyt_array_elements(array->desc.Height, element.side) : 1;
     if (at.x_bytes > row_bytes || at.y >= height || bytes > (height - at.y) * row_bytes - at.x_bytes)

@@ -1,7 +1,7 @@
 /*
  * CUDA arrays and mipmapped arrays. A CUarray is an id of type FLYT_ID_ARRAY, so is a CUmipmappedArray; a level of one
- * has an id of its own that the server does not know. Their descriptions are kept here: only making one asks the
- * server. Sparse, deferred, depth and video arrays are CUDA_ERROR_NOT_SUPPORTED, so are the formats of video.
+ * has an id of its own that the server does not know, and so has a plane of a planar array. Their descriptions are kept
+ * here: only making one asks the server. Sparse and deferred arrays are CUDA_ERROR_NOT_SUPPORTED.
  *
  * Unknown handles are CUDA_ERROR_INVALID_HANDLE.
  */
@@ -18,7 +18,8 @@
 FLYT_API CUresult flyt_array_create(const CUDA_ARRAY3D_DESCRIPTOR *desc, CUarray *ret_array);
 FLYT_API CUresult flyt_mipmap_create(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned level_count,
                                      CUmipmappedArray *ret_mipmap);
-/* cuArrayDestroy, cuMipmappedArrayDestroy. A level is CUDA_ERROR_INVALID_VALUE. */
+/* cuArrayDestroy, cuMipmappedArrayDestroy. A level is CUDA_ERROR_INVALID_VALUE; a plane stays, and that is a success.
+ */
 FLYT_API CUresult flyt_array_destroy(CUarray array);
 FLYT_API CUresult flyt_mipmap_destroy(CUmipmappedArray mipmap);
 /* The same, where NULL does nothing and succeeds. */
@@ -26,24 +27,25 @@ FLYT_API CUresult flyt_array_destroy_any(CUarray array);
 FLYT_API CUresult flyt_mipmap_destroy_any(CUmipmappedArray mipmap);
 /* cuMipmappedArrayGetLevel: the same handle each time. CUDA_ERROR_INVALID_VALUE: there is no such level. */
 FLYT_API CUresult flyt_mipmap_level(CUmipmappedArray mipmap, unsigned level, CUarray *ret_array);
+/* cuArrayGetPlane: the same handle each time. CUDA_ERROR_INVALID_VALUE: there is no such plane. */
+FLYT_API CUresult flyt_array_plane(CUarray array, unsigned plane, CUarray *ret_array);
 /* cuArray3DGetDescriptor. */
 FLYT_API CUresult flyt_array_describe(CUarray array, CUDA_ARRAY3D_DESCRIPTOR *ret_desc);
 
-/* What CUDA tells of deferred, sparse and planar arrays only, which there are none of: CUDA_ERROR_INVALID_VALUE, as
- * documented, after other errors. */
+/* What CUDA tells of deferred and sparse arrays only, which there are none of: CUDA_ERROR_INVALID_VALUE, as documented,
+ * after other errors. */
 FLYT_API CUresult flyt_array_requirements(CUarray array, int device);
 FLYT_API CUresult flyt_mipmap_requirements(CUmipmappedArray mipmap, int device);
 FLYT_API CUresult flyt_array_sparse(CUarray array);
 FLYT_API CUresult flyt_mipmap_sparse(CUmipmappedArray mipmap);
-FLYT_API CUresult flyt_array_plane(CUarray array, unsigned plane);
 
 /* Where in an array a copy begins: x in bytes, y in rows of elements, z in slices or layers. */
 struct flyt_array_at {
     CUarray array;
     uint64_t x_bytes, y, z;
 };
-/* A side of a copy of so many bytes, rows and slices: the box must lie in the array, and be whole elements. Does
- * not enter. CUDA_ERROR_INVALID_VALUE. */
+/* A side of a copy of so many bytes, rows and slices: the box must lie in the array, and be whole elements, which a
+ * planar array has none of. Does not enter. CUDA_ERROR_INVALID_VALUE. */
 FLYT_API CUresult flyt_array_copy_side(const struct flyt_array_at *at, uint64_t width_bytes, uint64_t height,
                                        uint64_t depth, struct flyt_copy_side *ret_side);
 /* Where the box of such a side begins, as flyt_array_copy_side was told. CUDA_ERROR_INVALID_VALUE: the array has gone.
@@ -53,7 +55,7 @@ FLYT_API CUresult flyt_array_copy_at(const struct flyt_copy_side *side, struct f
 struct flyt_array_element {
     unsigned bytes, side;
 };
-/* Does not enter. */
+/* Does not enter. CUDA_ERROR_INVALID_VALUE: it is planar. */
 FLYT_API CUresult flyt_array_element(CUarray array, struct flyt_array_element *ret_element);
 /* The copies of one dimension (cuMemcpyHtoA, cudaMemcpyToArray …): `bytes` from a place in the array on, row after row,
  * to or from `side`, which has no rows. The copies of flyt_copy. */

@@ -77,16 +77,27 @@ static CUarray make(size_t width, size_t height, size_t depth)
 
 static void what_is_no_array_is_refused_here(void **state)
 {
-    const CUDA_ARRAY3D_DESCRIPTOR bad[] = {shape(0, 1, 0, 0), shape(1, 0, 1, 0), shape(4, 4, 0, CUDA_ARRAY3D_LAYERED),
-                                           shape(4, 4, 0, 1u << 20)};
+    const CUDA_ARRAY3D_DESCRIPTOR bad[] = {shape(0, 1, 0, 0),
+                                           shape(1, 0, 1, 0),
+                                           shape(4, 4, 0, CUDA_ARRAY3D_LAYERED),
+                                           shape(4, 4, 0, 1u << 20),
+                                           shape(4, 4, 0, CUDA_ARRAY3D_COLOR_ATTACHMENT),
+                                           shape(4, 4, 0, CUDA_ARRAY3D_DEPTH_TEXTURE),
+                                           shape(0, 4, 0, CUDA_ARRAY3D_SPARSE)};
     CUDA_ARRAY3D_DESCRIPTOR sparse = shape(4, 4, 0, CUDA_ARRAY3D_SPARSE), planes = shape(4, 4, 0, 0);
+    CUmipmappedArray mipmap;
     unsigned before = fake.call_count[FLYT_ARRAY_CREATE];
     CUarray array;
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(flyt_array_create(&bad[i], &array), CUDA_ERROR_INVALID_VALUE);
     planes.Format = CU_AD_FORMAT_NV12;
+    planes.NumChannels = 3;
     assert_int_equal(flyt_array_create(&sparse, &array), CUDA_ERROR_NOT_SUPPORTED);
-    assert_int_equal(flyt_array_create(&planes, &array), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(flyt_array_create(&planes, &array), CUDA_ERROR_INVALID_VALUE); /* not said to be of video */
+    planes.Flags = CUDA_ARRAY3D_VIDEO_ENCODE_DECODE;
+    assert_int_equal(flyt_mipmap_create(&planes, 1, &mipmap), CUDA_ERROR_NOT_SUPPORTED);
+    planes.Width = 5;
+    assert_int_equal(flyt_array_create(&planes, &array), CUDA_ERROR_INVALID_VALUE);
     planes.Format = CU_AD_FORMAT_UNORM_INT8X4;
     planes.NumChannels = 5;
     assert_int_equal(flyt_array_create(&planes, &array), CUDA_ERROR_INVALID_VALUE);
@@ -148,6 +159,43 @@ static void levels_are_the_librarys(void **state)
     assert_int_equal(flyt_array_describe((CUarray)mipmap, &found), CUDA_ERROR_INVALID_HANDLE);
     assert_int_equal(flyt_mipmap_destroy(mipmap), CUDA_SUCCESS);
     assert_int_equal(flyt_array_describe(level, &found), CUDA_ERROR_INVALID_HANDLE);
+}
+
+/* So do planes, which are levels to the server; what a planar array holds is only theirs. */
+static void planes_are_the_librarys(void **state)
+{
+    CUDA_ARRAY3D_DESCRIPTOR desc = shape(20, 12, 0, CUDA_ARRAY3D_VIDEO_ENCODE_DECODE), found;
+    struct flyt_array_element element;
+    struct flyt_copy_side box;
+    CUarray array, plane, same;
+    desc.Format = CU_AD_FORMAT_P010;
+    desc.NumChannels = 3;
+    assert_int_equal(flyt_array_create(&desc, &array), CUDA_SUCCESS);
+    unsigned before = fake.call_count[FLYT_ARRAY_CREATE];
+    assert_int_equal(flyt_array_plane(array, 1, &plane), CUDA_SUCCESS);
+    assert_int_equal(flyt_array_plane(array, 1, &same), CUDA_SUCCESS);
+    assert_ptr_equal(plane, same);
+    assert_int_equal(flyt_array_plane(array, 2, &same), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_array_plane(plane, 0, &same), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_array_describe(plane, &found), CUDA_SUCCESS);
+    assert_int_equal(found.Width, 10);
+    assert_int_equal(found.Height, 6);
+    assert_int_equal(found.NumChannels, 2);
+    assert_int_equal(found.Format, CU_AD_FORMAT_UNSIGNED_INT16);
+    assert_int_equal(flyt_array_element(array, &element), CUDA_ERROR_INVALID_VALUE);
+    struct flyt_array_at at = {.array = array};
+    assert_int_equal(flyt_array_copy_side(&at, 20, 1, 1, &box), CUDA_ERROR_INVALID_VALUE);
+    at.array = plane;
+    assert_int_equal(flyt_array_copy_side(&at, 40, 6, 1, &box), CUDA_SUCCESS);
+    assert_int_equal(box.address, (uint64_t)(uintptr_t)array);
+    assert_int_equal(flyt_array_box_place(box.pitch_bytes, box.slice_bytes).level, 1);
+    assert_int_equal(flyt_array_copy_at(&box, &at), CUDA_SUCCESS);
+    assert_ptr_equal(at.array, plane);
+    assert_int_equal(flyt_array_destroy(plane), CUDA_SUCCESS); /* it stays */
+    assert_int_equal(flyt_array_describe(plane, &found), CUDA_SUCCESS);
+    assert_int_equal(fake.call_count[FLYT_ARRAY_CREATE], before);
+    assert_int_equal(flyt_array_destroy(array), CUDA_SUCCESS);
+    assert_int_equal(flyt_array_describe(plane, &found), CUDA_ERROR_INVALID_HANDLE);
 }
 
 /* Copies count blocks; one that sticks out of the array is whole. Levels shrink in texels. */
@@ -229,7 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_array_is_refused_here), cmocka_unit_test(copies_name_boxes),
         cmocka_unit_test(levels_are_the_librarys),          cmocka_unit_test(texels_may_come_in_blocks),
-        cmocka_unit_test(handles_are_asked_for_again),
+        cmocka_unit_test(handles_are_asked_for_again),      cmocka_unit_test(planes_are_the_librarys),
     };
     return flyt_runtime_enter() ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

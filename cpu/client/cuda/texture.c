@@ -51,6 +51,7 @@ static CUresult find_texture(uint64_t handle, bool is_surface, struct flyt_textu
 /* Which array it shows, where it shows one. */
 static CUresult take_array(struct flyt_texture *texture)
 {
+    const unsigned has_surfaces = CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_VIDEO_ENCODE_DECODE;
     const CUDA_RESOURCE_DESC *resource = &texture->resource;
     struct flyt_array_view view;
     bool is_mipmap = resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
@@ -67,8 +68,7 @@ static CUresult take_array(struct flyt_texture *texture)
     CUresult result = flyt_array_view(is_mipmap ? (uint64_t)(uintptr_t)resource->res.mipmap.hMipmappedArray
                                                 : (uint64_t)(uintptr_t)resource->res.array.hArray,
                                       is_mipmap, &view);
-    if (!result &&
-        (view.device != texture->device || (texture->is_surface && !(view.desc.Flags & CUDA_ARRAY3D_SURFACE_LDST))))
+    if (!result && (view.device != texture->device || (texture->is_surface && !(view.desc.Flags & has_surfaces))))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;

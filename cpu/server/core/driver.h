@@ -74,6 +74,7 @@
     X(cuMemGetAllocationPropertiesFromHandle)                                                                          \
     X(cuPointerGetAttribute)                                                                                           \
     X(cuArray3DCreate)                                                                                                 \
+    X(cuArrayGetPlane)                                                                                                 \
     X(cuArrayDestroy)                                                                                                  \
     X(cuMipmappedArrayCreate)                                                                                          \
     X(cuMipmappedArrayDestroy)                                                                                         \

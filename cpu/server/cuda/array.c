@@ -18,9 +18,8 @@ enum {
     BLOCK_ROWS = 8,
     PAGE_BYTES = 64 << 10,
     FLAGS = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER |
-            CUDA_ARRAY3D_COLOR_ATTACHMENT,
-    FLAGS_LACKING = CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING |
-                    CUDA_ARRAY3D_VIDEO_ENCODE_DECODE,
+            CUDA_ARRAY3D_VIDEO_ENCODE_DECODE,
+    FLAGS_LACKING = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING,
 };
 
 static uint64_t round_up(uint64_t bytes, uint64_t step)
@@ -35,13 +34,32 @@ static bool has_layers(const flyt_array_shape *shape)
     return shape->flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
 }
 
-/* The format is one that arrays have. */
+/* How many there are, which are charged, copied and moved one by one. The format is one that arrays have. */
+static unsigned levels_of(const flyt_array_shape *shape)
+{
+    const unsigned planes = flyt_array_plane_count(flyt_array_format_find(shape->format));
+    return planes ? planes : shape->levels ? shape->levels : 1;
+}
+
+static struct flyt_array_extents plane_of(const flyt_array_shape *shape, const struct flyt_array_format *format,
+                                          unsigned plane)
+{
+    const struct flyt_array_plane_format of = flyt_array_plane_of(format, plane);
+    return (struct flyt_array_extents){flyt_array_level_extent(shape->width, of.halves_width),
+                                       flyt_array_level_extent(shape->height, of.halves_height),
+                                       flyt_array_level_extent(shape->depth, 0),
+                                       flyt_array_format_bytes(flyt_array_format_find(of.format), of.channels)};
+}
+
 static struct flyt_array_extents extents_of(const flyt_array_shape *shape, unsigned level)
 {
-    const unsigned side = flyt_array_format_find(shape->format)->side;
-    return (struct flyt_array_extents){flyt_array_elements(flyt_array_level_extent(shape->width, level), side),
-                                       flyt_array_elements(flyt_array_level_extent(shape->height, level), side),
-                                       has_layers(shape) ? shape->depth : flyt_array_level_extent(shape->depth, level)};
+    const struct flyt_array_format *format = flyt_array_format_find(shape->format);
+    if (flyt_array_plane_count(format))
+        return plane_of(shape, format, level);
+    return (struct flyt_array_extents){flyt_array_elements(flyt_array_level_extent(shape->width, level), format->side),
+                                       flyt_array_elements(flyt_array_level_extent(shape->height, level), format->side),
+                                       has_layers(shape) ? shape->depth : flyt_array_level_extent(shape->depth, level),
+                                       flyt_array_format_bytes(format, shape->channels)};
 }
 
 struct flyt_array_extents flyt_array_extents(const struct flyt_array *array, unsigned level)
@@ -53,23 +71,23 @@ struct flyt_array_extents flyt_array_extents(const struct flyt_array *array, uns
 static CUresult check(const flyt_array_shape *shape)
 {
     const struct flyt_array_format *format = flyt_array_format_find(shape->format);
-    if (shape->flags & FLAGS_LACKING || (!format && shape->format > CU_AD_FORMAT_FLOAT))
+    if (shape->flags & FLAGS_LACKING)
         return CUDA_ERROR_NOT_SUPPORTED;
     bool is_valid = format && flyt_array_format_has(format, shape->channels) && !(shape->flags & ~(uint32_t)FLAGS) &&
                     shape->width && shape->width <= EXTENT_MAX && shape->height <= EXTENT_MAX &&
                     shape->depth <= EXTENT_MAX && (!has_layers(shape) || shape->depth) &&
-                    shape->levels <= FLYT_ARRAY_LEVELS_MAX;
+                    shape->levels <= (flyt_array_plane_count(format) ? 0 : FLYT_ARRAY_LEVELS_MAX);
     return is_valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* In blocks of a GPU's memory, each level in its own. */
-static uint64_t bytes_of(const flyt_array_shape *shape, unsigned element_bytes)
+static uint64_t bytes_of(const flyt_array_shape *shape)
 {
     uint64_t bytes = 0;
-    for (unsigned level = 0; level < (shape->levels ? shape->levels : 1); level++) {
+    for (unsigned level = 0; level < levels_of(shape); level++) {
         struct flyt_array_extents extents = extents_of(shape, level);
         uint64_t rows = extents.height > 1 ? round_up(extents.height, BLOCK_ROWS) : 1;
-        bytes += round_up(extents.width * element_bytes, BLOCK_BYTES) * rows * extents.depth;
+        bytes += round_up(extents.width * extents.element_bytes, BLOCK_BYTES) * rows * extents.depth;
     }
     return round_up(bytes, PAGE_BYTES);
 }
@@ -95,6 +113,22 @@ static CUresult make_levels(struct flyt_array *array)
     return result;
 }
 
+/* One array of the driver's, or one with planes, which are its. */
+static CUresult make_one(struct flyt_array *array, const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    const struct flyt_driver *driver = array->device->session->driver;
+    if (!flyt_array_plane_count(flyt_array_format_find(array->shape.format)))
+        return driver->cuArray3DCreate(&array->cu_levels[0], desc);
+    CUresult result = driver->cuArray3DCreate(&array->cu_planar, desc);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (unsigned i = 0; i < array->level_count && result == CUDA_SUCCESS; i++)
+        result = driver->cuArrayGetPlane(&array->cu_levels[i], array->cu_planar, i);
+    if (result != CUDA_SUCCESS)
+        driver->cuArrayDestroy(array->cu_planar);
+    return result;
+}
+
 static CUresult make(struct flyt_array *array)
 {
     const struct flyt_driver *driver = array->device->session->driver;
@@ -109,7 +143,7 @@ static CUresult make(struct flyt_array *array)
     if (result != CUDA_SUCCESS)
         return result;
     if (!shape->levels)
-        return driver->cuArray3DCreate(&array->cu_levels[0], &desc);
+        return make_one(array, &desc);
     result = driver->cuMipmappedArrayCreate(&array->cu_mipmap, &desc, shape->levels);
     return result == CUDA_SUCCESS ? make_levels(array) : result;
 }
@@ -119,7 +153,7 @@ static CUresult unmake(struct flyt_array *array)
 {
     const struct flyt_driver *driver = array->device->session->driver;
     return array->cu_mipmap ? driver->cuMipmappedArrayDestroy(array->cu_mipmap)
-                            : driver->cuArrayDestroy(array->cu_levels[0]);
+                            : driver->cuArrayDestroy(array->cu_planar ? array->cu_planar : array->cu_levels[0]);
 }
 
 /* ---- clearing ---- */
@@ -135,7 +169,7 @@ _Static_assert(FLYT_ARRAY_ZERO_BYTES >= 16 * EXTENT_MAX / 2, "a row of the wides
 static CUresult clear_slice(const struct clear *self, CUarray cu_array, const struct flyt_array_extents *extents,
                             uint64_t z, struct flyt_stream *target)
 {
-    const uint64_t width_bytes = extents->width * self->array->element_bytes;
+    const uint64_t width_bytes = extents->width * extents->element_bytes;
     const uint64_t rows_most = FLYT_ARRAY_ZERO_BYTES / width_bytes;
     CUresult result = rows_most ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (uint64_t y = 0; y < extents->height && result == CUDA_SUCCESS; y += rows_most) {
@@ -246,9 +280,8 @@ static CUresult new_array(struct flyt_device *device, const flyt_array_create_ar
                     flyt_digest(shape->height, shape->levels, (int64_t)device->ordinal, shape->depth));
     array->device = device;
     array->shape = *shape;
-    array->element_bytes = flyt_array_format_bytes(flyt_array_format_find(shape->format), shape->channels);
-    array->level_count = shape->levels ? shape->levels : 1;
-    array->charged_bytes = bytes_of(shape, array->element_bytes);
+    array->level_count = levels_of(shape);
+    array->charged_bytes = bytes_of(shape);
     *ret_array = array;
     return CUDA_SUCCESS;
 }
@@ -387,10 +420,10 @@ CUresult flyt_array_box_check(struct flyt_session *session, const flyt_box *box,
     if (place.level >= array->level_count)
         return CUDA_ERROR_INVALID_VALUE;
     const struct flyt_array_extents extents = flyt_array_extents(array, place.level);
-    const uint64_t width_bytes = extents.width * array->element_bytes;
+    const uint64_t width_bytes = extents.width * extents.element_bytes;
     if (place.x_bytes > width_bytes || box->width_bytes > width_bytes - place.x_bytes || place.y > extents.height ||
         box->height > extents.height - place.y || place.z > extents.depth || box->depth > extents.depth - place.z ||
-        place.x_bytes % array->element_bytes || box->width_bytes % array->element_bytes)
+        place.x_bytes % extents.element_bytes || box->width_bytes % extents.element_bytes)
         return CUDA_ERROR_INVALID_VALUE;
     *ret_bytes = box->width_bytes * box->height * box->depth;
     *ret_device = array->device;
@@ -437,7 +470,7 @@ CUresult flyt_array_sides(struct flyt_session *session, const flyt_box *dst, con
 uint64_t flyt_array_level_bytes(const struct flyt_array *array, unsigned level)
 {
     const struct flyt_array_extents extents = flyt_array_extents(array, level);
-    return extents.width * array->element_bytes * extents.height * extents.depth;
+    return extents.width * extents.element_bytes * extents.height * extents.depth;
 }
 
 /* Part of a level, for the pieces of box.c. The array need not be in its table. */
@@ -455,14 +488,15 @@ static struct flyt_array_extents step_of(const struct part *self, const struct f
     const uint64_t column = self->offset_bytes % row_bytes, row = self->offset_bytes / row_bytes % extents->height;
     const uint64_t rows_left = extents->height - row, rows = self->bytes / row_bytes;
     if (column || !rows)
-        return (struct flyt_array_extents){row_bytes - column < self->bytes ? row_bytes - column : self->bytes, 1, 1};
-    return (struct flyt_array_extents){row_bytes, rows < rows_left ? rows : rows_left, 1};
+        return (struct flyt_array_extents){row_bytes - column < self->bytes ? row_bytes - column : self->bytes, 1, 1,
+                                           1};
+    return (struct flyt_array_extents){row_bytes, rows < rows_left ? rows : rows_left, 1, 1};
 }
 
 static CUresult copy_step(const struct part *self, const struct flyt_array_extents *extents,
                           const struct flyt_array_extents *step, struct flyt_stream *target)
 {
-    const uint64_t row_bytes = extents->width * self->array->element_bytes, row = self->offset_bytes / row_bytes;
+    const uint64_t row_bytes = extents->width * extents->element_bytes, row = self->offset_bytes / row_bytes;
     CUDA_MEMCPY3D copy = {.WidthInBytes = step->width, .Height = step->height, .Depth = 1};
     if (self->to_array) {
         copy.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -492,7 +526,7 @@ static CUresult copy_part(void *user, struct flyt_stream *target)
     const struct flyt_array_extents extents = flyt_array_extents(self->array, self->level);
     CUresult result = CUDA_SUCCESS;
     while (self->bytes && result == CUDA_SUCCESS) {
-        const struct flyt_array_extents step = step_of(self, &extents, extents.width * self->array->element_bytes);
+        const struct flyt_array_extents step = step_of(self, &extents, extents.width * extents.element_bytes);
         result = copy_step(self, &extents, &step, target);
         self->host += step.width * step.height;
         self->offset_bytes += step.width * step.height;

@@ -23,15 +23,17 @@ struct flyt_array {
     struct flyt_object object;
     struct flyt_device *device;
     flyt_array_shape shape;
-    unsigned element_bytes, level_count; /* an element: rpc/api/array_format.h */
-    CUmipmappedArray cu_mipmap;          /* NULL: it is none, and has one level */
+    unsigned level_count;       /* of a planar array its planes, which are levels here */
+    CUmipmappedArray cu_mipmap; /* NULL: it is none, and has one level or planes */
+    CUarray cu_planar;          /* NULL: it has no planes */
     CUarray cu_levels[FLYT_ARRAY_LEVELS_MAX];
     uint64_t charged_bytes;
 };
 
-/* Extents of a level in elements, none of them 0. */
+/* Extents of a level in elements (rpc/api/array_format.h), none of them 0. */
 struct flyt_array_extents {
     uint64_t width, height, depth; /* depth: slices or layers */
+    unsigned element_bytes;
 };
 
 /* level < level_count. */

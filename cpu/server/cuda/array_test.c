@@ -38,6 +38,13 @@ static CUresult array_destroy(CUarray array)
     return CUDA_SUCCESS;
 }
 
+/* Behind its array's handle, so that it is told apart. */
+static CUresult array_plane(CUarray *plane, CUarray array, unsigned number)
+{
+    *plane = (CUarray)((uintptr_t)array + 0x100000 * (number + 1));
+    return CUDA_SUCCESS;
+}
+
 static CUresult copy_box(const CUDA_MEMCPY3D *copy, CUstream stream)
 {
     static const char zeros[COPIED_MAX];
@@ -100,6 +107,7 @@ static struct fixture *begin(void)
     driver = *fake;
     driver.cuArray3DCreate = array_create;
     driver.cuArrayDestroy = array_destroy;
+    driver.cuArrayGetPlane = array_plane;
     driver.cuMemcpy3DAsync = copy_box;
     driver.cuTexObjectCreate = texture_create;
     driver.cuTexObjectDestroy = handle_destroy;
@@ -161,8 +169,11 @@ static void arrays_are_checked_and_cleared(void **state)
     shape.flags = CUDA_ARRAY3D_SPARSE;
     assert_int_equal(make_array(self, 2, &shape), CUDA_ERROR_NOT_SUPPORTED);
     shape = plane;
-    shape.format = CU_AD_FORMAT_NV12;
-    assert_int_equal(make_array(self, 2, &shape), CUDA_ERROR_NOT_SUPPORTED);
+    shape.format = CU_AD_FORMAT_NV12; /* of three channels */
+    assert_int_equal(make_array(self, 2, &shape), CUDA_ERROR_INVALID_VALUE);
+    shape = plane;
+    shape.flags = CUDA_ARRAY3D_COLOR_ATTACHMENT;
+    assert_int_equal(make_array(self, 2, &shape), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(atomic_load(&script.arrays), 1);
     end(self);
 }
@@ -235,6 +246,40 @@ static void boxes_of_blocks_lie_in_the_array(void **state)
     large.width = large.height = 1024; /* COPIED_MAX */
     assert_int_equal(make_array(self, 2, &large), CUDA_SUCCESS);
     assert_int_equal(flyt_session_find_array(&self->session, array_id(2))->charged_bytes, COPIED_MAX);
+    end(self);
+}
+
+/* Planes are the levels of a planar array: each has extents and elements of its own, and is cleared and charged. */
+static void planes_are_levels(void **state)
+{
+    static const flyt_array_shape planar = {.width = WIDTH,
+                                            .height = HEIGHT,
+                                            .format = CU_AD_FORMAT_P010,
+                                            .channels = 3,
+                                            .flags = CUDA_ARRAY3D_VIDEO_ENCODE_DECODE};
+    struct fixture *self = begin();
+    assert_int_equal(make_array(self, 1, &planar), CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&script.cleared), 2);
+    assert_int_equal(script.last.WidthInBytes, WIDTH / 2 * 4);
+    assert_int_equal(script.last.Height, HEIGHT / 2);
+    const struct flyt_array *array = flyt_session_find_array(&self->session, array_id(1));
+    assert_int_equal(array->level_count, 2);
+    assert_int_equal(flyt_array_level_bytes(array, 0), WIDTH * HEIGHT * 2);
+    assert_int_equal(flyt_array_level_bytes(array, 1), WIDTH / 2 * HEIGHT / 2 * 4);
+    flyt_box box = box_of(1, (struct flyt_array_place){.x_bytes = WIDTH * 2 - 4, .level = 1}, 4, HEIGHT / 2);
+    assert_int_equal(copy_out(self, &box), CUDA_SUCCESS);
+    assert_ptr_equal(script.last.srcArray, array->cu_levels[1]);
+    const flyt_box bad[] = {
+        box_of(1, (struct flyt_array_place){.level = 2}, 4, 1),
+        box_of(1, (struct flyt_array_place){.y = HEIGHT / 2, .level = 1}, 4, 1),
+        box_of(1, (struct flyt_array_place){.x_bytes = 2, .level = 1}, 4, 1),
+        box_of(1, (struct flyt_array_place){.x_bytes = WIDTH * 2, .level = 0}, 2, 1),
+    };
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(copy_out(self, &bad[i]), CUDA_ERROR_INVALID_VALUE);
+    flyt_array_shape mipmap = planar;
+    mipmap.levels = 1;
+    assert_int_equal(make_array(self, 2, &mipmap), CUDA_ERROR_INVALID_VALUE);
     end(self);
 }
 
@@ -374,9 +419,13 @@ static void a_texture_gets_the_handle_that_it_had(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_are_checked_and_cleared),        cmocka_unit_test(boxes_must_lie_in_the_array),
-        cmocka_unit_test(boxes_of_blocks_lie_in_the_array),      cmocka_unit_test(arrays_are_not_set),
-        cmocka_unit_test(an_array_goes_when_its_work_is_done),   cmocka_unit_test(textures_show_what_is_the_sessions),
+        cmocka_unit_test(arrays_are_checked_and_cleared),
+        cmocka_unit_test(boxes_must_lie_in_the_array),
+        cmocka_unit_test(boxes_of_blocks_lie_in_the_array),
+        cmocka_unit_test(planes_are_levels),
+        cmocka_unit_test(arrays_are_not_set),
+        cmocka_unit_test(an_array_goes_when_its_work_is_done),
+        cmocka_unit_test(textures_show_what_is_the_sessions),
         cmocka_unit_test(a_texture_gets_the_handle_that_it_had),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

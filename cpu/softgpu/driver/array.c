@@ -5,16 +5,14 @@
 #include <sys/mman.h>
 
 #include "cpu/softgpu/driver/driver.h"
-#include "rpc/api/array_format.h"
 
 enum {
     PAGE_BYTES = 64 << 10, /* of which the device's memory is taken for arrays */
     ROW_ALIGN = 32,
     EXTENT_MAX = 131072,
     FLAGS = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER |
-            CUDA_ARRAY3D_COLOR_ATTACHMENT,
-    FLAGS_LACKING = CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING |
-                    CUDA_ARRAY3D_VIDEO_ENCODE_DECODE,
+            CUDA_ARRAY3D_VIDEO_ENCODE_DECODE,
+    FLAGS_LACKING = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING,
 };
 
 /* ---- descriptions ---- */
@@ -27,6 +25,15 @@ static CUresult check_cubemap(const CUDA_ARRAY3D_DESCRIPTOR *desc)
     return desc->Width == desc->Height && is_six ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* So NVIDIA's driver: of two dimensions, or layers of them, rows and columns in pairs. */
+static bool is_video_shape(const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    bool is_layered = desc->Flags & CUDA_ARRAY3D_LAYERED;
+
+    return desc->Flags & CUDA_ARRAY3D_VIDEO_ENCODE_DECODE && !(desc->Flags & CUDA_ARRAY3D_CUBEMAP) &&
+           (is_layered || !desc->Depth) && desc->Height && desc->Width % 2 == 0 && desc->Height % 2 == 0;
+}
+
 static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *desc)
 {
     const struct flyt_array_format *format = flyt_array_format_find(desc->Format);
@@ -34,8 +41,8 @@ static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *desc)
 
     if (desc->Flags & FLAGS_LACKING)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (!format) /* those of video */
-        return desc->Format <= CU_AD_FORMAT_FLOAT ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    if (!format || (format->reading == FLYT_ARRAY_VIDEO && !is_video_shape(desc)))
+        return CUDA_ERROR_INVALID_VALUE;
     if (desc->Flags & ~(unsigned)FLAGS || !desc->Width || desc->Width > EXTENT_MAX || desc->Height > EXTENT_MAX ||
         desc->Depth > EXTENT_MAX || !flyt_array_format_has(format, desc->NumChannels) ||
         (format->side > 1 && !desc->Height))
@@ -112,6 +119,16 @@ static CUresult take_memory(struct flyt_soft_pixels *pixels)
     return CUDA_SUCCESS;
 }
 
+/* What is packed for video is whole numbers to surfaces; textures do not read it. */
+static CUarray_format stored_format(const struct flyt_array_format *format)
+{
+    if (format->reading != FLYT_ARRAY_VIDEO)
+        return (CUarray_format)format->number;
+    return format->channel_bits == 8    ? CU_AD_FORMAT_UNSIGNED_INT8
+           : format->channel_bits == 16 ? CU_AD_FORMAT_UNSIGNED_INT16
+                                        : CU_AD_FORMAT_UNSIGNED_INT32;
+}
+
 static CUresult pixels_new(struct flyt_soft_device *device, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned level_count,
                            struct flyt_soft_pixels **ret_pixels)
 {
@@ -129,7 +146,7 @@ static CUresult pixels_new(struct flyt_soft_device *device, const CUDA_ARRAY3D_D
     pixels->device = device;
     pixels->desc = *desc;
     pixels->image = (struct flyt_ptx_image){
-        .format = desc->Format,
+        .format = stored_format(format),
         .channels = desc->NumChannels,
         .texel_bytes = flyt_array_format_bytes(format, desc->NumChannels),
         .block_shift = format->side > 1 ? 2 : 0,
@@ -148,11 +165,84 @@ static CUresult pixels_new(struct flyt_soft_device *device, const CUDA_ARRAY3D_D
     return r;
 }
 
+/* ---- planes ---- */
+
+static void planes_free(struct flyt_soft_planes *planes)
+{
+    for (unsigned i = 0; i < planes->count; i++) {
+        planes->arrays[i].kind = FLYT_SOFT_DEAD;
+        flyt_soft_pixels_unref(planes->arrays[i].pixels);
+    }
+    free(planes);
+}
+
+static CUresult planes_new(struct flyt_soft_device *device, const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                           const struct flyt_array_format *format, struct flyt_soft_planes **ret_planes)
+{
+    struct flyt_soft_planes *planes;
+    CUresult r = check(desc);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    planes = calloc(1, sizeof(*planes));
+    if (!planes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    planes->desc = *desc;
+    while (planes->count < flyt_array_plane_count(format)) {
+        const struct flyt_array_plane_format of = flyt_array_plane_of(format, planes->count);
+        struct CUarray_st *plane = &planes->arrays[planes->count];
+        CUDA_ARRAY3D_DESCRIPTOR own = *desc;
+
+        own.Width >>= of.halves_width;
+        own.Height >>= of.halves_height;
+        own.Format = (CUarray_format)of.format;
+        own.NumChannels = of.channels;
+        *plane = (struct CUarray_st){.kind = FLYT_SOFT_ARRAY, .is_plane = true};
+        r = pixels_new(device, &own, 1, &plane->pixels);
+        if (r != CUDA_SUCCESS) {
+            planes_free(planes);
+            return r;
+        }
+        planes->count++;
+    }
+    *ret_planes = planes;
+    return CUDA_SUCCESS;
+}
+
+FLYT_SOFT_API cuArrayGetPlane(CUarray *pPlaneArray, CUarray hArray, unsigned int planeIdx)
+{
+    struct CUctx_st *ctx;
+    CUresult r = flyt_soft_enter(&ctx);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!flyt_soft_is(hArray, FLYT_SOFT_ARRAY))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!pPlaneArray || !hArray->planes || planeIdx >= hArray->planes->count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pPlaneArray = &hArray->planes->arrays[planeIdx];
+    return CUDA_SUCCESS;
+}
+
 /* ---- arrays ---- */
+
+static CUresult fill_array(struct flyt_soft_device *device, const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                           struct CUarray_st *array)
+{
+    const struct flyt_array_format *format = flyt_array_format_find(desc->Format);
+    CUresult r;
+
+    array->kind = FLYT_SOFT_ARRAY;
+    if (!format || !flyt_array_plane_count(format))
+        return pixels_new(device, desc, 1, &array->pixels);
+    r = planes_new(device, desc, format, &array->planes);
+    if (r == CUDA_SUCCESS)
+        array->pixels = flyt_soft_pixels_ref(array->planes->arrays[0].pixels);
+    return r;
+}
 
 FLYT_SOFT_API cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
 {
-    struct flyt_soft_pixels *pixels;
     struct CUctx_st *ctx;
     struct CUarray_st *array;
     CUresult r = flyt_soft_enter(&ctx);
@@ -162,12 +252,11 @@ FLYT_SOFT_API cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *p
     if (!pHandle || !pAllocateArray)
         return CUDA_ERROR_INVALID_VALUE;
     array = calloc(1, sizeof(*array));
-    r = array ? pixels_new(ctx->device, pAllocateArray, 1, &pixels) : CUDA_ERROR_OUT_OF_MEMORY;
+    r = array ? fill_array(ctx->device, pAllocateArray, array) : CUDA_ERROR_OUT_OF_MEMORY;
     if (r != CUDA_SUCCESS) {
         free(array);
         return r;
     }
-    *array = (struct CUarray_st){.kind = FLYT_SOFT_ARRAY, .pixels = pixels};
     *pHandle = array;
     return CUDA_SUCCESS;
 }
@@ -197,9 +286,13 @@ FLYT_SOFT_API cuArrayDestroy(CUarray hArray)
         return CUDA_ERROR_INVALID_HANDLE;
     if (hArray->is_of_mipmap)
         return CUDA_ERROR_INVALID_VALUE;
+    if (hArray->is_plane) /* it goes with its array, and nobody minds */
+        return CUDA_SUCCESS;
     flyt_soft_device_drain(hArray->pixels->device);
     hArray->kind = FLYT_SOFT_DEAD;
     flyt_soft_pixels_unref(hArray->pixels);
+    if (hArray->planes)
+        planes_free(hArray->planes);
     free(hArray);
     return flyt_soft_leave(ctx, CUDA_SUCCESS);
 }
@@ -208,6 +301,8 @@ CUresult flyt_soft_array_level(CUarray array, const struct flyt_ptx_level **ret_
 {
     if (!flyt_soft_is(array, FLYT_SOFT_ARRAY))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (array->planes)
+        return CUDA_ERROR_INVALID_VALUE;
     *ret_level = &array->pixels->image.levels[array->level];
     return CUDA_SUCCESS;
 }
@@ -223,7 +318,7 @@ FLYT_SOFT_API cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR *pArrayDescriptor, 
         return CUDA_ERROR_INVALID_VALUE;
     if (!flyt_soft_is(hArray, FLYT_SOFT_ARRAY))
         return CUDA_ERROR_INVALID_HANDLE;
-    *pArrayDescriptor = hArray->pixels->desc;
+    *pArrayDescriptor = hArray->planes ? hArray->planes->desc : hArray->pixels->desc;
     if (hArray->level) {
         const struct flyt_ptx_level *level = &hArray->pixels->image.levels[hArray->level];
 
@@ -252,6 +347,7 @@ static unsigned levels_most(const CUDA_ARRAY3D_DESCRIPTOR *desc)
 FLYT_SOFT_API cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
                                      unsigned int numMipmapLevels)
 {
+    const struct flyt_array_format *format;
     struct CUmipmappedArray_st *mipmap;
     struct CUctx_st *ctx;
     unsigned most;
@@ -261,6 +357,9 @@ FLYT_SOFT_API cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY
         return r;
     if (!pHandle || !pMipmappedArrayDesc)
         return CUDA_ERROR_INVALID_VALUE;
+    format = flyt_array_format_find(pMipmappedArrayDesc->Format);
+    if (format && format->reading == FLYT_ARRAY_VIDEO)
+        return CUDA_ERROR_NOT_SUPPORTED;
     most = levels_most(pMipmappedArrayDesc);
     numMipmapLevels = numMipmapLevels < 1 ? 1 : numMipmapLevels < most ? numMipmapLevels : most; /* as documented */
     mipmap = calloc(1, sizeof(*mipmap));
@@ -272,7 +371,8 @@ FLYT_SOFT_API cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY
     }
     mipmap->kind = FLYT_SOFT_MIPMAPPED_ARRAY;
     for (unsigned i = 0; i < numMipmapLevels; i++)
-        mipmap->levels[i] = (struct CUarray_st){FLYT_SOFT_ARRAY, mipmap->pixels, i, true};
+        mipmap->levels[i] =
+            (struct CUarray_st){.kind = FLYT_SOFT_ARRAY, .pixels = mipmap->pixels, .level = i, .is_of_mipmap = true};
     *pHandle = mipmap;
     return CUDA_SUCCESS;
 }

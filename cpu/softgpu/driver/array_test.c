@@ -30,8 +30,12 @@ static void shapes(void **state)
         assert_int_equal(cuArray3DCreate(&array, &bad[i]), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_NOT_SUPPORTED);
     desc = shape(4, 4, 0, 0);
+    desc.Flags = CUDA_ARRAY3D_DEPTH_TEXTURE;
+    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_INVALID_VALUE);
+    desc.Flags = 0;
     desc.Format = CU_AD_FORMAT_NV12;
-    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_NOT_SUPPORTED);
+    desc.NumChannels = 3; /* not said to be of video */
+    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_INVALID_VALUE);
     desc.Format = CU_AD_FORMAT_BC1_UNORM;
     desc.NumChannels = 2;
     assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_INVALID_VALUE);
@@ -166,6 +170,51 @@ static void blocks(void **state)
     }
 }
 
+/* A planar array is only its planes, which go with it; texels that are packed are shown by surfaces alone. */
+static void planes(void **state)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR first = shape(10, 6, 0, CUDA_ARRAY3D_VIDEO_ENCODE_DECODE);
+    const CUDA_TEXTURE_DESC texture = {0};
+    CUDA_ARRAY3D_DESCRIPTOR desc = first, found;
+    CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY};
+    CUmipmappedArray mipmap;
+    CUarray array, plane, none;
+    CUtexObject object;
+
+    desc.Format = CU_AD_FORMAT_NV12;
+    desc.NumChannels = 3;
+    assert_ok(cuArray3DCreate(&array, &desc));
+    assert_ok(cuArrayGetPlane(&plane, array, 1));
+    assert_int_equal(cuArrayGetPlane(&none, array, 2), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuArrayGetPlane(&none, plane, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuArray3DGetDescriptor(&found, plane));
+    assert_int_equal(found.Width, 5);
+    assert_int_equal(found.Height, 3);
+    assert_int_equal(found.NumChannels, 2);
+    assert_ok(cuArrayDestroy(plane));
+    assert_ok(cuArray3DGetDescriptor(&found, array));
+    assert_int_equal(found.Format, CU_AD_FORMAT_NV12);
+    resource.res.array.hArray = array;
+    assert_int_equal(cuTexObjectCreate(&object, &resource, &texture, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuSurfObjectCreate(&object, &resource), CUDA_ERROR_INVALID_VALUE);
+    resource.res.array.hArray = plane;
+    assert_ok(cuTexObjectCreate(&object, &resource, &texture, NULL));
+    assert_ok(cuArrayDestroy(array));
+    assert_ok(cuTexObjectDestroy(object));
+    assert_int_equal(cuMipmappedArrayCreate(&mipmap, &desc, 1), CUDA_ERROR_NOT_SUPPORTED);
+
+    desc.Format = CU_AD_FORMAT_Y416;
+    desc.NumChannels = 4;
+    assert_ok(cuArray3DCreate(&array, &desc));
+    resource.res.array.hArray = array;
+    assert_int_equal(cuTexObjectCreate(&object, &resource, &texture, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuSurfObjectCreate(&object, &resource));
+    assert_ok(cuSurfObjectDestroy(object));
+    assert_ok(cuArrayDestroy(array));
+    desc.Flags = 0;
+    assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_INVALID_VALUE);
+}
+
 /* The lowest that is free; a texture outlives its array. */
 static void handles(void **state)
 {
@@ -216,7 +265,8 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shapes), cmocka_unit_test(memory_comes_back),
-                                       cmocka_unit_test(copies), cmocka_unit_test(blocks), cmocka_unit_test(handles)};
+                                       cmocka_unit_test(copies), cmocka_unit_test(blocks),
+                                       cmocka_unit_test(planes), cmocka_unit_test(handles)};
 
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

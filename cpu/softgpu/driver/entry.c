@@ -38,6 +38,7 @@ static const struct {
     ENTRY(cuArray3DGetDescriptor, 0),
     ENTRY(cuArrayCreate, 0),
     ENTRY(cuArrayDestroy, 0),
+    ENTRY(cuArrayGetPlane, 0),
     ENTRY(cuCoredumpGetAttribute, 12010),
     ENTRY(cuCoredumpGetAttributeGlobal, 12010),
     ENTRY(cuCoredumpSetAttribute, 12010),

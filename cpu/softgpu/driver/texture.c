@@ -106,7 +106,7 @@ static CUresult show_resource(const struct flyt_soft_device *device, struct obje
     case CU_RESOURCE_TYPE_ARRAY:
         if (!flyt_soft_is(array, FLYT_SOFT_ARRAY) || array->pixels->device != device)
             return CUDA_ERROR_INVALID_HANDLE;
-        return show_pixels(object, array->pixels, array->level, 1);
+        return array->planes ? CUDA_ERROR_INVALID_VALUE : show_pixels(object, array->pixels, array->level, 1);
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
         if (!flyt_soft_is(mipmap, FLYT_SOFT_MIPMAPPED_ARRAY) || mipmap->pixels->device != device)
             return CUDA_ERROR_INVALID_HANDLE;
@@ -234,6 +234,8 @@ static CUresult take_texture(struct object *object)
 
     if (desc->flags & CU_TRSF_SEAMLESS_CUBEMAP)
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (object->pixels && flyt_array_format_find(object->pixels->desc.Format)->reading == FLYT_ARRAY_VIDEO)
+        return CUDA_ERROR_INVALID_VALUE;
     if (desc->flags & ~(unsigned)TEXTURE_FLAGS || desc->filterMode > CU_TR_FILTER_MODE_LINEAR ||
         desc->mipmapFilterMode > CU_TR_FILTER_MODE_LINEAR || desc->maxAnisotropy > 16)
         return CUDA_ERROR_INVALID_VALUE;
@@ -380,7 +382,8 @@ FLYT_SOFT_API cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_
         return CUDA_ERROR_INVALID_VALUE;
     if (!flyt_soft_is(pResDesc->res.array.hArray, FLYT_SOFT_ARRAY))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!(pResDesc->res.array.hArray->pixels->desc.Flags & CUDA_ARRAY3D_SURFACE_LDST))
+    if (!(pResDesc->res.array.hArray->pixels->desc.Flags &
+          (CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_VIDEO_ENCODE_DECODE)))
         return CUDA_ERROR_INVALID_VALUE;
     r = create(pResDesc, NULL, NULL, &handle);
     if (r == CUDA_SUCCESS)

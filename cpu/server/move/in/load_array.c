@@ -56,7 +56,7 @@ static CUresult fill_level(const struct flyt_array *array, unsigned level, struc
     for (struct flyt_loaded_part *part; done < all && result == CUDA_SUCCESS; *in_out_part = part->next) {
         part = *in_out_part;
         if (!part || part->array_id != array->object.id || part->level != level || part->offset_bytes != done ||
-            part->bytes > all - done || part->bytes % array->element_bytes)
+            part->bytes > all - done || part->bytes % flyt_array_extents(array, level).element_bytes)
             return CUDA_ERROR_INVALID_VALUE;
         result = flyt_array_write(array, level, done, part->data, part->bytes);
         done += part->bytes;

@@ -40,7 +40,6 @@ static struct flyt_array make(unsigned number)
 {
     return (struct flyt_array){.object.id = id(number),
                                .shape = {.width = WIDTH, .height = HEIGHT, .format = CU_AD_FORMAT_FLOAT, .channels = 1},
-                               .element_bytes = TEXEL,
                                .level_count = 1};
 }
 

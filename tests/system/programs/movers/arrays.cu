@@ -263,9 +263,65 @@ struct texture_levels : mover {
     }
 };
 
+static __global__ void read_colours(cudaTextureObject_t plane, uchar2 *out)
+{
+    int x = (int)threadIdx.x, y = (int)blockIdx.x;
+    out[y * (int)blockDim.x + x] = tex2D<uchar2>(plane, x + 0.5f, y + 0.5f);
+}
+
+/* Planes of an array of video, each with contents of its own, and a texture of one of them. */
+struct array_planes : mover {
+    enum { WIDTH = 96, HEIGHT = 64, ROW = WIDTH, VIDEO = 0x100 }; /* CUDA_ARRAY3D_VIDEO_ENCODE_DECODE */
+    cudaArray_t whole, planes[2];
+    cudaTextureObject_t colours;
+    uchar2 *out;
+    std::vector<unsigned char> wanted[2]; /* rows of as many bytes, of the second one half as many */
+
+    size_t rows(int plane) const
+    {
+        return wanted[plane].size() / ROW;
+    }
+    void put(int plane, size_t first, size_t count)
+    {
+        for (size_t i = first * ROW; i < (first + count) * ROW; i++)
+            wanted[plane][i] = (unsigned char)random(256);
+        CHECK(cudaMemcpy2DToArray(planes[plane], 0, first, &wanted[plane][first * ROW], ROW, ROW, count,
+                                  cudaMemcpyHostToDevice));
+    }
+    void set_up() override
+    {
+        const cudaChannelFormatDesc format = cudaCreateChannelDesc<cudaChannelFormatKindNV12>();
+        CHECK(cudaMallocArray(&whole, &format, WIDTH, HEIGHT, VIDEO));
+        for (int plane = 0; plane < 2; plane++) {
+            CHECK(cudaArrayGetPlane(&planes[plane], whole, (unsigned)plane));
+            wanted[plane].resize((size_t)ROW * HEIGHT / (plane ? 2 : 1));
+            put(plane, 0, rows(plane));
+        }
+        colours = make_texture(planes[1]);
+        CHECK(cudaMalloc(&out, wanted[1].size()));
+    }
+    void round() override
+    {
+        const int plane = (int)random(2);
+        const size_t first = random((uint32_t)rows(plane));
+        put(plane, first, 1 + random((uint32_t)(rows(plane) - first)));
+        for (int i = 0; i < 2; i++) {
+            std::vector<unsigned char> got(wanted[i].size());
+            CHECK(cudaMemcpy2DFromArray(got.data(), ROW, planes[i], 0, 0, ROW, rows(i), cudaMemcpyDeviceToHost));
+            EXPECT(got == wanted[i], "plane %d has changed", i);
+        }
+        std::vector<unsigned char> got(wanted[1].size());
+        read_colours<<<HEIGHT / 2, WIDTH / 2>>>(colours, out);
+        CHECK_LAUNCH();
+        CHECK(cudaMemcpy(got.data(), out, got.size(), cudaMemcpyDeviceToHost));
+        EXPECT(got == wanted[1], "the texture reads something else");
+    }
+};
+
 static const mover_entry entries[] = {
     {"array_contents", 0, mover_make<array_contents>, "arrays of several shapes and formats, of which boxes change"},
     {"texture_handles", 0, mover_make<texture_handles>, "textures and surfaces, by handles in memory"},
+    {"array_planes", 0, mover_make<array_planes>, "planes of an array of video; a texture of one"},
     {"texture_levels", 0, mover_make<texture_levels>, "levels of a mipmapped array; a texture of memory"},
 };
 MOVER_FAMILY(arrays, entries);
