@@ -538,11 +538,10 @@ static CUresult ask_to_map(struct mapping *mapping)
                                   .address = mapping->address,
                                   .bytes = mapping->bytes};
     flyt_virtual_map_res res = {0};
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!is_host)
-        result = flyt_client_reply(call_virtual_map(&args, &res), res.result, "virtual_map");
-    else if (show(mapping))
-        result = CUDA_SUCCESS;
+    int status = is_host ? 0 : call_virtual_map(&args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "virtual_map");
+    if (is_host && !result && !show(mapping))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&books.mutex);
     bool is_gone = result && remove_mapping_locked(mapping);
     if (!result)
@@ -792,21 +791,24 @@ CUresult flyt_virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemA
 CUresult flyt_virtual_get_access(const CUmemLocation *location, CUdeviceptr address, unsigned long long *ret_flags)
 {
     const struct flyt_device_info *info;
+    struct mapping found = {0};
     CUresult result = flyt_client_enter();
     if (!result && (!ret_flags || !location))
         result = CUDA_ERROR_INVALID_VALUE;
-    if (!result && !is_host(location))
-        result = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? flyt_device_info(location->id, &info)
-                                                               : CUDA_ERROR_INVALID_DEVICE;
     if (result)
         return result;
     pthread_mutex_lock(&books.mutex);
     const struct mapping *one = *place_locked(address);
     if (one && one->address <= address && one->state == MAPPING_MADE)
-        *ret_flags = is_host(location) ? one->host_access : one->access[location->id];
-    else
-        result = CUDA_ERROR_INVALID_VALUE;
+        found = *one;
     pthread_mutex_unlock(&books.mutex);
+    if (!found.bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_host(location))
+        result = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? flyt_device_info(location->id, &info)
+                                                               : CUDA_ERROR_INVALID_DEVICE;
+    if (!result)
+        *ret_flags = is_host(location) ? found.host_access : found.access[location->id];
     return result;
 }
 
