@@ -29,6 +29,13 @@ static void both_ends_see_the_same(void **state)
     assert_string_equal(mapped.base + 8192, "here");
     memset(mapped.base, 7, 4096);
     assert_int_equal(made.base[4095], 7);
+    /* Pages of it are the same at another address. */
+    char *again = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_int_equal(flyt_region_map_again(&made, 4096, 8192, (uint64_t)(uintptr_t)again), 0);
+    assert_string_equal(again + 4096, "here");
+    again[1] = 9;
+    assert_int_equal(mapped.base[4097], 9);
+    assert_int_equal(munmap(again, 8192), 0);
     /* Nobody makes it shorter, or takes that promise back. */
     assert_int_equal(ftruncate(fd, 4096), -1);
     assert_int_equal(errno, EPERM);

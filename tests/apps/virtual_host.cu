@@ -265,11 +265,17 @@ static void places(void)
     CHECK_CU(cuMemcpyDtoH(&seen, address + 4, 4));
     EXPECT_EQ(seen, 71);
     CHECK_CU(cuMemMap(address + granule, granule, 0, host, 0));
-    allow_all(address + granule, granule);
+    CHECK_CU(set(address, 3 * granule, CU_MEM_LOCATION_TYPE_DEVICE, 3)); // of both at once
+    CHECK_CU(set(address + granule, 2 * granule, CU_MEM_LOCATION_TYPE_HOST, 3));
     run(address + granule + 4, 1, 1);
     EXPECT_EQ(*words(address + 2 * granule + 4), 56);
-    CHECK_CU(cuMemUnmap(address, granule));
-    CHECK_CU(cuMemUnmap(address + granule, 2 * granule)); // two at once
+    run(address + 4, 1, 1);
+    CHECK_CU(cuMemUnmap(address, 3 * granule));
+    CHECK_CU(cuMemMap(address + granule, granule, 0, device, 0));
+    CHECK_CU(set(address + granule, granule, CU_MEM_LOCATION_TYPE_DEVICE, 3));
+    CHECK_CU(cuMemcpyDtoH(&seen, address + granule + 4, 4));
+    EXPECT_EQ(seen, 72);
+    CHECK_CU(cuMemUnmap(address + granule, granule));
     CHECK_CU(cuMemRelease(device));
     CHECK_CU(cuMemRelease(host));
     CHECK_CU(cuMemAddressFree(address, 3 * granule));

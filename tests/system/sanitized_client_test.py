@@ -15,11 +15,12 @@ PROGRAMS = ("memory", "memory_2d", "memory_async", "bulk_copies", "streams", "st
             "module_driver", "module_dlopen", "library_driver",
             "symbols", "errors", "contexts", "not_supported", "threads_own_streams", "threads_shared_streams",
             "graph_nodes", "graph_capture", "graph_memory", "graph_conditional", "graph_bodies", "graph_between",
-            "graph_changes", "graph_programmatic", "pool_host", "notification", "pinned_chain", "memory_host", "memory_mapped",
-            "fork_child", "fork_pinned", "process_ends", "fault_address")
+            "graph_changes", "graph_programmatic", "pool_host", "pool_managed", "virtual_host", "notification", "pinned_chain",
+            "memory_host", "memory_mapped", "fork_child", "fork_pinned", "process_ends", "fault_address")
 
 
-ON_THE_HOST = ("managed", "managed_attach", "managed_advise", "managed_ends", "managed_concurrent", "managed_library")
+ON_THE_HOST = ("managed", "managed_attach", "managed_advise", "managed_ends", "managed_concurrent", "managed_library",
+               "pool_managed")
 
 
 def sanitizer_libraries():

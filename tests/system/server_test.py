@@ -441,6 +441,24 @@ def regions():
         for name, offset, count in (("overlapping", 7 * PAGE, 2 * PAGE), ("no page", 1, PAGE),
                                     ("nothing", 0, 0), ("behind the end", 1 << 62, PAGE), ("all there are", PAGE, (1 << 64) - PAGE)):
             expect_equal(client.lock(offset, count), INVALID_VALUE, "locking " + name)
+        virtual, granule, far = 0x400000000000, 2 << 20, 16 << 20
+
+        def map_again(at, count=granule, offset=far, region=REGION):
+            return client.call("virtual_map_region", u64(at, count) + u32(region) + u64(offset))[0]
+        expect_equal(map_again(virtual), INVALID_VALUE, "mapping what is not locked")
+        expect_equal(client.lock(far, 2 * granule), 0, "locking two granules")
+        for name, where in (("the window of a device", (WINDOW + (1 << 39),)), ("an odd address", (virtual + PAGE,)), ("no bytes", (virtual, 0)),
+                            ("behind the window", (virtual + (8 << 40),)), ("another region", (virtual, granule, far, 2)),
+                            ("more than is locked", (virtual, 4 * granule)), ("half a granule", (virtual, granule // 2))):
+            expect_equal(map_again(*where), INVALID_VALUE, "mapping at or of " + name)
+        expect_equal(map_again(virtual, 2 * granule), 0, "mapping")
+        expect_equal(map_again(virtual + granule), INVALID_VALUE, "mapping where something is")
+        expect_equal(client.lock(far, 2 * granule, "unlock"), INVALID_VALUE, "unlocking what is mapped")
+        client.memory[far + granule:far + granule + 4] = b"host"
+        expect_equal(client.call("copy_out", u64(STREAM_ID | 1) + box(virtual + granule, 4))[1][-4:], b"host", "a copy from there")
+        expect_equal(client.call("virtual_unmap", u64(virtual, 2 * granule))[0], 0, "unmapping")
+        expect_equal(client.call("copy_out", u64(STREAM_ID | 1) + box(virtual + granule, 4))[0], INVALID_VALUE, "a copy from there")
+        expect_equal(client.lock(far, 2 * granule, "unlock"), 0, "unlocking what was mapped")
         expect_equal(client.lock(4 * PAGE, PAGE, "unlock"), INVALID_VALUE, "unlocking a part")
         expect_equal(client.lock(4 * PAGE, 4 * PAGE, "unlock"), 0, "unlocking")
         expect_equal(client.lock(4 * PAGE, 4 * PAGE, "unlock"), INVALID_VALUE, "unlocking again")

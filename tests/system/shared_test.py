@@ -243,14 +243,15 @@ def forbidden():
     with System(**{"local": True, **OPTIONS, "node": lambda i: {**given(i), "shared_memory": False}}) as system:
         add_vm(system, 0, memory="4G" if OPTIONS.get("hardware") else "512M")
         program = Pinned(system)
-        program.is_right(("mapped", "mapped %d" % NOT_SUPPORTED), ("managed", "managed 0"))
+        program.is_right(("mapped", "mapped %d" % NOT_SUPPORTED), ("virtual", "virtual %d" % NOT_SUPPORTED), ("managed", "managed 0"))
         goes_over(system, program, "unix")
         for pid in (program.process.pid, session(system)["server_pid"]):
             expect_equal([shared_memory(pid, name) for name in ("flyt-region", "flyt-rings")], [set(), set()], "memory that is shared")
         program.is_right()
         program.does("end", "ended")
         result = finish(program.process)
-        expect_equal((result.status, result.err), (0, "flyt: mapped host memory is not supported\n"), result)
+        expect_equal((result.status, result.err), (0, "flyt: mapped host memory is not supported\n"
+                                                         "flyt: physical memory of the host (cuMemCreate) is not supported\n"), result)
 
 
 @scenario
@@ -359,6 +360,24 @@ def where_managed_memory_lies_is_read_again():
             program = Pinned(system)
             program.is_right(("managed", "managed %d" % (place == "host")))
             ends(system, program)
+
+
+@scenario
+def what_a_program_maps_of_the_host():
+    """Memory of the host at an address of the program's is there for both, at each server of the node, and stays there."""
+    with TwoNodes(**ELSEWHERE) as system:
+        program = Pinned(system)
+        program.is_right(("virtual", "virtual 0"))
+        shares(system, program)
+        stays(system, "virtual")
+        program.is_right()
+        result = system.migrates("node-0:0", "--force")
+        expect_equal(result.status, 0, "a move within the node", result)
+        shares(system, program)
+        program.is_right()
+        its_server_is_killed(system)
+        program.is_right()
+        ends(system, program)
 
 
 @scenario

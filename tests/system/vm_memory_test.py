@@ -225,7 +225,7 @@ def managed_memory_in_it():
     with BothNodes() as system:
         system.gives_memory(0, 0)
         program = Pinned(system, FLYT_MANAGED_MEMORY="host")
-        program.is_right(("managed", "managed 1"))
+        program.is_right(("managed", "managed 1"), ("virtual", "virtual 0"))
         shares(system, program)
         result = system.migrates_when_connected("node-1")
         expect(result.status and "kernels may reach host memory of the program" in result.err, result)

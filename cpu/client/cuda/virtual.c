@@ -151,6 +151,13 @@ static struct mapping **place_locked(uint64_t address)
     return link;
 }
 
+/* The mapping that begins there; NULL: none does. */
+static struct mapping *find_mapping_locked(uint64_t address)
+{
+    struct mapping *one = *place_locked(address);
+    return one && one->address == address ? one : NULL;
+}
+
 static bool has_mapping_locked(uint64_t address, uint64_t bytes)
 {
     const struct mapping *one = *place_locked(address);
@@ -316,7 +323,7 @@ static bool has_gone_locked(const struct physical *physical)
 static CUresult let_go(struct physical *physical)
 {
     if (physical->host) {
-        CUresult result = flyt_host_give(physical->host, FLYT_HOST_PHYSICAL);
+        CUresult result = flyt_host_give_later(physical->host, FLYT_HOST_PHYSICAL);
         flyt_table_free(&physical_table, &physical->record);
         return result;
     }
@@ -538,11 +545,10 @@ static CUresult ask_to_map(struct mapping *mapping)
                                   .address = mapping->address,
                                   .bytes = mapping->bytes};
     flyt_virtual_map_res res = {0};
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!is_host)
-        result = flyt_client_reply(call_virtual_map(&args, &res), res.result, "virtual_map");
-    else if (show(mapping))
-        result = CUDA_SUCCESS;
+    int status = is_host ? 0 : call_virtual_map(&args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "virtual_map");
+    if (is_host && !result && !show(mapping))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&books.mutex);
     bool is_gone = result && remove_mapping_locked(mapping);
     if (!result)
@@ -610,23 +616,29 @@ static CUresult ask_to_unmap(uint64_t address, uint64_t bytes)
     return flyt_client_reply(status, res.result, "virtual_unmap");
 }
 
-/* Memory of the host: no device reaches what is mapped there any more. */
-static CUresult unreach(uint64_t address, uint64_t bytes)
+/* Of a mapping of the host's memory: whether devices reach it now. Its books, and those of copies. */
+static void note_reached(uint64_t address, bool is_reached)
+{
+    pthread_mutex_lock(&books.mutex);
+    struct mapping *one = find_mapping_locked(address);
+    if (one)
+        one->is_reached = is_reached;
+    pthread_mutex_unlock(&books.mutex);
+    flyt_range_set_reached(address, is_reached);
+}
+
+/* One after the other, where some are of the host: the server has those that devices reach. */
+static CUresult unmap_each(uint64_t address, uint64_t bytes)
 {
     CUresult result = CUDA_SUCCESS;
-    for (uint64_t at = address, end; at < address + bytes && !result; at = end) {
+    for (uint64_t at = address, one_bytes; at < address + bytes && !result; at += one_bytes) {
         pthread_mutex_lock(&books.mutex);
         const struct mapping *one = *place_locked(at);
-        const bool is_reached = one->is_reached;
-        end = at + one->bytes;
+        const bool is_at_server = !one->physical->host || one->is_reached;
+        one_bytes = one->bytes;
         pthread_mutex_unlock(&books.mutex);
-        if (!is_reached)
-            continue;
-        result = ask_to_unmap(at, end - at);
-        pthread_mutex_lock(&books.mutex);
-        (*place_locked(at))->is_reached = result != CUDA_SUCCESS;
-        pthread_mutex_unlock(&books.mutex);
-        flyt_range_set_reached(at, result != CUDA_SUCCESS);
+        result = is_at_server ? ask_to_unmap(at, one_bytes) : CUDA_SUCCESS;
+        end_unmapping(at, result ? address + bytes - at : one_bytes, !result);
         flyt_answer_end();
     }
     return result;
@@ -634,19 +646,23 @@ static CUresult unreach(uint64_t address, uint64_t bytes)
 
 CUresult flyt_virtual_unmap(CUdeviceptr address, size_t bytes)
 {
+    bool is_any_host = false;
     CUresult result = flyt_client_enter();
     if (result)
         return result;
     pthread_mutex_lock(&books.mutex);
     struct mapping *first = first_in_locked(address, bytes);
-    const bool is_host = first && first->physical->host;
-    for (struct mapping *one = first; one && one->address < address + bytes; one = one->next)
+    for (struct mapping *one = first; one && one->address < address + bytes; one = one->next) {
         one->state = MAPPING_ENDING;
+        is_any_host |= one->physical->host != NULL;
+    }
     const bool is_nothing = !first && is_reserved_locked(address, bytes) && !has_mapping_locked(address, bytes);
     pthread_mutex_unlock(&books.mutex);
     if (!first)
         return is_nothing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    result = is_host ? unreach(address, bytes) : ask_to_unmap(address, bytes);
+    if (is_any_host)
+        return unmap_each(address, bytes);
+    result = ask_to_unmap(address, bytes);
     end_unmapping(address, bytes, !result);
     flyt_answer_end();
     return result;
@@ -696,20 +712,19 @@ static CUresult ask_for_access(uint64_t address, uint64_t bytes, const CUmemAcce
 
 /* ---- access to memory of the host ---- */
 
-/* What is mapped in the range: all of it memory of the host, or none, in *ret_is_host. */
-static CUresult find_kind(uint64_t address, uint64_t bytes, bool *ret_is_host)
+/* Whether the range is mapped; then whether some of it, and all of it, is memory of the host. */
+static bool find_kinds(uint64_t address, uint64_t bytes, bool *ret_is_any, bool *ret_is_all)
 {
-    CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&books.mutex);
     const struct mapping *first = first_in_locked(address, bytes);
-    *ret_is_host = first && first->physical->host;
-    for (const struct mapping *one = first; one && one->address < address + bytes; one = one->next)
-        if ((one->physical->host != NULL) != *ret_is_host)
-            result = CUDA_ERROR_NOT_SUPPORTED;
+    *ret_is_any = false;
+    *ret_is_all = true;
+    for (const struct mapping *one = first; one && one->address < address + bytes; one = one->next) {
+        *ret_is_any |= one->physical->host != NULL;
+        *ret_is_all &= one->physical->host != NULL;
+    }
     pthread_mutex_unlock(&books.mutex);
-    if (result)
-        return flyt_not_supported("access to memory of the host and of devices at once (cuMemSetAccess)");
-    return first ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return first != NULL;
 }
 
 /* Devices reach a mapping from now on: all of them, for reading and writing, whatever each may. */
@@ -725,12 +740,18 @@ static CUresult reach(const struct mapping *one)
         return CUDA_ERROR_OUT_OF_MEMORY;
     int status = call_virtual_map_region(&args, &res);
     CUresult result = flyt_client_reply(status, res.result, "virtual_map_region");
-    pthread_mutex_lock(&books.mutex);
     if (!result)
-        (*place_locked(args.address))->is_reached = true;
-    pthread_mutex_unlock(&books.mutex);
+        note_reached(one->address, true);
+    flyt_answer_end();
+    return result;
+}
+
+/* No device reaches it any more. */
+static CUresult unreach(const struct mapping *one)
+{
+    CUresult result = ask_to_unmap(one->address, one->bytes);
     if (!result)
-        flyt_range_set_reached(args.address, true);
+        note_reached(one->address, false);
     flyt_answer_end();
     return result;
 }
@@ -753,24 +774,36 @@ static CUresult allow_host(const struct mapping *one, unsigned flags)
                : CUDA_SUCCESS;
 }
 
-/* One after the other; none of them ends meanwhile, if the program does as CUDA says. */
+static CUresult allow_one(const struct mapping *one, const CUmemAccessDesc *desc)
+{
+    const bool is_of_program = is_host(&desc->location);
+    const unsigned flags = (unsigned)desc->flags;
+    CUresult result = CUDA_SUCCESS;
+    if (is_of_program)
+        result = allow_host(one, flags);
+    else if (is_for_devices(one, desc->location.id, flags) != one->is_reached)
+        result = one->is_reached ? unreach(one) : reach(one);
+    pthread_mutex_lock(&books.mutex);
+    struct mapping *noted = result ? NULL : find_mapping_locked(one->address);
+    if (noted)
+        *(is_of_program ? &noted->host_access : &noted->access[desc->location.id]) = flags;
+    pthread_mutex_unlock(&books.mutex);
+    return result;
+}
+
+/* One mapping after the other, where some are of the host. */
 static CUresult allow_each(uint64_t address, uint64_t bytes, const CUmemAccessDesc *desc)
 {
-    const int device = is_host(&desc->location) ? -1 : desc->location.id;
     CUresult result = CUDA_SUCCESS;
     for (uint64_t at = address; at < address + bytes && !result;) {
         pthread_mutex_lock(&books.mutex);
-        struct mapping one = **place_locked(at);
+        const struct mapping *found = find_mapping_locked(at);
+        const struct mapping one = found ? *found : (struct mapping){0};
+        const bool is_of_host = found && found->physical->host;
         pthread_mutex_unlock(&books.mutex);
-        if (device < 0)
-            result = allow_host(&one, (unsigned)desc->flags);
-        else if (is_for_devices(&one, device, (unsigned)desc->flags) != one.is_reached)
-            result = one.is_reached ? unreach(one.address, one.bytes) : reach(&one);
-        pthread_mutex_lock(&books.mutex);
-        if (!result)
-            *(device < 0 ? &(*place_locked(at))->host_access : &(*place_locked(at))->access[device]) =
-                (unsigned)desc->flags;
-        pthread_mutex_unlock(&books.mutex);
+        if (!found) /* another thread has unmapped it */
+            return CUDA_ERROR_INVALID_VALUE;
+        result = is_of_host ? allow_one(&one, desc) : ask_for_access(at, one.bytes, desc);
         at += one.bytes;
     }
     return result;
@@ -778,35 +811,38 @@ static CUresult allow_each(uint64_t address, uint64_t bytes, const CUmemAccessDe
 
 CUresult flyt_virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *descs, size_t count)
 {
-    bool is_of_host = false;
+    bool is_any_host, is_all_host;
     CUresult result = flyt_client_enter();
-    if (!result)
-        result = descs && count ? find_kind(address, bytes, &is_of_host) : CUDA_ERROR_INVALID_VALUE;
+    if (!result && (!descs || !count || !find_kinds(address, bytes, &is_any_host, &is_all_host)))
+        result = CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && !result; i++)
-        result = check_access(&descs[i], is_of_host);
+        result = check_access(&descs[i], is_all_host);
     for (size_t i = 0; i < count && !result; i++)
-        result = is_of_host ? allow_each(address, bytes, &descs[i]) : ask_for_access(address, bytes, &descs[i]);
+        result = is_any_host ? allow_each(address, bytes, &descs[i]) : ask_for_access(address, bytes, &descs[i]);
     return result;
 }
 
 CUresult flyt_virtual_get_access(const CUmemLocation *location, CUdeviceptr address, unsigned long long *ret_flags)
 {
     const struct flyt_device_info *info;
+    struct mapping found = {0};
     CUresult result = flyt_client_enter();
     if (!result && (!ret_flags || !location))
         result = CUDA_ERROR_INVALID_VALUE;
-    if (!result && !is_host(location))
-        result = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? flyt_device_info(location->id, &info)
-                                                               : CUDA_ERROR_INVALID_DEVICE;
     if (result)
         return result;
     pthread_mutex_lock(&books.mutex);
     const struct mapping *one = *place_locked(address);
     if (one && one->address <= address && one->state == MAPPING_MADE)
-        *ret_flags = is_host(location) ? one->host_access : one->access[location->id];
-    else
-        result = CUDA_ERROR_INVALID_VALUE;
+        found = *one;
     pthread_mutex_unlock(&books.mutex);
+    if (!found.bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_host(location))
+        result = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? flyt_device_info(location->id, &info)
+                                                               : CUDA_ERROR_INVALID_DEVICE;
+    if (!result)
+        *ret_flags = is_host(location) ? found.host_access : found.access[location->id];
     return result;
 }
 

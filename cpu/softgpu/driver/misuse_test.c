@@ -1,5 +1,6 @@
 /* Calls that a sound program does not make: each is an error, and the process and its other objects are unharmed. */
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cpu/softgpu/driver/driver.h"
 #include "cpu/softgpu/driver/test.h"
@@ -170,6 +171,18 @@ static void registrations_do_not_overlap(void **state)
     assert_ok(cuMemFree(device_memory));
     assert_ok(cuMemAddressReserve(&reserved, GRANULE, 0, WINDOW, 0));
     assert_int_equal(cuMemHostRegister((void *)reserved, GRANULE, 0), CUDA_ERROR_INVALID_VALUE);
+    /* What the program has put there is its own, as an H200's driver (580.159.04) takes it. */
+    assert_ptr_equal(
+        mmap((void *)reserved, GRANULE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+        (void *)reserved);
+    assert_ok(cuMemHostRegister((void *)reserved, GRANULE, CU_MEMHOSTREGISTER_DEVICEMAP));
+    assert_ok(cuMemHostGetDevicePointer(&device_memory, (void *)reserved, 0));
+    assert_int_equal(device_memory, reserved);
+    assert_ok(cuMemsetD8(reserved, 3, GRANULE));
+    assert_ok(cuCtxSynchronize());
+    assert_int_equal(((char *)reserved)[GRANULE - 1], 3);
+    assert_ok(cuMemHostUnregister((void *)reserved));
+    assert_int_equal(cuMemsetD8(reserved, 3, GRANULE), CUDA_ERROR_INVALID_VALUE);
     assert_ok(cuMemAddressFree(reserved, GRANULE));
 }
 

@@ -2,21 +2,23 @@
 //
 //   check         all of it is written, copied to the GPU, changed there, copied back, and compared: "right N"
 //   more | less   one buffer more | the last one is freed: "buffers N"
-//   leave | take  copies that wait for a kernel that runs for a while: "left" | they have ended, and are compared: "taken"
-//   mapped        a kernel writes a buffer by its address: "mapped N", the code of what it needs (0, or what CUDA answered)
-//   asked         a buffer's address is asked for, and used by nothing: "asked 0"
-//   flag          memory is allocated that is to be mapped, and used by nothing: "flag 0"
-//   plain         a kernel writes a buffer by the host's own pointer: "plain 0"
-//   graph         a kernel of a graph does: "graph 0"
-//   update        the same by an update of the executable graph, whose kernel had a pointer of the device's before: "update 0"
-//   library       cuBLAS does: "library 0"
-//   managed       managed memory, which every check from then on uses, too: "managed N", whether the host may use it beside kernels
-//   large N       managed memory of N MiB, in place of what there was, used by nothing; 0: none: "large N", the code of what it needs
-//   end           also the end of input: "ended" and exit status 0
+//   leave | take  copies that wait for a kernel that runs for a while: "left" | they have ended, and are compared:
+//   "taken" mapped        a kernel writes a buffer by its address: "mapped N", the code of what it needs (0, or what
+//   CUDA answered) asked         a buffer's address is asked for, and used by nothing: "asked 0" flag          memory
+//   is allocated that is to be mapped, and used by nothing: "flag 0" plain         a kernel writes a buffer by the
+//   host's own pointer: "plain 0" graph         a kernel of a graph does: "graph 0" update        the same by an update
+//   of the executable graph, whose kernel had a pointer of the device's before: "update 0" library       cuBLAS does:
+//   "library 0" managed       managed memory, which every check from then on uses, too: "managed N", whether the host
+//   may use it beside kernels virtual       physical memory of the host at an address of the program's, which every
+//   check from then on uses, too: "virtual N",
+//                 the code of what it needs
+//   large N       managed memory of N MiB, in place of what there was, used by nothing; 0: none: "large N", the code of
+//   what it needs end           also the end of input: "ended" and exit status 0
 //
 // The first line is "ready". What is wrong is "wrong …" and exit status 8, a CUDA error "error CODE" and 7.
-// nvcc: -ldl
+// nvcc: -ldl -lcuda
 #include <cublas_v2.h>
+#include <cuda.h>
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -68,7 +70,7 @@ struct buffer {
 static struct buffer buffers[BUFFERS];
 static unsigned count, checks;
 static cudaStream_t stream;
-static uint32_t *left, *spun, *managed;
+static uint32_t *left, *spun, *managed, *placed;
 
 static uint32_t pattern(unsigned n, unsigned which, long i)
 {
@@ -80,7 +82,8 @@ static void more(void)
     if (count == BUFFERS)
         return;
     struct buffer *one = &buffers[count++];
-    check(cudaHostAlloc((void **)&one->host, COUNT * sizeof *one->host, count % 2 ? cudaHostAllocDefault : cudaHostAllocPortable));
+    check(cudaHostAlloc((void **)&one->host, COUNT * sizeof *one->host,
+                        count % 2 ? cudaHostAllocDefault : cudaHostAllocPortable));
     check(cudaMalloc((void **)&one->device, COUNT * sizeof *one->device));
     for (long i = 0; i < COUNT; i += 1009)
         if (one->host[i])
@@ -142,11 +145,28 @@ static void check_managed(unsigned n)
             wrong("managed", n, i);
 }
 
+static void check_placed(unsigned n)
+{
+    for (long i = 0; i < COUNT; i++)
+        placed[i] = pattern(n, 8, i);
+    change<<<(COUNT + 255) / 256, 256, 0, stream>>>(placed, COUNT, n);
+    check(cudaGetLastError());
+    check(cudaStreamSynchronize(stream));
+    for (long i = 0; i < COUNT; i++)
+        if (placed[i] != pattern(n, 8, i) * 2654435761u + n)
+            wrong("virtual", n, i);
+    check(cudaMemset(placed, 0x21, 4));
+    if (placed[0] != 0x21212121)
+        wrong("virtual", n, 0);
+}
+
 static void check_all(void)
 {
     unsigned n = ++checks;
     if (managed)
         check_managed(n);
+    if (placed)
+        check_placed(n);
     for (unsigned which = 0; which < count; which++) {
         struct buffer *one = &buffers[which];
         for (long i = 0; i < COUNT; i++)
@@ -294,6 +314,28 @@ static void manage(void)
     printf("managed %d\n", is_concurrent());
 }
 
+static void place(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop = {};
+    CUmemAccessDesc access[2] = {};
+    CUdeviceptr address = 0;
+    const size_t bytes = 4 << 20;
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = access[0].location.type = CU_MEM_LOCATION_TYPE_HOST;
+    access[1].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access[0].flags = access[1].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CUresult result = cuMemCreate(&handle, bytes, &prop, 0);
+    if (!result) {
+        result = cuMemAddressReserve(&address, bytes, 0, 0, 0);
+        result = result ? result : cuMemMap(address, bytes, 0, handle, 0);
+        result = result ? result : cuMemSetAccess(address, bytes, access, 2);
+        result = result ? result : cuMemRelease(handle);
+        placed = (uint32_t *)(uintptr_t)address;
+    }
+    printf("virtual %d\n", (int)result);
+}
+
 static void make_large(const char *mib)
 {
     static void *memory;
@@ -336,6 +378,8 @@ int main(void)
             library();
         else if (!strncmp(line, "large ", 6))
             make_large(line + 6);
+        else if (!strcmp(line, "virtual\n"))
+            place();
         else if (!strcmp(line, "managed\n"))
             manage();
         else {
