@@ -108,6 +108,9 @@ static void refused(void)
         {{"KKK", {"", "0", "1"}}, {"KKK", {"", "", "01"}}, cudaGraphExecUpdateErrorTopologyChanged, 2, NONE},
         {{"KKKK", {"", "0", "01", "02"}}, {"KKKK", {"", "0", "01", "12"}}, cudaGraphExecUpdateErrorTopologyChanged, 1,
          NONE},
+        {{"KKK", {"", "", "01"}}, {"KKE", {"", "0", "1"}}, cudaGraphExecUpdateErrorTopologyChanged, 2, NONE},
+        {{"KKKK", {"", "0", "1", "2"}}, {"KKKK", {"", "0", "0", "0"}}, cudaGraphExecUpdateErrorTopologyChanged, 2, NONE},
+        {{"EKE", {"", "", ""}}, {"KEE", {"", "", ""}}, cudaGraphExecUpdateErrorNodeTypeChanged, 1, NONE},
         /* an edge from a node that is another one's already */
         {{"KKKKK", {"", "", "01", "01", "23"}}, {"KKKKK", {"", "", "01", "02", "23"}},
          cudaGraphExecUpdateErrorTopologyChanged, 3, 2},
@@ -158,12 +161,44 @@ static void edges_and_children(void)
         CHECK(cudaGraphDestroy(one));
 }
 
+/* Of several nodes that cannot become what the other graph has, the last one is told. */
+static void directions(bool is_chain)
+{
+    cudaGraph_t graphs[2];
+    cudaGraphNode_t nodes[2];
+    cudaGraphExec_t exec;
+    cudaGraphExecUpdateResultInfo info;
+    unsigned *host;
+    CHECK(cudaMallocHost((void **)&host, sizeof *host));
+    for (int i = 0; i < 2; i++) {
+        CHECK(cudaGraphCreate(&graphs[i], 0));
+        for (int k = 0; k < 2; k++)
+            CHECK(cudaGraphAddMemcpyNode1D(&nodes[k], graphs[i], nodes, is_chain && k, i ? host : values, i ? values : host,
+                                           sizeof *host, i ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice));
+    }
+    CHECK(cudaGraphInstantiate(&exec, graphs[0], 0));
+    cudaError_t updated = cudaGraphExecUpdate(exec, graphs[1], &info);
+    if (updated != cudaSuccess) { /* some drivers may take it over */
+        EXPECT_EQ(updated, cudaErrorGraphExecUpdateFailure);
+        (void)cudaGetLastError();
+        EXPECT_EQ(info.result, cudaGraphExecUpdateErrorParametersChanged);
+        expect_node(info.errorNode, nodes, 1);
+        expect_node(info.errorFromNode, nodes, NONE);
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    for (cudaGraph_t graph : graphs)
+        CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaFreeHost(host));
+}
+
 int main(void)
 {
     CHECK(cudaMalloc((void **)&values, NODES_MAX * sizeof *values));
     taken_over();
     refused();
     edges_and_children();
+    directions(false);
+    directions(true);
     CHECK(cudaFree(values));
     return 0;
 }

@@ -10,8 +10,7 @@
 /* One graph with one other. */
 struct pairing {
     struct flyt_graph *own, *other;
-    /* Pairs whose edges are still to be looked at, by their own nodes: `mark` of each is the place of the next, plus 1.
-     */
+    /* Pairs in their order, by their own nodes: `mark` of each is the place of the next, plus 1. */
     struct flyt_graph_node *first, *last;
     CUgraphExecUpdateResultInfo told;
 };
@@ -33,10 +32,10 @@ static bool pair(struct pairing *self, struct flyt_graph_node *own, struct flyt_
 {
     own->pair = other;
     other->pair = own;
-    if (own->data.kind != other->data.kind)
-        return fail(self, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, other, NULL);
     if (own->before_count != other->before_count)
         return fail(self, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, other, NULL);
+    if (own->data.kind != other->data.kind)
+        return fail(self, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, other, NULL);
     own->mark = 0;
     if (self->last)
         self->last->mark = own->place + 1;
@@ -101,17 +100,20 @@ static bool pair_exits(struct pairing *self)
            fail(self, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, exit_before(self->other, other_place), NULL);
 }
 
+/* NULL: it was the last. */
+static const struct flyt_graph_node *next_of(const struct pairing *self, const struct flyt_graph_node *own)
+{
+    return own->mark ? self->own->nodes[own->mark - 1] : NULL;
+}
+
 /* Each node of the executable graph comes before an exit, so that all have a pair in the end. */
 static bool pair_all(struct pairing *self)
 {
     if (self->own->count != self->other->count)
         return fail(self, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, NULL, NULL);
     bool is_paired = pair_exits(self);
-    const struct flyt_graph_node *next = self->first;
-    while (is_paired && next) {
-        is_paired = pair_before(self, next);
-        next = next->mark ? self->own->nodes[next->mark - 1] : NULL;
-    }
+    for (const struct flyt_graph_node *one = self->first; is_paired && one; one = next_of(self, one))
+        is_paired = pair_before(self, one);
     return is_paired;
 }
 
@@ -156,8 +158,8 @@ CUgraphExecUpdateResultInfo flyt_graph_pair_locked(struct flyt_graph *own, struc
     struct pairing self = {.own = own, .other = other, .told = {.result = CU_GRAPH_EXEC_UPDATE_SUCCESS}};
     if (!pair_all(&self))
         return self.told;
-    for (unsigned i = 0; i < own->count && !self.told.result; i++) {
-        const struct flyt_graph_node *a = own->nodes[i], *b = a->pair;
+    for (const struct flyt_graph_node *a = self.first; a && !self.told.result; a = next_of(&self, a)) {
+        const struct flyt_graph_node *b = a->pair;
         if (!may_become(&a->data, &b->data))
             fail(&self, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, b, NULL);
         else if (!has_same_attributes(&a->data, &b->data, has_priorities))
