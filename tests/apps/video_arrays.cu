@@ -232,12 +232,28 @@ __global__ void read(cudaTextureObject_t texture, uint4 *out)
         tex2D<uint4>(texture, (float)threadIdx.x + 0.5f, (float)threadIdx.y + 0.5f);
 }
 
-/* Bytes, whatever they mean. */
-__global__ void invert(cudaSurfaceObject_t surface, int row_bytes)
+/* Whole elements: GPUs take no parts of them as they are. */
+template <class T> __global__ void invert(cudaSurfaceObject_t surface)
 {
-    for (int x = (int)threadIdx.x; x < row_bytes; x += (int)blockDim.x)
-        surf2Dwrite((unsigned char)~surf2Dread<unsigned char>(surface, x, (int)threadIdx.y), surface, x,
-                    (int)threadIdx.y);
+    const int x = (int)(threadIdx.x * sizeof(T)), y = (int)threadIdx.y;
+    T v = surf2Dread<T>(surface, x, y);
+    unsigned char *bytes_of = (unsigned char *)&v;
+    for (unsigned i = 0; i < sizeof v; i++)
+        bytes_of[i] = (unsigned char)~bytes_of[i];
+    surf2Dwrite(v, surface, x, y);
+}
+
+static void invert_plane(CUsurfObject surface, unsigned channels, unsigned channel_bytes, dim3 size)
+{
+    if (channel_bytes == 1 && channels == 1)
+        invert<unsigned char><<<1, size>>>(surface);
+    else if (channel_bytes == 1)
+        invert<uchar2><<<1, size>>>(surface);
+    else if (channels == 1)
+        invert<unsigned short><<<1, size>>>(surface);
+    else
+        invert<ushort2><<<1, size>>>(surface);
+    CHECK_LAUNCH();
 }
 
 static unsigned channel_of(const bytes &all, size_t index, unsigned channel_bytes)
@@ -255,8 +271,7 @@ static void test_plane_objects(CUarray plane, const format &of, const plane_shap
     CUsurfObject surface;
     CHECK_CU(copy(plane, contents, row, height, 1, true));
     CHECK_CU(make_surface(plane, &surface)); /* the flag of video is enough */
-    invert<<<1, dim3(16, height)>>>(surface, (int)row);
-    CHECK_LAUNCH();
+    invert_plane(surface, shape.channels, of.bytes, dim3(width, height));
     CHECK_CU(make_texture(plane, &texture));
     read<<<1, dim3(width, height)>>>(texture, device);
     CHECK_LAUNCH();
@@ -286,13 +301,8 @@ static void test_objects(const format &of, uint4 *device)
     if (of.planes.empty()) {
         bytes contents = fill((size_t)WIDTH * HEIGHT * of.bytes, 9);
         CHECK_CU(copy(array, contents, WIDTH * of.bytes, HEIGHT, 1, true));
-        CHECK_CU(make_surface(array, &surface));
-        invert<<<1, dim3(16, HEIGHT)>>>(surface, (int)(WIDTH * of.bytes));
-        CHECK_LAUNCH();
-        CHECK(cudaDeviceSynchronize());
-        for (auto &byte : contents)
-            byte = (unsigned char)~byte;
         expect(array, contents, WIDTH * of.bytes, HEIGHT, 1);
+        CHECK_CU(make_surface(array, &surface));
         CHECK_CU(cuSurfObjectDestroy(surface));
     } else {
         EXPECT_CU(make_surface(array, &surface), CUDA_ERROR_INVALID_VALUE);
