@@ -172,7 +172,14 @@ static void refusals(cudaStream_t stream)
     props.handleTypes = cudaMemHandleTypePosixFileDescriptor;
     EXPECT_ERR(cudaMemPoolCreate(&pool, &props), cudaErrorInvalidValue);
     props = managed_props(cudaMemLocationTypeHostNumaCurrent);
-    EXPECT_ERR(cudaMemPoolCreate(&pool, &props), cudaErrorInvalidValue);
+    EXPECT_ERR(cudaMemGetDefaultMemPool(&pool, &props.location, cudaMemAllocationTypeManaged), cudaErrorNotSupported);
+    CHECK(cudaMemPoolCreate(&pool, &props));
+    CHECK(cudaMallocFromPoolAsync(&memory, 4096, pool, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    EXPECT(is_managed(memory), "it is managed memory");
+    CHECK(cudaFreeAsync(memory, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemPoolDestroy(pool));
     props = managed_props(cudaMemLocationTypeDevice);
     props.location.id = 4000;
     EXPECT_ERR(cudaMemPoolCreate(&pool, &props), cudaErrorInvalidValue);

@@ -310,11 +310,13 @@ static CUresult check_usage(unsigned usage, int place)
 
 CUresult flyt_pool_create(const CUmemPoolProps *props, CUmemoryPool *ret_pool)
 {
-    int place = HOST;
+    int place = HOST + MANAGED; /* of the caller's own node, of which only a managed one can be */
     CUresult result = flyt_client_enter();
     if (!result && (!props || !ret_pool))
         result = CUDA_ERROR_INVALID_VALUE;
-    result = result ? result : find_place(&props->location, props->allocType, &place);
+    if (!result && (props->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED ||
+                    props->location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT))
+        result = find_place(&props->location, props->allocType, &place);
     if (result) /* as the driver says it */
         return result == CUDA_ERROR_NOT_SUPPORTED ? CUDA_ERROR_INVALID_VALUE : result;
     const unsigned handle_types = (unsigned)props->handleTypes;
