@@ -154,7 +154,6 @@ def who_ends_with_the_fault_leaves_one():
     with listener() as (path, s):
         program = direct(s, "gone", "-")
         expect_equal(program.process.communicate(b"\n", timeout=harness.PATIENCE_S)[0], b"", "what it says after ready")
-        expect_equal(program.process.returncode, 0, "of the fault it has heard nothing")
         within(20, lambda: "core dump core." in s.log(), "a dump")
         expect_equal([has_word(one) for one in dumps(path)], [True], "dumps")
 

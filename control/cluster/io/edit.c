@@ -51,6 +51,7 @@ flyt_status flyt_edit_outcome(struct flyt_edit *edit, const char **ret_text)
     if (edit->status)
         return edit->status == -EEXIST   ? FLYT_STATUS_EXISTS
                : edit->status == -ENOENT ? FLYT_STATUS_NOT_FOUND
+               : edit->status == -ENOMEM ? FLYT_STATUS_UNAVAILABLE
                                          : FLYT_STATUS_INVALID;
     *ret_text = "";
     return FLYT_STATUS_OK;

@@ -60,7 +60,8 @@ static void fill_info(struct flyt_device_info *info, const flyt_device_info_res 
         flyt_channel_has(flyt_client.channel, FLYT_VIRTUAL_CREATE);
     info->attributes[CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] =
         info->attributes[CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] =
-            flyt_arena_is_mapped() && flyt_channel_has(flyt_client.channel, FLYT_VIRTUAL_MAP_REGION);
+            flyt_arena_is_mapped() && flyt_client.is_virtual_reserved &&
+            flyt_channel_has(flyt_client.channel, FLYT_VIRTUAL_MAP_REGION);
     if (!flyt_channel_has(flyt_client.channel, FLYT_TENSORMAP_ENCODE))
         info->attributes[CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED] = 0;
 }

@@ -527,7 +527,7 @@ static bool give_back_done(int place)
     pthread_mutex_lock(&pools.mutex);
     for (struct pool *one = pools.first, *next; one; one = next) {
         next = one->next;
-        if (one->place == place || is_managed(one->place))
+        if (one->place == place)
             list = collect_locked(one, 0, list);
     }
     pthread_mutex_unlock(&pools.mutex);
@@ -536,12 +536,14 @@ static bool give_back_done(int place)
     return is_some;
 }
 
-/* Of a place, where a stream of the device lacks memory. */
+/* Of a place, where a stream of the device lacks memory; managed memory may be that device's, too. */
 static bool give_back(int place, int device)
 {
-    if (!atomic_load(&pools.cached_count))
-        return false;
-    return give_back_done(place) || (!flyt_ask_device_synchronize((unsigned)device) && give_back_done(place));
+    bool is_some = atomic_load(&pools.cached_count) &&
+                   (give_back_done(place) || (!flyt_ask_device_synchronize((unsigned)device) && give_back_done(place)));
+    for (int other = MANAGED; other < PLACES && !is_some && !flyt_client.is_managed_on_host; other++)
+        is_some = give_back_done(other);
+    return is_some;
 }
 
 bool flyt_pool_give_back(int device)

@@ -11,6 +11,7 @@
 #include "cpu/client/cuda/array.h"
 #include "cpu/client/cuda/context.h"
 #include "rpc/api/array_box.h"
+#include "rpc/api/array_format.h"
 
 struct flyt_texture {
     struct flyt_record record;
@@ -48,10 +49,16 @@ static CUresult find_texture(uint64_t handle, bool is_surface, struct flyt_textu
 
 /* ---- making ---- */
 
+/* Blocks of texels are none of surfaces. */
+static bool can_be_surface(const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    const struct flyt_array_format *format = flyt_array_format_find(desc->Format);
+    return desc->Flags & (CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_VIDEO_ENCODE_DECODE) && format && format->side == 1;
+}
+
 /* Which array it shows, where it shows one. */
 static CUresult take_array(struct flyt_texture *texture)
 {
-    const unsigned has_surfaces = CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_VIDEO_ENCODE_DECODE;
     const CUDA_RESOURCE_DESC *resource = &texture->resource;
     struct flyt_array_view view;
     bool is_mipmap = resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
@@ -68,7 +75,7 @@ static CUresult take_array(struct flyt_texture *texture)
     CUresult result = flyt_array_view(is_mipmap ? (uint64_t)(uintptr_t)resource->res.mipmap.hMipmappedArray
                                                 : (uint64_t)(uintptr_t)resource->res.array.hArray,
                                       is_mipmap, &view);
-    if (!result && (view.device != texture->device || (texture->is_surface && !(view.desc.Flags & has_surfaces))))
+    if (!result && (view.device != texture->device || (texture->is_surface && !can_be_surface(&view.desc))))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;

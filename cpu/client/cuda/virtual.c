@@ -513,6 +513,15 @@ static CUresult add_range(const struct mapping *mapping)
     return flyt_range_insert(&range) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+/* They are nobody's any more, and stay reserved. */
+static void hide(const struct mapping *mapping)
+{
+    void *address = (void *)(uintptr_t)mapping->address; /* NOLINT: as above */
+    if (mmap(address, mapping->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+        MAP_FAILED)
+        flyt_warn("memory of the host is not unmapped bytes=%llu: %m", (unsigned long long)mapping->bytes);
+}
+
 /* The program's own pages at the address: those of the memory, which it may not touch yet. */
 static bool show(const struct mapping *mapping)
 {
@@ -524,16 +533,8 @@ static bool show(const struct mapping *mapping)
     if (is_there && !mprotect(address, mapping->bytes, PROT_NONE))
         return true;
     flyt_warn("memory of the host is not mapped bytes=%llu: %m", (unsigned long long)mapping->bytes);
+    hide(mapping);
     return false;
-}
-
-/* They are nobody's any more, and stay reserved. */
-static void hide(const struct mapping *mapping)
-{
-    void *address = (void *)(uintptr_t)mapping->address; /* NOLINT: as above */
-    if (mmap(address, mapping->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
-        MAP_FAILED)
-        flyt_warn("memory of the host is not unmapped bytes=%llu: %m", (unsigned long long)mapping->bytes);
 }
 
 /* Memory of the host is mapped here; the server has it when a device is to reach it. */
@@ -791,10 +792,12 @@ static CUresult allow_one(const struct mapping *one, const CUmemAccessDesc *desc
     return result;
 }
 
-/* One mapping after the other, where some are of the host. */
+/* One mapping after the other, where some are of the host: all of them, one thread after the other. */
 static CUresult allow_each(uint64_t address, uint64_t bytes, const CUmemAccessDesc *desc)
 {
+    static pthread_mutex_t reaching = PTHREAD_MUTEX_INITIALIZER;
     CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&reaching);
     for (uint64_t at = address; at < address + bytes && !result;) {
         pthread_mutex_lock(&books.mutex);
         const struct mapping *found = find_mapping_locked(at);
@@ -802,10 +805,12 @@ static CUresult allow_each(uint64_t address, uint64_t bytes, const CUmemAccessDe
         const bool is_of_host = found && found->physical->host;
         pthread_mutex_unlock(&books.mutex);
         if (!found) /* another thread has unmapped it */
-            return CUDA_ERROR_INVALID_VALUE;
-        result = is_of_host ? allow_one(&one, desc) : ask_for_access(at, one.bytes, desc);
+            result = CUDA_ERROR_INVALID_VALUE;
+        else
+            result = is_of_host ? allow_one(&one, desc) : ask_for_access(at, one.bytes, desc);
         at += one.bytes;
     }
+    pthread_mutex_unlock(&reaching);
     return result;
 }
 

@@ -226,7 +226,9 @@ static CUresult take(uint64_t context_id, int device, uint64_t bytes, CUdevicept
     if (result)
         return result;
     flyt_managed_lock();
-    flyt_managed_find(*ret_address)->is_of_pool = true;
+    struct flyt_managed *piece = flyt_managed_find(*ret_address);
+    if (piece) /* else another thread has reset the device meanwhile */
+        piece->is_of_pool = true;
     flyt_managed_unlock();
     return CUDA_SUCCESS;
 }

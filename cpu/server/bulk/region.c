@@ -380,26 +380,34 @@ static void map_nothing(void *address, uint64_t bytes)
         flyt_warn("page-locked memory is not unmapped bytes=%llu: %m", (unsigned long long)bytes);
 }
 
-CUresult flyt_session_region_map_again(const struct flyt_session *session, uint64_t offset_bytes, uint64_t bytes,
+/* On the submission thread, whose context is another one from then on. */
+static CUresult enter_primary(struct flyt_session *session)
+{
+    session->current_device = NULL;
+    return session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
+}
+
+CUresult flyt_session_region_map_again(struct flyt_session *session, uint64_t offset_bytes, uint64_t bytes,
                                        uint64_t address)
 {
     void *wanted = (void *)(uintptr_t)address; /* NOLINT: a fixed place is the point */
-    CUresult result = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
+    CUresult result = enter_primary(session);
     if (result != CUDA_SUCCESS)
         return result;
     if (flyt_region_map_again(&session->region->region, offset_bytes, bytes, address))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result =
-        session->driver->cuMemHostRegister(wanted, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else
+        result = session->driver->cuMemHostRegister(wanted, bytes,
+                                                    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result != CUDA_SUCCESS)
         map_nothing(wanted, bytes);
     return result;
 }
 
-CUresult flyt_session_region_unmap_again(const struct flyt_session *session, uint64_t address, uint64_t bytes)
+CUresult flyt_session_region_unmap_again(struct flyt_session *session, uint64_t address, uint64_t bytes)
 {
     void *wanted = (void *)(uintptr_t)address; /* NOLINT: as above */
-    CUresult result = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
+    CUresult result = enter_primary(session);
     if (result == CUDA_SUCCESS)
         result = session->driver->cuMemHostUnregister(wanted);
     if (result == CUDA_SUCCESS)
@@ -428,6 +436,7 @@ static void unlock_one_ahead(struct flyt_session *session, struct flyt_region_lo
 {
     const uint64_t offset_bytes = lock->offset_bytes;
     lock->is_usable = false;
+    session->current_device = NULL; /* the submission thread's context is another one from here on */
     if (flyt_session_region_unregister(session, offset_bytes) == CUDA_SUCCESS)
         flyt_session_region_remove(session, offset_bytes);
     else

@@ -92,9 +92,9 @@ CUresult flyt_session_region_unregister(const struct flyt_session *session, uint
 
 /* The pages once more at an address that the driver has reserved, and has nothing mapped at, page-locked there, too;
  * and the end of that. CUDA_ERROR_OUT_OF_MEMORY, or the driver's code. */
-CUresult flyt_session_region_map_again(const struct flyt_session *session, uint64_t offset_bytes, uint64_t bytes,
+CUresult flyt_session_region_map_again(struct flyt_session *session, uint64_t offset_bytes, uint64_t bytes,
                                        uint64_t address);
-CUresult flyt_session_region_unmap_again(const struct flyt_session *session, uint64_t address, uint64_t bytes);
+CUresult flyt_session_region_unmap_again(struct flyt_session *session, uint64_t address, uint64_t bytes);
 
 /* ---- ahead of its client ---- */
 

@@ -142,7 +142,7 @@ struct flyt_session {
     unsigned pieces_left;       /* that may be submitted in this round of the loop (pieces.h) */
     uint64_t fatal_completed;   /* the call up to which all was known to be completed then */
     char fatal_note[128];       /* what the program is told besides; empty: nothing */
-    bool has_coredump;          /* the driver has left one: the fault is of its own making */
+    bool has_coredump;          /* the driver has left one: the fault may be of its own making */
 
     int wake_fd;                 /* eventfd: other threads wake the loop */
     atomic_bool is_kicked;       /* pairs the exchange in flyt_session_kick with that in loop.c */

@@ -29,6 +29,8 @@
 enum {
     /* From a fault to its dump's file, while the driver says that all is well: 50 to 120 ms on an H200 (driver 580). */
     SHOWS_MS = 300,
+    /* From a dump's end to its fault, which is told at once there: none comes any more. */
+    TELLS_MS = 5000,
     /* Until the program is told of its fault: when the driver tells of it, it has written what it writes. All together
      * are less than the node manager lets a process be that leaves a core dump (control/node/link/fault.h). */
     SETTLE_FATAL_MS = 2000,
@@ -49,7 +51,8 @@ struct flyt_coredumps {
     uint64_t bytes_max;
     struct flyt_coredump_folder *folder; /* NULL: no dump was asked for yet */
     struct wanted wanted[FLYT_DEVICES_MAX];
-    atomic_bool is_dumping; /* the driver writes one, or has: it tells of the fault when it is there */
+    atomic_bool is_dumping;  /* the driver writes one, or has: it tells of the fault when it is there */
+    _Atomic uint64_t end_ns; /* when it was there, or removed, of the session's clock; 0: it is not */
 };
 
 /* ---- the folder ---- */
@@ -104,6 +107,8 @@ static void tell(void *user, const char *name, enum flyt_coredump_state state, u
     const struct flyt_manager_link_coredump coredump = {.bytes = bytes, .state = state};
     if (!atomic_exchange(&session->coredumps->is_dumping, true))
         flyt_session_kick(session);
+    if (state != FLYT_COREDUMP_BEGUN)
+        atomic_store(&session->coredumps->end_ns, session->clock_ns());
     if (!name)
         return;
     if (state == FLYT_COREDUMP_DONE)
@@ -321,15 +326,23 @@ CUresult flyt_serve_coredump_set(struct flyt_call *call, const flyt_coredump_set
 
 /* ---- the end ---- */
 
+/* A dump has begun, and its fault may still be told. */
+static bool is_due(const struct flyt_session *session)
+{
+    uint64_t end_ns = atomic_load(&session->coredumps->end_ns);
+    return atomic_load(&session->coredumps->is_dumping) &&
+           (!end_ns || session->clock_ns() < end_ns + TELLS_MS * UINT64_C(1000000));
+}
+
 bool flyt_coredump_may_come(const struct flyt_session *session, uint64_t quiet_ns)
 {
     return session->leaves_coredumps && session->fatal == CUDA_SUCCESS &&
-           (atomic_load(&session->coredumps->is_dumping) || quiet_ns < SHOWS_MS * UINT64_C(1000000));
+           (is_due(session) || quiet_ns < SHOWS_MS * UINT64_C(1000000));
 }
 
 bool flyt_coredump_advance(struct flyt_session *session)
 {
-    if (!session->leaves_coredumps || !atomic_load(&session->coredumps->is_dumping))
+    if (!session->leaves_coredumps || !is_due(session))
         return false;
     for (unsigned i = 0; i < session->device_count && session->fatal == CUDA_SUCCESS; i++)
         if (session->devices[i].is_made)

@@ -92,10 +92,19 @@ static bool take_away(const struct flyt_coredump_folder *folder, struct dump *du
 
 /* ---- what happens in the folder ---- */
 
+static bool is_stopping(struct flyt_coredump_folder *folder)
+{
+    pthread_mutex_lock(&folder->mutex);
+    bool is_stopping = folder->is_stopping;
+    pthread_mutex_unlock(&folder->mutex);
+    return is_stopping;
+}
+
 static void set_state(struct flyt_coredump_folder *folder, struct dump *dump, const char *name,
                       enum flyt_coredump_state state, uint64_t bytes)
 {
-    folder->tell(folder->user, name, state, bytes);
+    if (!is_stopping(folder)) /* nobody may be there any more: the thread outlives who cannot wake it */
+        folder->tell(folder->user, name, state, bytes);
     pthread_mutex_lock(&folder->mutex);
     dump->state = state;
     pthread_cond_broadcast(&folder->changed);
@@ -175,14 +184,6 @@ static void take_event(struct flyt_coredump_folder *folder, const struct inotify
     for (unsigned i = 0; i < FLYT_COREDUMPS_MAX; i++)
         if (strcmp(event->name, folder->dumps[i].name) == 0)
             look(folder, &folder->dumps[i], (event->mask & IN_CLOSE_WRITE) != 0);
-}
-
-static bool is_stopping(struct flyt_coredump_folder *folder)
-{
-    pthread_mutex_lock(&folder->mutex);
-    bool is_stopping = folder->is_stopping;
-    pthread_mutex_unlock(&folder->mutex);
-    return is_stopping;
 }
 
 static void *watch(void *user)

@@ -11,6 +11,8 @@
 #include "flyt_serve.h"
 #include "rpc/base/id.h"
 
+enum { REGION_TIMES_MAX = 4 };
+
 static bool is_granular(uint64_t bytes)
 {
     return bytes % FLYT_GRANULE_BYTES == 0;
@@ -266,7 +268,17 @@ CUresult flyt_serve_virtual_map(struct flyt_call *call, const flyt_virtual_map_a
     return CUDA_SUCCESS;
 }
 
-/* The pages are locked already, and so it is soon done. */
+/* What a session has mapped of its region is no more than so many times what it has locked of it: what the kernel and
+ * the driver need for that is in nobody's account. */
+static bool may_map_of_region(const struct flyt_session *session, uint64_t bytes)
+{
+    const struct flyt_mappings *mappings = session->mappings;
+    for (unsigned i = 0; i < mappings->count; i++)
+        bytes += mappings->items[i].physical ? 0 : mappings->items[i].bytes;
+    return bytes <= REGION_TIMES_MAX * session->region->locked_bytes;
+}
+
+/* On the submission thread: the driver locks the pages once more, which takes as long as it did at first. */
 CUresult flyt_serve_virtual_map_region(struct flyt_call *call, const flyt_virtual_map_region_args *args,
                                        flyt_virtual_map_region_res *res)
 {
@@ -277,6 +289,8 @@ CUresult flyt_serve_virtual_map_region(struct flyt_call *call, const flyt_virtua
     if (!is_mappable(args->address, args->bytes) || !flyt_session_region_is_mapped(session) ||
         !flyt_session_region_place(session, args->region_id, &span))
         return CUDA_ERROR_INVALID_VALUE;
+    if (!may_map_of_region(session, args->bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = find_place(session->mappings, args->address, args->bytes, &place);
     if (result == CUDA_SUCCESS)
         result = flyt_device_use(&session->devices[0]);

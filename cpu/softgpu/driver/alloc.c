@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "cpu/softgpu/driver/driver.h"
 #include "cpu/softgpu/driver/managed.h"
@@ -169,10 +170,12 @@ FLYT_SOFT_API cuMemFreeHost(void *p)
     return flyt_soft_leave(ctx, flyt_soft_pool_free(&flyt_soft_driver()->space.host, (uint64_t)p));
 }
 
-/* Whether the process may write all of a range of pages. */
+/* Whether the process may write all pages of a range. */
 static bool is_writable(uint64_t start, uint64_t bytes)
 {
-    return !madvise((void *)start, bytes, MADV_POPULATE_WRITE);
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), first = start & ~(page - 1);
+
+    return !madvise((void *)first, (start + bytes - first + page - 1) & ~(page - 1), MADV_POPULATE_WRITE);
 }
 
 /*

@@ -215,6 +215,15 @@ static uint64_t granule_of(uint64_t address)
     return (address - FLYT_SOFT_SPAN_BASE) >> FLYT_SOFT_GRANULE_SHIFT;
 }
 
+/* Zeros, where the program has unmapped it meanwhile. */
+static int put_granule(int fd, uint64_t address)
+{
+    static char zeros[FLYT_SOFT_GRANULE_BYTES];
+    int status = put(fd, (const void *)(uintptr_t)address, FLYT_SOFT_GRANULE_BYTES);
+
+    return status == -EFAULT ? put(fd, zeros, FLYT_SOFT_GRANULE_BYTES) : status;
+}
+
 /* What device code can read of these addresses, which device_memory says are not the host's. */
 static int put_memory(int fd, const struct flyt_soft_map *map, uint64_t from, uint64_t until)
 {
@@ -226,8 +235,8 @@ static int put_memory(int fd, const struct flyt_soft_map *map, uint64_t from, ui
         uint64_t address = FLYT_SOFT_SPAN_BASE + (first << FLYT_SOFT_GRANULE_SHIFT);
         uint64_t bytes = (behind - first) << FLYT_SOFT_GRANULE_SHIFT;
         status = say(fd, "memory 0x%" PRIx64 " %" PRIu64 "\n", address, bytes);
-        if (!status)
-            status = put(fd, (const void *)(uintptr_t)address, bytes);
+        for (uint64_t done = 0; done < bytes && !status; done += FLYT_SOFT_GRANULE_BYTES)
+            status = put_granule(fd, address + done);
         first = next(map, behind, end, true);
     }
     return status;

@@ -23,7 +23,8 @@
  *   - The name of the file and what the dump leaves out are the process's, as they are when the fault comes. What a
  *     context sets of them does nothing.
  *   - The fault is told when the dump is there. Until then work behind the kernel is done, and who waits for it or asks
- *     hears that it is. FLYT_SOFT_DUMP_MS makes that last longer; half of it goes by before there is a file.
+ *     hears that it is. FLYT_SOFT_DUMP_MS makes that last longer; half of it goes by before there is a file. The fault
+ *     of another process is told at once, and a context that is made anew meanwhile is lost by this one, too.
  *
  * Unlike there, no variable of the environment counts, the process never aborts (a host's core dump is only noted), and
  * there is no pipe: a user's trigger is refused.
@@ -71,7 +72,7 @@ CUresult flyt_soft_coredump_set(struct flyt_soft_coredump *coredump, CUcoredumpS
 typedef void (*flyt_soft_coredump_end_fn)(struct flyt_soft_device *device, CUresult error);
 /*
  * Work of the context has failed, this operation of it. True: that leaves a dump, of which there is one for each
- * device; `end` is called when it is there. False: it does not. Nothing breaks a device on which one is being written.
+ * device; `end` is called when it is there. False: it does not.
  */
 bool flyt_soft_coredump_leave(struct CUctx_st *ctx, const struct flyt_soft_op *op, CUresult error,
                               flyt_soft_coredump_end_fn end);

@@ -131,11 +131,12 @@ static void begin_fault(CUstream stream, uint32_t value, CUdeviceptr *ret_word)
 /* Until then what asks and what waits hears that all is done. */
 static CUresult await_fault(CUstream stream)
 {
-    CUresult r;
+    CUresult r = CUDA_ERROR_NOT_READY;
 
-    do
+    for (unsigned i = 0; i < 60000 && (r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY); i++) {
+        usleep(1000);
         r = cuStreamQuery(stream);
-    while (r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY);
+    }
     assert_ok(cuLibraryUnload(library));
     return r;
 }

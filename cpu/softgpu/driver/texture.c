@@ -383,7 +383,8 @@ FLYT_SOFT_API cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_
     if (!flyt_soft_is(pResDesc->res.array.hArray, FLYT_SOFT_ARRAY))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!(pResDesc->res.array.hArray->pixels->desc.Flags &
-          (CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_VIDEO_ENCODE_DECODE)))
+          (CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_VIDEO_ENCODE_DECODE)) ||
+        pResDesc->res.array.hArray->pixels->image.block_shift) /* texels of blocks have no place of their own */
         return CUDA_ERROR_INVALID_VALUE;
     r = create(pResDesc, NULL, NULL, &handle);
     if (r == CUDA_SUCCESS)

@@ -416,10 +416,12 @@ static int widen(int value, unsigned bits, bool is_signed)
     return value < 0 ? -wide : wide;
 }
 
-/* The bits of a half. As GPUs have it, a negative value that becomes 0 loses its sign. */
+/* The bits of a half, of which the least of 16 bits would be no number. As GPUs have it, a negative value that becomes
+ * 0 loses its sign. */
 static uint16_t as_half(int value, bool is_signed)
 {
-    const int magnitude = (value < 0 ? -value : value) * 31 >> (is_signed ? 5 : 6);
+    const int size = value < 0 ? (value < -0x7fff ? 0x7fff : -value) : value;
+    const int magnitude = size * 31 >> (is_signed ? 5 : 6);
 
     return (uint16_t)(value < 0 && magnitude ? 0x8000 | magnitude : magnitude);
 }

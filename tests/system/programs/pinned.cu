@@ -2,18 +2,18 @@
 //
 //   check         all of it is written, copied to the GPU, changed there, copied back, and compared: "right N"
 //   more | less   one buffer more | the last one is freed: "buffers N"
-//   leave | take  copies that wait for a kernel that runs for a while: "left" | they have ended, and are compared:
-//   "taken" mapped        a kernel writes a buffer by its address: "mapped N", the code of what it needs (0, or what
-//   CUDA answered) asked         a buffer's address is asked for, and used by nothing: "asked 0" flag          memory
-//   is allocated that is to be mapped, and used by nothing: "flag 0" plain         a kernel writes a buffer by the
-//   host's own pointer: "plain 0" graph         a kernel of a graph does: "graph 0" update        the same by an update
-//   of the executable graph, whose kernel had a pointer of the device's before: "update 0" library       cuBLAS does:
-//   "library 0" managed       managed memory, which every check from then on uses, too: "managed N", whether the host
-//   may use it beside kernels virtual       physical memory of the host at an address of the program's, which every
-//   check from then on uses, too: "virtual N",
-//                 the code of what it needs
-//   large N       managed memory of N MiB, in place of what there was, used by nothing; 0: none: "large N", the code of
-//   what it needs end           also the end of input: "ended" and exit status 0
+//   leave | take  copies that wait for a kernel that runs for a while: "left" | they have ended, and are compared: "taken"
+//   mapped        a kernel writes a buffer by its address: "mapped N", the code of what it needs (0, or what CUDA answered)
+//   asked         a buffer's address is asked for, and used by nothing: "asked 0"
+//   flag          memory is allocated that is to be mapped, and used by nothing: "flag 0"
+//   plain         a kernel writes a buffer by the host's own pointer: "plain 0"
+//   graph         a kernel of a graph does: "graph 0"
+//   update        the same by an update of the executable graph, whose kernel had a pointer of the device's before: "update 0"
+//   library       cuBLAS does: "library 0"
+//   managed       managed memory, which every check from then on uses, too: "managed N", whether the host may use it beside kernels
+//   virtual       physical memory of the host at an address of the program's, which every check from then on uses, too: "virtual N"
+//   large N       managed memory of N MiB, in place of what there was, used by nothing; 0: none: "large N", the code of what it needs
+//   end           also the end of input: "ended" and exit status 0
 //
 // The first line is "ready". What is wrong is "wrong …" and exit status 8, a CUDA error "error CODE" and 7.
 // nvcc: -ldl -lcuda

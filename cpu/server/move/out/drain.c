@@ -37,10 +37,12 @@ static CUresult poll_work(struct flyt_session *session, struct flyt_drain *drain
 
 int flyt_drain_advance(struct flyt_session *session, struct flyt_drain *drain, struct flyt_error *err)
 {
-    if (session->fatal == CUDA_SUCCESS && (session->defer.first || session->jobs.first))
+    if (session->fatal == CUDA_SUCCESS && (session->defer.first || session->jobs.first)) {
+        drain->ended_ns = 0;
         return is_held_back(session)
                    ? flyt_error_set(err, -EBUSY, "its VM is suspended, and calls of the program wait for that")
                    : -EAGAIN;
+    }
     CUresult result = session->fatal == CUDA_SUCCESS ? poll_work(session, drain) : session->fatal;
     flyt_session_check(session, result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
