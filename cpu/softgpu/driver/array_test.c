@@ -215,6 +215,27 @@ static void planes(void **state)
     assert_int_equal(cuArray3DCreate(&array, &desc), CUDA_ERROR_INVALID_VALUE);
 }
 
+/* Whatever the flags: their texels have no places of their own. */
+static void blocks_have_no_surfaces(void **state)
+{
+    CUDA_ARRAY3D_DESCRIPTOR desc = shape(64, 64, 0, CUDA_ARRAY3D_VIDEO_ENCODE_DECODE);
+    CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY};
+    CUsurfObject surface;
+    CUarray array;
+
+    assert_ok(cuArray3DCreate(&array, &desc));
+    resource.res.array.hArray = array;
+    assert_ok(cuSurfObjectCreate(&surface, &resource));
+    assert_ok(cuSurfObjectDestroy(surface));
+    assert_ok(cuArrayDestroy(array));
+    desc.Format = CU_AD_FORMAT_BC1_UNORM;
+    desc.NumChannels = 4;
+    assert_ok(cuArray3DCreate(&array, &desc));
+    resource.res.array.hArray = array;
+    assert_int_equal(cuSurfObjectCreate(&surface, &resource), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuArrayDestroy(array));
+}
+
 /* The lowest that is free; a texture outlives its array. */
 static void handles(void **state)
 {
@@ -264,9 +285,10 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shapes), cmocka_unit_test(memory_comes_back),
-                                       cmocka_unit_test(copies), cmocka_unit_test(blocks),
-                                       cmocka_unit_test(planes), cmocka_unit_test(handles)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes), cmocka_unit_test(memory_comes_back),       cmocka_unit_test(copies),
+        cmocka_unit_test(blocks), cmocka_unit_test(blocks_have_no_surfaces), cmocka_unit_test(planes),
+        cmocka_unit_test(handles)};
 
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -591,6 +591,25 @@ static void an_unknown_error_ends_it(void **state)
     end_by(*state, CUDA_ERROR_UNKNOWN);
 }
 
+/* What the driver calls done may have faulted, until no dump can come of it. */
+static void one_that_leaves_dumps_is_quiet_first(void **state)
+{
+    enum { ALMOST_US = 200000 };
+    struct moved *self = *state;
+    self->client->session.leaves_coredumps = true;
+    fake_move_begin(self, FLYT_MANAGER_LINK_MOVE_GIVE);
+    uint64_t number = fake_move_stop(self);
+    fake_move_expect_nothing(self);
+    fake_move_pass_time(self, ALMOST_US);
+    fake_move_expect_nothing(self);
+    fake_move_pass_time(self, ALMOST_US);
+    fake_move_expect_stopped(self, 0);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_STOPPED, 0);
+    fake_move_order_of(self, FLYT_MANAGER_LINK_GO_ON, MOVE_ID);
+    fake_move_expect_state(self, FLYT_MANAGER_LINK_MOVE_OVER, 0);
+    fake_move_await_go_on(self, number);
+}
+
 static void a_suspended_program_is_moved_unless_it_waits(void **state)
 {
     struct moved *self = *state;
@@ -714,6 +733,7 @@ int main(void)
         TEST(a_transfer_comes_to_its_end),
         TEST(a_call_that_comes_all_the_same_counts),
         TEST(one_that_shares_waits_for_the_others),
+        TEST(one_that_leaves_dumps_is_quiet_first),
         TEST(mirrors_are_handed_on),
         TEST(an_image_gets_the_state_behind_the_pages),
         TEST(an_image_that_is_not_ended_in_time_is_given_up),
