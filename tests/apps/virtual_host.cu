@@ -251,6 +251,10 @@ static void places(void)
     CHECK_CU(cuMemMap(address + 2 * granule, granule, 0, host, 0));
     allow_all(address, granule);
     CHECK_CU(set(address + granule, granule, CU_MEM_LOCATION_TYPE_DEVICE, 3));
+    EXPECT_CU(set(address + granule, granule, CU_MEM_LOCATION_TYPE_HOST, 3), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_CU(set(address + granule, granule, CU_MEM_LOCATION_TYPE_HOST_NUMA, 1), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_CU(set(address + granule, granule, CU_MEM_LOCATION_TYPE_HOST, 2), CUDA_ERROR_INVALID_VALUE);
+    CHECK_CU(set(address + granule, granule, CU_MEM_LOCATION_TYPE_HOST, 0));
     allow_all(address + 2 * granule, granule);
     CHECK_CU(cuMemsetD32(address + granule, 70, granule / 4));
     *words(address + 4) = 50;

@@ -671,17 +671,17 @@ CUresult flyt_virtual_unmap(CUdeviceptr address, size_t bytes)
 
 /* ---- access ---- */
 
-/* To memory of the host the program has access as devices have; to that of devices never. */
+/* To memory of the host the program has access as devices have; to that of devices never, which may be said. */
 static CUresult check_access(const CUmemAccessDesc *desc, bool is_of_host)
 {
     const struct flyt_device_info *info;
-    if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE && (!is_of_host || !is_host(&desc->location)))
-        return is_host(&desc->location) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE && !is_host(&desc->location))
+        return CUDA_ERROR_INVALID_VALUE;
     if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
         desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         return CUDA_ERROR_INVALID_VALUE;
     if (is_host(&desc->location))
-        return CUDA_SUCCESS;
+        return is_of_host || desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     CUresult result = flyt_device_info(desc->location.id, &info);
     return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
 }
@@ -695,8 +695,11 @@ static void note_access(uint64_t address, uint64_t bytes, int device, unsigned f
     pthread_mutex_unlock(&books.mutex);
 }
 
+/* Of memory of devices. */
 static CUresult ask_for_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *desc)
 {
+    if (is_host(&desc->location)) /* none, as ever */
+        return CUDA_SUCCESS;
     flyt_virtual_access_args args = {.thread = flyt_thread_number(),
                                      .device = (unsigned)desc->location.id,
                                      .address = address,
