@@ -503,13 +503,6 @@ static bool is_line(const struct flyt_copy *copy)
            copy->src.place != FLYT_PLACE_ARRAY;
 }
 
-/* From the host's memory to a device's, or back. */
-static bool turns(const struct flyt_copy_side *from, const struct flyt_copy_side *to)
-{
-    return (from->place == FLYT_PLACE_HOST && to->place == FLYT_PLACE_DEVICE) ||
-           (from->place == FLYT_PLACE_DEVICE && to->place == FLYT_PLACE_HOST);
-}
-
 static bool has_same_shape(const struct flyt_fill *a, const struct flyt_fill *b)
 {
     return a->width == b->width && a->height == b->height && a->element_bytes == b->element_bytes &&
@@ -520,8 +513,7 @@ bool flyt_node_data_may_become(const struct flyt_node_data *data, const struct f
 {
     const struct flyt_fill *fill = &data->fill.fill, *other_fill = &other->fill.fill;
     if (data->kind == FLYT_NODE_COPY)
-        return is_line(&data->copy) && is_line(&other->copy) && !turns(&data->copy.src, &other->copy.src) &&
-               !turns(&data->copy.dst, &other->copy.dst);
+        return is_line(&data->copy) && is_line(&other->copy);
     if (data->kind == FLYT_NODE_FILL)
         return (fill->height == 1 && other_fill->height == 1) || has_same_shape(fill, other_fill);
     if (data->kind == FLYT_NODE_CALL)

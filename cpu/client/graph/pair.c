@@ -125,9 +125,21 @@ static bool has_same_bodies(const struct flyt_node_data *a, const struct flyt_no
            (a->conditional.type == b->conditional.type && a->conditional.body_count == b->conditional.body_count);
 }
 
+/* From the host's memory to a device's, or back. */
+static bool turns(const struct flyt_copy_side *from, const struct flyt_copy_side *to)
+{
+    return (from->place == FLYT_PLACE_HOST && to->place == FLYT_PLACE_DEVICE) ||
+           (from->place == FLYT_PLACE_DEVICE && to->place == FLYT_PLACE_HOST);
+}
+
+static bool has_same_sides(const struct flyt_node_data *a, const struct flyt_node_data *b)
+{
+    return a->kind != FLYT_NODE_COPY || (!turns(&a->copy.src, &b->copy.src) && !turns(&a->copy.dst, &b->copy.dst));
+}
+
 static bool may_become(const struct flyt_node_data *own, const struct flyt_node_data *other)
 {
-    return own->device == other->device && has_same_bodies(own, other) &&
+    return own->device == other->device && has_same_bodies(own, other) && has_same_sides(own, other) &&
            (flyt_node_data_is_same(own, other) || flyt_node_data_may_become(own, other));
 }
 
